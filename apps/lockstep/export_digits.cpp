@@ -1,0 +1,52 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/lockstep/command.h"
+#include "lockstep/base/error.h"
+#include "lockstep/data/digits.h"
+#include "lockstep/report/progress.h"
+
+namespace lockstep::command {
+namespace {
+
+struct ExportArguments {
+  std::string folder;
+  int64_t per_class = 0;
+};
+
+int export_command(const ExportArguments& a) {
+  FileSystem& files = local_files();
+  const bool fresh = !files.exists(a.folder) ||
+                     (files.is_folder(a.folder) && files.list(a.folder).empty());
+  if (!fresh) {
+    throw InvalidArgument("[export-digits] " + a.folder + " is there already and not an empty folder",
+                          "choose another folder");
+  }
+  DatastorePtr digits = builtin_digits();
+  if (a.per_class > 0) {
+    std::vector<int64_t> taken, count(digits->classes().size(), 0);
+    for (int64_t i = 0; i < digits->size(); ++i) {
+      if (count[static_cast<size_t>(digits->label(i))]++ < a.per_class) taken.push_back(i);
+    }
+    digits = subset(digits, std::move(taken));
+  }
+  export_as_folder(*digits, a.folder);
+  print(fmt::format("{} images in {}\n", format_count(digits->size()), a.folder));
+  return 0;
+}
+
+}  // namespace
+
+void add_export_digits(CLI::App& app, Action& action) {
+  auto a = std::make_shared<ExportArguments>();
+  CLI::App* sub =
+      app.add_subcommand("export-digits", "Write the built-in digits as a folder of PNG files");
+  sub->add_option("folder", a->folder, "New folder")->required()->type_name("DIR");
+  sub->add_option("--per-class", a->per_class, "Only the first N of each digit (default: all)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
+  sub->callback([a, &action] { action = [a] { return export_command(*a); }; });
+}
+
+}  // namespace lockstep::command

@@ -1,0 +1,115 @@
+#include <fmt/format.h>
+#include <muParserDef.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "apps/lockstep/command.h"
+#include "lockstep/base/thread_pool.h"
+#include "lockstep/train/fingerprint.h"
+
+namespace lockstep::command {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+// The value of the first line "name : value" of /proc/cpuinfo; "" elsewhere.
+std::string processor_field(const std::string& name) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(name)) continue;
+    const size_t colon = line.find(':');
+    if (colon != std::string::npos && colon + 2 <= line.size()) return line.substr(colon + 2);
+  }
+  return "";
+}
+
+// Those of the processor that matter to kernels, as the system names them.
+std::vector<std::string> instruction_sets() {
+  const std::vector<std::string> known{"sse4_1",      "sse4_2",      "avx",       "avx2",
+                                       "fma",         "avx_vnni",    "avx512f",   "avx512bw",
+                                       "avx512vl",    "avx512_vnni", "avx512_bf16", "avx512_fp16",
+                                       "amx_tile",    "amx_bf16",    "amx_int8"};
+  std::istringstream flags(processor_field("flags"));
+  const std::set<std::string> present{std::istream_iterator<std::string>(flags), {}};
+  std::vector<std::string> found;
+  for (const std::string& name : known) {
+    if (present.contains(name)) found.push_back(name);
+  }
+  return found;
+}
+
+int64_t memory_mib(int pages) {
+  return static_cast<int64_t>(sysconf(pages)) * (sysconf(_SC_PAGESIZE) >> 10) >> 10;
+}
+
+json collect() {
+  json fingerprint = json::object();
+  for (const FingerprintEntry& entry : numerics_fingerprint()) fingerprint[entry.name] = entry.value;
+  return {{"version", LOCKSTEP_VERSION},
+          {"processor", processor_field("model name")},
+          {"instruction_sets", instruction_sets()},
+          {"cores", available_cores()},
+          {"memory_mib", memory_mib(_SC_PHYS_PAGES)},
+          {"memory_available_mib", memory_mib(_SC_AVPHYS_PAGES)},
+          {"libraries",
+           {{"CLI11", CLI11_VERSION},
+            {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
+                                FMT_VERSION % 100)},
+            {"muParser", mu::ParserVersion},
+            {"nlohmann-json",
+             fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                         NLOHMANN_JSON_VERSION_PATCH)},
+            {"toml++",
+             fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
+            {"xxHash", fmt::format("{}.{}.{}", XXH_VERSION_MAJOR, XXH_VERSION_MINOR,
+                                   XXH_VERSION_RELEASE)}}},
+          {"fingerprint", fingerprint}};
+}
+
+int info_command(bool as_json) {
+  const json info = collect();
+  if (as_json) {
+    print_json(info);
+    return 0;
+  }
+  std::string sets;
+  for (const auto& name : info["instruction_sets"]) {
+    sets += (sets.empty() ? "" : " ") + name.get<std::string>();
+  }
+  std::vector<std::pair<std::string, std::string>> rows{
+      {"version", info["version"]},
+      {"processor", info["processor"]},
+      {"instruction sets", sets},
+      {"cores", std::to_string(info["cores"].get<int>())},
+      {"memory", fmt::format("{} MiB, {} MiB free", info["memory_mib"].get<int64_t>(),
+                             info["memory_available_mib"].get<int64_t>())}};
+  std::string libraries;
+  for (const auto& [name, version] : info["libraries"].items()) {
+    libraries += (libraries.empty() ? "" : ", ") + name + " " + version.get<std::string>();
+  }
+  rows.emplace_back("libraries", libraries);
+  for (const auto& [name, value] : info["fingerprint"].items()) {
+    rows.emplace_back("fingerprint: " + name, value.get<std::string>());
+  }
+  print_table(rows);
+  return 0;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Action& action) {
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App* sub =
+      app.add_subcommand("info", "Version, processor, libraries, and what results depend on");
+  sub->add_flag("--json", *as_json, "Print one JSON object");
+  sub->callback([as_json, &action] { action = [as_json] { return info_command(*as_json); }; });
+}
+
+}  // namespace lockstep::command

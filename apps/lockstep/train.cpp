@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "apps/lockstep/command.h"
+#include "lockstep/base/error.h"
+#include "lockstep/report/progress.h"
+#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/run.h"
+
+namespace lockstep::command {
+namespace {
+
+struct TrainArguments {
+  std::string job;
+  std::vector<std::string> settings;
+  std::string out;
+  int threads = 0;
+  bool resume = false, save_initial = false, json = false, quiet = false;
+  std::string initial_model;
+};
+
+volatile sig_atomic_t stop_wanted = 0;
+
+extern "C" void on_stop_signal(int number) {
+  if (stop_wanted != 0) {
+    signal(number, SIG_DFL);
+    raise(number);  // delivered when this handler returns
+    return;
+  }
+  stop_wanted = 1;
+  constexpr char text[] = "\nfinishing the iteration; once more ends at once\n";
+  // Nothing can be done where it fails.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+}
+
+void catch_stop_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_stop_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (const int number : {SIGINT, SIGTERM}) {
+    struct sigaction before = {};
+    sigaction(number, nullptr, &before);
+    // A shell's background job ignores Ctrl-C, and goes on doing so.
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
+}
+
+// runs/<name>-1, or the next number that is free.
+std::string free_folder(const std::string& name) {
+  for (int64_t number = 1;; ++number) {
+    std::string folder = "runs/" + name + "-" + std::to_string(number);
+    if (!local_files().exists(folder)) return folder;
+  }
+}
+
+std::string how_to_go_on(const TrainArguments& a, const std::string& folder) {
+  std::string line = "lockstep train " + shell_word(a.job);
+  for (const std::string& setting : a.settings) line += " --set " + shell_word(setting);
+  if (a.threads > 0) line += " --threads " + std::to_string(a.threads);
+  if (!a.initial_model.empty()) line += " --initial-model " + shell_word(a.initial_model);
+  return line + " --out " + shell_word(folder) + " --resume";
+}
+
+nlohmann::ordered_json summary_of(const RunResult& result, const std::string& folder) {
+  using json = nlohmann::ordered_json;
+  const TrainingResult& t = result.training;
+  const auto of = [](const std::optional<Evaluation>& e, double Evaluation::*field) {
+    return e && std::isfinite((*e).*field) ? json((*e).*field) : json();
+  };
+  return {{"test_accuracy", of(result.test, &Evaluation::accuracy)},
+          {"test_loss", of(result.test, &Evaluation::loss)},
+          {"validation_accuracy", of(result.validation, &Evaluation::accuracy)},
+          {"validation_loss", of(result.validation, &Evaluation::loss)},
+          {"iterations", t.last_iteration},
+          {"images_per_second", t.images_per_second > 0 ? json(t.images_per_second) : json()},
+          {"seconds", t.seconds},
+          {"digest", t.digest.to_string()},
+          {"stopped", t.stopped},
+          {"shards_by_thread", t.shards_by_thread},
+          {"folder", folder},
+          {"model", result.model.empty() ? json() : json(result.model)}};
+}
+
+void print_closing_table(const RunResult& result) {
+  const TrainingResult& t = result.training;
+  std::vector<std::pair<std::string, std::string>> rows;
+  const auto accuracy = [&](const char* name, const std::optional<Evaluation>& e) {
+    if (!e) return;
+    rows.emplace_back(name, fmt::format("{} of {} images", percent(e->accuracy),
+                                        format_count(e->observations)));
+  };
+  accuracy("validation accuracy", result.validation);
+  accuracy("test accuracy", result.test);
+  rows.emplace_back("iterations", fmt::format("{} in {}", format_count(t.last_iteration),
+                                              format_duration(t.seconds)));
+  if (t.images_per_second > 0) {
+    rows.emplace_back("images per second", format_count(std::llround(t.images_per_second)));
+  }
+  rows.emplace_back("digest", t.digest.to_string());
+  rows.emplace_back("model", result.model);
+  print_table(rows);
+}
+
+int train_command(const TrainArguments& a) {
+  std::vector<std::string> settings = a.settings;
+  if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
+  const Job job = read_job(local_files(), a.job, settings);
+  RunOptions options;
+  options.folder = a.out.empty() ? free_folder(job.name) : a.out;
+  options.resume = a.resume;
+  options.save_initial = a.save_initial;
+  options.initial_model = a.initial_model;
+  options.stop = [] { return stop_wanted != 0; };
+
+  ProgressOptions progress_options;
+  progress_options.terminal = error_is_terminal();
+  progress_options.colour = error_has_colour();
+  progress_options.width = error_width;
+  progress_options.verbose_frequency = job.verbose_frequency;
+  Progress progress(
+      [](std::string_view text) {
+        std::fwrite(text.data(), 1, text.size(), stderr);
+        std::fflush(stderr);
+      },
+      progress_options);
+  if (!a.quiet) options.observers.push_back(&progress);
+
+  catch_stop_signals();
+  RunResult result;
+  try {
+    result = run_job(job, options);
+  } catch (...) {
+    if (!a.quiet) progress.finish();
+    throw;
+  }
+  if (!a.quiet) progress.finish();
+  if (result.training.stopped) {
+    std::fprintf(stderr, "stopped after iteration %s; checkpoint %s\nhint: go on with: %s\n",
+                 format_count(result.training.last_iteration).c_str(), result.checkpoint.c_str(),
+                 how_to_go_on(a, options.folder).c_str());
+  }
+  if (a.json) {
+    print_json(summary_of(result, options.folder));
+  } else if (!result.training.stopped) {
+    print_closing_table(result);
+  }
+  return result.training.stopped ? exit_stopped : 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action) {
+  auto a = std::make_shared<TrainArguments>();
+  CLI::App* sub = app.add_subcommand("train", "Train the network of a job file");
+  sub->add_option("job", a->job, "Job file (TOML, or a run's job.json)")
+      ->required()
+      ->type_name("JOB");
+  sub->add_option("--set", a->settings, "Change a field or variable of the job (any number of times)")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  sub->add_option("--out", a->out, "Folder for the run (default: runs/<job>-<number>)")
+      ->type_name("DIR");
+  sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  CLI::Option* resume = sub->add_flag("--resume", a->resume, "Go on with the run in --out");
+  resume->needs(sub->get_option("--out"));
+  sub->add_flag("--save-initial", a->save_initial,
+                "Also write the network before the first iteration");
+  sub->add_option("--initial-model", a->initial_model, "Start from the values of this model")
+      ->type_name("FILE");
+  sub->add_flag("--json", a->json, "Print the result as one JSON object on the last line");
+  sub->add_flag("--quiet", a->quiet, "No progress");
+  sub->callback([a, &action] { action = [a] { return train_command(*a); }; });
+}
+
+}  // namespace lockstep::command

@@ -1,0 +1,139 @@
+// One description of a struct's fields serves to read it from JSON (job files, model files), to
+// check it, to write it back and to document it. A struct takes part by a member
+//
+//   void visit(FieldVisitor& v) {
+//     v.integer("filters", filters, "number of filters", {.min = 1, .required = true});
+//     ...
+//   }
+//
+// that names every field once, with its unit in the help text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// Padding of a window in two dimensions: numbers, or "same" (output = ceil(input / stride)).
+struct Padding2d {
+  bool same = false;
+  int64_t top = 0, bottom = 0, left = 0, right = 0;
+  friend bool operator==(const Padding2d&, const Padding2d&) = default;
+};
+inline constexpr Padding2d same_padding{.same = true};
+constexpr Padding2d padding(int64_t all) { return {false, all, all, all, all}; }
+
+using Size2d = std::array<int64_t, 2>;  // rows, columns
+
+struct IntegerRule {
+  int64_t min = std::numeric_limits<int64_t>::min();
+  int64_t max = std::numeric_limits<int64_t>::max();
+  bool required = false;
+};
+struct NumberRule {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool min_excluded = false;  // strictly greater than min
+  bool max_excluded = false;  // strictly less than max
+};
+
+class FieldVisitor {
+ public:
+  virtual ~FieldVisitor() = default;
+  virtual void integer(const char* name, int64_t& value, const char* help,
+                       IntegerRule rule = {}) = 0;
+  // Always finite: infinities and NaN are refused, also where the rule has no bounds.
+  virtual void number(const char* name, double& value, const char* help, NumberRule rule = {}) = 0;
+  virtual void flag(const char* name, bool& value, const char* help) = 0;
+  // Any text, or one of `choices` when there are any.
+  virtual void text(const char* name, std::string& value, const char* help,
+                    const std::vector<std::string>& choices = {}) = 0;
+  // Two whole numbers; one number stands for both.
+  virtual void size(const char* name, Size2d& value, const char* help, IntegerRule rule = {}) = 0;
+  // [low, high] with low <= high, both included; one number v >= 0 stands for [-v, v].
+  virtual void range(const char* name, Size2d& value, const char* help) = 0;
+  // "same", one number, [rows, columns] or [top, bottom, left, right]; each >= 0.
+  virtual void padding(const char* name, Padding2d& value, const char* help) = 0;
+  // A whole number >= 1 or the word, which is stored as 0 ("epoch": validation_frequency).
+  virtual void integer_or(const char* name, int64_t& value, const char* word, const char* help) = 0;
+};
+
+// Reads fields from a JSON object. `where` names the place in errors ("training",
+// "layer 3 (convolution2d)"). Numeric fields may hold text, which `expression` evaluates; without
+// it text is refused. Wrong type, out of range, missing required: InvalidArgument naming the field.
+// finish() throws for keys that no field claimed, with the nearest valid name.
+class FieldReader : public FieldVisitor {
+ public:
+  using Expression = std::function<double(const std::string& text, const std::string& where)>;
+  // Keeps a reference to `object`. `also` are keys handled by the caller.
+  FieldReader(const nlohmann::json& object, std::string where, Expression expression = {},
+              std::vector<std::string> also = {});
+  ~FieldReader() override;
+
+  void integer(const char*, int64_t&, const char*, IntegerRule) override;
+  void number(const char*, double&, const char*, NumberRule) override;
+  void flag(const char*, bool&, const char*) override;
+  void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
+  void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void range(const char*, Size2d&, const char*) override;
+  void padding(const char*, Padding2d&, const char*) override;
+  void integer_or(const char*, int64_t&, const char*, const char*) override;
+
+  void finish() const;
+
+ private:
+  const nlohmann::json* find(const char* name);
+  [[noreturn]] void wrong(const char* name, const std::string& expected,
+                          const nlohmann::json&) const;
+  double evaluate(const char* name, const nlohmann::json& value, const char* expected) const;
+  int64_t whole(const char* name, const nlohmann::json& value, const IntegerRule& rule) const;
+
+  const nlohmann::json& object_;
+  std::string where_;
+  Expression expression_;
+  std::vector<std::string> known_;
+};
+
+// Writes every field to a JSON object, in the order of visiting.
+class FieldWriter : public FieldVisitor {
+ public:
+  explicit FieldWriter(nlohmann::ordered_json& object) : object_(object) {}
+  void integer(const char*, int64_t&, const char*, IntegerRule) override;
+  void number(const char*, double&, const char*, NumberRule) override;
+  void flag(const char*, bool&, const char*) override;
+  void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
+  void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void range(const char*, Size2d&, const char*) override;
+  void padding(const char*, Padding2d&, const char*) override;
+  void integer_or(const char*, int64_t&, const char*, const char*) override;
+
+ private:
+  nlohmann::ordered_json& object_;
+};
+
+// What documentation needs to know about a field.
+struct FieldInfo {
+  std::string name, type, default_value, help;
+};
+
+// Lists the fields with their present (default) values.
+class FieldLister : public FieldVisitor {
+ public:
+  std::vector<FieldInfo> fields;
+  void integer(const char*, int64_t&, const char*, IntegerRule) override;
+  void number(const char*, double&, const char*, NumberRule) override;
+  void flag(const char*, bool&, const char*) override;
+  void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
+  void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void range(const char*, Size2d&, const char*) override;
+  void padding(const char*, Padding2d&, const char*) override;
+  void integer_or(const char*, int64_t&, const char*, const char*) override;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,110 @@
+#include "lockstep/data/datastore.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/random.h"
+
+namespace lockstep {
+namespace {
+
+class Subset final : public ImageDatastore {
+ public:
+  Subset(DatastorePtr store, std::vector<int64_t> indices)
+      : store_(std::move(store)), indices_(std::move(indices)) {
+    if (store_ == nullptr) throw InvalidArgument("[subset] there is no datastore");
+    for (int64_t i : indices_) {
+      if (i < 0 || i >= store_->size()) {
+        throw InvalidArgument("[subset] no observation " + std::to_string(i) + " among " +
+                              std::to_string(store_->size()) + " (" + store_->describe() + ")");
+      }
+    }
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  Image read(int64_t index) const override { return store_->read(at(index)); }
+  Image read(int64_t index, Digest& content) const override {
+    return store_->read(at(index), content);
+  }
+  int64_t label(int64_t index) const override { return store_->label(at(index)); }
+  const std::vector<std::string>& classes() const override { return store_->classes(); }
+  std::string name(int64_t index) const override { return store_->name(at(index)); }
+  std::string describe() const override {
+    return std::to_string(indices_.size()) + " of " + store_->describe();
+  }
+  Digest content_digest(int64_t index) const override { return store_->content_digest(at(index)); }
+
+ private:
+  int64_t at(int64_t index) const {
+    if (index < 0 || index >= size()) {
+      throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
+                            std::to_string(size()) + " (" + describe() + ")");
+    }
+    return indices_[static_cast<size_t>(index)];
+  }
+
+  DatastorePtr store_;
+  std::vector<int64_t> indices_;
+};
+
+}  // namespace
+
+ImageDatastore::~ImageDatastore() = default;
+
+DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices) {
+  return std::make_shared<Subset>(std::move(store), std::move(indices));
+}
+
+std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector<double>& fractions,
+                                           uint64_t seed) {
+  if (store == nullptr) throw InvalidArgument("[split_each_label] there is no datastore");
+  double total = 0;
+  for (double f : fractions) {
+    if (!(f >= 0 && f <= 1)) {
+      throw InvalidArgument("[split_each_label] a fraction is " + std::to_string(f) +
+                            ", but must lie between 0 and 1");
+    }
+    total += f;
+  }
+  if (total > 1 + 1e-9) {
+    throw InvalidArgument("[split_each_label] the fractions add up to " + std::to_string(total) +
+                          ", which is more than 1");
+  }
+  std::vector<std::vector<int64_t>> of_label(store->classes().size());
+  for (int64_t i = 0; i < store->size(); ++i) {
+    of_label[static_cast<size_t>(store->label(i))].push_back(i);
+  }
+  std::vector<std::vector<int64_t>> parts(fractions.size() + 1);
+  for (size_t label = 0; label < of_label.size(); ++label) {
+    const std::vector<int64_t>& members = of_label[label];
+    const auto n = static_cast<int64_t>(members.size());
+    const std::vector<int64_t> order =
+        random_permutation({.seed = seed, .use = RandomUse::split, .a = label}, n);
+    int64_t next = 0;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      int64_t count = n - next;
+      if (p < fractions.size()) {
+        const double exact = fractions[p] * static_cast<double>(n);
+        count = std::min(count, static_cast<int64_t>(std::floor(exact + 0.5)));
+      }
+      for (int64_t end = next + count; next < end; ++next) {
+        parts[p].push_back(members[static_cast<size_t>(order[static_cast<size_t>(next)])]);
+      }
+    }
+  }
+  std::vector<DatastorePtr> result;
+  for (std::vector<int64_t>& part : parts) {
+    std::sort(part.begin(), part.end());
+    result.push_back(subset(store, std::move(part)));
+  }
+  return result;
+}
+
+std::vector<int64_t> count_each_label(const ImageDatastore& store) {
+  std::vector<int64_t> counts(store.classes().size(), 0);
+  for (int64_t i = 0; i < store.size(); ++i) ++counts[static_cast<size_t>(store.label(i))];
+  return counts;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// Where labelled images come from: a listing in a fixed order that reads one image at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/data/image.h"
+
+namespace lockstep {
+
+// A listing of labelled images ("observations"), index 0 to size() - 1. Immutable; all members may
+// be called from any thread. Errors about an observation name it.
+class ImageDatastore {
+ public:
+  virtual ~ImageDatastore();
+
+  virtual int64_t size() const = 0;
+  // The decoded image. Throws DataError (FileError) when it cannot be read or decoded.
+  virtual Image read(int64_t index) const = 0;
+  // The same, and its content_digest() at no second reading.
+  virtual Image read(int64_t index, Digest& content) const = 0;
+  // Index into classes().
+  virtual int64_t label(int64_t index) const = 0;
+  // Names of the classes, sorted bytewise.
+  virtual const std::vector<std::string>& classes() const = 0;
+  // Path relative to the root, for messages and the listing's digest.
+  virtual std::string name(int64_t index) const = 0;
+  // What this is, for people: "folder cifar10/train", "built-in digits".
+  virtual std::string describe() const = 0;
+  // Digest of the observation's encoded bytes (of size and pixels where it is drawn, not read).
+  virtual Digest content_digest(int64_t index) const = 0;
+};
+
+using DatastorePtr = std::shared_ptr<const ImageDatastore>;
+
+// The observations of `store` named by `indices`, in that order; classes stay those of the whole.
+// Throws InvalidArgument when an index is outside. Thread-safe.
+DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices);
+
+// Divides each label at random (RandomUse::split, key a = label) into fractions.size() + 1 parts:
+// part p gets round-half-up(fraction p x n) of the n observations of each label, as far as they
+// last, and the last part gets the rest ({0.9} -> two parts). Parts keep the order of the listing.
+// Throws InvalidArgument unless every fraction lies in [0, 1] and their sum is at most 1.
+std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector<double>& fractions,
+                                           uint64_t seed);
+
+// Number of observations of each class, in the order of classes().
+std::vector<int64_t> count_each_label(const ImageDatastore& store);
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+#include "lockstep/data/image_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::string size_text(int64_t height, int64_t width, int64_t channels) {
+  return std::to_string(height) + " x " + std::to_string(width) + " x " + std::to_string(channels);
+}
+
+Digest digest_of_listing(const ImageDatastore& store, const std::vector<Digest>& contents) {
+  Digester digester;
+  digester.add(static_cast<uint64_t>(store.classes().size()));
+  for (const std::string& name : store.classes()) digester.add(std::string_view(name));
+  digester.add(static_cast<uint64_t>(store.size()));
+  for (int64_t i = 0; i < store.size(); ++i) {
+    const std::string name = store.name(i);
+    digester.add(std::string_view(name));
+    digester.add(static_cast<uint64_t>(store.label(i)));
+    digester.add(contents[static_cast<size_t>(i)]);
+  }
+  return digester.finish();
+}
+
+}  // namespace
+
+ImageCache::ImageCache(DatastorePtr store, int64_t height, int64_t width, int64_t channels,
+                       size_t budget_bytes)
+    : store_(std::move(store)), height_(height), width_(width), channels_(channels) {
+  if (store_ == nullptr) throw InvalidArgument("[image cache] there is no datastore");
+  if (height < 1 || width < 1 || height > max_image_side || width > max_image_side ||
+      (channels != 1 && channels != 3)) {
+    throw InvalidArgument("[image cache] images of " + size_text(height, width, channels) +
+                              " (rows x columns x channels) cannot be",
+                          "rows and columns lie in 1 to " + std::to_string(max_image_side) +
+                              ", channels are 1 (grey) or 3 (colour)");
+  }
+  size_ = store_->size();
+  image_bytes_ = static_cast<size_t>(height * width * channels);
+  capacity_ = static_cast<int64_t>(
+      std::min<uint64_t>(static_cast<uint64_t>(size_), budget_bytes / image_bytes_));
+  const auto slots = static_cast<size_t>(capacity_);
+  slots_ = std::make_unique_for_overwrite<uint8_t[]>(slots * image_bytes_);
+  states_ = std::make_unique<std::atomic<uint8_t>[]>(slots);
+}
+
+ImageCache::~ImageCache() = default;
+
+void ImageCache::check_index(int64_t index) const {
+  if (index < 0 || index >= size_) {
+    throw InvalidArgument("[image cache] no observation " + std::to_string(index) + " among " +
+                          std::to_string(size_) + " (" + store_->describe() + ")");
+  }
+}
+
+std::vector<uint8_t> ImageCache::load(int64_t index, Digest* content) const {
+  Image image = content != nullptr ? store_->read(index, *content) : store_->read(index);
+  if (image.height != height_ || image.width != width_) {
+    throw DataError(
+        "[image cache] " + store_->name(index) + " (" + store_->describe() + ") has the size " +
+            size_text(image.height, image.width, image.channels) + ", expected " +
+            size_text(height_, width_, channels_) + " (rows x columns x channels)",
+        "all images must have the size of the network's input; convert the files before training");
+  }
+  return to_planes(convert_channels(std::move(image), channels_));
+}
+
+bool ImageCache::keep(int64_t index, const std::vector<uint8_t>& pixels) const {
+  if (index >= capacity_) return false;
+  const auto slot = static_cast<size_t>(index);
+  uint8_t expected = empty;
+  if (!states_[slot].compare_exchange_strong(expected, busy, std::memory_order_acquire)) {
+    return false;
+  }
+  std::memcpy(slots_.get() + slot * image_bytes_, pixels.data(), image_bytes_);
+  states_[slot].store(ready, std::memory_order_release);
+  return true;
+}
+
+const uint8_t* ImageCache::get(int64_t index, std::vector<uint8_t>& scratch) const {
+  check_index(index);
+  const auto slot = static_cast<size_t>(index);
+  if (index < capacity_ && states_[slot].load(std::memory_order_acquire) == ready) {
+    return slots_.get() + slot * image_bytes_;
+  }
+  scratch = load(index, nullptr);
+  return keep(index, scratch) ? slots_.get() + slot * image_bytes_ : scratch.data();
+}
+
+ImageCache::Contents ImageCache::fill(ThreadPool& pool) const {
+  struct alignas(64) Part {
+    ChannelStatistics statistics;
+  };
+  std::vector<Part> parts(static_cast<size_t>(pool.size()));
+  for (Part& part : parts) part.statistics = ChannelStatistics(channels_);
+  std::vector<Digest> contents(static_cast<size_t>(size_));
+  pool.for_each(size_, [&](int64_t i, int thread) {
+    const std::vector<uint8_t> pixels = load(i, &contents[static_cast<size_t>(i)]);
+    keep(i, pixels);
+    parts[static_cast<size_t>(thread)].statistics.add(pixels.data(), height_ * width_);
+  });
+  Contents result{digest_of_listing(*store_, contents), ChannelStatistics(channels_)};
+  for (const Part& part : parts) result.statistics.merge(part.statistics);
+  return result;
+}
+
+Digest listing_digest(const ImageDatastore& store, ThreadPool& pool) {
+  std::vector<Digest> contents(static_cast<size_t>(store.size()));
+  pool.for_each(store.size(), [&](int64_t i, int) {
+    contents[static_cast<size_t>(i)] = store.content_digest(i);
+  });
+  return digest_of_listing(store, contents);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,199 @@
+#include "lockstep/data/image_folder.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+
+namespace lockstep {
+namespace {
+
+using FolderId = std::pair<dev_t, ino_t>;
+
+constexpr size_t max_depth = 256;  // folders inside one another
+
+std::string lower_extension(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return {};
+  std::string extension = name.substr(dot);
+  for (char& c : extension) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return extension;
+}
+
+bool is_image(const std::string& extension) {
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+}
+
+// Name of the folder that holds the file.
+std::string_view holder_of(std::string_view relative, std::string_view root_name) {
+  const size_t slash = relative.rfind('/');
+  if (slash == std::string_view::npos) return root_name;
+  const std::string_view folder = relative.substr(0, slash);
+  const size_t before = folder.rfind('/');
+  return before == std::string_view::npos ? folder : folder.substr(before + 1);
+}
+
+// Collects the relative paths of all images below a folder.
+class Walk {
+ public:
+  Walk(const std::string& root, bool recursive) : root_(root), recursive_(recursive) {}
+
+  void run() { enter("", 0); }
+
+  std::vector<std::string> images;
+  std::map<std::string, int64_t> others;  // number of other files by extension
+  int64_t folders = 0;                    // below the root
+
+ private:
+  [[noreturn]] static void refuse(const std::string& path, int code) {
+    throw FileError("[image_folder] cannot read " + path + ": " + std::strerror(code));
+  }
+
+  void enter(const std::string& relative, size_t depth) {
+    const std::string path = relative.empty() ? root_ : join_path(root_, relative);
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0) refuse(path, errno);
+    const FolderId id{status.st_dev, status.st_ino};
+    if (std::find(inside_.begin(), inside_.end(), id) != inside_.end()) return;
+    if (depth > max_depth) {
+      throw DataError("[image_folder] " + path + ": more than " + std::to_string(max_depth) +
+                      " folders inside one another");
+    }
+    if (depth > 0) ++folders;
+    inside_.push_back(id);
+    std::error_code error;
+    std::filesystem::directory_iterator entry(path, error), end;
+    for (; !error && entry != end; entry.increment(error)) visit(*entry, relative, depth);
+    if (error) refuse(path, error.value());
+    inside_.pop_back();
+  }
+
+  void visit(const std::filesystem::directory_entry& entry, const std::string& parent,
+             size_t depth) {
+    const std::string file = entry.path().filename().string();
+    const std::string relative = parent.empty() ? file : parent + '/' + file;
+    std::error_code error;
+    if (entry.is_directory(error)) {
+      if (recursive_) {
+        enter(relative, depth + 1);
+      } else {
+        ++folders;
+      }
+      return;
+    }
+    const std::string extension = lower_extension(file);
+    if (!is_image(extension)) {
+      ++others[extension.empty() ? "no extension" : extension];
+      return;
+    }
+    // A link without target or a pipe would otherwise be missed in silence, or hang the reader.
+    if (!entry.is_regular_file(error)) {
+      throw DataError("[image_folder] " + entry.path().string() +
+                      " is not a file (a broken link or a special file)");
+    }
+    images.push_back(relative);
+  }
+
+  const std::string& root_;
+  bool recursive_;
+  std::vector<FolderId> inside_;  // folders from the root to here
+};
+
+class ImageFolder final : public ImageDatastore {
+ public:
+  ImageFolder(const std::string& path, ImageFolderOptions options) : root_(path) {
+    if (path.empty()) throw InvalidArgument("[image_folder] the folder's path is empty");
+    if (!local_files().exists(path)) {
+      throw FileError("[image_folder] there is no folder " + path,
+                      "check the path; a relative path starts where the program was started");
+    }
+    if (!local_files().is_folder(path)) {
+      throw FileError("[image_folder] " + path + " is a file, not a folder");
+    }
+    Walk walk(root_, options.recursive);
+    walk.run();
+    if (walk.images.empty()) complain_empty(walk, options);
+    names_ = std::move(walk.images);
+    std::sort(names_.begin(), names_.end());
+    set_labels();
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(names_.size()); }
+  Image read(int64_t index) const override { return decode_image(bytes(index), path(index)); }
+  Image read(int64_t index, Digest& content) const override {
+    const std::vector<std::byte> encoded = bytes(index);
+    content = digest_of(encoded.data(), encoded.size());
+    return decode_image(encoded, path(index));
+  }
+  int64_t label(int64_t index) const override { return labels_[check(index)]; }
+  const std::vector<std::string>& classes() const override { return classes_; }
+  std::string name(int64_t index) const override { return names_[check(index)]; }
+  std::string describe() const override { return "folder " + root_; }
+  Digest content_digest(int64_t index) const override {
+    const std::vector<std::byte> encoded = bytes(index);
+    return digest_of(encoded.data(), encoded.size());
+  }
+
+ private:
+  size_t check(int64_t index) const {
+    if (index < 0 || index >= size()) {
+      throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
+                            std::to_string(size()) + " (" + describe() + ")");
+    }
+    return static_cast<size_t>(index);
+  }
+  std::string path(int64_t index) const { return join_path(root_, names_[check(index)]); }
+  std::vector<std::byte> bytes(int64_t index) const { return local_files().read(path(index)); }
+
+  [[noreturn]] void complain_empty(const Walk& walk, const ImageFolderOptions& options) const {
+    std::string found;
+    int64_t files = 0;
+    for (const auto& [extension, count] : walk.others) {
+      files += count;
+      if (!found.empty()) found += ", ";
+      found += std::to_string(count) + " " + extension;
+    }
+    std::string message = "[image_folder] " + root_ + " holds no .jpg, .jpeg or .png file: found " +
+                          std::to_string(walk.folders) + " folders and " + std::to_string(files) +
+                          " other files";
+    if (!found.empty()) message += " (" + found + ")";
+    throw DataError(message, options.recursive ? "" : "the folders inside were not searched");
+  }
+
+  void set_labels() {
+    const std::filesystem::path full = std::filesystem::absolute(root_).lexically_normal();
+    const std::string root_name =
+        full.has_filename() ? full.filename().string() : full.parent_path().filename().string();
+    for (const std::string& name : names_) classes_.emplace_back(holder_of(name, root_name));
+    std::sort(classes_.begin(), classes_.end());
+    classes_.erase(std::unique(classes_.begin(), classes_.end()), classes_.end());
+    labels_.reserve(names_.size());
+    for (const std::string& name : names_) {
+      const auto at =
+          std::lower_bound(classes_.begin(), classes_.end(), holder_of(name, root_name));
+      labels_.push_back(at - classes_.begin());
+    }
+  }
+
+  std::string root_;
+  std::vector<std::string> names_;  // relative paths, sorted
+  std::vector<std::string> classes_;
+  std::vector<int64_t> labels_;
+};
+
+}  // namespace
+
+DatastorePtr image_folder(const std::string& path, ImageFolderOptions options) {
+  return std::make_shared<ImageFolder>(path, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,284 @@
+#include "lockstep/data/mini_batch_queue.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/random.h"
+
+namespace lockstep {
+namespace {
+
+// Mini-batches whose buffers wait to be used again. Shared with the mini-batches given out, which
+// may outlive the queue.
+class FreeList {
+ public:
+  explicit FreeList(size_t limit) : limit_(limit) { free_.reserve(limit); }
+
+  std::unique_ptr<MiniBatch> take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<MiniBatch> batch = std::move(free_.back());
+        free_.pop_back();
+        return batch;
+      }
+    }
+    return std::make_unique<MiniBatch>();
+  }
+
+  void put(std::unique_ptr<MiniBatch> batch) {
+    const std::lock_guard lock(mutex_);
+    if (free_.size() < limit_) free_.push_back(std::move(batch));
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t limit_;
+  std::vector<std::unique_ptr<MiniBatch>> free_;
+};
+
+// The orders of the epochs in use: with several threads, the end of one and the start of the next.
+class Orders {
+ public:
+  Orders(int64_t n, Shuffle shuffle, uint64_t seed) : n_(n), shuffle_(shuffle), seed_(seed) {}
+
+  std::shared_ptr<const std::vector<int64_t>> get(int64_t epoch) {
+    if (shuffle_ != Shuffle::every_epoch) epoch = 0;
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[static_cast<size_t>(epoch) % entries_.size()];
+    if (entry.epoch != epoch) {
+      entry.order =
+          std::make_shared<const std::vector<int64_t>>(epoch_order(n_, shuffle_, seed_, epoch));
+      entry.epoch = epoch;
+    }
+    return entry.order;
+  }
+
+ private:
+  struct Entry {
+    int64_t epoch = -1;
+    std::shared_ptr<const std::vector<int64_t>> order;
+  };
+
+  int64_t n_;
+  Shuffle shuffle_;
+  uint64_t seed_;
+  std::mutex mutex_;
+  std::array<Entry, 2> entries_;
+};
+
+void require(bool holds, const std::string& message, const std::string& hint = {}) {
+  if (!holds) throw InvalidArgument("[mini-batch queue] " + message, hint);
+}
+
+void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_t first_epoch,
+           int64_t first_batch) {
+  require(cache != nullptr, "there is no image cache");
+  const int64_t n = cache->size();
+  require(n > 0, "there are no observations (" + cache->store()->describe() + ")");
+  const int64_t per_epoch = batches_per_epoch(n, options);
+  require(per_epoch > 0,
+          "a mini-batch of " + std::to_string(options.mini_batch_size) +
+              " observations is larger than the data (" + std::to_string(n) +
+              ") and partial mini-batches are dropped, so an epoch would be empty",
+          "choose a mini-batch size of at most " + std::to_string(n) +
+              " or keep the last, partial mini-batch");
+  require(options.threads >= 1 && options.threads <= 1024,
+          "threads is " + std::to_string(options.threads) + ", but must lie in 1 to 1024");
+  require(options.prefetch >= 1 && options.prefetch <= 1 << 20,
+          "prefetch is " + std::to_string(options.prefetch) + ", but must lie in 1 to 2^20");
+  require(options.max_epochs >= 1 && options.max_epochs <= int64_t{1} << 31,
+          "max_epochs is " + std::to_string(options.max_epochs) + ", but must lie in 1 to 2^31");
+  require(first_epoch >= 0 && first_epoch <= options.max_epochs,
+          "cannot start at epoch " + std::to_string(first_epoch) + " of " +
+              std::to_string(options.max_epochs));
+  require(first_batch >= 0 && first_batch <= per_epoch,
+          "cannot start at mini-batch " + std::to_string(first_batch) + " of " +
+              std::to_string(per_epoch) + " in an epoch");
+  draw_augmentation(options.augmentation, options.seed, 0, 0);  // refuses bad ranges here and now
+}
+
+}  // namespace
+
+std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int64_t epoch) {
+  if (shuffle != Shuffle::never) {
+    const uint64_t a = shuffle == Shuffle::once ? 0 : static_cast<uint64_t>(epoch);
+    return random_permutation({.seed = seed, .use = RandomUse::shuffle, .a = a}, n);
+  }
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+  return order;
+}
+
+int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options) {
+  const int64_t size = options.mini_batch_size;
+  require(size >= 1 && size <= int64_t{1} << 31,
+          "mini_batch_size is " + std::to_string(size) + ", but must lie in 1 to 2^31");
+  return n / size + (options.drop_last || n % size == 0 ? 0 : 1);
+}
+
+Digest digest_observations(const std::vector<int64_t>& observations) {
+  return digest_of(observations.data(), observations.size() * sizeof(int64_t));
+}
+
+struct MiniBatchQueue::State {
+  // A finished mini-batch, or why it could not be made.
+  struct Slot {
+    std::unique_ptr<MiniBatch> batch;
+    std::exception_ptr error;
+  };
+
+  const std::shared_ptr<const ImageCache> cache;
+  const MiniBatchQueueOptions options;
+  const int64_t per_epoch;
+  const int64_t end;  // mini-batches in all epochs
+  const std::shared_ptr<FreeList> free_list;
+  Orders orders;
+  std::atomic<bool> stop{false};
+
+  std::mutex mutex;
+  std::condition_variable wake_makers, wake_taker;
+  int64_t taken;            // number of the next mini-batch for the caller, over all epochs
+  int64_t claimed;          // number of the next one to be made; at most taken + prefetch
+  std::vector<Slot> slots;  // mini-batch i lies at i % prefetch
+  std::vector<std::thread> makers;
+
+  State(std::shared_ptr<const ImageCache> images, MiniBatchQueueOptions o, int64_t first_epoch,
+        int64_t first_batch)
+      : cache(std::move(images)),
+        options(std::move(o)),
+        per_epoch(lockstep::batches_per_epoch(cache->size(), options)),
+        end(per_epoch * options.max_epochs),
+        free_list(std::make_shared<FreeList>(
+            static_cast<size_t>(options.prefetch + options.threads + 2))),
+        orders(cache->size(), options.shuffle, options.seed),
+        taken(std::min(end, first_epoch * per_epoch + first_batch)),
+        claimed(taken),
+        slots(static_cast<size_t>(options.prefetch)) {}
+
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stop.store(true);
+    }
+    wake_makers.notify_all();
+    for (std::thread& maker : makers) maker.join();
+  }
+
+  Slot& slot_of(int64_t number) {
+    return slots[static_cast<size_t>(number % static_cast<int64_t>(slots.size()))];
+  }
+
+  void start() {
+    const int64_t useful = std::min<int64_t>(options.threads, end - taken);
+    for (int64_t i = 0; i < useful; ++i) makers.emplace_back([this] { make_all(); });
+  }
+
+  void make_all() {
+    std::vector<uint8_t> scratch;
+    for (;;) {
+      int64_t number = 0;
+      {
+        std::unique_lock lock(mutex);
+        wake_makers.wait(lock, [&] {
+          return stop.load() || claimed == end || claimed < taken + options.prefetch;
+        });
+        if (stop.load() || claimed == end) return;
+        number = claimed++;
+      }
+      Slot made;
+      try {
+        made.batch = free_list->take();
+        if (!make(number, *made.batch, scratch)) return;
+      } catch (...) {
+        made = {nullptr, std::current_exception()};
+      }
+      {
+        const std::lock_guard lock(mutex);
+        slot_of(number) = std::move(made);
+      }
+      wake_taker.notify_one();
+    }
+  }
+
+  // False when stopped on the way.
+  bool make(int64_t number, MiniBatch& batch, std::vector<uint8_t>& scratch) {
+    batch.epoch = number / per_epoch;
+    batch.index = number % per_epoch;
+    const auto order = orders.get(batch.epoch);
+    const int64_t begin = batch.index * options.mini_batch_size;
+    const int64_t n = std::min(options.mini_batch_size, cache->size() - begin);
+    batch.observations.assign(order->begin() + begin, order->begin() + begin + n);
+    batch.labels.resize(static_cast<size_t>(n));
+    const size_t bytes = cache->image_bytes();
+    batch.pixels.resize(static_cast<size_t>(n) * bytes);
+    const bool change = options.augmentation.any();
+    for (size_t i = 0; i < batch.observations.size(); ++i) {
+      if (stop.load(std::memory_order_relaxed)) return false;
+      const int64_t observation = batch.observations[i];
+      const uint8_t* source = cache->get(observation, scratch);
+      uint8_t* target = batch.pixels.data() + i * bytes;
+      if (change) {
+        const AugmentationDraw draw =
+            draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
+        const auto space = static_cast<size_t>(cache->height() * cache->width());
+        for (size_t at = 0; at < bytes; at += space) {  // plane by plane
+          augment_into(source + at, cache->height(), cache->width(), 1, draw, target + at);
+        }
+      } else {
+        std::memcpy(target, source, bytes);
+      }
+      batch.labels[i] = static_cast<int32_t>(cache->label(observation));
+    }
+    batch.observations_digest = digest_observations(batch.observations);
+    return true;
+  }
+};
+
+MiniBatchQueue::MiniBatchQueue(std::shared_ptr<const ImageCache> cache,
+                               MiniBatchQueueOptions options, int64_t first_epoch,
+                               int64_t first_batch) {
+  check(cache.get(), options, first_epoch, first_batch);
+  state_ = std::make_unique<State>(std::move(cache), std::move(options), first_epoch, first_batch);
+  state_->start();
+}
+
+MiniBatchQueue::~MiniBatchQueue() = default;
+
+// `taken` is changed by next() alone, on the caller's side, so that reading it there needs no lock.
+bool MiniBatchQueue::has_data() const { return state_->taken < state_->end; }
+
+std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
+  State& state = *state_;
+  require(has_data(), "the last epoch is over: no further mini-batch",
+          "ask has_data() before next(), or raise max_epochs");
+  std::unique_ptr<MiniBatch> batch;
+  {
+    std::unique_lock lock(state.mutex);
+    State::Slot& slot = state.slot_of(state.taken);
+    state.wake_taker.wait(lock, [&] { return slot.batch != nullptr || slot.error != nullptr; });
+    if (slot.error != nullptr) std::rethrow_exception(slot.error);
+    batch = std::move(slot.batch);
+    ++state.taken;
+  }
+  state.wake_makers.notify_one();
+  // The list is captured: the mini-batch may be dropped after the queue.
+  return {batch.release(), [list = state.free_list](const MiniBatch* dropped) {
+            list->put(std::unique_ptr<MiniBatch>(const_cast<MiniBatch*>(dropped)));
+          }};
+}
+
+int64_t MiniBatchQueue::batches_per_epoch() const { return state_->per_epoch; }
+int64_t MiniBatchQueue::epoch() const { return state_->taken / state_->per_epoch; }
+int64_t MiniBatchQueue::batch() const { return state_->taken % state_->per_epoch; }
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+// Mini-batches of images, decoded and augmented ahead of their use by background threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/data/augmentation.h"
+#include "lockstep/data/image_cache.h"
+
+namespace lockstep {
+
+enum class Shuffle { never, once, every_epoch };
+
+struct MiniBatchQueueOptions {
+  int64_t mini_batch_size = 128;           // observations
+  Shuffle shuffle = Shuffle::every_epoch;  // never: the order of the listing
+  bool drop_last = true;                   // a last, partial mini-batch is dropped, else kept
+  uint64_t seed = 0;                       // of shuffling and augmentation
+  Augmentation augmentation;
+  int threads = 1;         // background threads
+  int prefetch = 4;        // mini-batches ahead of the caller
+  int64_t max_epochs = 1;  // epochs 0 to max_epochs - 1
+};
+
+// n observations of a mini-batch.
+struct MiniBatch {
+  int64_t epoch = 0, index = 0;       // epoch from 0, mini-batch within the epoch from 0
+  std::vector<int64_t> observations;  // n indices into the listing
+  std::vector<uint8_t> pixels;        // n x channels x height x width
+  std::vector<int32_t> labels;        // n indices into the classes
+  Digest observations_digest;         // of `observations`, for the receipt
+
+  int64_t size() const { return static_cast<int64_t>(observations.size()); }
+};
+
+// The order of n observations in an epoch: a permutation that is a function of the arguments alone
+// (RandomUse::shuffle, key a = epoch). `once` takes that of epoch 0, `never` the listing's.
+// Thread-safe.
+std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int64_t epoch);
+
+// Mini-batches of n observations in an epoch: n / size rounded down (drop_last) or up.
+int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options);
+
+// The digest of a mini-batch's indices, as in MiniBatch::observations_digest.
+Digest digest_observations(const std::vector<int64_t>& observations);
+
+// Hands out the mini-batches from (first_epoch, first_batch) to the end of the last epoch, in
+// order. Their content depends on the cache's datastore and size and on the options other than
+// `threads` and `prefetch`; not on those, on the cache's budget or on where it starts. The caller's
+// side (has_data, next) is for one thread at a time.
+class MiniBatchQueue {
+ public:
+  // Starts the threads. Throws InvalidArgument for options that cannot work: sizes below 1, a
+  // mini-batch larger than the data with drop_last, no observations, a start outside.
+  // first_batch may equal the number of batches per epoch (the next epoch follows).
+  MiniBatchQueue(std::shared_ptr<const ImageCache> cache, MiniBatchQueueOptions options,
+                 int64_t first_epoch = 0, int64_t first_batch = 0);
+  // Stops the threads after the image each is at.
+  ~MiniBatchQueue();
+  MiniBatchQueue(const MiniBatchQueue&) = delete;
+  MiniBatchQueue& operator=(const MiniBatchQueue&) = delete;
+
+  // Whether next() has something to give; false after the last epoch.
+  bool has_data() const;
+  // The next mini-batch; waits for it. Its buffers are used again when the last pointer to it is
+  // dropped, so nothing is allocated once the queue runs evenly; it may outlive the queue. Rethrows
+  // what reading it threw (DataError), again on each further call. InvalidArgument at the end.
+  std::shared_ptr<const MiniBatch> next();
+
+  int64_t batches_per_epoch() const;
+  // Position of the mini-batch that next() will give.
+  int64_t epoch() const;
+  int64_t batch() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

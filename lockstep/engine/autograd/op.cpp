@@ -1,0 +1,27 @@
+#include "lockstep/engine/autograd/op.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+void check_count(const Op& op, std::span<const Shape> inputs, size_t least, size_t most) {
+  if (inputs.size() >= least && inputs.size() <= most) return;
+  std::string wanted = std::to_string(least);
+  if (most == static_cast<size_t>(-1)) {
+    wanted += " or more";
+  } else if (most != least) {
+    wanted += " to " + std::to_string(most);
+  }
+  throw InvalidArgument("[" + std::string(op.type()) + "] takes " + wanted + " inputs, received " +
+                        std::to_string(inputs.size()));
+}
+
+void check_f32(const Op& op, std::span<const TensorSpec> inputs) {
+  for (const auto& spec : inputs) {
+    if (spec.dtype == DType::f32) continue;
+    throw InvalidArgument("[" + std::string(op.type()) + "] elements of f32 wanted, received " +
+                          spec.plain().to_string());
+  }
+}
+
+}  // namespace lockstep

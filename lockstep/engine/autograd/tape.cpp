@@ -1,0 +1,203 @@
+#include "lockstep/engine/autograd/tape.h"
+
+#include <map>
+#include <set>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+thread_local Tape* innermost = nullptr;
+
+struct Node {
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> outputs;
+  BackwardFunction backward;
+};
+
+void run(const kernels::Pass& pass, const std::vector<Tensor>& reads,
+         const std::vector<Tensor>& writes, const kernels::StepInfo& step = {}) {
+  std::vector<void*> r, w;
+  for (const auto& t : reads) r.push_back(t.raw());
+  for (const auto& t : writes) w.push_back(t.raw());
+  const Memory scratch = allocate(pass.scratch_bytes);
+  pass.bind({r, w, scratch.data()})(step);
+}
+
+// Both row-major.
+Tensor sum_of(const Tensor& a, const Tensor& b) {
+  Tensor sum(a.spec());
+  run(kernels::table_for(a.device()).accumulate(a.spec()), {a, b}, {sum});
+  return sum;
+}
+
+}  // namespace
+
+Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
+  if (tensor.spec() == spec) return tensor;
+  const auto& table = kernels::table_for(tensor.device());
+  if (tensor.shape() == spec.shape) {
+    Tensor copy(spec);
+    run(table.reorder(tensor.spec(), spec), {tensor}, {copy});
+    return copy;
+  }
+  const Tensor plain = tensor.reshaped(spec.shape);
+  return spec.row_major() ? plain : convert(plain, spec);
+}
+
+struct Tape::State {
+  std::set<uint64_t> tracked;
+  std::vector<Node> nodes;
+};
+
+Tape::Tape() : state_(std::make_unique<State>()), outer_(innermost) { innermost = this; }
+
+Tape::~Tape() { innermost = outer_; }
+
+Tape* Tape::current() { return innermost; }
+
+void Tape::watch(const Tensor& tensor) { state_->tracked.insert(tensor.id()); }
+
+void Tape::watch(std::span<const Tensor> tensors) {
+  for (const auto& t : tensors) watch(t);
+}
+
+bool Tape::tracks(std::span<const Tensor> inputs) const {
+  for (const auto& t : inputs) {
+    if (t.defined() && state_->tracked.count(t.id())) return true;
+  }
+  return false;
+}
+
+void Tape::record(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
+                  BackwardFunction backward) {
+  for (const auto& t : outputs) state_->tracked.insert(t.id());
+  state_->nodes.push_back({std::move(inputs), std::move(outputs), std::move(backward)});
+}
+
+std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor> with_respect_to) {
+  if (!scalar.defined() || scalar.shape().elements() != 1 || scalar.dtype() != DType::f32) {
+    throw InvalidArgument("[tape] gradients need a scalar of f32, received " +
+                          (scalar.defined() ? scalar.spec().to_string() : "an undefined tensor"));
+  }
+  std::map<uint64_t, Tensor> diffs;
+  diffs[scalar.id()] = Tensor::full(scalar.shape(), 1.0f);
+  std::set<uint64_t> asked;
+  for (const auto& t : with_respect_to) asked.insert(t.id());
+  // Only what lies between the asked tensors and the scalar is worth computing.
+  std::set<uint64_t> useful = asked;
+  for (const auto& node : state_->nodes) {
+    for (const auto& t : node.inputs) {
+      if (!t.defined() || !useful.count(t.id())) continue;
+      for (const auto& o : node.outputs) useful.insert(o.id());
+      break;
+    }
+  }
+  for (auto node = state_->nodes.rbegin(); node != state_->nodes.rend(); ++node) {
+    std::vector<Tensor> outputs;
+    bool reached = false;
+    for (const auto& t : node->outputs) {
+      const auto found = diffs.find(t.id());
+      outputs.push_back(found == diffs.end() ? Tensor() : found->second);
+      reached |= outputs.back().defined();
+    }
+    if (!reached) continue;
+    std::vector<bool> wanted;
+    bool any = false;
+    for (const auto& t : node->inputs) {
+      wanted.push_back(t.defined() && useful.count(t.id()));
+      any |= wanted.back();
+    }
+    if (!any) continue;
+    const std::vector<Tensor> results = node->backward(outputs, wanted);
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!wanted[i] || !results[i].defined()) continue;
+      const Tensor diff = results[i].reshaped(node->inputs[i].shape());
+      Tensor& sum = diffs[node->inputs[i].id()];
+      sum = sum.defined() ? sum_of(sum, diff) : diff;
+    }
+  }
+  std::vector<Tensor> gradients;
+  for (const auto& t : with_respect_to) {
+    const auto found = diffs.find(t.id());
+    gradients.push_back(found == diffs.end() ? Tensor::zeros(t.shape()) : found->second);
+  }
+  return gradients;
+}
+
+std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
+                          const kernels::StepInfo& step) {
+  std::vector<Shape> shapes;
+  std::vector<TensorSpec> specs;
+  for (const auto& t : inputs) {
+    if (!t.defined()) {
+      throw InvalidArgument("[" + std::string(op->type()) + "] an input is an undefined tensor");
+    }
+    shapes.push_back(t.shape());
+    specs.push_back(t.spec());
+  }
+  op->infer(shapes);
+  auto kernel = std::make_shared<kernels::Kernel>(
+      op->compile(kernels::table_for(inputs.front().device()), specs));
+
+  using Kind = kernels::Operand::Kind;
+  std::vector<Tensor> reads, writes, outputs;
+  auto kept = std::make_shared<Tensor>();  // the workspace
+  for (const auto& o : kernel->forward.reads) {
+    reads.push_back(convert(inputs[static_cast<size_t>(o.index)], o.spec));
+  }
+  for (const auto& o : kernel->forward.writes) {
+    Tensor t(o.spec);
+    writes.push_back(t);
+    if (o.kind == Kind::workspace) {
+      *kept = t;
+    } else {
+      outputs.resize(std::max(outputs.size(), static_cast<size_t>(o.index) + 1));
+      outputs[static_cast<size_t>(o.index)] = t;
+    }
+  }
+  run(kernel->forward, reads, writes, step);
+
+  Tape* tape = Tape::current();
+  if (!tape || !tape->tracks(inputs)) return outputs;
+  tape->record(
+      inputs, outputs,
+      [kernel, inputs, outputs, kept, step](const std::vector<Tensor>& diff_outputs,
+                                            const std::vector<bool>& wanted) {
+        std::vector<Tensor> diffs(inputs.size());
+        for (const auto& pass : kernel->backward) {
+          bool any = false;
+          for (const auto& o : pass.writes) any |= wanted[static_cast<size_t>(o.index)];
+          if (!any) continue;
+          std::vector<Tensor> r, w;
+          for (const auto& o : pass.reads) {
+            const auto i = static_cast<size_t>(o.index);
+            switch (o.kind) {
+              case Kind::input:
+                r.push_back(convert(inputs[i], o.spec));
+                break;
+              case Kind::output:
+                r.push_back(convert(outputs[i], o.spec));
+                break;
+              case Kind::workspace:
+                r.push_back(*kept);
+                break;
+              default:
+                r.push_back(convert(diff_outputs[i].defined() ? diff_outputs[i]
+                                                              : Tensor::zeros(outputs[i].shape()),
+                                    o.spec));
+            }
+          }
+          for (const auto& o : pass.writes) w.push_back(Tensor(o.spec));
+          run(pass, r, w, step);
+          for (size_t k = 0; k < w.size(); ++k) {
+            diffs[static_cast<size_t>(pass.writes[k].index)] = w[k].to_row_major();
+          }
+        }
+        return diffs;
+      });
+  return outputs;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,236 @@
+#include "lockstep/engine/formats/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "tensors are stored as they lie in memory");
+
+constexpr size_t length_bytes = 8;
+constexpr size_t alignment = 64;
+constexpr uint64_t largest_header = 100'000'000;
+constexpr int deepest = 3;  // header, tensor, its list of numbers
+
+constexpr struct {
+  DType dtype;
+  const char* name;
+} dtypes[] = {{DType::f32, "F32"}, {DType::i32, "I32"}, {DType::i64, "I64"}, {DType::u8, "U8"}};
+
+[[noreturn]] void damaged(const std::string& file, const std::string& what) {
+  throw DataError("[safetensors] " + file + ": " + what);
+}
+
+std::string quoted(const std::string& name) {
+  constexpr size_t longest = 100;
+  // As JSON, so that names with odd bytes cannot spoil a terminal.
+  return json(name.substr(0, longest)).dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+// The header's JSON; no key twice, no deep nesting (whose handling would be recursive).
+json parse_header(const char* text, size_t size, const std::string& file) {
+  std::vector<std::set<std::string>> keys;
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    const auto level = static_cast<size_t>(std::max(depth, 0));
+    if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
+      if (depth >= deepest) damaged(file, "the header is nested too deeply");
+      if (keys.size() < level + 2) keys.resize(level + 2);
+      keys[level + 1].clear();
+    } else if (event == json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!keys[level].insert(key).second) damaged(file, "the header names " + quoted(key) + " twice");
+    }
+    return true;
+  };
+  try {
+    json header = json::parse(text, text + size, watch);
+    if (!header.is_object()) damaged(file, "the header is no JSON object");
+    return header;
+  } catch (const json::exception& error) {
+    const auto* parse = dynamic_cast<const json::parse_error*>(&error);
+    damaged(file, "the header is no JSON" +
+                      (parse ? " (byte " + std::to_string(length_bytes + parse->byte) + ")" : ""));
+  }
+}
+
+struct Entry {
+  std::string name;
+  DType dtype;
+  Shape shape;
+  uint64_t begin, end;
+};
+
+uint64_t whole(const json& value, const std::string& file, const std::string& place) {
+  if (!value.is_number_unsigned()) damaged(file, place + " holds something else than whole numbers");
+  return value.get<uint64_t>();
+}
+
+Entry read_entry(const std::string& name, const json& object, const std::string& file) {
+  const std::string place = "tensor " + quoted(name);
+  if (!object.is_object()) damaged(file, place + " is described by something else than an object");
+  for (const char* key : {"dtype", "shape", "data_offsets"}) {
+    if (!object.contains(key)) damaged(file, place + " has no " + key);
+  }
+  if (object.size() != 3) damaged(file, place + " has fields that are not of the format");
+  Entry entry{name, DType::f32, {}, 0, 0};
+  const json& type = object["dtype"];
+  const auto* known = std::find_if(std::begin(dtypes), std::end(dtypes),
+                                   [&](const auto& d) { return type == d.name; });
+  if (known == std::end(dtypes)) {
+    damaged(file, place + " has type " + (type.is_string() ? quoted(type) : "that is no text") +
+                      "; F32, I32, I64 and U8 are read");
+  }
+  entry.dtype = known->dtype;
+  if (!object["shape"].is_array()) damaged(file, place + ": the shape is no list");
+  std::vector<int64_t> dims;
+  for (const json& dim : object["shape"]) {
+    const uint64_t extent = whole(dim, file, place + ": the shape");
+    if (extent > static_cast<uint64_t>(INT64_MAX)) damaged(file, place + ": the shape is too large");
+    dims.push_back(static_cast<int64_t>(extent));
+  }
+  try {
+    entry.shape = Shape(std::move(dims));
+  } catch (const InvalidArgument&) {
+    damaged(file, place + ": the shape is too large");
+  }
+  const json& offsets = object["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2) damaged(file, place + ": two offsets wanted");
+  entry.begin = whole(offsets[0], file, place + ": data_offsets");
+  entry.end = whole(offsets[1], file, place + ": data_offsets");
+  const auto elements = static_cast<uint64_t>(entry.shape.elements());
+  const uint64_t size = size_of(entry.dtype);
+  if (entry.begin > entry.end || elements > UINT64_MAX / size ||
+      entry.end - entry.begin != elements * size) {
+    damaged(file, place + ": data_offsets do not fit its shape " + entry.shape.to_string());
+  }
+  return entry;
+}
+
+}  // namespace
+
+const Tensor& SafetensorsFile::at(const std::string& name, const std::string& file) const {
+  for (const NamedTensor& tensor : tensors) {
+    if (tensor.name == name) return tensor.tensor;
+  }
+  damaged(file, "tensor " + quoted(name) + " is not there");
+}
+
+std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors,
+                                         const std::map<std::string, std::string>& metadata) {
+  // Wide elements first, so that every tensor lies aligned to its own elements.
+  std::vector<const NamedTensor*> order;
+  for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
+  std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
+    return size_of(a->tensor.dtype()) > size_of(b->tensor.dtype());
+  });
+
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::set<std::string> names{"__metadata__"};
+  uint64_t offset = 0;
+  for (const NamedTensor* entry : order) {
+    if (!names.insert(entry->name).second) {
+      throw InvalidArgument("[safetensors] " + quoted(entry->name) +
+                            (entry->name == "__metadata__" ? " is no name for a tensor"
+                                                           : " names two tensors"));
+    }
+    if (!entry->tensor.defined()) {
+      throw InvalidArgument("[safetensors] there is no tensor under " + quoted(entry->name));
+    }
+    const auto* type = std::find_if(std::begin(dtypes), std::end(dtypes), [&](const auto& d) {
+      return d.dtype == entry->tensor.dtype();
+    });
+    const uint64_t end = offset + entry->tensor.spec().plain().bytes();
+    header[entry->name] = {{"dtype", type->name},
+                           {"shape", entry->tensor.shape().dims()},
+                           {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const json::exception&) {
+    throw InvalidArgument("[safetensors] a name or the metadata is not UTF-8");
+  }
+  text.resize((length_bytes + text.size() + alignment - 1) / alignment * alignment - length_bytes,
+              ' ');
+  if (text.size() > largest_header) {
+    throw InvalidArgument("[safetensors] the header has " + std::to_string(text.size()) +
+                          " bytes, more than the format allows");
+  }
+
+  std::vector<std::byte> bytes(length_bytes + text.size() + offset);
+  const uint64_t length = text.size();
+  std::memcpy(bytes.data(), &length, length_bytes);
+  std::memcpy(bytes.data() + length_bytes, text.data(), text.size());
+  std::byte* next = bytes.data() + length_bytes + text.size();
+  for (const NamedTensor* entry : order) {
+    const Tensor plain = entry->tensor.to_row_major();
+    if (plain.bytes() > 0) std::memcpy(next, plain.raw(), plain.bytes());
+    next += plain.bytes();
+  }
+  return bytes;
+}
+
+SafetensorsFile read_safetensors(std::span<const std::byte> bytes, const std::string& file) {
+  if (bytes.size() < length_bytes) {
+    damaged(file, "has " + std::to_string(bytes.size()) + " bytes, too few for a header");
+  }
+  uint64_t length;
+  std::memcpy(&length, bytes.data(), length_bytes);
+  const uint64_t rest = bytes.size() - length_bytes;
+  if (length > largest_header || length > rest) {
+    damaged(file, "claims a header of " + std::to_string(length) + " bytes and has " +
+                      std::to_string(rest) + " after its first 8");
+  }
+  const json header = parse_header(reinterpret_cast<const char*>(bytes.data()) + length_bytes,
+                                   static_cast<size_t>(length), file);
+
+  SafetensorsFile result;
+  std::vector<Entry> entries;
+  for (const auto& [name, object] : header.items()) {
+    if (name != "__metadata__") {
+      entries.push_back(read_entry(name, object, file));
+      continue;
+    }
+    if (!object.is_object()) damaged(file, "__metadata__ is no object");
+    for (const auto& [key, value] : object.items()) {
+      if (!value.is_string()) damaged(file, "__metadata__ " + quoted(key) + " is no text");
+      result.metadata[key] = value.get<std::string>();
+    }
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  const std::span<const std::byte> data = bytes.subspan(length_bytes + static_cast<size_t>(length));
+  uint64_t position = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin != position) {
+      damaged(file, "tensor " + quoted(entry.name) + " begins at byte " +
+                        std::to_string(entry.begin) + " of the data, the one before it ends at " +
+                        std::to_string(position));
+    }
+    position = entry.end;
+  }
+  if (position != data.size()) {
+    damaged(file, "the tensors cover " + std::to_string(position) + " of " +
+                      std::to_string(data.size()) + " bytes of data");
+  }
+  for (const Entry& entry : entries) {
+    Tensor tensor(entry.shape, entry.dtype);
+    const auto count = static_cast<size_t>(entry.end - entry.begin);
+    if (count > 0) std::memcpy(tensor.raw(), data.data() + entry.begin, count);
+    result.tensors.push_back({entry.name, std::move(tensor)});
+  }
+  return result;
+}
+
+}  // namespace lockstep

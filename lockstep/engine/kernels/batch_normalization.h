@@ -1,0 +1,21 @@
+// Batch normalisation (Ioffe, Szegedy 2015).
+#pragma once
+
+#include "lockstep/engine/kernels/kernel.h"
+
+namespace lockstep::kernels {
+
+// dst[n, c, ...] = scale[c] * (src[n, c, ...] - mean[c]) / sqrt(variance[c] + epsilon) + shift[c],
+// then max(0, .) with `relu`. Training: mean and variance are those of src over n and space
+// (variance divides by the count: biased) and are outputs. Otherwise they are inputs.
+struct BatchNormalizationProblem {
+  TensorSpec src;  // n x c or n x c x h x w
+  double epsilon = 1e-5;
+  bool relu = false;
+  bool training = true;
+};
+// Training: inputs src, scale (c), shift (c); outputs dst, mean (c), variance (c). One backward
+// pass: diff src, diff scale, diff shift. Otherwise: inputs src, scale, shift, mean, variance;
+// output dst; one backward pass: diff src, diff scale, diff shift.
+
+}  // namespace lockstep::kernels

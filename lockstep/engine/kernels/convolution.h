@@ -1,0 +1,23 @@
+// Two-dimensional convolution (cross-correlation, as in all deep-learning libraries).
+#pragma once
+
+#include "lockstep/engine/kernels/kernel.h"
+#include "lockstep/engine/kernels/window.h"
+
+namespace lockstep::kernels {
+
+// dst[n, o, y, x] = bias[o] + sum over i, p, q of
+//   weights[o, i, p, q] * src[n, i', y*sy + p*dy - ty, x*sx + q*dx - tx],
+// with i' = i plus the offset of o's group, zeros outside src.
+struct ConvolutionProblem {
+  TensorSpec src;  // n x ic x ih x iw, in any layout: a hint
+  Shape weights;   // oc x ic/groups x kh x kw
+  Shape dst;       // n x oc x oh x ow
+  Window2d window;
+  int64_t groups = 1;
+  bool bias = true;
+};
+// Inputs: src, weights, bias (oc; only with `bias`). Output: dst.
+// Backward passes: data (diff src) and weights (diff weights, diff bias).
+
+}  // namespace lockstep::kernels

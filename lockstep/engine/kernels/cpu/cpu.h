@@ -1,0 +1,27 @@
+// The CPU's kernels: oneDNN, and own code where it has nothing fitting. See kernels/table.h.
+#pragma once
+
+#include "lockstep/engine/kernels/table.h"
+
+namespace lockstep::kernels::cpu {
+
+Kernel convolution(const ConvolutionProblem&);
+Kernel fully_connected(const FullyConnectedProblem&);
+Kernel batch_normalization(const BatchNormalizationProblem&);
+Kernel pooling(const PoolingProblem&);
+Kernel relu(const ReluProblem&);
+Kernel addition(const AdditionProblem&);
+Kernel dropout(const DropoutProblem&);
+Kernel reshape(const ReshapeProblem&);
+Kernel concatenation(const ConcatenationProblem&);
+Kernel sum(const SumProblem&);
+Kernel softmax(const SoftmaxProblem&);
+Kernel cross_entropy(const CrossEntropyProblem&);
+Kernel mean_squared_error(const MeanSquaredErrorProblem&);
+Kernel normalize_images(const NormalizeImagesProblem&);
+Pass reorder(const TensorSpec& from, const TensorSpec& to);
+Pass accumulate(const TensorSpec& spec);
+
+const Table& table();
+
+}  // namespace lockstep::kernels::cpu

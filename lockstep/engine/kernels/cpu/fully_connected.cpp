@@ -1,0 +1,55 @@
+#include "lockstep/engine/kernels/fully_connected.h"
+
+#include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/onednn.h"
+
+namespace lockstep::kernels::cpu {
+
+Kernel fully_connected(const FullyConnectedProblem& p) {
+  SingleThread one;
+  using dnnl::prop_kind;
+  // oneDNN flattens by itself: weights take the source's trailing dimensions, the elements are the
+  // same. It knows ranks 2 to 5; others are flattened here.
+  TensorSpec src_spec = p.src;
+  if (src_spec.shape.rank() > 4 || src_spec.shape.rank() == 3) {
+    const int64_t n = p.src.shape[0];
+    src_spec = {Shape{n, p.src.shape.elements() / n}, DType::f32, nullptr};
+  }
+  const Shape src_shape = src_spec.shape;
+  const Shape dst_shape{src_shape[0], p.units};
+  const Shape weights_shape = src_shape.with_batch(p.units);
+  const Shape bias_shape{p.units};
+  const auto src = desc_of(src_spec), dst = plain_desc(dst_shape), w = any_desc(weights_shape);
+  const auto bias = p.bias ? plain_desc(bias_shape) : dnnl::memory::desc();
+
+  const auto forward =
+      describe<dnnl::inner_product_forward>(prop_kind::forward_training, src, w, bias, dst);
+  const auto data = describe_backward<dnnl::inner_product_backward_data>(
+      forward, any_desc(src_shape), w, dst);
+  const auto filters =
+      describe_backward<dnnl::inner_product_backward_weights>(forward, src, w, bias, dst);
+
+  const TensorSpec dst_spec{dst_shape, DType::f32, nullptr};
+  const TensorSpec bias_spec{bias_shape, DType::f32, nullptr};
+  Kernel kernel;
+  std::vector<Argument> reads{{DNNL_ARG_SRC, input(0, src_spec)},
+                              {DNNL_ARG_WEIGHTS, input(1, spec_of(forward.weights_desc()))}};
+  if (p.bias) reads.push_back({DNNL_ARG_BIAS, input(2, bias_spec)});
+  kernel.forward = primitive_pass(dnnl::inner_product_forward(forward), scratch_of(forward), reads,
+                                  {{DNNL_ARG_DST, output(0, dst_spec)}});
+  kernel.backward.push_back(
+      primitive_pass(dnnl::inner_product_backward_data(data), scratch_of(data),
+                     {{DNNL_ARG_DIFF_DST, diff_output(0, dst_spec)},
+                      {DNNL_ARG_WEIGHTS, input(1, spec_of(data.weights_desc()))}},
+                     {{DNNL_ARG_DIFF_SRC, diff_input(0, spec_of(data.diff_src_desc()))}}));
+  std::vector<Argument> writes{
+      {DNNL_ARG_DIFF_WEIGHTS, diff_input(1, spec_of(filters.diff_weights_desc()))}};
+  if (p.bias) writes.push_back({DNNL_ARG_DIFF_BIAS, diff_input(2, bias_spec)});
+  kernel.backward.push_back(primitive_pass(
+      dnnl::inner_product_backward_weights(filters), scratch_of(filters),
+      {{DNNL_ARG_SRC, input(0, src_spec)}, {DNNL_ARG_DIFF_DST, diff_output(0, dst_spec)}},
+      writes));
+  return kernel;
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,183 @@
+#include "lockstep/engine/kernels/cpu/onednn.h"
+
+#include <omp.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::kernels::cpu {
+
+SingleThread::SingleThread() : previous_(omp_get_max_threads()) {
+  if (previous_ != 1) omp_set_num_threads(1);
+}
+
+SingleThread::~SingleThread() {
+  if (previous_ != 1) omp_set_num_threads(previous_);
+}
+
+dnnl::engine& engine() {
+  static auto* instance = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *instance;
+}
+
+dnnl::primitive_attr attributes() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+dnnl::memory::dims dims_of(const Shape& shape) {
+  return {shape.dims().begin(), shape.dims().end()};
+}
+
+namespace {
+
+dnnl::memory::data_type data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return dnnl::memory::data_type::f32;
+    case DType::i32:
+      return dnnl::memory::data_type::s32;
+    case DType::u8:
+      return dnnl::memory::data_type::u8;
+    case DType::i64:
+      break;
+  }
+  throw Unsupported("[kernels] the CPU's library has no i64 elements");
+}
+
+dnnl::memory::desc row_major_desc(const Shape& shape, DType dtype) {
+  dnnl::memory::dims dims = dims_of(shape);
+  if (dims.empty()) dims = {1};
+  dnnl::memory::dims strides(dims.size());
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= dims[i];
+  }
+  return {dims, data_type(dtype), strides};
+}
+
+void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to,
+             void* destination) {
+  SingleThread one;
+  dnnl::memory a(from, engine(), const_cast<void*>(source));
+  dnnl::memory b(to, engine(), destination);
+  dnnl::stream stream(engine());
+  dnnl::reorder(a, b).execute(stream, a, b);
+  stream.wait();
+}
+
+class OnednnLayout final : public OpaqueLayout {
+ public:
+  OnednnLayout(dnnl::memory::desc desc, DType dtype)
+      : desc_(std::move(desc)), plain_(row_major_desc(Shape(dims(desc_)), dtype)) {}
+
+  const dnnl::memory::desc& desc() const { return desc_; }
+  size_t bytes() const override { return desc_.get_size(); }
+  bool equals(const OpaqueLayout& other) const override {
+    const auto* o = dynamic_cast<const OnednnLayout*>(&other);
+    return o && o->desc_ == desc_;
+  }
+  std::string to_string() const override {
+    const size_t size = desc_.get_size();
+    return "blocked (" + std::to_string(size) + " bytes)";
+  }
+  void to_row_major(const void* source, void* destination) const override {
+    reorder(desc_, source, plain_, destination);
+  }
+  void from_row_major(const void* source, void* destination) const override {
+    reorder(plain_, source, desc_, destination);
+  }
+
+  static std::vector<int64_t> dims(const dnnl::memory::desc& desc) {
+#if DNNL_VERSION_MAJOR >= 3
+    return desc.get_dims();
+#else
+    return desc.dims();
+#endif
+  }
+
+ private:
+  dnnl::memory::desc desc_;
+  dnnl::memory::desc plain_;
+};
+
+}  // namespace
+
+dnnl::memory::desc plain_desc(const Shape& shape) { return row_major_desc(shape, DType::f32); }
+
+dnnl::memory::desc any_desc(const Shape& shape) {
+  return {dims_of(shape), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
+}
+
+dnnl::memory::desc desc_of(const TensorSpec& spec) {
+  if (spec.row_major()) return row_major_desc(spec.shape, spec.dtype);
+  const auto* layout = dynamic_cast<const OnednnLayout*>(spec.layout.get());
+  if (!layout) throw InternalError("[kernels] a layout of another back end reached the CPU");
+  return layout->desc();
+}
+
+TensorSpec spec_of(const dnnl::memory::desc& desc, DType dtype) {
+  const Shape shape(OnednnLayout::dims(desc));
+  if (desc == row_major_desc(shape, dtype)) return {shape, dtype, nullptr};
+  return {shape, dtype, std::make_shared<OnednnLayout>(desc, dtype)};
+}
+
+Pass primitive_pass(const dnnl::primitive& primitive, size_t scratch_bytes,
+                    std::vector<Argument> reads, std::vector<Argument> writes) {
+  Pass pass;
+  pass.scratch_bytes = scratch_bytes;
+  std::vector<std::pair<int, dnnl::memory::desc>> names;
+  auto describe_operand = [&](const Argument& a) {
+    const TensorSpec& spec = a.operand.spec;
+    if (a.seen_as) {
+      names.emplace_back(a.name, *a.seen_as);
+    } else if (a.operand.kind == Operand::Kind::workspace) {
+      names.emplace_back(a.name, row_major_desc(spec.shape, DType::u8));
+    } else {
+      names.emplace_back(a.name, desc_of(spec));
+    }
+  };
+  for (auto& a : reads) {
+    describe_operand(a);
+    pass.reads.push_back(a.operand);
+  }
+  for (auto& a : writes) {
+    describe_operand(a);
+    pass.writes.push_back(a.operand);
+  }
+  pass.bind = [primitive, names = std::move(names), scratch_bytes](const PassMemory& where) {
+    struct Call {
+      dnnl::primitive primitive;
+      dnnl::stream stream;
+      std::vector<dnnl::memory> memories;
+      std::vector<dnnl_exec_arg_t> arguments;
+    };
+    SingleThread one;
+    auto call = std::make_shared<Call>(Call{primitive, dnnl::stream(engine()), {}, {}});
+    auto add = [&](int name, const dnnl::memory::desc& desc, void* data) {
+      call->memories.emplace_back(desc, engine(), data);
+      call->arguments.push_back({name, call->memories.back().get()});
+    };
+    for (size_t i = 0; i < names.size(); ++i) {
+      const size_t r = where.reads.size();
+      add(names[i].first, names[i].second, i < r ? where.reads[i] : where.writes[i - r]);
+    }
+    if (scratch_bytes > 0) {
+      add(DNNL_ARG_SCRATCHPAD,
+          row_major_desc(Shape{static_cast<int64_t>(scratch_bytes)}, DType::u8), where.scratch);
+    }
+    return BoundPass([call](const StepInfo&) {
+      SingleThread thread;
+      const dnnl_status_t status =
+          dnnl_primitive_execute(call->primitive.get(), call->stream.get(),
+                                 static_cast<int>(call->arguments.size()), call->arguments.data());
+      if (status != dnnl_success) {
+        throw InternalError("[kernels] a primitive failed with status " + std::to_string(status));
+      }
+    });
+  };
+  return pass;
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,111 @@
+// The only place that knows which oneDNN this is: 2.6 (Debian 12) and 3.x differ in how primitives
+// are described, not in what they do.
+#pragma once
+
+#include <dnnl.hpp>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lockstep/engine/kernels/kernel.h"
+
+namespace lockstep::kernels::cpu {
+
+// While alive, kernels created or run by this thread use one compute thread: the number that the
+// law fixes. Restores the caller's OpenMP setting.
+class SingleThread {
+ public:
+  SingleThread();
+  ~SingleThread();
+  SingleThread(const SingleThread&) = delete;
+  SingleThread& operator=(const SingleThread&) = delete;
+
+ private:
+  int previous_;
+};
+
+dnnl::engine& engine();
+
+// Scratchpad from the caller, so that primitives can be shared by threads.
+dnnl::primitive_attr attributes();
+
+// Primitive descriptor of P from the arguments that both generations of oneDNN share.
+template <class P, class... Args>
+typename P::primitive_desc describe(Args&&... args) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename P::primitive_desc(engine(), std::forward<Args>(args)..., attributes());
+#else
+  return typename P::primitive_desc(typename P::desc(std::forward<Args>(args)...), attributes(),
+                                    engine());
+#endif
+}
+
+template <class P, class Hint, class... Args>
+typename P::primitive_desc describe_backward(const Hint& hint, Args&&... args) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename P::primitive_desc(engine(), std::forward<Args>(args)..., hint, attributes());
+#else
+  return typename P::primitive_desc(typename P::desc(std::forward<Args>(args)...), attributes(),
+                                    engine(), hint);
+#endif
+}
+
+#if DNNL_VERSION_MAJOR >= 3
+using PoolingForward = dnnl::pooling_forward;
+using PoolingBackward = dnnl::pooling_backward;
+#else
+using PoolingForward = dnnl::pooling_v2_forward;
+using PoolingBackward = dnnl::pooling_v2_backward;
+#endif
+
+inline dnnl::batch_normalization_forward::primitive_desc describe_batch_normalization(
+    dnnl::prop_kind kind, const dnnl::memory::desc& data, float epsilon,
+    dnnl::normalization_flags flags) {
+#if DNNL_VERSION_MAJOR >= 3
+  return describe<dnnl::batch_normalization_forward>(kind, data, data, epsilon, flags);
+#else
+  return describe<dnnl::batch_normalization_forward>(kind, data, epsilon, flags);
+#endif
+}
+
+inline dnnl::batch_normalization_backward::primitive_desc describe_batch_normalization_backward(
+    const dnnl::batch_normalization_forward::primitive_desc& hint, const dnnl::memory::desc& data,
+    float epsilon, dnnl::normalization_flags flags) {
+#if DNNL_VERSION_MAJOR >= 3
+  return describe_backward<dnnl::batch_normalization_backward>(
+      hint, dnnl::prop_kind::backward, data, data, data, epsilon, flags);
+#else
+  return describe_backward<dnnl::batch_normalization_backward>(hint, dnnl::prop_kind::backward,
+                                                               data, data, epsilon, flags);
+#endif
+}
+
+// Between Lockstep's specs and oneDNN's descriptors.
+dnnl::memory::desc desc_of(const TensorSpec& spec);
+TensorSpec spec_of(const dnnl::memory::desc& desc, DType dtype = DType::f32);
+// Row-major f32 descriptor of a shape.
+dnnl::memory::desc plain_desc(const Shape& shape);
+// f32 descriptor whose layout the primitive chooses.
+dnnl::memory::desc any_desc(const Shape& shape);
+dnnl::memory::dims dims_of(const Shape& shape);
+
+// One operand of a primitive: oneDNN's name for it and the Lockstep operand.
+struct Argument {
+  int name;
+  Operand operand;
+  // Where the primitive sees that memory as another shape.
+  std::optional<dnnl::memory::desc> seen_as = {};
+};
+
+// A pass that runs one primitive. The workspace operand may stand among reads or writes.
+Pass primitive_pass(const dnnl::primitive& primitive, size_t scratch_bytes,
+                    std::vector<Argument> reads, std::vector<Argument> writes);
+
+template <class PrimitiveDesc>
+size_t scratch_of(const PrimitiveDesc& pd) {
+  return pd.scratchpad_desc().get_size();
+}
+
+}  // namespace lockstep::kernels::cpu

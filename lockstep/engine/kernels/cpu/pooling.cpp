@@ -1,0 +1,47 @@
+#include "lockstep/engine/kernels/pooling.h"
+
+#include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/onednn.h"
+
+namespace lockstep::kernels::cpu {
+
+Kernel pooling(const PoolingProblem& p) {
+  SingleThread one;
+  using dnnl::algorithm, dnnl::prop_kind;
+  const bool max = p.kind == PoolingProblem::Kind::max;
+  const auto how = max ? algorithm::pooling_max
+                   : p.kind == PoolingProblem::Kind::average_with_padding
+                       ? algorithm::pooling_avg_include_padding
+                       : algorithm::pooling_avg_exclude_padding;
+  const auto& w = p.window;
+  const dnnl::memory::dims strides{w.stride[0], w.stride[1]}, kernel_dims{w.kernel[0], w.kernel[1]},
+      dilates{w.dilation[0] - 1, w.dilation[1] - 1}, pad_l{w.pad_begin[0], w.pad_begin[1]},
+      pad_r{w.pad_end[0], w.pad_end[1]};
+  const auto src = desc_of(p.src);
+  const auto forward =
+      describe<PoolingForward>(prop_kind::forward_training, how, src, any_desc(p.dst), strides,
+                               kernel_dims, dilates, pad_l, pad_r);
+  const auto dst = forward.dst_desc();
+  const auto backward = describe_backward<PoolingBackward>(forward, how, src, dst, strides,
+                                                           kernel_dims, dilates, pad_l, pad_r);
+  const TensorSpec dst_spec = spec_of(dst);
+  std::vector<Argument> writes{{DNNL_ARG_DST, output(0, dst_spec)}};
+  std::vector<Argument> back_reads{{DNNL_ARG_DIFF_DST, diff_output(0, dst_spec)}};
+  if (max) {
+    // The workspace's layout is the library's own business: raw bytes to us.
+    const auto desc = forward.workspace_desc();
+    const Operand where{Operand::Kind::workspace, 0,
+                        {Shape{static_cast<int64_t>(desc.get_size())}, DType::u8, nullptr}};
+    writes.push_back({DNNL_ARG_WORKSPACE, where});
+    back_reads.push_back({DNNL_ARG_WORKSPACE, where});
+  }
+  Kernel kernel;
+  kernel.forward = primitive_pass(PoolingForward(forward), scratch_of(forward),
+                                  {{DNNL_ARG_SRC, input(0, p.src)}}, writes);
+  kernel.backward.push_back(primitive_pass(PoolingBackward(backward), scratch_of(backward),
+                                           back_reads,
+                                           {{DNNL_ARG_DIFF_SRC, diff_input(0, p.src)}}));
+  return kernel;
+}
+
+}  // namespace lockstep::kernels::cpu

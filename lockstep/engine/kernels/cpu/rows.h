@@ -1,0 +1,40 @@
+// Help for kernels that are own code: passes over row-major memory.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "lockstep/engine/kernels/kernel.h"
+
+namespace lockstep::kernels::cpu {
+
+inline TensorSpec plain_spec(Shape shape, DType dtype = DType::f32) {
+  return {std::move(shape), dtype, nullptr};
+}
+
+// A pass from its operands and a function of (reads, writes, step).
+template <class Body>
+Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body) {
+  Pass pass;
+  pass.reads = std::move(reads);
+  pass.writes = std::move(writes);
+  pass.bind = [body = std::move(body)](const PassMemory& where) {
+    std::vector<void*> in(where.reads.begin(), where.reads.end());
+    std::vector<void*> out(where.writes.begin(), where.writes.end());
+    return BoundPass([body, in = std::move(in), out = std::move(out)](const StepInfo& step) {
+      body(in.data(), out.data(), step);
+    });
+  };
+  return pass;
+}
+
+template <class T = float>
+const T* in(void* const* operands, int i) {
+  return static_cast<const T*>(operands[i]);
+}
+template <class T = float>
+T* out(void* const* operands, int i) {
+  return static_cast<T*>(operands[i]);
+}
+
+}  // namespace lockstep::kernels::cpu

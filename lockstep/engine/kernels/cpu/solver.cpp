@@ -1,0 +1,31 @@
+#include "lockstep/engine/kernels/solver.h"
+
+#include <cmath>
+
+#include "lockstep/engine/kernels/cpu/vectorized.h"
+
+namespace lockstep::kernels::cpu {
+
+LOCKSTEP_CLONES void sgdm(float* __restrict w, float* __restrict v,
+                          const float* __restrict gradient_sum, size_t count, const SgdmUpdate& u) {
+  const float observations = u.observations, rate = u.rate, momentum = u.momentum, l2 = u.l2;
+  for (size_t i = 0; i < count; ++i) {
+    const float g = gradient_sum[i] / observations + l2 * w[i];
+    v[i] = momentum * v[i] - rate * g;
+    w[i] = w[i] + v[i];
+  }
+}
+
+LOCKSTEP_CLONES void adam(float* __restrict w, float* __restrict m, float* __restrict s,
+                          const float* __restrict gradient_sum, size_t count, const AdamUpdate& u) {
+  const float observations = u.observations, rate = u.rate, beta1 = u.beta1, beta2 = u.beta2,
+              root = u.root_correction, epsilon = u.epsilon, l2 = u.l2;
+  for (size_t i = 0; i < count; ++i) {
+    const float g = gradient_sum[i] / observations + l2 * w[i];
+    m[i] = beta1 * m[i] + (1 - beta1) * g;
+    s[i] = beta2 * s[i] + (1 - beta2) * (g * g);
+    w[i] = w[i] - rate * m[i] / (std::sqrt(s[i]) * root + epsilon);
+  }
+}
+
+}  // namespace lockstep::kernels::cpu

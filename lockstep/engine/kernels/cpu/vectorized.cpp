@@ -1,0 +1,29 @@
+#include "lockstep/engine/kernels/cpu/vectorized.h"
+
+namespace lockstep::kernels::cpu {
+
+LOCKSTEP_CLONES void add(const float* a, const float* b, float* sum, size_t count) {
+  for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
+LOCKSTEP_CLONES void relu(const float* x, float* y, size_t count) {
+  for (size_t i = 0; i < count; ++i) y[i] = x[i] > 0 ? x[i] : (x[i] != x[i] ? x[i] : 0.0f);
+}
+
+LOCKSTEP_CLONES void relu_backward(const float* y, const float* dy, float* dx, size_t count) {
+  for (size_t i = 0; i < count; ++i) dx[i] = y[i] > 0 ? dy[i] : 0.0f;
+}
+
+LOCKSTEP_CLONES void affine(const float* x, float offset, float factor, float* y, size_t count) {
+  for (size_t i = 0; i < count; ++i) y[i] = (x[i] - offset) * factor;
+}
+
+LOCKSTEP_CLONES void affine(const uint8_t* x, float offset, float factor, float* y, size_t count) {
+  for (size_t i = 0; i < count; ++i) y[i] = (static_cast<float>(x[i]) - offset) * factor;
+}
+
+LOCKSTEP_CLONES void scale(const float* x, float factor, float* y, size_t count) {
+  for (size_t i = 0; i < count; ++i) y[i] = x[i] * factor;
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,30 @@
+// Loops over floats, compiled for several instruction sets and chosen at start. Each is element by
+// element, without contraction, so every instruction set gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// Sanitizers start after the resolvers that choose a clone have run, and clang 14 has no clones.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define LOCKSTEP_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define LOCKSTEP_CLONES
+#endif
+
+namespace lockstep::kernels::cpu {
+
+// sum[i] = a[i] + b[i]; may be in place.
+void add(const float* a, const float* b, float* sum, size_t count);
+// y[i] = max(0, x[i]).
+void relu(const float* x, float* y, size_t count);
+// dx[i] = y[i] > 0 ? dy[i] : 0.
+void relu_backward(const float* y, const float* dy, float* dx, size_t count);
+// y[i] = (x[i] - offset) * factor.
+void affine(const float* x, float offset, float factor, float* y, size_t count);
+void affine(const uint8_t* x, float offset, float factor, float* y, size_t count);
+// y[i] = x[i] * factor.
+void scale(const float* x, float factor, float* y, size_t count);
+
+}  // namespace lockstep::kernels::cpu

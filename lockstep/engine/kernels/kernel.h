@@ -1,0 +1,73 @@
+// The border between what is computed (ops, plan) and how (a back end). A back end turns a problem
+// into a Kernel: explicit passes (forward, backward-data, backward-weights), each saying which
+// operands it reads and writes and in which layout it wants them. Whoever runs passes converts
+// layouts, provides memory and decides the order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "lockstep/engine/tensor/spec.h"
+
+namespace lockstep::kernels {
+
+// Where in a run a pass is executed: what keyed random numbers depend on.
+struct StepInfo {
+  uint64_t seed = 0;
+  uint64_t iteration = 0;
+  int64_t first_row = 0;  // position in the mini-batch of the first observation
+};
+
+// One operand of a pass. `index` counts the op's inputs or outputs; the workspace has index 0.
+struct Operand {
+  enum class Kind : uint8_t { input, output, diff_output, diff_input, workspace };
+  Kind kind;
+  int index;
+  TensorSpec spec;  // the layout that the pass wants or gives
+};
+
+inline Operand input(int i, TensorSpec s) { return {Operand::Kind::input, i, std::move(s)}; }
+inline Operand output(int i, TensorSpec s) { return {Operand::Kind::output, i, std::move(s)}; }
+inline Operand diff_output(int i, TensorSpec s) {
+  return {Operand::Kind::diff_output, i, std::move(s)};
+}
+inline Operand diff_input(int i, TensorSpec s) {
+  return {Operand::Kind::diff_input, i, std::move(s)};
+}
+inline Operand workspace(size_t bytes) {
+  return {Operand::Kind::workspace, 0, {Shape{static_cast<int64_t>(bytes)}, DType::u8, nullptr}};
+}
+
+// A pass with its memory: ready to run as often as wanted, by one thread at a time.
+using BoundPass = std::function<void(const StepInfo&)>;
+
+// Addresses for binding, in the order of Pass::reads and Pass::writes; each holds its operand's
+// spec.bytes(). `scratch` holds Pass::scratch_bytes and keeps nothing between runs.
+struct PassMemory {
+  std::span<void* const> reads;
+  std::span<void* const> writes;
+  void* scratch = nullptr;
+};
+
+// Immutable and shared by threads; each thread binds it to its own memory.
+struct Pass {
+  std::vector<Operand> reads;
+  std::vector<Operand> writes;
+  size_t scratch_bytes = 0;
+  std::function<BoundPass(const PassMemory&)> bind;
+
+  bool defined() const { return static_cast<bool>(bind); }
+};
+
+// One op compiled for given shapes. Each backward pass writes the derivative of a scalar with
+// respect to some inputs (diff_input), given those with respect to the outputs (diff_output).
+// Results are overwritten, not accumulated.
+struct Kernel {
+  Pass forward;
+  std::vector<Pass> backward;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,15 @@
+// Normalisation of input images.
+#pragma once
+
+#include "lockstep/engine/kernels/kernel.h"
+
+namespace lockstep::kernels {
+
+// dst[n, c, y, x] = (src - offset[c]) * factor[c], f32.
+// Inputs: src, n x c x h x w, either f32 or u8 (pixels);
+// offset (c), factor (c). Output: dst, n x c x h x w. One backward pass, for f32 only: diff src.
+struct NormalizeImagesProblem {
+  TensorSpec src;
+};
+
+}  // namespace lockstep::kernels

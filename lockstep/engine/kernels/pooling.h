@@ -1,0 +1,19 @@
+// Two-dimensional pooling.
+#pragma once
+
+#include "lockstep/engine/kernels/kernel.h"
+#include "lockstep/engine/kernels/window.h"
+
+namespace lockstep::kernels {
+
+struct PoolingProblem {
+  enum class Kind : uint8_t { max, average_with_padding, average_without_padding };
+  TensorSpec src;  // n x c x ih x iw
+  Shape dst;       // n x c x oh x ow
+  Window2d window;
+  Kind kind = Kind::max;
+};
+// Input: src. Output: dst. One backward pass: diff src. The gradient of a maximum goes to the first
+// of equal elements. average_with_padding divides by the window's size everywhere.
+
+}  // namespace lockstep::kernels

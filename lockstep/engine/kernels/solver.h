@@ -1,0 +1,30 @@
+// One update of a learnable by its solver, in one pass over memory. Element by element; all arrays
+// have `count` elements.
+#pragma once
+
+#include <cstddef>
+
+namespace lockstep::kernels {
+
+// g = gradient_sum / observations + l2 * w; v = momentum * v - rate * g; w = w + v.
+struct SgdmUpdate {
+  float observations = 1;  // the gradient comes as a sum over so many
+  float rate = 0, momentum = 0, l2 = 0;
+};
+
+// g as above; m = beta1 * m + (1 - beta1) * g; s = beta2 * s + (1 - beta2) * g * g;
+// w = w - rate * m / (sqrt(s) * root_correction + epsilon), where rate has the first moment's
+// correction in it: rate = learning rate / (1 - beta1^t), root_correction = 1 / sqrt(1 - beta2^t)
+// (Kingma, Ba 2015, section 2).
+struct AdamUpdate {
+  float observations = 1;
+  float rate = 0, beta1 = 0, beta2 = 0, root_correction = 1, epsilon = 0, l2 = 0;
+};
+
+namespace cpu {
+void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u);
+void adam(float* w, float* m, float* s, const float* gradient_sum, size_t count,
+          const AdamUpdate& u);
+}  // namespace cpu
+
+}  // namespace lockstep::kernels

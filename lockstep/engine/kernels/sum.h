@@ -1,0 +1,14 @@
+// Sum of all elements.
+#pragma once
+
+#include "lockstep/engine/kernels/kernel.h"
+
+namespace lockstep::kernels {
+
+// dst = factor * (sum of all elements of src): a scalar. Summed by the fixed tree over elements.
+struct SumProblem {
+  TensorSpec src;
+  double factor = 1;
+};
+
+}  // namespace lockstep::kernels

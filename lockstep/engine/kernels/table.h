@@ -1,0 +1,63 @@
+// What a back end offers: one function for each kind of problem.
+#pragma once
+
+#include <string>
+
+#include "lockstep/base/dtype.h"
+#include "lockstep/engine/kernels/addition.h"
+#include "lockstep/engine/kernels/batch_normalization.h"
+#include "lockstep/engine/kernels/concatenation.h"
+#include "lockstep/engine/kernels/convolution.h"
+#include "lockstep/engine/kernels/cross_entropy.h"
+#include "lockstep/engine/kernels/dropout.h"
+#include "lockstep/engine/kernels/fully_connected.h"
+#include "lockstep/engine/kernels/mean_squared_error.h"
+#include "lockstep/engine/kernels/normalize_images.h"
+#include "lockstep/engine/kernels/pooling.h"
+#include "lockstep/engine/kernels/relu.h"
+#include "lockstep/engine/kernels/reshape.h"
+#include "lockstep/engine/kernels/softmax.h"
+#include "lockstep/engine/kernels/solver.h"
+#include "lockstep/engine/kernels/sum.h"
+
+namespace lockstep::kernels {
+
+// A back end. `version` changes with any change of the functions' types, so that a back end loaded
+// at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
+// the problem and the numerics fingerprint alone.
+struct Table {
+  static constexpr int kVersion = 1;
+  int version = kVersion;
+
+  Kernel (*convolution)(const ConvolutionProblem&);
+  Kernel (*fully_connected)(const FullyConnectedProblem&);
+  Kernel (*batch_normalization)(const BatchNormalizationProblem&);
+  Kernel (*pooling)(const PoolingProblem&);
+  Kernel (*relu)(const ReluProblem&);
+  Kernel (*addition)(const AdditionProblem&);
+  Kernel (*dropout)(const DropoutProblem&);
+  Kernel (*reshape)(const ReshapeProblem&);
+  Kernel (*concatenation)(const ConcatenationProblem&);
+  Kernel (*sum)(const SumProblem&);
+  Kernel (*softmax)(const SoftmaxProblem&);
+  Kernel (*cross_entropy)(const CrossEntropyProblem&);
+  Kernel (*mean_squared_error)(const MeanSquaredErrorProblem&);
+  Kernel (*normalize_images)(const NormalizeImagesProblem&);
+
+  // Copies input 0 from one layout to another of the same shape and type.
+  Pass (*reorder)(const TensorSpec& from, const TensorSpec& to);
+  // write 0 = read 0 + read 1, all of one spec, padding included. May be in place.
+  Pass (*accumulate)(const TensorSpec& spec);
+
+  // Updates of learnables; see solver.h.
+  void (*sgdm)(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate&);
+  void (*adam)(float* w, float* m, float* s, const float* gradient_sum, size_t count,
+               const AdamUpdate&);
+  // sum[i] = a[i] + b[i]: what the fixed tree over shards is made of. May be in place.
+  void (*add)(const float* a, const float* b, float* sum, size_t count);
+};
+
+// The back end of a device. Throws Unsupported where the build has none.
+const Table& table_for(Device device);
+
+}  // namespace lockstep::kernels

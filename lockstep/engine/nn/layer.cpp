@@ -1,0 +1,51 @@
+#include "lockstep/engine/nn/layer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/layers/registry.h"
+
+namespace lockstep {
+
+const std::vector<LayerInfo>& layer_registry() {
+  static const std::vector<LayerInfo> registry = [] {
+    std::vector<LayerInfo> all = layers::all();
+    std::sort(all.begin(), all.end(),
+              [](const LayerInfo& a, const LayerInfo& b) { return a.type < b.type; });
+    return all;
+  }();
+  return registry;
+}
+
+LayerPtr read_layer(const nlohmann::json& object, const std::string& where,
+                    const FieldReader::Expression& expression, std::vector<std::string> also) {
+  if (!object.is_object() || !object.contains("type") || !object["type"].is_string()) {
+    throw InvalidArgument("[" + where + "] a table with a `type` wanted, received " +
+                          object.dump().substr(0, 80));
+  }
+  const std::string type = object["type"].get<std::string>();
+  std::vector<std::string> types;
+  for (const auto& info : layer_registry()) {
+    if (info.type == type) {
+      also.emplace_back("type");
+      FieldReader reader(object, where + " (" + type + ")", expression, std::move(also));
+      LayerPtr layer = info.read(reader);
+      reader.finish();
+      return layer;
+    }
+    types.push_back(info.type);
+  }
+  throw InvalidArgument("[" + where + "] unknown layer type `" + type + "`", suggest(type, types));
+}
+
+nlohmann::ordered_json write_layer(const Layer& layer) {
+  nlohmann::ordered_json object;
+  object["type"] = layer.type();
+  FieldWriter writer(object);
+  layer.visit(writer);
+  return object;
+}
+
+}  // namespace lockstep

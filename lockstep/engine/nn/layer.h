@@ -1,0 +1,134 @@
+// Layers: what networks are made of. A layer knows its fields, its learnables and state for given
+// input sizes, and how to become ops. All layers stand in one registry, which feeds job files,
+// model files, summaries and documentation.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/fields.h"
+#include "lockstep/engine/plan/graph.h"
+
+namespace lockstep {
+
+// A learnable parameter that a layer wants.
+struct ParameterSpec {
+  std::string name;         // "weights", "bias", "scale", "shift"
+  Shape shape;
+  std::string initializer;  // see nn/initializer.h
+  int64_t fan_in = 1;       // elements that feed one output, for initialisers that scale
+  int64_t fan_out = 1;
+  double l2_factor = 1;             // times the training option `l2`
+  double learning_rate_factor = 1;  // times the learning rate
+};
+
+// Something a layer keeps between iterations that is not learned.
+struct StateSpec {
+  std::string name;
+  Shape shape;
+  float initial = 0;
+};
+
+// How a pair of states follows the statistics of mini-batches: after each training iteration
+// state = (1 - momentum) * state + momentum * statistic, where the statistics of shards are
+// combined first (mean = sum w_j mean_j; variance = sum w_j (variance_j + (mean_j - mean)^2), w_j
+// the shard's share of the observations; variances divide by the count).
+struct MovingStatistics {
+  int mean_state = 0, variance_state = 0;    // numbers of states
+  int mean_output = 0, variance_output = 0;  // numbers of the graph's outputs
+  double momentum = 0.1;
+};
+
+// What a layer sees while it becomes ops.
+class LoweringLayer {
+ public:
+  virtual ~LoweringLayer() = default;
+  virtual bool training() const = 0;
+  virtual const std::string& name() const = 0;
+  // Values of the layer's own parameters and states, by their place in its lists.
+  virtual int parameter(int k) = 0;
+  virtual int state(int k) = 0;
+  virtual std::vector<int> add(OpPtr op, std::vector<int> inputs) = 0;
+  // For input layers: the value of the data.
+  virtual int input() = 0;
+  // Lets states k_mean and k_variance follow two values, see MovingStatistics.
+  virtual void follow(int k_mean, int k_variance, int mean, int variance, double momentum) = 0;
+};
+
+// Immutable, thread-safe.
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  virtual std::string_view type() const = 0;
+  // Visits all fields with their values.
+  virtual void visit(FieldVisitor& visitor) const = 0;
+  // How many inputs it takes.
+  virtual int least_inputs() const { return 1; }
+  virtual int most_inputs() const { return 1; }
+  // For input layers the size of one observation; otherwise a scalar shape, which is ignored.
+  virtual bool is_input() const { return false; }
+  virtual Shape input_shape() const { return {}; }
+  // Learnables and states for inputs of these shapes (with observations in front).
+  virtual std::vector<ParameterSpec> parameters(std::span<const Shape>) const { return {}; }
+  virtual std::vector<StateSpec> states(std::span<const Shape>) const { return {}; }
+  // Adds its ops and returns the value of its result. Throws InvalidArgument for inputs that do
+  // not fit.
+  virtual int lower(LoweringLayer& context, std::span<const int> inputs) const = 0;
+};
+using LayerPtr = std::shared_ptr<const Layer>;
+
+// A layer with an options struct that has kType, kHelp and visit().
+template <class Options>
+class LayerWith : public Layer {
+ public:
+  explicit LayerWith(Options options) : options_(std::move(options)) {}
+  std::string_view type() const override { return Options::kType; }
+  void visit(FieldVisitor& visitor) const override {
+    Options copy = options_;
+    copy.visit(visitor);
+  }
+  const Options& options() const { return options_; }
+
+ private:
+  Options options_;
+};
+
+// An entry of the registry.
+struct LayerInfo {
+  std::string type;
+  std::string help;  // one line
+  std::function<LayerPtr(FieldReader&)> read;
+  std::vector<FieldInfo> fields;
+};
+
+template <class L, class Options>
+LayerInfo layer_info() {
+  FieldLister lister;
+  Options defaults;
+  defaults.visit(lister);
+  return {Options::kType, Options::kHelp,
+          [](FieldReader& reader) -> LayerPtr {
+            Options options;
+            options.visit(reader);
+            return std::make_shared<L>(options);
+          },
+          lister.fields};
+}
+
+// All layers, by type in alphabetical order.
+const std::vector<LayerInfo>& layer_registry();
+
+// A layer from {"type": ..., fields}. `where` names the place in errors; `also` are keys that the
+// caller handles. Throws InvalidArgument for unknown types (with the nearest one) and bad fields.
+LayerPtr read_layer(const nlohmann::json& object, const std::string& where,
+                    const FieldReader::Expression& expression, std::vector<std::string> also);
+
+// The inverse: type and all fields.
+nlohmann::ordered_json write_layer(const Layer& layer);
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+// The layers, as functions that make them: convolution2d({.filters = 16, .kernel = {3, 3}}).
+//
+// Sizes are rows, columns. Fields are checked when the layer joins a network that is built, each
+// problem named by layer. See Network for putting layers together.
+#pragma once
+
+#include "lockstep/engine/nn/layer.h"
+
+namespace lockstep {
+
+// Images of height x width x channels: the beginning of a network. Pixels are 0 to 255.
+// normalization, with statistics of each channel over the training data:
+//   none; zero-center: x - mean; z-score: (x - mean) / standard deviation;
+//   rescale-zero-one: (x - min) / (max - min); rescale-symmetric: the same stretched to [-1, 1].
+struct ImageInputOptions {
+  static constexpr const char* kType = "image_input";
+  static constexpr const char* kHelp = "images of height x width x channels";
+  int64_t height = 0, width = 0, channels = 0;
+  std::string normalization = "zero-center";
+  void visit(FieldVisitor& v);
+};
+LayerPtr image_input(ImageInputOptions options);
+
+// Convolution with `filters` filters; see ops/convolution2d.h for the formula.
+struct Convolution2dOptions {
+  static constexpr const char* kType = "convolution2d";
+  static constexpr const char* kHelp = "two-dimensional convolution";
+  int64_t filters = 0;
+  Size2d kernel{1, 1}, stride{1, 1};
+  Padding2d padding{};
+  Size2d dilation{1, 1};
+  int64_t groups = 1;
+  bool bias = true;
+  std::string weights_initializer = "glorot", bias_initializer = "zeros";
+  double weights_l2_factor = 1, bias_l2_factor = 0;
+  double weights_learning_rate_factor = 1, bias_learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr convolution2d(Convolution2dOptions options);
+
+// y = W x + b over all elements of an observation.
+struct FullyConnectedOptions {
+  static constexpr const char* kType = "fully_connected";
+  static constexpr const char* kHelp = "every output from every input";
+  int64_t units = 0;
+  bool bias = true;
+  std::string weights_initializer = "glorot", bias_initializer = "zeros";
+  double weights_l2_factor = 1, bias_l2_factor = 0;
+  double weights_learning_rate_factor = 1, bias_learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr fully_connected(FullyConnectedOptions options);
+
+// Batch normalisation: within a shard while training, by moving statistics otherwise.
+// moving = (1 - momentum) * moving + momentum * (statistic of the mini-batch); variances divide by
+// the count.
+struct BatchNormalizationOptions {
+  static constexpr const char* kType = "batch_normalization";
+  static constexpr const char* kHelp = "each channel to mean 0 and variance 1, then scale and shift";
+  double epsilon = 1e-5;
+  double momentum = 0.1;
+  double l2_factor = 0;
+  double learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr batch_normalization(BatchNormalizationOptions options = {});
+
+struct ReluOptions {
+  static constexpr const char* kType = "relu";
+  static constexpr const char* kHelp = "max(0, x)";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr relu();
+
+struct SoftmaxOptions {
+  static constexpr const char* kType = "softmax";
+  static constexpr const char* kHelp = "scores to probabilities, over channels";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr softmax();
+
+// Maximum over windows.
+struct MaxPooling2dOptions {
+  static constexpr const char* kType = "max_pooling2d";
+  static constexpr const char* kHelp = "maximum over windows";
+  Size2d pool{2, 2}, stride{1, 1};
+  Padding2d padding{};
+  void visit(FieldVisitor& v);
+};
+LayerPtr max_pooling2d(MaxPooling2dOptions options);
+
+// Average over windows.
+struct AveragePooling2dOptions {
+  static constexpr const char* kType = "average_pooling2d";
+  static constexpr const char* kHelp = "average over windows";
+  Size2d pool{2, 2}, stride{1, 1};
+  Padding2d padding{};
+  bool count_padding = true;
+  void visit(FieldVisitor& v);
+};
+LayerPtr average_pooling2d(AveragePooling2dOptions options);
+
+struct GlobalAveragePooling2dOptions {
+  static constexpr const char* kType = "global_average_pooling2d";
+  static constexpr const char* kHelp = "average over all rows and columns";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr global_average_pooling2d();
+
+// While training, elements become 0 with probability p, the others x / (1 - p).
+struct DropoutOptions {
+  static constexpr const char* kType = "dropout";
+  static constexpr const char* kHelp = "elements set to 0 at random while training";
+  double probability = 0.5;
+  void visit(FieldVisitor& v);
+};
+LayerPtr dropout(DropoutOptions options = {});
+
+struct FlattenOptions {
+  static constexpr const char* kType = "flatten";
+  static constexpr const char* kHelp = "every observation as one row";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr flatten();
+
+// Sum of several inputs of one size.
+struct AdditionOptions {
+  static constexpr const char* kType = "addition";
+  static constexpr const char* kHelp = "sum of inputs of one size";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr addition();
+
+// Several inputs one behind the other along the channels.
+struct ConcatenationOptions {
+  static constexpr const char* kType = "concatenation";
+  static constexpr const char* kHelp = "inputs one behind the other, along channels";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr concatenation();
+
+}  // namespace lockstep

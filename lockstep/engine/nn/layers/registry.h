@@ -1,0 +1,25 @@
+// The list behind layer_registry(). A new layer adds its line in registry.cpp.
+#pragma once
+
+#include "lockstep/engine/nn/layer.h"
+
+namespace lockstep::layers {
+
+std::vector<LayerInfo> all();
+
+// One for each file in this folder.
+LayerInfo image_input_info();
+LayerInfo convolution2d_info();
+LayerInfo fully_connected_info();
+LayerInfo batch_normalization_info();
+LayerInfo relu_info();
+LayerInfo softmax_info();
+LayerInfo max_pooling2d_info();
+LayerInfo average_pooling2d_info();
+LayerInfo global_average_pooling2d_info();
+LayerInfo dropout_info();
+LayerInfo flatten_info();
+LayerInfo addition_info();
+LayerInfo concatenation_info();
+
+}  // namespace lockstep::layers

@@ -1,0 +1,178 @@
+#include "lockstep/engine/nn/network.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/initializer.h"
+#include "lockstep/engine/nn/loss.h"
+#include "lockstep/engine/nn/network_state.h"
+
+namespace lockstep {
+namespace {
+
+bool valid_name(const std::string& name) {
+  return !name.empty() && name.size() <= 200 &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) || c == '_' || c == '-' || c == '/' || c == '.';
+         });
+}
+
+template <class T>
+Tensor named_value(const std::vector<T>& all, const std::string& name, const char* what) {
+  std::vector<std::string> names;
+  for (const auto& entry : all) {
+    if (entry.name == name) return entry.value;
+    names.push_back(entry.name);
+  }
+  throw InvalidArgument(std::string("[network] no ") + what + " `" + name + "`",
+                        suggest(name, names));
+}
+
+}  // namespace
+
+Network::Network() : state_(std::make_unique<State>()) {}
+Network::Network(std::initializer_list<LayerPtr> layers) : Network() {
+  for (const auto& layer : layers) add(layer);
+}
+Network::~Network() = default;
+Network::Network(Network&&) noexcept = default;
+Network& Network::operator=(Network&&) noexcept = default;
+
+Network Network::clone() const {
+  Network copy;
+  copy.state_->layers = state_->layers;
+  copy.state_->loss = state_->loss;
+  if (!initialized()) return copy;
+  copy.initialize(0);
+  for (size_t i = 0; i < state_->learnables.size(); ++i) {
+    const Tensor& from = state_->learnables[i].value;
+    std::memcpy(copy.state_->learnables[i].value.raw(), from.raw(), from.bytes());
+  }
+  for (size_t i = 0; i < state_->states.size(); ++i) {
+    const Tensor& from = state_->states[i].value;
+    std::memcpy(copy.state_->states[i].value.raw(), from.raw(), from.bytes());
+  }
+  return copy;
+}
+
+const LayerNode* Network::State::find(const std::string& name) const {
+  for (const auto& node : layers) {
+    if (node.name == name) return &node;
+  }
+  return nullptr;
+}
+
+std::string Network::add(LayerPtr layer, std::string name, std::vector<std::string> inputs) {
+  if (!layer) throw InvalidArgument("[network] no layer given");
+  if (name.empty()) {
+    for (int number = 1; name.empty() || state_->find(name); ++number) {
+      name = std::string(layer->type()) + "_" + std::to_string(number);
+    }
+  }
+  if (!valid_name(name)) {
+    throw InvalidArgument("[network] `" + name + "` is no name for a layer",
+                          "letters, digits, _ - / and . may be used");
+  }
+  if (state_->find(name)) throw InvalidArgument("[network] two layers are called `" + name + "`");
+  if (inputs.empty() && !layer->is_input() && !state_->layers.empty()) {
+    inputs.push_back(state_->layers.back().name);
+  }
+  state_->layers.push_back({name, std::move(layer), std::move(inputs), {}});
+  state_->initialized = false;
+  state_->plans.clear();
+  return name;
+}
+
+std::string Network::add_shared(const std::string& shared, std::string name,
+                                std::vector<std::string> inputs) {
+  const LayerNode* owner = state_->find(shared);
+  if (!owner) {
+    std::vector<std::string> names;
+    for (const auto& node : state_->layers) names.push_back(node.name);
+    throw InvalidArgument("[network] no layer `" + shared + "` to share", suggest(shared, names));
+  }
+  if (!owner->shares.empty()) return add_shared(owner->shares, name, inputs);
+  const std::string added = add(owner->layer, std::move(name), std::move(inputs));
+  state_->layers.back().shares = shared;
+  return added;
+}
+
+void Network::set_loss(const std::string& loss) {
+  const auto& names = loss_names();
+  if (std::find(names.begin(), names.end(), loss) == names.end()) {
+    throw InvalidArgument("[network] unknown loss `" + loss + "`", suggest(loss, names));
+  }
+  state_->loss = loss;
+}
+
+const std::string& Network::loss() const { return state_->loss; }
+const std::vector<LayerNode>& Network::layers() const { return state_->layers; }
+bool Network::initialized() const { return state_->initialized; }
+const std::vector<Learnable>& Network::learnables() const { return state_->learnables; }
+const std::vector<NetworkState>& Network::state() const { return state_->states; }
+
+void Network::initialize(uint64_t seed) {
+  check();
+  const NetworkAnalysis analysis = state_->analyse();
+  State& s = *state_;
+  s.learnables.clear();
+  s.states.clear();
+  s.slots.clear();
+  s.plans.clear();
+  for (size_t i = 0; i < s.layers.size(); ++i) {
+    const LayerNode& node = s.layers[i];
+    if (!node.shares.empty()) continue;
+    s.slots[node.name] = {static_cast<int>(s.learnables.size()), static_cast<int>(s.states.size())};
+    for (const auto& spec : analysis.parameters[i]) {
+      Learnable learnable{node.name + "." + spec.name, Tensor(spec.shape, DType::f32), spec};
+      lockstep::initialize(learnable.value, spec, seed, learnable.name);
+      s.learnables.push_back(std::move(learnable));
+    }
+    for (const auto& spec : analysis.states[i]) {
+      s.states.push_back({node.name + "." + spec.name, Tensor::full(spec.shape, spec.initial)});
+    }
+  }
+  s.packed = std::make_unique<PackedParameters>(learnable_values());
+  s.initialized = true;
+}
+
+int64_t Network::learnable_elements() const {
+  int64_t total = 0;
+  for (const auto& l : state_->learnables) total += l.value.shape().elements();
+  return total;
+}
+
+std::vector<Tensor> Network::learnable_values() const {
+  std::vector<Tensor> values;
+  for (const auto& l : state_->learnables) values.push_back(l.value);
+  return values;
+}
+
+Tensor Network::learnable(const std::string& name) const {
+  return named_value(state_->learnables, name, "learnable");
+}
+
+Tensor Network::state_value(const std::string& name) const {
+  return named_value(state_->states, name, "state");
+}
+
+std::vector<Shape> Network::learnable_shapes() const {
+  std::vector<Shape> shapes;
+  for (const auto& l : state_->learnables) shapes.push_back(l.value.shape());
+  return shapes;
+}
+
+std::vector<const float*> Network::state_pointers() const {
+  std::vector<const float*> pointers;
+  for (const auto& s : state_->states) pointers.push_back(s.value.data<float>());
+  return pointers;
+}
+
+PackedParameters& Network::packed() {
+  if (!state_->packed) throw InvalidArgument("[network] not initialized");
+  return *state_->packed;
+}
+
+}  // namespace lockstep

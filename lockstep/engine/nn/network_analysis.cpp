@@ -1,0 +1,253 @@
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/network_state.h"
+
+namespace lockstep {
+namespace {
+
+// Infers shapes: ops are added to a graph that is thrown away.
+class ShapeInference final : public LoweringLayer {
+ public:
+  ShapeInference(const LayerNode& node, std::span<const Shape> inputs,
+                 const std::vector<ParameterSpec>& parameters, const std::vector<StateSpec>& states)
+      : node_(node), parameters_(parameters), states_(states) {
+    for (const auto& shape : inputs) values_.push_back(graph_.add_input(shape, DType::f32));
+  }
+  Shape run() { return graph_.shape(node_.layer->lower(*this, values_)); }
+
+  bool training() const override { return true; }
+  const std::string& name() const override { return node_.name; }
+  int parameter(int k) override {
+    return graph_.add_parameter(k, parameters_[static_cast<size_t>(k)].shape);
+  }
+  int state(int k) override { return graph_.add_state(k, states_[static_cast<size_t>(k)].shape); }
+  std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
+    std::vector<Shape> shapes;
+    for (int v : inputs) shapes.push_back(graph_.shape(v));
+    op->infer(shapes);  // here for a message without the layer's name: the caller adds it
+    return graph_.add(std::move(op), std::move(inputs), node_.name);
+  }
+  int input() override {
+    const Shape one = node_.layer->input_shape();
+    std::vector<int64_t> dims = one.dims();
+    dims.insert(dims.begin(), 1);
+    return graph_.add_input(Shape(dims), DType::f32);
+  }
+  void follow(int, int, int, int, double) override {}
+
+ private:
+  const LayerNode& node_;
+  const std::vector<ParameterSpec>& parameters_;
+  const std::vector<StateSpec>& states_;
+  Graph graph_;
+  std::vector<int> values_;
+};
+
+std::string size_text(const Shape& with_batch) { return with_batch.without_batch().to_string(); }
+
+}  // namespace
+
+NetworkAnalysis Network::State::analyse() const {
+  NetworkAnalysis a;
+  const size_t n = layers.size();
+  a.inputs.resize(n);
+  a.outputs.resize(n);
+  a.parameters.resize(n);
+  a.states.resize(n);
+  if (n == 0) {
+    a.problems.push_back({"", "the network has no layers"});
+    return a;
+  }
+  std::map<std::string, size_t> place;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < n; ++i) {
+    place[layers[i].name] = i;
+    names.push_back(layers[i].name);
+  }
+
+  std::vector<bool> read(n, false), sound(n, true);
+  bool any_input = false;
+  for (size_t i = 0; i < n; ++i) {
+    const LayerNode& node = layers[i];
+    any_input |= node.layer->is_input();
+    for (const auto& name : node.inputs) {
+      const auto found = place.find(name);
+      if (found == place.end()) {
+        a.problems.push_back(
+            {node.name, "its input `" + name + "` is no layer; " + suggest(name, names)});
+        sound[i] = false;
+      } else {
+        read[found->second] = true;
+      }
+    }
+    const int count = static_cast<int>(node.inputs.size());
+    if (count < node.layer->least_inputs() || count > node.layer->most_inputs()) {
+      const bool many = node.layer->most_inputs() > node.layer->least_inputs();
+      a.problems.push_back({node.name, fmt::format("takes {}{} inputs, has {}",
+                                                   node.layer->least_inputs(),
+                                                   many ? " or more" : "", count)});
+      sound[i] = false;
+    }
+  }
+  if (!any_input) a.problems.push_back({"", "the network has no input layer"});
+
+  // In the order of adding, as soon as all inputs are there.
+  std::vector<bool> done(n, false);
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (size_t i = 0; i < n; ++i) {
+      if (done[i]) continue;
+      const bool ready = std::all_of(
+          layers[i].inputs.begin(), layers[i].inputs.end(), [&](const std::string& name) {
+            const auto found = place.find(name);
+            return found == place.end() || done[found->second];
+          });
+      if (!ready) continue;
+      done[i] = true;
+      a.order.push_back(i);
+      progress = true;
+      break;  // the lowest place that is ready comes first
+    }
+  }
+  if (a.order.size() < n) {
+    std::string cycle;
+    for (size_t i = 0; i < n; ++i) {
+      if (!done[i]) cycle += (cycle.empty() ? "" : ", ") + layers[i].name;
+    }
+    a.problems.push_back({"", "layers wait for each other in a circle: " + cycle});
+  }
+
+  for (size_t i : a.order) {
+    const LayerNode& node = layers[i];
+    for (const auto& name : node.inputs) {
+      const auto found = place.find(name);
+      if (found == place.end() || !sound[found->second]) {
+        sound[i] = false;
+        break;
+      }
+      a.inputs[i].push_back(a.outputs[found->second]);
+    }
+    if (!sound[i]) continue;  // its own problem, or one that was named above it
+    try {
+      a.parameters[i] = node.layer->parameters(a.inputs[i]);
+      a.states[i] = node.layer->states(a.inputs[i]);
+      if (!node.shares.empty()) {
+        const auto& owner = a.parameters[place.at(node.shares)];
+        for (size_t p = 0; p < owner.size(); ++p) {
+          if (owner[p].shape == a.parameters[i][p].shape) continue;
+          throw InvalidArgument("shares " + owner[p].name + " of " + owner[p].shape.to_string() +
+                                " with " + node.shares + ", but needs " +
+                                a.parameters[i][p].shape.to_string());
+        }
+      }
+      a.outputs[i] = ShapeInference(node, a.inputs[i], a.parameters[i], a.states[i]).run();
+    } catch (const InvalidArgument& e) {
+      std::string received;
+      for (const auto& shape : a.inputs[i]) {
+        received += (received.empty() ? "" : ", ") + size_text(shape);
+      }
+      a.problems.push_back({node.name, std::string(e.what()) + " (layer's input: " +
+                                           (received.empty() ? "none" : received) + ")"});
+      sound[i] = false;
+    }
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (!read[i]) a.output_layers.push_back(i);
+  }
+  return a;
+}
+
+std::vector<NetworkProblem> Network::analyse() const { return state_->analyse().problems; }
+
+void Network::check() const {
+  const auto problems = analyse();
+  if (problems.empty()) return;
+  std::string text = "[network] " + std::to_string(problems.size()) +
+                     (problems.size() == 1 ? " problem:" : " problems:");
+  for (const auto& p : problems) {
+    text += "\n  " + (p.layer.empty() ? std::string() : p.layer + ": ") + p.message;
+  }
+  throw InvalidArgument(text);
+}
+
+std::vector<Shape> Network::input_shapes() const {
+  std::vector<Shape> shapes;
+  for (const auto& node : state_->layers) {
+    if (node.layer->is_input()) shapes.push_back(node.layer->input_shape());
+  }
+  return shapes;
+}
+
+std::vector<Shape> Network::output_shapes() const {
+  check();
+  const NetworkAnalysis a = state_->analyse();
+  std::vector<Shape> shapes;
+  for (size_t i : a.output_layers) shapes.push_back(a.outputs[i].without_batch());
+  return shapes;
+}
+
+std::vector<std::pair<std::string, Shape>> Network::value_shapes() const {
+  check();
+  const NetworkAnalysis a = state_->analyse();
+  std::vector<std::pair<std::string, Shape>> learnables, states;
+  for (size_t i = 0; i < state_->layers.size(); ++i) {
+    const LayerNode& node = state_->layers[i];
+    if (!node.shares.empty()) continue;
+    for (const auto& p : a.parameters[i]) learnables.emplace_back(node.name + "." + p.name, p.shape);
+    for (const auto& s : a.states[i]) states.emplace_back(node.name + "." + s.name, s.shape);
+  }
+  learnables.insert(learnables.end(), states.begin(), states.end());
+  return learnables;
+}
+
+std::string Network::summary() const {
+  check();
+  const NetworkAnalysis a = state_->analyse();
+  struct Row {
+    std::string name, type, inputs, size, learnables, state;
+  };
+  std::vector<Row> rows{{"name", "type", "inputs", "output size", "learnables", "state"}};
+  int64_t learnables = 0, state = 0;
+  for (size_t i : a.order) {
+    const LayerNode& node = state_->layers[i];
+    Row row{node.name, std::string(node.layer->type()), {}, size_text(a.outputs[i]), {}, {}};
+    for (const auto& input : node.inputs) row.inputs += (row.inputs.empty() ? "" : ", ") + input;
+    if (!node.shares.empty()) {
+      row.learnables = "shared with " + node.shares;
+    } else {
+      int64_t own = 0, kept = 0;
+      for (const auto& p : a.parameters[i]) own += p.shape.elements();
+      for (const auto& s : a.states[i]) kept += s.shape.elements();
+      row.learnables = own ? std::to_string(own) : "-";
+      row.state = kept ? std::to_string(kept) : "-";
+      learnables += own;
+      state += kept;
+    }
+    rows.push_back(std::move(row));
+  }
+  const auto widest = [&](std::string Row::*column) {
+    size_t width = 0;
+    for (const auto& row : rows) width = std::max(width, (row.*column).size());
+    return width;
+  };
+  const size_t name = widest(&Row::name), type = widest(&Row::type), inputs = widest(&Row::inputs),
+               size = widest(&Row::size), learn = widest(&Row::learnables),
+               kept = widest(&Row::state);
+  std::string text;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const Row& row = rows[r];
+    text += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}\n", row.name, name, row.type,
+                        type, row.inputs, inputs, row.size, size, row.learnables, learn, row.state,
+                        kept);
+    if (r == 0) {
+      text += std::string(name + type + inputs + size + learn + kept + 10, '-') + "\n";
+    }
+  }
+  return text + fmt::format("{} layers, {} learnable parameters, {} values of state\n",
+                            state_->layers.size(), learnables, state);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/network_state.h"
+
+namespace lockstep {
+namespace {
+
+class Lowering final : public LoweringLayer {
+ public:
+  Lowering(LoweredNetwork& out, const LoweringOptions& options, int64_t n)
+      : out_(out), options_(options), n_(n) {}
+
+  int run(const LayerNode& node, const LayerSlots& slots,
+          const std::vector<Learnable>& learnables, const std::vector<NetworkState>& states,
+          const std::vector<int>& inputs) {
+    node_ = &node;
+    slots_ = &slots;
+    learnables_ = &learnables;
+    states_ = &states;
+    return node.layer->lower(*this, inputs);
+  }
+
+  bool training() const override { return options_.training; }
+  // Shared layers draw the same name for random numbers only where the node is the same.
+  const std::string& name() const override { return node_->name; }
+  int parameter(int k) override {
+    const int slot = slots_->first_parameter + k;
+    return out_.graph.add_parameter(slot, (*learnables_)[static_cast<size_t>(slot)].value.shape());
+  }
+  int state(int k) override {
+    const int slot = slots_->first_state + k;
+    return out_.graph.add_state(slot, (*states_)[static_cast<size_t>(slot)].value.shape());
+  }
+  std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
+    return out_.graph.add(std::move(op), std::move(inputs), node_->name);
+  }
+  int input() override {
+    std::vector<int64_t> dims = node_->layer->input_shape().dims();
+    dims.insert(dims.begin(), n_);
+    const int value =
+        out_.graph.add_input(Shape(dims), options_.pixels ? DType::u8 : DType::f32);
+    out_.inputs.push_back(value);
+    return value;
+  }
+  void follow(int k_mean, int k_variance, int mean, int variance, double momentum) override {
+    // Numbers of outputs are given when all outputs are known; values stand in until then.
+    out_.statistics.push_back({slots_->first_state + k_mean, slots_->first_state + k_variance, mean,
+                               variance, momentum});
+  }
+
+ private:
+  LoweredNetwork& out_;
+  LoweringOptions options_;
+  int64_t n_;
+  const LayerNode* node_ = nullptr;
+  const LayerSlots* slots_ = nullptr;
+  const std::vector<Learnable>* learnables_ = nullptr;
+  const std::vector<NetworkState>* states_ = nullptr;
+};
+
+}  // namespace
+
+void update_moving(float* state, const double* statistic, int64_t count, double momentum) {
+  for (int64_t i = 0; i < count; ++i) {
+    state[i] =
+        static_cast<float>((1 - momentum) * static_cast<double>(state[i]) + momentum * statistic[i]);
+  }
+}
+
+namespace {
+
+void run_forward(PlanRun& run, std::span<const Tensor> inputs, const kernels::StepInfo& step) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor plain = inputs[i].to_row_major();
+    std::memcpy(run.input(static_cast<int>(i)), plain.raw(), plain.bytes());
+  }
+  run.forward(step);
+}
+
+}  // namespace
+
+LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
+  if (!initialized()) throw InvalidArgument("[network] not initialized");
+  const NetworkAnalysis a = state_->analyse();
+  LoweredNetwork out;
+  std::map<std::string, int> values;
+  Lowering lowering(out, options, n);
+  for (size_t i : a.order) {
+    const LayerNode& node = state_->layers[i];
+    std::vector<int> inputs;
+    for (const auto& name : node.inputs) inputs.push_back(values.at(name));
+    const auto& owner = node.shares.empty() ? node.name : node.shares;
+    values[node.name] = lowering.run(node, state_->slots.at(owner), state_->learnables,
+                                     state_->states, inputs);
+  }
+  for (size_t i : a.output_layers) out.outputs.push_back(values.at(state_->layers[i].name));
+  return out;
+}
+
+std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
+                                         const ForwardOptions& options) {
+  const std::vector<Shape> wanted = input_shapes();
+  if (inputs.size() != wanted.size()) {
+    throw InvalidArgument("[network] takes " + std::to_string(wanted.size()) +
+                          " inputs, received " + std::to_string(inputs.size()));
+  }
+  std::string key = options.training ? "training" : "inference";
+  int64_t n = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Shape& shape = inputs[i].shape();
+    if (i == 0 && shape.rank() > 0) n = shape[0];
+    if (shape.rank() == 0 || !(shape.without_batch() == wanted[i]) || shape[0] != n || n < 1 ||
+        inputs[i].dtype() != inputs[0].dtype() ||
+        (inputs[i].dtype() != DType::f32 && inputs[i].dtype() != DType::u8)) {
+      throw InvalidArgument("[network] input " + std::to_string(i + 1) + " must be n x " +
+                            wanted[i].to_string() + " of f32 or u8, received " +
+                            inputs[i].spec().to_string());
+    }
+  }
+  Tape* tape = Tape::current();
+  std::vector<Tensor> tracked = inputs;
+  for (const auto& l : state_->learnables) tracked.push_back(l.value);
+  const bool record = tape && tape->tracks(tracked);
+  const bool pixels = inputs[0].dtype() == DType::u8;
+  key += " " + std::to_string(n) + (record ? " gradients" : "") + (pixels ? " pixels" : "");
+
+  auto& cached = state_->plans[key];
+  if (!cached) {
+    LoweredNetwork lowered = lower(n, {options.training, pixels});
+    auto made = std::make_shared<NetworkPlan>();
+    PlanOptions plan_options;
+    plan_options.gradients = plan_options.input_gradients = record;
+    for (int value : lowered.outputs) {
+      plan_options.seeds.push_back(lowered.graph.mark_output(value));
+    }
+    made->outputs = static_cast<int>(lowered.outputs.size());
+    for (auto s : lowered.statistics) {
+      s.mean_output = lowered.graph.mark_output(s.mean_output);
+      s.variance_output = lowered.graph.mark_output(s.variance_output);
+      made->statistics.push_back(s);
+    }
+    made->plan = std::make_shared<Plan>(lowered.graph, learnable_shapes(), plan_options);
+    cached = made;
+  }
+  const std::shared_ptr<NetworkPlan> mine = cached;
+  std::shared_ptr<PlanRun> run;
+  if (mine->idle.empty()) {
+    run = std::make_shared<PlanRun>(mine->plan, packed(), state_pointers());
+  } else {
+    run = std::move(mine->idle.back());
+    mine->idle.pop_back();
+  }
+  packed().pack_all();
+  run_forward(*run, inputs, options.step);
+
+  std::vector<Tensor> outputs;
+  const std::vector<Shape> sizes = output_shapes();
+  for (int k = 0; k < mine->outputs; ++k) {
+    std::vector<int64_t> dims = sizes[static_cast<size_t>(k)].dims();
+    dims.insert(dims.begin(), n);
+    Tensor output(Shape(dims), DType::f32);
+    std::memcpy(output.raw(), run->output(k), output.bytes());
+    outputs.push_back(output);
+  }
+  for (const auto& s : mine->statistics) {
+    Tensor mean = state_->states[static_cast<size_t>(s.mean_state)].value;
+    Tensor variance = state_->states[static_cast<size_t>(s.variance_state)].value;
+    const int64_t count = mean.shape().elements();
+    for (auto& [target, from] : {std::pair{&mean, run->output(s.mean_output)},
+                                 std::pair{&variance, run->output(s.variance_output)}}) {
+      const std::vector<double> statistic(from, from + count);
+      update_moving(target->data<float>(), statistic.data(), count, s.momentum);
+    }
+  }
+  if (!record) {
+    mine->idle.push_back(std::make_unique<PlanRun>(std::move(*run)));
+    return outputs;
+  }
+  // The run keeps what its backward pass needs for as long as the tape may ask.
+  tape->record(tracked, outputs,
+               [run, mine, n_inputs = inputs.size(), tracked, step = options.step, stale = false](
+                   const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
+                 // A backward run reuses the memory of what it read: a second one starts anew.
+                 if (stale) run_forward(*run, std::span(tracked).first(n_inputs), step);
+                 stale = true;
+                 for (size_t k = 0; k < diffs.size(); ++k) {
+                   float* seed = run->seed(static_cast<int>(k));
+                   if (!diffs[k].defined()) {
+                     throw InvalidArgument("[network] every output must be part of the scalar");
+                   }
+                   const Tensor plain = diffs[k].to_row_major();
+                   std::memcpy(seed, plain.raw(), plain.bytes());
+                 }
+                 run->backward(step);
+                 std::vector<Tensor> results(tracked.size());
+                 for (size_t i = 0; i < tracked.size(); ++i) {
+                   if (!need[i]) continue;
+                   Tensor result(tracked[i].shape(), DType::f32);
+                   if (i < n_inputs) {
+                     const float* from = run->input_gradient(static_cast<int>(i));
+                     if (!from) continue;
+                     std::memcpy(result.raw(), from, result.bytes());
+                   } else {
+                     const auto& entry = mine->plan->gradient_layout().entries[i - n_inputs];
+                     const void* from = run->gradients() + entry.offset;
+                     if (entry.spec.row_major()) {
+                       std::memcpy(result.raw(), from, result.bytes());
+                     } else {
+                       entry.spec.layout->to_row_major(from, result.raw());
+                     }
+                   }
+                   results[i] = result;
+                 }
+                 return results;
+               });
+  return outputs;
+}
+
+Tensor Network::forward(const std::vector<Tensor>& inputs, const ForwardOptions& options) {
+  return forward_all(inputs, options).front();
+}
+
+Tensor Network::predict(const Tensor& input) { return forward({input}, {}); }
+
+}  // namespace lockstep

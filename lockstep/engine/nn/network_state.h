@@ -1,0 +1,49 @@
+// What a Network keeps; shared by its source files only.
+#pragma once
+
+#include <map>
+
+#include "lockstep/engine/nn/network.h"
+
+namespace lockstep {
+
+// Plans of a network in use by forward(): one for each (sizes, mode), with runs that wait for use.
+struct NetworkPlan {
+  std::shared_ptr<const Plan> plan;
+  std::vector<MovingStatistics> statistics;
+  std::vector<std::unique_ptr<PlanRun>> idle;
+  int outputs = 0;
+};
+
+// Where a layer's learnables and states begin in the network's lists.
+struct LayerSlots {
+  int first_parameter = 0;
+  int first_state = 0;
+};
+
+// The layers in an order of execution with their sizes, as far as they could be found out.
+struct NetworkAnalysis {
+  std::vector<NetworkProblem> problems;
+  std::vector<size_t> order;                        // places in layers
+  std::vector<std::vector<Shape>> inputs;           // by layer: shapes with 1 observation
+  std::vector<Shape> outputs;                       // by layer
+  std::vector<std::vector<ParameterSpec>> parameters;  // by layer; empty for sharing layers
+  std::vector<std::vector<StateSpec>> states;
+  std::vector<size_t> output_layers;                // layers that nobody reads
+};
+
+struct Network::State {
+  std::vector<LayerNode> layers;
+  std::string loss = "cross_entropy";
+  bool initialized = false;
+  std::vector<Learnable> learnables;
+  std::vector<NetworkState> states;
+  std::map<std::string, LayerSlots> slots;  // by name of the layer that owns them
+  std::unique_ptr<PackedParameters> packed;
+  std::map<std::string, std::shared_ptr<NetworkPlan>> plans;
+
+  const LayerNode* find(const std::string& name) const;
+  NetworkAnalysis analyse() const;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#include "lockstep/engine/ops/batch_normalization.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::ops {
+namespace {
+
+class BatchNormalization final : public Op {
+ public:
+  BatchNormalization(double epsilon, bool training, bool relu)
+      : epsilon_(epsilon), training_(training), relu_(relu) {}
+  std::string_view type() const override { return "batch_normalization"; }
+
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, training_ ? 3 : 5, training_ ? 3 : 5);
+    const Shape& x = in[0];
+    if ((x.rank() != 2 && x.rank() != 4) || x.elements() == 0) {
+      throw InvalidArgument("[batch_normalization] an input of n x c or n x c x h x w wanted, received " +
+                            x.to_string());
+    }
+    const Shape channels{x[1]};
+    for (size_t i = 1; i < in.size(); ++i) {
+      if (!(in[i] == channels)) {
+        throw InvalidArgument("[batch_normalization] scale, shift and statistics need " +
+                              std::to_string(x[1]) + " elements, received " + in[i].to_string());
+      }
+    }
+    if (!training_) return {x};
+    return {x, channels, channels};
+  }
+
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_f32(*this, in);
+    return table.batch_normalization({in[0], epsilon_, relu_, training_});
+  }
+
+  std::optional<FusedOps> fuse(const Op& next) const override {
+    if (relu_ || next.type() != "relu") return std::nullopt;
+    auto fused = std::make_shared<BatchNormalization>(epsilon_, training_, true);
+    if (training_) return FusedOps{fused, {-1, 1, 2}, {0}};
+    return FusedOps{fused, {-1}, {0}};
+  }
+
+ private:
+  double epsilon_;
+  bool training_, relu_;
+};
+
+}  // namespace
+
+OpPtr make_batch_normalization(double epsilon, bool training) {
+  if (!(epsilon > 0)) {
+    throw InvalidArgument("[batch_normalization] epsilon must be above 0, received " +
+                          std::to_string(epsilon));
+  }
+  return std::make_shared<BatchNormalization>(epsilon, training, false);
+}
+
+BatchNormalizationResult batch_normalization_training(const Tensor& x, const Tensor& scale,
+                                                      const Tensor& shift, double epsilon) {
+  auto outputs = apply_op(make_batch_normalization(epsilon, true), {x, scale, shift});
+  return {outputs[0], outputs[1], outputs[2]};
+}
+
+Tensor batch_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                           const Tensor& mean, const Tensor& variance, double epsilon) {
+  return apply_op(make_batch_normalization(epsilon, false), {x, scale, shift, mean, variance})[0];
+}
+
+}  // namespace lockstep::ops

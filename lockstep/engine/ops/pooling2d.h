@@ -1,0 +1,29 @@
+// Two-dimensional pooling.
+#pragma once
+
+#include "lockstep/base/fields.h"
+#include "lockstep/engine/autograd/tape.h"
+
+namespace lockstep::ops {
+
+struct Pooling2dParams {
+  Size2d pool{2, 2};
+  Size2d stride{1, 1};
+  Padding2d padding{};
+  bool count_padding = true;  // averages divide by the whole window, padding (zeros) included
+};
+
+// Maximum (average) over windows of x: n x c x h x w. Result: n x c x oh x ow,
+// oh = (h + padding - pool) / stride + 1, rounded down. The gradient of a maximum goes to the first
+// of equal elements. Throws InvalidArgument where the window does not fit, or where padding is not
+// smaller than the window. Thread-safe.
+Tensor max_pooling2d(const Tensor& x, const Pooling2dParams& params = {});
+Tensor average_pooling2d(const Tensor& x, const Pooling2dParams& params = {});
+// Average over all rows and columns: n x c x 1 x 1.
+Tensor global_average_pooling2d(const Tensor& x);
+
+OpPtr make_max_pooling2d(const Pooling2dParams& params);
+OpPtr make_average_pooling2d(const Pooling2dParams& params);
+OpPtr make_global_average_pooling2d();
+
+}  // namespace lockstep::ops

@@ -1,0 +1,55 @@
+#include "lockstep/engine/ops/window.h"
+
+#include <algorithm>
+#include <string>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::ops {
+namespace {
+
+std::string pair(Size2d v) { return std::to_string(v[0]) + "x" + std::to_string(v[1]); }
+
+}  // namespace
+
+kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stride, Size2d dilation,
+                                 const Padding2d& padding, int64_t height, int64_t width) {
+  const std::string where = "[" + std::string(op) + "] ";
+  for (const auto& [name, value] : {std::pair{"the window", kernel}, std::pair{"stride", stride},
+                                    std::pair{"dilation", dilation}}) {
+    if (value[0] < 1 || value[1] < 1) {
+      throw InvalidArgument(where + name + " must be at least 1x1, received " + pair(value));
+    }
+  }
+  const auto all = {padding.top, padding.bottom, padding.left, padding.right};
+  if (std::min(all) < 0) {
+    throw InvalidArgument(where + "padding must not be negative, received " +
+                          std::to_string(std::min(all)));
+  }
+  kernels::Window2d w{kernel, stride, dilation, {padding.top, padding.left},
+                      {padding.bottom, padding.right}};
+  const Size2d size{height, width};
+  for (size_t a = 0; a < 2; ++a) {
+    const int axis = static_cast<int>(a);
+    if (padding.same) {
+      const int64_t positions = (size[a] + stride[a] - 1) / stride[a];
+      const int64_t total = std::max<int64_t>(
+          0, (positions - 1) * stride[a] + kernels::window_extent(w, axis) - size[a]);
+      w.pad_begin[a] = total / 2;
+      w.pad_end[a] = total - total / 2;
+    }
+    if (kernels::window_positions(w, axis, size[a]) < 1) {
+      throw InvalidArgument(where + "a window of " + pair(kernel) + " with dilation " +
+                            pair(dilation) + " does not fit into an input of " + pair(size));
+    }
+  }
+  return w;
+}
+
+void check_image(std::string_view op, const Shape& shape) {
+  if (shape.rank() == 4 && shape.elements() > 0) return;
+  throw InvalidArgument("[" + std::string(op) +
+                        "] images of n x c x h x w wanted, received " + shape.to_string());
+}
+
+}  // namespace lockstep::ops

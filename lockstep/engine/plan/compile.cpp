@@ -1,0 +1,432 @@
+#include "lockstep/engine/plan/compile.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using kernels::Operand;
+using kernels::Pass;
+using Kind = Operand::Kind;
+using Place = PlanBuffer::Place;
+
+constexpr int kBeforeAll = -1;
+constexpr int kAfterAll = std::numeric_limits<int>::max() - 1;
+
+// Row-major memory does not care which shape it is seen as.
+bool same_memory(const TensorSpec& a, const TensorSpec& b) {
+  if (a == b) return true;
+  return a.row_major() && b.row_major() && a.dtype == b.dtype &&
+         a.shape.elements() == b.shape.elements();
+}
+
+Pass zero_fill(const TensorSpec& spec) {
+  Pass pass;
+  pass.writes = {kernels::output(0, spec)};
+  pass.bind = [bytes = spec.bytes()](const kernels::PassMemory& where) {
+    void* data = where.writes[0];
+    return kernels::BoundPass([=](const kernels::StepInfo&) { std::memset(data, 0, bytes); });
+  };
+  return pass;
+}
+
+class Compiler {
+ public:
+  Compiler(const Graph& graph, const std::vector<Shape>& parameters, const PlanOptions& options,
+           Device device, Plan::State& out)
+      : graph_(graph),
+        parameters_(parameters),
+        options_(options),
+        table_(kernels::table_for(device)),
+        out_(out),
+        layouts_(graph.values().size()),
+        diffs_(graph.values().size(), -1) {}
+
+  void compile() {
+    place_inputs();
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) forward(graph_.nodes()[i]);
+    for (int value : graph_.outputs()) {
+      const int buffer = in_layout(value, spec_of(value).plain(), "output");
+      touch(buffer, kAfterAll);
+      out_.outputs.push_back(buffer);
+    }
+    out_.forward_steps = static_cast<int>(out_.steps.size());
+    if (options_.gradients) backward();
+    for (const auto& step : out_.steps) {
+      out_.scratch_bytes = std::max(out_.scratch_bytes, step.pass.scratch_bytes);
+    }
+    out_.arena_bytes = place_buffers(out_.buffers);
+  }
+
+ private:
+  const Graph::Value& value_of(int v) const { return graph_.values()[static_cast<size_t>(v)]; }
+  TensorSpec spec_of(int v) const { return {value_of(v).shape, value_of(v).dtype, nullptr}; }
+
+  int add_buffer(const TensorSpec& spec, Place place = Place::arena, int slot = 0) {
+    PlanBuffer buffer;
+    buffer.place = place;
+    buffer.spec = spec;
+    buffer.slot = slot;
+    out_.buffers.push_back(buffer);
+    return static_cast<int>(out_.buffers.size()) - 1;
+  }
+
+  void touch(int buffer, int step) {
+    auto& b = out_.buffers[static_cast<size_t>(buffer)];
+    b.first = std::min(b.first, step);
+    b.last = std::max(b.last, step);
+  }
+
+  const TensorSpec& buffer_spec(int buffer) const {
+    return out_.buffers[static_cast<size_t>(buffer)].spec;
+  }
+
+  void add_step(Pass pass, std::vector<int> reads, std::vector<int> writes, std::string name,
+                bool conversion = false) {
+    const int at = static_cast<int>(out_.steps.size());
+    for (int b : reads) touch(b, at);
+    for (int b : writes) touch(b, at);
+    out_.steps.push_back(
+        {std::move(pass), std::move(reads), std::move(writes), std::move(name), conversion});
+  }
+
+  void place_inputs() {
+    out_.inputs.resize(static_cast<size_t>(graph_.inputs()));
+    for (size_t v = 0; v < graph_.values().size(); ++v) {
+      const auto& value = graph_.values()[v];
+      if (value.source != Graph::Source::input) continue;
+      const int buffer = add_buffer({value.shape, value.dtype, nullptr});
+      touch(buffer, kBeforeAll);
+      layouts_[v] = {buffer};
+      out_.inputs[static_cast<size_t>(value.slot)] = buffer;
+    }
+  }
+
+  // The buffer that holds a value in a layout; a conversion is added where there is none yet.
+  int in_layout(int v, const TensorSpec& wanted, const std::string& name) {
+    auto& known = layouts_[static_cast<size_t>(v)];
+    for (int b : known) {
+      if (same_memory(buffer_spec(b), wanted)) return b;
+    }
+    const auto& value = value_of(v);
+    if (value.source == Graph::Source::parameter) {
+      known.push_back(add_buffer(wanted, Place::parameter, value.slot));
+      return known.back();
+    }
+    if (value.source == Graph::Source::state) {
+      known.push_back(add_buffer(wanted, Place::state, value.slot));
+      return known.back();
+    }
+    known.push_back(converted(known.front(), wanted, name));
+    return known.back();
+  }
+
+  // A new buffer with the elements of another in layout `wanted`.
+  int converted(int from, const TensorSpec& wanted, const std::string& name) {
+    const TensorSpec have = buffer_spec(from);
+    if (same_memory(have, wanted)) return from;
+    if (!(have.shape == wanted.shape)) {
+      if (!have.row_major()) return converted(converted(from, have.plain(), name), wanted, name);
+      // Row-major memory seen with the wanted shape.
+      const int to = add_buffer(wanted);
+      add_step(table_.reorder(wanted.plain(), wanted), {from}, {to}, name + ": layout", true);
+      return to;
+    }
+    const int to = add_buffer(wanted);
+    add_step(table_.reorder(have, wanted), {from}, {to}, name + ": layout", true);
+    return to;
+  }
+
+  void forward(const Graph::Node& node) {
+    std::vector<TensorSpec> specs;
+    for (int v : node.inputs) {
+      const auto& known = layouts_[static_cast<size_t>(v)];
+      TensorSpec spec = spec_of(v);
+      if (!known.empty() && value_of(v).source == Graph::Source::computed) {
+        const TensorSpec& have = buffer_spec(known.front());
+        if (have.shape == spec.shape) spec = have;
+      }
+      specs.push_back(spec);
+    }
+    kernels::Kernel kernel = node.op->compile(table_, specs);
+    std::vector<int> reads, writes;
+    for (const auto& o : kernel.forward.reads) {
+      reads.push_back(in_layout(node.inputs[static_cast<size_t>(o.index)], o.spec, node.name));
+    }
+    int workspace = -1;
+    for (const auto& o : kernel.forward.writes) {
+      const int buffer = add_buffer(o.spec);
+      if (o.kind == Kind::workspace) {
+        workspace = buffer;
+      } else {
+        layouts_[static_cast<size_t>(node.outputs[static_cast<size_t>(o.index)])] = {buffer};
+      }
+      writes.push_back(buffer);
+    }
+    add_step(kernel.forward, reads, writes, node.name);
+    compiled_.push_back({std::move(kernel), workspace});
+  }
+
+  bool differentiable_input(const Graph::Value& value) const {
+    return options_.input_gradients && value.dtype == DType::f32;
+  }
+
+  // Which values' derivatives matter: everything computed from a parameter (or from an input whose
+  // gradient is asked for).
+  std::vector<bool> wanted_values() const {
+    std::vector<bool> wanted(graph_.values().size(), false);
+    for (size_t v = 0; v < wanted.size(); ++v) {
+      const auto& value = graph_.values()[v];
+      wanted[v] = value.source == Graph::Source::parameter ||
+                  (value.source == Graph::Source::input && differentiable_input(value));
+    }
+    for (const auto& node : graph_.nodes()) {
+      bool any = false;
+      for (int v : node.inputs) any |= wanted[static_cast<size_t>(v)];
+      for (int v : node.outputs) wanted[static_cast<size_t>(v)] = any;
+    }
+    return wanted;
+  }
+
+  void backward() {
+    const std::vector<bool> wanted = wanted_values();
+    choose_gradient_layout(wanted);
+    out_.seeds.assign(graph_.outputs().size(), -1);
+    for (int k : options_.seeds) {
+      const int value = graph_.outputs()[static_cast<size_t>(k)];
+      const int buffer = add_buffer(spec_of(value));
+      touch(buffer, kBeforeAll);
+      touch(buffer, kAfterAll);
+      out_.seeds[static_cast<size_t>(k)] = buffer;
+      contribute_read_only(value, buffer);
+    }
+    for (size_t i = graph_.nodes().size(); i-- > 0;) backward(i, wanted);
+    finish_gradients(wanted);
+  }
+
+  void choose_gradient_layout(const std::vector<bool>& wanted) {
+    auto& layout = out_.gradient_layout;
+    if (options_.gradient_layout) {
+      layout = *options_.gradient_layout;
+    } else {
+      layout.entries.resize(parameters_.size());
+      for (size_t p = 0; p < parameters_.size(); ++p) {
+        layout.entries[p].spec = {parameters_[p], DType::f32, nullptr};
+      }
+      for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+        for (const auto& pass : compiled_[i].kernel.backward) {
+          for (const auto& o : pass.writes) {
+            const int v = graph_.nodes()[i].inputs[static_cast<size_t>(o.index)];
+            if (value_of(v).source != Graph::Source::parameter || !wanted[static_cast<size_t>(v)]) {
+              continue;
+            }
+            layout.entries[static_cast<size_t>(value_of(v).slot)].spec = o.spec;
+          }
+        }
+      }
+      for (auto& entry : layout.entries) {
+        entry.offset = layout.bytes;
+        layout.bytes += (entry.spec.bytes() + 63) / 64 * 64;
+      }
+    }
+    gradient_buffers_.resize(parameters_.size());
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      gradient_buffers_[p] =
+          add_buffer(layout.entries[p].spec, Place::gradient, static_cast<int>(p));
+    }
+    written_.assign(parameters_.size(), false);
+  }
+
+  // A derivative that the caller provides and that must not be overwritten.
+  void contribute_read_only(int v, int buffer) {
+    int& diff = diffs_[static_cast<size_t>(v)];
+    if (diff < 0) {
+      diff = buffer;
+      return;
+    }
+    const int sum = add_buffer(buffer_spec(diff));
+    add_step(table_.accumulate(buffer_spec(diff)), {diff, buffer}, {sum}, "seed: sum");
+    diff = sum;
+  }
+
+  void backward(size_t i, const std::vector<bool>& wanted) {
+    const Graph::Node& node = graph_.nodes()[i];
+    bool reached = false;
+    for (int v : node.outputs) reached |= diffs_[static_cast<size_t>(v)] >= 0;
+    if (!reached) return;
+    for (const auto& pass : compiled_[i].kernel.backward) {
+      bool any = false;
+      for (const auto& o : pass.writes) {
+        any |= wanted[static_cast<size_t>(node.inputs[static_cast<size_t>(o.index)])];
+      }
+      if (!any) continue;
+      std::vector<int> reads;
+      for (const auto& o : pass.reads) reads.push_back(backward_read(node, i, o));
+      std::vector<int> writes;
+      std::vector<std::pair<int, int>> contributions;  // value, buffer
+      for (const auto& o : pass.writes) {
+        const int v = node.inputs[static_cast<size_t>(o.index)];
+        writes.push_back(backward_write(v, o.spec));
+        if (wanted[static_cast<size_t>(v)]) contributions.emplace_back(v, writes.back());
+      }
+      add_step(pass, reads, writes, node.name + ": gradient");
+      for (const auto& [v, buffer] : contributions) contribute(v, buffer, node.name);
+    }
+  }
+
+  int backward_read(const Graph::Node& node, size_t i, const Operand& o) {
+    const auto index = static_cast<size_t>(o.index);
+    switch (o.kind) {
+      case Kind::input:
+        return in_layout(node.inputs[index], o.spec, node.name);
+      case Kind::output:
+        return in_layout(node.outputs[index], o.spec, node.name);
+      case Kind::workspace:
+        return compiled_[i].workspace;
+      default:
+        break;
+    }
+    const int v = node.outputs[index];
+    int diff = diffs_[static_cast<size_t>(v)];
+    if (diff < 0) {
+      diff = add_buffer(o.spec);
+      add_step(zero_fill(o.spec), {}, {diff}, node.name + ": zero");
+      diffs_[static_cast<size_t>(v)] = diff;
+    }
+    const auto key = std::pair(diff, v);
+    for (int b : diff_layouts_[key]) {
+      if (same_memory(buffer_spec(b), o.spec)) return b;
+    }
+    const int b = converted(diff, o.spec, node.name);
+    diff_layouts_[key].push_back(b);
+    return b;
+  }
+
+  // Where a pass writes the derivative of an input: straight to its place if that is free.
+  int backward_write(int v, const TensorSpec& spec) {
+    const auto& value = value_of(v);
+    if (value.source == Graph::Source::parameter) {
+      const auto p = static_cast<size_t>(value.slot);
+      const int place = gradient_buffers_[p];
+      if (!written_[p] && same_memory(buffer_spec(place), spec)) return place;
+    }
+    return add_buffer(spec);
+  }
+
+  void contribute(int v, int buffer, const std::string& name) {
+    const auto& value = value_of(v);
+    if (value.source == Graph::Source::parameter) {
+      const auto p = static_cast<size_t>(value.slot);
+      const int place = gradient_buffers_[p];
+      if (!written_[p]) {
+        written_[p] = true;
+        if (buffer != place) convert_into(buffer, place, name);
+        return;
+      }
+      const int term = converted(buffer, buffer_spec(place), name);
+      add_step(table_.accumulate(buffer_spec(place)), {place, term}, {place}, name + ": sum");
+      return;
+    }
+    int& diff = diffs_[static_cast<size_t>(v)];
+    if (diff < 0) {
+      diff = buffer;
+      return;
+    }
+    // A new buffer: the old one may have been a seed, or be read in another layout already.
+    const int term = converted(buffer, buffer_spec(diff), name);
+    const int sum = add_buffer(buffer_spec(diff));
+    add_step(table_.accumulate(buffer_spec(diff)), {diff, term}, {sum}, name + ": sum");
+    diff = sum;
+  }
+
+  void convert_into(int from, int to, const std::string& name) {
+    int source = from;
+    const TensorSpec& goal = buffer_spec(to);
+    if (!(buffer_spec(from).shape == goal.shape) && !buffer_spec(from).row_major()) {
+      source = converted(from, buffer_spec(from).plain(), name);
+    }
+    const TensorSpec have =
+        buffer_spec(source).shape == goal.shape ? buffer_spec(source) : goal.plain();
+    add_step(table_.reorder(have, goal), {source}, {to}, name + ": layout", true);
+  }
+
+  void finish_gradients(const std::vector<bool>& wanted) {
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      if (!written_[p]) {
+        add_step(zero_fill(buffer_spec(gradient_buffers_[p])), {}, {gradient_buffers_[p]},
+                 "unused parameter: zero");
+      }
+    }
+    out_.input_gradients.assign(out_.inputs.size(), -1);
+    for (size_t v = 0; v < graph_.values().size(); ++v) {
+      const auto& value = graph_.values()[v];
+      if (value.source != Graph::Source::input || !wanted[v]) continue;
+      int diff = diffs_[v];
+      const TensorSpec spec = spec_of(static_cast<int>(v));
+      if (diff < 0) {
+        diff = add_buffer(spec);
+        add_step(zero_fill(spec), {}, {diff}, "unused input: zero");
+      }
+      diff = converted(diff, spec, "input gradient");
+      touch(diff, kAfterAll);
+      out_.input_gradients[static_cast<size_t>(value.slot)] = diff;
+    }
+  }
+
+  struct Compiled {
+    kernels::Kernel kernel;
+    int workspace;
+  };
+
+  const Graph& graph_;
+  const std::vector<Shape>& parameters_;
+  const PlanOptions& options_;
+  const kernels::Table& table_;
+  Plan::State& out_;
+  std::vector<Compiled> compiled_;         // by node
+  std::vector<std::vector<int>> layouts_;  // by value: buffers that hold it, the original first
+  std::vector<int> diffs_;                 // by value: buffer of its derivative
+  std::map<std::pair<int, int>, std::vector<int>> diff_layouts_;
+  std::vector<int> gradient_buffers_;  // by parameter
+  std::vector<bool> written_;          // by parameter
+};
+
+}  // namespace
+
+Plan::Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions& options,
+           Device device)
+    : state_(std::make_unique<State>()) {
+  const Graph fused = graph.fused();
+  Compiler(fused, parameters, options, device, *state_).compile();
+}
+
+Plan::~Plan() = default;
+
+const GradientLayout& Plan::gradient_layout() const { return state_->gradient_layout; }
+
+size_t Plan::arena_bytes() const { return state_->arena_bytes + state_->scratch_bytes; }
+
+int Plan::reorders() const {
+  return static_cast<int>(std::count_if(state_->steps.begin(), state_->steps.end(),
+                                        [](const PlanStep& s) { return s.conversion; }));
+}
+
+std::string Plan::describe() const {
+  std::string text;
+  for (size_t i = 0; i < state_->steps.size(); ++i) {
+    const PlanStep& step = state_->steps[i];
+    text += static_cast<int>(i) < state_->forward_steps ? "forward  " : "backward ";
+    text += step.name + ":";
+    for (int b : step.reads) text += " " + state_->buffers[static_cast<size_t>(b)].spec.to_string();
+    text += " ->";
+    for (int b : step.writes) text += " " + state_->buffers[static_cast<size_t>(b)].spec.to_string();
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace lockstep

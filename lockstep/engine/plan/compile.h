@@ -1,0 +1,42 @@
+// How a plan looks inside: steps over buffers, and where the buffers lie.
+#pragma once
+
+#include <limits>
+
+#include "lockstep/engine/plan/plan.h"
+
+namespace lockstep {
+
+struct PlanBuffer {
+  enum class Place : uint8_t { arena, parameter, state, gradient };
+  Place place = Place::arena;
+  TensorSpec spec;
+  int slot = 0;  // parameter or state number; for gradients the parameter
+  // First and last step that touches it; arena buffers whose spans overlap do not share memory.
+  int first = std::numeric_limits<int>::max();
+  int last = std::numeric_limits<int>::min();
+  size_t offset = 0;  // in the arena
+};
+
+struct PlanStep {
+  kernels::Pass pass;
+  std::vector<int> reads, writes;  // buffers
+  std::string name;
+  bool conversion = false;
+};
+
+struct Plan::State {
+  std::vector<PlanBuffer> buffers;
+  std::vector<PlanStep> steps;  // forward, then backward
+  int forward_steps = 0;
+  std::vector<int> inputs, outputs, seeds, input_gradients;  // buffers; -1: none
+  GradientLayout gradient_layout;
+  size_t arena_bytes = 0;    // without scratch
+  size_t scratch_bytes = 0;
+};
+
+// Gives every arena buffer its offset: large ones first, each at the lowest place that is free for
+// all of its life. Returns the bytes needed.
+size_t place_buffers(std::vector<PlanBuffer>& buffers);
+
+}  // namespace lockstep

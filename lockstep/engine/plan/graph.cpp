@@ -1,0 +1,136 @@
+#include "lockstep/engine/plan/graph.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+int Graph::add_value(const Value& value) {
+  values_.push_back(value);
+  return static_cast<int>(values_.size()) - 1;
+}
+
+int Graph::find(Source source, int slot) const {
+  for (size_t v = 0; v < values_.size(); ++v) {
+    if (values_[v].source == source && values_[v].slot == slot) return static_cast<int>(v);
+  }
+  return -1;
+}
+
+int Graph::add_input(const Shape& shape, DType dtype) {
+  return add_value({Source::input, inputs_++, shape, dtype});
+}
+
+int Graph::add_parameter(int slot, const Shape& shape) {
+  const int known = find(Source::parameter, slot);
+  return known >= 0 ? known : add_value({Source::parameter, slot, shape, DType::f32});
+}
+
+int Graph::add_state(int slot, const Shape& shape) {
+  const int known = find(Source::state, slot);
+  return known >= 0 ? known : add_value({Source::state, slot, shape, DType::f32});
+}
+
+std::vector<int> Graph::add(OpPtr op, std::vector<int> inputs, const std::string& name) {
+  std::vector<Shape> shapes;
+  for (int v : inputs) shapes.push_back(shape(v));
+  std::vector<Shape> results;
+  try {
+    results = op->infer(shapes);
+  } catch (const InvalidArgument& e) {
+    throw InvalidArgument("[" + name + "] " + e.what(), e.hint());
+  }
+  std::vector<int> outputs;
+  const int node = static_cast<int>(nodes_.size());
+  for (const auto& s : results) outputs.push_back(add_value({Source::computed, node, s, DType::f32}));
+  nodes_.push_back({std::move(op), name, std::move(inputs), outputs});
+  return outputs;
+}
+
+int Graph::mark_output(int value) {
+  outputs_.push_back(value);
+  return static_cast<int>(outputs_.size()) - 1;
+}
+
+Graph Graph::fused() const {
+  const size_t n = nodes_.size();
+  std::vector<std::vector<int>> readers(values_.size());  // nodes, in order
+  for (size_t i = 0; i < n; ++i) {
+    for (int v : nodes_[i].inputs) readers[static_cast<size_t>(v)].push_back(static_cast<int>(i));
+  }
+  std::vector<bool> is_output(values_.size(), false);
+  for (int v : outputs_) is_output[static_cast<size_t>(v)] = true;
+
+  // partner[i]: the node that node i is fused with; the pair runs where the second one stood.
+  std::vector<int> first_of(n, -1);
+  std::vector<bool> absorbed(n, false);
+  std::vector<FusedOps> plans(n);
+  for (size_t i = 0; i < n; ++i) {
+    if (first_of[i] >= 0) continue;  // is itself the second of a pair
+    const Node& first = nodes_[i];
+    const int between = first.outputs.front();
+    const auto& users = readers[static_cast<size_t>(between)];
+    if (users.size() != 1) continue;
+    const auto j = static_cast<size_t>(users[0]);
+    const Node& second = nodes_[j];
+    if (second.inputs.front() != between || first_of[j] >= 0) continue;
+    auto fused = first.op->fuse(*second.op);
+    if (!fused) continue;
+    bool allowed = true;
+    for (size_t k = 0; k < first.outputs.size(); ++k) {
+      const auto v = static_cast<size_t>(first.outputs[k]);
+      // What has no stand-in must not be an output; further results may have no reader, since the
+      // pair runs later than its first op would have.
+      if (fused->first_outputs[k] < 0 && is_output[v]) allowed = false;
+      if (k > 0 && !readers[v].empty()) allowed = false;
+    }
+    if (!allowed) continue;
+    plans[j] = *fused;
+    first_of[j] = static_cast<int>(i);
+    absorbed[i] = true;
+  }
+
+  Graph result;
+  std::vector<int> moved(values_.size(), -1);
+  for (size_t v = 0; v < values_.size(); ++v) {
+    if (values_[v].source != Source::computed) moved[v] = result.add_value(values_[v]);
+  }
+  result.inputs_ = inputs_;
+  for (size_t i = 0; i < n; ++i) {
+    if (absorbed[i]) continue;
+    const Node& node = nodes_[i];
+    OpPtr op = node.op;
+    std::string name = node.name;
+    std::vector<int> old_inputs = node.inputs;
+    if (first_of[i] >= 0) {
+      const Node& first = nodes_[static_cast<size_t>(first_of[i])];
+      op = plans[i].op;
+      name = first.name + "+" + node.name;
+      old_inputs = first.inputs;
+      old_inputs.insert(old_inputs.end(), node.inputs.begin() + 1, node.inputs.end());
+    }
+    std::vector<int> inputs;
+    for (int v : old_inputs) inputs.push_back(moved[static_cast<size_t>(v)]);
+    const std::vector<int> outputs = result.add(op, inputs, name);
+    if (first_of[i] < 0) {
+      for (size_t k = 0; k < outputs.size(); ++k) {
+        moved[static_cast<size_t>(node.outputs[k])] = outputs[k];
+      }
+      continue;
+    }
+    const Node& first = nodes_[static_cast<size_t>(first_of[i])];
+    for (size_t k = 0; k < first.outputs.size(); ++k) {
+      const int stand_in = plans[i].first_outputs[k];
+      if (stand_in >= 0) {
+        moved[static_cast<size_t>(first.outputs[k])] = outputs[static_cast<size_t>(stand_in)];
+      }
+    }
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const int stand_in = plans[i].second_outputs[k];
+      moved[static_cast<size_t>(node.outputs[k])] = outputs[static_cast<size_t>(stand_in)];
+    }
+  }
+  for (int v : outputs_) result.mark_output(moved[static_cast<size_t>(v)]);
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// A graph of ops for given shapes: what a plan is compiled from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/engine/autograd/op.h"
+
+namespace lockstep {
+
+// Values are numbered in the order in which they were made; a node's inputs exist before it, so
+// the order of nodes is an order of execution.
+class Graph {
+ public:
+  enum class Source : uint8_t { input, parameter, state, computed };
+  struct Value {
+    Source source;
+    int slot;  // which input, parameter or state; for computed values the node
+    Shape shape;
+    DType dtype;
+  };
+  struct Node {
+    OpPtr op;
+    std::string name;
+    std::vector<int> inputs, outputs;  // values
+  };
+
+  // Data given anew for each run, row-major. Returns the value.
+  int add_input(const Shape& shape, DType dtype);
+  // Parameter number `slot` (the caller's numbering), f32. The same slot gives the same value.
+  int add_parameter(int slot, const Shape& shape);
+  // State that is read, f32.
+  int add_state(int slot, const Shape& shape);
+  // An op applied to values. Returns its outputs. Throws InvalidArgument where shapes do not fit,
+  // with `name` in the message.
+  std::vector<int> add(OpPtr op, std::vector<int> inputs, const std::string& name);
+  // Marks a value to be read by the caller after a forward run. Returns the output's number.
+  int mark_output(int value);
+
+  const std::vector<Value>& values() const { return values_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<int>& outputs() const { return outputs_; }
+  int inputs() const { return inputs_; }
+  const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
+
+  // The same graph with every pair of ops that can be one replaced by it.
+  Graph fused() const;
+
+ private:
+  int add_value(const Value& value);
+  int find(Source source, int slot) const;
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+  std::vector<int> outputs_;
+  int inputs_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+// Plans: a graph compiled for its shapes. Ops are fused, layouts chosen and kept from op to op,
+// buffers planned and reused, primitives made once; running allocates nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/plan/graph.h"
+#include "lockstep/engine/plan/packed_parameters.h"
+
+namespace lockstep {
+
+// Where the gradients of all parameters lie, one behind the other, each in the layout that its
+// kernel writes.
+struct GradientLayout {
+  struct Entry {
+    TensorSpec spec;
+    size_t offset = 0;  // bytes, a multiple of 64
+  };
+  std::vector<Entry> entries;  // by parameter
+  size_t bytes = 0;
+};
+
+struct PlanOptions {
+  bool gradients = false;         // with a backward run
+  bool input_gradients = false;   // of the f32 inputs too
+  std::vector<int> seeds;         // outputs (by number) whose derivatives the backward run starts from
+  // Layout that another plan of the same parameters chose; none: this plan chooses.
+  const GradientLayout* gradient_layout = nullptr;
+};
+
+// Immutable once compiled; shared by threads, each with its own PlanRun.
+class Plan {
+ public:
+  // `parameters` are the shapes behind the graph's parameter slots. Throws Unsupported where the
+  // back end has no kernel.
+  Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions& options,
+       Device device = {});
+  ~Plan();
+
+  const GradientLayout& gradient_layout() const;
+  // Layout conversions in one run forward and one backward.
+  int reorders() const;
+  // Memory of one run, gradients not included.
+  size_t arena_bytes() const;
+  // One line for each step: phase, name, and what it reads and writes.
+  std::string describe() const;
+
+  struct State;
+  const State& state() const { return *state_; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// A plan with memory of its own. One thread at a time; keep the plan, the parameters and the states
+// alive.
+class PlanRun {
+ public:
+  // `states` by slot: row-major f32 memory that the plan reads.
+  PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
+          const std::vector<const float*>& states);
+  ~PlanRun();
+  PlanRun(PlanRun&&) noexcept;
+
+  // Row-major memory of input number `i`, to be filled before each forward run.
+  void* input(int i) const;
+  // Row-major result number `i`, valid after forward until the next one.
+  const float* output(int i) const;
+  // Derivative with respect to output `i` (a seed), to be filled before backward; it keeps what was
+  // written.
+  float* seed(int i) const;
+  // Derivative with respect to input `i`, after backward.
+  const float* input_gradient(int i) const;
+  // Derivatives of all parameters after backward, as the plan's gradient_layout() says.
+  std::byte* gradients() const;
+
+  void forward(const kernels::StepInfo& step);
+  void backward(const kernels::StepInfo& step);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

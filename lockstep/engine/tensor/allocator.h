@@ -1,0 +1,51 @@
+// Memory for tensors: aligned to cache lines, kept for reuse when given back.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace lockstep {
+
+// A piece of memory, aligned to 64 bytes. Goes back to the cache when destroyed.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(Memory&& other) noexcept;
+  Memory& operator=(Memory&& other) noexcept;
+  ~Memory();
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  friend Memory allocate(size_t bytes);
+  Memory(void* data, size_t bytes, size_t capacity)
+      : data_(data), bytes_(bytes), capacity_(capacity) {}
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  size_t capacity_ = 0;
+};
+
+// At least `bytes` of memory with unspecified contents. Throws Error, saying how much was asked,
+// when the system has no more. Thread-safe.
+Memory allocate(size_t bytes);
+// The same, filled with zeros.
+Memory allocate_zeros(size_t bytes);
+
+// Bytes handed out and not yet given back, bytes kept for reuse, and how often the system was asked.
+struct AllocatorStatistics {
+  size_t in_use = 0;
+  size_t cached = 0;
+  size_t system_allocations = 0;
+};
+AllocatorStatistics allocator_statistics();
+
+// Gives cached memory back to the system.
+void release_cached_memory();
+
+}  // namespace lockstep

@@ -1,0 +1,255 @@
+#include "lockstep/report/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr double redraw_seconds = 0.1;
+constexpr double plain_preparing_seconds = 10;
+constexpr double rate_window_seconds = 3;
+constexpr const char* clear_line = "\r\x1b[K";
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string percent(double share) {
+  return std::isfinite(share) ? fmt::format("{:.2f}%", 100 * share) : "-";
+}
+
+std::string loss_text(double loss) { return fmt::format("{:.4f}", loss); }
+
+std::string rate_text(double rate) { return fmt::format("{:.4g}", rate); }
+
+struct Column {
+  const char *above, *below;
+  int width;
+};
+constexpr Column columns[] = {
+    {"Epoch", "", 6},           {"Iteration", "", 10},       {"Elapsed", "h:mm:ss", 9},
+    {"Mini-batch", "accuracy", 11}, {"Mini-batch", "loss", 11}, {"Validation", "accuracy", 11},
+    {"Validation", "loss", 11}, {"Learning", "rate", 9}};
+
+template <class Text>
+std::string table_line(Text text) {
+  std::string line;
+  for (size_t i = 0; i < std::size(columns); ++i) {
+    line += fmt::format("{}{:>{}}", i == 0 ? "" : " ", text(i), columns[i].width);
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "-";
+  const auto whole = static_cast<int64_t>(seconds);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::string format_count(int64_t number) {
+  std::string text = std::to_string(number);
+  const size_t first = number < 0 ? 1 : 0;
+  for (size_t i = text.size(); i > first + 3;) text.insert(i -= 3, ",");
+  return text;
+}
+
+Progress::Progress(std::function<void(std::string_view)> write, ProgressOptions options)
+    : write_(std::move(write)), options_(std::move(options)) {
+  if (!options_.clock) options_.clock = steady_seconds;
+  options_.verbose_frequency = std::max<int64_t>(options_.verbose_frequency, 1);
+}
+
+void Progress::emit() {
+  if (!out_.empty()) write_(out_);
+  out_.clear();
+}
+
+std::string Progress::bold(const std::string& text) const {
+  return options_.terminal && options_.colour ? "\x1b[1m" + text + "\x1b[0m" : text;
+}
+
+// A line above the bar.
+void Progress::line(const std::string& text) {
+  if (bar_shown_) out_ += clear_line;
+  bar_shown_ = false;
+  out_ += text + "\n";
+}
+
+void Progress::preparing(int64_t done, int64_t total) {
+  const double now = options_.clock();
+  if (prepared_at_ < 0) prepared_at_ = now;
+  const std::string text =
+      fmt::format("Reading images: {} of {}", format_count(done), format_count(total));
+  if (options_.terminal) {
+    if (drawn_at_ >= 0 && now - drawn_at_ < redraw_seconds && done < total) return;
+    drawn_at_ = now;
+    const auto width = static_cast<size_t>(std::max(options_.width() - 1, 1));
+    out_ += clear_line + text.substr(0, width);
+    bar_shown_ = true;
+  } else if (now - prepared_at_ >= plain_preparing_seconds) {
+    prepared_at_ = now;
+    line(text);
+  }
+  emit();
+}
+
+void Progress::start(const TrainingStart& start) {
+  start_ = start;
+  started_ = true;
+  drawn_at_ = -1;
+  std::string text = fmt::format("{} training images", format_count(start.observations));
+  if (start.validation_observations > 0) {
+    text += fmt::format(", {} for validation", format_count(start.validation_observations));
+  }
+  text += fmt::format("; {} iterations in {} epochs; {} {}", format_count(start.iterations),
+                      format_count(start.options.max_epochs), start.threads,
+                      start.threads == 1 ? "thread" : "threads");
+  line(text);
+  if (start.shards > 0 && start.threads > start.shards) {
+    line(fmt::format("note: only {} of the {} threads are useful: a mini-batch has {} shards",
+                     start.shards, start.threads, start.shards));
+  }
+  if (start.first_iteration > 1) {
+    line(fmt::format("going on after iteration {}", format_count(start.first_iteration - 1)));
+  }
+  emit();
+}
+
+void Progress::row() {
+  if (!last_ || !row_due_) return;
+  row_due_ = false;
+  const IterationRecord& r = *last_;
+  if (options_.terminal) {
+    if (!header_written_) {
+      line(bold(table_line([](size_t i) { return columns[i].above; })));
+      line(bold(table_line([](size_t i) { return columns[i].below; })));
+      header_written_ = true;
+    }
+    const std::string cells[] = {format_count(r.epoch),
+                                 format_count(r.iteration),
+                                 format_duration(r.elapsed),
+                                 percent(r.accuracy),
+                                 loss_text(r.loss),
+                                 validated_ ? percent(validated_->accuracy) : "",
+                                 validated_ ? loss_text(validated_->loss) : "",
+                                 rate_text(r.learning_rate)};
+    line(table_line([&](size_t i) { return cells[i]; }));
+  } else {
+    std::string text = fmt::format(
+        "epoch {}/{}  iteration {}/{}  elapsed {}  accuracy {}  loss {}  rate {}", r.epoch,
+        start_.options.max_epochs, r.iteration, start_.iterations, format_duration(r.elapsed),
+        percent(r.accuracy), loss_text(r.loss), rate_text(r.learning_rate));
+    if (validated_) {
+      text += fmt::format("  validation accuracy {}  validation loss {}",
+                          percent(validated_->accuracy), loss_text(validated_->loss));
+    }
+    line(text);
+  }
+  validated_.reset();
+}
+
+void Progress::iteration(const IterationRecord& record) {
+  row();  // of the iteration before, whose validation would have come by now
+  last_ = record;
+  if (++done_ == 1) first_elapsed_ = record.elapsed;
+  row_due_ = record.iteration == start_.first_iteration || record.iteration == start_.iterations ||
+             record.iteration % options_.verbose_frequency == 0;
+  // The first iteration of a process is slower than the rest.
+  if (done_ > 1) {
+    rate_observations_ += static_cast<double>(record.observations_count);
+    rate_seconds_ += record.seconds;
+    if (rate_seconds_ > rate_window_seconds) {
+      const double keep = rate_window_seconds / rate_seconds_;
+      rate_observations_ *= keep;
+      rate_seconds_ *= keep;
+    }
+  }
+  draw(false);
+  emit();
+}
+
+void Progress::validation(const ValidationRecord& record) {
+  if (!last_ || last_->iteration != record.iteration) return;
+  validated_ = record;
+  row_due_ = true;
+  row();
+  draw(true);
+  emit();
+}
+
+void Progress::notice(const std::string& text) {
+  row();
+  line("note: " + text);
+  draw(true);
+  emit();
+}
+
+void Progress::finish() {
+  row();
+  if (bar_shown_) out_ += clear_line;
+  bar_shown_ = false;
+  emit();
+}
+
+std::string Progress::bar() const {
+  const IterationRecord& r = *last_;
+  const int64_t left = start_.iterations - r.iteration;
+  const double share = start_.iterations > 0 ? static_cast<double>(r.iteration) /
+                                                   static_cast<double>(start_.iterations)
+                                             : 1;
+  const double per_iteration =
+      done_ > 1 ? (r.elapsed - first_elapsed_) / static_cast<double>(done_ - 1) : 0;
+  // The most useful first: what does not fit is left out from the end.
+  std::vector<std::string> parts{fmt::format("{:3.0f}%", std::floor(100 * share)),
+                                 fmt::format("epoch {}/{}", r.epoch, start_.options.max_epochs)};
+  if (left > 0 && done_ > 1) {
+    parts.push_back(format_duration(per_iteration * static_cast<double>(left)) + " left");
+  }
+  if (rate_seconds_ > 0) {
+    parts.push_back(
+        format_count(static_cast<int64_t>(std::llround(rate_observations_ / rate_seconds_))) +
+        " images/s");
+  }
+  parts.push_back("loss " + loss_text(r.loss));
+  parts.push_back(fmt::format("iteration {}/{}", format_count(r.iteration),
+                              format_count(start_.iterations)));
+  // The last column stays free: some terminals wrap when it is written.
+  const int room = std::max(options_.width() - 1, 1);
+  std::string text;
+  for (const std::string& part : parts) {
+    const std::string more = (text.empty() ? "" : "  ") + part;
+    if (static_cast<int>(text.size() + more.size()) > room) break;
+    text += more;
+  }
+  constexpr int least_bar = 10, most_bar = 30;
+  const int length = std::min(room - static_cast<int>(text.size()) - 3, most_bar);
+  if (length < least_bar) return text;
+  const int full = std::clamp(static_cast<int>(share * length), 0, length);
+  std::string drawn = std::string(static_cast<size_t>(full), '=');
+  if (full < length) drawn += ">" + std::string(static_cast<size_t>(length - full - 1), ' ');
+  if (options_.colour) drawn = "\x1b[32m" + drawn + "\x1b[0m";
+  return "[" + drawn + "] " + text;
+}
+
+void Progress::draw(bool now) {
+  if (!options_.terminal || !started_ || !last_) return;
+  const double time = options_.clock();
+  const bool due = drawn_at_ < 0 || time - drawn_at_ >= redraw_seconds;
+  if (!due && !now && bar_shown_) return;
+  // A bar that a row has pushed away comes back as it was until the next drawing is due.
+  if (due || bar_text_.empty()) {
+    drawn_at_ = time;
+    bar_text_ = bar();
+  }
+  out_ += clear_line + bar_text_;
+  bar_shown_ = true;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// Progress of a training as text: a table and a bar on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+
+struct ProgressOptions {
+  bool terminal = false;  // a bar that is drawn again and again; else lines only
+  bool colour = false;    // on terminals only
+  int64_t verbose_frequency = 50;                   // iterations between rows
+  std::function<int()> width = [] { return 80; };   // columns of the terminal; asked for each drawing
+  std::function<double()> clock;                    // seconds, steady; empty: the machine's
+};
+
+// Writes a row for the first and the last iteration, for every verbose_frequency-th and for every
+// validation, and on a terminal below them a bar with epoch, iteration, loss, images per second and
+// time left, drawn at most ten times a second. Rows line up. All text goes to `write`, which is
+// called from the thread that trains.
+class Progress : public TrainingObserver {
+ public:
+  Progress(std::function<void(std::string_view)> write, ProgressOptions options);
+
+  void preparing(int64_t done, int64_t total) override;
+  void start(const TrainingStart& start) override;
+  void iteration(const IterationRecord& record) override;
+  void validation(const ValidationRecord& record) override;
+  void notice(const std::string& text) override;
+  // Writes what is left and removes the bar. To be called when the training has ended in any way.
+  void finish();
+
+ private:
+  void row();
+  void line(const std::string& text);
+  void draw(bool now);
+  std::string bar() const;
+  std::string bold(const std::string& text) const;
+  void emit();
+
+  std::function<void(std::string_view)> write_;
+  ProgressOptions options_;
+  TrainingStart start_;
+  bool started_ = false;
+  std::optional<IterationRecord> last_;           // the newest iteration
+  std::optional<ValidationRecord> validated_;     // of `last_`, waiting for its row
+  bool row_due_ = false;                          // `last_` waits for its row
+  bool header_written_ = false;
+  int64_t done_ = 0;                              // iterations in this process
+  double first_elapsed_ = 0;                      // of the first of them
+  double rate_observations_ = 0, rate_seconds_ = 0;  // of the last few seconds
+  double drawn_at_ = -1;
+  double prepared_at_ = -1;
+  bool bar_shown_ = false;
+  std::string bar_text_;
+  std::string out_;  // collected, so that every change is one write
+};
+
+// "0:01:23" (hours, minutes, seconds); whole seconds, cut.
+std::string format_duration(double seconds);
+// "12,345".
+std::string format_count(int64_t number);
+
+}  // namespace lockstep

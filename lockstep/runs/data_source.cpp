@@ -1,0 +1,149 @@
+#include "lockstep/runs/data_source.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/data/digits.h"
+#include "lockstep/data/image_folder.h"
+
+namespace lockstep {
+namespace {
+
+class Relabelled : public ImageDatastore {
+ public:
+  Relabelled(DatastorePtr store, std::vector<std::string> classes)
+      : store_(std::move(store)), classes_(std::move(classes)) {
+    const std::vector<std::string>& own = store_->classes();
+    const std::vector<int64_t> counts = count_each_label(*store_);
+    for (size_t i = 0; i < own.size(); ++i) {
+      const auto at = std::find(classes_.begin(), classes_.end(), own[i]);
+      if (at == classes_.end() && counts[i] > 0) {
+        throw InvalidArgument("[data] " + store_->describe() + " has the class `" + own[i] +
+                                  "`, which is none of the " + std::to_string(classes_.size()) +
+                                  " classes trained on",
+                              suggest(own[i], classes_));
+      }
+      labels_.push_back(at - classes_.begin());
+    }
+  }
+  int64_t size() const override { return store_->size(); }
+  Image read(int64_t index) const override { return store_->read(index); }
+  Image read(int64_t index, Digest& content) const override { return store_->read(index, content); }
+  int64_t label(int64_t index) const override {
+    return labels_[static_cast<size_t>(store_->label(index))];
+  }
+  const std::vector<std::string>& classes() const override { return classes_; }
+  std::string name(int64_t index) const override { return store_->name(index); }
+  std::string describe() const override { return store_->describe(); }
+  Digest content_digest(int64_t index) const override { return store_->content_digest(index); }
+
+ private:
+  DatastorePtr store_;
+  std::vector<std::string> classes_;
+  std::vector<int64_t> labels_;  // by the store's own label
+};
+
+class Files : public ImageDatastore {
+ public:
+  explicit Files(std::vector<std::string> paths) : paths_(std::move(paths)) {}
+  int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
+  Image read(int64_t index) const override {
+    return decode_image(local_files().read(path(index)), path(index));
+  }
+  Image read(int64_t index, Digest& content) const override {
+    const std::vector<std::byte> bytes = local_files().read(path(index));
+    content = digest_of(bytes.data(), bytes.size());
+    return decode_image(bytes, path(index));
+  }
+  int64_t label(int64_t index) const override {
+    path(index);
+    return 0;
+  }
+  const std::vector<std::string>& classes() const override { return classes_; }
+  std::string name(int64_t index) const override { return path(index); }
+  std::string describe() const override { return std::to_string(paths_.size()) + " files"; }
+  Digest content_digest(int64_t index) const override {
+    const std::vector<std::byte> bytes = local_files().read(path(index));
+    return digest_of(bytes.data(), bytes.size());
+  }
+
+ private:
+  const std::string& path(int64_t index) const {
+    if (index < 0 || index >= size()) {
+      throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
+                            std::to_string(size()));
+    }
+    return paths_[static_cast<size_t>(index)];
+  }
+  std::vector<std::string> paths_;
+  std::vector<std::string> classes_{""};
+};
+
+// Throws for what only looks like a folder.
+void check_name(const std::string& name) {
+  if (name == builtin_digits_name) return;
+  if (name.starts_with("builtin:")) {
+    throw InvalidArgument("[data] unknown built-in images `" + name + "`",
+                          suggest(name, {builtin_digits_name}));
+  }
+  if (name.find("://") != std::string::npos) {
+    throw Unsupported("[data] addresses such as " + name + " cannot be read",
+                      "copy the images into a folder of this machine first");
+  }
+}
+
+}  // namespace
+
+std::string resolve_data_path(const std::string& name, const std::string& beside) {
+  check_name(name);
+  if (name.empty() || name == builtin_digits_name) return name;
+  const auto absolute = [](const std::string& path) {
+    std::string full = std::filesystem::absolute(path).lexically_normal().string();
+    while (full.size() > 1 && full.back() == '/') full.pop_back();
+    return full;
+  };
+  const std::string here = absolute(join_path(beside, name));
+  const char* data = std::getenv("LOCKSTEP_DATA");
+  if (local_files().exists(here) || data == nullptr || *data == '\0') return here;
+  const std::string there = absolute(join_path(data, name));
+  return local_files().exists(there) ? there : here;
+}
+
+DatastorePtr open_data(const std::string& name) {
+  check_name(name);
+  if (name == builtin_digits_name) return builtin_digits();
+  if (!local_files().is_folder(name)) {
+    const bool file = local_files().exists(name);
+    const char* data = std::getenv("LOCKSTEP_DATA");
+    throw DataError("[data] " + name + (file ? " is no folder" : " is not there"),
+                    file || (data != nullptr && *data != '\0')
+                        ? "a folder with one folder of images for each class is wanted"
+                        : "LOCKSTEP_DATA may name a folder where data is looked for as well");
+  }
+  return image_folder(name);
+}
+
+DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& classes) {
+  if (store->classes() == classes) return store;
+  return std::make_shared<Relabelled>(std::move(store), classes);
+}
+
+DatastorePtr image_files(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    if (!local_files().is_folder(path)) {
+      files.push_back(path);
+      continue;
+    }
+    const DatastorePtr folder = image_folder(path);
+    for (int64_t i = 0; i < folder->size(); ++i) files.push_back(join_path(path, folder->name(i)));
+  }
+  if (files.empty()) throw InvalidArgument("[data] no files given");
+  return std::make_shared<Files>(std::move(files));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,265 @@
+#include "lockstep/runs/job_file.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/runs/data_source.h"
+#include "lockstep/runs/expression.h"
+#include "lockstep/runs/job_source.h"
+#include "lockstep/runs/layer_groups.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// Fields of [training] that are not the trainer's.
+void visit_training(Job& job, FieldVisitor& v) {
+  job.training.visit(v);
+  v.integer("verbose_frequency", job.verbose_frequency,
+            "iterations between rows of the progress table", {.min = 1});
+}
+
+// The result does not depend on these.
+constexpr const char* free_fields[] = {
+    "threads",           "loader_threads",       "prefetch",         "cache_mib",
+    "checkpoint_frequency", "checkpoints_kept", "allow_other_numerics", "verbose_frequency"};
+
+const std::vector<std::string> tables{"data",    "augmentation", "variables",
+                                      "network", "training",     "name"};
+// What runs add to the job.json they write.
+constexpr const char* noted_by_runs = "initial_model";
+
+template <class Visit>
+std::vector<std::string> names_of(Visit visit) {
+  FieldLister lister;
+  visit(lister);
+  std::vector<std::string> names;
+  for (const FieldInfo& field : lister.fields) names.push_back(field.name);
+  return names;
+}
+
+// Which table a key without dots belongs to.
+std::string home_of(const json& tree, const std::string& key) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> homes;
+  std::vector<std::string> variables;
+  if (tree.contains("variables") && tree["variables"].is_object()) {
+    for (const auto& [name, unused] : tree["variables"].items()) variables.push_back(name);
+  }
+  Job job;
+  homes.emplace_back("variables", std::move(variables));
+  homes.emplace_back("training", names_of([&](FieldVisitor& v) { visit_training(job, v); }));
+  homes.emplace_back("data", names_of([&](FieldVisitor& v) { job.data.visit(v); }));
+  homes.emplace_back("augmentation", names_of([&](FieldVisitor& v) { job.augmentation.visit(v); }));
+  if (key == "name") return "";
+  std::string found;
+  std::vector<std::string> known;
+  for (const auto& [home, names] : homes) {
+    known.insert(known.end(), names.begin(), names.end());
+    if (std::find(names.begin(), names.end(), key) == names.end()) continue;
+    if (!found.empty()) {
+      throw InvalidArgument("[--set] `" + key + "` stands in [" + found + "] and in [" + home + "]",
+                            "write " + found + "." + key + " or " + home + "." + key);
+    }
+    found = home;
+  }
+  if (found.empty()) {
+    throw InvalidArgument("[--set] no variable or field is called `" + key + "`",
+                          suggest(key, known));
+  }
+  return found;
+}
+
+Variables read_variables(const json& tree) {
+  std::map<std::string, Variables::Definition> definitions;
+  if (!tree.contains("variables")) return {};
+  if (!tree["variables"].is_object()) throw InvalidArgument("[variables] must be a table");
+  for (const auto& [name, value] : tree["variables"].items()) {
+    if (value.is_number()) {
+      definitions[name] = value.get<double>();
+    } else if (value.is_string()) {
+      definitions[name] = value.get<std::string>();
+    } else {
+      throw InvalidArgument("[variables." + name + "] must be a number or an expression, received " +
+                            value.dump());
+    }
+  }
+  return Variables(definitions);
+}
+
+ordered_json read_network(const json& tree, const JobSource& source,
+                          const FieldReader::Expression& expression) {
+  if (!tree.contains("network")) {
+    throw InvalidArgument("[network] is missing", "a table [network] with `layers` describes it");
+  }
+  const json& network = tree["network"];
+  if (!network.is_object()) throw InvalidArgument("[network] must be a table");
+  const std::vector<std::string> known{"input", "layers", "loss"};
+  for (const auto& [key, unused] : network.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      throw InvalidArgument("[network] unknown field '" + key + "'", suggest(key, known));
+    }
+  }
+  json resolved;
+  resolved["layers"] = expand_layers(network, expression, max_job_layers, [&](const auto& pointer) {
+    const auto line = source.lines.find(pointer);
+    return line == source.lines.end() ? std::string() : "line " + std::to_string(line->second);
+  });
+  if (network.contains("loss")) resolved["loss"] = network["loss"];
+  const Network built = Network::from_json(resolved);
+  built.check();
+  return built.to_json();
+}
+
+Job read_tree(JobSource& source, const std::string& path, const std::vector<std::string>& settings) {
+  json& tree = source.tree;
+  for (const std::string& setting : settings) {
+    apply_setting(tree, setting, [&](const std::string& key) { return home_of(tree, key); });
+  }
+  for (const auto& [key, unused] : tree.items()) {
+    if (path.ends_with(".json") && key == noted_by_runs) continue;
+    if (std::find(tables.begin(), tables.end(), key) == tables.end()) {
+      throw InvalidArgument("[job] unknown table or key '" + key + "'", suggest(key, tables));
+    }
+  }
+  const Variables variables = read_variables(tree);
+  const FieldReader::Expression expression = [&](const std::string& text, const std::string& where) {
+    return variables.evaluate(text, where);
+  };
+  const json nothing = json::object();
+  const auto read = [&](const char* table, auto visit) {
+    FieldReader reader(tree.contains(table) ? tree[table] : nothing, table, expression);
+    visit(reader);
+    reader.finish();
+  };
+
+  Job job;
+  job.name = std::filesystem::path(path).stem().string();
+  if (tree.contains("name")) {
+    if (!tree["name"].is_string()) throw InvalidArgument("[job] name must be text");
+    job.name = tree["name"].get<std::string>();
+  }
+  const bool fit = !job.name.empty() && job.name.size() <= 100 && job.name.front() != '.' &&
+                   job.name.find('/') == std::string::npos;
+  if (!fit) {
+    throw InvalidArgument("[job] `" + job.name + "` is no name for a job",
+                          "it becomes part of a folder's name");
+  }
+  read("data", [&](FieldVisitor& v) { job.data.visit(v); });
+  read("augmentation", [&](FieldVisitor& v) { job.augmentation.visit(v); });
+  read("training", [&](FieldVisitor& v) { visit_training(job, v); });
+  job.training.check();
+  if (job.data.train.empty()) {
+    throw InvalidArgument("[data] train is missing", "a folder of images, or \"builtin:digits\"");
+  }
+  if (!job.data.test.empty() && job.data.test_fraction > 0) {
+    throw InvalidArgument("[data] test and test_fraction cannot both be given");
+  }
+  if (job.data.validation_fraction + job.data.test_fraction >= 1) {
+    throw InvalidArgument("[data] validation_fraction and test_fraction leave nothing to train on");
+  }
+  const std::string beside = folder_of(path);
+  job.data.train = resolve_data_path(job.data.train, beside);
+  job.data.test = resolve_data_path(job.data.test, beside);
+  job.network = read_network(tree, source, expression);
+  return job;
+}
+
+std::string difference(const ordered_json& here, const ordered_json& there, const std::string& at) {
+  const auto shown = [](const ordered_json& value) {
+    std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    return text.size() > 60 ? text.substr(0, 60) + "..." : text;
+  };
+  if (here == there) return "";
+  if (here.is_object() && there.is_object()) {
+    for (const auto& [key, value] : here.items()) {
+      const std::string place = at.empty() ? key : at + "." + key;
+      if (!there.contains(key)) return place + ": nothing there, " + shown(value) + " here";
+      const std::string found = difference(value, there[key], place);
+      if (!found.empty()) return found;
+    }
+    for (const auto& [key, value] : there.items()) {
+      if (!here.contains(key)) {
+        return (at.empty() ? key : at + "." + key) + ": " + shown(value) + " there, nothing here";
+      }
+    }
+    return "";  // only the order of keys
+  }
+  if (here.is_array() && there.is_array() && here.size() == there.size()) {
+    for (size_t i = 0; i < here.size(); ++i) {
+      const bool named = here[i].is_object() && here[i].contains("name") && here[i]["name"].is_string();
+      const std::string place =
+          at + "[" + (named ? here[i]["name"].get<std::string>() : std::to_string(i)) + "]";
+      const std::string found = difference(here[i], there[i], place);
+      if (!found.empty()) return found;
+    }
+    return "";
+  }
+  if (here.is_array() && there.is_array()) {
+    return at + ": " + std::to_string(there.size()) + " entries there, " +
+           std::to_string(here.size()) + " here";
+  }
+  return at + ": " + shown(there) + " there, " + shown(here) + " here";
+}
+
+}  // namespace
+
+void JobData::visit(FieldVisitor& v) {
+  v.text("train", train, "folder of training images, labelled by folder, or \"builtin:digits\"");
+  v.text("test", test, "the same for the test after training");
+  v.number("validation_fraction", validation_fraction,
+           "share of each label's training images that validate instead",
+           {.min = 0, .max = 1, .max_excluded = true});
+  v.number("test_fraction", test_fraction,
+           "share of each label's training images that are kept for the test",
+           {.min = 0, .max = 1, .max_excluded = true});
+}
+
+ordered_json Job::resolved() const {
+  Job copy = *this;
+  copy.training = training.resolved();
+  copy.training.threads = training.threads;  // another machine may have other processors
+  ordered_json object;
+  object["name"] = name;
+  const auto write = [&](const char* table, auto visit) {
+    ordered_json fields = ordered_json::object();
+    FieldWriter writer(fields);
+    visit(writer);
+    object[table] = std::move(fields);
+  };
+  write("data", [&](FieldVisitor& v) { copy.data.visit(v); });
+  write("augmentation", [&](FieldVisitor& v) { copy.augmentation.visit(v); });
+  object["network"] = network;
+  write("training", [&](FieldVisitor& v) { visit_training(copy, v); });
+  return object;
+}
+
+Job read_job(FileSystem& files, const std::string& path, const std::vector<std::string>& settings) {
+  JobSource source = read_job_source(files, path);
+  try {
+    return read_tree(source, path, settings);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(path + ": " + error.what(), error.hint());
+  } catch (const json::exception& error) {
+    throw InvalidArgument(path + ": " + error.what());
+  }
+}
+
+std::string job_difference(const ordered_json& here, const ordered_json& there) {
+  const auto comparable = [](ordered_json job) {
+    if (!job.is_object()) return job;
+    job.erase("name");
+    if (job.contains("training") && job["training"].is_object()) {
+      for (const char* field : free_fields) job["training"].erase(field);
+    }
+    return job;
+  };
+  return difference(comparable(here), comparable(there), "");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+// Job files: all of a training in one TOML file.
+//
+//   [data]          train, test, validation_fraction, test_fraction
+//   [augmentation]  fields of Augmentation
+//   [variables]     numbers, or expressions over other variables in any order
+//   [network]       input (short for an image_input layer called "input" in front), layers, loss
+//   [training]      fields of TrainingOptions, and verbose_frequency
+//   name            of the job; else the file's name
+//
+// Every numeric field may hold an expression as text (see expression.h). An entry of `layers` is a
+// layer (type, its fields, and where wanted name and inputs) or a group { repeat = N, layers = [...]
+// }, whose layers are repeated N >= 0 times, one behind the other. Names given inside a group that
+// is repeated more than once get the number of the repetition as a suffix (conv -> conv_1, conv_2);
+// a reference from inside means the layer of the same repetition, one from behind the group that of
+// the last, and "group_input" the layer in front of this repetition.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/file.h"
+#include "lockstep/data/augmentation.h"
+#include "lockstep/train/options.h"
+
+namespace lockstep {
+
+inline constexpr int64_t max_job_layers = 10'000;
+
+// Where the images come from.
+struct JobData {
+  std::string train;  // a folder, or "builtin:digits"
+  std::string test;   // the same, or "" for none
+  // Shares of each label that are taken from the training images.
+  double validation_fraction = 0;
+  double test_fraction = 0;  // only without `test`
+
+  void visit(FieldVisitor& v);
+};
+
+struct Job {
+  std::string name;
+  JobData data;  // folders as absolute paths
+  Augmentation augmentation;
+  nlohmann::ordered_json network;  // resolved: what Network::from_json takes, every field present
+  TrainingOptions training;
+  int64_t verbose_frequency = 50;  // iterations between rows of the progress table
+
+  // Everything, with defaults filled in and expressions evaluated; read_job() reads it again, with
+  // the same result.
+  nlohmann::ordered_json resolved() const;
+};
+
+// Reads a job file: TOML, or JSON as resolved() gives it where the name ends in .json.
+//
+// `settings` are "KEY=VALUE" changes to the file: dotted keys (training.max_epochs=5), names of
+// variables (depth=2) or of training fields (max_epochs=5). A value is read as TOML, or as text
+// where it is none.
+//
+// A relative folder is looked for beside the job file and then, where the environment has
+// LOCKSTEP_DATA, in that folder.
+//
+// Throws FileError when the file cannot be read, DataError with line and column for bad syntax,
+// InvalidArgument naming file and field for everything else; unknown tables, keys and layers get
+// the nearest known name as a hint. Thread-safe.
+Job read_job(FileSystem& files, const std::string& path,
+             const std::vector<std::string>& settings = {});
+
+// The first field by which two resolved jobs differ, as "training.momentum: 0.9 there, 0.8 here",
+// or "". The name and what only speed, memory and output depend on may differ.
+std::string job_difference(const nlohmann::ordered_json& here, const nlohmann::ordered_json& there);
+
+}  // namespace lockstep

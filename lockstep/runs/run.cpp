@@ -1,0 +1,160 @@
+#include "lockstep/runs/run.h"
+
+#include <cstring>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/base/error.h"
+#include "lockstep/engine/formats/model.h"
+#include "lockstep/runs/data_source.h"
+#include "lockstep/runs/run_folder.h"
+#include "lockstep/train/receipt.h"
+
+namespace lockstep {
+namespace {
+
+// Values of another model's layers, by name.
+void copy_values(const Network& from, Network& to, const std::string& path) {
+  const auto refuse = [&](const std::string& what) {
+    throw InvalidArgument("[run] the initial model " + path + " does not fit the job: " + what);
+  };
+  const auto expected = to.value_shapes(), given = from.value_shapes();
+  for (size_t i = 0; i < expected.size() || i < given.size(); ++i) {
+    if (i >= given.size()) refuse("it has no " + expected[i].first);
+    if (i >= expected.size()) refuse("the job has no " + given[i].first);
+    if (expected[i] == given[i]) continue;
+    refuse("it has " + given[i].first + " of " + given[i].second.to_string() + " where the job has " +
+           expected[i].first + " of " + expected[i].second.to_string());
+  }
+  for (size_t i = 0; i < to.learnables().size(); ++i) {
+    const Tensor& value = to.learnables()[i].value;
+    std::memcpy(value.raw(), from.learnables()[i].value.raw(), value.bytes());
+  }
+  for (size_t i = 0; i < to.state().size(); ++i) {
+    const Tensor& value = to.state()[i].value;
+    std::memcpy(value.raw(), from.state()[i].value.raw(), value.bytes());
+  }
+}
+
+// Notes checkpoints, and saves the network as it is before the first iteration.
+class Witness : public TrainingObserver {
+ public:
+  Witness(const RunFolder& folder, const Network& network, const std::vector<std::string>& classes,
+          bool save_initial)
+      : folder_(folder), network_(network), classes_(classes), save_initial_(save_initial) {}
+
+  void start(const TrainingStart& start) override {
+    if (!save_initial_ || start.first_iteration != 1) return;
+    save_model(local_files(), folder_.file("initial.safetensors"), network_, classes_);
+  }
+  void checkpoint(const std::string& path, int64_t) override { last = path; }
+
+  std::string last;
+
+ private:
+  const RunFolder& folder_;
+  const Network& network_;
+  const std::vector<std::string>& classes_;
+  bool save_initial_;
+};
+
+void require_images(const DatastorePtr& store, const char* what, const DatastorePtr& all) {
+  if (store->size() > 0) return;
+  throw InvalidArgument("[data] " + std::string(what) + " leaves no image of the " +
+                        std::to_string(all->size()) + " of " + all->describe());
+}
+
+void check_outputs(const Network& network, const std::vector<std::string>& classes) {
+  const std::vector<Shape> outputs = network.output_shapes();
+  if (network.loss() != "cross_entropy" || outputs.size() != 1) return;
+  const auto count = static_cast<int64_t>(classes.size());
+  if (outputs[0].elements() == count) return;
+  throw InvalidArgument("[run] the network gives " + outputs[0].to_string() +
+                            " values, the training images have " + std::to_string(count) + " classes",
+                        "give the last fully_connected layer units = " + std::to_string(count));
+}
+
+}  // namespace
+
+RunData open_run_data(const Job& job) {
+  const DatastorePtr all = open_data(job.data.train);
+  RunData data;
+  data.training = all;
+  if (job.data.validation_fraction > 0 || job.data.test_fraction > 0) {
+    const auto parts =
+        split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
+                         static_cast<uint64_t>(job.training.seed));
+    if (job.data.validation_fraction > 0) {
+      data.validation = parts[0];
+      require_images(data.validation, "validation_fraction", all);
+    }
+    if (job.data.test_fraction > 0) {
+      data.test = parts[1];
+      require_images(data.test, "test_fraction", all);
+    }
+    data.training = parts[2];
+    require_images(data.training, "splitting", all);
+  }
+  if (!job.data.test.empty()) {
+    data.test = with_classes(open_data(job.data.test), all->classes());
+  }
+  return data;
+}
+
+Network build_network(const Job& job) {
+  const nlohmann::json description = job.network;
+  Network network = Network::from_json(description);
+  network.check();
+  return network;
+}
+
+RunResult run_job(const Job& job, const RunOptions& options) {
+  if (!options.resume) refuse_other_run(local_files(), options.folder);
+  const RunData data = open_run_data(job);
+  RunResult result;
+  result.classes = data.training->classes();
+  Network network = build_network(job);
+  check_outputs(network, result.classes);
+  network.initialize(static_cast<uint64_t>(job.training.seed));
+  nlohmann::ordered_json extra = nlohmann::ordered_json::object();
+  if (!options.initial_model.empty()) {
+    const std::vector<std::byte> bytes = local_files().read(options.initial_model);
+    extra["initial_model"] = digest_of(bytes.data(), bytes.size()).to_string();
+    copy_values(load_model(local_files(), options.initial_model).network, network,
+                options.initial_model);
+  }
+
+  const RunFolder folder(local_files(), options.folder, job, extra, options.resume);
+  ReceiptWriter receipt(local_files(), folder.path());
+  Witness witness(folder, network, result.classes, options.save_initial);
+  TrainingControl control;
+  control.observers = {&receipt, &witness};
+  control.observers.insert(control.observers.end(), options.observers.begin(),
+                           options.observers.end());
+  control.checkpoint_folder = folder.file("checkpoints");
+  control.resume = folder.resumed();
+  control.stop = options.stop;
+  control.stop_after = options.stop_after;
+  const TrainingData training{data.training, data.validation, job.augmentation};
+  result.training = train(network, training, job.training, control);
+  receipt.finish();
+  result.checkpoint = witness.last;
+  if (result.training.stopped) return result;
+
+  const auto threads = static_cast<int>(job.training.threads);
+  if (data.validation) {
+    // The trainer has validated after the last iteration already.
+    const auto& records = result.training.validations;
+    if (!records.empty() && records.back().iteration == result.training.last_iteration) {
+      const ValidationRecord& last = records.back();
+      result.validation = Evaluation{last.observations, last.loss, last.accuracy};
+    } else {
+      result.validation = evaluate(network, data.validation, threads);
+    }
+  }
+  if (data.test) result.test = evaluate(network, data.test, threads);
+  result.model = folder.file("model.safetensors");
+  save_model(local_files(), result.model, network, result.classes);
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// Running a job: from its description to a trained network in a folder.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/runs/job_file.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+
+struct RunOptions {
+  std::string folder;         // see run_folder.h
+  bool resume = false;        // go on in a folder that holds a run of this job
+  bool save_initial = false;  // write initial.safetensors
+  // A model file with the values to start from instead of random ones ("": none). Its layers must
+  // have the job's names and sizes; which file it was is noted in job.json by its contents.
+  std::string initial_model;
+  std::vector<TrainingObserver*> observers;  // kept by the caller
+  // Asked after every iteration; true ends the run after a checkpoint. Asked by one thread.
+  std::function<bool()> stop;
+  int64_t stop_after = 0;  // as in TrainingControl
+};
+
+struct RunResult {
+  TrainingResult training;
+  // Of the network after the last iteration, where there is such data; none when it was stopped.
+  std::optional<Evaluation> validation, test;
+  std::string model;       // the model file; "" when it was stopped
+  std::string checkpoint;  // the newest that was written, or ""
+  std::vector<std::string> classes;
+};
+
+// The job's images, split.
+struct RunData {
+  DatastorePtr training;
+  DatastorePtr validation, test;  // null where the job has none
+};
+
+// Opens the images of a job and splits them by label with the job's seed: validation first, then
+// test, the rest trains. Labels of a test folder are matched by name. Throws FileError, DataError,
+// InvalidArgument (a class of the test set that is not trained on, a share without any image).
+RunData open_run_data(const Job& job);
+
+// The network of a job, not initialized. Throws InvalidArgument.
+Network build_network(const Job& job);
+
+// Does all of a job. The trained bits depend on the job, the images and the numerics fingerprint
+// alone. Throws what opening, splitting, building and training throw; a run that failed can be gone
+// on with from its last checkpoint. Blocks; several runs in different folders may go on at once.
+RunResult run_job(const Job& job, const RunOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,233 @@
+#include "lockstep/train/checkpoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/formats/safetensors.h"
+#include "lockstep/train/fingerprint.h"
+#include "lockstep/train/state_digest.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kPrefix = "checkpoint-";
+constexpr const char* kSuffix = ".safetensors";
+constexpr const char* kFormat = "1";
+
+// Number in a checkpoint's file name, -1 for other files.
+int64_t iteration_of(const std::string& name) {
+  const std::string prefix = kPrefix, suffix = kSuffix;
+  if (name.size() <= prefix.size() + suffix.size() || name.rfind(prefix, 0) != 0 ||
+      name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) {
+    return -1;
+  }
+  int64_t number = 0;
+  for (size_t i = prefix.size(); i < name.size() - suffix.size(); ++i) {
+    if (name[i] < '0' || name[i] > '9' || number > (int64_t{1} << 50)) return -1;
+    number = 10 * number + (name[i] - '0');
+  }
+  return number;
+}
+
+std::vector<std::pair<int64_t, std::string>> newest_first(FileSystem& files,
+                                                          const std::string& folder) {
+  std::vector<std::pair<int64_t, std::string>> found;
+  if (!files.is_folder(folder)) return found;
+  for (const auto& name : files.list(folder)) {
+    const int64_t iteration = iteration_of(name);
+    if (iteration >= 0) found.emplace_back(iteration, join_path(folder, name));
+  }
+  std::sort(found.rbegin(), found.rend());
+  return found;
+}
+
+std::vector<NamedTensor> tensors_of(const Network& network, const Solver& solver) {
+  std::vector<NamedTensor> all;
+  const auto names = solver.state_names();
+  for (size_t p = 0; p < network.learnables().size(); ++p) {
+    const auto& l = network.learnables()[p];
+    all.push_back({"learnable/" + l.name, l.value});
+    const auto arrays = solver.state(p);
+    for (size_t k = 0; k < arrays.size(); ++k) {
+      all.push_back({"solver/" + l.name + "." + names[k], arrays[k]});
+    }
+  }
+  for (const auto& s : network.state()) all.push_back({"state/" + s.name, s.value});
+  return all;
+}
+
+nlohmann::ordered_json json_of(const ValidationRecord& v) {
+  return {{"iteration", v.iteration}, {"epoch", v.epoch},
+          {"loss", v.loss},           {"accuracy", v.accuracy},
+          {"observations", v.observations}, {"seconds", v.seconds}};
+}
+
+ValidationRecord validation_from(const nlohmann::json& j) {
+  const auto number = [&](const char* key) {
+    return j.at(key).is_null() ? std::nan("") : j.at(key).get<double>();
+  };
+  return {j.at("iteration").get<int64_t>(), j.at("epoch").get<int64_t>(), number("loss"),
+          number("accuracy"), j.at("observations").get<int64_t>(), number("seconds")};
+}
+
+// Names, types, sizes, elements and text: what a flipped bit anywhere would change.
+std::string checksum(const std::vector<NamedTensor>& tensors, const std::string& position) {
+  Digester digester;
+  digester.add(position);
+  for (const auto& t : tensors) {
+    digester.add(t.name);
+    digester.add(t.tensor.spec().plain().to_string());
+    digester.bytes(t.tensor.raw(), t.tensor.bytes());
+  }
+  return digester.finish().to_string();
+}
+
+struct Loaded {
+  SafetensorsFile file;
+  nlohmann::ordered_json position;
+};
+
+Loaded load(FileSystem& files, const std::string& path) {
+  Loaded loaded;
+  loaded.file = read_safetensors(files.read(path), path);
+  const auto& meta = loaded.file.metadata;
+  const auto text = [&](const char* key) {
+    const auto found = meta.find(key);
+    if (found == meta.end()) throw DataError("[checkpoint] " + path + ": no `" + key + "` in it");
+    return found->second;
+  };
+  if (text("lockstep.checkpoint") != kFormat) {
+    throw DataError("[checkpoint] " + path + ": written in format " + text("lockstep.checkpoint") +
+                    ", this program knows format " + kFormat);
+  }
+  auto tensors = loaded.file.tensors;
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  if (checksum(tensors, text("lockstep.position")) != text("lockstep.checksum")) {
+    throw DataError("[checkpoint] " + path + ": the checksum does not fit, it is damaged");
+  }
+  loaded.position = nlohmann::ordered_json::parse(text("lockstep.position"));
+  return loaded;
+}
+
+// "training.l2: 0.1 here, 0.2 there": the first field in which two trainings differ.
+std::string first_difference(const nlohmann::ordered_json& here,
+                             const nlohmann::ordered_json& there, const std::string& path) {
+  if (here == there) return {};
+  if (here.is_object() && there.is_object()) {
+    for (const auto& [key, value] : here.items()) {
+      const std::string name = path.empty() ? key : path + "." + key;
+      const auto other = there.contains(key) ? there[key] : nlohmann::ordered_json();
+      const std::string inner = first_difference(value, other, name);
+      if (!inner.empty()) return inner;
+    }
+  }
+  if (here.is_array() && there.is_array() && here.size() == there.size()) {
+    for (size_t i = 0; i < here.size(); ++i) {
+      const auto inner =
+          first_difference(here[i], there[i], path + "[" + std::to_string(i + 1) + "]");
+      if (!inner.empty()) return inner;
+    }
+  }
+  return path + ": " + here.dump().substr(0, 120) + " here, " + there.dump().substr(0, 120) +
+         " there";
+}
+
+void copy_into(const Tensor& from, const Tensor& to, const std::string& name,
+               const std::string& path) {
+  if (!(from.shape() == to.shape()) || from.dtype() != to.dtype()) {
+    throw DataError("[checkpoint] " + path + ": " + name + " is " + from.spec().to_string() +
+                    ", " + to.spec().to_string() + " wanted");
+  }
+  std::memcpy(to.raw(), from.raw(), to.bytes());
+}
+
+}  // namespace
+
+std::string write_checkpoint(FileSystem& files, const std::string& folder, const Network& network,
+                             const Solver& solver, const TrainingPosition& position, int64_t keep) {
+  nlohmann::ordered_json json;
+  json["iteration"] = position.iteration;
+  json["epoch"] = position.epoch;
+  json["batch"] = position.batch;
+  json["digest"] = position.digest.to_string();
+  json["chain"] = position.chain.to_string();
+  json["validations"] = nlohmann::ordered_json::array();
+  for (const auto& v : position.validations) json["validations"].push_back(json_of(v));
+  json["identity"] = position.identity;
+  for (const auto& e : numerics_fingerprint()) json["fingerprint"][e.name] = e.value;
+
+  auto tensors = tensors_of(network, solver);
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+  const std::string text = json.dump();
+  const auto bytes =
+      write_safetensors(tensors, {{"lockstep.checkpoint", kFormat},
+                                  {"lockstep.position", text},
+                                  {"lockstep.checksum", checksum(tensors, text)}});
+  files.make_folders(folder);
+  const std::string path =
+      join_path(folder, fmt::format("{}{:08}{}", kPrefix, position.iteration, kSuffix));
+  write_atomically(files, path, bytes);
+  const auto all = newest_first(files, folder);
+  for (size_t i = static_cast<size_t>(std::max<int64_t>(keep, 1)); i < all.size(); ++i) {
+    files.remove(all[i].second);
+  }
+  return path;
+}
+
+std::optional<TrainingPosition> resume_from_checkpoint(
+    FileSystem& files, const std::string& folder, Network& network, Solver& solver,
+    const nlohmann::ordered_json& identity, bool allow_other_numerics,
+    const std::function<void(const std::string&)>& notice) {
+  for (const auto& [iteration, path] : newest_first(files, folder)) {
+    Loaded loaded;
+    TrainingPosition position;
+    std::vector<FingerprintEntry> fingerprint;
+    try {
+      loaded = load(files, path);
+      const auto& j = loaded.position;
+      position.iteration = j.at("iteration").get<int64_t>();
+      position.epoch = j.at("epoch").get<int64_t>();
+      position.batch = j.at("batch").get<int64_t>();
+      position.digest = Digest::parse(j.at("digest").get<std::string>());
+      position.chain = Digest::parse(j.at("chain").get<std::string>());
+      for (const auto& v : j.at("validations")) position.validations.push_back(validation_from(v));
+      position.identity = j.at("identity");
+      for (const auto& [name, value] : j.at("fingerprint").items()) {
+        fingerprint.push_back({name, value.get<std::string>()});
+      }
+    } catch (const DataError& e) {
+      notice(std::string(e.what()) + "; an earlier checkpoint is used if there is one");
+      continue;
+    } catch (const nlohmann::json::exception& e) {
+      notice("[checkpoint] " + path + ": " + e.what() +
+             "; an earlier checkpoint is used if there is one");
+      continue;
+    }
+    const std::string different = first_difference(identity, position.identity, "");
+    if (!different.empty()) {
+      throw InvalidArgument("[checkpoint] " + path + " belongs to another training: " + different,
+                            "resume with the same job, or train into another folder");
+    }
+    const std::string numerics = fingerprint_difference(numerics_fingerprint(), fingerprint);
+    if (!numerics.empty() && !allow_other_numerics) {
+      throw InvalidArgument(
+          "[checkpoint] " + path + " was computed with other numerics: " + numerics,
+          "the bits would differ from an uninterrupted run; say allow_other_numerics = true to go on");
+    }
+    for (const auto& t : tensors_of(network, solver)) {
+      copy_into(loaded.file.at(t.name, path), t.tensor, t.name, path);
+    }
+    if (state_digest(network, solver, position.iteration) != position.digest) {
+      throw DataError("[checkpoint] " + path + ": its contents do not have the digest it names");
+    }
+    return position;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

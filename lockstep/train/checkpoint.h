@@ -1,0 +1,44 @@
+// Checkpoints: everything that a training needs to go on exactly, in one file that is there
+// completely or not at all.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/base/file.h"
+#include "lockstep/train/solver.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+
+// Where a training is, apart from learnables, network state and solver state.
+struct TrainingPosition {
+  int64_t iteration = 0;       // the last finished one
+  int64_t epoch = 0;           // of the next mini-batch, from 0
+  int64_t batch = 0;           // the next mini-batch of that epoch, from 0
+  Digest digest;               // after `iteration`
+  Digest chain;                // of the receipt
+  std::vector<ValidationRecord> validations;
+  // What must agree for the training to go on: resolved options, network, data.
+  nlohmann::ordered_json identity;
+};
+
+// Writes <folder>/checkpoint-<iteration>.safetensors atomically and removes all but the `keep`
+// newest. Returns its path. Throws FileError; earlier checkpoints stay then.
+std::string write_checkpoint(FileSystem& files, const std::string& folder, const Network& network,
+                             const Solver& solver, const TrainingPosition& position, int64_t keep);
+
+// Finds the newest sound checkpoint in a folder, loads it into network and solver, and returns the
+// position; nothing when there is none. Damaged ones are named to `notice` and passed over. Throws
+// InvalidArgument for a sound checkpoint of another training (naming what differs), and for another
+// numerics fingerprint unless `allow_other_numerics`.
+std::optional<TrainingPosition> resume_from_checkpoint(
+    FileSystem& files, const std::string& folder, Network& network, Solver& solver,
+    const nlohmann::ordered_json& identity, bool allow_other_numerics,
+    const std::function<void(const std::string&)>& notice);
+
+}  // namespace lockstep

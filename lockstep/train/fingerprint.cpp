@@ -1,0 +1,140 @@
+#include "lockstep/train/fingerprint.h"
+
+#include <cpuid.h>
+#include <elf.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fmt/format.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/image.h"
+#include "lockstep/engine/kernels/library_versions.h"
+
+extern char** environ;
+
+namespace lockstep {
+namespace {
+
+std::string processor_vendor() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(0, &a, &b, &c, &d)) return "unknown";
+  std::string vendor(12, '\0');
+  std::memcpy(&vendor[0], &b, 4);
+  std::memcpy(&vendor[4], &d, 4);
+  std::memcpy(&vendor[8], &c, 4);
+  return vendor;
+}
+
+// Family and model as the vendors count them: base plus extended parts.
+std::string processor_model() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return "unknown";
+  unsigned family = (a >> 8) & 0xf, model = (a >> 4) & 0xf;
+  if (family == 6 || family == 15) model += ((a >> 16) & 0xf) << 4;
+  if (family == 15) family += (a >> 20) & 0xff;
+  return fmt::format("family {} model {}", family, model);
+}
+
+std::string cache_sizes() {
+  const auto size = [](int name) { return std::max(0L, sysconf(name)) >> 10; };
+  return fmt::format("L1 {} KiB, L2 {} KiB, L3 {} KiB", size(_SC_LEVEL1_DCACHE_SIZE),
+                     size(_SC_LEVEL2_CACHE_SIZE), size(_SC_LEVEL3_CACHE_SIZE));
+}
+
+// The linker's build id of the executable, or of the shared library that this code is in.
+std::string build_id() {
+  struct Search {
+    uintptr_t code;
+    std::string id;
+  } search{reinterpret_cast<uintptr_t>(&numerics_fingerprint), {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        auto* s = static_cast<Search*>(data);
+        bool mine = false;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& p = info->dlpi_phdr[i];
+          const uintptr_t begin = info->dlpi_addr + p.p_vaddr;
+          mine |= p.p_type == PT_LOAD && s->code >= begin && s->code < begin + p.p_memsz;
+        }
+        for (int i = 0; mine && i < info->dlpi_phnum; ++i) {
+          const auto& p = info->dlpi_phdr[i];
+          if (p.p_type != PT_NOTE) continue;
+          const auto* at = reinterpret_cast<const char*>(info->dlpi_addr + p.p_vaddr);
+          const char* const end = at + p.p_memsz;
+          while (at + sizeof(ElfW(Nhdr)) <= end) {
+            ElfW(Nhdr) note;
+            std::memcpy(&note, at, sizeof note);
+            const char* const name = at + sizeof note;
+            const char* const content = name + (note.n_namesz + 3) / 4 * 4;
+            if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+                std::memcmp(name, "GNU", 4) == 0) {
+              for (unsigned k = 0; k < note.n_descsz; ++k) {
+                s->id += fmt::format("{:02x}", static_cast<unsigned char>(content[k]));
+              }
+              return 1;
+            }
+            at = content + (note.n_descsz + 3) / 4 * 4;
+          }
+        }
+        return mine ? 1 : 0;
+      },
+      &search);
+  return search.id.empty() ? "none" : search.id;
+}
+
+}  // namespace
+
+const std::vector<FingerprintEntry>& numerics_fingerprint() {
+  static const std::vector<FingerprintEntry> entries = [] {
+    std::vector<FingerprintEntry> all{{"processor vendor", processor_vendor()},
+                                      {"processor", processor_model()},
+                                      {"caches", cache_sizes()}};
+    for (const auto& [name, version] : kernels::library_versions()) all.push_back({name, version});
+    all.push_back({"C library", gnu_get_libc_version()});
+    all.push_back({"image libraries", image_library_versions()});
+    all.push_back({"build", build_id()});
+    return all;
+  }();
+  return entries;
+}
+
+std::string fingerprint_difference(const std::vector<FingerprintEntry>& here,
+                                   const std::vector<FingerprintEntry>& there) {
+  std::string text;
+  const auto differ = [&](const std::string& name, const std::string& a, const std::string& b) {
+    text += fmt::format("{}{}: {} here, {} there", text.empty() ? "" : "; ", name, a, b);
+  };
+  const auto find = [](const std::vector<FingerprintEntry>& all, const std::string& name) {
+    for (const auto& e : all) {
+      if (e.name == name) return e.value;
+    }
+    return std::string("unknown");
+  };
+  for (const auto& e : here) {
+    const std::string other = find(there, e.name);
+    if (other != e.value) differ(e.name, e.value, other);
+  }
+  for (const auto& e : there) {
+    if (find(here, e.name) == "unknown" && e.value != "unknown") differ(e.name, "unknown", e.value);
+  }
+  return text;
+}
+
+void refuse_stray_environment() {
+  static constexpr const char* kStray[] = {
+      "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "ONEDNN_MAX_CPU_ISA",
+      "DNNL_MAX_CPU_ISA",           "ONEDNN_CPU_ISA_HINTS",     "DNNL_CPU_ISA_HINTS",
+      "NVIDIA_TF32_OVERRIDE"};
+  for (const char* name : kStray) {
+    const char* value = std::getenv(name);
+    if (!value || !*value) continue;
+    throw InvalidArgument(std::string("[numerics] the environment sets ") + name + "=" + value +
+                              ", which changes arithmetic",
+                          std::string("unset ") + name);
+  }
+}
+
+}  // namespace lockstep

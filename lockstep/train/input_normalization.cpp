@@ -1,0 +1,36 @@
+#include "lockstep/train/input_normalization.h"
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+
+void set_input_normalization(Network& network, const ChannelStatistics& statistics) {
+  for (const auto& node : network.layers()) {
+    if (!node.layer->is_input()) continue;
+    const auto fields = write_layer(*node.layer);
+    const std::string how = fields.value("normalization", "none");
+    float* offset = network.state_value(node.name + ".offset").data<float>();
+    float* factor = network.state_value(node.name + ".factor").data<float>();
+    for (int64_t c = 0; c < statistics.channels(); ++c) {
+      const auto i = static_cast<size_t>(c);
+      const double low = statistics.min[i], high = statistics.max[i];
+      double shift = 0, scale = 1;
+      if (how == "zero-center" || how == "z-score") shift = statistics.mean(c);
+      if (how == "z-score" && statistics.standard_deviation(c) > 0) {
+        scale = 1 / statistics.standard_deviation(c);
+      }
+      if (how == "rescale-zero-one" && high > low) {
+        shift = low;
+        scale = 1 / (high - low);
+      }
+      if (how == "rescale-symmetric" && high > low) {
+        shift = (low + high) / 2;
+        scale = 2 / (high - low);
+      }
+      offset[i] = static_cast<float>(shift);
+      factor[i] = static_cast<float>(scale);
+    }
+  }
+}
+
+}  // namespace lockstep

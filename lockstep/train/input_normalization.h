@@ -1,0 +1,13 @@
+// Normalisation of input layers from the training data.
+#pragma once
+
+#include "lockstep/data/statistics.h"
+#include "lockstep/engine/nn/network.h"
+
+namespace lockstep {
+
+// Sets the state (offset, factor) of the network's image input from exact statistics of the
+// un-augmented training split; see ImageInputOptions. A channel that is constant gets factor 1.
+void set_input_normalization(Network& network, const ChannelStatistics& statistics);
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#include "lockstep/train/options.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/thread_pool.h"
+
+namespace lockstep {
+
+void TrainingOptions::visit(FieldVisitor& v) {
+  constexpr int64_t kMany = int64_t{1} << 40;
+  v.text("solver", solver, "how gradients change learnables", {"sgdm", "adam"});
+  v.number("momentum", momentum, "sgdm: share of the last step that goes on",
+           {.min = 0, .max = 1, .max_excluded = true});
+  v.number("gradient_decay", gradient_decay, "adam: decay of the mean gradient (beta 1)",
+           {.min = 0, .max = 1, .max_excluded = true});
+  v.number("squared_gradient_decay", squared_gradient_decay,
+           "adam: decay of the mean squared gradient (beta 2)",
+           {.min = 0, .max = 1, .max_excluded = true});
+  v.number("epsilon", epsilon, "adam: added to the root", {.min = 0, .min_excluded = true});
+  v.number("initial_learning_rate", initial_learning_rate,
+           "0: the solver's own (sgdm 0.01, adam 0.001)", {.min = 0});
+  v.text("learning_rate_schedule", learning_rate_schedule, "how the learning rate changes",
+         {"none", "piecewise"});
+  v.number("drop_factor", drop_factor, "piecewise: times this after every period",
+           {.min = 0, .min_excluded = true});
+  v.integer("drop_period", drop_period, "piecewise: epochs", {.min = 1, .max = kMany});
+  v.number("l2", l2, "weight decay in the gradient, times the learnable's factor", {.min = 0});
+  v.integer("mini_batch_size", mini_batch_size, "observations in an iteration",
+            {.min = 1, .max = 1 << 24});
+  v.integer("max_epochs", max_epochs, "passes over the training data", {.min = 1, .max = kMany});
+  v.text("shuffle", shuffle, "a new order of the observations", {"every-epoch", "once", "never"});
+  v.text("last_mini_batch", last_mini_batch, "what happens to one that is not full",
+         {"drop", "keep"});
+  v.integer("shard_size", shard_size, "observations computed together; 0: 16",
+            {.min = 0, .max = 1 << 24});
+  v.integer("seed", seed, "of all random numbers", {.min = 0});
+  v.integer("threads", threads, "compute threads; 0: one for each processor",
+            {.min = 0, .max = 1024});
+  v.integer("loader_threads", loader_threads, "threads that read and augment images",
+            {.min = 1, .max = 256});
+  v.integer("prefetch", prefetch, "mini-batches prepared ahead", {.min = 1, .max = 1024});
+  v.integer("cache_mib", cache_mib, "MiB of decoded images kept in memory",
+            {.min = 0, .max = 1 << 24});
+  v.integer_or("validation_frequency", validation_frequency, "epoch",
+               "iterations between validations, or \"epoch\"");
+  v.integer_or("checkpoint_frequency", checkpoint_frequency, "epoch",
+               "iterations between checkpoints, or \"epoch\"");
+  v.integer("checkpoints_kept", checkpoints_kept, "newest checkpoints that stay",
+            {.min = 1, .max = 1 << 20});
+  v.flag("allow_other_numerics", allow_other_numerics,
+         "resume although processor or libraries differ: the bits will, too");
+}
+
+void TrainingOptions::check() const {
+  // The ranges that visit() states hold for options from C++ too.
+  nlohmann::ordered_json object;
+  FieldWriter writer(object);
+  TrainingOptions copy = *this;
+  copy.visit(writer);
+  const nlohmann::json plain = object;
+  FieldReader reader(plain, "training");
+  copy.visit(reader);
+}
+
+TrainingOptions TrainingOptions::resolved() const {
+  TrainingOptions r = *this;
+  if (r.initial_learning_rate == 0) r.initial_learning_rate = r.solver == "adam" ? 0.001 : 0.01;
+  if (r.shard_size == 0) r.shard_size = 16;
+  if (r.threads == 0) r.threads = std::min(available_cores(), 1024);
+  return r;
+}
+
+}  // namespace lockstep

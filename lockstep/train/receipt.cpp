@@ -1,0 +1,112 @@
+#include "lockstep/train/receipt.h"
+
+#include <chrono>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Lines of a file that was cut or left by a crash, up to and including an iteration.
+std::string lines_up_to(FileSystem& files, const std::string& path, int64_t last) {
+  if (last <= 0 || !files.exists(path)) return {};
+  const std::string text = read_text(files, path);
+  std::string kept;
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_discarded() || !json.is_object()) break;
+    if (json.contains("iteration") && json["iteration"].is_number_integer() &&
+        json["iteration"].get<int64_t>() > last) {
+      break;
+    }
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+struct ReceiptWriter::State {
+  FileSystem& files;
+  std::string folder;
+  struct Stream {
+    std::unique_ptr<WritableFile> file;
+    std::string pending;
+  };
+  Stream receipt, log;
+  Clock::time_point flushed = Clock::now();
+
+  void open(Stream& stream, const std::string& name, int64_t last) {
+    const std::string path = join_path(folder, name);
+    const std::string kept = lines_up_to(files, path, last);
+    write_atomically(files, path, kept);
+    stream.file = files.open(path, true);
+  }
+  void flush(bool sync) {
+    for (Stream* stream : {&receipt, &log}) {
+      if (!stream->file) continue;
+      if (!stream->pending.empty()) stream->file->append(as_bytes(stream->pending));
+      stream->pending.clear();
+      if (sync) stream->file->sync();
+    }
+    flushed = Clock::now();
+  }
+};
+
+ReceiptWriter::ReceiptWriter(FileSystem& files, std::string folder)
+    : state_(new State{files, std::move(folder), {}, {}, {}}) {}
+
+ReceiptWriter::~ReceiptWriter() {
+  try {
+    state_->flush(false);
+  } catch (const Error&) {
+    // Whoever cares calls finish(), which throws.
+  }
+}
+
+void ReceiptWriter::start(const TrainingStart& start) {
+  state_->files.make_folders(state_->folder);
+  state_->open(state_->receipt, "receipt.jsonl", start.first_iteration - 1);
+  state_->open(state_->log, "log.jsonl", start.first_iteration - 1);
+}
+
+void ReceiptWriter::iteration(const IterationRecord& r) {
+  State& s = *state_;
+  // The receipt holds nothing that depends on who computed: two runs can be compared by bytes.
+  const nlohmann::json loss = r.loss, accuracy = r.accuracy, rate = r.learning_rate;
+  s.receipt.pending += fmt::format(
+      R"({{"iteration":{},"epoch":{},"observations":"{}","loss":{},"digest":"{}","chain":"{}"}})"
+      "\n",
+      r.iteration, r.epoch, r.observations.to_string(), loss.dump(), r.digest.to_string(),
+      r.chain.to_string());
+  s.log.pending += fmt::format(
+      R"({{"iteration":{},"epoch":{},"in_epoch":{},"loss":{},"accuracy":{},"learning_rate":{},"elapsed":{:.6f},"seconds":{:.6f},"observations":{}}})"
+      "\n",
+      r.iteration, r.epoch, r.in_epoch, loss.dump(), accuracy.dump(), rate.dump(), r.elapsed,
+      r.seconds, r.observations_count);
+  if (Clock::now() - s.flushed > std::chrono::seconds(1)) s.flush(false);
+}
+
+void ReceiptWriter::validation(const ValidationRecord& r) {
+  nlohmann::ordered_json json{{"iteration", r.iteration},
+                              {"epoch", r.epoch},
+                              {"validation_loss", r.loss},
+                              {"validation_accuracy", r.accuracy},
+                              {"validation_observations", r.observations},
+                              {"validation_seconds", r.seconds}};
+  state_->log.pending += json.dump() + "\n";
+  state_->flush(false);
+}
+
+void ReceiptWriter::checkpoint(const std::string&, int64_t) { state_->flush(true); }
+
+void ReceiptWriter::finish() { state_->flush(true); }
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// The receipt: a file with one line for each iteration (JSON), chained by digests, that says what
+// was computed from what. It detects faults and differences, not malice.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/base/file.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+
+// Writes the receipt and, with times, the log of every iteration and validation:
+// receipt.jsonl and log.jsonl in `folder`. When a training resumes, lines after the resumed
+// iteration are dropped first. Errors of the file system are FileError. Lines reach the system with
+// every validation, checkpoint and at the end, and at least once a second.
+class ReceiptWriter : public TrainingObserver {
+ public:
+  ReceiptWriter(FileSystem& files, std::string folder);
+  ~ReceiptWriter() override;
+  void start(const TrainingStart& start) override;
+  void iteration(const IterationRecord& record) override;
+  void validation(const ValidationRecord& record) override;
+  void checkpoint(const std::string& path, int64_t iteration) override;
+  // Writes what is left. Throws FileError.
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

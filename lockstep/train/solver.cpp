@@ -1,0 +1,99 @@
+#include "lockstep/train/solver.h"
+
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/table.h"
+
+namespace lockstep {
+namespace {
+
+struct Slot {
+  Tensor value;
+  double rate_factor, l2_factor;
+  std::vector<Tensor> state;
+};
+
+std::vector<Slot> slots_of(Network& network, size_t arrays) {
+  std::vector<Slot> slots;
+  for (const auto& l : network.learnables()) {
+    Slot slot{l.value, l.spec.learning_rate_factor, l.spec.l2_factor, {}};
+    for (size_t i = 0; i < arrays; ++i) slot.state.push_back(Tensor::zeros(l.value.shape()));
+    slots.push_back(std::move(slot));
+  }
+  return slots;
+}
+
+class Sgdm final : public Solver {
+ public:
+  Sgdm(Network& network, const TrainingOptions& options)
+      : momentum_(options.momentum), l2_(options.l2), slots_(slots_of(network, 1)) {}
+
+  void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) override {
+    Slot& s = slots_[index];
+    const kernels::SgdmUpdate u{static_cast<float>(scalars.observations),
+                                static_cast<float>(scalars.learning_rate * s.rate_factor),
+                                static_cast<float>(momentum_),
+                                static_cast<float>(l2_ * s.l2_factor)};
+    kernels::table_for(s.value.device())
+        .sgdm(s.value.data<float>(), s.state[0].data<float>(), gradient_sum,
+              static_cast<size_t>(s.value.shape().elements()), u);
+  }
+  std::vector<Tensor> state(size_t index) const override { return slots_[index].state; }
+  std::vector<std::string> state_names() const override { return {"velocity"}; }
+
+ private:
+  double momentum_, l2_;
+  std::vector<Slot> slots_;
+};
+
+class Adam final : public Solver {
+ public:
+  Adam(Network& network, const TrainingOptions& options)
+      : options_(options), slots_(slots_of(network, 2)) {}
+
+  void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) override {
+    Slot& s = slots_[index];
+    const auto t = static_cast<double>(scalars.iteration);
+    const double first = 1 - std::pow(options_.gradient_decay, t);
+    const double second = 1 - std::pow(options_.squared_gradient_decay, t);
+    const kernels::AdamUpdate u{static_cast<float>(scalars.observations),
+                                static_cast<float>(scalars.learning_rate * s.rate_factor / first),
+                                static_cast<float>(options_.gradient_decay),
+                                static_cast<float>(options_.squared_gradient_decay),
+                                static_cast<float>(1 / std::sqrt(second)),
+                                static_cast<float>(options_.epsilon),
+                                static_cast<float>(options_.l2 * s.l2_factor)};
+    kernels::table_for(s.value.device())
+        .adam(s.value.data<float>(), s.state[0].data<float>(), s.state[1].data<float>(),
+              gradient_sum, static_cast<size_t>(s.value.shape().elements()), u);
+  }
+  std::vector<Tensor> state(size_t index) const override { return slots_[index].state; }
+  std::vector<std::string> state_names() const override { return {"mean", "square"}; }
+
+ private:
+  TrainingOptions options_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace
+
+std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options) {
+  if (!network.initialized()) throw InvalidArgument("[solver] the network is not initialized");
+  if (options.solver == "sgdm") return std::make_unique<Sgdm>(network, options);
+  if (options.solver == "adam") return std::make_unique<Adam>(network, options);
+  throw InvalidArgument("[training] unknown solver `" + options.solver + "`",
+                        "known solvers: sgdm, adam");
+}
+
+double scheduled_learning_rate(const TrainingOptions& options, int64_t epoch) {
+  double rate = options.initial_learning_rate;
+  if (options.learning_rate_schedule != "piecewise") return rate;
+  // Repeated multiplication by whole powers: pow() would depend on the C library.
+  for (int64_t drop = (epoch - 1) / options.drop_period; drop > 0; --drop) {
+    rate *= options.drop_factor;
+  }
+  return rate;
+}
+
+}  // namespace lockstep

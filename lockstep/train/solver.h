@@ -1,0 +1,41 @@
+// Solvers: how gradients change learnables, with their state.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/train/options.h"
+
+namespace lockstep {
+
+// What one iteration's update depends on besides the gradients; evaluated once, in double.
+struct UpdateScalars {
+  double learning_rate = 0;
+  int64_t iteration = 1;     // from 1: Adam's bias correction
+  double observations = 1;   // gradients are sums over so many observations
+};
+
+// State for every learnable of a network. update() for different learnables may run in several
+// threads at once.
+class Solver {
+ public:
+  virtual ~Solver() = default;
+  // Changes learnable number `index` of the network the solver was made for. `gradient_sum`:
+  // row-major, f32, as many elements as the learnable.
+  virtual void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) = 0;
+  // Arrays for learnable `index`, row-major, in a fixed order: digest and checkpoints cover them.
+  virtual std::vector<Tensor> state(size_t index) const = 0;
+  // Their names, the same for every learnable: "velocity"; "mean", "square".
+  virtual std::vector<std::string> state_names() const = 0;
+};
+
+// A solver with zero state. The network must outlive it and stay initialized. Throws
+// InvalidArgument for an unknown solver.
+std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options);
+
+// Learning rate of an epoch (from 1), in double.
+double scheduled_learning_rate(const TrainingOptions& options, int64_t epoch);
+
+}  // namespace lockstep

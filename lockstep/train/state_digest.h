@@ -1,0 +1,18 @@
+// The digest that the law speaks of.
+#pragma once
+
+#include "lockstep/base/digest.h"
+#include "lockstep/train/solver.h"
+
+namespace lockstep {
+
+// Of one learnable and its solver state, row-major.
+Digest learnable_digest(const Network& network, const Solver& solver, size_t index);
+
+// Of everything after iteration `iteration`: the counter, all learnables with their solver state
+// (given as learnable_digest() of each), and the network's state, in the order of the network.
+Digest state_digest(const Network& network, const std::vector<Digest>& learnables,
+                    int64_t iteration);
+Digest state_digest(const Network& network, const Solver& solver, int64_t iteration);
+
+}  // namespace lockstep

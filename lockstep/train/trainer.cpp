@@ -1,0 +1,313 @@
+#include "lockstep/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/train/arithmetic.h"
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/evaluator.h"
+#include "lockstep/train/fingerprint.h"
+#include "lockstep/train/input_normalization.h"
+#include "lockstep/train/sharded_step.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
+
+Shuffle shuffle_from(const std::string& name) {
+  if (name == "never") return Shuffle::never;
+  return name == "once" ? Shuffle::once : Shuffle::every_epoch;
+}
+
+// What must agree between a training and its continuation. Fields that only speed depends on are
+// left out.
+nlohmann::ordered_json identity_of(const Network& network, const TrainingData& data,
+                                   const TrainingOptions& options, const Digest& listing,
+                                   const Digest& validation) {
+  nlohmann::ordered_json training, augmentation;
+  {
+    FieldWriter writer(training);
+    TrainingOptions copy = options;
+    copy.visit(writer);
+    for (const char* name : {"threads", "loader_threads", "prefetch", "cache_mib",
+                             "checkpoint_frequency", "checkpoints_kept", "allow_other_numerics"}) {
+      training.erase(name);
+    }
+  }
+  {
+    FieldWriter writer(augmentation);
+    Augmentation copy = data.augmentation;
+    copy.visit(writer);
+  }
+  return {{"training", training},
+          {"augmentation", augmentation},
+          {"network", network.to_json()},
+          {"data", listing.to_string()},
+          {"validation_data", validation.to_string()}};
+}
+
+Digest next_link(const Digest& chain, const IterationRecord& r) {
+  Digester digester;
+  digester.add(chain);
+  digester.add(static_cast<uint64_t>(r.iteration));
+  digester.add(r.observations);
+  digester.bytes(&r.loss, sizeof r.loss);
+  digester.add(r.digest);
+  return digester.finish();
+}
+
+// One call of train(): what it has open, and the loop.
+class Training {
+ public:
+  Training(Network& network, const TrainingData& data, const TrainingOptions& options,
+           const TrainingControl& control)
+      : network_(network),
+        data_(data),
+        options_(options.resolved()),
+        control_(control),
+        pool_(static_cast<int>(options_.threads)) {}
+
+  TrainingResult run() {
+    prepare();
+    start();
+    loop();
+    result_.digest = position_.digest;
+    result_.last_iteration = position_.iteration;
+    result_.validations = position_.validations;
+    result_.seconds = seconds_since(started_);
+    if (timed_seconds_ > 0) {
+      result_.images_per_second = static_cast<double>(timed_observations_) / timed_seconds_;
+    }
+    if (step_) result_.shards_by_thread = step_->shards_by_thread();
+    return std::move(result_);
+  }
+
+ private:
+  template <class Event>
+  void tell(Event event) {
+    for (TrainingObserver* observer : control_.observers) event(*observer);
+  }
+
+  void prepare() {
+    // Preparation computes, too: nothing here may depend on the caller's rounding mode.
+    const ArithmeticMode mode;
+    const int64_t total =
+        data_.training->size() + (data_.validation ? data_.validation->size() : 0);
+    tell([&](TrainingObserver& o) { o.preparing(0, total); });
+    const size_t budget = static_cast<size_t>(options_.cache_mib) << 20;
+    images_ = cache_for(network_, data_.training, budget);
+    const ImageCache::Contents contents = images_->fill(pool_);
+    tell([&](TrainingObserver& o) { o.preparing(data_.training->size(), total); });
+    listing_ = contents.listing;
+    const size_t used = static_cast<size_t>(images_->capacity()) * images_->image_bytes();
+    Digest validation_listing;
+    if (data_.validation && data_.validation->size() > 0) {
+      validation_ = cache_for(network_, data_.validation, budget - std::min(budget, used));
+      validation_listing = validation_->fill(pool_).listing;
+      tell([&](TrainingObserver& o) { o.preparing(total, total); });
+    }
+    set_input_normalization(network_, contents.statistics);
+    solver_ = make_solver(network_, options_);
+    position_.identity =
+        identity_of(network_, data_, options_, contents.listing, validation_listing);
+    if (control_.resume) resume();
+    if (position_.iteration == 0) position_.chain = first_link();
+    MiniBatchQueueOptions queue;
+    queue.mini_batch_size = options_.mini_batch_size;
+    queue.shuffle = shuffle_from(options_.shuffle);
+    queue.drop_last = options_.last_mini_batch == "drop";
+    queue.seed = static_cast<uint64_t>(options_.seed);
+    queue.augmentation = data_.augmentation;
+    queue.threads = static_cast<int>(options_.loader_threads);
+    queue.prefetch = static_cast<int>(options_.prefetch);
+    queue.max_epochs = options_.max_epochs;
+    queue_.emplace(images_, queue, position_.epoch, position_.batch);
+    step_ = std::make_unique<ShardedStep>(network_, *solver_, pool_, options_.mini_batch_size,
+                                          options_.shard_size,
+                                          static_cast<uint64_t>(options_.seed));
+    if (validation_) evaluator_ = std::make_unique<Evaluator>(network_, validation_, pool_);
+  }
+
+  Digest first_link() const {
+    Digester digester;
+    digester.add(position_.identity.dump());
+    return digester.finish();
+  }
+
+  void resume() {
+    if (control_.checkpoint_folder.empty()) {
+      throw InvalidArgument("[training] resuming needs a folder of checkpoints");
+    }
+    auto found = resume_from_checkpoint(
+        local_files(), control_.checkpoint_folder, network_, *solver_, position_.identity,
+        options_.allow_other_numerics, [&](const std::string& text) {
+          tell([&](TrainingObserver& o) { o.notice(text); });
+        });
+    if (!found) {
+      tell([](TrainingObserver& o) { o.notice("no checkpoint found: starting anew"); });
+      return;
+    }
+    position_ = std::move(*found);
+  }
+
+  void start() {
+    TrainingStart s;
+    s.options = options_;
+    s.observations = data_.training->size();
+    s.validation_observations = validation_ ? validation_->size() : 0;
+    s.iterations_per_epoch = queue_->batches_per_epoch();
+    s.iterations = s.iterations_per_epoch * options_.max_epochs;
+    s.first_iteration = position_.iteration + 1;
+    s.shards = (options_.mini_batch_size + options_.shard_size - 1) / options_.shard_size;
+    s.threads = pool_.size();
+    s.data = listing_;
+    iterations_per_epoch_ = s.iterations_per_epoch;
+    tell([&](TrainingObserver& o) { o.start(s); });
+  }
+
+  void loop() {
+    Clock::time_point before = Clock::now();
+    bool first = true;
+    while (queue_->has_data()) {
+      if (control_.stop_after > 0 && position_.iteration >= control_.stop_after) {
+        result_.stopped = true;
+        break;
+      }
+      const IterationRecord record = iterate(before);
+      if (!first) {
+        timed_seconds_ += record.seconds;
+        timed_observations_ += record.observations_count;
+      }
+      first = false;
+      result_.iterations.push_back(record);
+      tell([&](TrainingObserver& o) { o.iteration(record); });
+      const bool last = !queue_->has_data();
+      const bool epoch_ends = position_.batch == 0;
+      before = Clock::now();
+      if (due(options_.validation_frequency, epoch_ends) || last) validate(record);
+      const bool stop = control_.stop && control_.stop();
+      if (due(options_.checkpoint_frequency, epoch_ends) || last || stop) checkpoint();
+      if (stop && !last) {
+        result_.stopped = true;
+        break;
+      }
+      // The observers' own time belongs to the iteration; validation and checkpoints do not.
+      if (evaluated_ || saved_) before = Clock::now();
+      evaluated_ = saved_ = false;
+    }
+    if (result_.stopped) checkpoint();
+  }
+
+  bool due(int64_t frequency, bool epoch_ends) const {
+    return frequency == 0 ? epoch_ends : position_.iteration % frequency == 0;
+  }
+
+  IterationRecord iterate(Clock::time_point before) {
+    const auto batch = queue_->next();
+    IterationRecord r;
+    r.iteration = position_.iteration + 1;
+    r.epoch = batch->epoch + 1;
+    r.in_epoch = batch->index + 1;
+    r.observations = batch->observations_digest;
+    r.observations_count = batch->size();
+    r.learning_rate = scheduled_learning_rate(options_, r.epoch);
+    const StepResult sums = step_->compute(*batch, r.iteration);
+    const auto n = static_cast<double>(batch->size());
+    r.loss = sums.loss_sum / n;
+    r.accuracy = static_cast<double>(sums.correct) / n;
+    if (!std::isfinite(r.loss)) {
+      throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
+                      std::to_string(r.epoch) + ") is not a finite number",
+                  "a lower initial_learning_rate often helps; the last good values are kept");
+    }
+    step_->apply({r.learning_rate, r.iteration, n});
+    r.digest = step_->digest(r.iteration);
+    r.chain = next_link(position_.chain, r);
+    position_.iteration = r.iteration;
+    position_.digest = r.digest;
+    position_.chain = r.chain;
+    const bool epoch_ends = r.in_epoch == iterations_per_epoch_;
+    position_.epoch = epoch_ends ? batch->epoch + 1 : batch->epoch;
+    position_.batch = epoch_ends ? 0 : batch->index + 1;
+    r.elapsed = seconds_since(started_);
+    r.seconds = seconds_since(before);
+    return r;
+  }
+
+  void validate(const IterationRecord& record) {
+    if (!evaluator_) return;
+    if (!position_.validations.empty() &&
+        position_.validations.back().iteration == record.iteration) {
+      return;
+    }
+    const auto begin = Clock::now();
+    const Evaluation e = evaluator_->run();
+    ValidationRecord v{record.iteration, record.epoch,         e.loss,
+                       e.accuracy,       e.observations, seconds_since(begin)};
+    position_.validations.push_back(v);
+    tell([&](TrainingObserver& o) { o.validation(v); });
+    evaluated_ = true;
+  }
+
+  void checkpoint() {
+    if (control_.checkpoint_folder.empty() || saved_iteration_ == position_.iteration) return;
+    const std::string path =
+        write_checkpoint(local_files(), control_.checkpoint_folder, network_, *solver_, position_,
+                         options_.checkpoints_kept);
+    saved_iteration_ = position_.iteration;
+    saved_ = true;
+    tell([&](TrainingObserver& o) { o.checkpoint(path, position_.iteration); });
+  }
+
+  Network& network_;
+  const TrainingData& data_;
+  const TrainingOptions options_;
+  const TrainingControl& control_;
+  ThreadPool pool_;
+  const Clock::time_point started_ = Clock::now();
+  std::shared_ptr<const ImageCache> images_, validation_;
+  std::unique_ptr<Solver> solver_;
+  std::optional<MiniBatchQueue> queue_;
+  std::unique_ptr<ShardedStep> step_;
+  std::unique_ptr<Evaluator> evaluator_;
+  Digest listing_;
+  TrainingPosition position_;
+  int64_t iterations_per_epoch_ = 0;
+  int64_t saved_iteration_ = -1;
+  bool evaluated_ = false, saved_ = false;
+  double timed_seconds_ = 0;
+  int64_t timed_observations_ = 0;
+  TrainingResult result_;
+};
+
+}  // namespace
+
+TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
+                     const TrainingControl& control) {
+  options.check();
+  refuse_stray_environment();
+  if (!data.training || data.training->size() == 0) {
+    throw InvalidArgument("[training] there are no training observations");
+  }
+  network.check();
+  if (!network.initialized()) {
+    throw InvalidArgument("[training] the network is not initialized",
+                          "call network.initialize(seed) first");
+  }
+  check_classifier(network, data.training->classes());
+  if (data.validation && data.validation->classes() != data.training->classes()) {
+    throw InvalidArgument("[training] training and validation data have different classes");
+  }
+  return Training(network, data, options, control).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+// Training: a network, data and options become a trained network and its history.
+//
+//   Network network = ...;
+//   network.initialize(options.seed);
+//   TrainingResult result = train(network, {.training = images, .validation = held_out}, options);
+//
+// The same options, data and numerics fingerprint give the same bits, whatever the threads and
+// wherever the training was stopped and resumed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/data/augmentation.h"
+#include "lockstep/data/datastore.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/train/options.h"
+
+namespace lockstep {
+
+struct TrainingData {
+  DatastorePtr training;
+  DatastorePtr validation;  // may be null: no validation
+  Augmentation augmentation = {};  // of training images only
+};
+
+// One iteration. All but the times is the same whoever computed.
+struct IterationRecord {
+  int64_t iteration = 0;  // from 1
+  int64_t epoch = 0;      // from 1
+  int64_t in_epoch = 0;   // from 1: which mini-batch of the epoch
+  double loss = 0;        // mean over the mini-batch, without L2
+  double accuracy = 0;    // share of the mini-batch classified right; NaN without classes
+  double learning_rate = 0;
+  Digest observations;    // of the indices of the mini-batch's observations
+  Digest digest;          // of learnables, network state, solver state and counters afterwards
+  Digest chain;           // of this record and all before it
+  // Times: seconds of this training's process since its start, and of this iteration alone.
+  double elapsed = 0;
+  double seconds = 0;
+  int64_t observations_count = 0;
+};
+
+struct ValidationRecord {
+  int64_t iteration = 0;
+  int64_t epoch = 0;
+  double loss = 0;
+  double accuracy = 0;
+  int64_t observations = 0;
+  double seconds = 0;
+};
+
+// What is known before the first iteration.
+struct TrainingStart {
+  TrainingOptions options;          // resolved
+  int64_t observations = 0;         // in the training data
+  int64_t validation_observations = 0;
+  int64_t iterations_per_epoch = 0;
+  int64_t iterations = 0;           // in all
+  int64_t first_iteration = 1;      // more when resumed
+  int64_t shards = 0;               // of a full mini-batch: more threads than this are idle
+  int threads = 1;
+  Digest data;                      // of the training listing with contents
+};
+
+// Followed while training. Called by the thread that called train(), between iterations; an
+// exception ends the training and is rethrown.
+class TrainingObserver {
+ public:
+  virtual ~TrainingObserver() = default;
+  // Preparing: `done` of `total` images read. Called now and then, from start to first iteration.
+  virtual void preparing(int64_t done, int64_t total) { (void)done, (void)total; }
+  virtual void start(const TrainingStart&) {}
+  virtual void iteration(const IterationRecord&) {}
+  virtual void validation(const ValidationRecord&) {}
+  virtual void checkpoint(const std::string& path, int64_t iteration) { (void)path, (void)iteration; }
+  // A damaged checkpoint was passed over when resuming; or anything else worth a line.
+  virtual void notice(const std::string& text) { (void)text; }
+};
+
+struct TrainingControl {
+  std::vector<TrainingObserver*> observers;  // kept by the caller
+  std::string checkpoint_folder;             // "": no checkpoints
+  bool resume = false;                       // go on from the newest sound checkpoint there, if any
+  // Asked after every iteration; true ends the training after a checkpoint. May be called from the
+  // training thread only.
+  std::function<bool()> stop;
+  // Stop after this many iterations in all (a checkpoint is written); 0: no limit.
+  int64_t stop_after = 0;
+};
+
+struct TrainingResult {
+  std::vector<IterationRecord> iterations;   // of this process (not those before a resume)
+  std::vector<ValidationRecord> validations; // all, those before a resume included
+  int64_t last_iteration = 0;
+  bool stopped = false;   // from outside, before the end
+  Digest digest;          // after the last iteration
+  double seconds = 0;     // wall time of this process
+  // Training observations per second of this process, from the second iteration on, validation
+  // and checkpoints excluded.
+  double images_per_second = 0;
+  std::vector<int64_t> shards_by_thread;  // how many each compute thread did
+};
+
+// Trains `network` (initialized; input normalisation is computed here) in place. Throws
+// InvalidArgument for options, data and network that do not fit; DataError for images that cannot
+// be read; Error naming the iteration when the loss is no longer a finite number (the network keeps
+// its last values, the checkpoints their last good ones).
+TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
+                     const TrainingControl& control = {});
+
+struct Evaluation {
+  int64_t observations = 0;
+  double loss = 0;
+  double accuracy = 0;
+};
+
+// Exact loss and accuracy over a datastore: every observation once, padded fixed batches, so that a
+// score never depends on its neighbours. `threads` 0: one for each processor.
+Evaluation evaluate(Network& network, const DatastorePtr& data, int threads = 0);
+
+// Scores (n x classes, row-major) of each observation, by the same path.
+Tensor predict(Network& network, const DatastorePtr& data, int threads = 0);
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// The fixed tree: sums whose bits do not depend on who computed the terms, or when.
+//
+// Leaves are shards in order. A node over n leaves splits at the largest power of two below n.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace lockstep {
+
+// Largest power of two below n, for n >= 2.
+int64_t tree_split(int64_t n);
+
+// Sum of values by the fixed tree, in double. 0 for none.
+double tree_sum(std::span<const double> values);
+
+// Sums arrays of floats over leaves that arrive in any order, from any thread. Whoever brings the
+// second of two siblings adds them and goes on upwards, so that few arrays are kept at a time.
+// Memory is kept for reuse from step to step.
+class TreeReduction {
+ public:
+  // Arrays of `count` floats.
+  explicit TreeReduction(size_t count);
+  ~TreeReduction();
+
+  // Begins a sum over `leaves` >= 1 leaves. No leaf of another sum may be under way.
+  void begin(int64_t leaves);
+  // Adds leaf number `leaf`, once each. Thread-safe. Returns true for the call that completed the
+  // sum.
+  bool add(int64_t leaf, const float* values);
+  // The sum, after add() returned true. The address stays the same for all sums.
+  const float* result() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "lockstep/base/shape.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Shape, CountsElementsAndDimensions) {
+  const Shape images{128, 3, 32, 33};
+  EXPECT_EQ(images.rank(), 4);
+  EXPECT_EQ(images.elements(), 128 * 3 * 32 * 33);
+  EXPECT_EQ(images[1], 3);
+  EXPECT_EQ(images[-1], 33);
+  EXPECT_EQ(images[-4], 128);
+  EXPECT_EQ(images.to_string(), "128x3x32x33");
+}
+
+TEST(Shape, WithoutDimensionsIsAScalar) {
+  EXPECT_EQ(Shape().elements(), 1);
+  EXPECT_EQ(Shape().rank(), 0);
+  EXPECT_EQ(Shape().to_string(), "scalar");
+  EXPECT_THROW(Shape().with_batch(2), InvalidArgument);
+  EXPECT_THROW(Shape().without_batch(), InvalidArgument);
+}
+
+TEST(Shape, ReplacesAndDropsTheBatch) {
+  const Shape images{128, 3, 32, 32};
+  EXPECT_EQ(images.with_batch(7), (Shape{7, 3, 32, 32}));
+  EXPECT_EQ(images.with_batch(7).elements(), 7 * 3 * 32 * 32);
+  EXPECT_EQ(images.without_batch(), (Shape{3, 32, 32}));
+  EXPECT_EQ(Shape{0}.elements(), 0);
+}
+
+TEST(Shape, RefusesWhatCannotBe) {
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  EXPECT_THROW((Shape{3, -1}), InvalidArgument);
+  EXPECT_THROW((Shape{huge, 2}), InvalidArgument);
+  EXPECT_THROW((Shape{3, 4}[2]), InvalidArgument);
+  EXPECT_THROW((Shape{3, 4}[-3]), InvalidArgument);
+}
+
+TEST(DType, KnowsItsSizeAndName) {
+  EXPECT_EQ(size_of(DType::f32), sizeof(float));
+  EXPECT_EQ(size_of(DTypeOf<int64_t>::value), 8u);
+  EXPECT_EQ(size_of(DTypeOf<int32_t>::value), 4u);
+  EXPECT_EQ(size_of(DType::u8), 1u);
+  EXPECT_EQ(name_of(DType::f32), "f32");
+  EXPECT_EQ(name_of(DTypeOf<uint8_t>::value), "u8");
+}
+
+TEST(Error, CarriesItsHintApart) {
+  const FileError error("[file] cannot read x", "look elsewhere");
+  EXPECT_STREQ(error.what(), "[file] cannot read x");
+  EXPECT_EQ(error.hint(), "look elsewhere");
+  EXPECT_THROW(throw error, DataError);
+}
+
+}  // namespace
+}  // namespace lockstep

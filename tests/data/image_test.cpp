@@ -1,0 +1,349 @@
+// JPEG and PNG: right pixels from good files, DataError and nothing worse from bad ones.
+#include "lockstep/data/image.h"
+
+// clang-format off
+#include <cstdio>  // jpeglib.h needs it first
+// clang-format on
+
+#include <gtest/gtest.h>
+#include <jpeglib.h>
+#include <png.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "tests/data/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::message_of;
+using testing::patterned;
+using Bytes = std::vector<std::byte>;
+
+// A smooth image, which JPEG keeps well.
+Image smooth(int64_t height, int64_t width, int64_t channels) {
+  Image image{height, width, channels, {}};
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      for (int64_t c = 0; c < channels; ++c) {
+        image.pixels.push_back(static_cast<uint8_t>((40 + 3 * y + 2 * x + 20 * c) % 256));
+      }
+    }
+  }
+  return image;
+}
+
+struct JpegOptions {
+  int quality = 95;
+  bool progressive = false;
+  bool cmyk = false;
+  int subsampling = 2;
+};
+
+Bytes encode_jpeg(const Image& image, JpegOptions options = {}) {
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* out = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&info, &out, &size);
+  info.image_width = static_cast<JDIMENSION>(image.width);
+  info.image_height = static_cast<JDIMENSION>(image.height);
+  info.input_components = static_cast<int>(image.channels);
+  info.in_color_space = options.cmyk ? JCS_CMYK : image.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, options.quality, TRUE);
+  info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = options.subsampling;
+  if (options.progressive) jpeg_simple_progression(&info);
+  jpeg_start_compress(&info, TRUE);
+  while (info.next_scanline < info.image_height) {
+    auto* row = const_cast<unsigned char*>(image.pixels.data() +
+                                           info.next_scanline * static_cast<size_t>(image.width) *
+                                               static_cast<size_t>(image.channels));
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  const auto* begin = reinterpret_cast<const std::byte*>(out);
+  Bytes bytes(begin, begin + size);
+  jpeg_destroy_compress(&info);
+  std::free(out);
+  return bytes;
+}
+
+struct PngOptions {
+  int bits = 8;
+  int type = PNG_COLOR_TYPE_RGB;
+  bool interlaced = false;
+  std::vector<png_color> palette{};
+  std::vector<png_byte> palette_alpha{};
+  bool text = false;
+};
+
+// A PNG of rows that are packed already.
+Bytes raw_png(uint32_t height, uint32_t width, const std::vector<std::vector<uint8_t>>& rows,
+              const PngOptions& options) {
+  Bytes bytes;
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  png_set_write_fn(
+      png, &bytes,
+      [](png_structp p, png_bytep data, size_t n) {
+        auto* target = static_cast<Bytes*>(png_get_io_ptr(p));
+        const auto* begin = reinterpret_cast<const std::byte*>(data);
+        target->insert(target->end(), begin, begin + n);
+      },
+      [](png_structp) {});
+  png_set_IHDR(png, info, width, height, options.bits, options.type,
+               options.interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE,
+               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  if (!options.palette.empty()) {
+    png_set_PLTE(png, info, options.palette.data(), static_cast<int>(options.palette.size()));
+  }
+  if (!options.palette_alpha.empty()) {
+    png_set_tRNS(png, info, options.palette_alpha.data(),
+                 static_cast<int>(options.palette_alpha.size()), nullptr);
+  }
+  if (options.text) {
+    png_set_gAMA(png, info, 0.45455);
+    png_text text{};
+    text.compression = PNG_TEXT_COMPRESSION_NONE;
+    text.key = const_cast<char*>("Comment");
+    text.text = const_cast<char*>("made by a test");
+    png_set_text(png, info, &text, 1);
+  }
+  png_write_info(png, info);
+  std::vector<png_bytep> pointers;
+  for (const auto& row : rows) pointers.push_back(const_cast<png_bytep>(row.data()));
+  if (options.interlaced) png_set_interlace_handling(png);
+  png_write_image(png, pointers.data());
+  png_write_end(png, info);
+  png_destroy_write_struct(&png, &info);
+  return bytes;
+}
+
+Bytes palette_png() {
+  PngOptions options{.bits = 2, .type = PNG_COLOR_TYPE_PALETTE};
+  options.palette = {{0, 0, 0}, {255, 0, 0}, {10, 20, 30}, {200, 100, 50}};
+  options.palette_alpha = {0, 255, 128};
+  return raw_png(2, 4, {{0b00011011}, {0b11100100}}, options);
+}
+
+// Every damaged form of `good` must give an image or a DataError. Returns how many gave an image.
+int64_t survivors_of_damage(const Bytes& good) {
+  int64_t images = 0;
+  const auto attempt = [&images](const Bytes& bytes, const std::string& what) {
+    try {
+      const Image image = decode_image(bytes, "x");
+      EXPECT_EQ(image.pixels.size(),
+                static_cast<size_t>(image.height * image.width * image.channels));
+      ++images;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("x"), std::string::npos) << what;
+    }
+  };
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      Bytes bad = good;
+      bad[i] ^= static_cast<std::byte>(1 << bit);
+      attempt(bad, "bit " + std::to_string(bit) + " of byte " + std::to_string(i));
+    }
+    for (const int value : {0x00, 0xff}) {
+      Bytes bad = good;
+      bad[i] = static_cast<std::byte>(value);
+      if (bad != good) attempt(bad, "byte " + std::to_string(i));
+    }
+    Bytes shorter = good;
+    shorter.erase(shorter.begin() + static_cast<std::ptrdiff_t>(i));
+    attempt(shorter, "without byte " + std::to_string(i));
+  }
+  return images;
+}
+
+void expect_truncations_refused(const Bytes& good) {
+  for (size_t n = 0; n < good.size(); ++n) {
+    const Bytes bad(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n));
+    EXPECT_THROW(decode_image(bad, "x"), DataError) << n << " of " << good.size() << " bytes";
+  }
+}
+
+TEST(Jpeg, RoundTripIsCloseForGreyAndColourAndOddSizes) {
+  for (const int64_t channels : {1, 3}) {
+    for (const bool progressive : {false, true}) {
+      for (const int subsampling : {1, 2}) {
+        const Image image = smooth(17, 29, channels);
+        const Image back =
+            decode_image(encode_jpeg(image, {.quality = 98,
+                                             .progressive = progressive,
+                                             .subsampling = channels == 1 ? 1 : subsampling}),
+                         "x.jpg");
+        ASSERT_EQ(back.height, 17);
+        ASSERT_EQ(back.width, 29);
+        ASSERT_EQ(back.channels, channels);
+        double error = 0;
+        for (size_t i = 0; i < image.pixels.size(); ++i) {
+          error += std::abs(image.pixels[i] - back.pixels[i]);
+        }
+        EXPECT_LT(error / static_cast<double>(image.pixels.size()), 2.0);
+      }
+    }
+  }
+}
+
+TEST(Jpeg, ProgressiveAndSequentialFilesOfTheSameCoefficientsGiveTheSamePixels) {
+  const Image image = patterned(24, 24, 3, 5);
+  EXPECT_EQ(decode_image(encode_jpeg(image, {.progressive = false}), "a"),
+            decode_image(encode_jpeg(image, {.progressive = true}), "b"));
+}
+
+TEST(Jpeg, EveryTruncationIsRefused) {
+  expect_truncations_refused(encode_jpeg(patterned(16, 16, 3, 1)));
+  expect_truncations_refused(encode_jpeg(patterned(9, 9, 1, 1), {.subsampling = 1}));
+  expect_truncations_refused(encode_jpeg(patterned(16, 16, 3, 1), {.progressive = true}));
+}
+
+TEST(Jpeg, DamageGivesADataErrorOrAnImageButNothingWorse) {
+  survivors_of_damage(encode_jpeg(patterned(8, 8, 3, 2), {.quality = 50}));
+  survivors_of_damage(encode_jpeg(patterned(8, 8, 1, 2), {.progressive = true, .subsampling = 1}));
+}
+
+TEST(Jpeg, ErrorsNameTheFileAndThePlace) {
+  Bytes bytes = encode_jpeg(patterned(16, 16, 3, 1));
+  bytes.resize(bytes.size() / 2);
+  const std::string message = message_of<DataError>([&] { decode_image(bytes, "cats/7.jpg"); });
+  EXPECT_NE(message.find("cats/7.jpg"), std::string::npos) << message;
+  EXPECT_NE(message.find("byte " + std::to_string(bytes.size())), std::string::npos) << message;
+}
+
+TEST(Jpeg, FourColoursAreRefused) {
+  const std::string message = message_of<DataError>([] {
+    decode_image(encode_jpeg(patterned(8, 8, 4, 1), {.cmyk = true, .subsampling = 1}), "x.jpg");
+  });
+  EXPECT_NE(message.find("4 components"), std::string::npos) << message;
+}
+
+TEST(Jpeg, AnImageBeyondTheLimitIsRefusedBeforeItsPixelsAreMade) {
+  Bytes bytes = encode_jpeg(patterned(8, 8, 1, 1), {.subsampling = 1});
+  for (size_t i = 0; i + 8 < bytes.size(); ++i) {  // the frame header: ff c0, length, 8, h, w
+    if (bytes[i] == std::byte{0xff} && bytes[i + 1] == std::byte{0xc0}) {
+      bytes[i + 5] = bytes[i + 7] = std::byte{0xf0};
+    }
+  }
+  const std::string message = message_of<DataError>([&] { decode_image(bytes, "x"); });
+  EXPECT_NE(message.find("too large"), std::string::npos) << message;
+}
+
+TEST(Png, RoundTripIsExact) {
+  for (const int64_t channels : {1, 3}) {
+    const Image image = patterned(13, 7, channels, 3);
+    EXPECT_EQ(decode_image(encode_png(image), "x"), image);
+  }
+  const Image one = patterned(1, 1, 1, 9);
+  EXPECT_EQ(decode_image(encode_png(one), "x"), one);
+}
+
+TEST(Png, PalettesAreExpandedAndTheirTransparencyStripped) {
+  const Image image = decode_image(palette_png(), "x");
+  const std::vector<uint8_t> expected = {0,   0,   0,  255, 0,  0,  10,  20, 30, 200, 100, 50,
+                                         200, 100, 50, 10,  20, 30, 255, 0,  0,  0,   0,   0};
+  EXPECT_EQ(image, (Image{2, 4, 3, expected}));
+}
+
+TEST(Png, LowBitDepthsAreExpanded) {
+  const Image one =
+      decode_image(raw_png(1, 8, {{0b10110001}}, {.bits = 1, .type = PNG_COLOR_TYPE_GRAY}), "x");
+  EXPECT_EQ(one, (Image{1, 8, 1, {255, 0, 255, 255, 0, 0, 0, 255}}));
+  const Image four =
+      decode_image(raw_png(1, 3, {{0x0f, 0x70}}, {.bits = 4, .type = PNG_COLOR_TYPE_GRAY}), "x");
+  EXPECT_EQ(four, (Image{1, 3, 1, {0, 255, 119}}));
+}
+
+TEST(Png, SixteenBitsAreRoundedToEight) {
+  const std::vector<uint16_t> values = {0, 128, 129, 0x7fff, 0x8080, 0xff00, 0xffff, 300};
+  std::vector<uint8_t> row;
+  std::vector<uint8_t> expected;
+  for (const uint16_t v : values) {
+    row.push_back(static_cast<uint8_t>(v >> 8));
+    row.push_back(static_cast<uint8_t>(v & 255));
+    expected.push_back(static_cast<uint8_t>((v * 255 + 32767) / 65535));  // nearest
+  }
+  const auto n = static_cast<uint32_t>(values.size());
+  EXPECT_EQ(decode_image(raw_png(1, n, {row}, {.bits = 16, .type = PNG_COLOR_TYPE_GRAY}), "x"),
+            (Image{1, n, 1, expected}));
+}
+
+TEST(Png, AlphaIsStripped) {
+  EXPECT_EQ(
+      decode_image(raw_png(1, 2, {{1, 2, 3, 0, 4, 5, 6, 128}}, {.type = PNG_COLOR_TYPE_RGB_ALPHA}),
+                   "x"),
+      (Image{1, 2, 3, {1, 2, 3, 4, 5, 6}}));
+  EXPECT_EQ(decode_image(raw_png(1, 2, {{9, 0, 7, 255}}, {.type = PNG_COLOR_TYPE_GRAY_ALPHA}), "x"),
+            (Image{1, 2, 1, {9, 7}}));
+}
+
+TEST(Png, InterlacedFilesAndDescriptiveChunksGiveTheSamePixels) {
+  const Image image = patterned(11, 9, 1, 4);
+  std::vector<std::vector<uint8_t>> rows;
+  for (int y = 0; y < 11; ++y) {
+    rows.emplace_back(image.pixels.begin() + y * 9, image.pixels.begin() + (y + 1) * 9);
+  }
+  const PngOptions options{.type = PNG_COLOR_TYPE_GRAY, .interlaced = true, .text = true};
+  EXPECT_EQ(decode_image(raw_png(11, 9, rows, options), "x"), image);
+}
+
+TEST(Png, EveryTruncationAndEveryFlippedBitIsRefused) {
+  const Bytes grey = encode_png(patterned(6, 5, 1, 1));
+  expect_truncations_refused(grey);
+  EXPECT_EQ(survivors_of_damage(grey), 0);  // checksums cover everything
+  expect_truncations_refused(palette_png());
+  EXPECT_EQ(survivors_of_damage(palette_png()), 0);
+}
+
+TEST(Png, RightChecksumsOverTooLittleDataAreRefused) {
+  // Says 6 rows, holds 5: IHDR rewritten with its own checksum.
+  Bytes bytes = encode_png(patterned(5, 5, 1, 1));
+  bytes[23] = std::byte{6};
+  uint32_t crc = 0xffffffff;
+  for (size_t i = 12; i < 29; ++i) {
+    crc ^= std::to_integer<uint32_t>(bytes[i]);
+    for (int k = 0; k < 8; ++k) crc = (crc >> 1) ^ (0xedb88320u & (0 - (crc & 1)));
+  }
+  crc = ~crc;
+  for (size_t k = 0; k < 4; ++k) bytes[29 + k] = static_cast<std::byte>(crc >> (24 - 8 * k));
+  const std::string message = message_of<DataError>([&] { decode_image(bytes, "x.png"); });
+  EXPECT_NE(message.find("x.png: damaged PNG near byte"), std::string::npos) << message;
+}
+
+TEST(Image, OtherFilesAreRefusedByContentAndNotByName) {
+  EXPECT_NE(
+      message_of<DataError>([] { decode_image({}, "a.png"); }).find("a.png: the file is empty"),
+      std::string::npos);
+  const Bytes text = {std::byte{'G'}, std::byte{'I'}, std::byte{'F'}};
+  const std::string message = message_of<DataError>([&] { decode_image(text, "a.png"); });
+  EXPECT_NE(message.find("neither a JPEG nor a PNG"), std::string::npos) << message;
+  EXPECT_NE(message.find("47 49 46"), std::string::npos) << message;
+  const Image image = patterned(3, 3, 3, 1);
+  EXPECT_EQ(decode_image(encode_png(image), "wrongly_named.jpg"), image);
+}
+
+TEST(Image, ChannelsAreConvertedByBt601) {
+  const Image colour{1, 3, 3, {255, 255, 255, 0, 0, 0, 200, 100, 50}};
+  EXPECT_EQ(convert_channels(colour, 1), (Image{1, 3, 1, {255, 0, 124}}));  // 124.2
+  const Image grey{1, 2, 1, {7, 250}};
+  EXPECT_EQ(convert_channels(grey, 3), (Image{1, 2, 3, {7, 7, 7, 250, 250, 250}}));
+  EXPECT_EQ(convert_channels(convert_channels(grey, 3), 1), grey);
+  EXPECT_EQ(convert_channels(grey, 1), grey);
+  EXPECT_THROW(convert_channels(grey, 2), InvalidArgument);
+}
+
+TEST(Image, OnlyConsistentImagesAreWritten) {
+  EXPECT_THROW(encode_png(Image{}), InvalidArgument);
+  EXPECT_THROW(encode_png(Image{2, 2, 1, {1, 2, 3}}), InvalidArgument);
+  EXPECT_THROW(encode_png(patterned(2, 2, 2, 1)), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,289 @@
+// The mini-batch queue: what a mini-batch holds is a function of the options that say so, never of
+// threads, prefetching, memory or timing.
+#include "lockstep/data/mini_batch_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "tests/data/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MemoryStore;
+using testing::message_of;
+
+std::shared_ptr<const ImageCache> cache_of(std::shared_ptr<MemoryStore> store,
+                                           size_t budget = 1 << 20) {
+  const Image& first = store->images[0];
+  return std::make_shared<ImageCache>(store, first.height, first.width, first.channels, budget);
+}
+
+std::shared_ptr<const ImageCache> small_cache(int64_t n = 23, size_t budget = 1 << 20) {
+  return cache_of(std::make_shared<MemoryStore>(n, 5, 4, 3), budget);
+}
+
+MiniBatchQueueOptions awkward() {
+  MiniBatchQueueOptions options;
+  options.mini_batch_size = 5;
+  options.drop_last = false;
+  options.seed = 42;
+  options.max_epochs = 3;
+  options.augmentation.reflect_x = true;
+  options.augmentation.translate_x = {-2, 2};
+  options.augmentation.translate_y = {-1, 3};
+  return options;
+}
+
+std::vector<MiniBatch> drain(MiniBatchQueue& queue) {
+  std::vector<MiniBatch> all;
+  while (queue.has_data()) all.push_back(*queue.next());
+  return all;
+}
+
+void expect_equal(const std::vector<MiniBatch>& a, const std::vector<MiniBatch>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].epoch, b[i].epoch);
+    EXPECT_EQ(a[i].index, b[i].index);
+    EXPECT_EQ(a[i].observations, b[i].observations);
+    EXPECT_EQ(a[i].labels, b[i].labels);
+    EXPECT_EQ(a[i].pixels, b[i].pixels);
+    EXPECT_EQ(a[i].observations_digest, b[i].observations_digest);
+  }
+}
+
+TEST(EpochOrder, IsAPermutationThatIsAFunctionOfSeedAndEpoch) {
+  for (const Shuffle shuffle : {Shuffle::never, Shuffle::once, Shuffle::every_epoch}) {
+    std::vector<int64_t> order = epoch_order(100, shuffle, 5, 3);
+    EXPECT_EQ(epoch_order(100, shuffle, 5, 3), order);
+    const bool sorted = std::is_sorted(order.begin(), order.end());
+    EXPECT_EQ(sorted, shuffle == Shuffle::never);
+    EXPECT_EQ(epoch_order(100, shuffle, 6, 3) == order, shuffle == Shuffle::never);
+    EXPECT_EQ(epoch_order(100, shuffle, 5, 4) == order, shuffle != Shuffle::every_epoch);
+    std::sort(order.begin(), order.end());
+    EXPECT_EQ(order, epoch_order(100, Shuffle::never, 0, 0));
+  }
+  EXPECT_EQ(epoch_order(100, Shuffle::once, 5, 7), epoch_order(100, Shuffle::every_epoch, 5, 0));
+}
+
+TEST(BatchesPerEpoch, DropsOrKeepsTheLastPartialOne) {
+  MiniBatchQueueOptions options;
+  const auto count = [&](int64_t n, int64_t size, bool drop) {
+    options.mini_batch_size = size;
+    options.drop_last = drop;
+    return batches_per_epoch(n, options);
+  };
+  EXPECT_EQ(count(100, 30, true), 3);
+  EXPECT_EQ(count(100, 30, false), 4);
+  EXPECT_EQ(count(90, 30, true), 3);
+  EXPECT_EQ(count(90, 30, false), 3);
+  EXPECT_EQ(count(10, 30, true), 0);
+  EXPECT_EQ(count(10, 30, false), 1);
+  EXPECT_THROW(count(10, 0, false), InvalidArgument);
+}
+
+TEST(MiniBatchQueue, HoldsWhatTheDefinitionSays) {
+  const auto cache = small_cache();
+  const MiniBatchQueueOptions options = awkward();
+  MiniBatchQueue queue(cache, options);
+  const std::vector<MiniBatch> batches = drain(queue);
+  ASSERT_EQ(batches.size(), 15u);  // 5 per epoch, the last with 3
+  size_t next = 0;
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    const std::vector<int64_t> order = epoch_order(23, options.shuffle, 42, epoch);
+    for (int64_t b = 0; b < 5; ++b, ++next) {
+      const MiniBatch& batch = batches[next];
+      EXPECT_EQ(batch.epoch, epoch);
+      EXPECT_EQ(batch.index, b);
+      ASSERT_EQ(batch.size(), b < 4 ? 5 : 3);
+      ASSERT_EQ(batch.pixels.size(), static_cast<size_t>(batch.size()) * 60);
+      ASSERT_EQ(batch.labels.size(), static_cast<size_t>(batch.size()));
+      EXPECT_EQ(batch.observations_digest, digest_observations(batch.observations));
+      for (int64_t i = 0; i < batch.size(); ++i) {
+        const auto at = static_cast<size_t>(i);
+        const int64_t observation = order[static_cast<size_t>(b * 5 + i)];
+        EXPECT_EQ(batch.observations[at], observation);
+        EXPECT_EQ(batch.labels[at], observation % 3);
+        Image expected = cache->store()->read(observation);
+        augment_into(cache->store()->read(observation),
+                     draw_augmentation(options.augmentation, 42, epoch, observation, 0),
+                     expected.pixels.data());
+        const auto begin = batch.pixels.begin() + i * 60;
+        EXPECT_EQ(std::vector<uint8_t>(begin, begin + 60), to_planes(expected));
+      }
+    }
+  }
+  EXPECT_THROW(queue.next(), InvalidArgument);
+}
+
+TEST(MiniBatchQueue, ThreadsPrefetchAndBudgetDoNotChangeIt) {
+  MiniBatchQueueOptions options = awkward();
+  MiniBatchQueue first(small_cache(), options);
+  const std::vector<MiniBatch> expected = drain(first);
+  for (const int threads : {1, 2, 5}) {
+    for (const int prefetch : {1, 3, 40}) {
+      for (const size_t budget : {size_t{0}, size_t{600}, size_t{100000}}) {
+        options.threads = threads;
+        options.prefetch = prefetch;
+        MiniBatchQueue queue(small_cache(23, budget), options);
+        expect_equal(drain(queue), expected);
+      }
+    }
+  }
+}
+
+TEST(MiniBatchQueue, StartingAnywhereGivesTheRestOfTheSame) {
+  MiniBatchQueueOptions options = awkward();
+  options.threads = 2;
+  MiniBatchQueue first(small_cache(), options);
+  const std::vector<MiniBatch> all = drain(first);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    for (int64_t batch = 0; batch <= 5; ++batch) {
+      MiniBatchQueue queue(small_cache(), options, epoch, batch);
+      EXPECT_EQ(queue.epoch() * 5 + queue.batch(), epoch * 5 + batch);
+      expect_equal(drain(queue), {all.begin() + epoch * 5 + batch, all.end()});
+    }
+  }
+  MiniBatchQueue over(small_cache(), options, 3, 0);
+  EXPECT_FALSE(over.has_data());
+}
+
+TEST(MiniBatchQueue, EachOptionThatShouldChangesTheContent) {
+  MiniBatchQueue first(small_cache(), awkward());
+  const std::vector<MiniBatch> expected = drain(first);
+  const auto pixels_with = [](auto change) {
+    MiniBatchQueueOptions options = awkward();
+    change(options);
+    MiniBatchQueue queue(small_cache(), options);
+    return drain(queue)[5].pixels;  // of the second epoch
+  };
+  using O = MiniBatchQueueOptions;
+  EXPECT_EQ(pixels_with([](O&) {}), expected[5].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.seed = 43; }), expected[5].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::once; }), expected[5].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::never; }), expected[5].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.augmentation.reflect_x = false; }), expected[5].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.mini_batch_size = 6; }), expected[5].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.drop_last = true; }), expected[4].pixels);
+}
+
+TEST(MiniBatchQueue, EveryObservationComesOncePerEpochUnlessDropped) {
+  MiniBatchQueueOptions options = awkward();
+  for (const bool drop : {false, true}) {
+    options.drop_last = drop;
+    MiniBatchQueue queue(small_cache(), options);
+    std::vector<std::multiset<int64_t>> seen(3);
+    for (const MiniBatch& batch : drain(queue)) {
+      seen[static_cast<size_t>(batch.epoch)].insert(batch.observations.begin(),
+                                                    batch.observations.end());
+    }
+    for (const auto& epoch : seen) {
+      EXPECT_EQ(epoch.size(), drop ? 20u : 23u);
+      EXPECT_EQ(std::set<int64_t>(epoch.begin(), epoch.end()).size(), epoch.size());
+    }
+  }
+}
+
+TEST(MiniBatchQueue, OptionsThatCannotWorkAreRefused) {
+  const auto refused = [](auto change, int64_t epoch = 0, int64_t batch = 0) {
+    MiniBatchQueueOptions options = awkward();
+    change(options);
+    return message_of<InvalidArgument>(
+        [&] { MiniBatchQueue queue(small_cache(), options, epoch, batch); });
+  };
+  using O = MiniBatchQueueOptions;
+  const std::string large = refused([](O& o) {
+    o.mini_batch_size = 24;
+    o.drop_last = true;
+  });
+  EXPECT_NE(large.find("24"), std::string::npos) << large;
+  EXPECT_NE(large.find("larger than the data (23)"), std::string::npos) << large;
+  const std::string none = "(nothing was thrown)";
+  EXPECT_NE(refused([](O& o) { o.mini_batch_size = 0; }), none);
+  EXPECT_NE(refused([](O& o) { o.threads = 0; }), none);
+  EXPECT_NE(refused([](O& o) { o.prefetch = 0; }), none);
+  EXPECT_NE(refused([](O& o) { o.max_epochs = 0; }), none);
+  EXPECT_NE(refused([](O& o) { o.augmentation.translate_x = {1, 0}; }), none);
+  EXPECT_NE(refused([](O&) {}, 4, 0), none);
+  EXPECT_NE(refused([](O&) {}, -1, 0), none);
+  EXPECT_NE(refused([](O&) {}, 0, 6), none);
+  EXPECT_THROW(MiniBatchQueue(nullptr, awkward()), InvalidArgument);
+  EXPECT_EQ(refused([](O& o) { o.mini_batch_size = 24; }), none);  // kept, so it works
+}
+
+TEST(MiniBatchQueue, AnErrorInTheBackgroundComesInItsTurnAndStays) {
+  const auto store = std::make_shared<MemoryStore>(23, 5, 4, 3);
+  store->images[12] = testing::patterned(2, 2, 3, 1);
+  MiniBatchQueueOptions options = awkward();
+  options.shuffle = Shuffle::never;
+  options.threads = 3;
+  options.prefetch = 8;
+  MiniBatchQueue queue(cache_of(store), options);
+  EXPECT_EQ(queue.next()->index, 0);
+  EXPECT_EQ(queue.next()->index, 1);
+  for (int i = 0; i < 2; ++i) {
+    const std::string message = message_of<DataError>([&] { queue.next(); });
+    EXPECT_NE(message.find("image 12"), std::string::npos) << message;
+  }
+}
+
+TEST(MiniBatchQueue, StopsPromptlyWhileDecodingAndWhileWaiting) {
+  const auto store = std::make_shared<MemoryStore>(1000, 2, 2, 1);
+  store->on_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+  MiniBatchQueueOptions options;
+  options.mini_batch_size = 1000;  // 2 seconds of decoding
+  options.threads = 2;
+  options.max_epochs = 4;
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    MiniBatchQueue queue(cache_of(store, 0), options);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1000));
+  store->on_read = nullptr;
+  options.mini_batch_size = 10;
+  MiniBatchQueue full(cache_of(store), options);  // its threads soon wait for room
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+TEST(MiniBatchQueue, ReadsNoFurtherAheadThanAllowed) {
+  const auto store = std::make_shared<MemoryStore>(100, 2, 2, 1);
+  MiniBatchQueueOptions options;
+  options.mini_batch_size = 10;
+  options.prefetch = 2;
+  options.threads = 3;
+  MiniBatchQueue queue(cache_of(store), options);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LE(store->reads, 20);
+  queue.next();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LE(store->reads, 30);
+}
+
+TEST(MiniBatchQueue, BuffersAreUsedAgainAndMayOutliveTheQueue) {
+  MiniBatchQueueOptions options = awkward();
+  options.max_epochs = 100;
+  options.drop_last = true;
+  std::set<const void*> buffers;
+  std::shared_ptr<const MiniBatch> last;
+  std::vector<uint8_t> content;
+  {
+    MiniBatchQueue queue(small_cache(), options);
+    while (queue.has_data()) {
+      last = queue.next();
+      buffers.insert(last->pixels.data());
+    }
+    content = last->pixels;
+  }
+  EXPECT_LE(buffers.size(), 4u + 1u + 2u);
+  EXPECT_EQ(last->pixels, content);
+}
+
+}  // namespace
+}  // namespace lockstep

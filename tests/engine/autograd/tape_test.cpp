@@ -1,0 +1,216 @@
+#include "lockstep/engine/autograd/tape.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep {
+namespace {
+
+using Values = std::vector<float>;
+
+Tensor from(Values values) {
+  return Tensor::from(std::span<const float>(values), Shape{static_cast<int64_t>(values.size())});
+}
+
+// x * x, elementwise up to the mean over one element per row.
+Tensor squares(const Tensor& x) { return ops::mean_squared_error(x, Tensor::zeros(x.shape())); }
+
+TEST(Tape, GivesTheGradientOfAScalar) {
+  const Tensor x = from({1, -2, 3});
+  Tape tape;
+  tape.watch(x);
+  const Tensor loss = ops::sum(squares(x));
+  EXPECT_EQ(loss.item(), 14);
+  EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), (Values{2, -4, 6}));
+}
+
+TEST(Tape, AddsTheGradientsOfATensorUsedTwice) {
+  const Tensor x = from({1, -2, 3});
+  Tape tape;
+  tape.watch(x);
+  const Tensor twice = ops::addition({x, x});                // in one op
+  const Tensor y = ops::addition({twice, ops::relu(x), x});  // and in several
+  EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Values{4, 3, 4}));
+}
+
+TEST(Tape, UsesOneTensorAsBothInputsOfAnOp) {
+  const Tensor x = from({1, 2, 3});
+  Tape tape;
+  tape.watch(x);
+  // (x - x)^2: both gradients are 0; x against a constant: 2 (x - c).
+  EXPECT_EQ(tape.gradient(ops::sum(ops::mean_squared_error(x, x)), {x})[0].to_vector(),
+            (Values{0, 0, 0}));
+  // A product with itself: weights and input of one op.
+  const Tensor m = Tensor::from(std::span<const float>(Values{1, 2, 3, 4}), {2, 2});
+  tape.watch(m);
+  const Tensor product = ops::fully_connected(m, m, {});  // m m^T
+  EXPECT_EQ(product.to_vector(), (Values{5, 11, 11, 25}));
+  EXPECT_EQ(tape.gradient(ops::sum(product), {m})[0].to_vector(), (Values{8, 12, 8, 12}));
+}
+
+TEST(Tape, GivesGradientsOfIntermediateTensors) {
+  const Tensor x = from({1, -2, 3});
+  Tape tape;
+  tape.watch(x);
+  const Tensor h = ops::relu(x), square = squares(h), loss = ops::sum(square);
+  const auto gradients = tape.gradient(loss, {h, x, square, loss});
+  EXPECT_EQ(gradients[0].to_vector(), (Values{2, 0, 6}));
+  EXPECT_EQ(gradients[1].to_vector(), (Values{2, 0, 6}));
+  EXPECT_EQ(gradients[2].to_vector(), (Values{1, 1, 1}));
+  EXPECT_EQ(gradients[3].to_vector(), (Values{1}));
+  EXPECT_EQ(gradients[3].shape().rank(), 0);
+}
+
+TEST(Tape, GivesZerosForTensorsThatTheScalarDoesNotDependOn) {
+  const Tensor x = from({1, 2}), other = Tensor::zeros({3, 1}), unwatched = from({4, 5});
+  Tape tape;
+  tape.watch(std::vector<Tensor>{x, other});
+  const Tensor unused = ops::relu(other);
+  const Tensor loss = ops::sum(ops::addition({x, unwatched}));
+  const auto gradients = tape.gradient(loss, {other, unused, x});
+  EXPECT_EQ(gradients[0].to_vector(), (Values{0, 0, 0}));
+  EXPECT_EQ(gradients[0].shape(), (Shape{3, 1}));
+  EXPECT_EQ(gradients[1].to_vector(), (Values{0, 0, 0}));
+  EXPECT_EQ(gradients[2].to_vector(), (Values{1, 1}));
+}
+
+TEST(Tape, GivesTheSameWhenAskedTwice) {
+  const Tensor x = optest::tensor_of(optest::random_array({2, 11, 5, 5}, 1));
+  const Tensor w = optest::tensor_of(optest::random_array({22, 11, 3, 3}, 2));
+  Tape tape;
+  tape.watch(x);
+  tape.watch(w);
+  const Tensor y = ops::relu(ops::convolution2d(x, w, {}, {.padding = same_padding}));
+  const Tensor loss = ops::mean(y);
+  const auto once = tape.gradient(loss, {x, w});
+  const Tensor other = tape.gradient(ops::sum(y), {w})[0];  // another scalar in between
+  const auto again = tape.gradient(loss, {w, x, w});
+  EXPECT_EQ(again[1].to_vector(), once[0].to_vector());
+  EXPECT_EQ(again[0].to_vector(), once[1].to_vector());
+  EXPECT_EQ(again[2].to_vector(), once[1].to_vector());
+  EXPECT_NE(other.to_vector(), once[1].to_vector());
+  EXPECT_NE(once[1].to_vector(), Values(once[1].to_vector().size(), 0));
+}
+
+TEST(Tape, GivesGradientsThatLaterOnesDoNotOverwrite) {
+  const Tensor x = from({1, 2});
+  Tape tape;
+  tape.watch(x);
+  const Tensor loss = ops::sum(ops::addition({x, ops::relu(x)}));
+  const Tensor first = tape.gradient(loss, {x})[0];
+  first.data<float>()[0] = 99;
+  EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), (Values{2, 2}));
+}
+
+TEST(Tape, RecordsOnTheInnermostOne) {
+  const Tensor x = from({3});
+  Tape outer;
+  outer.watch(x);
+  EXPECT_EQ(Tape::current(), &outer);
+  const Tensor before = squares(x);
+  Tensor inside, inner_gradient;
+  {
+    Tape inner;
+    EXPECT_EQ(Tape::current(), &inner);
+    inner.watch(x);
+    inside = squares(x);
+    inner_gradient = inner.gradient(ops::sum(inside), {x})[0];
+  }
+  EXPECT_EQ(Tape::current(), &outer);
+  EXPECT_EQ(inner_gradient.to_vector(), (Values{6}));
+  // What the inner tape saw is a constant for the outer one.
+  const Tensor loss = ops::sum(ops::addition({before, inside, x}));
+  EXPECT_EQ(outer.gradient(loss, {x})[0].to_vector(), (Values{7}));
+}
+
+TEST(Tape, RecordsNothingThatWasNotWatchedAtTheTime) {
+  const Tensor x = from({1, 2});
+  Tape tape;
+  const Tensor early = ops::relu(x);
+  tape.watch(x);
+  EXPECT_EQ(tape.gradient(ops::sum(early), {x})[0].to_vector(), (Values{0, 0}));
+  EXPECT_EQ(tape.gradient(ops::sum(ops::relu(x)), {x})[0].to_vector(), (Values{1, 1}));
+}
+
+TEST(Tape, RecordsOnItsOwnThreadOnly) {
+  Tape tape;
+  std::thread([] { EXPECT_EQ(Tape::current(), nullptr); }).join();
+  EXPECT_EQ(Tape::current(), &tape);
+}
+
+TEST(Tape, KeepsWhatItNeedsWhenTheCallerForgets) {
+  const Tensor x = optest::tensor_of(optest::random_array({2, 3, 6, 6}, 3));
+  Tape tape;
+  tape.watch(x);
+  Tensor loss;
+  {
+    const Tensor w = optest::tensor_of(optest::random_array({7, 3, 3, 3}, 4));
+    loss = ops::sum(ops::max_pooling2d(ops::relu(ops::convolution2d(x, w, {})), {}));
+  }
+  const auto first = tape.gradient(loss, {x})[0].to_vector();
+  const Tensor noise = Tensor::full({2, 7, 4, 4}, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), first);
+}
+
+TEST(Tape, RefusesGradientsOfWhatIsNoScalar) {
+  const Tensor x = from({1, 2});
+  Tape tape;
+  tape.watch(x);
+  const auto message = [&](const Tensor& t) -> std::string {
+    try {
+      tape.gradient(t, {x});
+    } catch (const InvalidArgument& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(ops::relu(x)).find("[tape]"), 0u);
+  EXPECT_NE(message(ops::relu(x)).find("2 f32"), std::string::npos);
+  EXPECT_NE(message(Tensor()).find("undefined"), std::string::npos);
+  EXPECT_NE(message(Tensor::zeros({}, DType::i32)).find("i32"), std::string::npos);
+  // One element is enough, whatever the rank.
+  EXPECT_EQ(tape.gradient(Tensor::zeros({1, 1}), {x})[0].to_vector(), (Values{0, 0}));
+}
+
+// For those who write ops by hand.
+TEST(Tape, RunsBackwardFunctionsThatAreRecorded) {
+  const Tensor x = from({1, 2});
+  Tape tape;
+  tape.watch(x);
+  EXPECT_TRUE(tape.tracks(std::vector<Tensor>{Tensor(), x}));
+  EXPECT_FALSE(tape.tracks(std::vector<Tensor>{Tensor(), from({1})}));
+  const Tensor constant = from({5, 5}), y = from({10, 20});  // y = 10 x by hand
+  std::vector<bool> asked;
+  tape.record({x, constant, Tensor()}, {y},
+              [&](const std::vector<Tensor>& dy, const std::vector<bool>& wanted) {
+                asked = wanted;
+                Values d = dy[0].to_vector();
+                for (float& v : d) v *= 10;
+                return std::vector<Tensor>{from(d), Tensor(), Tensor()};
+              });
+  EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Values{10, 10}));
+  EXPECT_EQ(asked, (std::vector<bool>{true, false, false}));
+}
+
+TEST(Convert, SeesRowMajorMemoryAsAnotherShapeAndKeepsEveryElement) {
+  const Tensor x = optest::tensor_of(optest::random_array({2, 11, 5, 3}, 5));
+  const TensorSpec blocked = optest::image_layout({}, x.shape());
+  const Tensor there = convert(x, blocked);
+  EXPECT_EQ(there.spec(), blocked);
+  EXPECT_EQ(there.to_vector(), x.to_vector());
+  const Tensor flat = convert(there, {Shape{2, 165}, DType::f32, nullptr});
+  EXPECT_EQ(flat.shape(), (Shape{2, 165}));
+  EXPECT_EQ(flat.to_vector(), x.to_vector());
+  EXPECT_EQ(convert(flat, blocked).to_vector(), x.to_vector());
+  EXPECT_EQ(convert(x, x.spec()).id(), x.id());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// The cases of all ops, and makers of cases with random inputs.
+#pragma once
+
+#include "lockstep/engine/ops/convolution2d.h"
+#include "lockstep/engine/ops/pooling2d.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep::optest {
+
+Case convolution(std::string name, std::vector<int64_t> x, std::vector<int64_t> weights,
+                 const ops::Convolution2dParams& params = {}, bool bias = true);
+Case fully_connected(std::string name, std::vector<int64_t> x, int64_t units, bool bias = true);
+// params.count_padding is overruled by `kind`.
+Case pooling(std::string name, Array x, reference::Pooling kind, ops::Pooling2dParams params);
+
+struct NormalizationKind {
+  bool training = true;
+  bool relu = false;  // fused
+  double epsilon = 1e-5;
+};
+Case batch_normalization(std::string name, const Array& x, const NormalizationKind& kind);
+
+Case relu(std::string name, Array x);
+Case addition(const std::vector<int64_t>& dims, int terms);
+Case concatenation(const std::vector<std::vector<int64_t>>& parts, int axis);
+Case softmax(std::string name, Array x);
+Case cross_entropy(std::string name, Array scores, bool from_logits);
+
+std::vector<Case> convolution_cases();
+std::vector<Case> pooling_cases();
+std::vector<Case> normalization_cases();
+std::vector<Case> elementwise_cases();
+std::vector<Case> loss_cases();
+std::vector<Case> all_cases();
+
+}  // namespace lockstep::optest

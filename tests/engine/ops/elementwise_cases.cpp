@@ -1,0 +1,172 @@
+#include "lockstep/base/random.h"
+#include "lockstep/engine/ops/addition.h"
+#include "lockstep/engine/ops/concatenation.h"
+#include "lockstep/engine/ops/dropout.h"
+#include "lockstep/engine/ops/flatten.h"
+#include "lockstep/engine/ops/relu.h"
+#include "tests/engine/ops/cases.h"
+
+namespace lockstep::optest {
+namespace {
+
+std::string text_of(const std::vector<int64_t>& dims) {
+  std::string text;
+  for (int64_t d : dims) text += (text.empty() ? "" : "x") + std::to_string(d);
+  return text.empty() ? "scalar" : text;
+}
+
+}  // namespace
+
+Case relu(std::string name, Array x) {
+  Case c;
+  c.name = std::move(name);
+  c.op = ops::make_relu();
+  c.inputs = {{std::move(x)}};
+  c.forward = [](const std::vector<Array>& in) {
+    return std::vector<Array>{reference::relu(in[0])};
+  };
+  c.backward = [](const std::vector<Array>& in, const Array& dy) {
+    return std::vector<Array>{reference::relu_diff(in[0], dy)};
+  };
+  return c;
+}
+
+Case addition(const std::vector<int64_t>& dims, int terms) {
+  Case c;
+  c.name = std::to_string(terms) + "_terms_of_" + text_of(dims);
+  c.op = ops::make_addition();
+  for (int i = 0; i < terms; ++i) {
+    c.inputs.push_back({random_array(dims, 30 + static_cast<uint64_t>(i))});
+  }
+  c.forward = [](const std::vector<Array>& in) {
+    return std::vector<Array>{reference::addition(in)};
+  };
+  c.backward = [](const std::vector<Array>& in, const Array& dy) {
+    return std::vector<Array>(in.size(), dy);
+  };
+  return c;
+}
+
+Case concatenation(const std::vector<std::vector<int64_t>>& parts, int axis) {
+  Case c;
+  c.name = "axis_" + std::to_string(axis) + "_of";
+  c.op = ops::make_concatenation(axis);
+  for (const auto& dims : parts) {
+    c.name += "_" + text_of(dims);
+    c.inputs.push_back({random_array(dims, 40 + c.inputs.size())});
+  }
+  c.forward = [=](const std::vector<Array>& in) {
+    return std::vector<Array>{reference::concatenation(in, axis)};
+  };
+  c.backward = [=](const std::vector<Array>& in, const Array& dy) {
+    return reference::concatenation_diff(in, axis, dy);
+  };
+  return c;
+}
+
+namespace {
+
+Case flatten(const std::vector<int64_t>& dims) {
+  Case c;
+  c.name = text_of(dims);
+  c.op = ops::make_flatten();
+  c.inputs = {{random_array(dims, 50)}};
+  c.forward = [](const std::vector<Array>& in) {
+    Array y = in[0];
+    y.dims = {y.dim(0), y.count() / y.dim(0)};
+    return std::vector<Array>{y};
+  };
+  c.backward = [](const std::vector<Array>& in, const Array& dy) {
+    Array d = dy;
+    d.dims = in[0].dims;
+    return std::vector<Array>{d};
+  };
+  return c;
+}
+
+// Element e of row r is kept when number e of the row's stream is not below p.
+Array dropout_of(const Array& x, double p, uint64_t layer, const kernels::StepInfo& step) {
+  Array y(x.dims);
+  const int64_t each = x.count() / x.dim(0);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    const RandomStream stream({step.seed, RandomUse::dropout, layer, step.iteration,
+                               static_cast<uint64_t>(step.first_row + i / each)});
+    const bool kept = stream.bits(static_cast<uint64_t>(i % each)) >= p * 4294967296.0;
+    y[i] = kept ? x[i] / (1 - p) : 0;
+  }
+  return y;
+}
+
+Case dropout(std::string name, const std::vector<int64_t>& dims, double p,
+             const kernels::StepInfo& step) {
+  constexpr uint64_t layer = 0x123456789abcdef;
+  Case c;
+  c.name = std::move(name);
+  c.op = ops::make_dropout(p, layer);
+  c.inputs = {{random_array(dims, 60)}};
+  c.step = step;
+  c.forward = [=](const std::vector<Array>& in) {
+    return std::vector<Array>{dropout_of(in[0], p, layer, step)};
+  };
+  c.backward = [=](const std::vector<Array>&, const Array& dy) {
+    return std::vector<Array>{dropout_of(dy, p, layer, step)};
+  };
+  return c;
+}
+
+}  // namespace
+
+std::vector<Case> elementwise_cases() {
+  std::vector<Case> cases;
+  for (const auto& dims : std::vector<std::vector<int64_t>>{{},
+                                                            {1},
+                                                            {33},
+                                                            {7, 11},
+                                                            {2, 3, 5},
+                                                            {2, 11, 5, 3},
+                                                            {2, 16, 4, 4},
+                                                            {1, 33, 3, 7},
+                                                            {2, 2, 3, 2, 3}}) {
+    cases.push_back(relu(text_of(dims), random_array(dims, 22)));
+    cases.push_back(addition(dims, 2));
+    if (!dims.empty()) cases.push_back(flatten(dims));
+  }
+  Array zeros = random_array({3, 11, 4, 5}, 23);
+  for (int64_t i = 0; i < zeros.count(); i += 3) zeros[i] = i % 2 == 0 ? 0.0 : -0.0;
+  cases.push_back(relu("zeros", zeros));
+  cases.back().smooth = false;
+
+  cases.push_back(addition({3, 7}, 1));
+  cases.push_back(addition({2, 11, 5, 3}, 1));
+  cases.push_back(addition({2, 11, 5, 3}, 3));
+  cases.push_back(addition({2, 17, 3, 3}, 5));
+
+  cases.push_back(concatenation({{2, 3, 4, 5}, {3, 3, 4, 5}}, 0));
+  cases.push_back(concatenation({{2, 11, 4, 5}, {2, 22, 4, 5}}, 1));
+  cases.push_back(concatenation({{2, 16, 4, 4}, {2, 1, 4, 4}, {2, 16, 4, 4}}, 1));
+  cases.push_back(concatenation({{2, 7, 1, 5}, {2, 7, 3, 5}}, 2));
+  cases.push_back(concatenation({{2, 17, 3, 4}, {2, 17, 3, 1}, {2, 17, 3, 2}}, 3));
+  cases.push_back(concatenation({{2, 3}, {2, 1}, {2, 7}}, 1));
+  cases.push_back(concatenation({{5}, {1}}, 0));
+  cases.push_back(concatenation({{2, 11, 3, 3}}, 1));
+  cases.push_back(concatenation({{1, 2, 3, 1, 2}, {1, 2, 3, 4, 2}}, 3));
+
+  cases.push_back(dropout("half", {4, 11, 5, 3}, 0.5, {7, 3, 0}));
+  cases.push_back(dropout("a_fifth_of_rank_2", {5, 33}, 0.2, {7, 3, 0}));
+  cases.push_back(dropout("of_a_later_row", {3, 17}, 0.3, {7, 4, 125}));
+  cases.push_back(dropout("nine_tenths", {2, 16, 4, 4}, 0.9, {~uint64_t{0}, 5, 1}));
+  cases.push_back(dropout("nothing", {2, 16, 3, 3}, 0, {1, 1, 1}));
+  cases.push_back(dropout("one_element_in_a_row", {33, 1}, 0.5, {1, 1, 1}));
+  return cases;
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const auto& some : {convolution_cases(), pooling_cases(), normalization_cases(),
+                           elementwise_cases(), loss_cases()}) {
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+}  // namespace lockstep::optest

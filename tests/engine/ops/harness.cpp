@@ -1,0 +1,288 @@
+#include "tests/engine/ops/harness.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::optest {
+namespace {
+
+constexpr double kTolerance = 1e-5;
+
+class WeightedSum final : public Op {
+ public:
+  explicit WeightedSum(const Array& weights)
+      : shape_(shape_of(weights)), weights_(weights.values.begin(), weights.values.end()) {}
+  std::string_view type() const override { return "weighted_sum"; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    if (!(in[0] == shape_)) {
+      throw InvalidArgument("[weighted_sum] " + shape_.to_string() + " wanted, received " +
+                            in[0].to_string());
+    }
+    return {Shape{}};
+  }
+  kernels::Kernel compile(const kernels::Table&, std::span<const TensorSpec>) const override {
+    const TensorSpec plain{shape_, DType::f32, nullptr}, scalar{Shape{}, DType::f32, nullptr};
+    kernels::Kernel kernel;
+    kernel.forward = {{kernels::input(0, plain)},
+                      {kernels::output(0, scalar)},
+                      0,
+                      [weights = weights_](const kernels::PassMemory& where) {
+                        const auto* x = static_cast<const float*>(where.reads[0]);
+                        auto* y = static_cast<float*>(where.writes[0]);
+                        return kernels::BoundPass([=](const kernels::StepInfo&) {
+                          double total = 0;
+                          for (size_t i = 0; i < weights.size(); ++i) {
+                            total += static_cast<double>(weights[i]) * static_cast<double>(x[i]);
+                          }
+                          *y = static_cast<float>(total);
+                        });
+                      }};
+    kernel.backward.push_back({{kernels::diff_output(0, scalar)},
+                               {kernels::diff_input(0, plain)},
+                               0,
+                               [weights = weights_](const kernels::PassMemory& where) {
+                                 const auto* dy = static_cast<const float*>(where.reads[0]);
+                                 auto* dx = static_cast<float*>(where.writes[0]);
+                                 return kernels::BoundPass([=](const kernels::StepInfo&) {
+                                   for (size_t i = 0; i < weights.size(); ++i) {
+                                     dx[i] = weights[i] * *dy;
+                                   }
+                                 });
+                               }});
+    return kernel;
+  }
+
+ private:
+  Shape shape_;
+  std::vector<float> weights_;
+};
+
+double norm(const std::vector<double>& values) {
+  double total = 0;
+  for (double v : values) total += v * v;
+  return std::sqrt(total);
+}
+
+std::vector<Array> values_of(const Case& c) {
+  std::vector<Array> values;
+  for (const Input& input : c.inputs) values.push_back(input.value);
+  return values;
+}
+
+// The case's inputs on the device. `blocked`: images in the convolutions' layout; empty when that
+// changes nothing.
+std::vector<Tensor> tensors_of(Device device, const Case& c, bool blocked) {
+  std::vector<Tensor> tensors;
+  bool changed = false;
+  for (const Input& input : c.inputs) {
+    Tensor t = tensor_of(input.value, input.dtype);
+    EXPECT_EQ(t.device(), device);
+    if (blocked && t.shape().rank() == 4 && t.dtype() == DType::f32) {
+      const TensorSpec spec = image_layout(device, t.shape());
+      changed |= !spec.row_major();
+      t = convert(t, spec);
+    }
+    tensors.push_back(t);
+  }
+  if (blocked && !changed) tensors.clear();
+  return tensors;
+}
+
+const char* name_of_layout(bool blocked) { return blocked ? "blocked" : "row-major"; }
+
+std::string row_of_support(Device device, const Case& c) {
+  std::string row = std::string(c.op->type());
+  row.resize(26, ' ');
+  row += name_of_device(device) + "  " + std::string(name_of(c.inputs[0].dtype));
+  return row;
+}
+
+uint64_t seed_of(const std::string& name) {
+  uint64_t seed = 1;
+  for (char ch : name) seed = seed * 31 + static_cast<unsigned char>(ch);
+  return seed;
+}
+
+}  // namespace
+
+std::vector<Device> devices() { return {Device{}}; }
+
+std::string name_of_device(Device device) {
+  return device.kind == Device::Kind::cpu ? "cpu" : "other" + std::to_string(device.index);
+}
+
+Array random_array(std::vector<int64_t> dims, uint64_t seed) {
+  return random_array(std::move(dims), seed, -1, 1);
+}
+
+Array random_array(std::vector<int64_t> dims, uint64_t seed, double low, double high) {
+  std::mt19937_64 bits(seed);
+  Array array(std::move(dims));
+  for (double& value : array.values) {
+    const double u = static_cast<double>(bits() >> 11) * 0x1p-53;
+    value = static_cast<double>(static_cast<float>(low + (high - low) * u));
+  }
+  return array;
+}
+
+Shape shape_of(const Array& array) { return Shape(array.dims); }
+
+Tensor tensor_of(const Array& array, DType dtype) {
+  const auto& v = array.values;
+  if (dtype == DType::i32) {
+    return Tensor::from(std::span<const int32_t>(std::vector<int32_t>(v.begin(), v.end())),
+                        shape_of(array));
+  }
+  if (dtype == DType::u8) {
+    return Tensor::from(std::span<const uint8_t>(std::vector<uint8_t>(v.begin(), v.end())),
+                        shape_of(array));
+  }
+  return Tensor::from(std::span<const float>(std::vector<float>(v.begin(), v.end())),
+                      shape_of(array));
+}
+
+Array array_of(const Tensor& tensor) {
+  Array array(tensor.shape().dims());
+  const std::vector<float> values = tensor.to_vector();
+  array.values.assign(values.begin(), values.end());
+  return array;
+}
+
+double relative_error(const Array& actual, const Array& expected, double floor) {
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  if (actual.count() != expected.count()) return infinite;
+  std::vector<double> difference(actual.values.size());
+  for (size_t i = 0; i < difference.size(); ++i) {
+    difference[i] = actual.values[i] - expected.values[i];
+  }
+  const double error = norm(difference), size = std::max(norm(expected.values), floor);
+  if (std::isnan(error)) return infinite;
+  if (size == 0) return error == 0 ? 0 : infinite;
+  return error / size;
+}
+
+OpPtr make_weighted_sum(const Array& weights) { return std::make_shared<WeightedSum>(weights); }
+
+TensorSpec image_layout(Device device, const Shape& shape) {
+  const int64_t c = shape[1];
+  kernels::ConvolutionProblem p;
+  p.src = {shape, DType::f32, nullptr};
+  p.weights = Shape{c, c, 3, 3};
+  p.dst = shape;
+  p.window.kernel = {3, 3};
+  p.window.pad_begin = p.window.pad_end = {1, 1};
+  return kernels::table_for(device).convolution(p).forward.writes.at(0).spec;
+}
+
+std::ostream& operator<<(std::ostream& to, const Case& c) {
+  return to << c.op->type() << " " << c.name;
+}
+
+void check_forward(Device device, const Case& c) {
+  const std::vector<Array> expected = c.forward(values_of(c));
+  for (bool blocked : {false, true}) {
+    const std::vector<Tensor> inputs = tensors_of(device, c, blocked);
+    if (inputs.empty()) continue;
+    SCOPED_TRACE(name_of_layout(blocked));
+    std::vector<Shape> shapes;
+    for (const Tensor& t : inputs) shapes.push_back(t.shape());
+    const std::vector<Shape> inferred = c.op->infer(shapes);
+    const std::vector<Tensor> outputs = apply_op(c.op, inputs, c.step);
+    ASSERT_EQ(inferred.size(), expected.size());
+    ASSERT_EQ(outputs.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      SCOPED_TRACE("output " + std::to_string(i));
+      EXPECT_EQ(inferred[i].to_string(), shape_of(expected[i]).to_string());
+      EXPECT_EQ(outputs[i].shape().to_string(), shape_of(expected[i]).to_string());
+      EXPECT_LE(relative_error(array_of(outputs[i]), expected[i]), kTolerance);
+    }
+  }
+  if (!testing::Test::HasFailure()) ++support()[row_of_support(device, c)].forward;
+}
+
+void check_gradients(Device device, const Case& c) {
+  if (!c.backward) return;
+  const std::vector<Array> values = values_of(c);
+  const Array dy = random_array(c.forward(values)[0].dims, seed_of(c.name));
+  const std::vector<Array> expected = c.backward(values, dy);
+  ASSERT_EQ(expected.size(), c.inputs.size());
+  for (bool blocked : {false, true}) {
+    const std::vector<Tensor> inputs = tensors_of(device, c, blocked);
+    if (inputs.empty()) continue;
+    SCOPED_TRACE(name_of_layout(blocked));
+    Tape tape;
+    tape.watch(inputs);
+    const Tensor y = apply_op(c.op, inputs, c.step)[0];
+    const Tensor scalar = apply_op(make_weighted_sum(dy), {y})[0];
+    const std::vector<Tensor> gradients = tape.gradient(scalar, inputs);
+    ASSERT_EQ(gradients.size(), inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!c.inputs[i].gradient) continue;
+      SCOPED_TRACE("gradient of input " + std::to_string(i));
+      EXPECT_EQ(gradients[i].shape().to_string(), inputs[i].shape().to_string());
+      EXPECT_LE(relative_error(array_of(gradients[i]), expected[i], c.cancelling), kTolerance);
+      // Asked for alone, without the others' passes.
+      const Tensor alone = tape.gradient(scalar, {inputs[i]})[0];
+      EXPECT_EQ(relative_error(array_of(alone), array_of(gradients[i])), 0);
+    }
+  }
+  if (!testing::Test::HasFailure()) ++support()[row_of_support(device, c)].gradient;
+}
+
+void check_reference(const Case& c) {
+  if (!c.backward || !c.smooth) return;
+  std::vector<Array> values = values_of(c);
+  const Array dy = random_array(c.forward(values)[0].dims, seed_of(c.name));
+  const std::vector<Array> gradients = c.backward(values, dy);
+  auto scalar = [&] {
+    const Array y = c.forward(values)[0];
+    double total = 0;
+    for (int64_t i = 0; i < y.count(); ++i) total += dy[i] * y[i];
+    return total;
+  };
+  constexpr double h = 1e-6;
+  for (size_t k = 0; k < values.size(); ++k) {
+    if (!c.inputs[k].gradient) continue;
+    SCOPED_TRACE("input " + std::to_string(k));
+    Array& x = values[k];
+    ASSERT_EQ(gradients[k].dims, x.dims);
+    const Array kept = x;
+    // One direction through all elements, then single elements, spread over the array.
+    const Array direction = random_array(x.dims, 17 + k);
+    double along = 0;
+    for (int64_t i = 0; i < x.count(); ++i) along += gradients[k][i] * direction[i];
+    auto derivative = [&](auto move) {
+      x = kept;
+      move(h);
+      const double above = scalar();
+      x = kept;
+      move(-h);
+      const double below = scalar();
+      x = kept;
+      return (above - below) / (2 * h);
+    };
+    const double all = derivative([&](double step) {
+      for (int64_t i = 0; i < x.count(); ++i) x[i] += step * direction[i];
+    });
+    const double size = std::max(1.0, norm(gradients[k].values));
+    EXPECT_NEAR(all, along, 1e-7 * size);
+    const int64_t stride = x.count() / 24 + 1;
+    for (int64_t i = 0; i < x.count(); i += stride) {
+      EXPECT_NEAR(derivative([&](double step) { x[i] += step; }), gradients[k][i], 1e-7 * size)
+          << "element " << i;
+    }
+  }
+}
+
+std::map<std::string, Support>& support() {
+  static std::map<std::string, Support> instance;
+  return instance;
+}
+
+}  // namespace lockstep::optest

@@ -1,0 +1,247 @@
+// Every op on every device against the reference, and the table of what is supported.
+#include "lockstep/engine/ops/ops.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "tests/engine/ops/cases.h"
+
+namespace lockstep::optest {
+namespace {
+
+struct Parameter {
+  Device device;
+  Case test;
+};
+
+std::vector<Parameter> parameters() {
+  std::vector<Parameter> all;
+  for (Device device : devices()) {
+    for (const Case& c : all_cases()) all.push_back({device, c});
+  }
+  return all;
+}
+
+std::string name_of_parameter(const testing::TestParamInfo<Parameter>& info) {
+  const Case& c = info.param.test;
+  std::string name = name_of_device(info.param.device) + "_" + std::string(c.op->type()) + "_" +
+                     c.name + "_" + std::string(lockstep::name_of(c.inputs[0].dtype));
+  return name;
+}
+
+class Ops : public testing::TestWithParam<Parameter> {};
+void PrintTo(const Parameter& p, std::ostream* to) { *to << p.test; }
+
+TEST_P(Ops, ForwardMatchesTheReference) { check_forward(GetParam().device, GetParam().test); }
+
+TEST_P(Ops, GradientsMatchTheReference) { check_gradients(GetParam().device, GetParam().test); }
+
+TEST_P(Ops, GradientsOfTheReferenceMatchItsCentralDifferences) { check_reference(GetParam().test); }
+
+INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(parameters()), name_of_parameter);
+
+class Tables : public testing::TestWithParam<Device> {};
+
+void check_reorder(Device device) {
+  const auto& table = kernels::table_for(device);
+  for (const auto& dims : std::vector<std::vector<int64_t>>{
+           {1, 1, 1, 1}, {2, 11, 5, 3}, {3, 16, 4, 4}, {1, 33, 3, 7}, {2, 3, 6, 5}}) {
+    const Array values = random_array(dims, 100);
+    const TensorSpec plain{shape_of(values), DType::f32, nullptr};
+    const TensorSpec blocked = image_layout(device, plain.shape);
+    const Tensor from = tensor_of(values), there(blocked), back(plain);
+    const auto run = [](const kernels::Pass& pass, const Tensor& r, const Tensor& w) {
+      const Memory scratch = allocate(pass.scratch_bytes);
+      void *read = r.raw(), *written = w.raw();
+      pass.bind({{&read, 1}, {&written, 1}, scratch.data()})({});
+    };
+    run(table.reorder(plain, blocked), from, there);
+    run(table.reorder(blocked, plain), there, back);
+    EXPECT_EQ(back.to_vector(), from.to_vector()) << blocked.to_string();
+    EXPECT_EQ(there.to_vector(), from.to_vector()) << blocked.to_string();
+  }
+  if (!testing::Test::HasFailure()) {
+    ++support()["reorder                   " + name_of_device(device) + "  f32"].forward;
+  }
+}
+
+void check_accumulate(Device device) {
+  for (const auto& dims : std::vector<std::vector<int64_t>>{{1}, {1000}, {2, 11, 5, 3}}) {
+    const Array a = random_array(dims, 101), b = random_array(dims, 102);
+    const Tensor x = tensor_of(a), y = tensor_of(b);
+    const kernels::Pass pass = kernels::table_for(device).accumulate(x.spec());
+    const Memory scratch = allocate(pass.scratch_bytes);
+    void* reads[] = {x.raw(), y.raw()};
+    void* writes[] = {x.raw()};  // in place
+    pass.bind({reads, writes, scratch.data()})({});
+    EXPECT_LE(relative_error(array_of(x), reference::addition({a, b})), 1e-7);
+    EXPECT_EQ(relative_error(array_of(y), b), 0);
+  }
+  if (!testing::Test::HasFailure()) {
+    ++support()["accumulate                " + name_of_device(device) + "  f32"].forward;
+  }
+}
+
+// The updates of learnables against their formulas in double precision; computed by parts they give
+// the same bits.
+template <class Update, class Formula>
+void check_update(Device device, const char* name, int arrays, Update update, Formula formula) {
+  for (int64_t count : {1, 7, 16, 1000, 1027}) {
+    std::vector<Array> before;
+    for (int k = 0; k < arrays; ++k) {
+      before.push_back(random_array({count}, 110 + static_cast<uint64_t>(k), 0.1, 2));
+    }
+    std::vector<Array> expected = before;
+    for (int64_t i = 0; i < count; ++i) {
+      std::vector<double*> at;
+      for (Array& array : expected) at.push_back(&array[i]);
+      formula(at);
+    }
+    const auto run = [&](std::vector<int64_t> cuts) {
+      std::vector<Tensor> tensors;
+      for (const Array& array : before) tensors.push_back(tensor_of(array));
+      cuts.push_back(count);
+      int64_t from = 0;
+      for (int64_t to : cuts) {
+        std::vector<float*> at;
+        for (Tensor& t : tensors) at.push_back(t.data<float>() + from);
+        update(at, static_cast<size_t>(to - from));
+        from = to;
+      }
+      return tensors;
+    };
+    const std::vector<Tensor> whole = run({}), parts = run({count / 3, count / 3 + count / 2});
+    for (size_t k = 0; k < whole.size(); ++k) {
+      SCOPED_TRACE(std::string(name) + ", array " + std::to_string(k));
+      EXPECT_LE(relative_error(array_of(whole[k]), expected[k]), 1e-6);
+      EXPECT_EQ(parts[k].to_vector(), whole[k].to_vector());
+    }
+  }
+  std::string row = name;
+  row.resize(26, ' ');
+  if (!testing::Test::HasFailure()) ++support()[row + name_of_device(device) + "  f32"].forward;
+}
+
+void check_updates(Device device) {
+  const auto& table = kernels::table_for(device);
+  const kernels::SgdmUpdate sgdm{
+      .observations = 12, .rate = 0.25f, .momentum = 0.75f, .l2 = 0.125f};
+  check_update(
+      device, "sgdm", 3, [&](const auto& a, size_t n) { table.sgdm(a[0], a[1], a[2], n, sgdm); },
+      [](const auto& a) {
+        const double g = *a[2] / 12 + 0.125 * *a[0];
+        *a[1] = 0.75 * *a[1] - 0.25 * g;
+        *a[0] += *a[1];
+      });
+  const kernels::AdamUpdate adam{.observations = 3,
+                                 .rate = 0.0625f,
+                                 .beta1 = 0.75f,
+                                 .beta2 = 0.875f,
+                                 .root_correction = 1.5f,
+                                 .epsilon = 0.03125f,
+                                 .l2 = 0.5f};
+  check_update(
+      device, "adam", 4,
+      [&](const auto& a, size_t n) { table.adam(a[0], a[1], a[2], a[3], n, adam); },
+      [](const auto& a) {
+        const double g = *a[3] / 3 + 0.5 * *a[0];
+        *a[1] = 0.75 * *a[1] + 0.25 * g;
+        *a[2] = 0.875 * *a[2] + 0.125 * g * g;
+        *a[0] -= 0.0625 * *a[1] / (std::sqrt(*a[2]) * 1.5 + 0.03125);
+      });
+  check_update(
+      device, "add", 2, [&](const auto& a, size_t n) { table.add(a[0], a[1], a[0], n); },
+      [](const auto& a) { *a[0] += *a[1]; });
+}
+
+TEST_P(Tables, UpdatesMatchTheirFormulasWholeAndByParts) { check_updates(GetParam()); }
+
+TEST_P(Tables, ReorderKeepsEveryElement) { check_reorder(GetParam()); }
+
+TEST_P(Tables, AccumulateAddsInPlace) { check_accumulate(GetParam()); }
+
+// A table that counts calls and passes them on.
+constexpr const char* entries[] = {"convolution",
+                                   "fully_connected",
+                                   "batch_normalization",
+                                   "pooling",
+                                   "relu",
+                                   "addition",
+                                   "dropout",
+                                   "reshape",
+                                   "concatenation",
+                                   "sum",
+                                   "softmax",
+                                   "cross_entropy",
+                                   "mean_squared_error",
+                                   "normalize_images"};
+int calls[std::size(entries)];
+const kernels::Table* counted;
+
+template <int entry, auto member, class Problem>
+kernels::Kernel count(const Problem& problem) {
+  ++calls[entry];
+  return (counted->*member)(problem);
+}
+
+kernels::Table counting_table(Device device) {
+  using kernels::Table;
+  // A new entry of the table needs a line below and cases; these two then have other numbers.
+  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 5));
+  static_assert(Table::kVersion == 1);
+  counted = &kernels::table_for(device);
+  std::memset(calls, 0, sizeof calls);
+  Table t = *counted;
+  t.convolution = count<0, &Table::convolution>;
+  t.fully_connected = count<1, &Table::fully_connected>;
+  t.batch_normalization = count<2, &Table::batch_normalization>;
+  t.pooling = count<3, &Table::pooling>;
+  t.relu = count<4, &Table::relu>;
+  t.addition = count<5, &Table::addition>;
+  t.dropout = count<6, &Table::dropout>;
+  t.reshape = count<7, &Table::reshape>;
+  t.concatenation = count<8, &Table::concatenation>;
+  t.sum = count<9, &Table::sum>;
+  t.softmax = count<10, &Table::softmax>;
+  t.cross_entropy = count<11, &Table::cross_entropy>;
+  t.mean_squared_error = count<12, &Table::mean_squared_error>;
+  t.normalize_images = count<13, &Table::normalize_images>;
+  return t;
+}
+
+TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
+  const Device device = GetParam();
+  support().clear();
+  const kernels::Table table = counting_table(device);
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(c);
+    std::vector<TensorSpec> specs;
+    for (const Input& input : c.inputs) {
+      specs.push_back({shape_of(input.value), input.dtype, nullptr});
+    }
+    c.op->compile(table, specs);
+    check_forward(device, c);
+    check_gradients(device, c);
+  }
+  check_reorder(device);
+  check_accumulate(device);
+  check_updates(device);
+  for (size_t i = 0; i < std::size(entries); ++i) {
+    EXPECT_GT(calls[i], 0) << "no case uses " << entries[i] << " of kernels::Table";
+  }
+  std::printf("%-26s%-5s%-7s%-9s%s\n", "op", "on", "dtype", "forward", "gradient");
+  for (const auto& [row, checks] : support()) {
+    std::printf("%s  %7d %9d\n", row.c_str(), checks.forward, checks.gradient);
+    EXPECT_GT(checks.forward, 0) << row;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Tables, testing::ValuesIn(devices()),
+                         [](const auto& device) { return name_of_device(device.param); });
+
+}  // namespace
+}  // namespace lockstep::optest

@@ -1,0 +1,217 @@
+// Single values that a comparison by norm would not see: NaN, ties, huge numbers, dropout's
+// chances.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep {
+namespace {
+
+using optest::random_array;
+using optest::tensor_of;
+
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float inf = std::numeric_limits<float>::infinity();
+
+Tensor from(std::vector<float> values, const Shape& shape) {
+  return Tensor::from(std::span<const float>(values), shape);
+}
+Tensor labels(std::vector<int32_t> values) {
+  return Tensor::from(std::span<const int32_t>(values), Shape{static_cast<int64_t>(values.size())});
+}
+
+TEST(Relu, KeepsNanAndHasNoGradientAtZero) {
+  const Tensor x = from({nan, -1, 0, -0.0f, 2, inf, -inf}, {7});
+  Tape tape;
+  tape.watch(x);
+  const Tensor y = ops::relu(x);
+  const auto values = y.to_vector();
+  EXPECT_TRUE(std::isnan(values[0]));
+  EXPECT_EQ(std::vector<float>(values.begin() + 1, values.end()),
+            (std::vector<float>{0, 0, 0, 2, inf, 0}));
+  EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(),
+            (std::vector<float>{0, 0, 0, 0, 1, 1, 0}));
+}
+
+TEST(MaxPooling, GivesTheGradientToTheFirstOfEqualElements) {
+  for (int64_t channels : {1, 16}) {
+    const Tensor x = Tensor::full({1, channels, 2, 4}, 5);
+    Tape tape;
+    tape.watch(x);
+    const Tensor y = ops::max_pooling2d(x, {.pool = {2, 2}, .stride = {2, 2}});
+    const auto d = tape.gradient(ops::sum(y), {x})[0].to_vector();
+    for (int64_t c = 0; c < channels; ++c) {
+      const auto plane = d.begin() + c * 8;
+      EXPECT_EQ(std::vector<float>(plane, plane + 8), (std::vector<float>{1, 0, 1, 0, 0, 0, 0, 0}));
+    }
+  }
+}
+
+TEST(AveragePooling, CountsPaddingOnlyWhereAsked) {
+  const Tensor x = Tensor::full({1, 1, 2, 2}, 1);
+  const ops::Pooling2dParams p{.pool = {2, 2}, .stride = {2, 2}, .padding = padding(1)};
+  auto without = p;
+  without.count_padding = false;
+  EXPECT_EQ(ops::average_pooling2d(x, p).to_vector(), std::vector<float>(4, 0.25f));
+  EXPECT_EQ(ops::average_pooling2d(x, without).to_vector(), std::vector<float>(4, 1));
+}
+
+TEST(Softmax, SurvivesHugeLogits) {
+  EXPECT_EQ(ops::softmax(from({3e38f, -3e38f, 0, 88, 88, -1e30f}, {2, 3})).to_vector(),
+            (std::vector<float>{1, 0, 0, 0.5f, 0.5f, 0}));
+  const auto image = ops::softmax(from({1000, -1000, 1000, 1000}, {1, 2, 1, 2})).to_vector();
+  EXPECT_EQ(image, (std::vector<float>{0.5f, 0, 0.5f, 1}));
+  EXPECT_EQ(ops::softmax(from({1, -inf}, {1, 2})).to_vector(), (std::vector<float>{1, 0}));
+}
+
+TEST(CrossEntropy, FromLogitsIsExactFarApart) {
+  const Tensor logits = from({-1000, 1000, 0, 20}, {2, 2});
+  const auto loss = ops::softmax_cross_entropy(logits, labels({0, 1})).to_vector();
+  EXPECT_EQ(loss[0], 2000);
+  EXPECT_NEAR(loss[1], std::log1p(std::exp(-20.0)), 1e-15);
+}
+
+TEST(CrossEntropy, ALabelOutOfRangeGivesNanInItsRowOnly) {
+  const Tensor scores = from({0.25f, 0.75f, 0.25f, 0.75f, 0.25f, 0.75f, 0.5f, 0.5f}, {4, 2});
+  const Tensor classes = labels({1, 2, -1, 0});
+  for (bool logits : {false, true}) {
+    const auto loss =
+        (logits ? ops::softmax_cross_entropy(scores, classes) : ops::cross_entropy(scores, classes))
+            .to_vector();
+    EXPECT_TRUE(std::isfinite(loss[0]));
+    EXPECT_TRUE(std::isnan(loss[1]));
+    EXPECT_TRUE(std::isnan(loss[2]));
+    EXPECT_FLOAT_EQ(loss[3], std::log(2.0f));
+  }
+}
+
+TEST(CrossEntropy, TheSmallestAndLargestLabelsAreOutOfRange) {
+  using Limits = std::numeric_limits<int32_t>;
+  const Tensor scores = from({0.5f, 0.5f, 0.5f, 0.5f}, {2, 2});
+  for (float v : ops::cross_entropy(scores, labels({Limits::min(), Limits::max()})).to_vector()) {
+    EXPECT_TRUE(std::isnan(v));
+  }
+}
+
+TEST(Sum, AddsInDoublePrecision) {
+  std::vector<float> values(100001, 1e-3f);
+  values[0] = 16777216;  // 2^24: in single precision nothing would be added any more
+  const Tensor x = from(values, {100001});
+  EXPECT_EQ(ops::sum(x).item(), 16777316.0f);
+  EXPECT_EQ(ops::mean(x).item(), static_cast<float>(16777316.0 / 100001));
+  EXPECT_EQ(ops::sum(x).shape().rank(), 0);
+  EXPECT_EQ(ops::sum(Tensor::zeros({0, 3})).item(), 0);
+}
+
+TEST(BatchNormalization, OfASingleElementGivesTheShift) {
+  const Tensor x = from({3, -4}, {1, 2}), scale = from({2, 2}, {2}), shift = from({5, 6}, {2});
+  const auto r = ops::batch_normalization_training(x, scale, shift);
+  EXPECT_EQ(r.y.to_vector(), (std::vector<float>{5, 6}));
+  EXPECT_EQ(r.mean.to_vector(), (std::vector<float>{3, -4}));
+  EXPECT_EQ(r.variance.to_vector(), (std::vector<float>{0, 0}));
+}
+
+TEST(Fusion, StandsForTheTwoOpsItReplaces) {
+  const auto norm = ops::make_batch_normalization(1e-5, true)->fuse(*ops::make_relu());
+  ASSERT_TRUE(norm);
+  EXPECT_EQ(norm->first_outputs, (std::vector<int>{-1, 1, 2}));
+  EXPECT_EQ(norm->second_outputs, (std::vector<int>{0}));
+  EXPECT_FALSE(norm->op->fuse(*ops::make_relu()));
+  EXPECT_FALSE(ops::make_batch_normalization(1e-5, true)->fuse(*ops::make_softmax()));
+  const auto loss = ops::make_softmax()->fuse(*ops::make_cross_entropy());
+  ASSERT_TRUE(loss);
+  EXPECT_EQ(loss->first_outputs, (std::vector<int>{1}));
+  EXPECT_EQ(loss->second_outputs, (std::vector<int>{0}));
+  EXPECT_FALSE(ops::make_softmax()->fuse(*ops::make_softmax_cross_entropy()));
+  EXPECT_FALSE(ops::make_relu()->fuse(*ops::make_relu()));
+}
+
+class Dropout : public testing::Test {
+ protected:
+  // Which elements survive.
+  static std::vector<bool> mask(const Shape& shape, double p, uint64_t layer,
+                                const kernels::StepInfo& step) {
+    const auto y = ops::dropout(Tensor::full(shape, 1), p, layer, step).to_vector();
+    std::vector<bool> kept;
+    for (float v : y) kept.push_back(v != 0);
+    return kept;
+  }
+};
+
+TEST_F(Dropout, IsTheSameHoweverTheRowsAreShared) {
+  const Tensor all = tensor_of(random_array({10, 11, 3, 5}, 1));
+  const auto whole = ops::dropout(all, 0.4, 7, {3, 9, 0}).to_vector();
+  const int64_t row = 11 * 3 * 5;
+  for (const auto& cuts :
+       std::vector<std::vector<int64_t>>{{0, 4, 10}, {0, 1, 2, 9, 10}, {0, 10}}) {
+    std::vector<float> parts;
+    for (size_t k = 0; k + 1 < cuts.size(); ++k) {
+      const auto values = all.to_vector();
+      const Tensor shard =
+          from({values.begin() + cuts[k] * row, values.begin() + cuts[k + 1] * row},
+               {cuts[k + 1] - cuts[k], 11, 3, 5});
+      const auto y = ops::dropout(shard, 0.4, 7, {3, 9, cuts[k]}).to_vector();
+      parts.insert(parts.end(), y.begin(), y.end());
+    }
+    EXPECT_EQ(parts, whole);
+  }
+}
+
+TEST_F(Dropout, DependsOnSeedLayerIterationAndRow) {
+  const Shape shape{1, 200};
+  const auto base = mask(shape, 0.5, 1, {1, 1, 1});
+  EXPECT_EQ(mask(shape, 0.5, 1, {1, 1, 1}), base);
+  EXPECT_NE(mask(shape, 0.5, 1, {2, 1, 1}), base);
+  EXPECT_NE(mask(shape, 0.5, 2, {1, 1, 1}), base);
+  EXPECT_NE(mask(shape, 0.5, 1, {1, 2, 1}), base);
+  EXPECT_NE(mask(shape, 0.5, 1, {1, 1, 2}), base);
+}
+
+TEST_F(Dropout, DropsTheRightShareAndKeepsTheMean) {
+  for (double p : {0.1, 0.5, 0.9}) {
+    const auto kept = mask({1000, 100}, p, 5, {11, 3, 0});
+    const double n = static_cast<double>(kept.size());
+    const double dropped = n - static_cast<double>(std::count(kept.begin(), kept.end(), true));
+    EXPECT_NEAR(dropped / n, p, 5 * std::sqrt(p * (1 - p) / n));
+    // Neighbours are independent: both dropped with probability p * p.
+    int64_t both = 0;
+    for (size_t i = 1; i < kept.size(); ++i) both += !kept[i - 1] && !kept[i];
+    EXPECT_NEAR(static_cast<double>(both) / n, p * p, 0.01);
+    const Tensor y = ops::dropout(Tensor::full({4, 4}, 3), p, 5, {11, 3, 0});
+    for (float v : y.to_vector()) {
+      if (v == 0) continue;
+      EXPECT_FLOAT_EQ(v, static_cast<float>(3 / (1 - p)));
+    }
+  }
+}
+
+TEST_F(Dropout, OfProbabilityZeroChangesNothing) {
+  const Tensor x = tensor_of(random_array({5, 7}, 2));
+  EXPECT_EQ(ops::dropout(x, 0, 1, {1, 1, 1}).to_vector(), x.to_vector());
+}
+
+TEST_F(Dropout, ZeroesWhatItDropsWhateverItWas) {
+  const Tensor x = Tensor::full({1, 100}, nan);
+  int zeros = 0;
+  for (float v : ops::dropout(x, 0.5, 1, {1, 1, 1}).to_vector()) zeros += v == 0;
+  EXPECT_GT(zeros, 20);
+}
+
+TEST(NormalizeImages, OfPixelsEqualsThatOfTheirFloats) {
+  std::vector<uint8_t> pixels(2 * 3 * 5 * 7);
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 37);
+  const Shape shape{2, 3, 5, 7};
+  const Tensor u8 = Tensor::from(std::span<const uint8_t>(pixels), shape);
+  const Tensor f32 = from({pixels.begin(), pixels.end()}, shape);
+  const Tensor offset = from({120.5f, 0, 255}, {3}), factor = from({0.017f, 1, -2}, {3});
+  EXPECT_EQ(ops::normalize_images(u8, offset, factor).to_vector(),
+            ops::normalize_images(f32, offset, factor).to_vector());
+}
+
+}  // namespace
+}  // namespace lockstep
