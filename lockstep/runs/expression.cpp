@@ -102,7 +102,10 @@ double Variables::evaluate(const std::string& text, const std::string& where) co
     while (!why.empty() && (why.back() == '.' || why.back() == '\n')) why.pop_back();
     refuse("cannot be evaluated: " + why);
   }
-  if (!std::isfinite(value)) refuse("gives " + std::to_string(value) + ", which is not a finite number");
+  if (!std::isfinite(value)) {
+    const std::string number = std::isnan(value) ? "no number" : "an infinite number";
+    refuse("gives " + number);
+  }
   return value;
 }
 

@@ -119,7 +119,7 @@ ordered_json read_network(const json& tree, const JobSource& source,
 Job read_tree(JobSource& source, const std::string& path, const std::vector<std::string>& settings) {
   json& tree = source.tree;
   for (const std::string& setting : settings) {
-    apply_setting(tree, setting, [&](const std::string& key) { return home_of(tree, key); });
+    apply_setting(source, setting, [&](const std::string& key) { return home_of(tree, key); });
   }
   for (const auto& [key, unused] : tree.items()) {
     if (path.ends_with(".json") && key == noted_by_runs) continue;
@@ -157,6 +157,9 @@ Job read_tree(JobSource& source, const std::string& path, const std::vector<std:
   if (job.data.train.empty()) {
     throw InvalidArgument("[data] train is missing", "a folder of images, or \"builtin:digits\"");
   }
+  if (!job.data.validation.empty() && job.data.validation_fraction > 0) {
+    throw InvalidArgument("[data] validation and validation_fraction cannot both be given");
+  }
   if (!job.data.test.empty() && job.data.test_fraction > 0) {
     throw InvalidArgument("[data] test and test_fraction cannot both be given");
   }
@@ -165,6 +168,7 @@ Job read_tree(JobSource& source, const std::string& path, const std::vector<std:
   }
   const std::string beside = folder_of(path);
   job.data.train = resolve_data_path(job.data.train, beside);
+  job.data.validation = resolve_data_path(job.data.validation, beside);
   job.data.test = resolve_data_path(job.data.test, beside);
   job.network = read_network(tree, source, expression);
   return job;
@@ -211,6 +215,7 @@ std::string difference(const ordered_json& here, const ordered_json& there, cons
 
 void JobData::visit(FieldVisitor& v) {
   v.text("train", train, "folder of training images, labelled by folder, or \"builtin:digits\"");
+  v.text("validation", validation, "the same for validation while training");
   v.text("test", test, "the same for the test after training");
   v.number("validation_fraction", validation_fraction,
            "share of each label's training images that validate instead",
@@ -245,6 +250,8 @@ Job read_job(FileSystem& files, const std::string& path, const std::vector<std::
     return read_tree(source, path, settings);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(path + ": " + error.what(), error.hint());
+  } catch (const Unsupported& error) {
+    throw Unsupported(path + ": " + error.what(), error.hint());
   } catch (const json::exception& error) {
     throw InvalidArgument(path + ": " + error.what());
   }

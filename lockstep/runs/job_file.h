@@ -1,6 +1,6 @@
 // Job files: all of a training in one TOML file.
 //
-//   [data]          train, test, validation_fraction, test_fraction
+//   [data]          train, validation or validation_fraction, test or test_fraction
 //   [augmentation]  fields of Augmentation
 //   [variables]     numbers, or expressions over other variables in any order
 //   [network]       input (short for an image_input layer called "input" in front), layers, loss
@@ -30,11 +30,12 @@ inline constexpr int64_t max_job_layers = 10'000;
 
 // Where the images come from.
 struct JobData {
-  std::string train;  // a folder, or "builtin:digits"
-  std::string test;   // the same, or "" for none
-  // Shares of each label that are taken from the training images.
+  std::string train;       // a folder, or "builtin:digits"
+  std::string validation;  // the same, or "" for none
+  std::string test;        // the same, or "" for none
+  // Shares of each label that are taken from the training images, where there is no folder.
   double validation_fraction = 0;
-  double test_fraction = 0;  // only without `test`
+  double test_fraction = 0;
 
   void visit(FieldVisitor& v);
 };

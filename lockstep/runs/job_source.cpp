@@ -94,7 +94,7 @@ JobSource read_job_source(FileSystem& files, const std::string& path) {
   return source;
 }
 
-void apply_setting(json& tree, const std::string& setting,
+void apply_setting(JobSource& source, const std::string& setting,
                    const std::function<std::string(const std::string& key)>& home_of) {
   const size_t equals = setting.find('=');
   const auto trimmed = [](std::string text) {
@@ -113,7 +113,8 @@ void apply_setting(json& tree, const std::string& setting,
     const std::string home = home_of(key);
     if (!home.empty()) path = home + "." + key;
   }
-  json* at = &tree;
+  json* at = &source.tree;
+  std::string pointer;
   for (size_t begin = 0;;) {
     const size_t end = path.find('.', begin);
     const std::string part = path.substr(begin, end == std::string::npos ? end : end - begin);
@@ -122,11 +123,16 @@ void apply_setting(json& tree, const std::string& setting,
                             "`");
     }
     at = &(*at)[part];
+    pointer += "/" + part;
     if (end == std::string::npos) break;
     if (at->is_null()) *at = json::object();
     begin = end + 1;
   }
   *at = value_of(trimmed(setting.substr(equals + 1)));
+  // What the file said there no longer counts.
+  std::erase_if(source.lines, [&](const auto& line) {
+    return line.first == pointer || line.first.starts_with(pointer + "/");
+  });
 }
 
 }  // namespace lockstep

@@ -94,6 +94,9 @@ RunData open_run_data(const Job& job) {
     data.training = parts[2];
     require_images(data.training, "splitting", all);
   }
+  if (!job.data.validation.empty()) {
+    data.validation = with_classes(open_data(job.data.validation), all->classes());
+  }
   if (!job.data.test.empty()) {
     data.test = with_classes(open_data(job.data.test), all->classes());
   }

@@ -41,8 +41,8 @@ struct RunData {
 };
 
 // Opens the images of a job and splits them by label with the job's seed: validation first, then
-// test, the rest trains. Labels of a test folder are matched by name. Throws FileError, DataError,
-// InvalidArgument (a class of the test set that is not trained on, a share without any image).
+// test, the rest trains. Labels of other folders are matched by name. Throws FileError, DataError,
+// InvalidArgument (a class there that is not trained on, a share without any image).
 RunData open_run_data(const Job& job);
 
 // The network of a job, not initialized. Throws InvalidArgument.

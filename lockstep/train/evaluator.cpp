@@ -81,6 +81,7 @@ Evaluator::Evaluator(Network& network, std::shared_ptr<const ImageCache> images,
 Evaluator::~Evaluator() = default;
 
 Evaluation Evaluator::run(Tensor* scores) {
+  const ArithmeticMode outer;
   State& s = *state_;
   const int64_t n = s.images->size();
   if (scores) *scores = Tensor(Shape{n, s.outputs}, DType::f32);

@@ -254,11 +254,12 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   }
   s.shards = shards;
   s.tree->begin(static_cast<int64_t>(shards.size()));
-  s.next = 0;
+  // One shard for every thread, the rest for whoever is free.
+  s.next = s.pool.size();
   s.pool.run([&](int thread) {
     const ArithmeticMode mode;
     const auto count = static_cast<int64_t>(s.shards.size());
-    for (int64_t j = s.next++; j < count; j = s.next++) {
+    for (int64_t j = thread; j < count; j = s.next++) {
       try {
         s.compute_shard(static_cast<size_t>(j), thread, batch, iteration, mode);
       } catch (...) {

@@ -77,6 +77,8 @@ class Training {
         pool_(static_cast<int>(options_.threads)) {}
 
   TrainingResult run() {
+    // Sums over shards and scalars are computed by this thread, too.
+    const ArithmeticMode mode;
     prepare();
     start();
     loop();
@@ -98,8 +100,6 @@ class Training {
   }
 
   void prepare() {
-    // Preparation computes, too: nothing here may depend on the caller's rounding mode.
-    const ArithmeticMode mode;
     const int64_t total =
         data_.training->size() + (data_.validation ? data_.validation->size() : 0);
     tell([&](TrainingObserver& o) { o.preparing(0, total); });

@@ -67,7 +67,8 @@ struct TrainingStart {
   Digest data;                      // of the training listing with contents
 };
 
-// Followed while training. Called by the thread that called train(), between iterations; an
+// Followed while training. Called by the thread that called train(), between iterations, in the
+// floating-point mode that training fixes (round to nearest, subnormal numbers are zero); an
 // exception ends the training and is rethrown.
 class TrainingObserver {
  public:

@@ -15,8 +15,9 @@ class BatchNormalization final : public Op {
     check_count(*this, in, training_ ? 3 : 5, training_ ? 3 : 5);
     const Shape& x = in[0];
     if ((x.rank() != 2 && x.rank() != 4) || x.elements() == 0) {
-      throw InvalidArgument("[batch_normalization] an input of n x c or n x c x h x w wanted, received " +
-                            x.to_string());
+      throw InvalidArgument(
+          "[batch_normalization] an input of n x c or n x c x h x w wanted, received " +
+          x.to_string());
     }
     const Shape channels{x[1]};
     for (size_t i = 1; i < in.size(); ++i) {

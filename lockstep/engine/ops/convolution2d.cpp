@@ -16,8 +16,7 @@ class Convolution2d final : public Op {
     check_image(type(), in[0]);
     const Shape &x = in[0], &w = in[1];
     const int64_t groups = params_.groups;
-    const std::string received =
-        " (input " + x.to_string() + ", weights " + w.to_string() + ")";
+    const std::string received = " (input " + x.to_string() + ", weights " + w.to_string() + ")";
     if (w.rank() != 4 || w.elements() == 0) {
       throw InvalidArgument("[conv2d] weights of o x c x kh x kw wanted" + received);
     }

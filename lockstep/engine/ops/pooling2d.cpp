@@ -36,7 +36,7 @@ class Pooling2d final : public Op {
     check_f32(*this, in);
     using Problem = kernels::PoolingProblem;
     const auto window = window_for(in[0].shape);
-    const auto kind = kind_ == Kind::max        ? Problem::Kind::max
+    const auto kind = kind_ == Kind::max      ? Problem::Kind::max
                       : params_.count_padding ? Problem::Kind::average_with_padding
                                               : Problem::Kind::average_without_padding;
     return table.pooling({in[0], result(in[0].shape, window), window, kind});
@@ -50,15 +50,14 @@ class Pooling2d final : public Op {
 
   kernels::Window2d window_for(const Shape& x) const {
     if (kind_ == Kind::global_average) return {.kernel = {x[2], x[3]}};
-    const auto w = resolve_window(type(), params_.pool, params_.stride, {1, 1}, params_.padding,
-                                  x[2], x[3]);
+    const auto w =
+        resolve_window(type(), params_.pool, params_.stride, {1, 1}, params_.padding, x[2], x[3]);
     for (size_t a = 0; a < 2; ++a) {
       if (w.pad_begin[a] >= w.kernel[a] || w.pad_end[a] >= w.kernel[a]) {
-        throw InvalidArgument("[" + std::string(type()) +
-                              "] padding must be smaller than the window of " +
-                              std::to_string(w.kernel[0]) + "x" + std::to_string(w.kernel[1]) +
-                              ", received " +
-                              std::to_string(std::max(w.pad_begin[a], w.pad_end[a])));
+        throw InvalidArgument(
+            "[" + std::string(type()) + "] padding must be smaller than the window of " +
+            std::to_string(w.kernel[0]) + "x" + std::to_string(w.kernel[1]) + ", received " +
+            std::to_string(std::max(w.pad_begin[a], w.pad_end[a])));
       }
     }
     return w;

@@ -26,8 +26,8 @@ kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stri
     throw InvalidArgument(where + "padding must not be negative, received " +
                           std::to_string(std::min(all)));
   }
-  kernels::Window2d w{kernel, stride, dilation, {padding.top, padding.left},
-                      {padding.bottom, padding.right}};
+  kernels::Window2d w{
+      kernel, stride, dilation, {padding.top, padding.left}, {padding.bottom, padding.right}};
   const Size2d size{height, width};
   for (size_t a = 0; a < 2; ++a) {
     const int axis = static_cast<int>(a);
@@ -48,8 +48,8 @@ kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stri
 
 void check_image(std::string_view op, const Shape& shape) {
   if (shape.rank() == 4 && shape.elements() > 0) return;
-  throw InvalidArgument("[" + std::string(op) +
-                        "] images of n x c x h x w wanted, received " + shape.to_string());
+  throw InvalidArgument("[" + std::string(op) + "] images of n x c x h x w wanted, received " +
+                        shape.to_string());
 }
 
 }  // namespace lockstep::ops

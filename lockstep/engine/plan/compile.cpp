@@ -270,7 +270,7 @@ class Compiler {
       std::vector<std::pair<int, int>> contributions;  // value, buffer
       for (const auto& o : pass.writes) {
         const int v = node.inputs[static_cast<size_t>(o.index)];
-        writes.push_back(backward_write(v, o.spec));
+        writes.push_back(backward_write(v, o.spec, writes));
         if (wanted[static_cast<size_t>(v)]) contributions.emplace_back(v, writes.back());
       }
       add_step(pass, reads, writes, node.name + ": gradient");
@@ -306,13 +306,15 @@ class Compiler {
     return b;
   }
 
-  // Where a pass writes the derivative of an input: straight to its place if that is free.
-  int backward_write(int v, const TensorSpec& spec) {
+  // Where a pass writes the derivative of an input: straight to its place if that is free, and not
+  // among what the pass writes already (an op may read one parameter twice).
+  int backward_write(int v, const TensorSpec& spec, const std::vector<int>& writes) {
     const auto& value = value_of(v);
     if (value.source == Graph::Source::parameter) {
       const auto p = static_cast<size_t>(value.slot);
       const int place = gradient_buffers_[p];
-      if (!written_[p] && same_memory(buffer_spec(place), spec)) return place;
+      const bool taken = std::find(writes.begin(), writes.end(), place) != writes.end();
+      if (!written_[p] && !taken && same_memory(buffer_spec(place), spec)) return place;
     }
     return add_buffer(spec);
   }
@@ -400,7 +402,7 @@ class Compiler {
 Plan::Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions& options,
            Device device)
     : state_(std::make_unique<State>()) {
-  const Graph fused = graph.fused();
+  const Graph fused = graph.fused(options.gradients ? options.seeds : std::vector<int>());
   Compiler(fused, parameters, options, device, *state_).compile();
 }
 

@@ -51,7 +51,7 @@ int Graph::mark_output(int value) {
   return static_cast<int>(outputs_.size()) - 1;
 }
 
-Graph Graph::fused() const {
+Graph Graph::fused(std::span<const int> seeds) const {
   const size_t n = nodes_.size();
   std::vector<std::vector<int>> readers(values_.size());  // nodes, in order
   for (size_t i = 0; i < n; ++i) {
@@ -59,6 +59,8 @@ Graph Graph::fused() const {
   }
   std::vector<bool> is_output(values_.size(), false);
   for (int v : outputs_) is_output[static_cast<size_t>(v)] = true;
+  std::vector<bool> is_seed(values_.size(), false);
+  for (int k : seeds) is_seed[static_cast<size_t>(outputs_[static_cast<size_t>(k)])] = true;
 
   // partner[i]: the node that node i is fused with; the pair runs where the second one stood.
   std::vector<int> first_of(n, -1);
@@ -82,6 +84,8 @@ Graph Graph::fused() const {
       // pair runs later than its first op would have.
       if (fused->first_outputs[k] < 0 && is_output[v]) allowed = false;
       if (k > 0 && !readers[v].empty()) allowed = false;
+      // A stand-in has no gradient of its own.
+      if (is_seed[v]) allowed = false;
     }
     if (!allowed) continue;
     plans[j] = *fused;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,9 @@ class Graph {
   int inputs() const { return inputs_; }
   const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
 
-  // The same graph with every pair of ops that can be one replaced by it.
-  Graph fused() const;
+  // The same graph with every pair of ops that can be one replaced by it. `seeds`: outputs (by
+  // number) whose derivatives a backward run starts from; those values stay results of their ops.
+  Graph fused(std::span<const int> seeds = {}) const;
 
  private:
   int add_value(const Value& value);

@@ -160,13 +160,4 @@ std::vector<Case> elementwise_cases() {
   return cases;
 }
 
-std::vector<Case> all_cases() {
-  std::vector<Case> all;
-  for (const auto& some : {convolution_cases(), pooling_cases(), normalization_cases(),
-                           elementwise_cases(), loss_cases()}) {
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  return all;
-}
-
 }  // namespace lockstep::optest

@@ -7,11 +7,12 @@
 #include <random>
 
 #include "lockstep/base/error.h"
+#include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
 namespace {
 
-constexpr double kTolerance = 1e-5;
+constexpr double kTolerance = 1e-5;  // f32
 
 class WeightedSum final : public Op {
  public:
@@ -182,6 +183,15 @@ TensorSpec image_layout(Device device, const Shape& shape) {
 
 std::ostream& operator<<(std::ostream& to, const Case& c) {
   return to << c.op->type() << " " << c.name;
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> all;
+  for (const auto& some : {convolution_cases(), pooling_cases(), normalization_cases(),
+                           elementwise_cases(), loss_cases()}) {
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
 }
 
 void check_forward(Device device, const Case& c) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include "lockstep/engine/ops/batch_normalization.h"

@@ -12,8 +12,7 @@ Kernel batch_normalization(const BatchNormalizationProblem& p) {
   // oneDNN wants spatial dimensions: row-major n x c is n x c x 1 x 1 with channels last.
   const bool flat = p.src.shape.rank() == 2;
   const TensorSpec src = flat ? p.src.plain() : p.src;
-  const auto data = flat ? dnnl::memory::desc({src.shape[0], c, 1, 1},
-                                              dnnl::memory::data_type::f32,
+  const auto data = flat ? dnnl::memory::desc({src.shape[0], c, 1, 1}, dnnl::memory::data_type::f32,
                                               dnnl::memory::format_tag::nhwc)
                          : desc_of(src);
   const TensorSpec per_channel{Shape{c}, DType::f32, nullptr};
@@ -49,11 +48,11 @@ Kernel batch_normalization(const BatchNormalizationProblem& p) {
   Kernel kernel;
   kernel.forward = primitive_pass(dnnl::batch_normalization_forward(forward), scratch_of(forward),
                                   reads, writes);
-  kernel.backward.push_back(
-      primitive_pass(dnnl::batch_normalization_backward(backward), scratch_of(backward), back_reads,
-                     {{DNNL_ARG_DIFF_SRC, diff_input(0, src), data},
-                      {DNNL_ARG_DIFF_SCALE, diff_input(1, per_channel)},
-                      {DNNL_ARG_DIFF_SHIFT, diff_input(2, per_channel)}}));
+  kernel.backward.push_back(primitive_pass(dnnl::batch_normalization_backward(backward),
+                                           scratch_of(backward), back_reads,
+                                           {{DNNL_ARG_DIFF_SRC, diff_input(0, src), data},
+                                            {DNNL_ARG_DIFF_SCALE, diff_input(1, per_channel)},
+                                            {DNNL_ARG_DIFF_SHIFT, diff_input(2, per_channel)}}));
   return kernel;
 }
 

@@ -74,8 +74,8 @@ inline dnnl::batch_normalization_backward::primitive_desc describe_batch_normali
     const dnnl::batch_normalization_forward::primitive_desc& hint, const dnnl::memory::desc& data,
     float epsilon, dnnl::normalization_flags flags) {
 #if DNNL_VERSION_MAJOR >= 3
-  return describe_backward<dnnl::batch_normalization_backward>(
-      hint, dnnl::prop_kind::backward, data, data, data, epsilon, flags);
+  return describe_backward<dnnl::batch_normalization_backward>(hint, dnnl::prop_kind::backward,
+                                                               data, data, data, epsilon, flags);
 #else
   return describe_backward<dnnl::batch_normalization_backward>(hint, dnnl::prop_kind::backward,
                                                                data, data, epsilon, flags);

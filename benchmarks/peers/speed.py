@@ -1,0 +1,181 @@
+#!/usr/bin/python3
+"""Training speed beside PyTorch, in images per second.
+
+Lockstep: real trainings by the command, with augmentation, shuffling, metrics and receipts; the
+median of the iterations' seconds in its own log. PyTorch: its whole step (forward, loss, backward,
+SGD with momentum) on random data that is in memory already, with 1 and 2 threads, NCHW and
+channels-last; its best counts. Short runs of all alternate; the figures are medians over the rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+import numpy
+import torch
+from torch import nn
+
+import lockstep_runs
+
+sys.path.append(os.path.join(lockstep_runs.TOP, "tests", "peers"))
+import files  # noqa: E402
+
+MINI_BATCH = 128
+THREADS = 2
+WARM_UP = 5  # iterations of every run that do not count
+IMAGES = 6_400  # of the data that a run uses
+# Job, width, depth, iterations of a run.
+NETWORKS = {"S3, depth 1, width 16": ("cifar10_s3", 16, 1, 400),
+            "S1, depth 4, width 32": ("cifar10_s1", 32, 4, 40)}
+
+
+def gather_images(data, folder):
+    """Fills `folder` with images by class: links into CIFAR-10, or random ones. Says what it is."""
+    train = os.path.join(data, "cifar10", "train") if data else ""
+    if os.path.isdir(train):
+        for name in sorted(os.listdir(train)):
+            place = os.path.join(folder, name)
+            os.makedirs(place)
+            for image in sorted(os.listdir(os.path.join(train, name)))[:IMAGES // 10]:
+                os.symlink(os.path.abspath(os.path.join(train, name, image)),
+                           os.path.join(place, image))
+        return f"{IMAGES} images of {train}"
+    for number in range(2_000):
+        place = os.path.join(folder, f"class{number % 10}")
+        os.makedirs(place, exist_ok=True)
+        image = numpy.random.RandomState(number).randint(256, size=(32, 32, 3), dtype=numpy.uint8)
+        files.write_png(os.path.join(place, f"{number}.png"), image)
+    return "2000 random PNG images of 32x32 pixels (no CIFAR-10: give --data or LOCKSTEP_TEST_DATA)"
+
+
+def speed_of_lockstep(command, job, width, depth, iterations, images):
+    count = sum(len(names) for _, _, names in os.walk(images))
+    epochs = -(-iterations // (count // MINI_BATCH))
+    settings = [f"data.train={images}", 'data.test=""', 'data.validation=""',
+                "data.validation_fraction=0", "augmentation.reflect_x=true",
+                "augmentation.translate_x=[-4, 4]", "augmentation.translate_y=[-4, 4]",
+                f"width={width}", f"depth={depth}", f"mini_batch_size={MINI_BATCH}",
+                f"max_epochs={epochs}"]
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "run")
+        lockstep_runs.train(command, lockstep_runs.job_path(job), out, settings, THREADS)
+        log = lockstep_runs.read_log(out)[0][WARM_UP:]
+    return MINI_BATCH / statistics.median(entry["seconds"] for entry in log)
+
+
+def torch_network(width, depth):
+    layers, channels = [], 3
+    for level in range(3):
+        for _ in range(depth):
+            filters = width << level
+            layers += [nn.Conv2d(channels, filters, 3, padding=1), nn.BatchNorm2d(filters),
+                       nn.ReLU(inplace=True)]
+            channels = filters
+        layers += [nn.MaxPool2d(2, 2) if level < 2 else nn.AvgPool2d(8)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels, 10))
+
+
+def speed_of_torch(width, depth, threads, layout, seconds):
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model = torch_network(width, depth).to(memory_format=layout).train()
+    x = torch.randn(MINI_BATCH, 3, 32, 32).contiguous(memory_format=layout)
+    y = torch.randint(10, (MINI_BATCH,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    loss = nn.CrossEntropyLoss()
+    times, begin = [], time.perf_counter()
+    while len(times) < WARM_UP + 3 or time.perf_counter() - begin < seconds:
+        before = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        loss(model(x), y).backward()
+        optimizer.step()
+        times.append(time.perf_counter() - before)
+    return MINI_BATCH / statistics.median(times[WARM_UP:])
+
+
+LAYOUTS = {"NCHW": torch.contiguous_format, "channels-last": torch.channels_last}
+
+
+def measure(command, images, job, width, depth, iterations, rounds, seconds):
+    """Images per second of each round, by what ran."""
+    figures = {"Lockstep": []}
+    for _ in range(rounds):
+        figures["Lockstep"].append(
+            speed_of_lockstep(command, job, width, depth, iterations, images))
+        for threads in (1, THREADS):
+            for name, layout in LAYOUTS.items():
+                figures.setdefault((threads, name), []).append(
+                    speed_of_torch(width, depth, threads, layout, seconds))
+    return figures
+
+
+def judge(figures):
+    """Medians over the rounds, their ratio, and whether the machine was free enough to compare."""
+    median = {key: statistics.median(values) for key, values in figures.items()}
+    best = {threads: max(median[threads, layout] for layout in LAYOUTS) for threads in (1, THREADS)}
+    ratios = [ours / max(figures[key][i] for key in figures if key != "Lockstep")
+              for i, ours in enumerate(figures["Lockstep"])]
+    gain = best[THREADS] / best[1]
+    return {
+        "lockstep_2_threads": median["Lockstep"],
+        "pytorch": {f"{t} thread{'s' if t > 1 else ''}, {name}": median[t, name]
+                    for t in (1, THREADS) for name in LAYOUTS},
+        "ratio": median["Lockstep"] / max(best.values()),
+        "ratio_by_round": ratios,
+        "pytorch_gain_of_second_thread": gain,
+        "verdict": "valid" if gain >= 1.2 else "void",
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], epilog=__doc__)
+    parser.add_argument("--command", default=lockstep_runs.COMMAND, help="the lockstep command")
+    parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
+                        help="holds cifar10/train/<class>/ (default: $LOCKSTEP_TEST_DATA)")
+    parser.add_argument("--network", choices=list(NETWORKS), help="only this one")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5, help="of each short run of PyTorch")
+    parser.add_argument("--json", metavar="FILE", help="where the figures go as JSON")
+    arguments = parser.parse_args()
+
+    report = {"machine": lockstep_runs.machine(), "pytorch_version": torch.__version__,
+              "mini_batch": MINI_BATCH, "rounds": arguments.rounds, "networks": {}}
+    rows = []
+    with tempfile.TemporaryDirectory() as images:
+        report["data"] = gather_images(arguments.data, images)
+        print("{processor}, {cores} cores, load {load_before:.1f} before".format(**report["machine"]))
+        print(f"PyTorch {torch.__version__}; {report['data']}; mini-batch {MINI_BATCH}; "
+              f"images per second, medians of {arguments.rounds}\n")
+        for name, (job, width, depth, iterations) in NETWORKS.items():
+            if arguments.network not in (None, name):
+                continue
+            figures = measure(arguments.command, images, job, width, depth, iterations,
+                              arguments.rounds, arguments.seconds)
+            result = report["networks"][name] = judge(figures)
+            rows.append([name, f"{result['lockstep_2_threads']:,.0f}"] +
+                        [f"{value:,.0f}" for value in result["pytorch"].values()] +
+                        [f"{result['ratio']:.2f}", result["verdict"]])
+            header = (["network", "Lockstep, 2 threads"] +
+                      ["PyTorch, " + key for key in result["pytorch"]] + ["ratio", "verdict"])
+    lockstep_runs.print_table(*turned(header, rows))
+    if any(r["verdict"] == "void" for r in report["networks"].values()):
+        print(f"\nvoid: PyTorch's {THREADS} threads were under 1.2 times as fast as its one: "
+              "the machine was not free")
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(report, file, indent=2)
+            file.write("\n")
+
+
+def turned(header, rows):
+    """Networks as columns: few of them, and many figures."""
+    table = list(zip(header, *rows))
+    return list(table[0]), [list(row) for row in table[1:]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+#include "lockstep/engine/formats/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/formats/safetensors.h"
+#include "lockstep/engine/nn/layers.h"
+
+namespace lockstep {
+namespace {
+
+class ModelFile : public ::testing::Test {
+ protected:
+  ModelFile() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep_XXXXXX").string();
+    if (mkdtemp(pattern.data()) != nullptr) folder = pattern;
+    path = folder + "/m.safetensors";
+  }
+  ~ModelFile() override { std::filesystem::remove_all(folder); }
+
+  static Network small() {
+    Network network({image_input({.height = 6, .width = 5, .channels = 1}),
+                     convolution2d({.filters = 3, .kernel = {3, 3}, .padding = same_padding}),
+                     batch_normalization(), relu(), fully_connected({.units = 2}), softmax()});
+    network.initialize(7);
+    return network;
+  }
+
+  // Saves a model whose parts `change` has changed, and gives the message with which it is refused.
+  std::string refusal(const std::function<void(SafetensorsFile&)>& change) {
+    save_model(local_files(), path, small(), {"no", "yes"});
+    SafetensorsFile file = read_safetensors(local_files().read(path), path);
+    change(file);
+    write_atomically(local_files(), path, write_safetensors(file.tensors, file.metadata));
+    try {
+      load_model(local_files(), path);
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "the model was loaded";
+    return "";
+  }
+
+  std::string folder, path;
+};
+
+TEST_F(ModelFile, LoadsWhatItSaved) {
+  Network network = small();
+  for (const NetworkState& state : network.state()) {
+    for (int64_t i = 0; i < state.value.shape().elements(); ++i) {
+      state.value.data<float>()[i] = 0.5f + static_cast<float>(i);
+    }
+  }
+  save_model(local_files(), path, network, {"no", "yes"});
+  Model model = load_model(local_files(), path);
+  EXPECT_EQ(model.classes, (std::vector<std::string>{"no", "yes"}));
+  EXPECT_EQ(model.network.to_json().dump(), network.to_json().dump());
+  ASSERT_EQ(model.network.learnables().size(), network.learnables().size());
+  for (const Learnable& l : network.learnables()) {
+    EXPECT_EQ(model.network.learnable(l.name).to_vector(), l.value.to_vector()) << l.name;
+  }
+  for (const NetworkState& s : network.state()) {
+    EXPECT_EQ(model.network.state_value(s.name).to_vector(), s.value.to_vector()) << s.name;
+  }
+  Tensor images = Tensor::zeros({2, 1, 6, 5});
+  for (int64_t i = 0; i < 60; ++i) images.data<float>()[i] = static_cast<float>(i * i % 17);
+  EXPECT_EQ(model.network.predict(images).to_vector(), network.predict(images).to_vector());
+}
+
+TEST_F(ModelFile, RefusesANetworkWithoutValues) {
+  const Network network({image_input({.height = 2, .width = 2, .channels = 1}), relu()});
+  EXPECT_THROW(save_model(local_files(), path, network, {}), InvalidArgument);
+}
+
+TEST_F(ModelFile, WhatDoesNotFitGivesDataErrorOnly) {
+  using json = nlohmann::json;
+  const auto with_network = [](const std::function<void(json&)>& change) {
+    return [change](SafetensorsFile& file) {
+      json network = json::parse(file.metadata.at("lockstep.network"));
+      change(network);
+      file.metadata["lockstep.network"] = network.dump();
+    };
+  };
+  EXPECT_NE(refusal([](auto& f) { f.metadata.clear(); }).find("no model"), std::string::npos);
+  EXPECT_NE(refusal([](auto& f) { f.metadata["lockstep.format"] = "2"; }).find("format"),
+            std::string::npos);
+  refusal([](auto& f) { f.metadata.erase("lockstep.network"); });
+  refusal([](auto& f) { f.metadata.erase("lockstep.classes"); });
+  refusal([](auto& f) { f.metadata["lockstep.network"] = "{"; });
+  refusal([](auto& f) { f.metadata["lockstep.network"] = std::string(100000, '['); });
+  refusal([](auto& f) { f.metadata["lockstep.network"] = "[]"; });
+  refusal([](auto& f) { f.metadata["lockstep.network"] = "{\"layers\":[]}"; });
+  refusal([](auto& f) { f.metadata["lockstep.classes"] = "{}"; });
+  refusal([](auto& f) { f.metadata["lockstep.classes"] = "[1,2]"; });
+  EXPECT_NE(refusal([](auto& f) { f.metadata["lockstep.classes"] = "[\"a\"]"; }).find("1 classes"),
+            std::string::npos);
+  // The names of tensors.
+  EXPECT_NE(refusal([](auto& f) { f.tensors.pop_back(); }).find("not there"), std::string::npos);
+  EXPECT_NE(refusal([](auto& f) { f.tensors.push_back({"more", Tensor::scalar(1)}); }).find("more"),
+            std::string::npos);
+  // Shapes and types.
+  refusal([](auto& f) { f.tensors[0].tensor = Tensor::zeros({3, 1, 9}); });
+  refusal([](auto& f) {
+    f.tensors[0].tensor = Tensor::zeros(f.tensors[0].tensor.shape(), DType::i32);
+  });
+  // Descriptions that do not fit, or claim more memory than there is.
+  refusal(with_network([](json& n) { n["layers"][1]["type"] = "convolution3d"; }));
+  refusal(with_network([](json& n) { n["layers"][1]["filters"] = 4; }));
+  refusal(with_network([](json& n) { n["layers"][1]["filters"] = "2"; }));
+  refusal(with_network([](json& n) { n["layers"][1]["filters"] = 1'000'000'000'000; }));
+  refusal(with_network([](json& n) { n["layers"][0]["height"] = 1'000'000'000; }));
+  refusal(with_network([](json& n) { n["layers"][1]["inputs"] = {"nowhere"}; }));
+  refusal(with_network([](json& n) { n["layers"][1]["inputs"] = {"softmax_1"}; }));
+  refusal(with_network([](json& n) { n["loss"] = 3; }));
+}
+
+TEST_F(ModelFile, NoFileGivesFileError) {
+  EXPECT_THROW(load_model(local_files(), folder + "/none"), FileError);
+}
+
+}  // namespace
+}  // namespace lockstep

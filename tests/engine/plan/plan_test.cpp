@@ -1,0 +1,308 @@
+#include "lockstep/engine/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/plan/comparison.h"
+
+namespace lockstep {
+namespace {
+
+using namespace plantest;
+
+// Adds layers to a graph, numbering parameters.
+struct Builder {
+  Graph graph;
+  int parameters = 0;
+
+  int image(Shape shape, DType dtype = DType::f32) { return graph.add_input(shape, dtype); }
+  int channels(int v) const { return static_cast<int>(graph.shape(v)[1]); }
+  int parameter(const Shape& shape) { return graph.add_parameter(parameters++, shape); }
+  int add(OpPtr op, std::vector<int> inputs) {
+    const std::string name = std::string(op->type()) + std::to_string(graph.nodes().size());
+    return graph.add(std::move(op), std::move(inputs), name)[0];
+  }
+  int convolution(int x, int64_t filters, int64_t kernel = 3, ops::Convolution2dParams params = {
+                                                                  .padding = same_padding}) {
+    const int w =
+        parameter({filters, graph.shape(x)[1] / params.groups, kernel, kernel});
+    const int b = parameter({filters});
+    return add(ops::make_convolution2d(params, true), {x, w, b});
+  }
+  int normalization(int x) {
+    const int64_t c = graph.shape(x)[1];
+    const int scale = parameter({c}), shift = parameter({c});
+    return add(ops::make_batch_normalization(1e-5, true), {x, scale, shift});
+  }
+  int relu(int x) { return add(ops::make_relu(), {x}); }
+  int pool(int x) { return add(ops::make_max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}), {x}); }
+  int dense(int x, int64_t units) {
+    const int w = parameter({units, graph.shape(x).without_batch().elements()});
+    const int b = parameter({units});
+    return add(ops::make_fully_connected(true), {x, w, b});
+  }
+  int loss(int scores) {
+    const int labels = graph.add_input({graph.shape(scores)[0]}, DType::i32);
+    return add(ops::make_cross_entropy(), {add(ops::make_softmax(), {scores}), labels});
+  }
+  int block(int x, int64_t filters) { return relu(normalization(convolution(x, filters))); }
+  void expect_equal(std::vector<int> outputs, double tolerance = 1e-6) {
+    std::vector<int> seeds;
+    for (int v : outputs) seeds.push_back(graph.mark_output(v));
+    expect_plan_equals_eager(graph, seeds, tolerance);
+  }
+};
+
+TEST(Plan, AChainGivesWhatItsOpsGiveEagerly) {
+  Builder b;
+  int x = b.block(b.image({4, 3, 12, 12}), 16);
+  x = b.block(b.pool(x), 32);
+  b.expect_equal({b.loss(b.dense(b.pool(x), 10))});
+}
+
+TEST(Plan, OddChannelsAndGroupsGiveWhatTheirOpsGiveEagerly) {
+  Builder b;
+  int x = b.block(b.image({3, 2, 11, 7}), 9);
+  x = b.relu(b.convolution(x, 12, 3, {.stride = {2, 1}, .padding = padding(1), .groups = 3}));
+  x = b.add(ops::make_average_pooling2d({.pool = {3, 2}, .stride = {2, 2}}), {x});
+  b.expect_equal({b.loss(b.dense(x, 10))});
+}
+
+TEST(Plan, AllOpsInOneGraphGiveWhatTheyGiveEagerly) {
+  Builder b;
+  const int pixels = b.image({5, 3, 9, 9}, DType::u8);
+  int x = b.add(ops::make_normalize_images(),
+                {pixels, b.graph.add_state(0, {3}), b.graph.add_state(1, {3})});
+  x = b.block(x, 8);
+  x = b.add(ops::make_dropout(0.3, 17), {x});
+  const int left = b.relu(b.convolution(x, 5));
+  x = b.add(ops::make_concatenation(1), {x, left, x});
+  x = b.add(ops::make_batch_normalization(1e-3, false),
+            {x, b.parameter({21}), b.parameter({21}), b.graph.add_state(2, {21}),
+             b.graph.add_state(3, {21})});
+  const int all = b.add(ops::make_global_average_pooling2d(), {x});
+  const int flat = b.add(ops::make_flatten(), {b.pool(x)});
+  const int scores = b.dense(flat, 10);
+  const int target = b.graph.add_input({5, 10}, DType::f32);
+  const int error = b.add(ops::make_mean_squared_error(), {scores, target});
+  b.expect_equal({b.loss(scores), error, b.dense(all, 3)});
+}
+
+TEST(Plan, AResidualValueWithSeveralReadersCollectsAllGradients) {
+  Builder b;
+  const int x = b.block(b.image({4, 3, 8, 8}), 16);
+  const int inner = b.normalization(b.convolution(b.block(x, 16), 16));
+  const int sum = b.relu(b.add(ops::make_addition(), {inner, x, x}));
+  const int wide = b.add(ops::make_concatenation(1), {sum, x, inner});
+  b.expect_equal({b.loss(b.dense(b.pool(wide), 10))});
+}
+
+TEST(Plan, AParameterUsedTwiceInDifferentLayoutsGetsTheSumOfBothGradients) {
+  Builder b;
+  // The same weights on blocked 16 x 4 x 4 images and on plain rows of 256.
+  const int image = b.block(b.image({4, 16, 4, 4}), 16);
+  const int rows = b.graph.add_input({4, 256}, DType::f32);
+  const int w = b.parameter({16, 256}), shift = b.parameter({16});
+  const int first = b.add(ops::make_fully_connected(true), {image, w, shift});
+  const int second = b.add(ops::make_fully_connected(true), {rows, w, shift});
+  b.expect_equal({first, second});
+}
+
+TEST(Plan, ConvolutionsThatShareWeightsAddTheirGradients) {
+  Builder b;
+  const int w = b.parameter({16, 16, 3, 3}), shift = b.parameter({16});
+  int x = b.block(b.image({2, 16, 16, 16}), 16);
+  for (int64_t stride : {1, 2, 1}) {
+    const ops::Convolution2dParams params{.stride = {stride, stride}, .padding = padding(1)};
+    x = b.relu(b.add(ops::make_convolution2d(params, true), {x, w, shift}));
+  }
+  b.expect_equal({b.loss(b.dense(x, 10))});
+}
+
+TEST(Plan, AParameterReadTwiceByOneOpGetsBothGradients) {
+  Builder b;
+  const int w = b.parameter({3, 4});
+  const int wide = b.add(ops::make_concatenation(1), {w, w});
+  const int sum = b.add(ops::make_addition(), {w, w, w});
+  b.expect_equal({wide, sum});
+}
+
+TEST(Plan, SeveralInputsMeet) {
+  Builder b;
+  const int left = b.block(b.image({4, 3, 8, 8}), 16);
+  const int right = b.block(b.image({4, 1, 8, 8}, DType::f32), 16);
+  const int sum = b.add(ops::make_addition(), {left, right});
+  b.expect_equal({b.loss(b.dense(sum, 10))});
+}
+
+TEST(Plan, SeveralOutputsSeedOneBackwardRun) {
+  Builder b;
+  const int x = b.block(b.image({4, 3, 8, 8}), 16);
+  const int scores = b.dense(b.pool(x), 10);
+  // One in the middle that has readers, one twice, one at the end.
+  b.expect_equal({x, scores, scores, b.loss(scores)});
+}
+
+TEST(Plan, ProbabilitiesMaySeedTheBackwardRunBesideTheirLoss) {
+  Builder b;
+  const int scores = b.dense(b.image({4, 6, 1, 1}), 10);
+  const int probabilities = b.add(ops::make_softmax(), {scores});
+  const int labels = b.graph.add_input({4}, DType::i32);
+  const int loss = b.add(ops::make_cross_entropy(), {probabilities, labels});
+  b.expect_equal({probabilities, loss}, 2e-6);
+}
+
+TEST(Plan, OutputsWithoutASeedHaveNoPartInGradients) {
+  Builder b;
+  const int x = b.block(b.image({4, 3, 8, 8}), 16);
+  const int unused = b.dense(x, 7);
+  b.graph.mark_output(unused);
+  const int seed = b.graph.mark_output(b.dense(b.pool(x), 10));
+  expect_plan_equals_eager(b.graph, {seed});
+}
+
+TEST(Plan, UnusedParametersAndInputsHaveGradientsOfZero) {
+  Builder b;
+  const int unused_input = b.image({4, 1, 8, 8});
+  const int unused = b.parameter({5});
+  const int seed = b.graph.mark_output(b.dense(b.image({4, 1, 8, 8}), 3));
+  const Values values = random_values(b.graph, 3);
+  Planned planned(b.graph, values, {seed});
+  for (int round = 0; round < 2; ++round) {
+    const Result result = planned(b.graph, values, {seed});
+    EXPECT_EQ(result.parameters[static_cast<size_t>(unused)].values.size(), 5u);
+    for (double g : result.parameters[0].values) EXPECT_EQ(g, 0);
+    for (double g : result.inputs[static_cast<size_t>(unused_input)].values) EXPECT_EQ(g, 0);
+  }
+}
+
+TEST(Plan, WithoutGradientsOnlyTheForwardRunIsThere) {
+  Builder b;
+  const int x = b.block(b.image({4, 3, 8, 8}), 16);
+  b.graph.mark_output(b.dense(x, 10));
+  expect_plan_equals_eager(b.graph, {});
+}
+
+// Two shapes of shards: the second takes the layout of gradients that the first chose.
+TEST(Plan, AnotherBatchSizeWritesGradientsInTheGivenLayout) {
+  const auto build = [](int64_t n) {
+    Builder b;
+    const int x = b.block(b.block(b.image({n, 3, 8, 8}), 16), 24);
+    b.graph.mark_output(b.dense(b.pool(x), 10));
+    return b.graph;
+  };
+  const Graph large = build(16), small = build(5);
+  const Values values = random_values(small, 11);
+  const Planned first(large, random_values(large, 11), {0});
+  const GradientLayout layout = first.plan->gradient_layout();
+  Planned own(small, values, {0}), given(small, values, {0}, &layout);
+  const Result expected = own(small, values, {0}), result = given(small, values, {0});
+  ASSERT_EQ(given.plan->gradient_layout().bytes, layout.bytes);
+  for (size_t p = 0; p < layout.entries.size(); ++p) {
+    EXPECT_EQ(given.plan->gradient_layout().entries[p].spec, layout.entries[p].spec);
+    EXPECT_LE(optest::relative_error(result.parameters[p], expected.parameters[p], 1), 1e-6) << p;
+  }
+}
+
+TEST(Plan, RunsOfOnePlanDoNotDisturbEachOther) {
+  Builder b;
+  const int x = b.block(b.image({4, 3, 8, 8}), 16);
+  b.graph.mark_output(b.loss(b.dense(b.pool(x), 10)));
+  const Values values = random_values(b.graph, 5);
+  Values other = random_values(b.graph, 6);
+  other.parameters = values.parameters;
+  Planned planned(b.graph, values, {0});
+  const Result expected = planned(b.graph, values, {0});
+  PlanRun second(planned.plan, *planned.packed, {});
+  std::memcpy(second.input(0), other.inputs[0].raw(), other.inputs[0].bytes());
+  std::memcpy(second.input(1), other.inputs[1].raw(), other.inputs[1].bytes());
+  std::fill_n(second.seed(0), 4, 1.0f);
+  second.forward({});
+  const Result again = planned(b.graph, values, {0});  // between the other's forward and backward
+  second.backward({});
+  for (size_t p = 0; p < expected.parameters.size(); ++p) {
+    EXPECT_EQ(again.parameters[p].values, expected.parameters[p].values) << p;
+  }
+}
+
+// ---- Layout flows: conversions are counted ----
+
+std::string conversions(const Plan& plan) {
+  std::string names;
+  for (const auto& step : plan.state().steps) {
+    if (step.conversion) names += step.name + "; ";
+  }
+  return names;
+}
+
+Plan training_plan(Builder& b, int loss, bool input_gradients = false) {
+  PlanOptions options;
+  options.gradients = true;
+  options.input_gradients = input_gradients;
+  options.seeds = {b.graph.mark_output(loss)};
+  std::vector<Shape> shapes(static_cast<size_t>(b.parameters));
+  for (const auto& value : b.graph.values()) {
+    if (value.source == Graph::Source::parameter) {
+      shapes[static_cast<size_t>(value.slot)] = value.shape;
+    }
+  }
+  return Plan(b.graph, shapes, options);
+}
+
+int image_input(Builder& b, int64_t n) {
+  return b.add(ops::make_normalize_images(),
+               {b.image({n, 3, 32, 32}, DType::u8), b.graph.add_state(0, {3}),
+                b.graph.add_state(1, {3})});
+}
+
+TEST(PlanLayouts, ChainsOfConvolutionsReorderNothingInside) {
+  Builder b;
+  int x = image_input(b, 16);
+  for (int64_t width : {16, 32, 64}) {
+    for (int k = 0; k < 2; ++k) x = b.block(x, width);
+    x = b.pool(x);
+  }
+  const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
+  // What leaves the chain may be converted for the fully connected layer, nothing else.
+  for (const auto& step : plan.state().steps) {
+    if (!step.conversion) continue;
+    EXPECT_EQ(step.name.rfind("fully_connected", 0), 0u) << conversions(plan);
+  }
+  EXPECT_LE(plan.reorders(), 2) << conversions(plan);
+}
+
+TEST(PlanLayouts, TheNetworkOfDepthOneReordersOnce) {
+  Builder b;
+  int x = image_input(b, 16);
+  for (int64_t width : {16, 32, 64}) {
+    x = b.block(x, width);
+    if (width < 64) x = b.pool(x);
+  }
+  x = b.add(ops::make_average_pooling2d({.pool = {8, 8}, .stride = {8, 8}}), {x});
+  const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
+  EXPECT_EQ(plan.reorders(), 1) << conversions(plan);
+}
+
+TEST(PlanLayouts, ResidualBlocksReorderNothingInside) {
+  Builder b;
+  int x = b.block(image_input(b, 16), 16);
+  for (int64_t width : {16, 32}) {
+    const int64_t stride = width / 16;
+    const ops::Convolution2dParams params{.stride = {stride, stride}, .padding = padding(1)};
+    const int first = b.relu(b.normalization(b.convolution(x, width, 3, params)));
+    const int second = b.normalization(b.convolution(first, width));
+    const int skip = stride == 1 ? x
+                                 : b.normalization(b.convolution(
+                                       x, width, 1, {.stride = {stride, stride}}));
+    x = b.relu(b.add(ops::make_addition(), {second, skip}));
+  }
+  x = b.add(ops::make_global_average_pooling2d(), {x});
+  const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
+  EXPECT_EQ(plan.reorders(), 1) << conversions(plan);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,195 @@
+// The law: who computes changes the speed, never the answer. Run once more with sums in order of
+// arrival compiled in, where these tests must fail.
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "lockstep/base/file.h"
+#include "lockstep/data/digits.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/receipt.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+// Awkward on purpose: 100 observations in shards of at most 7 make 15 shards of two sizes, and 370
+// training images make a partial mini-batch.
+constexpr int64_t kMiniBatch = 100, kShard = 7;
+constexpr int64_t kIterations = 12;  // 3 epochs of 4
+
+Network test_network() {
+  Network network({image_input({.height = 28, .width = 28, .channels = 1}),
+                   convolution2d({.filters = 9, .kernel = {5, 5}, .stride = {2, 2}}),
+                   batch_normalization(), relu(),
+                   convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}),
+                   batch_normalization(), relu(), max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
+                   dropout({.probability = 0.3}), fully_connected({.units = 10}), softmax()});
+  network.initialize(11);
+  return network;
+}
+
+TrainingData test_data() {
+  std::vector<int64_t> some, others;
+  for (int64_t i = 0; i < 370; ++i) some.push_back(i * 27);
+  for (int64_t i = 0; i < 101; ++i) others.push_back(i * 97 + 1);
+  TrainingData data;
+  data.training = subset(builtin_digits(), some);
+  data.validation = subset(builtin_digits(), others);
+  data.augmentation.reflect_x = true;
+  data.augmentation.translate_x = {-3, 3};
+  data.augmentation.translate_y = {-2, 4};
+  return data;
+}
+
+TrainingOptions test_options(int64_t threads) {
+  TrainingOptions options;
+  options.mini_batch_size = kMiniBatch;
+  options.shard_size = kShard;
+  options.max_epochs = 3;
+  options.initial_learning_rate = 0.05;
+  options.last_mini_batch = "keep";
+  options.validation_frequency = 5;
+  options.seed = 5;
+  options.threads = threads;
+  return options;
+}
+
+// A folder that goes away again.
+struct TemporaryFolder {
+  std::string path;
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-law-XXXXXX").string();
+    path = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path); }
+};
+
+TrainingResult run(const TrainingOptions& options, const TrainingControl& control = {}) {
+  Network network = test_network();
+  return train(network, test_data(), options, control);
+}
+
+void expect_everyone_worked(const TrainingResult& result, const char* what) {
+  std::string counts;
+  for (int64_t shards : result.shards_by_thread) {
+    counts += " " + std::to_string(shards);
+    EXPECT_GT(shards, 0) << "a thread stayed idle: " << what;
+  }
+  std::printf("%s: shards by thread%s, digest %s\n", what, counts.c_str(),
+              result.digest.to_string().c_str());
+}
+
+void expect_same_history(const TrainingResult& a, const TrainingResult& b) {
+  EXPECT_EQ(a.digest, b.digest);
+  ASSERT_EQ(a.iterations.size(), b.iterations.size());
+  for (size_t i = 0; i < a.iterations.size(); ++i) {
+    EXPECT_EQ(a.iterations[i].digest, b.iterations[i].digest) << "iteration " << i + 1;
+    EXPECT_EQ(a.iterations[i].loss, b.iterations[i].loss) << "iteration " << i + 1;
+    EXPECT_EQ(a.iterations[i].chain, b.iterations[i].chain) << "iteration " << i + 1;
+  }
+  ASSERT_EQ(a.validations.size(), b.validations.size());
+  for (size_t i = 0; i < a.validations.size(); ++i) {
+    EXPECT_EQ(a.validations[i].loss, b.validations[i].loss);
+    EXPECT_EQ(a.validations[i].accuracy, b.validations[i].accuracy);
+  }
+}
+
+TEST(Law, OneDigestForAnyNumberOfThreads) {
+  const TrainingResult one = run(test_options(1));
+  ASSERT_EQ(one.last_iteration, kIterations);
+  expect_everyone_worked(one, "1 thread");
+  for (int threads : {2, 3, 5, 8}) {
+    const TrainingResult many = run(test_options(threads));
+    expect_everyone_worked(many, (std::to_string(threads) + " threads").c_str());
+    expect_same_history(one, many);
+  }
+}
+
+TEST(Law, OneDigestForAdamToo) {
+  const auto with = [](int64_t threads) {
+    TrainingOptions options = test_options(threads);
+    options.solver = "adam";
+    options.initial_learning_rate = 0;
+    options.max_epochs = 1;
+    return run(options);
+  };
+  const TrainingResult one = with(1), three = with(3);
+  expect_everyone_worked(three, "adam, 3 threads");
+  expect_same_history(one, three);
+}
+
+TEST(Law, OneDigestAfterStopAndResumeAtAnyIterationOnOtherThreads) {
+  const TrainingResult whole = run(test_options(2));
+  for (int64_t stop = 1; stop < kIterations; ++stop) {
+    const TemporaryFolder folder;
+    TrainingControl control;
+    control.checkpoint_folder = folder.path;
+    control.stop_after = stop;
+    const TrainingResult first = run(test_options(1 + stop % 3), control);
+    ASSERT_EQ(first.last_iteration, stop);
+    ASSERT_TRUE(first.stopped);
+    control.stop_after = 0;
+    control.resume = true;
+    const TrainingResult second = run(test_options(1 + (stop + 1) % 5), control);
+    ASSERT_EQ(second.iterations.front().iteration, stop + 1);
+    EXPECT_EQ(second.digest, whole.digest) << "stopped after iteration " << stop;
+    EXPECT_EQ(second.iterations.back().chain, whole.iterations.back().chain);
+    ASSERT_EQ(second.validations.size(), whole.validations.size());
+    EXPECT_EQ(second.validations.back().loss, whole.validations.back().loss);
+  }
+}
+
+TEST(Law, LoadingAndMemoryDoNotMatter) {
+  const TrainingResult plain = run(test_options(2));
+  TrainingOptions options = test_options(2);
+  options.loader_threads = 3;
+  options.prefetch = 1;
+  options.cache_mib = 0;
+  expect_same_history(plain, run(options));
+}
+
+TEST(Law, TheCallersRoundingModeDoesNotMatter) {
+  const TrainingResult nearest = run(test_options(2));
+  const int before = std::fegetround();
+  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+  TrainingResult upward;
+  {
+    // The network is initialized under the caller's mode: only training is the law's.
+    std::fesetround(before);
+    Network network = test_network();
+    const TrainingData data = test_data();
+    std::fesetround(FE_UPWARD);
+    upward = train(network, data, test_options(2));
+  }
+  EXPECT_EQ(std::fegetround(), FE_UPWARD) << "the caller's mode was not given back";
+  std::fesetround(before);
+  expect_same_history(nearest, upward);
+}
+
+TEST(Law, ReceiptsOfTwoRunsAreTheSameBytes) {
+  const TemporaryFolder a, b;
+  for (const auto& [folder, threads] : {std::pair{&a, 1}, std::pair{&b, 3}}) {
+    ReceiptWriter writer(local_files(), folder->path);
+    TrainingControl control;
+    control.observers = {&writer};
+    run(test_options(threads), control);
+    writer.finish();
+  }
+  const std::string receipt = read_text(local_files(), a.path + "/receipt.jsonl");
+  EXPECT_GT(receipt.size(), 100u);
+  EXPECT_EQ(receipt, read_text(local_files(), b.path + "/receipt.jsonl"));
+}
+
+// What is not promised, so that nobody believes it: another shard size is another computation.
+TEST(Law, AnotherShardSizeIsAnotherComputation) {
+  TrainingOptions options = test_options(2);
+  options.shard_size = 8;
+  EXPECT_NE(run(options).digest, run(test_options(2)).digest);
+}
+
+}  // namespace
+}  // namespace lockstep
