@@ -93,18 +93,28 @@ const uint8_t* ImageCache::get(int64_t index, std::vector<uint8_t>& scratch) con
   return keep(index, scratch) ? slots_.get() + slot * image_bytes_ : scratch.data();
 }
 
-ImageCache::Contents ImageCache::fill(ThreadPool& pool) const {
+ImageCache::Contents ImageCache::fill(ThreadPool& pool,
+                                      const std::function<void(int64_t)>& progress) const {
+  constexpr int64_t kBetweenCalls = 256;  // images
   struct alignas(64) Part {
     ChannelStatistics statistics;
   };
   std::vector<Part> parts(static_cast<size_t>(pool.size()));
   for (Part& part : parts) part.statistics = ChannelStatistics(channels_);
   std::vector<Digest> contents(static_cast<size_t>(size_));
+  std::atomic<int64_t> done{0};
+  int64_t told = 0;  // of the calling thread, which is number 0
   pool.for_each(size_, [&](int64_t i, int thread) {
     const std::vector<uint8_t> pixels = load(i, &contents[static_cast<size_t>(i)]);
     keep(i, pixels);
     parts[static_cast<size_t>(thread)].statistics.add(pixels.data(), height_ * width_);
+    const int64_t now = ++done;
+    if (progress && thread == 0 && now - told >= kBetweenCalls) {
+      told = now;
+      progress(now);
+    }
   });
+  if (progress) progress(size_);
   Contents result{digest_of_listing(*store_, contents), ChannelStatistics(channels_)};
   for (const Part& part : parts) result.statistics.merge(part.statistics);
   return result;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -49,8 +50,10 @@ class ImageCache {
     ChannelStatistics statistics;
   };
   // Reads and decodes every image once, keeps what the budget holds, and returns the listing's
-  // digest and the statistics. Throws DataError for the first bad image by index.
-  Contents fill(ThreadPool& pool) const;
+  // digest and the statistics. `progress`, if given, is called now and then by the calling thread
+  // with the number of images done, at last with all. Throws DataError for the first bad image by
+  // index.
+  Contents fill(ThreadPool& pool, const std::function<void(int64_t)>& progress = {}) const;
 
  private:
   enum State : uint8_t { empty, busy, ready };

@@ -30,16 +30,28 @@ std::string rate_text(double rate) { return fmt::format("{:.4g}", rate); }
 struct Column {
   const char *above, *below;
   int width;
+  int rank;  // on a narrow terminal the highest are left out first
 };
 constexpr Column columns[] = {
-    {"Epoch", "", 6},           {"Iteration", "", 10},       {"Elapsed", "h:mm:ss", 9},
-    {"Mini-batch", "accuracy", 11}, {"Mini-batch", "loss", 11}, {"Validation", "accuracy", 11},
-    {"Validation", "loss", 11}, {"Learning", "rate", 9}};
+    {"Epoch", "", 5, 0},           {"Iteration", "", 9, 0},      {"Elapsed", "h:mm:ss", 8, 3},
+    {"Mini-batch", "accuracy", 10, 1}, {"Mini-batch", "loss", 10, 2}, {"Validation", "accuracy", 10, 0},
+    {"Validation", "loss", 10, 4}, {"Learning", "rate", 8, 5}};
+
+// The highest rank of columns that fits.
+int rank_for(int width) {
+  for (int rank = 5; rank > 0; --rank) {
+    int needed = 0;
+    for (const Column& column : columns) needed += column.rank <= rank ? column.width + 1 : 0;
+    if (needed <= width) return rank;
+  }
+  return 0;
+}
 
 template <class Text>
-std::string table_line(Text text) {
+std::string table_line(int rank, Text text) {
   std::string line;
   for (size_t i = 0; i < std::size(columns); ++i) {
+    if (columns[i].rank > rank) continue;
     line += fmt::format("{}{:>{}}", i == 0 ? "" : " ", text(i), columns[i].width);
   }
   return line;
@@ -127,10 +139,10 @@ void Progress::row() {
   row_due_ = false;
   const IterationRecord& r = *last_;
   if (options_.terminal) {
-    if (!header_written_) {
-      line(bold(table_line([](size_t i) { return columns[i].above; })));
-      line(bold(table_line([](size_t i) { return columns[i].below; })));
-      header_written_ = true;
+    if (table_rank_ < 0) {
+      table_rank_ = rank_for(options_.width());
+      line(bold(table_line(table_rank_, [](size_t i) { return columns[i].above; })));
+      line(bold(table_line(table_rank_, [](size_t i) { return columns[i].below; })));
     }
     const std::string cells[] = {format_count(r.epoch),
                                  format_count(r.iteration),
@@ -140,7 +152,7 @@ void Progress::row() {
                                  validated_ ? percent(validated_->accuracy) : "",
                                  validated_ ? loss_text(validated_->loss) : "",
                                  rate_text(r.learning_rate)};
-    line(table_line([&](size_t i) { return cells[i]; }));
+    line(table_line(table_rank_, [&](size_t i) { return cells[i]; }));
   } else {
     std::string text = fmt::format(
         "epoch {}/{}  iteration {}/{}  elapsed {}  accuracy {}  loss {}  rate {}", r.epoch,

@@ -50,7 +50,7 @@ class Progress : public TrainingObserver {
   std::optional<IterationRecord> last_;           // the newest iteration
   std::optional<ValidationRecord> validated_;     // of `last_`, waiting for its row
   bool row_due_ = false;                          // `last_` waits for its row
-  bool header_written_ = false;
+  int table_rank_ = -1;                           // which columns the table has; -1: none yet
   int64_t done_ = 0;                              // iterations in this process
   double first_elapsed_ = 0;                      // of the first of them
   double rate_observations_ = 0, rate_seconds_ = 0;  // of the last few seconds

@@ -105,15 +105,18 @@ class Training {
     tell([&](TrainingObserver& o) { o.preparing(0, total); });
     const size_t budget = static_cast<size_t>(options_.cache_mib) << 20;
     images_ = cache_for(network_, data_.training, budget);
-    const ImageCache::Contents contents = images_->fill(pool_);
-    tell([&](TrainingObserver& o) { o.preparing(data_.training->size(), total); });
+    const auto progress = [&](int64_t before) {
+      return [this, before, total](int64_t done) {
+        tell([&](TrainingObserver& o) { o.preparing(before + done, total); });
+      };
+    };
+    const ImageCache::Contents contents = images_->fill(pool_, progress(0));
     listing_ = contents.listing;
     const size_t used = static_cast<size_t>(images_->capacity()) * images_->image_bytes();
     Digest validation_listing;
     if (data_.validation && data_.validation->size() > 0) {
       validation_ = cache_for(network_, data_.validation, budget - std::min(budget, used));
-      validation_listing = validation_->fill(pool_).listing;
-      tell([&](TrainingObserver& o) { o.preparing(total, total); });
+      validation_listing = validation_->fill(pool_, progress(data_.training->size())).listing;
     }
     set_input_normalization(network_, contents.statistics);
     solver_ = make_solver(network_, options_);
@@ -183,6 +186,8 @@ class Training {
         break;
       }
       const IterationRecord record = iterate(before);
+      // What observers take counts for the next iteration; validation and checkpoints do not.
+      before = Clock::now();
       if (!first) {
         timed_seconds_ += record.seconds;
         timed_observations_ += record.observations_count;
@@ -192,7 +197,6 @@ class Training {
       tell([&](TrainingObserver& o) { o.iteration(record); });
       const bool last = !queue_->has_data();
       const bool epoch_ends = position_.batch == 0;
-      before = Clock::now();
       if (due(options_.validation_frequency, epoch_ends) || last) validate(record);
       const bool stop = control_.stop && control_.stop();
       if (due(options_.checkpoint_frequency, epoch_ends) || last || stop) checkpoint();
@@ -200,7 +204,6 @@ class Training {
         result_.stopped = true;
         break;
       }
-      // The observers' own time belongs to the iteration; validation and checkpoints do not.
       if (evaluated_ || saved_) before = Clock::now();
       evaluated_ = saved_ = false;
     }

@@ -91,6 +91,8 @@ TreeReduction::~TreeReduction() = default;
 void TreeReduction::begin(int64_t leaves) {
   if (leaves < 1) throw InvalidArgument("[tree] at least one leaf wanted");
   State& s = *state_;
+  // After a step that failed some nodes may still hold arrays.
+  for (auto& node : s.nodes) s.give(node.waiting.exchange(nullptr));
   if (leaves != s.leaves) {
     s.leaves = leaves;
     s.nodes.clear();
@@ -98,8 +100,6 @@ void TreeReduction::begin(int64_t leaves) {
     s.leaf_left.assign(static_cast<size_t>(leaves), false);
     s.build(0, leaves, -1, false);
   }
-  // After a step that failed some nodes may still hold arrays.
-  for (auto& node : s.nodes) s.give(node.waiting.exchange(nullptr));
 #ifdef LOCKSTEP_SUMS_IN_ORDER_OF_ARRIVAL
   s.arrived = 0;
 #endif

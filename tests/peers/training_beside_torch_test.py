@@ -23,8 +23,8 @@ import torch
 import files
 from networks import CLASSES, HEIGHT, MINI_BATCH, WIDTH, Branches, Residual
 
-IMAGES = 170  # 5 mini-batches, and 10 images over, which are dropped
-EPOCHS = 4
+IMAGES = 170  # 10 mini-batches, and 10 images over, which are dropped
+EPOCHS = 2
 LAST = IMAGES // MINI_BATCH * EPOCHS
 FIRST_LIMIT, LAST_FACTOR, LAST_SLACK = 1e-5, 2, 1e-6
 WITHOUT_GRADIENT_LIMIT = 1e-6  # absolute: rounding alone moves them
@@ -35,8 +35,7 @@ train = "images"
 test = "images"
 [network]
 input = {{ height = {height}, width = {width}, channels = 3, normalization = "{normalization}" }}
-layers = [{layers}
-]
+layers = [{layers}]
 loss = "cross_entropy"
 [training]
 {solver}
@@ -58,7 +57,9 @@ NAMES = {"weights": "weight", "scale": "weight", "shift": "bias", "mean": "runni
 def make_images():
     """Coloured stripes, a direction for each class, and noise: N x H x W x 3 bytes, and labels."""
     random = numpy.random.RandomState(5)
-    labels = numpy.arange(IMAGES) % CLASSES
+    # Some classes are rarer than others: with equal shares the first gradients nearly cancel.
+    labels = random.choice(CLASSES, IMAGES, p=numpy.arange(1, CLASSES + 1) / 28)
+    assert len(set(labels)) == CLASSES
     y, x = numpy.mgrid[:HEIGHT, :WIDTH]
     images = numpy.empty((IMAGES, HEIGHT, WIDTH, 3), numpy.uint8)
     for image, label in zip(images, labels):
@@ -85,8 +86,9 @@ def job_text(network):
         options["learning_rate_schedule"] = "piecewise"
     solver = "\n".join(f"{SOLVER_FIELDS.get(key, key)} = {json.dumps(value)}"
                        for key, value in options.items())
+    layers = " ".join(network.layers.split())  # TOML wants an inline table on one line
     return JOB.format(height=HEIGHT, width=WIDTH, normalization=network.normalization,
-                      layers=network.layers, solver=solver, mini_batch=MINI_BATCH, epochs=EPOCHS,
+                      layers=layers, solver=solver, mini_batch=MINI_BATCH, epochs=EPOCHS,
                       last=LAST)
 
 
@@ -132,17 +134,15 @@ def fill(model, values):
                 place_in(model, name).copy_(torch.from_numpy(value))
 
 
-def biased(name, variance, iteration, momentum):
+def biased(variance, norm, iteration):
     """PyTorch puts n / (n - 1) times the batch's variance into its running variance, Lockstep the
     variance itself. With n always the same, all but what is left of the initial 1 differs so."""
-    left = (1 - momentum) ** iteration
-    n = MINI_BATCH * POSITIONS[name.split(".")[0]]
-    return left + (variance - left) * (n - 1) / n
+    left = (1 - norm.momentum) ** iteration
+    return left + (variance - left) * (norm.count - 1) / norm.count
 
 
-# Rows times columns of what the batch normalisations normalise.
-POSITIONS = {"norm_1": 14 * 10, "norm_2": 14 * 10, "norm_3": 4 * 3,
-             "grouped_norm": 10 * 8, "dilated_norm": 10 * 8}
+def count_normalized(norm, inputs):
+    norm.count = inputs[0].numel() // norm.num_features
 
 
 def snapshot(model, optimizer, names, iteration, reconciled):
@@ -151,8 +151,7 @@ def snapshot(model, optimizer, names, iteration, reconciled):
         place = place_in(model, name)
         value = place.detach().double().numpy().copy()
         if name.endswith(".variance") and reconciled:
-            momentum = model.get_submodule(name.rsplit(".", 1)[0]).momentum
-            value = biased(name, value, iteration, momentum)
+            value = biased(value, model.get_submodule(name.rsplit(".", 1)[0]), iteration)
         values[name] = value
         state = optimizer.state.get(place, {})
         if "momentum_buffer" in state:  # PyTorch's is multiplied by the rate when it is applied
@@ -168,8 +167,10 @@ def train_with_torch(network, initial, images, labels, dtype, change={}):
     """Trains in PyTorch; `change` says what to do differently."""
 
     def norm(channels, eps=1e-5, momentum=0.1):
-        return torch.nn.BatchNorm2d(channels, eps=eps * change.get("norm_epsilon", 1),
+        made = torch.nn.BatchNorm2d(channels, eps=eps * change.get("norm_epsilon", 1),
                                     momentum=momentum + change.get("norm_momentum", 0))
+        made.register_forward_pre_hook(count_normalized)
+        return made
 
     options = {**network.solver, **change.get("solver", {})}
     model = network(norm)
@@ -234,15 +235,15 @@ def compare(network, ours, single, double):
                distance(last, double.after[LAST][name]),
                distance(single.after[LAST][name], double.after[LAST][name]))
         rows.append(row)
-        if not max(row[1:3]) <= FIRST_LIMIT:
-            far.append(f"{name} is {max(row[1:3]):.1e} away after 1 iteration")
+        if not row[1] <= FIRST_LIMIT:
+            far.append(f"{name} is {row[1]:.1e} away after 1 iteration")
         if not row[3] <= LAST_FACTOR * row[4] + LAST_SLACK:
             far.append(f"{name} is {row[3]:.1e} away after {LAST}, PyTorch in fp32 {row[4]:.1e}")
     losses = [numpy.array(t.losses) for t in (ours, single, double)]
     row = ("loss", distance(losses[0][:1], losses[1][:1]), distance(losses[0][:1], losses[2][:1]),
            distance(losses[0], losses[2]), distance(losses[1], losses[2]))
     rows.append(row)
-    if not (max(row[1:3]) <= FIRST_LIMIT and row[3] <= LAST_FACTOR * row[4] + LAST_SLACK):
+    if not (row[1] <= FIRST_LIMIT and row[3] <= LAST_FACTOR * row[4] + LAST_SLACK):
         far.append("losses differ")
     return rows, far
 
@@ -290,7 +291,7 @@ class TrainingBesideTorch(unittest.TestCase):
 
     def check_evaluation(self, network, ours, initial, images, labels, test_loss):
         """The trained network's loss, by moving statistics, over every image."""
-        model = network(torch.nn.BatchNorm2d if network is Residual else torch.nn.BatchNorm2d)
+        model = network(torch.nn.BatchNorm2d)
         fill(model, {name: ours.after[LAST][name] for name in initial})
         model.double().eval()
         with torch.no_grad():
@@ -314,8 +315,8 @@ class TrainingBesideTorch(unittest.TestCase):
             "twice the epsilon of batch normalisation": {"norm_epsilon": 2},
             "another momentum of batch normalisation": {"norm_momentum": 0.01},
             "another decay of the gradient": {"solver": {"beta_1": 0.89}},
-            "another decay of the squared gradient": {"solver": {"beta_2": 0.991}},
-            "twice the epsilon of the solver": {"solver": {"epsilon": 2e-5}},
+            "another decay of the squared gradient": {"solver": {"beta_2": 0.9991}},
+            "twice the epsilon of the solver": {"solver": {"epsilon": 2e-3}},
             "another l2": {"solver": {"l2": 0.0101}},
             "a learning rate that stays": {"solver": {"drop_factor": 1}},
         })

@@ -8,9 +8,10 @@ namespace lockstep {
 namespace {
 
 using testing::refusal;
+using Definitions = std::map<std::string, Variables::Definition>;
 
 TEST(Expression, HasTheFunctionsItNames) {
-  const Variables v({{"x", 2.0}, {"depth", 3.0}});
+  const Variables v(Definitions{{"x", 2.0}, {"depth", 3.0}});
   const std::pair<const char*, double> cases[] = {
       {"1 + 2 * 3", 7},         {"(1 + 2) * 3", 9},      {"2 ^ 10", 1024},
       {"-x", -2},               {"round(16 / sqrt(depth))", 9},
@@ -24,7 +25,7 @@ TEST(Expression, HasTheFunctionsItNames) {
 }
 
 TEST(Expression, RefusesNamingThePlace) {
-  const Variables v({{"depth", 1.0}});
+  const Variables v(Definitions{{"depth", 1.0}});
   for (const char* text : {"", "1 +", "1 / 0", "sqrt(-1)", "log(0)", "exp(1000)", "0 / 0", "1, 2",
                            "depth = 2", "\"a\"", "round()", "pow(1)", "(1", "1)", "1 1", "@"}) {
     EXPECT_CONTAINS(refusal<InvalidArgument>([&] { v.evaluate(text, "a.b"); }), "[a.b]") << text;
@@ -38,24 +39,24 @@ TEST(Expression, RefusesNamingThePlace) {
 }
 
 TEST(Variables, MayStandInAnyOrder) {
-  const Variables v({{"a", "b + 1"}, {"b", "c * 2"}, {"c", 5.0}, {"d", "a + c"}});
+  const Variables v(Definitions{{"a", "b + 1"}, {"b", "c * 2"}, {"c", 5.0}, {"d", "a + c"}});
   EXPECT_EQ(v.values(), (std::map<std::string, double>{{"a", 11}, {"b", 10}, {"c", 5}, {"d", 16}}));
 }
 
 TEST(Variables, CirclesAreNamed) {
   EXPECT_CONTAINS(
-      refusal<InvalidArgument>([] { Variables({{"a", "b"}, {"b", "c + 1"}, {"c", "a"}}); }),
+      refusal<InvalidArgument>([] { Variables(Definitions{{"a", "b"}, {"b", "c + 1"}, {"c", "a"}}); }),
       "a -> b -> c -> a");
-  EXPECT_CONTAINS(refusal<InvalidArgument>([] { Variables({{"a", "a"}}); }), "a -> a");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([] { Variables(Definitions{{"a", "a"}}); }), "a -> a");
 }
 
 TEST(Variables, RefuseNamesAndValuesThatCannotBe) {
-  EXPECT_THROW(Variables({{"a b", 1.0}}), InvalidArgument);
-  EXPECT_THROW(Variables({{"", 1.0}}), InvalidArgument);
-  EXPECT_THROW(Variables({{"1a", 1.0}}), InvalidArgument);
-  EXPECT_THROW(Variables({{"sqrt", 1.0}}), InvalidArgument);
-  EXPECT_THROW(Variables({{"a", std::nan("")}}), InvalidArgument);
-  EXPECT_CONTAINS(refusal<InvalidArgument>([] { Variables({{"width", 1.0}, {"b", "widht"}}); }),
+  EXPECT_THROW(Variables(Definitions{{"a b", 1.0}}), InvalidArgument);
+  EXPECT_THROW(Variables(Definitions{{"", 1.0}}), InvalidArgument);
+  EXPECT_THROW(Variables(Definitions{{"1a", 1.0}}), InvalidArgument);
+  EXPECT_THROW(Variables(Definitions{{"sqrt", 1.0}}), InvalidArgument);
+  EXPECT_THROW(Variables(Definitions{{"a", std::nan("")}}), InvalidArgument);
+  EXPECT_CONTAINS(refusal<InvalidArgument>([] { Variables(Definitions{{"width", 1.0}, {"b", "widht"}}); }),
                   "did you mean `width`?");
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
@@ -46,6 +47,13 @@ class ShapeInference final : public LoweringLayer {
   std::vector<int> values_;
 };
 
+// The ranges that fields state hold for layers made in C++ too.
+void check_fields(const Layer& layer) {
+  const nlohmann::json object = write_layer(layer);
+  FieldReader reader(object, std::string(layer.type()), {}, {"type"});
+  layer.visit(reader);
+}
+
 std::string size_text(const Shape& with_batch) { return with_batch.without_batch().to_string(); }
 
 }  // namespace
@@ -73,6 +81,17 @@ NetworkAnalysis Network::State::analyse() const {
   for (size_t i = 0; i < n; ++i) {
     const LayerNode& node = layers[i];
     any_input |= node.layer->is_input();
+    if (node.shares.empty()) {
+      try {
+        check_fields(*node.layer);
+      } catch (const InvalidArgument& e) {
+        a.problems.push_back({node.name, std::string(e.what()) +
+                                             (e.hint().empty() ? "" : "; " + e.hint())});
+        sound[i] = false;
+      }
+    } else if (!sound[place.at(node.shares)]) {
+      sound[i] = false;
+    }
     for (const auto& name : node.inputs) {
       const auto found = place.find(name);
       if (found == place.end()) {
@@ -134,15 +153,6 @@ NetworkAnalysis Network::State::analyse() const {
     try {
       a.parameters[i] = node.layer->parameters(a.inputs[i]);
       a.states[i] = node.layer->states(a.inputs[i]);
-      if (!node.shares.empty()) {
-        const auto& owner = a.parameters[place.at(node.shares)];
-        for (size_t p = 0; p < owner.size(); ++p) {
-          if (owner[p].shape == a.parameters[i][p].shape) continue;
-          throw InvalidArgument("shares " + owner[p].name + " of " + owner[p].shape.to_string() +
-                                " with " + node.shares + ", but needs " +
-                                a.parameters[i][p].shape.to_string());
-        }
-      }
       a.outputs[i] = ShapeInference(node, a.inputs[i], a.parameters[i], a.states[i]).run();
     } catch (const InvalidArgument& e) {
       std::string received;
@@ -152,6 +162,19 @@ NetworkAnalysis Network::State::analyse() const {
       a.problems.push_back({node.name, std::string(e.what()) + " (layer's input: " +
                                            (received.empty() ? "none" : received) + ")"});
       sound[i] = false;
+    }
+  }
+  // When all sizes are known: a layer may run before the one whose learnables it shares.
+  for (size_t i : a.order) {
+    const LayerNode& node = layers[i];
+    if (node.shares.empty()) continue;
+    const auto& owner = a.parameters[place.at(node.shares)];
+    for (size_t p = 0; p < std::min(owner.size(), a.parameters[i].size()); ++p) {
+      if (owner[p].shape == a.parameters[i][p].shape) continue;
+      a.problems.push_back({node.name, "shares " + owner[p].name + " of " +
+                                           owner[p].shape.to_string() + " with " + node.shares +
+                                           ", but needs " + a.parameters[i][p].shape.to_string()});
+      break;
     }
   }
   for (size_t i = 0; i < n; ++i) {

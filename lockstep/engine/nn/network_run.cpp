@@ -135,7 +135,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
     for (int value : lowered.outputs) {
       plan_options.seeds.push_back(lowered.graph.mark_output(value));
     }
-    made->outputs = static_cast<int>(lowered.outputs.size());
+    for (int value : lowered.outputs) made->outputs.push_back(lowered.graph.shape(value));
     for (auto s : lowered.statistics) {
       s.mean_output = lowered.graph.mark_output(s.mean_output);
       s.variance_output = lowered.graph.mark_output(s.variance_output);
@@ -156,12 +156,9 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   run_forward(*run, inputs, options.step);
 
   std::vector<Tensor> outputs;
-  const std::vector<Shape> sizes = output_shapes();
-  for (int k = 0; k < mine->outputs; ++k) {
-    std::vector<int64_t> dims = sizes[static_cast<size_t>(k)].dims();
-    dims.insert(dims.begin(), n);
-    Tensor output(Shape(dims), DType::f32);
-    std::memcpy(output.raw(), run->output(k), output.bytes());
+  for (size_t k = 0; k < mine->outputs.size(); ++k) {
+    Tensor output(mine->outputs[k], DType::f32);
+    std::memcpy(output.raw(), run->output(static_cast<int>(k)), output.bytes());
     outputs.push_back(output);
   }
   for (const auto& s : mine->statistics) {

@@ -12,7 +12,7 @@ struct NetworkPlan {
   std::shared_ptr<const Plan> plan;
   std::vector<MovingStatistics> statistics;
   std::vector<std::unique_ptr<PlanRun>> idle;
-  int outputs = 0;
+  std::vector<Shape> outputs;  // sizes with all observations
 };
 
 // Where a layer's learnables and states begin in the network's lists.

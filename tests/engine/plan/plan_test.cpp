@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/plan/compile.h"
 #include "tests/engine/plan/comparison.h"
 
 namespace lockstep {
@@ -166,16 +167,15 @@ TEST(Plan, OutputsWithoutASeedHaveNoPartInGradients) {
 
 TEST(Plan, UnusedParametersAndInputsHaveGradientsOfZero) {
   Builder b;
-  const int unused_input = b.image({4, 1, 8, 8});
-  const int unused = b.parameter({5});
+  b.image({4, 1, 8, 8});  // input 0 and parameter 0 have no reader
+  b.parameter({5});
   const int seed = b.graph.mark_output(b.dense(b.image({4, 1, 8, 8}), 3));
   const Values values = random_values(b.graph, 3);
   Planned planned(b.graph, values, {seed});
   for (int round = 0; round < 2; ++round) {
     const Result result = planned(b.graph, values, {seed});
-    EXPECT_EQ(result.parameters[static_cast<size_t>(unused)].values.size(), 5u);
-    for (double g : result.parameters[0].values) EXPECT_EQ(g, 0);
-    for (double g : result.inputs[static_cast<size_t>(unused_input)].values) EXPECT_EQ(g, 0);
+    EXPECT_EQ(result.parameters[0].values, std::vector<double>(5, 0));
+    EXPECT_EQ(result.inputs[0].values, std::vector<double>(4 * 8 * 8, 0));
   }
 }
 
@@ -266,12 +266,8 @@ TEST(PlanLayouts, ChainsOfConvolutionsReorderNothingInside) {
     x = b.pool(x);
   }
   const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
-  // What leaves the chain may be converted for the fully connected layer, nothing else.
-  for (const auto& step : plan.state().steps) {
-    if (!step.conversion) continue;
-    EXPECT_EQ(step.name.rfind("fully_connected", 0), 0u) << conversions(plan);
-  }
-  EXPECT_LE(plan.reorders(), 2) << conversions(plan);
+  // The fully connected layer gives its gradient as rows: one conversion at the end of the chain.
+  EXPECT_EQ(conversions(plan), "max_pooling2d21: layout; ");
 }
 
 TEST(PlanLayouts, TheNetworkOfDepthOneReordersOnce) {

@@ -1,0 +1,194 @@
+// What keeps a network from running is found before anything runs, and named by layer.
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/network.h"
+
+namespace lockstep {
+namespace {
+
+LayerPtr image(int64_t size = 8, int64_t channels = 3) {
+  return image_input({.height = size, .width = size, .channels = channels});
+}
+LayerPtr convolution(int64_t filters, int64_t groups = 1) {
+  return convolution2d(
+      {.filters = filters, .kernel = {3, 3}, .padding = same_padding, .groups = groups});
+}
+
+// Expects exactly one problem, with this layer and all these words, and that nothing else runs.
+void expect_problem(const Network& network, const std::string& layer,
+                    const std::vector<std::string>& words) {
+  const auto problems = network.analyse();
+  ASSERT_EQ(problems.size(), 1u) << (problems.empty() ? "" : problems.back().message);
+  EXPECT_EQ(problems[0].layer, layer) << problems[0].message;
+  for (const auto& word : words) {
+    EXPECT_NE(problems[0].message.find(word), std::string::npos)
+        << "no `" << word << "` in: " << problems[0].message;
+  }
+  const auto expect_refused = [&](const char* what, auto call) {
+    try {
+      call();
+      ADD_FAILURE() << what << " accepted it";
+    } catch (const InvalidArgument& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find(problems[0].message), std::string::npos) << text;
+      EXPECT_NE(text.find(layer), std::string::npos) << text;
+    }
+  };
+  expect_refused("check()", [&] { network.check(); });
+  expect_refused("summary()", [&] { network.summary(); });
+  expect_refused("initialize()", [&] { Network(network.clone()).initialize(0); });
+}
+
+TEST(Analyse, ASoundNetworkHasNoProblems) {
+  EXPECT_TRUE((Network{image(), convolution(4), relu(), fully_connected({.units = 10}), softmax()}
+                   .analyse()
+                   .empty()));
+}
+
+TEST(Analyse, AnUnknownInputIsNamedWithTheNearestLayer) {
+  Network network{image()};
+  network.add(convolution(4), "stem");
+  network.add(relu(), "end", {"stme"});
+  expect_problem(network, "end", {"`stme`", "did you mean `stem`?"});
+}
+
+TEST(Analyse, ACircleIsNamedWithAllItsLayers) {
+  Network network{image(8, 4)};
+  network.add(addition(), "sum", {"image_input_1", "back"});
+  network.add(convolution(4), "there", {"sum"});
+  network.add(relu(), "back", {"there"});
+  expect_problem(network, "", {"circle", "sum", "there", "back"});
+}
+
+TEST(Analyse, ALayerThatWaitsForItselfIsACircle) {
+  Network network{image(8, 4)};
+  network.add(addition(), "sum", {"image_input_1", "sum"});
+  expect_problem(network, "", {"circle", "sum"});
+}
+
+TEST(Analyse, GroupsThatDoNotDivideAreNamed) {
+  Network network{image()};
+  network.add(convolution(4, 2), "grouped");
+  expect_problem(network, "grouped", {"2 groups", "3 channels", "3x8x8"});
+  Network filters{image(8, 4)};
+  filters.add(convolution(6, 4), "grouped");
+  expect_problem(filters, "grouped", {"4 groups", "6 filters"});
+}
+
+TEST(Analyse, AWindowThatDoesNotFitIsNamed) {
+  Network network{image(8)};
+  network.add(convolution2d({.filters = 4, .kernel = {9, 3}}), "large");
+  expect_problem(network, "large", {"3x8x8", "9"});
+  Network pooled{image(8)};
+  pooled.add(max_pooling2d({.pool = {2, 10}, .stride = {2, 2}}), "pool");
+  expect_problem(pooled, "pool", {"3x8x8", "10"});
+}
+
+TEST(Analyse, LayersThatNeedImagesNameTheRowsTheyGet) {
+  Network network{image()};
+  network.add(fully_connected({.units = 5}), "dense");
+  network.add(convolution(4), "after");
+  expect_problem(network, "after", {"layer's input: 5"});
+}
+
+TEST(Analyse, AdditionOfDifferentSizesIsNamed) {
+  Network network{image()};
+  network.add(convolution(4), "narrow");
+  network.add(convolution(5), "wide", {"image_input_1"});
+  network.add(addition(), "sum", {"narrow", "wide"});
+  expect_problem(network, "sum", {"4x8x8", "5x8x8"});
+}
+
+TEST(Analyse, ConcatenationOfDifferentRowsIsNamed) {
+  Network network{image()};
+  network.add(max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}), "small");
+  network.add(concatenation(), "both", {"image_input_1", "small"});
+  expect_problem(network, "both", {"3x8x8", "3x4x4"});
+}
+
+TEST(Analyse, ANetworkWithoutInputLayerOrLayersIsNamed) {
+  expect_problem(Network(), "", {"no layers"});
+  // The first layer has nothing to take, either.
+  Network network{relu()};
+  const auto problems = network.analyse();
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_EQ(problems[0].layer, "relu_1");
+  EXPECT_EQ(problems[1].layer, "");
+  EXPECT_NE(problems[1].message.find("no input layer"), std::string::npos);
+}
+
+TEST(Analyse, TheWrongNumberOfInputsIsNamed) {
+  Network one{image()};
+  one.add(addition(), "sum");
+  expect_problem(one, "sum", {"2 or more", "has 1"});
+  Network two{image()};
+  two.add(relu(), "rectify", {"image_input_1", "image_input_1"});
+  expect_problem(two, "rectify", {"takes 1 inputs", "has 2"});
+  Network zero{image()};
+  zero.add(image(), "second", {"image_input_1"});
+  expect_problem(zero, "second", {"takes 0 inputs", "has 1"});
+}
+
+TEST(Analyse, EveryProblemIsToldOnceAndNotItsConsequences) {
+  Network network{image()};
+  network.add(convolution(4, 2), "first");  // does not fit
+  network.add(relu(), "follows");
+  network.add(convolution(4), "fine", {"image_input_1"});
+  network.add(addition(), "sum", {"fine", "follows", "missing"});
+  network.add(max_pooling2d({.pool = {20, 20}}), "third", {"fine"});
+  std::vector<std::string> layers;
+  for (const auto& p : network.analyse()) layers.push_back(p.layer);
+  EXPECT_EQ(layers, (std::vector<std::string>{"sum", "first", "third"}));
+}
+
+// Fields are checked here for layers made in C++, too.
+TEST(Analyse, FieldsOutOfRangeAreNamed) {
+  const auto problem = [](LayerPtr layer, const std::vector<std::string>& words) {
+    Network network{image()};
+    network.add(std::move(layer), "bad");
+    expect_problem(network, "bad", words);
+  };
+  problem(convolution2d({.kernel = {3, 3}}), {"filters", "0"});
+  problem(convolution2d({.filters = 4, .groups = 0}), {"groups", "0"});
+  problem(convolution2d({.filters = 4, .kernel = {0, 3}}), {"kernel", "0"});
+  problem(convolution2d({.filters = 4, .stride = {1, -1}}), {"stride", "-1"});
+  problem(convolution2d({.filters = 4, .dilation = {0, 1}}), {"dilation"});
+  problem(convolution2d({.filters = 4, .padding = padding(-1)}), {"padding", "-1"});
+  problem(convolution2d({.filters = 4, .weights_initializer = "glorott"}),
+          {"weights_initializer", "glorott"});
+  problem(convolution2d({.filters = 4, .weights_l2_factor = -1}), {"weights_l2_factor"});
+  problem(fully_connected({.units = -3}), {"units", "-3"});
+  problem(dropout({.probability = 1}), {"probability", "1"});
+  problem(dropout({.probability = -0.1}), {"probability", "-0.1"});
+  problem(batch_normalization({.epsilon = 0}), {"epsilon"});
+  problem(batch_normalization({.momentum = 1.5}), {"momentum", "1.5"});
+  problem(max_pooling2d({.pool = {0, 2}}), {"pool"});
+  problem(average_pooling2d({.pool = {2, 2}, .stride = {0, 1}}), {"stride"});
+  Network input;
+  input.add(image_input({.height = 8, .width = 0, .channels = 3}), "bad");
+  expect_problem(input, "bad", {"width", "0"});
+  Network normalization;
+  normalization.add(image_input({.height = 8, .width = 8, .channels = 3, .normalization = "z"}),
+                    "bad");
+  expect_problem(normalization, "bad", {"normalization"});
+}
+
+TEST(Analyse, SharedLearnablesOfAnotherSizeAreNamed) {
+  Network network{image()};
+  network.add(convolution(8), "owner");
+  network.add_shared("owner", "again");  // now on 8 channels
+  expect_problem(network, "again", {"8x3x3x3", "owner", "8x8x3x3"});
+}
+
+// The layer that shares may run before the one it shares with.
+TEST(Analyse, SharedLearnablesOfAnotherSizeAreNamedInAnyOrder) {
+  Network network{image()};
+  network.add(convolution(8), "owner", {"again"});
+  network.add_shared("owner", "again", {"image_input_1"});
+  expect_problem(network, "again", {"8x8x3x3", "owner", "8x3x3x3"});
+}
+
+}  // namespace
+}  // namespace lockstep

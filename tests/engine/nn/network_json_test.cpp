@@ -1,0 +1,145 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/network.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+// Every registered layer, all fields away from their defaults where that is possible.
+Network everything() {
+  Network n;
+  n.add(image_input({.height = 12, .width = 10, .channels = 4, .normalization = "z-score"}), "in");
+  n.add(convolution2d({.filters = 8,
+                       .kernel = {3, 2},
+                       .stride = {1, 2},
+                       .padding = {false, 1, 2, 3, 4},
+                       .dilation = {2, 1},
+                       .groups = 2,
+                       .bias = true,
+                       .weights_initializer = "he",
+                       .bias_initializer = "ones",
+                       .weights_l2_factor = 0.5,
+                       .bias_l2_factor = 0.25,
+                       .weights_learning_rate_factor = 2,
+                       .bias_learning_rate_factor = 3}),
+        "conv");
+  n.add(batch_normalization(
+            {.epsilon = 1e-3, .momentum = 0.25, .l2_factor = 1, .learning_rate_factor = 0.5}),
+        "norm");
+  n.add(relu(), "relu");
+  n.add_shared("norm", "norm_again");
+  n.add(addition(), "sum", {"relu", "norm_again"});
+  n.add(concatenation(), "both", {"sum", "relu"});
+  n.add(dropout({.probability = 0.125}), "drop");
+  n.add(max_pooling2d({.pool = {2, 3}, .stride = {2, 1}, .padding = same_padding}), "max");
+  n.add(average_pooling2d(
+            {.pool = {3, 2}, .stride = {1, 2}, .padding = padding(1), .count_padding = false}),
+        "average");
+  n.add(global_average_pooling2d(), "global");
+  n.add(flatten(), "flat");
+  n.add(fully_connected({.units = 5,
+                         .bias = false,
+                         .weights_initializer = "orthogonal",
+                         .bias_initializer = "narrow-normal",
+                         .weights_l2_factor = 0,
+                         .bias_l2_factor = 2,
+                         .weights_learning_rate_factor = 0.5,
+                         .bias_learning_rate_factor = 0}),
+        "dense");
+  n.add(softmax(), "soft");
+  n.set_loss("mean_squared_error");
+  return n;
+}
+
+TEST(NetworkJson, EveryRegisteredLayerComesBackAsItWas) {
+  const Network network = everything();
+  std::set<std::string> used, registered;
+  for (const auto& node : network.layers()) used.insert(std::string(node.layer->type()));
+  for (const auto& info : layer_registry()) registered.insert(info.type);
+  EXPECT_EQ(used, registered) << "add the new layer to everything()";
+
+  const auto text = network.to_json().dump();
+  Network back = Network::from_json(json::parse(text));
+  EXPECT_EQ(back.to_json().dump(), text);
+  EXPECT_EQ(back.loss(), "mean_squared_error");
+  EXPECT_EQ(back.summary(), network.summary());
+  ASSERT_EQ(back.layers().size(), network.layers().size());
+  for (size_t i = 0; i < back.layers().size(); ++i) {
+    EXPECT_EQ(back.layers()[i].name, network.layers()[i].name);
+    EXPECT_EQ(back.layers()[i].inputs, network.layers()[i].inputs);
+    EXPECT_EQ(back.layers()[i].shares, network.layers()[i].shares);
+  }
+  Network original = network.clone();
+  original.initialize(4);
+  back.initialize(4);
+  std::vector<float> pixels(2 * 4 * 12 * 10);
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>((i * 37) % 256);
+  const Tensor x = Tensor::from(pixels, {2, 4, 12, 10});
+  EXPECT_EQ(back.predict(x).to_vector(), original.predict(x).to_vector());
+}
+
+// A field that visit() forgets would come back as its default.
+TEST(NetworkJson, NoFieldOfTheFilledLayersIsADefault) {
+  const Network network = everything();
+  for (const auto& node : network.layers()) {
+    if (node.layer->type() == "image_input" || !node.shares.empty()) continue;
+    const auto written = write_layer(*node.layer);
+    for (const auto& info : layer_registry()) {
+      if (info.type != node.layer->type()) continue;
+      EXPECT_EQ(written.size(), info.fields.size() + 1) << info.type;
+      for (const auto& field : info.fields) {
+        if (info.type == "fully_connected" || !written.contains(field.name)) continue;
+        EXPECT_FALSE(field.help.empty()) << info.type << "." << field.name;
+      }
+    }
+  }
+}
+
+std::string error_of(const char* text) {
+  try {
+    Network::from_json(json::parse(text));
+  } catch (const InvalidArgument& error) {
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "nothing was thrown";
+}
+
+TEST(NetworkJson, WhatIsWrongIsNamedWithItsPlace) {
+  const auto expect = [](const char* text, const std::vector<std::string>& words) {
+    const std::string error = error_of(text);
+    for (const auto& word : words) {
+      EXPECT_NE(error.find(word), std::string::npos) << "no `" << word << "` in: " << error;
+    }
+  };
+  expect(R"({"layers": 3})", {"layers"});
+  expect(R"([])", {"layers"});
+  expect(R"({"layers": [7]})", {"layer 1"});
+  expect(R"({"layers": [{"type": "relu"}, {"type": "rellu"}]})",
+         {"layer 2", "`rellu`", "did you mean `relu`"});
+  expect(R"({"layers": [{"name": "x"}]})", {"layer 1", "type"});
+  expect(R"({"layers": [{"type": "convolution2d", "filters": 4, "kernell": 3}]})",
+         {"layer 1", "kernell", "`kernel`"});
+  expect(R"({"layers": [{"type": "convolution2d", "filters": 0}]})", {"layer 1", "filters", "0"});
+  expect(R"({"layers": [{"type": "convolution2d"}]})", {"layer 1", "filters"});
+  expect(R"({"layers": [{"type": "relu", "inputs": 3}]})", {"layer 1", "inputs"});
+  expect(R"({"layers": [{"type": "relu", "inputs": [3]}]})", {"layer 1", "inputs"});
+  expect(R"({"layers": [{"type": "relu", "name": 3}]})", {"layer 1", "name"});
+  expect(R"({"layers": [{"type": "relu", "name": "a"}, {"type": "relu", "name": "a"}]})", {"`a`"});
+  expect(R"({"layers": [{"type": "relu", "name": "a"}, {"type": "shared", "layer": "b"}]})",
+         {"`b`"});
+  expect(R"({"layers": [{"type": "relu", "name": "a"},
+                        {"type": "shared", "layer": "a", "filters": 3}]})",
+         {"layer 2", "filters"});
+  expect(R"({"layers": [], "loss": "hinge"})", {"`hinge`"});
+  expect(R"({"layers": [], "loss": 3})", {"loss"});
+}
+
+}  // namespace
+}  // namespace lockstep

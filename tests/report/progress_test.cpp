@@ -1,0 +1,214 @@
+#include "lockstep/report/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+// A progress with a fake clock and a fake terminal; `text` is all that was written.
+class Fake {
+ public:
+  explicit Fake(bool terminal, int width = 80, bool colour = false, int64_t frequency = 50)
+      : progress([this](std::string_view piece) { text += piece, ++writes; },
+                 {.terminal = terminal,
+                  .colour = colour,
+                  .verbose_frequency = frequency,
+                  .width = [this] { return columns; },
+                  .clock = [this] { return now; }}),
+        columns(width) {}
+
+  void start(int64_t iterations_per_epoch, int64_t epochs, int64_t first = 1, int threads = 2) {
+    TrainingStart s;
+    s.options.max_epochs = epochs;
+    s.observations = 45000;
+    s.validation_observations = 5000;
+    s.iterations_per_epoch = iterations_per_epoch;
+    s.iterations = iterations_per_epoch * epochs;
+    s.first_iteration = first;
+    s.shards = 8;
+    s.threads = threads;
+    per_epoch = iterations_per_epoch;
+    progress.start(s);
+  }
+  void iterate(int64_t iteration, double loss = 1.25, double accuracy = 0.5) {
+    IterationRecord r;
+    r.iteration = iteration;
+    r.epoch = (iteration - 1) / per_epoch + 1;
+    r.loss = loss;
+    r.accuracy = accuracy;
+    r.learning_rate = 0.05;
+    r.observations_count = 128;
+    r.elapsed = now;
+    r.seconds = 0.01;
+    progress.iteration(r);
+  }
+  void validate(int64_t iteration) {
+    ValidationRecord v;
+    v.iteration = iteration;
+    v.loss = 0.75;
+    v.accuracy = 0.8125;
+    progress.validation(v);
+  }
+  // What was written since the last call.
+  std::string take() { return std::exchange(text, {}); }
+
+  Progress progress;
+  int columns;
+  double now = 0;
+  std::string text;
+  int writes = 0;
+  int64_t per_epoch = 1;
+};
+
+TEST(Progress, PlainOutputIsLines) {
+  Fake f(false);
+  f.progress.preparing(0, 50000);
+  f.progress.preparing(50000, 50000);
+  f.start(100, 2);
+  for (int64_t i = 1; i <= 200; ++i) {
+    f.now = static_cast<double>(i) / 2;
+    f.iterate(i);
+    if (i % 100 == 0) f.validate(i);
+    if (i == 120) f.progress.notice("something odd");
+  }
+  f.progress.finish();
+  const std::string same = "  accuracy 50.00%  loss 1.2500  rate 0.05";
+  const std::string validated = "  validation accuracy 81.25%  validation loss 0.7500";
+  EXPECT_EQ(f.text,
+            "45,000 training images, 5,000 for validation; 200 iterations in 2 epochs; 2 threads\n"
+            "epoch 1/2  iteration 1/200  elapsed 0:00:00" + same + "\n"
+            "epoch 1/2  iteration 50/200  elapsed 0:00:25" + same + "\n"
+            "epoch 1/2  iteration 100/200  elapsed 0:00:50" + same + validated + "\n"
+            "note: something odd\n"
+            "epoch 2/2  iteration 150/200  elapsed 0:01:15" + same + "\n"
+            "epoch 2/2  iteration 200/200  elapsed 0:01:40" + same + validated + "\n");
+}
+
+TEST(Progress, PlainOutputTellsOfLongPreparation) {
+  Fake f(false);
+  for (int i = 0; i <= 30; ++i) {
+    f.now = i;
+    f.progress.preparing(i * 1000, 100000);
+  }
+  EXPECT_EQ(f.text,
+            "Reading images: 10,000 of 100,000\n"
+            "Reading images: 20,000 of 100,000\n"
+            "Reading images: 30,000 of 100,000\n");
+}
+
+TEST(Progress, TerminalShowsATableThatLinesUpAndABar) {
+  const std::string clear = "\r\x1b[K";
+  Fake f(true, 100, false, 2);
+  f.progress.preparing(10, 50000);
+  EXPECT_EQ(f.take(), clear + "Reading images: 10 of 50,000");
+  f.start(3, 2);
+  EXPECT_EQ(f.take(),
+            clear + "45,000 training images, 5,000 for validation; 6 iterations in 2 epochs; 2 threads\n");
+  f.now = 1;
+  f.iterate(1, 2.5, 0.125);
+  EXPECT_EQ(f.take(), clear + "[====>                         ]  16%  epoch 1/2  loss 2.5000  iteration 1/6");
+  f.now = 2;
+  f.iterate(2);
+  EXPECT_EQ(f.take(),
+            clear +
+                "Epoch Iteration  Elapsed Mini-batch Mini-batch Validation Validation Learning\n"
+                "                 h:mm:ss   accuracy       loss   accuracy       loss     rate\n"
+                "    1         1  0:00:01     12.50%     2.5000                           0.05\n" +
+                clear +
+                "[=========>                    ]  33%  epoch 1/2  0:00:04 left  12,800 images/s  loss 1.2500");
+  f.now = 3;
+  f.iterate(3);
+  f.validate(3);
+  const std::string text = f.take();
+  EXPECT_NE(text.find("    1         2  0:00:02     50.00%     1.2500                           0.05\n"),
+            std::string::npos) << text;
+  EXPECT_NE(text.find("    1         3  0:00:03     50.00%     1.2500     81.25%     0.7500     0.05\n"),
+            std::string::npos) << text;
+  f.progress.finish();
+  EXPECT_EQ(f.take(), clear);
+  f.progress.finish();
+  EXPECT_EQ(f.take(), "");
+}
+
+TEST(Progress, IsDrawnAtMostTenTimesASecond) {
+  Fake f(true, 80, false, 1000000);
+  f.start(100000, 1);
+  f.iterate(1);
+  f.now += 0.2;
+  f.iterate(2);  // draws, and the first row is out
+  const int before = f.writes;
+  f.take();
+  for (int64_t i = 3; i < 1003; ++i) {
+    f.now += 0.001;
+    f.iterate(i);
+  }
+  EXPECT_LE(f.writes - before, 11);
+  EXPECT_GE(f.writes - before, 9);
+}
+
+TEST(Progress, NoLineIsWiderThanTheTerminal) {
+  for (int width : {1, 5, 20, 40, 60, 79, 80, 200}) {
+    Fake f(true, width, false, 1);
+    f.start(100000, 1);
+    f.take();
+    for (int64_t i = 1; i <= 20; ++i) {
+      f.now += 1;
+      f.iterate(i);
+      if (i % 5 == 0) f.validate(i);
+    }
+    size_t longest = 0, length = 0;
+    std::string text = f.take();
+    const std::string clear = "\r\x1b[K";
+    for (size_t at; (at = text.find(clear)) != std::string::npos;) text.replace(at, clear.size(), "\n");
+    for (char c : text) {
+      length = c == '\n' ? 0 : length + 1;
+      longest = std::max(longest, length);
+    }
+    // The table keeps at least epoch, iteration and validation accuracy.
+    EXPECT_LE(longest, static_cast<size_t>(std::max(width, 26))) << text;
+  }
+}
+
+TEST(Progress, ColourIsOnTerminalsOnly) {
+  for (const bool terminal : {false, true}) {
+    for (const bool colour : {false, true}) {
+      Fake f(terminal, 80, colour, 1);
+      f.start(10, 1);
+      for (int64_t i = 1; i <= 3; ++i) f.iterate(i);
+      f.progress.finish();
+      const bool coloured = f.text.find("\x1b[1m") != std::string::npos ||
+                            f.text.find("\x1b[32m") != std::string::npos;
+      EXPECT_EQ(coloured, terminal && colour);
+      if (!terminal) {
+        EXPECT_EQ(f.text.find('\x1b'), std::string::npos);
+        EXPECT_EQ(f.text.find('\r'), std::string::npos);
+      }
+    }
+  }
+}
+
+TEST(Progress, SaysWhichThreadsAreUselessAndWhereItGoesOn) {
+  Fake f(false);
+  f.start(10, 1, 5, 12);
+  EXPECT_NE(f.text.find("only 8 of the 12 threads are useful"), std::string::npos) << f.text;
+  EXPECT_NE(f.text.find("going on after iteration 4\n"), std::string::npos) << f.text;
+}
+
+TEST(Progress, NumbersAreReadable) {
+  EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(999), "999");
+  EXPECT_EQ(format_count(1000), "1,000");
+  EXPECT_EQ(format_count(-1234567), "-1,234,567");
+  EXPECT_EQ(format_count(-123), "-123");
+  EXPECT_EQ(format_duration(0), "0:00:00");
+  EXPECT_EQ(format_duration(3725.9), "1:02:05");
+  EXPECT_EQ(format_duration(-1), "-");
+  EXPECT_EQ(format_duration(std::numeric_limits<double>::infinity()), "-");
+  EXPECT_EQ(format_duration(std::nan("")), "-");
+}
+
+}  // namespace
+}  // namespace lockstep

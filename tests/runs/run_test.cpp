@@ -1,0 +1,228 @@
+#include "lockstep/runs/run.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/data/digits.h"
+#include "lockstep/engine/formats/model.h"
+#include "lockstep/runs/data_source.h"
+#include "lockstep/runs/run_folder.h"
+#include "tests/runs/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::refusal;
+
+class Run : public testing::WithFolder {
+ protected:
+  Run() {
+    std::vector<int64_t> taken;  // 20 of each digit
+    for (int64_t i = 0; i < 200; ++i) taken.push_back(i / 20 * 1000 + i % 20);
+    export_as_folder(*subset(builtin_digits(), taken), folder + "/digits");
+    job_path = write("job.toml", R"([data]
+train = "digits"
+validation_fraction = 0.2
+test_fraction = 0.1
+[augmentation]
+translate_x = 1
+[network]
+input = { height = 28, width = 28, channels = 1 }
+layers = [
+  { type = "convolution2d", filters = 4, kernel = 5, stride = 2 },
+  { type = "batch_normalization" },
+  { type = "relu" },
+  { type = "dropout", probability = 0.1 },
+  { type = "fully_connected", units = 10 },
+  { type = "softmax" } ]
+[training]
+mini_batch_size = 50
+shard_size = 7
+max_epochs = 3
+threads = 2
+checkpoint_frequency = 2
+)");
+  }
+  Job job(const std::vector<std::string>& settings = {}) {
+    return read_job(local_files(), job_path, settings);
+  }
+  RunOptions into(const std::string& name) {
+    RunOptions options;
+    options.folder = folder + "/" + name;
+    return options;
+  }
+  std::string text(const std::string& name) { return read_text(local_files(), folder + "/" + name); }
+  bool there(const std::string& name) { return local_files().exists(folder + "/" + name); }
+
+  std::string job_path;
+};
+
+TEST_F(Run, DataIsSplitByLabel) {
+  const RunData data = open_run_data(job());
+  EXPECT_EQ(data.training->size(), 140);
+  EXPECT_EQ(data.validation->size(), 40);
+  EXPECT_EQ(data.test->size(), 20);
+  for (const auto& store : {data.training, data.validation, data.test}) {
+    const auto counts = count_each_label(*store);
+    EXPECT_EQ(counts, std::vector<int64_t>(10, store->size() / 10));
+  }
+  const RunData other = open_run_data(job({"seed=1"}));
+  bool differs = false;
+  for (int64_t i = 0; i < 40; ++i) differs |= other.validation->name(i) != data.validation->name(i);
+  EXPECT_TRUE(differs);
+  const RunData whole = open_run_data(job({"validation_fraction=0", "test_fraction=0"}));
+  EXPECT_EQ(whole.training->size(), 200);
+  EXPECT_EQ(whole.validation, nullptr);
+  EXPECT_EQ(whole.test, nullptr);
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { open_run_data(job({"test_fraction=0.001"})); }),
+                  "test_fraction leaves no image of the 200");
+}
+
+TEST_F(Run, LabelsOfOtherFoldersAreMatchedByName) {
+  std::filesystem::create_directories(folder + "/two/7");
+  std::filesystem::create_directories(folder + "/two/3");
+  std::filesystem::copy_file(folder + "/digits/7/00.png", folder + "/two/7/a.png");
+  std::filesystem::copy_file(folder + "/digits/3/00.png", folder + "/two/3/a.png");
+  const RunData data = open_run_data(job({"test_fraction=0", "data.test=two"}));
+  ASSERT_EQ(data.test->size(), 2);
+  EXPECT_EQ(data.test->label(0), 3);
+  EXPECT_EQ(data.test->label(1), 7);
+  std::filesystem::rename(folder + "/two/7", folder + "/two/seven");
+  EXPECT_CONTAINS(
+      refusal<InvalidArgument>([&] { open_run_data(job({"test_fraction=0", "data.test=two"})); }),
+      "`seven`");
+}
+
+TEST_F(Run, FolderHoldsWhatIsPromised) {
+  RunOptions options = into("out");
+  options.save_initial = true;
+  const RunResult result = run_job(job(), options);
+  EXPECT_EQ(result.training.last_iteration, 6);
+  EXPECT_FALSE(result.training.stopped);
+  ASSERT_TRUE(result.validation && result.test);
+  EXPECT_EQ(result.validation->observations, 40);
+  EXPECT_EQ(result.test->observations, 20);
+  EXPECT_EQ(result.classes.size(), 10u);
+  for (const char* name : {"model.safetensors", "initial.safetensors", "receipt.jsonl", "log.jsonl",
+                           "job.json", "checkpoints"}) {
+    EXPECT_TRUE(there(std::string("out/") + name)) << name;
+  }
+  const std::string receipt = text("out/receipt.jsonl");
+  EXPECT_EQ(std::count(receipt.begin(), receipt.end(), '\n'), 6);
+  EXPECT_CONTAINS(receipt, result.training.digest.to_string());
+  // The options can be read again, with the same result.
+  const Job again = read_job(local_files(), folder + "/out/job.json");
+  EXPECT_EQ(again.resolved().dump(), job().resolved().dump());
+  EXPECT_EQ(run_job(again, into("again")).training.digest, result.training.digest);
+  EXPECT_EQ(text("again/model.safetensors"), text("out/model.safetensors"));
+  // The initial network, trained, is the same again; it differs from the trained one.
+  EXPECT_NE(text("out/initial.safetensors"), text("out/model.safetensors"));
+  RunOptions from = into("from");
+  from.initial_model = folder + "/out/initial.safetensors";
+  EXPECT_EQ(run_job(job(), from).training.digest, result.training.digest);
+  from = into("other");
+  from.initial_model = folder + "/out/model.safetensors";
+  EXPECT_NE(run_job(job(), from).training.digest, result.training.digest);
+  EXPECT_CONTAINS(text("other/job.json"), "initial_model");
+  // What the files hold is what was measured.
+  Model model = load_model(local_files(), result.model);
+  const Evaluation test = evaluate(model.network, open_run_data(job()).test, 1);
+  EXPECT_EQ(test.accuracy, result.test->accuracy);
+  EXPECT_EQ(test.loss, result.test->loss);
+}
+
+TEST_F(Run, StopAndResumeGiveTheSameBitsOnAnyThreads) {
+  const RunResult whole = run_job(job(), into("whole"));
+  for (int64_t stop : {1, 2, 3, 5}) {
+    const std::string name = "part" + std::to_string(stop);
+    RunOptions options = into(name);
+    int64_t asked = 0;
+    options.stop = [&] { return ++asked == stop; };
+    RunResult part = run_job(job(), options);
+    EXPECT_TRUE(part.training.stopped);
+    EXPECT_EQ(part.training.last_iteration, stop);
+    EXPECT_FALSE(part.test || part.validation);
+    EXPECT_EQ(part.model, "");
+    EXPECT_TRUE(local_files().exists(part.checkpoint)) << part.checkpoint;
+    EXPECT_FALSE(there(name + "/model.safetensors"));
+    options.stop = {};
+    options.resume = true;
+    part = run_job(job({"threads=3"}), options);
+    EXPECT_EQ(part.training.digest, whole.training.digest) << stop;
+    EXPECT_EQ(part.test->loss, whole.test->loss);
+    EXPECT_EQ(text(name + "/receipt.jsonl"), text("whole/receipt.jsonl"));
+    EXPECT_EQ(text(name + "/model.safetensors"), text("whole/model.safetensors"));
+  }
+}
+
+TEST_F(Run, AFinishedRunMayBeResumedAndStaysAsItIs) {
+  RunOptions options = into("out");
+  const RunResult first = run_job(job(), options);
+  options.resume = true;
+  const RunResult second = run_job(job(), options);
+  EXPECT_EQ(second.training.digest, first.training.digest);
+  EXPECT_EQ(second.training.last_iteration, 6);
+  EXPECT_EQ(second.test->accuracy, first.test->accuracy);
+}
+
+TEST_F(Run, ResumeStartsAnewWhereNothingIs) {
+  RunOptions options = into("out");
+  options.resume = true;
+  EXPECT_EQ(run_job(job(), options).training.last_iteration, 6);
+}
+
+TEST_F(Run, FoldersOfOtherRunsAreRefused) {
+  RunOptions options = into("out");
+  run_job(job(), options);
+  const std::string before = text("out/job.json");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job(), options); }), "--out");
+  options.resume = true;
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job({"momentum=0.8"}), options); }),
+                  "training.momentum: 0.9 there, 0.8 here");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job({"max_epochs=4"}), options); }),
+                  "training.max_epochs");
+  EXPECT_EQ(text("out/job.json"), before);
+  write("out/job.json", "{");
+  EXPECT_THROW(run_job(job(), options), DataError);
+  std::filesystem::remove(folder + "/out/job.json");
+  EXPECT_THROW(run_job(job(), options), InvalidArgument);
+  options.folder = write("file", "x");
+  options.resume = false;
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job(), options); }), "is a file");
+}
+
+TEST_F(Run, TwoAtOnceInOneFolderAreRefusedAndADeadOneIsNot) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const Job mine = job();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const RunFolder held(local_files(), folder + "/out", mine, nlohmann::ordered_json::object(), false);
+    if (::write(ready[1], "x", 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  RunOptions options = into("out");
+  options.resume = true;
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(mine, options); }), "another process");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+  EXPECT_EQ(run_job(mine, options).training.last_iteration, 6);
+}
+
+TEST_F(Run, WhatCannotRunLeavesNoFolder) {
+  EXPECT_THROW(run_job(job({"data.train=nowhere"}), into("a")), DataError);
+  std::filesystem::rename(folder + "/digits/9", folder + "/digits/8/9");
+  std::filesystem::remove_all(folder + "/digits/8/9");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job(), into("a")); }), "units = 9");
+  EXPECT_FALSE(there("a"));
+}
+
+}  // namespace
+}  // namespace lockstep

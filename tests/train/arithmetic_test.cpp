@@ -1,0 +1,74 @@
+#include "lockstep/train/arithmetic.h"
+
+#include <gtest/gtest.h>
+#include <immintrin.h>
+
+#include <cfenv>
+#include <limits>
+#include <thread>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// What the processor makes of a third, and of half the smallest normal number.
+float third() {
+  volatile float one = 1, three = 3;
+  return one / three;
+}
+float subnormal() {
+  volatile float smallest = std::numeric_limits<float>::min(), half = 0.5f;
+  return smallest * half;
+}
+
+TEST(ArithmeticMode, RoundsToNearestAndFlushesWhateverTheCallerHad) {
+  const float nearest = third();
+  ASSERT_GT(subnormal(), 0);
+  std::fesetround(FE_UPWARD);
+  ASSERT_NE(third(), nearest);
+  {
+    const ArithmeticMode mode;
+    EXPECT_EQ(third(), nearest);
+    EXPECT_EQ(subnormal(), 0);
+    volatile float tiny = std::numeric_limits<float>::denorm_min(), large = 1e30f;
+    EXPECT_EQ(tiny * large, 0) << "subnormal inputs count as zero";
+    EXPECT_NO_THROW(mode.check());
+  }
+  EXPECT_NE(third(), nearest) << "the caller's mode comes back";
+  EXPECT_GT(subnormal(), 0);
+  std::fesetround(FE_TONEAREST);
+}
+
+TEST(ArithmeticMode, NoticesWhenSomethingChangesIt) {
+  for (const unsigned bit : {0x8000u, 0x0040u, 0x2000u, 0x4000u}) {
+    const ArithmeticMode mode;
+    const unsigned fixed = _mm_getcsr();
+    _mm_setcsr(fixed ^ bit);
+    EXPECT_THROW(mode.check(), InternalError) << bit;
+    _mm_setcsr(fixed);
+    EXPECT_NO_THROW(mode.check());
+  }
+}
+
+TEST(ArithmeticMode, FlagsOfPastOperationsAreNoChange) {
+  const ArithmeticMode mode;
+  volatile float zero = 0, one = 1;
+  volatile float infinite = one / zero;
+  EXPECT_GT(infinite, 0);
+  EXPECT_NO_THROW(mode.check());
+}
+
+TEST(ArithmeticMode, BelongsToItsThread) {
+  const ArithmeticMode mode;
+  float elsewhere = 0;
+  std::thread([&] {
+    std::fesetround(FE_UPWARD);
+    elsewhere = third();
+  }).join();
+  EXPECT_NO_THROW(mode.check());
+  EXPECT_NE(elsewhere, third());
+}
+
+}  // namespace
+}  // namespace lockstep

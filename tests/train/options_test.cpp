@@ -1,0 +1,207 @@
+#include "lockstep/train/options.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::small_classifier;
+using testing::small_options;
+using testing::some_digits;
+using testing::TemporaryFolder;
+
+using Change = std::function<void(TrainingOptions&)>;
+
+std::set<std::string> fields_of_options() {
+  FieldLister lister;
+  TrainingOptions options;
+  options.visit(lister);
+  std::set<std::string> names;
+  for (const auto& field : lister.fields) names.insert(field.name);
+  return names;
+}
+
+TEST(Options, DefaultsAreValid) { EXPECT_NO_THROW(TrainingOptions().check()); }
+
+TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
+  const double nan = std::nan(""), infinite = std::numeric_limits<double>::infinity();
+  using O = TrainingOptions;
+  struct Row {
+    const char* field;
+    Change change;
+  };
+  std::vector<Row> rows;
+  const auto numbers = [&](const char* field, double O::*member, std::vector<double> values) {
+    values.insert(values.end(), {nan, infinite, -infinite});
+    for (double value : values) rows.push_back({field, [=](O& o) { o.*member = value; }});
+  };
+  const auto integers = [&](const char* field, int64_t O::*member,
+                            const std::vector<int64_t>& values) {
+    for (int64_t value : values) rows.push_back({field, [=](O& o) { o.*member = value; }});
+  };
+  const auto texts = [&](const char* field, std::string O::*member) {
+    for (const char* value : {"", "other", "NONE"}) {
+      rows.push_back({field, [=](O& o) { o.*member = value; }});
+    }
+  };
+  texts("solver", &O::solver);
+  numbers("momentum", &O::momentum, {-0.1, 1, 2});
+  numbers("gradient_decay", &O::gradient_decay, {-0.1, 1});
+  numbers("squared_gradient_decay", &O::squared_gradient_decay, {-0.1, 1});
+  numbers("epsilon", &O::epsilon, {0, -1});
+  numbers("initial_learning_rate", &O::initial_learning_rate, {-1e-9});
+  texts("learning_rate_schedule", &O::learning_rate_schedule);
+  numbers("drop_factor", &O::drop_factor, {0, -1});
+  integers("drop_period", &O::drop_period, {0, -1});
+  numbers("l2", &O::l2, {-1e-9});
+  integers("mini_batch_size", &O::mini_batch_size, {0, -1, (1 << 24) + 1});
+  integers("max_epochs", &O::max_epochs, {0, -1});
+  texts("shuffle", &O::shuffle);
+  texts("last_mini_batch", &O::last_mini_batch);
+  integers("shard_size", &O::shard_size, {-1, (1 << 24) + 1});
+  integers("seed", &O::seed, {-1});
+  integers("threads", &O::threads, {-1, 1025});
+  integers("loader_threads", &O::loader_threads, {0, 257});
+  integers("prefetch", &O::prefetch, {0, 1025});
+  integers("cache_mib", &O::cache_mib, {-1, (1 << 24) + 1});
+  integers("validation_frequency", &O::validation_frequency, {-1});
+  integers("checkpoint_frequency", &O::checkpoint_frequency, {-1});
+  integers("checkpoints_kept", &O::checkpoints_kept, {0, -1});
+
+  std::set<std::string> covered{"allow_other_numerics"};  // both values are fine
+  for (const auto& row : rows) {
+    covered.insert(row.field);
+    TrainingOptions options;
+    row.change(options);
+    try {
+      options.check();
+      ADD_FAILURE() << row.field << " was accepted";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find(std::string(" ") + row.field + " must be"),
+                std::string::npos)
+          << error.what();
+    }
+    // The trainer does not begin with it.
+    Network network = small_classifier();
+    EXPECT_THROW(train(network, {some_digits(40), nullptr}, options), InvalidArgument)
+        << row.field;
+  }
+  EXPECT_EQ(covered, fields_of_options()) << "a row for every field";
+}
+
+TEST(Options, ResolvingFillsInWhatDependsOnDefaults) {
+  TrainingOptions options;
+  EXPECT_EQ(options.resolved().initial_learning_rate, 0.01);
+  options.solver = "adam";
+  const TrainingOptions r = options.resolved();
+  EXPECT_EQ(r.initial_learning_rate, 0.001);
+  EXPECT_EQ(r.shard_size, 16);
+  EXPECT_GE(r.threads, 1);
+  options.initial_learning_rate = 0.5;
+  options.shard_size = 3;
+  options.threads = 7;
+  EXPECT_EQ(options.resolved().initial_learning_rate, 0.5);
+  EXPECT_EQ(options.resolved().shard_size, 3);
+  EXPECT_EQ(options.resolved().threads, 7);
+}
+
+// ---- Every option has its documented effect ----
+
+enum class Effect { other_result, same_digest };
+
+struct Row {
+  std::string field;
+  Effect effect;
+  Change base;    // what the field needs to matter
+  Change change;
+};
+
+std::string digest_of_training(const TrainingOptions& options) {
+  Network network = small_classifier();
+  const TemporaryFolder folder;
+  TrainingControl control;
+  control.checkpoint_folder = folder.path;
+  // 50 observations: the last mini-batch of an epoch is not full.
+  return train(network, {some_digits(50), some_digits(10, 5), {.reflect_x = true}}, options,
+               control)
+      .digest.to_string();
+}
+
+TEST(Options, EveryOneHasItsDocumentedEffect) {
+  using O = TrainingOptions;
+  const auto nothing = [](O&) {};
+  const auto adam = [](O& o) {
+    o.solver = "adam";
+    o.initial_learning_rate = 0.01;
+  };
+  const auto piecewise = [](O& o) {
+    o.learning_rate_schedule = "piecewise";
+    o.drop_period = 1;
+  };
+  const std::vector<Row> rows{
+      {"solver", Effect::other_result, nothing, [](O& o) { o.solver = "adam"; }},
+      {"momentum", Effect::other_result, nothing, [](O& o) { o.momentum = 0.8; }},
+      {"gradient_decay", Effect::other_result, adam, [](O& o) { o.gradient_decay = 0.8; }},
+      {"squared_gradient_decay", Effect::other_result, adam,
+       [](O& o) { o.squared_gradient_decay = 0.99; }},
+      {"epsilon", Effect::other_result, adam, [](O& o) { o.epsilon = 1e-3; }},
+      {"initial_learning_rate", Effect::other_result, nothing,
+       [](O& o) { o.initial_learning_rate = 0.04; }},
+      {"learning_rate_schedule", Effect::other_result, [](O& o) { o.drop_period = 1; },
+       [](O& o) { o.learning_rate_schedule = "piecewise"; }},
+      {"drop_factor", Effect::other_result, piecewise, [](O& o) { o.drop_factor = 0.5; }},
+      {"drop_period", Effect::other_result, piecewise, [](O& o) { o.drop_period = 2; }},
+      {"l2", Effect::other_result, nothing, [](O& o) { o.l2 = 0.01; }},
+      {"mini_batch_size", Effect::other_result, nothing, [](O& o) { o.mini_batch_size = 21; }},
+      {"max_epochs", Effect::other_result, nothing, [](O& o) { o.max_epochs = 3; }},
+      {"shuffle", Effect::other_result, nothing, [](O& o) { o.shuffle = "once"; }},
+      {"shuffle", Effect::other_result, [](O& o) { o.shuffle = "once"; },
+       [](O& o) { o.shuffle = "never"; }},
+      {"last_mini_batch", Effect::other_result, nothing, [](O& o) { o.last_mini_batch = "keep"; }},
+      {"shard_size", Effect::other_result, nothing, [](O& o) { o.shard_size = 10; }},
+      {"seed", Effect::other_result, nothing, [](O& o) { o.seed = 1; }},
+      // Fields of another solver or schedule do nothing.
+      {"momentum", Effect::same_digest, adam, [](O& o) { o.momentum = 0.1; }},
+      {"epsilon", Effect::same_digest, nothing, [](O& o) { o.epsilon = 1e-3; }},
+      {"gradient_decay", Effect::same_digest, nothing, [](O& o) { o.gradient_decay = 0.1; }},
+      {"drop_factor", Effect::same_digest, nothing, [](O& o) { o.drop_factor = 0.5; }},
+      // Only speed, memory and output depend on these.
+      {"threads", Effect::same_digest, nothing, [](O& o) { o.threads = 3; }},
+      {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.loader_threads = 3; }},
+      {"prefetch", Effect::same_digest, nothing, [](O& o) { o.prefetch = 1; }},
+      {"cache_mib", Effect::same_digest, nothing, [](O& o) { o.cache_mib = 0; }},
+      {"validation_frequency", Effect::same_digest, nothing,
+       [](O& o) { o.validation_frequency = 1; }},
+      {"checkpoint_frequency", Effect::same_digest, nothing,
+       [](O& o) { o.checkpoint_frequency = 1; }},
+      {"checkpoints_kept", Effect::same_digest, nothing, [](O& o) { o.checkpoints_kept = 5; }},
+      {"allow_other_numerics", Effect::same_digest, nothing,
+       [](O& o) { o.allow_other_numerics = true; }},
+  };
+  std::set<std::string> covered;
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.field);
+    covered.insert(row.field);
+    TrainingOptions options = small_options();
+    row.base(options);
+    const std::string before = digest_of_training(options);
+    row.change(options);
+    const std::string after = digest_of_training(options);
+    if (row.effect == Effect::same_digest) {
+      EXPECT_EQ(after, before);
+    } else {
+      EXPECT_NE(after, before);
+    }
+  }
+  EXPECT_EQ(covered, fields_of_options()) << "a row for every option";
+}
+
+}  // namespace
+}  // namespace lockstep

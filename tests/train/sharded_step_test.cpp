@@ -1,0 +1,252 @@
+#include "lockstep/train/sharded_step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/train/state_digest.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+// A solver that only keeps the gradients it is given.
+class Keeper : public Solver {
+ public:
+  explicit Keeper(const Network& network) : network_(network) {
+    gradients.resize(network.learnables().size());
+  }
+  void update(size_t index, const float* sum, const UpdateScalars&) override {
+    const auto n = static_cast<size_t>(network_.learnables()[index].value.shape().elements());
+    gradients[index].assign(sum, sum + n);
+  }
+  std::vector<Tensor> state(size_t) const override { return {}; }
+  std::vector<std::string> state_names() const override { return {}; }
+
+  std::vector<std::vector<float>> gradients;
+
+ private:
+  const Network& network_;
+};
+
+MiniBatch batch_of(int64_t n, int64_t channels = 1, int64_t size = 12) {
+  MiniBatch batch;
+  for (int64_t i = 0; i < n; ++i) {
+    batch.observations.push_back(i);
+    batch.labels.push_back(static_cast<int32_t>(i * 3 % 5));
+    const Image image =
+        testing::patterned(size, size, channels, static_cast<uint32_t>(i + 1));
+    batch.pixels.insert(batch.pixels.end(), image.pixels.begin(), image.pixels.end());
+  }
+  return batch;
+}
+
+Network network_without_normalization() {
+  Network network{image_input({.height = 12, .width = 12, .channels = 1}),
+                  convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}),
+                  relu(),
+                  max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
+                  convolution2d({.filters = 11, .kernel = {3, 3}}),
+                  relu(),
+                  fully_connected({.units = 5}),
+                  softmax()};
+  network.initialize(1);
+  network.state_value("image_input_1.offset").data<float>()[0] = 127;
+  network.state_value("image_input_1.factor").data<float>()[0] = 0.01f;
+  return network;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    difference += d * d;
+    size += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  return std::sqrt(difference / size);
+}
+
+TEST(Shards, AreCutByPositionAndDifferByAtMostOne) {
+  const auto sizes = [](int64_t n, int64_t size) {
+    std::vector<int64_t> all;
+    int64_t next = 0;
+    for (const auto& range : cut_into_shards(n, size)) {
+      EXPECT_EQ(range.first, next);
+      next += range.size;
+      all.push_back(range.size);
+    }
+    EXPECT_EQ(next, n);
+    return all;
+  };
+  EXPECT_EQ(sizes(100, 7), (std::vector<int64_t>{7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 6, 6, 6, 6, 6}));
+  EXPECT_EQ(sizes(20, 7), (std::vector<int64_t>{7, 7, 6}));
+  EXPECT_EQ(sizes(128, 16), std::vector<int64_t>(8, 16));
+  EXPECT_EQ(sizes(3, 16), std::vector<int64_t>{3});
+  EXPECT_EQ(sizes(17, 16), (std::vector<int64_t>{9, 8}));
+  EXPECT_EQ(sizes(1, 1), std::vector<int64_t>{1});
+  EXPECT_THROW(cut_into_shards(0, 4), InvalidArgument);
+  EXPECT_THROW(cut_into_shards(4, 0), InvalidArgument);
+}
+
+TEST(ShardedStep, GradientsOfShardsAddUpToThoseOfTheWholeMiniBatch) {
+  const MiniBatch batch = batch_of(20);
+  const auto run = [&](int64_t shard_size, int threads, StepResult& result) {
+    Network network = network_without_normalization();
+    Keeper keeper(network);
+    ThreadPool pool(threads);
+    ShardedStep step(network, keeper, pool, batch.size(), shard_size, 1);
+    result = step.compute(batch, 1);
+    step.apply({0.1, 1, 20});
+    int64_t shards = 0;
+    for (int64_t n : step.shards_by_thread()) shards += n;
+    EXPECT_EQ(shards, (20 + shard_size - 1) / shard_size);
+    return keeper.gradients;
+  };
+  StepResult whole_result;
+  const auto whole = run(20, 1, whole_result);
+  for (const int64_t shard_size : {16, 7, 3, 1}) {
+    StepResult result;
+    const auto parts = run(shard_size, 2, result);
+    EXPECT_NEAR(result.loss_sum, whole_result.loss_sum, 1e-5 * whole_result.loss_sum);
+    EXPECT_EQ(result.correct, whole_result.correct);
+    for (size_t p = 0; p < whole.size(); ++p) {
+      EXPECT_LE(distance(parts[p], whole[p]), 1e-6) << "shard size " << shard_size << ", " << p;
+    }
+  }
+}
+
+TEST(ShardedStep, GradientsAreThoseOfTheTape) {
+  const MiniBatch batch = batch_of(6);
+  Network network = network_without_normalization();
+  Keeper keeper(network);
+  ThreadPool pool(1);
+  ShardedStep step(network, keeper, pool, 6, 3, 1);
+  const StepResult result = step.compute(batch, 1);
+  step.apply({0.1, 1, 6});
+  Tape tape;
+  tape.watch(network.learnable_values());
+  const Tensor scores = network.forward(
+      {Tensor::from(batch.pixels, {6, 1, 12, 12})}, {.training = true});
+  const Tensor loss = ops::sum(ops::cross_entropy(scores, Tensor::from(batch.labels, {6})));
+  EXPECT_NEAR(result.loss_sum, static_cast<double>(loss.item()), 1e-5);
+  const auto gradients = tape.gradient(loss, network.learnable_values());
+  for (size_t p = 0; p < gradients.size(); ++p) {
+    EXPECT_LE(distance(keeper.gradients[p], gradients[p].to_vector()), 2e-6)
+        << network.learnables()[p].name;
+  }
+}
+
+TEST(ShardedStep, BatchStatisticsOfShardsAreCombinedAsStated) {
+  // Normalisation of the pixels themselves: statistics can be counted from the batch.
+  Network network{image_input({.height = 12, .width = 12, .channels = 3}),
+                  batch_normalization({.momentum = 0.25}), global_average_pooling2d(), flatten(),
+                  fully_connected({.units = 5}), softmax()};
+  network.initialize(1);
+  Keeper keeper(network);
+  ThreadPool pool(2);
+  const int64_t n = 20, pixels = 144;
+  ShardedStep step(network, keeper, pool, n, 7, 1);
+  double mean[3] = {}, variance[3] = {1, 1, 1};
+  MiniBatch batch = batch_of(n, 3);
+  for (int iteration = 1; iteration <= 3; ++iteration) {
+    // Shards of different brightness, so that the spread of their means counts.
+    for (size_t i = 0; i < batch.pixels.size(); ++i) {
+      batch.pixels[i] = static_cast<uint8_t>(batch.pixels[i] / 4 + i / 1500 * 10);
+    }
+    step.compute(batch, iteration);
+    step.apply({0.1, iteration, static_cast<double>(n)});
+    for (int64_t c = 0; c < 3; ++c) {
+      double sum = 0, squares = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t p = 0; p < pixels; ++p) {
+          sum += batch.pixels[static_cast<size_t>((i * 3 + c) * pixels + p)];
+        }
+      }
+      const double m = sum / static_cast<double>(n * pixels);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t p = 0; p < pixels; ++p) {
+          const double d =
+              static_cast<double>(batch.pixels[static_cast<size_t>((i * 3 + c) * pixels + p)]) - m;
+          squares += d * d;
+        }
+      }
+      mean[c] = 0.75 * mean[c] + 0.25 * m;
+      variance[c] = 0.75 * variance[c] + 0.25 * squares / static_cast<double>(n * pixels);
+      const auto at = static_cast<size_t>(c);
+      const double moving =
+          static_cast<double>(network.state_value("batch_normalization_1.mean").to_vector()[at]);
+      const double spread = static_cast<double>(
+          network.state_value("batch_normalization_1.variance").to_vector()[at]);
+      EXPECT_NEAR(moving, mean[c], 1e-5 * mean[c]) << "iteration " << iteration;
+      EXPECT_NEAR(spread, variance[c], 1e-5 * variance[c]) << "iteration " << iteration;
+    }
+  }
+}
+
+TEST(ShardedStep, MiniBatchesOfOtherSizesAreComputedToo) {
+  Network network = network_without_normalization();
+  Keeper keeper(network);
+  ThreadPool pool(2);
+  ShardedStep step(network, keeper, pool, 20, 7, 1);
+  for (const int64_t n : {20, 5, 13, 20, 1}) {
+    const MiniBatch batch = batch_of(n);
+    const double loss = step.compute(batch, 1).loss_sum;
+    step.apply({0.1, 1, static_cast<double>(n)});
+    Network fresh = network_without_normalization();
+    Keeper expected(fresh);
+    ShardedStep alone(fresh, expected, pool, n, n, 1);
+    EXPECT_NEAR(loss, alone.compute(batch, 1).loss_sum, 1e-5 * loss);
+    alone.apply({0.1, 1, static_cast<double>(n)});
+    for (size_t p = 0; p < keeper.gradients.size(); ++p) {
+      EXPECT_LE(distance(keeper.gradients[p], expected.gradients[p]), 2e-6) << n << ", " << p;
+    }
+  }
+}
+
+TEST(ShardedStep, UpdatesReachTheNextIterationAndTheDigest) {
+  Network network = testing::small_classifier();
+  TrainingOptions options;
+  const auto solver = make_solver(network, options);
+  ThreadPool pool(2);
+  ShardedStep step(network, *solver, pool, 20, 7, 1);
+  MiniBatch batch = batch_of(20, 1, 28);
+  std::vector<double> losses;
+  for (int64_t iteration = 1; iteration <= 8; ++iteration) {
+    losses.push_back(step.compute(batch, iteration).loss_sum);
+    step.apply({0.05, iteration, 20});
+    EXPECT_EQ(step.digest(iteration), state_digest(network, *solver, iteration));
+  }
+  EXPECT_LT(losses.back(), losses.front());
+  // Every bit of every part counts.
+  const Digest before = state_digest(network, *solver, 8);
+  EXPECT_NE(state_digest(network, *solver, 9), before);
+  const auto expect_counts = [&](const Tensor& tensor, const std::string& name) {
+    auto* words = static_cast<uint32_t*>(tensor.raw());
+    words[tensor.shape().elements() - 1] ^= 1;
+    EXPECT_NE(state_digest(network, *solver, 8), before) << name;
+    words[tensor.shape().elements() - 1] ^= 1;
+  };
+  for (size_t p = 0; p < network.learnables().size(); ++p) {
+    expect_counts(network.learnables()[p].value, network.learnables()[p].name);
+    expect_counts(solver->state(p)[0], "velocity of " + network.learnables()[p].name);
+  }
+  for (const auto& state : network.state()) expect_counts(state.value, state.name);
+  EXPECT_EQ(state_digest(network, *solver, 8), before);
+}
+
+TEST(ShardedStep, NetworksOfSeveralOutputsAreRefused) {
+  Network network;
+  network.add(image_input({.height = 12, .width = 12, .channels = 1}), "in");
+  network.add(fully_connected({.units = 5}), "a", {"in"});
+  network.add(fully_connected({.units = 5}), "b", {"in"});
+  network.initialize(1);
+  Keeper keeper(network);
+  ThreadPool pool(1);
+  EXPECT_THROW(ShardedStep(network, keeper, pool, 4, 4, 1), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep

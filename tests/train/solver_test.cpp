@@ -1,0 +1,168 @@
+#include "lockstep/train/solver.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/random.h"
+#include "lockstep/engine/nn/layers.h"
+
+namespace lockstep {
+namespace {
+
+// One layer whose learnables have different factors.
+Network network_with_factors() {
+  Network network{image_input({.height = 1, .width = 1, .channels = 7}),
+                  fully_connected({.units = 5,
+                                   .weights_l2_factor = 0.5,
+                                   .bias_l2_factor = 2,
+                                   .weights_learning_rate_factor = 3,
+                                   .bias_learning_rate_factor = 0.25})};
+  network.initialize(1);
+  return network;
+}
+
+struct Reference {
+  std::vector<double> w, a, b;  // learnable and state
+  double rate_factor, l2_factor;
+};
+
+// Runs 50 steps both ways with changing learning rates and expects the learnables to agree.
+void expect_follows(const TrainingOptions& options,
+                    const std::function<void(Reference&, size_t i, double g, double rate,
+                                             double t)>& step) {
+  Network network = network_with_factors();
+  const auto solver = make_solver(network, options);
+  std::vector<Reference> references;
+  for (const auto& l : network.learnables()) {
+    const auto w = l.value.to_vector();
+    references.push_back({{w.begin(), w.end()},
+                          std::vector<double>(w.size()),
+                          std::vector<double>(w.size()),
+                          l.spec.learning_rate_factor,
+                          l.spec.l2_factor});
+  }
+  const RandomStream random({.seed = 9});
+  uint64_t drawn = 0;
+  for (int64_t t = 1; t <= 50; ++t) {
+    const UpdateScalars scalars{0.01 / (1 + 0.1 * static_cast<double>(t)), t, 20.0};
+    for (size_t p = 0; p < references.size(); ++p) {
+      Reference& r = references[p];
+      std::vector<float> sum(r.w.size());
+      for (float& g : sum) g = static_cast<float>(20 * random.normal(drawn++));
+      solver->update(p, sum.data(), scalars);
+      for (size_t i = 0; i < r.w.size(); ++i) {
+        const double g =
+            static_cast<double>(sum[i]) / scalars.observations + options.l2 * r.l2_factor * r.w[i];
+        step(r, i, g, scalars.learning_rate * r.rate_factor, static_cast<double>(t));
+      }
+    }
+  }
+  for (size_t p = 0; p < references.size(); ++p) {
+    const auto w = network.learnables()[p].value.to_vector();
+    for (size_t i = 0; i < w.size(); ++i) {
+      const double expected = references[p].w[i];
+      EXPECT_NEAR(static_cast<double>(w[i]), expected, 1e-5 * (1 + std::abs(expected)))
+          << network.learnables()[p].name << " " << i;
+    }
+    const auto state = solver->state(p);
+    ASSERT_EQ(state.size(), solver->state_names().size());
+    for (size_t k = 0; k < state.size(); ++k) {
+      const auto& expected = k == 0 ? references[p].a : references[p].b;
+      const auto values = state[k].to_vector();
+      EXPECT_EQ(state[k].shape(), network.learnables()[p].value.shape());
+      for (size_t i = 0; i < values.size(); ++i) {
+        EXPECT_NEAR(static_cast<double>(values[i]), expected[i],
+                    1e-5 * (0.1 + std::abs(expected[i])));
+      }
+    }
+  }
+}
+
+TEST(Solver, SgdmFollowsItsFormula) {
+  TrainingOptions options;
+  options.momentum = 0.8;
+  options.l2 = 0.1;
+  expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double) {
+    r.a[i] = options.momentum * r.a[i] - rate * g;
+    r.w[i] += r.a[i];
+  });
+}
+
+TEST(Solver, AdamFollowsItsFormula) {
+  TrainingOptions options;
+  options.solver = "adam";
+  options.gradient_decay = 0.85;
+  options.squared_gradient_decay = 0.95;
+  options.epsilon = 1e-3;
+  options.l2 = 0.1;
+  expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double t) {
+    const double beta1 = options.gradient_decay, beta2 = options.squared_gradient_decay;
+    r.a[i] = beta1 * r.a[i] + (1 - beta1) * g;
+    r.b[i] = beta2 * r.b[i] + (1 - beta2) * g * g;
+    const double mean = r.a[i] / (1 - std::pow(beta1, t));
+    const double square = r.b[i] / (1 - std::pow(beta2, t));
+    r.w[i] -= rate * mean / (std::sqrt(square) + options.epsilon);
+  });
+}
+
+TEST(Solver, StateStartsAtZeroAndIsNamed) {
+  Network network = network_with_factors();
+  TrainingOptions options;
+  EXPECT_EQ(make_solver(network, options)->state_names(), std::vector<std::string>{"velocity"});
+  options.solver = "adam";
+  const auto adam = make_solver(network, options);
+  EXPECT_EQ(adam->state_names(), (std::vector<std::string>{"mean", "square"}));
+  for (const auto& array : adam->state(0)) {
+    for (float v : array.to_vector()) EXPECT_EQ(v, 0);
+  }
+}
+
+TEST(Solver, AFactorOfZeroFreezes) {
+  for (const std::string name : {"sgdm", "adam"}) {
+    Network network{image_input({.height = 1, .width = 1, .channels = 3}),
+                    fully_connected({.units = 2, .weights_learning_rate_factor = 0})};
+    network.initialize(1);
+    const auto before = network.learnables()[0].value.to_vector();
+    TrainingOptions options;
+    options.solver = name;
+    const auto solver = make_solver(network, options);
+    const std::vector<float> g(6, 1.0f);
+    solver->update(0, g.data(), {0.1, 1, 1});
+    solver->update(1, g.data(), {0.1, 1, 1});
+    EXPECT_EQ(network.learnables()[0].value.to_vector(), before) << name;
+    EXPECT_NE(network.learnables()[1].value.to_vector(), std::vector<float>(2, 0.0f)) << name;
+  }
+}
+
+TEST(Solver, UnknownSolversAndUninitializedNetworksAreRefused) {
+  Network network = network_with_factors();
+  TrainingOptions options;
+  options.solver = "sdgm";
+  EXPECT_THROW(make_solver(network, options), InvalidArgument);
+  Network raw{image_input({.height = 1, .width = 1, .channels = 3})};
+  EXPECT_THROW(make_solver(raw, TrainingOptions()), InvalidArgument);
+}
+
+TEST(Schedule, NoneKeepsTheRate) {
+  TrainingOptions options;
+  options.initial_learning_rate = 0.3;
+  for (int64_t epoch : {1, 2, 1000}) EXPECT_EQ(scheduled_learning_rate(options, epoch), 0.3);
+}
+
+TEST(Schedule, PiecewiseDropsAfterEveryPeriod) {
+  TrainingOptions options;
+  options.initial_learning_rate = 0.4;
+  options.learning_rate_schedule = "piecewise";
+  options.drop_factor = 0.5;
+  options.drop_period = 3;
+  const std::vector<double> expected{0.4, 0.4, 0.4, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.05};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(scheduled_learning_rate(options, static_cast<int64_t>(i) + 1), expected[i]);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,139 @@
+// What the tests of lockstep/train share.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/file.h"
+#include "lockstep/data/digits.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/trainer.h"
+#include "tests/data/support.h"
+
+namespace lockstep::testing {
+
+// `n` built-in digits, classes in turn; `from` chooses others.
+inline DatastorePtr some_digits(int64_t n, int64_t from = 0) {
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < n; ++i) indices.push_back(i % 10 * 1000 + from + i / 10);
+  return subset(builtin_digits(), indices);
+}
+
+// Small, with everything the law speaks of: batch normalisation, dropout, pooling.
+inline Network small_classifier(uint64_t seed = 1) {
+  Network network{
+      image_input({.height = 28, .width = 28, .channels = 1}),
+      convolution2d({.filters = 8, .kernel = {5, 5}, .stride = {2, 2}, .padding = same_padding}),
+      batch_normalization(),
+      relu(),
+      max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
+      dropout({.probability = 0.1}),
+      fully_connected({.units = 10}),
+      softmax()};
+  network.initialize(seed);
+  return network;
+}
+
+// 60 digits in mini-batches of 20 (three an epoch), shards of 7, 7 and 6.
+inline TrainingOptions small_options() {
+  TrainingOptions options;
+  options.initial_learning_rate = 0.05;
+  options.mini_batch_size = 20;
+  options.shard_size = 7;
+  options.max_epochs = 2;
+  options.threads = 2;
+  options.validation_frequency = 0;
+  return options;
+}
+
+// Keeps what it is told.
+class Recorder : public TrainingObserver {
+ public:
+  void start(const TrainingStart& s) override { starts.push_back(s); }
+  void iteration(const IterationRecord& r) override {
+    iterations.push_back(r);
+    if (on_iteration) on_iteration(r);
+  }
+  void validation(const ValidationRecord& r) override { validations.push_back(r); }
+  void checkpoint(const std::string& path, int64_t iteration) override {
+    checkpoints.emplace_back(path, iteration);
+  }
+  void notice(const std::string& text) override { notices.push_back(text); }
+
+  std::vector<TrainingStart> starts;
+  std::vector<IterationRecord> iterations;
+  std::vector<ValidationRecord> validations;
+  std::vector<std::pair<std::string, int64_t>> checkpoints;
+  std::vector<std::string> notices;
+  std::function<void(const IterationRecord&)> on_iteration;
+};
+
+// Fails at the call with the given number (0: the first). An append that fails has written half.
+class BreakingFiles : public FileSystem {
+ public:
+  explicit BreakingFiles(int fail_at) : fail_at_(fail_at) {}
+  int calls() const { return calls_; }
+
+  std::vector<std::byte> read(const std::string& path) override {
+    step("read");
+    return real_.read(path);
+  }
+  std::unique_ptr<WritableFile> open(const std::string& path, bool append) override {
+    step("open");
+    return std::make_unique<File>(*this, real_.open(path, append));
+  }
+  void rename(const std::string& from, const std::string& to) override {
+    step("rename");
+    real_.rename(from, to);
+  }
+  void sync_folder(const std::string& folder) override {
+    step("sync_folder");
+    real_.sync_folder(folder);
+  }
+  void make_folders(const std::string& folder) override {
+    step("make_folders");
+    real_.make_folders(folder);
+  }
+  bool exists(const std::string& path) override { return real_.exists(path); }
+  bool is_folder(const std::string& path) override { return real_.is_folder(path); }
+  std::vector<std::string> list(const std::string& path) override {
+    step("list");
+    return real_.list(path);
+  }
+  void remove(const std::string& path) override {
+    step("remove");
+    real_.remove(path);
+  }
+
+ private:
+  class File : public WritableFile {
+   public:
+    File(BreakingFiles& files, std::unique_ptr<WritableFile> real)
+        : files_(files), real_(std::move(real)) {}
+    void append(std::span<const std::byte> bytes) override {
+      if (files_.calls_ == files_.fail_at_) real_->append(bytes.first(bytes.size() / 2));
+      files_.step("append");
+      real_->append(bytes);
+    }
+    void sync() override {
+      files_.step("sync");
+      real_->sync();
+    }
+
+   private:
+    BreakingFiles& files_;
+    std::unique_ptr<WritableFile> real_;
+  };
+
+  void step(const char* what) {
+    if (calls_++ == fail_at_) throw FileError(std::string("[test] broken ") + what);
+  }
+
+  FileSystem& real_ = local_files();
+  int fail_at_;
+  int calls_ = 0;
+};
+
+}  // namespace lockstep::testing
