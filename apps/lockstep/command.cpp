@@ -75,10 +75,9 @@ std::string percent(double share) {
 }
 
 std::string shell_word(const std::string& text) {
-  const bool plain =
-      !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-        return std::isalnum(c) != 0 || std::strchr("_-./=:,+@%", c) != nullptr;
-      });
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("_-./=:,+@%", c) != nullptr;
+  });
   if (plain) return text;
   std::string quoted = "'";
   for (char c : text) {

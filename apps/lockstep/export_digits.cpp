@@ -17,11 +17,12 @@ struct ExportArguments {
 
 int export_command(const ExportArguments& a) {
   FileSystem& files = local_files();
-  const bool fresh = !files.exists(a.folder) ||
-                     (files.is_folder(a.folder) && files.list(a.folder).empty());
+  const bool fresh =
+      !files.exists(a.folder) || (files.is_folder(a.folder) && files.list(a.folder).empty());
   if (!fresh) {
-    throw InvalidArgument("[export-digits] " + a.folder + " is there already and not an empty folder",
-                          "choose another folder");
+    throw InvalidArgument(
+        "[export-digits] " + a.folder + " is there already and not an empty folder",
+        "choose another folder");
   }
   DatastorePtr digits = builtin_digits();
   if (a.per_class > 0) {

@@ -32,10 +32,10 @@ std::string processor_field(const std::string& name) {
 
 // Those of the processor that matter to kernels, as the system names them.
 std::vector<std::string> instruction_sets() {
-  const std::vector<std::string> known{"sse4_1",      "sse4_2",      "avx",       "avx2",
-                                       "fma",         "avx_vnni",    "avx512f",   "avx512bw",
-                                       "avx512vl",    "avx512_vnni", "avx512_bf16", "avx512_fp16",
-                                       "amx_tile",    "amx_bf16",    "amx_int8"};
+  const std::vector<std::string> known{"sse4_1",   "sse4_2",      "avx",         "avx2",
+                                       "fma",      "avx_vnni",    "avx512f",     "avx512bw",
+                                       "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+                                       "amx_tile", "amx_bf16",    "amx_int8"};
   std::istringstream flags(processor_field("flags"));
   const std::set<std::string> present{std::istream_iterator<std::string>(flags), {}};
   std::vector<std::string> found;
@@ -51,26 +51,26 @@ int64_t memory_mib(int pages) {
 
 json collect() {
   json fingerprint = json::object();
-  for (const FingerprintEntry& entry : numerics_fingerprint()) fingerprint[entry.name] = entry.value;
-  return {{"version", LOCKSTEP_VERSION},
-          {"processor", processor_field("model name")},
-          {"instruction_sets", instruction_sets()},
-          {"cores", available_cores()},
-          {"memory_mib", memory_mib(_SC_PHYS_PAGES)},
-          {"memory_available_mib", memory_mib(_SC_AVPHYS_PAGES)},
-          {"libraries",
-           {{"CLI11", CLI11_VERSION},
-            {"fmt", fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
-                                FMT_VERSION % 100)},
-            {"muParser", mu::ParserVersion},
-            {"nlohmann-json",
-             fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
-                         NLOHMANN_JSON_VERSION_PATCH)},
-            {"toml++",
-             fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
-            {"xxHash", fmt::format("{}.{}.{}", XXH_VERSION_MAJOR, XXH_VERSION_MINOR,
-                                   XXH_VERSION_RELEASE)}}},
-          {"fingerprint", fingerprint}};
+  for (const FingerprintEntry& entry : numerics_fingerprint())
+    fingerprint[entry.name] = entry.value;
+  return {
+      {"version", LOCKSTEP_VERSION},
+      {"processor", processor_field("model name")},
+      {"instruction_sets", instruction_sets()},
+      {"cores", available_cores()},
+      {"memory_mib", memory_mib(_SC_PHYS_PAGES)},
+      {"memory_available_mib", memory_mib(_SC_AVPHYS_PAGES)},
+      {"libraries",
+       {{"CLI11", CLI11_VERSION},
+        {"fmt",
+         fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100)},
+        {"muParser", mu::ParserVersion},
+        {"nlohmann-json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
+                                      NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
+        {"toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
+        {"xxHash",
+         fmt::format("{}.{}.{}", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE)}}},
+      {"fingerprint", fingerprint}};
 }
 
 int info_command(bool as_json) {

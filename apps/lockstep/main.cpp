@@ -31,9 +31,11 @@ std::string hint_for(const CLI::App& app, const std::vector<std::string>& unexpe
 
 int run(int argc, char** argv) {
   CLI::App app{
-      "Lockstep trains deep networks in parallel: who computes changes the speed, never the answer."};
+      "Lockstep trains deep networks in parallel: who computes changes the speed, never the "
+      "answer."};
   app.name("lockstep");
-  app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION, "Print the version");
+  app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION,
+                       "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
   Action action;
@@ -61,8 +63,9 @@ int run(int argc, char** argv) {
     return 0;
   } catch (const CLI::ExtrasError& error) {
     std::vector<std::string> unexpected = app.remaining(true);
-    print_error(unexpected.empty() ? error.what() : "unexpected argument `" + unexpected.front() + "`",
-                hint_for(app, unexpected));
+    print_error(
+        unexpected.empty() ? error.what() : "unexpected argument `" + unexpected.front() + "`",
+        hint_for(app, unexpected));
     return exit_usage;
   } catch (const CLI::ParseError& error) {
     print_error(error.what(), hint_for(app, {}));

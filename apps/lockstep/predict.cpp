@@ -37,7 +37,8 @@ int predict_command(const PredictArguments& a) {
     const float* row = values.data() + i * outputs;
     std::vector<size_t> order(outputs);
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) { return row[x] > row[y]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t x, size_t y) { return row[x] > row[y]; });
     order.resize(std::min(outputs, static_cast<size_t>(a.top)));
     const std::string file = images->name(static_cast<int64_t>(i));
     text += file;
@@ -62,11 +63,14 @@ int predict_command(const PredictArguments& a) {
 
 void add_predict(CLI::App& app, Action& action) {
   auto a = std::make_shared<PredictArguments>();
-  CLI::App* sub = app.add_subcommand("predict", "Classes of images, one line each: file, class, score");
+  CLI::App* sub =
+      app.add_subcommand("predict", "Classes of images, one line each: file, class, score");
   sub->add_option("model", a->model, "Model file, or the folder of a run")
       ->required()
       ->type_name("MODEL");
-  sub->add_option("files", a->files, "Images, or folders of images")->required()->type_name("FILES");
+  sub->add_option("files", a->files, "Images, or folders of images")
+      ->required()
+      ->type_name("FILES");
   sub->add_option("--top", a->top, "How many classes to name, the best first")
       ->type_name("K")
       ->check(CLI::Range(1, 1 << 20));

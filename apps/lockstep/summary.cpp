@@ -35,7 +35,8 @@ void add_summary(CLI::App& app, Action& action) {
   sub->add_option("path", a->path, "Job file, model file, or the folder of a run")
       ->required()
       ->type_name("JOB|MODEL");
-  sub->add_option("--set", a->settings, "Change a field or variable of the job (any number of times)")
+  sub->add_option("--set", a->settings,
+                  "Change a field or variable of the job (any number of times)")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
   sub->callback([a, &action] { action = [a] { return summary_command(*a); }; });

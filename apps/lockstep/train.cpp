@@ -93,8 +93,8 @@ void print_closing_table(const RunResult& result) {
   std::vector<std::pair<std::string, std::string>> rows;
   const auto accuracy = [&](const char* name, const std::optional<Evaluation>& e) {
     if (!e) return;
-    rows.emplace_back(name, fmt::format("{} of {} images", percent(e->accuracy),
-                                        format_count(e->observations)));
+    rows.emplace_back(
+        name, fmt::format("{} of {} images", percent(e->accuracy), format_count(e->observations)));
   };
   accuracy("validation accuracy", result.validation);
   accuracy("test accuracy", result.test);
@@ -162,7 +162,8 @@ void add_train(CLI::App& app, Action& action) {
   sub->add_option("job", a->job, "Job file (TOML, or a run's job.json)")
       ->required()
       ->type_name("JOB");
-  sub->add_option("--set", a->settings, "Change a field or variable of the job (any number of times)")
+  sub->add_option("--set", a->settings,
+                  "Change a field or variable of the job (any number of times)")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
   sub->add_option("--out", a->out, "Folder for the run (default: runs/<job>-<number>)")

@@ -19,7 +19,8 @@ def train_once(arguments, seed, folder):
     """A row's figures; a run that `folder` holds already, finished, is read instead."""
     job = lockstep_runs.job_path(arguments.job)
     name = os.path.splitext(os.path.basename(job))[0]
-    out = os.path.join(folder, "-".join([name] + arguments.set + [f"seed={seed}"]).replace("/", "_"))
+    parts = [name] + arguments.set + [f"seed={seed}"]
+    out = os.path.join(folder, "-".join(parts).replace("/", "_"))
     kept = os.path.join(out, "result.json")
     if not os.path.exists(kept):
         result = lockstep_runs.train(arguments.command, job, out,

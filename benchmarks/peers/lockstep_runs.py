@@ -31,7 +31,8 @@ def read_log(out):
     """The lines of a run's log: those of iterations, those of validations."""
     with open(os.path.join(out, "log.jsonl")) as file:
         entries = [json.loads(line) for line in file]
-    return ([e for e in entries if "seconds" in e], [e for e in entries if "validation_accuracy" in e])
+    return ([e for e in entries if "seconds" in e],
+            [e for e in entries if "validation_accuracy" in e])
 
 
 def machine():

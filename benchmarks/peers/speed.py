@@ -4,7 +4,8 @@
 Lockstep: real trainings by the command, with augmentation, shuffling, metrics and receipts; the
 median of the iterations' seconds in its own log. PyTorch: its whole step (forward, loss, backward,
 SGD with momentum) on random data that is in memory already, with 1 and 2 threads, NCHW and
-channels-last; its best counts. Short runs of all alternate; the figures are medians over the rounds.
+channels-last; its best counts. Short runs of all alternate; the figures are medians over the
+rounds.
 """
 
 import argparse
@@ -26,11 +27,11 @@ import files  # noqa: E402
 
 MINI_BATCH = 128
 THREADS = 2
-WARM_UP = 5  # iterations of every run that do not count
-IMAGES = 6_400  # of the data that a run uses
-# Job, width, depth, iterations of a run.
-NETWORKS = {"S3, depth 1, width 16": ("cifar10_s3", 16, 1, 400),
-            "S1, depth 4, width 32": ("cifar10_s1", 32, 4, 40)}
+WARM_UP = 3  # iterations of every run that do not count
+IMAGES = 2_560  # that a run uses: 20 mini-batches
+# Title, job, width, depth, epochs of a run.
+NETWORKS = {"s3": ("S3, depth 1, width 16", "cifar10_s3", 16, 1, 20),
+            "s1": ("S1, depth 4, width 32", "cifar10_s1", 32, 4, 1)}
 
 
 def gather_images(data, folder):
@@ -44,17 +45,15 @@ def gather_images(data, folder):
                 os.symlink(os.path.abspath(os.path.join(train, name, image)),
                            os.path.join(place, image))
         return f"{IMAGES} images of {train}"
-    for number in range(2_000):
+    for number in range(IMAGES):
         place = os.path.join(folder, f"class{number % 10}")
         os.makedirs(place, exist_ok=True)
         image = numpy.random.RandomState(number).randint(256, size=(32, 32, 3), dtype=numpy.uint8)
         files.write_png(os.path.join(place, f"{number}.png"), image)
-    return "2000 random PNG images of 32x32 pixels (no CIFAR-10: give --data or LOCKSTEP_TEST_DATA)"
+    return f"{IMAGES} random PNG images (no CIFAR-10: give --data or set LOCKSTEP_TEST_DATA)"
 
 
-def speed_of_lockstep(command, job, width, depth, iterations, images):
-    count = sum(len(names) for _, _, names in os.walk(images))
-    epochs = -(-iterations // (count // MINI_BATCH))
+def speed_of_lockstep(command, images, job, width, depth, epochs):
     settings = [f"data.train={images}", 'data.test=""', 'data.validation=""',
                 "data.validation_fraction=0", "augmentation.reflect_x=true",
                 "augmentation.translate_x=[-4, 4]", "augmentation.translate_y=[-4, 4]",
@@ -100,12 +99,12 @@ def speed_of_torch(width, depth, threads, layout, seconds):
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels-last": torch.channels_last}
 
 
-def measure(command, images, job, width, depth, iterations, rounds, seconds):
+def measure(command, images, job, width, depth, epochs, rounds, seconds):
     """Images per second of each round, by what ran."""
     figures = {"Lockstep": []}
     for _ in range(rounds):
         figures["Lockstep"].append(
-            speed_of_lockstep(command, job, width, depth, iterations, images))
+            speed_of_lockstep(command, images, job, width, depth, epochs))
         for threads in (1, THREADS):
             for name, layout in LAYOUTS.items():
                 figures.setdefault((threads, name), []).append(
@@ -132,7 +131,8 @@ def judge(figures):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], epilog=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--command", default=lockstep_runs.COMMAND, help="the lockstep command")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
                         help="holds cifar10/train/<class>/ (default: $LOCKSTEP_TEST_DATA)")
@@ -147,16 +147,16 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as images:
         report["data"] = gather_images(arguments.data, images)
-        print("{processor}, {cores} cores, load {load_before:.1f} before".format(**report["machine"]))
+        print("{processor}, {cores} cores, load {load_before:.1f} before".format(
+            **report["machine"]))
         print(f"PyTorch {torch.__version__}; {report['data']}; mini-batch {MINI_BATCH}; "
               f"images per second, medians of {arguments.rounds}\n")
-        for name, (job, width, depth, iterations) in NETWORKS.items():
-            if arguments.network not in (None, name):
-                continue
-            figures = measure(arguments.command, images, job, width, depth, iterations,
-                              arguments.rounds, arguments.seconds)
-            result = report["networks"][name] = judge(figures)
-            rows.append([name, f"{result['lockstep_2_threads']:,.0f}"] +
+        for name in [arguments.network] if arguments.network else NETWORKS:
+            title, *settings = NETWORKS[name]
+            figures = measure(arguments.command, images, *settings, arguments.rounds,
+                              arguments.seconds)
+            result = report["networks"][title] = judge(figures)
+            rows.append([title, f"{result['lockstep_2_threads']:,.0f}"] +
                         [f"{value:,.0f}" for value in result["pytorch"].values()] +
                         [f"{result['ratio']:.2f}", result["verdict"]])
             header = (["network", "Lockstep, 2 threads"] +

@@ -32,10 +32,10 @@ struct Column {
   int width;
   int rank;  // on a narrow terminal the highest are left out first
 };
-constexpr Column columns[] = {
-    {"Epoch", "", 5, 0},           {"Iteration", "", 9, 0},      {"Elapsed", "h:mm:ss", 8, 3},
-    {"Mini-batch", "accuracy", 10, 1}, {"Mini-batch", "loss", 10, 2}, {"Validation", "accuracy", 10, 0},
-    {"Validation", "loss", 10, 4}, {"Learning", "rate", 8, 5}};
+constexpr Column columns[] = {{"Epoch", "", 5, 0},           {"Iteration", "", 9, 0},
+                              {"Elapsed", "h:mm:ss", 8, 3},  {"Mini-batch", "accuracy", 10, 1},
+                              {"Mini-batch", "loss", 10, 2}, {"Validation", "accuracy", 10, 0},
+                              {"Validation", "loss", 10, 4}, {"Learning", "rate", 8, 5}};
 
 // The highest rank of columns that fits.
 int rank_for(int width) {
@@ -230,8 +230,8 @@ std::string Progress::bar() const {
         " images/s");
   }
   parts.push_back("loss " + loss_text(r.loss));
-  parts.push_back(fmt::format("iteration {}/{}", format_count(r.iteration),
-                              format_count(start_.iterations)));
+  parts.push_back(
+      fmt::format("iteration {}/{}", format_count(r.iteration), format_count(start_.iterations)));
   // The last column stays free: some terminals wrap when it is written.
   const int room = std::max(options_.width() - 1, 1);
   std::string text;

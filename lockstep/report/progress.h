@@ -12,11 +12,13 @@
 namespace lockstep {
 
 struct ProgressOptions {
-  bool terminal = false;  // a bar that is drawn again and again; else lines only
-  bool colour = false;    // on terminals only
-  int64_t verbose_frequency = 50;                   // iterations between rows
-  std::function<int()> width = [] { return 80; };   // columns of the terminal; asked for each drawing
-  std::function<double()> clock;                    // seconds, steady; empty: the machine's
+  bool terminal = false;           // a bar that is drawn again and again; else lines only
+  bool colour = false;             // on terminals only
+  int64_t verbose_frequency = 50;  // iterations between rows
+  std::function<int()> width = [] {
+    return 80;
+  };                              // columns of the terminal; asked for each drawing
+  std::function<double()> clock;  // seconds, steady; empty: the machine's
 };
 
 // Writes a row for the first and the last iteration, for every verbose_frequency-th and for every
@@ -47,12 +49,12 @@ class Progress : public TrainingObserver {
   ProgressOptions options_;
   TrainingStart start_;
   bool started_ = false;
-  std::optional<IterationRecord> last_;           // the newest iteration
-  std::optional<ValidationRecord> validated_;     // of `last_`, waiting for its row
-  bool row_due_ = false;                          // `last_` waits for its row
-  int table_rank_ = -1;                           // which columns the table has; -1: none yet
-  int64_t done_ = 0;                              // iterations in this process
-  double first_elapsed_ = 0;                      // of the first of them
+  std::optional<IterationRecord> last_;              // the newest iteration
+  std::optional<ValidationRecord> validated_;        // of `last_`, waiting for its row
+  bool row_due_ = false;                             // `last_` waits for its row
+  int table_rank_ = -1;                              // which columns the table has; -1: none yet
+  int64_t done_ = 0;                                 // iterations in this process
+  double first_elapsed_ = 0;                         // of the first of them
   double rate_observations_ = 0, rate_seconds_ = 0;  // of the last few seconds
   double drawn_at_ = -1;
   double prepared_at_ = -1;

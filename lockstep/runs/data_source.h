@@ -23,8 +23,8 @@ DatastorePtr open_data(const std::string& name);
 // that have images. Throws InvalidArgument naming a class that is missing. Thread-safe.
 DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& classes);
 
-// The named files, unlabelled (one class, ""); folders stand for all images in them, in the order of
-// their listing. Throws FileError or DataError.
+// The named files, unlabelled (one class, ""); folders stand for all images in them, in the order
+// of their listing. Throws FileError or DataError.
 DatastorePtr image_files(const std::vector<std::string>& paths);
 
 }  // namespace lockstep

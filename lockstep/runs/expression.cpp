@@ -28,8 +28,8 @@ double least(const double* x, int n) { return *std::min_element(x, x + n); }
 double greatest(const double* x, int n) { return *std::max_element(x, x + n); }
 
 const std::vector<std::string>& functions() {
-  static const std::vector<std::string> names{"abs", "ceil",  "exp",   "floor", "log",
-                                              "max", "min",   "pow",   "round", "sqrt"};
+  static const std::vector<std::string> names{"abs", "ceil", "exp", "floor", "log",
+                                              "max", "min",  "pow", "round", "sqrt"};
   return names;
 }
 
@@ -76,7 +76,8 @@ double Variables::evaluate(const std::string& text, const std::string& where) co
   std::vector<std::string> known = functions();
   for (const auto& [name, value] : values_) known.push_back(name);
   for (const std::string& word : words_of(text)) {
-    if (!values_.contains(word)) refuse("uses the unknown name `" + word + "`", suggest(word, known));
+    if (!values_.contains(word))
+      refuse("uses the unknown name `" + word + "`", suggest(word, known));
   }
   double value = 0;
   try {
@@ -117,9 +118,9 @@ Variables::Variables(const std::map<std::string, Definition>& definitions) {
   std::vector<std::string> names;
   for (const auto& [name, unused] : definitions) {
     if (!is_word(name) || is_function(name)) {
-      throw InvalidArgument("[variables] `" + name + "` is no name for a variable",
-                            is_function(name) ? "it is a function's"
-                                              : "letters, digits and _ may be used");
+      throw InvalidArgument(
+          "[variables] `" + name + "` is no name for a variable",
+          is_function(name) ? "it is a function's" : "letters, digits and _ may be used");
     }
     names.push_back(name);
   }

@@ -10,8 +10,8 @@ namespace lockstep {
 
 // Named numbers that expressions may use. Immutable, thread-safe.
 //
-// Expressions know + - * / ^ ( ), comparisons, `a ? b : c`, and round (halves away from zero), sqrt,
-// floor, ceil, min, max (any number of arguments), abs, log (natural), exp, pow.
+// Expressions know + - * / ^ ( ), comparisons, `a ? b : c`, and round (halves away from zero),
+// sqrt, floor, ceil, min, max (any number of arguments), abs, log (natural), exp, pow.
 class Variables {
  public:
   using Definition = std::variant<double, std::string>;  // a number, or an expression

@@ -26,9 +26,14 @@ void visit_training(Job& job, FieldVisitor& v) {
 }
 
 // The result does not depend on these.
-constexpr const char* free_fields[] = {
-    "threads",           "loader_threads",       "prefetch",         "cache_mib",
-    "checkpoint_frequency", "checkpoints_kept", "allow_other_numerics", "verbose_frequency"};
+constexpr const char* free_fields[] = {"threads",
+                                       "loader_threads",
+                                       "prefetch",
+                                       "cache_mib",
+                                       "checkpoint_frequency",
+                                       "checkpoints_kept",
+                                       "allow_other_numerics",
+                                       "verbose_frequency"};
 
 const std::vector<std::string> tables{"data",    "augmentation", "variables",
                                       "network", "training",     "name"};
@@ -85,8 +90,8 @@ Variables read_variables(const json& tree) {
     } else if (value.is_string()) {
       definitions[name] = value.get<std::string>();
     } else {
-      throw InvalidArgument("[variables." + name + "] must be a number or an expression, received " +
-                            value.dump());
+      throw InvalidArgument("[variables." + name +
+                            "] must be a number or an expression, received " + value.dump());
     }
   }
   return Variables(definitions);
@@ -116,7 +121,8 @@ ordered_json read_network(const json& tree, const JobSource& source,
   return built.to_json();
 }
 
-Job read_tree(JobSource& source, const std::string& path, const std::vector<std::string>& settings) {
+Job read_tree(JobSource& source, const std::string& path,
+              const std::vector<std::string>& settings) {
   json& tree = source.tree;
   for (const std::string& setting : settings) {
     apply_setting(source, setting, [&](const std::string& key) { return home_of(tree, key); });
@@ -128,7 +134,8 @@ Job read_tree(JobSource& source, const std::string& path, const std::vector<std:
     }
   }
   const Variables variables = read_variables(tree);
-  const FieldReader::Expression expression = [&](const std::string& text, const std::string& where) {
+  const FieldReader::Expression expression = [&](const std::string& text,
+                                                 const std::string& where) {
     return variables.evaluate(text, where);
   };
   const json nothing = json::object();
@@ -196,7 +203,8 @@ std::string difference(const ordered_json& here, const ordered_json& there, cons
   }
   if (here.is_array() && there.is_array() && here.size() == there.size()) {
     for (size_t i = 0; i < here.size(); ++i) {
-      const bool named = here[i].is_object() && here[i].contains("name") && here[i]["name"].is_string();
+      const bool named =
+          here[i].is_object() && here[i].contains("name") && here[i]["name"].is_string();
       const std::string place =
           at + "[" + (named ? here[i]["name"].get<std::string>() : std::to_string(i)) + "]";
       const std::string found = difference(here[i], there[i], place);

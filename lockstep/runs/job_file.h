@@ -8,7 +8,8 @@
 //   name            of the job; else the file's name
 //
 // Every numeric field may hold an expression as text (see expression.h). An entry of `layers` is a
-// layer (type, its fields, and where wanted name and inputs) or a group { repeat = N, layers = [...]
+// layer (type, its fields, and where wanted name and inputs) or a group { repeat = N, layers =
+// [...]
 // }, whose layers are repeated N >= 0 times, one behind the other. Names given inside a group that
 // is repeated more than once get the number of the repetition as a suffix (conv -> conv_1, conv_2);
 // a reference from inside means the layer of the same repetition, one from behind the group that of

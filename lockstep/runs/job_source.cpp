@@ -1,7 +1,8 @@
 #include "lockstep/runs/job_source.h"
 
-#include <sstream>
 #include <toml++/toml.h>
+
+#include <sstream>
 
 #include "lockstep/base/error.h"
 

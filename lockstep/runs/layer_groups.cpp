@@ -58,7 +58,8 @@ class Expander {
     }
     json layer = fields;
     if (layer.contains("type")) {
-      throw InvalidArgument("[" + where + "] takes no type", "write other input layers in `layers`");
+      throw InvalidArgument("[" + where + "] takes no type",
+                            "write other input layers in `layers`");
     }
     layer["type"] = "image_input";
     if (!layer.contains("name")) layer["name"] = "input";
@@ -221,8 +222,8 @@ class Expander {
         refuse(where + " (shared)", pointer, "layer is missing (the layer that is used once more)");
       }
     } else {
-      fields = write_layer(
-          *read_layer(entry, place(where, pointer), expression_, {"name", "inputs"}));
+      fields =
+          write_layer(*read_layer(entry, place(where, pointer), expression_, {"name", "inputs"}));
     }
     return fields_[pointer] = std::move(fields);
   }
@@ -242,7 +243,8 @@ class Expander {
     if (fields["type"] == "shared") layer["layer"] = scope.find(entry["layer"]);
     if (entry.contains("inputs")) {
       ordered_json inputs = ordered_json::array();
-      const json list = entry["inputs"].is_string() ? json::array({entry["inputs"]}) : entry["inputs"];
+      const json list =
+          entry["inputs"].is_string() ? json::array({entry["inputs"]}) : entry["inputs"];
       if (!list.is_array()) refuse(where, pointer, "inputs must be names of layers");
       for (const json& input : list) {
         if (!input.is_string()) refuse(where, pointer, "inputs must be names of layers");

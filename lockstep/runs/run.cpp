@@ -22,8 +22,8 @@ void copy_values(const Network& from, Network& to, const std::string& path) {
     if (i >= given.size()) refuse("it has no " + expected[i].first);
     if (i >= expected.size()) refuse("the job has no " + given[i].first);
     if (expected[i] == given[i]) continue;
-    refuse("it has " + given[i].first + " of " + given[i].second.to_string() + " where the job has " +
-           expected[i].first + " of " + expected[i].second.to_string());
+    refuse("it has " + given[i].first + " of " + given[i].second.to_string() +
+           " where the job has " + expected[i].first + " of " + expected[i].second.to_string());
   }
   for (size_t i = 0; i < to.learnables().size(); ++i) {
     const Tensor& value = to.learnables()[i].value;
@@ -69,7 +69,8 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
   const auto count = static_cast<int64_t>(classes.size());
   if (outputs[0].elements() == count) return;
   throw InvalidArgument("[run] the network gives " + outputs[0].to_string() +
-                            " values, the training images have " + std::to_string(count) + " classes",
+                            " values, the training images have " + std::to_string(count) +
+                            " classes",
                         "give the last fully_connected layer units = " + std::to_string(count));
 }
 
@@ -80,9 +81,8 @@ RunData open_run_data(const Job& job) {
   RunData data;
   data.training = all;
   if (job.data.validation_fraction > 0 || job.data.test_fraction > 0) {
-    const auto parts =
-        split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
-                         static_cast<uint64_t>(job.training.seed));
+    const auto parts = split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
+                                        static_cast<uint64_t>(job.training.seed));
     if (job.data.validation_fraction > 0) {
       data.validation = parts[0];
       require_images(data.validation, "validation_fraction", all);

@@ -21,13 +21,14 @@ void refuse_other_run(FileSystem& files, const std::string& path) {
   if (files.exists(path) && !files.is_folder(path)) {
     throw InvalidArgument("[run] " + path + " is a file, not a folder for a run");
   }
-  for (const char* name : {job_name, "model.safetensors", "receipt.jsonl", "log.jsonl", "checkpoints"}) {
+  for (const char* name :
+       {job_name, "model.safetensors", "receipt.jsonl", "log.jsonl", "checkpoints"}) {
     if (!files.exists(join_path(path, name))) continue;
     const bool finished = files.exists(join_path(path, "model.safetensors"));
-    throw InvalidArgument("[run] " + path + " holds " +
-                              (finished ? "a finished run" : "a run that has not finished"),
-                          finished ? "choose another folder with --out"
-                                   : "go on with --resume, or choose another folder with --out");
+    throw InvalidArgument(
+        "[run] " + path + " holds " + (finished ? "a finished run" : "a run that has not finished"),
+        finished ? "choose another folder with --out"
+                 : "go on with --resume, or choose another folder with --out");
   }
 }
 

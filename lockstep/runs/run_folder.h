@@ -20,10 +20,10 @@ namespace lockstep {
 // A run folder that belongs to this process until destroyed. One thread at a time.
 class RunFolder {
  public:
-  // Makes the folder where it is missing and locks it. Without `resume` it must hold no run; with it
-  // a run that is there must be of the same job (see job_difference()); a folder without one starts
-  // anew. `extra` are entries of job.json besides the job's. Throws InvalidArgument, with a hint,
-  // when another process works in it or when it holds another run; FileError.
+  // Makes the folder where it is missing and locks it. Without `resume` it must hold no run; with
+  // it a run that is there must be of the same job (see job_difference()); a folder without one
+  // starts anew. `extra` are entries of job.json besides the job's. Throws InvalidArgument, with a
+  // hint, when another process works in it or when it holds another run; FileError.
   RunFolder(FileSystem& files, std::string path, const Job& job,
             const nlohmann::ordered_json& extra, bool resume);
   ~RunFolder();
@@ -45,8 +45,8 @@ class RunFolder {
   bool resumed_ = false;
 };
 
-// Throws as the constructor would for a folder that holds a run, without making or locking anything:
-// for telling early.
+// Throws as the constructor would for a folder that holds a run, without making or locking
+// anything: for telling early.
 void refuse_other_run(FileSystem& files, const std::string& path);
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
 #include "lockstep/train/receipt.h"
 
-#include <chrono>
 #include <fmt/format.h>
+
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -105,7 +106,8 @@ void ReceiptWriter::validation(const ValidationRecord& r) {
   state_->flush(false);
 }
 
-void ReceiptWriter::checkpoint(const std::string&, int64_t) { state_->flush(true); }
+// Before the checkpoint is there: a training that resumes from it finds every line up to it.
+void ReceiptWriter::saving(int64_t) { state_->flush(true); }
 
 void ReceiptWriter::finish() { state_->flush(true); }
 

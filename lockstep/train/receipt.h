@@ -21,7 +21,7 @@ class ReceiptWriter : public TrainingObserver {
   void start(const TrainingStart& start) override;
   void iteration(const IterationRecord& record) override;
   void validation(const ValidationRecord& record) override;
-  void checkpoint(const std::string& path, int64_t iteration) override;
+  void saving(int64_t iteration) override;
   // Writes what is left. Throws FileError.
   void finish();
 

@@ -59,8 +59,8 @@ class Adam final : public Solver {
     const double second = 1 - std::pow(options_.squared_gradient_decay, t);
     const kernels::AdamUpdate u{static_cast<float>(scalars.observations),
                                 static_cast<float>(scalars.learning_rate * s.rate_factor / first),
-                                static_cast<float>(options_.gradient_decay),
-                                static_cast<float>(options_.squared_gradient_decay),
+                                options_.gradient_decay,
+                                options_.squared_gradient_decay,
                                 static_cast<float>(1 / std::sqrt(second)),
                                 static_cast<float>(options_.epsilon),
                                 static_cast<float>(options_.l2 * s.l2_factor)};

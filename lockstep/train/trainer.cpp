@@ -263,6 +263,7 @@ class Training {
 
   void checkpoint() {
     if (control_.checkpoint_folder.empty() || saved_iteration_ == position_.iteration) return;
+    tell([&](TrainingObserver& o) { o.saving(position_.iteration); });
     const std::string path =
         write_checkpoint(local_files(), control_.checkpoint_folder, network_, *solver_, position_,
                          options_.checkpoints_kept);

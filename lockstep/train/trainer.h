@@ -78,6 +78,8 @@ class TrainingObserver {
   virtual void start(const TrainingStart&) {}
   virtual void iteration(const IterationRecord&) {}
   virtual void validation(const ValidationRecord&) {}
+  // A checkpoint is about to be written; what must not lag behind it is written now.
+  virtual void saving(int64_t iteration) { (void)iteration; }
   virtual void checkpoint(const std::string& path, int64_t iteration) { (void)path, (void)iteration; }
   // A damaged checkpoint was passed over when resuming; or anything else worth a line.
   virtual void notice(const std::string& text) { (void)text; }

@@ -42,8 +42,8 @@ struct TreeReduction::State {
   size_t count;
   Memory result;
   int64_t leaves = 0;
-  std::deque<Node> nodes;       // inner nodes, the root first
-  std::vector<int> leaf_parent; // by leaf
+  std::deque<Node> nodes;        // inner nodes, the root first
+  std::vector<int> leaf_parent;  // by leaf
   std::vector<bool> leaf_left;
   std::mutex mutex;
   std::vector<Memory> memory;

@@ -1,8 +1,8 @@
 """Two trainings, each as a job of Lockstep's and as PyTorch modules with the layers' names.
 
-They are made to be compared: some weights in front of a batch normalisation start small, so that its
-epsilon matters; there are few activations in front of a ReLU, because one that rounding moves across
-zero parts two trainings for good.
+They are made to be compared: some weights in front of a batch normalisation start small, so that
+its epsilon matters; there are few activations in front of a ReLU, because one that rounding moves
+across zero parts two trainings for good.
 """
 
 import torch
@@ -91,5 +91,6 @@ class Branches(nn.Module):
 
     def forward(self, x):
         x = self.stem(x)
-        x = torch.cat([self.grouped_norm(self.grouped(x)), self.dilated_norm(self.dilated(x))], dim=1)
+        x = torch.cat([self.grouped_norm(self.grouped(x)),
+                       self.dilated_norm(self.dilated(x))], dim=1)
         return self.classifier(functional.relu(self.mixing(x).mean((2, 3))))

@@ -5,8 +5,8 @@ usage: training_beside_torch_test.py COMMAND   (the `lockstep` command)
 
 After 1 iteration every learnable, running statistic and array of the solver lies within 1e-5 of
 PyTorch's, by norm. After 20 it is at most twice as far from PyTorch in fp64 as PyTorch in fp32 is,
-plus 1e-6. Then PyTorch is trained a little differently, one thing at a time, and the same comparison
-must notice each.
+plus 1e-6. Then PyTorch is trained a little differently, one thing at a time, and the same
+comparison must notice each.
 """
 
 import json
@@ -104,8 +104,8 @@ def train_with_lockstep(command, network, folder):
     job, out = os.path.join(folder, "job.toml"), os.path.join(folder, "run")
     with open(job, "w") as file:
         file.write(job_text(network))
-    done = subprocess.run([command, "train", job, "--out", out, "--save-initial", "--json", "--quiet"],
-                          capture_output=True, text=True)
+    arguments = [command, "train", job, "--out", out, "--save-initial", "--json", "--quiet"]
+    done = subprocess.run(arguments, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{command} train: exit code {done.returncode}\n{done.stderr}")
     result = json.loads(done.stdout.splitlines()[-1])
@@ -113,7 +113,8 @@ def train_with_lockstep(command, network, folder):
 
     def checkpoint(iteration):
         path = os.path.join(out, "checkpoints", f"checkpoint-{iteration:08}.safetensors")
-        return {name.split("/", 1)[1]: value for name, value in files.read_safetensors(path).items()}
+        values = files.read_safetensors(path)
+        return {name.split("/", 1)[1]: value for name, value in values.items()}
 
     log = files.read_json_lines(os.path.join(out, "log.jsonl"))
     losses = [entry["loss"] for entry in log if "loss" in entry]
@@ -221,10 +222,10 @@ def distance(a, b):
 def compare(network, ours, single, double):
     """Rows of the table, and what is too far apart: texts."""
     rows, far = [], []
-    for name in sorted(ours.after[1]):
+    names = {name for name in ours.after[1] if not name.startswith("input.")}
+    assert names == set(single.after[1]), names ^ set(single.after[1])
+    for name in sorted(names):
         first, last = ours.after[1][name], ours.after[LAST][name]
-        if name.startswith("input."):
-            continue
         if name.startswith(network.without_gradient):
             largest = [float(abs(v).max()) for v in (first, last, single.after[LAST][name])]
             rows.append((name + " (size)", largest[0], largest[0], largest[1], largest[2]))

@@ -79,12 +79,21 @@ TEST(Progress, PlainOutputIsLines) {
   const std::string validated = "  validation accuracy 81.25%  validation loss 0.7500";
   EXPECT_EQ(f.text,
             "45,000 training images, 5,000 for validation; 200 iterations in 2 epochs; 2 threads\n"
-            "epoch 1/2  iteration 1/200  elapsed 0:00:00" + same + "\n"
-            "epoch 1/2  iteration 50/200  elapsed 0:00:25" + same + "\n"
-            "epoch 1/2  iteration 100/200  elapsed 0:00:50" + same + validated + "\n"
-            "note: something odd\n"
-            "epoch 2/2  iteration 150/200  elapsed 0:01:15" + same + "\n"
-            "epoch 2/2  iteration 200/200  elapsed 0:01:40" + same + validated + "\n");
+            "epoch 1/2  iteration 1/200  elapsed 0:00:00" +
+                same +
+                "\n"
+                "epoch 1/2  iteration 50/200  elapsed 0:00:25" +
+                same +
+                "\n"
+                "epoch 1/2  iteration 100/200  elapsed 0:00:50" +
+                same + validated +
+                "\n"
+                "note: something odd\n"
+                "epoch 2/2  iteration 150/200  elapsed 0:01:15" +
+                same +
+                "\n"
+                "epoch 2/2  iteration 200/200  elapsed 0:01:40" +
+                same + validated + "\n");
 }
 
 TEST(Progress, PlainOutputTellsOfLongPreparation) {
@@ -105,28 +114,37 @@ TEST(Progress, TerminalShowsATableThatLinesUpAndABar) {
   f.progress.preparing(10, 50000);
   EXPECT_EQ(f.take(), clear + "Reading images: 10 of 50,000");
   f.start(3, 2);
-  EXPECT_EQ(f.take(),
-            clear + "45,000 training images, 5,000 for validation; 6 iterations in 2 epochs; 2 threads\n");
+  EXPECT_EQ(
+      f.take(),
+      clear +
+          "45,000 training images, 5,000 for validation; 6 iterations in 2 epochs; 2 threads\n");
   f.now = 1;
   f.iterate(1, 2.5, 0.125);
-  EXPECT_EQ(f.take(), clear + "[====>                         ]  16%  epoch 1/2  loss 2.5000  iteration 1/6");
+  EXPECT_EQ(f.take(),
+            clear + "[=====>                        ]  16%  epoch 1/2  loss 2.5000  iteration 1/6");
   f.now = 2;
   f.iterate(2);
-  EXPECT_EQ(f.take(),
-            clear +
-                "Epoch Iteration  Elapsed Mini-batch Mini-batch Validation Validation Learning\n"
-                "                 h:mm:ss   accuracy       loss   accuracy       loss     rate\n"
-                "    1         1  0:00:01     12.50%     2.5000                           0.05\n" +
-                clear +
-                "[=========>                    ]  33%  epoch 1/2  0:00:04 left  12,800 images/s  loss 1.2500");
+  EXPECT_EQ(
+      f.take(),
+      clear +
+          "Epoch Iteration  Elapsed Mini-batch Mini-batch Validation Validation Learning\n"
+          "                 h:mm:ss   accuracy       loss   accuracy       loss     rate\n"
+          "    1         1  0:00:01     12.50%     2.5000                           0.05\n" +
+          clear +
+          "[=======>              ]  33%  epoch 1/2  0:00:04 left  12,800 images/s  loss 1.2500  "
+          "iteration 2/6");
   f.now = 3;
   f.iterate(3);
   f.validate(3);
   const std::string text = f.take();
-  EXPECT_NE(text.find("    1         2  0:00:02     50.00%     1.2500                           0.05\n"),
-            std::string::npos) << text;
-  EXPECT_NE(text.find("    1         3  0:00:03     50.00%     1.2500     81.25%     0.7500     0.05\n"),
-            std::string::npos) << text;
+  EXPECT_NE(
+      text.find("    1         2  0:00:02     50.00%     1.2500                           0.05\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(
+      text.find("    1         3  0:00:03     50.00%     1.2500     81.25%     0.7500     0.05\n"),
+      std::string::npos)
+      << text;
   f.progress.finish();
   EXPECT_EQ(f.take(), clear);
   f.progress.finish();
@@ -162,7 +180,8 @@ TEST(Progress, NoLineIsWiderThanTheTerminal) {
     size_t longest = 0, length = 0;
     std::string text = f.take();
     const std::string clear = "\r\x1b[K";
-    for (size_t at; (at = text.find(clear)) != std::string::npos;) text.replace(at, clear.size(), "\n");
+    for (size_t at; (at = text.find(clear)) != std::string::npos;)
+      text.replace(at, clear.size(), "\n");
     for (char c : text) {
       length = c == '\n' ? 0 : length + 1;
       longest = std::max(longest, length);

@@ -12,13 +12,23 @@ using Definitions = std::map<std::string, Variables::Definition>;
 
 TEST(Expression, HasTheFunctionsItNames) {
   const Variables v(Definitions{{"x", 2.0}, {"depth", 3.0}});
-  const std::pair<const char*, double> cases[] = {
-      {"1 + 2 * 3", 7},         {"(1 + 2) * 3", 9},      {"2 ^ 10", 1024},
-      {"-x", -2},               {"round(16 / sqrt(depth))", 9},
-      {"round(2.5)", 3},        {"round(-2.5)", -3},     {"floor(2.7)", 2},
-      {"ceil(2.1)", 3},         {"min(3, 1, 2)", 1},     {"max(3, x)", 3},
-      {"abs(-4)", 4},           {"log(exp(1))", 1},      {"pow(x, 3)", 8},
-      {"x > 1 ? 10 : 20", 10},  {"1e3", 1000},           {"1.5e-2", 0.015}};
+  const std::pair<const char*, double> cases[] = {{"1 + 2 * 3", 7},
+                                                  {"(1 + 2) * 3", 9},
+                                                  {"2 ^ 10", 1024},
+                                                  {"-x", -2},
+                                                  {"round(16 / sqrt(depth))", 9},
+                                                  {"round(2.5)", 3},
+                                                  {"round(-2.5)", -3},
+                                                  {"floor(2.7)", 2},
+                                                  {"ceil(2.1)", 3},
+                                                  {"min(3, 1, 2)", 1},
+                                                  {"max(3, x)", 3},
+                                                  {"abs(-4)", 4},
+                                                  {"log(exp(1))", 1},
+                                                  {"pow(x, 3)", 8},
+                                                  {"x > 1 ? 10 : 20", 10},
+                                                  {"1e3", 1000},
+                                                  {"1.5e-2", 0.015}};
   for (const auto& [text, value] : cases) {
     EXPECT_DOUBLE_EQ(v.evaluate(text, "here"), value) << text;
   }
@@ -44,9 +54,10 @@ TEST(Variables, MayStandInAnyOrder) {
 }
 
 TEST(Variables, CirclesAreNamed) {
-  EXPECT_CONTAINS(
-      refusal<InvalidArgument>([] { Variables(Definitions{{"a", "b"}, {"b", "c + 1"}, {"c", "a"}}); }),
-      "a -> b -> c -> a");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([] {
+                    Variables(Definitions{{"a", "b"}, {"b", "c + 1"}, {"c", "a"}});
+                  }),
+                  "a -> b -> c -> a");
   EXPECT_CONTAINS(refusal<InvalidArgument>([] { Variables(Definitions{{"a", "a"}}); }), "a -> a");
 }
 
@@ -56,7 +67,9 @@ TEST(Variables, RefuseNamesAndValuesThatCannotBe) {
   EXPECT_THROW(Variables(Definitions{{"1a", 1.0}}), InvalidArgument);
   EXPECT_THROW(Variables(Definitions{{"sqrt", 1.0}}), InvalidArgument);
   EXPECT_THROW(Variables(Definitions{{"a", std::nan("")}}), InvalidArgument);
-  EXPECT_CONTAINS(refusal<InvalidArgument>([] { Variables(Definitions{{"width", 1.0}, {"b", "widht"}}); }),
+  EXPECT_CONTAINS(refusal<InvalidArgument>([] {
+                    Variables(Definitions{{"width", 1.0}, {"b", "widht"}});
+                  }),
                   "did you mean `width`?");
 }
 

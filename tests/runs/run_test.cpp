@@ -53,7 +53,9 @@ checkpoint_frequency = 2
     options.folder = folder + "/" + name;
     return options;
   }
-  std::string text(const std::string& name) { return read_text(local_files(), folder + "/" + name); }
+  std::string text(const std::string& name) {
+    return read_text(local_files(), folder + "/" + name);
+  }
   bool there(const std::string& name) { return local_files().exists(folder + "/" + name); }
 
   std::string job_path;
@@ -90,9 +92,10 @@ TEST_F(Run, LabelsOfOtherFoldersAreMatchedByName) {
   EXPECT_EQ(data.test->label(0), 3);
   EXPECT_EQ(data.test->label(1), 7);
   std::filesystem::rename(folder + "/two/7", folder + "/two/seven");
-  EXPECT_CONTAINS(
-      refusal<InvalidArgument>([&] { open_run_data(job({"test_fraction=0", "data.test=two"})); }),
-      "`seven`");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] {
+                    open_run_data(job({"test_fraction=0", "data.test=two"}));
+                  }),
+                  "`seven`");
 }
 
 TEST_F(Run, FolderHoldsWhatIsPromised) {
@@ -200,7 +203,8 @@ TEST_F(Run, TwoAtOnceInOneFolderAreRefusedAndADeadOneIsNot) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const RunFolder held(local_files(), folder + "/out", mine, nlohmann::ordered_json::object(), false);
+    const RunFolder held(local_files(), folder + "/out", mine, nlohmann::ordered_json::object(),
+                         false);
     if (::write(ready[1], "x", 1) != 1) _exit(1);
     for (;;) pause();
   }

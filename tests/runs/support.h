@@ -45,7 +45,10 @@ std::string refusal(const std::function<void()>& call) {
   return "(nothing was thrown)";
 }
 
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 }  // namespace lockstep::testing
 
-#define EXPECT_CONTAINS(text, part) \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) << "received: " << (text)
+#define EXPECT_CONTAINS(text, part) EXPECT_PRED2(::lockstep::testing::contains, text, part)

@@ -23,9 +23,8 @@ TEST(Fingerprint, NamesEverythingThatBitsDependOn) {
     EXPECT_NE(value_of(name), "") << name;
   }
   const bool isa = std::any_of(
-      numerics_fingerprint().begin(), numerics_fingerprint().end(), [](const FingerprintEntry& e) {
-        return e.name.find("instruction") != std::string::npos;
-      });
+      numerics_fingerprint().begin(), numerics_fingerprint().end(),
+      [](const FingerprintEntry& e) { return e.name.find("instruction") != std::string::npos; });
   EXPECT_TRUE(isa) << "the instruction set that oneDNN uses";
   EXPECT_EQ(value_of("processor").rfind("family ", 0), 0u);
   EXPECT_EQ(value_of("build").size(), 40u) << "a build id of SHA-1: " << value_of("build");
@@ -36,7 +35,8 @@ TEST(Fingerprint, DifferencesAreNamedBothWays) {
   const std::vector<FingerprintEntry> a{{"x", "1"}, {"y", "2"}}, b{{"x", "1"}, {"y", "3"}};
   EXPECT_EQ(fingerprint_difference(a, a), "");
   EXPECT_EQ(fingerprint_difference(a, b), "y: 2 here, 3 there");
-  EXPECT_EQ(fingerprint_difference(a, {{"x", "7"}}), "x: 1 here, 7 there; y: 2 here, unknown there");
+  EXPECT_EQ(fingerprint_difference(a, {{"x", "7"}}),
+            "x: 1 here, 7 there; y: 2 here, unknown there");
   EXPECT_EQ(fingerprint_difference({{"x", "1"}}, a), "y: unknown here, 2 there");
   EXPECT_EQ(fingerprint_difference(a, {{"y", "2"}, {"x", "1"}}), "") << "order does not matter";
 }
@@ -45,8 +45,7 @@ TEST(Fingerprint, EnvironmentThatChangesArithmeticIsRefusedByName) {
   refuse_stray_environment();
   for (const char* name :
        {"ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "ONEDNN_MAX_CPU_ISA",
-        "DNNL_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS", "DNNL_CPU_ISA_HINTS",
-        "NVIDIA_TF32_OVERRIDE"}) {
+        "DNNL_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS", "DNNL_CPU_ISA_HINTS", "NVIDIA_TF32_OVERRIDE"}) {
     setenv(name, "1", 1);
     try {
       refuse_stray_environment();

@@ -90,8 +90,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
     }
     // The trainer does not begin with it.
     Network network = small_classifier();
-    EXPECT_THROW(train(network, {some_digits(40), nullptr}, options), InvalidArgument)
-        << row.field;
+    EXPECT_THROW(train(network, {some_digits(40), nullptr}, options), InvalidArgument) << row.field;
   }
   EXPECT_EQ(covered, fields_of_options()) << "a row for every field";
 }
@@ -119,7 +118,7 @@ enum class Effect { other_result, same_digest };
 struct Row {
   std::string field;
   Effect effect;
-  Change base;    // what the field needs to matter
+  Change base;  // what the field needs to matter
   Change change;
 };
 

@@ -30,9 +30,9 @@ struct Reference {
 };
 
 // Runs 50 steps both ways with changing learning rates and expects the learnables to agree.
-void expect_follows(const TrainingOptions& options,
-                    const std::function<void(Reference&, size_t i, double g, double rate,
-                                             double t)>& step) {
+void expect_follows(
+    const TrainingOptions& options,
+    const std::function<void(Reference&, size_t i, double g, double rate, double t)>& step) {
   Network network = network_with_factors();
   const auto solver = make_solver(network, options);
   std::vector<Reference> references;

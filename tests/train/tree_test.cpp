@@ -48,8 +48,8 @@ std::vector<float> result_of(const TreeReduction& tree) {
 }
 
 TEST(Tree, SplitsAtTheLargestPowerOfTwoBelow) {
-  const std::vector<std::pair<int64_t, int64_t>> known{
-      {2, 1}, {3, 2}, {4, 2}, {5, 4}, {8, 4}, {9, 8}, {16, 8}, {17, 16}, {40, 32}};
+  const std::vector<std::pair<int64_t, int64_t>> known{{2, 1}, {3, 2},  {4, 2},   {5, 4},  {8, 4},
+                                                       {9, 8}, {16, 8}, {17, 16}, {40, 32}};
   for (const auto& [n, left] : known) EXPECT_EQ(tree_split(n), left) << n;
 }
 

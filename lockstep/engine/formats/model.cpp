@@ -17,7 +17,7 @@ constexpr const char* network_key = "lockstep.network";
 constexpr const char* classes_key = "lockstep.classes";
 constexpr const char* format_key = "lockstep.format";
 constexpr const char* format = "1";
-constexpr int deepest = 8;          // of the network's JSON
+constexpr int deepest = 8;  // of the network's JSON
 constexpr size_t most_layers = 100'000;
 
 [[noreturn]] void damaged(const std::string& path, const std::string& what,
@@ -40,7 +40,8 @@ json parse_metadata(const std::map<std::string, std::string>& metadata, const ch
   return value;
 }
 
-Network read_network(const json& description, const SafetensorsFile& file, const std::string& path) {
+Network read_network(const json& description, const SafetensorsFile& file,
+                     const std::string& path) {
   if (description.is_object() && description.contains("layers") &&
       description["layers"].size() > most_layers) {
     damaged(path, "describes more than " + std::to_string(most_layers) + " layers");
@@ -97,9 +98,11 @@ Model load_model(FileSystem& files, const std::string& path) {
     damaged(path, std::string("is no model of Lockstep: its metadata has no ") + format_key);
   }
   if (version->second != format) {
-    damaged(path, "has format " + json(version->second.substr(0, 40))
-                                      .dump(-1, ' ', true, json::error_handler_t::replace) +
-                      ", this version reads 1",
+    damaged(path,
+            "has format " +
+                json(version->second.substr(0, 40))
+                    .dump(-1, ' ', true, json::error_handler_t::replace) +
+                ", this version reads 1",
             "a newer Lockstep may read it");
   }
   const json description = parse_metadata(file.metadata, network_key, path);

@@ -13,7 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-static_assert(std::endian::native == std::endian::little, "tensors are stored as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "tensors are stored as they lie in memory");
 
 constexpr size_t length_bytes = 8;
 constexpr size_t alignment = 64;
@@ -46,10 +47,15 @@ json parse_header(const char* text, size_t size, const std::string& file) {
       keys[level + 1].clear();
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys[level].insert(key).second) damaged(file, "the header names " + quoted(key) + " twice");
+      if (!keys[level].insert(key).second)
+        damaged(file, "the header names " + quoted(key) + " twice");
     }
     return true;
   };
+  // The parser takes one for the end of its input.
+  if (std::find(text, text + size, '\0') != text + size) {
+    damaged(file, "the header holds a zero byte");
+  }
   try {
     json header = json::parse(text, text + size, watch);
     if (!header.is_object()) damaged(file, "the header is no JSON object");
@@ -69,7 +75,8 @@ struct Entry {
 };
 
 uint64_t whole(const json& value, const std::string& file, const std::string& place) {
-  if (!value.is_number_unsigned()) damaged(file, place + " holds something else than whole numbers");
+  if (!value.is_number_unsigned())
+    damaged(file, place + " holds something else than whole numbers");
   return value.get<uint64_t>();
 }
 
@@ -93,7 +100,8 @@ Entry read_entry(const std::string& name, const json& object, const std::string&
   std::vector<int64_t> dims;
   for (const json& dim : object["shape"]) {
     const uint64_t extent = whole(dim, file, place + ": the shape");
-    if (extent > static_cast<uint64_t>(INT64_MAX)) damaged(file, place + ": the shape is too large");
+    if (extent > static_cast<uint64_t>(INT64_MAX))
+      damaged(file, place + ": the shape is too large");
     dims.push_back(static_cast<int64_t>(extent));
   }
   try {
@@ -138,9 +146,9 @@ std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors
   uint64_t offset = 0;
   for (const NamedTensor* entry : order) {
     if (!names.insert(entry->name).second) {
-      throw InvalidArgument("[safetensors] " + quoted(entry->name) +
-                            (entry->name == "__metadata__" ? " is no name for a tensor"
-                                                           : " names two tensors"));
+      throw InvalidArgument(
+          "[safetensors] " + quoted(entry->name) +
+          (entry->name == "__metadata__" ? " is no name for a tensor" : " names two tensors"));
     }
     if (!entry->tensor.defined()) {
       throw InvalidArgument("[safetensors] there is no tensor under " + quoted(entry->name));

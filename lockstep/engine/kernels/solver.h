@@ -18,7 +18,9 @@ struct SgdmUpdate {
 // (Kingma, Ba 2015, section 2).
 struct AdamUpdate {
   float observations = 1;
-  float rate = 0, beta1 = 0, beta2 = 0, root_correction = 1, epsilon = 0, l2 = 0;
+  float rate = 0;
+  double beta1 = 0, beta2 = 0;  // 1 - beta taken in f32 would be off by 1e-5
+  float root_correction = 1, epsilon = 0, l2 = 0;
 };
 
 namespace cpu {

@@ -1,5 +1,6 @@
-#include <algorithm>
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -85,8 +86,8 @@ NetworkAnalysis Network::State::analyse() const {
       try {
         check_fields(*node.layer);
       } catch (const InvalidArgument& e) {
-        a.problems.push_back({node.name, std::string(e.what()) +
-                                             (e.hint().empty() ? "" : "; " + e.hint())});
+        a.problems.push_back(
+            {node.name, std::string(e.what()) + (e.hint().empty() ? "" : "; " + e.hint())});
         sound[i] = false;
       }
     } else if (!sound[place.at(node.shares)]) {
@@ -105,9 +106,9 @@ NetworkAnalysis Network::State::analyse() const {
     const int count = static_cast<int>(node.inputs.size());
     if (count < node.layer->least_inputs() || count > node.layer->most_inputs()) {
       const bool many = node.layer->most_inputs() > node.layer->least_inputs();
-      a.problems.push_back({node.name, fmt::format("takes {}{} inputs, has {}",
-                                                   node.layer->least_inputs(),
-                                                   many ? " or more" : "", count)});
+      a.problems.push_back(
+          {node.name, fmt::format("takes {}{} inputs, has {}", node.layer->least_inputs(),
+                                  many ? " or more" : "", count)});
       sound[i] = false;
     }
   }
@@ -119,11 +120,11 @@ NetworkAnalysis Network::State::analyse() const {
     progress = false;
     for (size_t i = 0; i < n; ++i) {
       if (done[i]) continue;
-      const bool ready = std::all_of(
-          layers[i].inputs.begin(), layers[i].inputs.end(), [&](const std::string& name) {
-            const auto found = place.find(name);
-            return found == place.end() || done[found->second];
-          });
+      const bool ready = std::all_of(layers[i].inputs.begin(), layers[i].inputs.end(),
+                                     [&](const std::string& name) {
+                                       const auto found = place.find(name);
+                                       return found == place.end() || done[found->second];
+                                     });
       if (!ready) continue;
       done[i] = true;
       a.order.push_back(i);
@@ -219,7 +220,8 @@ std::vector<std::pair<std::string, Shape>> Network::value_shapes() const {
   for (size_t i = 0; i < state_->layers.size(); ++i) {
     const LayerNode& node = state_->layers[i];
     if (!node.shares.empty()) continue;
-    for (const auto& p : a.parameters[i]) learnables.emplace_back(node.name + "." + p.name, p.shape);
+    for (const auto& p : a.parameters[i])
+      learnables.emplace_back(node.name + "." + p.name, p.shape);
     for (const auto& s : a.states[i]) states.emplace_back(node.name + "." + s.name, s.shape);
   }
   learnables.insert(learnables.end(), states.begin(), states.end());
@@ -262,9 +264,9 @@ std::string Network::summary() const {
   std::string text;
   for (size_t r = 0; r < rows.size(); ++r) {
     const Row& row = rows[r];
-    text += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}\n", row.name, name, row.type,
-                        type, row.inputs, inputs, row.size, size, row.learnables, learn, row.state,
-                        kept);
+    text += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}\n", row.name, name,
+                        row.type, type, row.inputs, inputs, row.size, size, row.learnables, learn,
+                        row.state, kept);
     if (r == 0) {
       text += std::string(name + type + inputs + size + learn + kept + 10, '-') + "\n";
     }

@@ -12,9 +12,8 @@ class Lowering final : public LoweringLayer {
   Lowering(LoweredNetwork& out, const LoweringOptions& options, int64_t n)
       : out_(out), options_(options), n_(n) {}
 
-  int run(const LayerNode& node, const LayerSlots& slots,
-          const std::vector<Learnable>& learnables, const std::vector<NetworkState>& states,
-          const std::vector<int>& inputs) {
+  int run(const LayerNode& node, const LayerSlots& slots, const std::vector<Learnable>& learnables,
+          const std::vector<NetworkState>& states, const std::vector<int>& inputs) {
     node_ = &node;
     slots_ = &slots;
     learnables_ = &learnables;
@@ -39,15 +38,14 @@ class Lowering final : public LoweringLayer {
   int input() override {
     std::vector<int64_t> dims = node_->layer->input_shape().dims();
     dims.insert(dims.begin(), n_);
-    const int value =
-        out_.graph.add_input(Shape(dims), options_.pixels ? DType::u8 : DType::f32);
+    const int value = out_.graph.add_input(Shape(dims), options_.pixels ? DType::u8 : DType::f32);
     out_.inputs.push_back(value);
     return value;
   }
   void follow(int k_mean, int k_variance, int mean, int variance, double momentum) override {
     // Numbers of outputs are given when all outputs are known; values stand in until then.
-    out_.statistics.push_back({slots_->first_state + k_mean, slots_->first_state + k_variance, mean,
-                               variance, momentum});
+    out_.statistics.push_back(
+        {slots_->first_state + k_mean, slots_->first_state + k_variance, mean, variance, momentum});
   }
 
  private:
@@ -64,8 +62,8 @@ class Lowering final : public LoweringLayer {
 
 void update_moving(float* state, const double* statistic, int64_t count, double momentum) {
   for (int64_t i = 0; i < count; ++i) {
-    state[i] =
-        static_cast<float>((1 - momentum) * static_cast<double>(state[i]) + momentum * statistic[i]);
+    state[i] = static_cast<float>((1 - momentum) * static_cast<double>(state[i]) +
+                                  momentum * statistic[i]);
   }
 }
 
@@ -92,8 +90,8 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     std::vector<int> inputs;
     for (const auto& name : node.inputs) inputs.push_back(values.at(name));
     const auto& owner = node.shares.empty() ? node.name : node.shares;
-    values[node.name] = lowering.run(node, state_->slots.at(owner), state_->learnables,
-                                     state_->states, inputs);
+    values[node.name] =
+        lowering.run(node, state_->slots.at(owner), state_->learnables, state_->states, inputs);
   }
   for (size_t i : a.output_layers) out.outputs.push_back(values.at(state_->layers[i].name));
   return out;
@@ -175,43 +173,47 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
     mine->idle.push_back(std::make_unique<PlanRun>(std::move(*run)));
     return outputs;
   }
+  std::vector<size_t> output_bytes;
+  for (const auto& output : outputs) output_bytes.push_back(output.bytes());
   // The run keeps what its backward pass needs for as long as the tape may ask.
-  tape->record(tracked, outputs,
-               [run, mine, n_inputs = inputs.size(), tracked, step = options.step, stale = false](
-                   const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
-                 // A backward run reuses the memory of what it read: a second one starts anew.
-                 if (stale) run_forward(*run, std::span(tracked).first(n_inputs), step);
-                 stale = true;
-                 for (size_t k = 0; k < diffs.size(); ++k) {
-                   float* seed = run->seed(static_cast<int>(k));
-                   if (!diffs[k].defined()) {
-                     throw InvalidArgument("[network] every output must be part of the scalar");
-                   }
-                   const Tensor plain = diffs[k].to_row_major();
-                   std::memcpy(seed, plain.raw(), plain.bytes());
-                 }
-                 run->backward(step);
-                 std::vector<Tensor> results(tracked.size());
-                 for (size_t i = 0; i < tracked.size(); ++i) {
-                   if (!need[i]) continue;
-                   Tensor result(tracked[i].shape(), DType::f32);
-                   if (i < n_inputs) {
-                     const float* from = run->input_gradient(static_cast<int>(i));
-                     if (!from) continue;
-                     std::memcpy(result.raw(), from, result.bytes());
-                   } else {
-                     const auto& entry = mine->plan->gradient_layout().entries[i - n_inputs];
-                     const void* from = run->gradients() + entry.offset;
-                     if (entry.spec.row_major()) {
-                       std::memcpy(result.raw(), from, result.bytes());
-                     } else {
-                       entry.spec.layout->to_row_major(from, result.raw());
-                     }
-                   }
-                   results[i] = result;
-                 }
-                 return results;
-               });
+  tape->record(
+      tracked, outputs,
+      [run, mine, n_inputs = inputs.size(), tracked, output_bytes, step = options.step,
+       stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
+        // A backward run reuses the memory of what it read: a second one starts anew.
+        if (stale) run_forward(*run, std::span(tracked).first(n_inputs), step);
+        stale = true;
+        for (size_t k = 0; k < diffs.size(); ++k) {
+          float* seed = run->seed(static_cast<int>(k));
+          if (!diffs[k].defined()) {  // the scalar does not depend on this output
+            std::memset(seed, 0, output_bytes[k]);
+            continue;
+          }
+          const Tensor plain = diffs[k].to_row_major();
+          std::memcpy(seed, plain.raw(), plain.bytes());
+        }
+        run->backward(step);
+        std::vector<Tensor> results(tracked.size());
+        for (size_t i = 0; i < tracked.size(); ++i) {
+          if (!need[i]) continue;
+          Tensor result(tracked[i].shape(), DType::f32);
+          if (i < n_inputs) {
+            const float* from = run->input_gradient(static_cast<int>(i));
+            if (!from) continue;
+            std::memcpy(result.raw(), from, result.bytes());
+          } else {
+            const auto& entry = mine->plan->gradient_layout().entries[i - n_inputs];
+            const void* from = run->gradients() + entry.offset;
+            if (entry.spec.row_major()) {
+              std::memcpy(result.raw(), from, result.bytes());
+            } else {
+              entry.spec.layout->to_row_major(from, result.raw());
+            }
+          }
+          results[i] = result;
+        }
+        return results;
+      });
   return outputs;
 }
 

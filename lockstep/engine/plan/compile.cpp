@@ -425,7 +425,8 @@ std::string Plan::describe() const {
     text += step.name + ":";
     for (int b : step.reads) text += " " + state_->buffers[static_cast<size_t>(b)].spec.to_string();
     text += " ->";
-    for (int b : step.writes) text += " " + state_->buffers[static_cast<size_t>(b)].spec.to_string();
+    for (int b : step.writes)
+      text += " " + state_->buffers[static_cast<size_t>(b)].spec.to_string();
     text += "\n";
   }
   return text;

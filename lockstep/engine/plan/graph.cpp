@@ -41,7 +41,8 @@ std::vector<int> Graph::add(OpPtr op, std::vector<int> inputs, const std::string
   }
   std::vector<int> outputs;
   const int node = static_cast<int>(nodes_.size());
-  for (const auto& s : results) outputs.push_back(add_value({Source::computed, node, s, DType::f32}));
+  for (const auto& s : results)
+    outputs.push_back(add_value({Source::computed, node, s, DType::f32}));
   nodes_.push_back({std::move(op), name, std::move(inputs), outputs});
   return outputs;
 }

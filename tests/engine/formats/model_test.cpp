@@ -102,7 +102,9 @@ TEST_F(ModelFile, WhatDoesNotFitGivesDataErrorOnly) {
             std::string::npos);
   // The names of tensors.
   EXPECT_NE(refusal([](auto& f) { f.tensors.pop_back(); }).find("not there"), std::string::npos);
-  EXPECT_NE(refusal([](auto& f) { f.tensors.push_back({"more", Tensor::scalar(1)}); }).find("more"),
+  EXPECT_NE(refusal([](auto& f) {
+              f.tensors.push_back({"more", Tensor::scalar(1)});
+            }).find("more"),
             std::string::npos);
   // Shapes and types.
   refusal([](auto& f) { f.tensors[0].tensor = Tensor::zeros({3, 1, 9}); });

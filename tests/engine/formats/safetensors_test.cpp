@@ -91,16 +91,18 @@ TEST(Safetensors, HostileFilesGiveDataErrorOnly) {
       {"header length overflows", "{}", 0, UINT64_MAX},
       {"header too long", "{}", 0, uint64_t{100'000'001}},
       {"deep lists", std::string(1 << 20, '['), 0},
-      {"deep objects", [] {
+      {"deep objects",
+       [] {
          std::string s;
          for (int i = 0; i < 100000; ++i) s += "{\"a\":";
          return s;
-       }(), 0},
+       }(),
+       0},
       {"deep in a shape", "{" + entry("a", "[[[1]]]", "[0,4]") + "}", 4},
       {"entry is a number", "{\"a\":1}", 0},
       {"no type", "{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4},
-      {"one field more",
-       "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4},
+      {"one field more", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}",
+       4},
       {"unknown type", "{" + entry("a", "[1]", "[0,4]", "\"F31\"") + "}", 4},
       {"type is no text", "{" + entry("a", "[1]", "[0,4]", "4") + "}", 4},
       {"NaN in a shape", "{" + entry("a", "[NaN]", "[0,4]") + "}", 4},
@@ -110,8 +112,7 @@ TEST(Safetensors, HostileFilesGiveDataErrorOnly) {
       {"shape is text", "{" + entry("a", "\"1\"", "[0,4]") + "}", 4},
       {"extent overflows", "{" + entry("a", "[" + big + "]", "[0,4]") + "}", 4},
       {"elements overflow", "{" + entry("a", "[" + two62 + "," + two62 + "]", "[0,4]") + "}", 4},
-      {"bytes overflow to 4",
-       "{" + entry("a", "[4611686018427387905]", "[0,4]") + "}", 4},
+      {"bytes overflow to 4", "{" + entry("a", "[4611686018427387905]", "[0,4]") + "}", 4},
       {"elements overflow to 0", "{" + entry("a", "[4294967296,4294967296]", "[0,0]") + "}", 0},
       {"shape larger than bytes", "{" + entry("a", "[2]", "[0,4]") + "}", 4},
       {"offsets backwards", "{" + entry("a", "[1]", "[4,0]") + "}", 4},
@@ -120,7 +121,8 @@ TEST(Safetensors, HostileFilesGiveDataErrorOnly) {
       {"negative offset", "{" + entry("a", "[1]", "[-4,0]") + "}", 4},
       {"beyond the end", "{" + entry("a", "[2]", "[0,8]") + "}", 4},
       {"overlap", "{" + entry("a", "[2]", "[0,8]") + "," + entry("b", "[1]", "[4,8]") + "}", 8},
-      {"same bytes twice", "{" + entry("a", "[1]", "[0,4]") + "," + entry("b", "[1]", "[0,4]") + "}", 4},
+      {"same bytes twice",
+       "{" + entry("a", "[1]", "[0,4]") + "," + entry("b", "[1]", "[0,4]") + "}", 4},
       {"gap", "{" + entry("a", "[1]", "[0,4]") + "," + entry("b", "[1]", "[8,12]") + "}", 12},
       {"gap in front", "{" + entry("a", "[1]", "[4,8]") + "}", 8},
       {"bytes behind", "{" + entry("a", "[1]", "[0,4]") + "}", 5},

@@ -135,7 +135,8 @@ Result Planned::operator()(const Graph& graph, const Values& values,
         << "output " << k << " is valid until the next forward run";
   }
   for (size_t k = 0; k < seeds.size(); ++k) {
-    EXPECT_EQ(array_from(run->seed(seeds[k]), optest::shape_of(weights[k])).values, weights[k].values)
+    EXPECT_EQ(array_from(run->seed(seeds[k]), optest::shape_of(weights[k])).values,
+              weights[k].values)
         << "seed " << seeds[k] << " keeps what was written";
   }
   for (const auto& entry : plan->gradient_layout().entries) {
@@ -187,8 +188,7 @@ Values random_values(const Graph& graph, uint64_t seed, int classes) {
   return values;
 }
 
-void expect_plan_equals_eager(const Graph& graph, const std::vector<int>& seeds,
-                              double tolerance) {
+void expect_plan_equals_eager(const Graph& graph, const std::vector<int>& seeds, double tolerance) {
   const Values values = random_values(graph, 7);
   const Result eager = run_eagerly(graph, values, seeds);
   Planned planned(graph, values, seeds);

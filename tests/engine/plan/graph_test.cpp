@@ -58,8 +58,9 @@ TEST(Graph, NamesTheNodeWhereShapesDoNotFit) {
   Graph graph;
   const int x = graph.add_input({4, 3, 8, 8}, DType::f32);
   const int w = graph.add_parameter(0, {16, 5, 3, 3});
-  const std::string text =
-      message_of([&] { graph.add(ops::make_convolution2d({}, false), {x, w}, "stem/conv"); });
+  const std::string text = message_of([&] {
+    graph.add(ops::make_convolution2d({}, false), {x, w}, "stem/conv");
+  });
   EXPECT_EQ(text.rfind("[stem/conv] [conv2d] ", 0), 0u) << text;
   EXPECT_NE(text.find("4x3x8x8"), std::string::npos) << text;
   EXPECT_EQ(graph.nodes().size(), 0u) << "what was refused is not in the graph";
@@ -158,8 +159,8 @@ TEST(Graph, FusesEveryPairOfAChainAndLeavesTheOrderSound) {
   x = graph.add(ops::make_addition(), {x, skip}, "sum")[0];
   graph.mark_output(x);
   const Graph fused = graph.fused();
-  EXPECT_EQ(names_of(fused), (Names{"norm0+relu0", "again0", "norm1+relu1", "again1",
-                                    "norm2+relu2", "again2", "sum"}));
+  EXPECT_EQ(names_of(fused), (Names{"norm0+relu0", "again0", "norm1+relu1", "again1", "norm2+relu2",
+                                    "again2", "sum"}));
   for (size_t i = 0; i < fused.nodes().size(); ++i) {
     for (int v : fused.nodes()[i].inputs) {
       const auto& value = fused.values()[static_cast<size_t>(v)];

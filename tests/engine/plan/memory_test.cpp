@@ -21,7 +21,7 @@ TEST(PlaceBuffers, BuffersThatLiveTogetherNeverShareMemory) {
       const int kind = below(12);
       b.first = below(steps);
       b.last = std::min(steps - 1, b.first + below(8));
-      if (kind == 0) b.first = -1;  // inputs
+      if (kind == 0) b.first = -1;                                  // inputs
       if (kind == 1) b.last = std::numeric_limits<int>::max() - 1;  // outputs
       if (kind == 2) b.place = PlanBuffer::Place::parameter;
       if (kind == 3) {  // touched by nothing

@@ -26,10 +26,9 @@ struct Builder {
     const std::string name = std::string(op->type()) + std::to_string(graph.nodes().size());
     return graph.add(std::move(op), std::move(inputs), name)[0];
   }
-  int convolution(int x, int64_t filters, int64_t kernel = 3, ops::Convolution2dParams params = {
-                                                                  .padding = same_padding}) {
-    const int w =
-        parameter({filters, graph.shape(x)[1] / params.groups, kernel, kernel});
+  int convolution(int x, int64_t filters, int64_t kernel = 3,
+                  ops::Convolution2dParams params = {.padding = same_padding}) {
+    const int w = parameter({filters, graph.shape(x)[1] / params.groups, kernel, kernel});
     const int b = parameter({filters});
     return add(ops::make_convolution2d(params, true), {x, w, b});
   }
@@ -253,9 +252,9 @@ Plan training_plan(Builder& b, int loss, bool input_gradients = false) {
 }
 
 int image_input(Builder& b, int64_t n) {
-  return b.add(ops::make_normalize_images(),
-               {b.image({n, 3, 32, 32}, DType::u8), b.graph.add_state(0, {3}),
-                b.graph.add_state(1, {3})});
+  return b.add(
+      ops::make_normalize_images(),
+      {b.image({n, 3, 32, 32}, DType::u8), b.graph.add_state(0, {3}), b.graph.add_state(1, {3})});
 }
 
 TEST(PlanLayouts, ChainsOfConvolutionsReorderNothingInside) {
@@ -290,9 +289,8 @@ TEST(PlanLayouts, ResidualBlocksReorderNothingInside) {
     const ops::Convolution2dParams params{.stride = {stride, stride}, .padding = padding(1)};
     const int first = b.relu(b.normalization(b.convolution(x, width, 3, params)));
     const int second = b.normalization(b.convolution(first, width));
-    const int skip = stride == 1 ? x
-                                 : b.normalization(b.convolution(
-                                       x, width, 1, {.stride = {stride, stride}}));
+    const int skip =
+        stride == 1 ? x : b.normalization(b.convolution(x, width, 1, {.stride = {stride, stride}}));
     x = b.relu(b.add(ops::make_addition(), {second, skip}));
   }
   x = b.add(ops::make_global_average_pooling2d(), {x});

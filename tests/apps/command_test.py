@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""Tests of the command as users meet it: exit codes, output, signals.
+
+usage: command_test.py PATH_OF_LOCKSTEP [unittest options]
+"""
+
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+COMMAND = sys.argv.pop(1)
+
+JOB = """
+[data]
+train = "digits"
+validation_fraction = 0.2
+test_fraction = 0.1
+
+[augmentation]
+translate_x = 1
+
+[variables]
+width = 4
+
+[network]
+input = { height = 28, width = 28, channels = 1 }
+layers = [
+  { type = "convolution2d", filters = "width", kernel = 5, stride = 2 },
+  { type = "batch_normalization" },
+  { type = "relu" },
+  { type = "dropout", probability = 0.1 },
+  { type = "fully_connected", units = 10 },
+  { type = "softmax" },
+]
+
+[training]
+mini_batch_size = 50
+shard_size = 7
+max_epochs = 3
+verbose_frequency = 2
+"""
+
+KEYS = {"test_accuracy", "validation_accuracy", "iterations", "images_per_second", "seconds", "digest"}
+
+
+class Command(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
+        done = subprocess.run([COMMAND, "export-digits", str(cls.shared / "digits"), "--per-class", "20"],
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared)
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        (self.folder / "digits").symlink_to(self.shared / "digits")
+        self.write(JOB)
+
+    def write(self, text):
+        (self.folder / "job.toml").write_text(text, encoding="utf-8")
+
+    def run_command(self, *arguments, **environment):
+        return subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, text=True,
+                              timeout=300, env={**os.environ, **environment})
+
+    def works(self, *arguments, **environment):
+        done = self.run_command(*arguments, **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def fails(self, code, error, *arguments):
+        """The exit code, and standard error exactly."""
+        done = self.run_command(*arguments)
+        self.assertEqual((done.returncode, done.stderr, done.stdout), (code, error, ""))
+
+    def result(self, *arguments):
+        done = self.works("train", "job.toml", "--json", "--quiet", *arguments)
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(done.stdout.count("\n"), 1)
+        return json.loads(done.stdout)
+
+    # ---- what does not train ----
+
+    def test_help_lists_every_command(self):
+        done = self.works("--help")
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(re.findall(r"^  ([a-z-]+)  ", done.stdout.split("Subcommands:")[1], re.M),
+                         ["train", "evaluate", "predict", "summary", "info", "export-digits"])
+        for name in ["train", "evaluate", "predict", "summary", "info", "export-digits"]:
+            self.assertIn("--help", self.works(name, "--help").stdout)
+        for option in ["--set", "--out", "--threads", "--resume", "--save-initial", "--json", "--quiet"]:
+            self.assertIn(option, self.works("train", "--help").stdout)
+
+    def test_version(self):
+        self.assertRegex(self.works("--version").stdout, r"^lockstep \d+\.\d+\.\d+\n$")
+
+    def test_info_as_json(self):
+        done = self.works("info", "--json")
+        info = json.loads(done.stdout)
+        self.assertEqual(list(info), ["version", "processor", "instruction_sets", "cores", "memory_mib",
+                                      "memory_available_mib", "libraries", "fingerprint"])
+        self.assertEqual(info["cores"], len(os.sched_getaffinity(0)))
+        self.assertGreater(info["memory_mib"], 100)
+        self.assertIn("oneDNN", info["fingerprint"])
+        self.assertIn(info["version"], self.works("info").stdout)
+
+    def test_wrong_usage_exits_with_2(self):
+        self.fails(2, "error: unknown command `trian`\nhint: did you mean `train`?\n", "trian")
+        self.fails(2, "error: unexpected argument `--thread`\nhint: did you mean `--threads`?\n",
+                   "train", "job.toml", "--thread", "2")
+        self.fails(2, "error: A subcommand is required\nhint: try: lockstep --help\n")
+        self.fails(2, "error: job is required\nhint: try: lockstep train --help\n", "train")
+        self.assertEqual(self.run_command("train", "job.toml", "--threads", "0").returncode, 2)
+        self.assertEqual(self.run_command("train", "job.toml", "--resume").returncode, 2)
+
+    def test_unknown_layer_is_refused_with_a_hint(self):
+        self.write(JOB.replace('"relu"', '"rleu"'))
+        self.fails(1, "error: job.toml: [line 18, network, layer 3] unknown layer type `rleu`\n"
+                      "hint: did you mean `relu`?\n", "train", "job.toml")
+        self.assertFalse((self.folder / "runs").exists())
+
+    def test_wrong_fields_are_refused_with_a_hint(self):
+        self.write(JOB.replace("max_epochs", "max_epoch"))
+        self.fails(1, "error: job.toml: [training] unknown field 'max_epoch'\n"
+                      "hint: did you mean `max_epochs`?\n", "train", "job.toml")
+        self.write(JOB + "=\n")
+        done = self.run_command("train", "job.toml")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^error: \[job file\] job.toml, line 29, column 1: ")
+
+    def test_missing_files_are_named(self):
+        self.fails(1, "error: [file] cannot read none.toml: No such file or directory\n",
+                   "train", "none.toml")
+        (self.folder / "digits").unlink()
+        done = self.run_command("train", "job.toml")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(str(self.folder / "digits") + " is not there", done.stderr)
+
+    def test_summary_shows_the_network(self):
+        table = self.works("summary", "job.toml", "--set", "width=6").stdout
+        self.assertRegex(table, r"(?m)^convolution2d_1 +convolution2d +input +6x12x12 +156 +-$")
+        self.assertIn("7 layers, 8818 learnable parameters, 14 values of state", table)
+
+    # ---- training ----
+
+    def test_train_evaluate_predict(self):
+        done = self.works("train", "job.toml")
+        self.assertRegex(done.stdout, r"\Avalidation accuracy  \d+\.\d\d % of 40 images\n"
+                                      r"test accuracy        \d+\.\d\d % of 20 images\n"
+                                      r"iterations           6 in 0:00:\d\d\n"
+                                      r"images per second    [\d,]+\n"
+                                      r"digest               [0-9a-f]{32}\n"
+                                      r"model                runs/job-1/model\.safetensors\n\Z")
+        lines = done.stderr.splitlines()
+        self.assertRegex(lines[0], r"^140 training images, 40 for validation; 6 iterations in 3 epochs; ")
+        self.assertEqual([re.match(r"epoch \d/3  iteration (\d)/6 ", line).group(1)
+                          for line in lines if line.startswith("epoch")], ["1", "2", "4", "6"])
+        self.assertNotIn("\x1b", done.stderr)
+        self.assertNotIn("\r", done.stderr)
+        folder = self.folder / "runs" / "job-1"
+        self.assertEqual(sorted(p.name for p in folder.iterdir()),
+                         ["checkpoints", "job.json", "lock", "log.jsonl", "model.safetensors",
+                          "receipt.jsonl"])
+        log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        self.assertEqual([entry["iteration"] for entry in log if "loss" in entry], [1, 2, 3, 4, 5, 6])
+        self.assertEqual(json.loads((folder / "job.json").read_text())["training"]["max_epochs"], 3)
+
+        evaluated = json.loads(self.works("evaluate", "runs/job-1", "digits", "--json").stdout)
+        self.assertEqual(evaluated["observations"], 200)
+        self.assertIn("%", self.works("evaluate", "runs/job-1/model.safetensors", "digits").stdout)
+        one = self.works("predict", "runs/job-1", "digits/3/00.png", "digits/4").stdout.splitlines()
+        self.assertEqual(len(one), 21)
+        for line in one:
+            self.assertRegex(line, r"^digits/[34]/\d\d\.png\t\d\t[01]\.\d{4}$")
+        top = json.loads(self.works("predict", "runs/job-1", "digits/3/00.png", "--json", "--top", "10").stdout)
+        best = top["predictions"][0]["top"]
+        self.assertEqual({entry["class"] for entry in best}, set("0123456789"))
+        self.assertAlmostEqual(sum(entry["score"] for entry in best), 1, places=5)
+        self.assertEqual(best, sorted(best, key=lambda entry: -entry["score"]))
+        # A score does not depend on its neighbours.
+        self.assertEqual(one[0], self.works("predict", "runs/job-1", "digits/3/00.png").stdout.rstrip("\n"))
+        self.assertIn("7 layers", self.works("summary", "runs/job-1").stdout)
+
+        self.assertIn("runs/job-2/model", self.works("train", "job.toml", "--quiet").stdout)
+
+    def test_json_is_the_last_line(self):
+        result = self.result("--out", "out")
+        self.assertLessEqual(KEYS, set(result))
+        self.assertEqual(result["iterations"], 6)
+        self.assertRegex(result["digest"], "^[0-9a-f]{32}$")
+        self.assertGreater(result["images_per_second"], 0)
+        self.assertFalse(result["stopped"])
+        last = (self.folder / "out" / "receipt.jsonl").read_text().splitlines()[-1]
+        self.assertEqual(json.loads(last)["digest"], result["digest"])
+        bare = self.result("--out", "bare", "--set", "test_fraction=0", "--set", "validation_fraction=0")
+        self.assertIsNone(bare["test_accuracy"])
+        self.assertIsNone(bare["validation_accuracy"])
+        self.assertNotEqual(bare["digest"], result["digest"])
+
+    def test_threads_do_not_change_the_digest(self):
+        results = {threads: self.result("--threads", str(threads), "--out", f"out{threads}")
+                   for threads in (1, 2, 3)}
+        self.assertEqual(len({r["digest"] for r in results.values()}), 1)
+        for threads, r in results.items():
+            self.assertEqual(len(r["shards_by_thread"]), threads)
+            self.assertTrue(all(n > 0 for n in r["shards_by_thread"]), r)
+
+    def test_second_run_into_the_same_folder_is_refused(self):
+        self.result("--out", "out")
+        before = (self.folder / "out" / "receipt.jsonl").read_bytes()
+        self.fails(1, "error: [run] out holds a finished run\nhint: choose another folder with --out\n",
+                   "train", "job.toml", "--out", "out")
+        self.fails(1, "error: [run] out holds a run of another job: training.momentum: 0.9 there, 0.5 here\n"
+                      "hint: go on with the same job, or choose another folder with --out\n",
+                   "train", "job.toml", "--out", "out", "--resume", "--set", "momentum=0.5")
+        self.assertEqual((self.folder / "out" / "receipt.jsonl").read_bytes(), before)
+
+    def test_initial_model_gives_the_same_training(self):
+        first = self.result("--out", "a", "--save-initial")
+        again = self.result("--out", "b", "--initial-model", "a/initial.safetensors")
+        self.assertEqual(again["digest"], first["digest"])
+
+    # ---- stopping ----
+
+    LONG = ("--set", "max_epochs=150", "--set", "checkpoint_frequency=100")
+
+    def stop(self, out, number):
+        """Starts a long training, sends the signal when it runs, and gives its end."""
+        arguments = ["train", "job.toml", "--out", out, "--json", *self.LONG]
+        process = subprocess.Popen([COMMAND, *arguments], cwd=self.folder, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for line in process.stderr:  # until the table has begun
+            if line.startswith("epoch"):
+                break
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=120)
+        return process.returncode, output, errors
+
+    def test_resume_after_a_signal_gives_the_same_digest(self):
+        whole = self.result("--out", "whole", *self.LONG)
+        self.assertEqual(whole["iterations"], 300)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            out = f"out{int(number)}"
+            code, output, errors = self.stop(out, number)
+            self.assertEqual(code, 130, errors)
+            stopped = json.loads(output.splitlines()[-1])
+            self.assertTrue(stopped["stopped"])
+            self.assertIsNone(stopped["test_accuracy"])
+            self.assertLess(stopped["iterations"], 300)
+            self.assertFalse((self.folder / out / "model.safetensors").exists())
+            hint = re.search(r"^hint: go on with: lockstep (.*)$", errors, re.M).group(1)
+            self.assertEqual(hint, f"train job.toml --set max_epochs=150 "
+                                   f"--set checkpoint_frequency=100 --out {out} --resume")
+            end = json.loads(self.works(*hint.split(), "--json", "--threads", "3").stdout)
+            self.assertEqual(end["digest"], whole["digest"])
+            self.assertEqual(end["test_accuracy"], whole["test_accuracy"])
+            for name in ("receipt.jsonl", "model.safetensors"):
+                self.assertEqual((self.folder / out / name).read_bytes(),
+                                 (self.folder / "whole" / name).read_bytes())
+
+    def test_resume_after_sigkill_gives_the_same_digest(self):
+        whole = self.result("--out", "whole", *self.LONG)
+        arguments = ["train", "job.toml", "--out", "out", "--quiet", *self.LONG]
+        process = subprocess.Popen([COMMAND, *arguments], cwd=self.folder)
+        deadline = time.monotonic() + 60
+        while not list((self.folder / "out").glob("checkpoints/*.safetensors")):
+            self.assertLess(time.monotonic(), deadline)
+            self.assertIsNone(process.poll(), "it ended before a checkpoint was seen")
+            time.sleep(0.002)
+        process.kill()
+        process.wait()
+        end = self.result("--out", "out", "--resume", *self.LONG)
+        self.assertEqual(end["digest"], whole["digest"])
+
+    # ---- terminals ----
+
+    def on_terminal(self, *arguments, **environment):
+        """What a terminal of 60 columns receives on standard error."""
+        master, slave = pty.openpty()
+
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        process = subprocess.Popen([COMMAND, *arguments], cwd=self.folder, stderr=slave,
+                                   stdout=subprocess.DEVNULL,
+                                   env={**os.environ, "TERM": "xterm", **environment})
+        os.close(slave)
+        text = b""
+        while True:
+            try:
+                ready, _, _ = select.select([master], [], [], 120)
+                piece = os.read(master, 65536) if ready else b""
+            except OSError:  # the other end is closed
+                piece = b""
+            if not piece:
+                break
+            text += piece
+        os.close(master)
+        self.assertEqual(process.wait(timeout=60), 0)
+        return text.decode()
+
+    def test_terminal_shows_a_bar_and_no_color_is_kept(self):
+        text = self.on_terminal("train", "job.toml", NO_COLOR="")
+        self.assertIn("\x1b[1mEpoch", text)
+        self.assertIn("\x1b[32m", text)
+        self.assertRegex(text, r"\d+%  epoch \d/3")
+        self.assertTrue(text.endswith("\r\x1b[K"), repr(text[-80:]))
+        text = self.on_terminal("train", "job.toml", NO_COLOR="1")
+        self.assertRegex(text, r"\d+%  epoch \d/3")
+        self.assertEqual(set(re.findall(r"\x1b\[[0-9;]*[A-Za-z]", text)), {"\x1b[K"})
+        table = [line for line in text.replace("\r\x1b[K", "\n").replace("\r\n", "\n").split("\n")
+                 if re.match(r"Epoch| +\d+ ", line)]
+        self.assertGreater(len(table), 3)
+        self.assertEqual(len({len(line) for line in table}), 1, table)
+        self.assertLessEqual(len(table[0]), 60)
+
+
+if __name__ == "__main__":
+    unittest.main()

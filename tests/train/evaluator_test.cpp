@@ -1,0 +1,174 @@
+#include "lockstep/train/evaluator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MemoryStore;
+using testing::small_classifier;
+using testing::some_digits;
+
+// Trained a little, so that scores differ and statistics are not the initial ones.
+Network trained() {
+  Network network = small_classifier();
+  train(network, {some_digits(60), nullptr}, testing::small_options());
+  return network;
+}
+
+std::vector<std::vector<float>> rows_of(const Tensor& scores) {
+  const auto values = scores.to_vector();
+  const auto columns = static_cast<size_t>(scores.shape()[1]);
+  std::vector<std::vector<float>> rows;
+  for (size_t at = 0; at < values.size(); at += columns) {
+    rows.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(at),
+                      values.begin() + static_cast<std::ptrdiff_t>(at + columns));
+  }
+  return rows;
+}
+
+TEST(Evaluator, CountsEveryObservationOnce) {
+  Network network{image_input({.height = 6, .width = 5, .channels = 1}),
+                  fully_connected({.units = 3}), softmax()};
+  network.initialize(1);
+  for (const int64_t n : {1, 63, 64, 65, 130}) {
+    auto store = std::make_shared<MemoryStore>(n, 6, 5, 1);
+    std::vector<int> reads(static_cast<size_t>(n));
+    store->on_read = [&](int64_t index) { ++reads[static_cast<size_t>(index)]; };
+    const Evaluation e = evaluate(network, store, 1);
+    EXPECT_EQ(e.observations, n);
+    EXPECT_EQ(reads, std::vector<int>(static_cast<size_t>(n), 1)) << n;
+  }
+}
+
+TEST(Evaluator, AgreesWithPlainForward) {
+  Network network = trained();
+  const DatastorePtr data = some_digits(150, 20);
+  const Evaluation e = evaluate(network, data, 2);
+  const Tensor scores = predict(network, data, 2);
+  ASSERT_EQ(scores.shape(), (Shape{150, 10}));
+
+  std::vector<uint8_t> pixels;
+  std::vector<int32_t> labels;
+  for (int64_t i = 0; i < 150; ++i) {
+    const auto planes = to_planes(data->read(i));
+    pixels.insert(pixels.end(), planes.begin(), planes.end());
+    labels.push_back(static_cast<int32_t>(data->label(i)));
+  }
+  const Tensor expected = network.predict(Tensor::from(pixels, {150, 1, 28, 28}));
+  const auto a = scores.to_vector(), b = expected.to_vector();
+  int64_t right = 0;
+  double loss = 0;
+  for (size_t i = 0; i < 150; ++i) {
+    for (size_t c = 0; c < 10; ++c) EXPECT_NEAR(a[10 * i + c], b[10 * i + c], 1e-5);
+    const auto row = b.begin() + static_cast<std::ptrdiff_t>(10 * i);
+    right += std::max_element(row, row + 10) - row == labels[i];
+    loss -= std::log(static_cast<double>(row[labels[i]]));
+  }
+  EXPECT_EQ(e.accuracy, static_cast<double>(right) / 150);
+  EXPECT_NEAR(e.loss, loss / 150, 1e-5);
+  EXPECT_GT(e.accuracy, 0.1);
+}
+
+TEST(Evaluator, AScoreDependsOnItsImageAlone) {
+  Network network = trained();
+  constexpr int64_t n = 140;
+  const DatastorePtr all = some_digits(n, 20);
+  const auto expected = rows_of(predict(network, all, 1));
+  EXPECT_EQ(rows_of(predict(network, all, 2)), expected) << "threads";
+  EXPECT_EQ(rows_of(predict(network, all, 5)), expected) << "threads";
+  // Alone, backwards, among others, at every place of a batch.
+  for (const int64_t i : {0, 63, 64, 139}) {
+    EXPECT_EQ(rows_of(predict(network, subset(all, {i}), 1))[0], expected[static_cast<size_t>(i)]);
+  }
+  for (const int64_t step : {-1, 3, 11, 57}) {
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < n; ++i) order.push_back(((i * step) % n + n) % n);
+    const auto scores = rows_of(predict(network, subset(all, order), 2));
+    for (size_t i = 0; i < order.size(); ++i) {
+      ASSERT_EQ(scores[i], expected[static_cast<size_t>(order[i])]) << "step " << step << ", " << i;
+    }
+  }
+  // Evaluation: the same, whoever computes.
+  const Evaluation one = evaluate(network, all, 1), three = evaluate(network, all, 3);
+  EXPECT_EQ(one.loss, three.loss);
+  EXPECT_EQ(one.accuracy, three.accuracy);
+}
+
+TEST(Evaluator, SeesChangedLearnablesAndState) {
+  Network network = trained();
+  ThreadPool pool(2);
+  Evaluator evaluator(network, cache_for(network, some_digits(30, 20), 1 << 20), pool);
+  const double before = evaluator.run().loss;
+  EXPECT_EQ(evaluator.run().loss, before);
+  network.learnable("convolution2d_1.weights").data<float>()[3] += 1;
+  const double after = evaluator.run().loss;
+  EXPECT_NE(after, before);
+  network.state_value("batch_normalization_1.mean").data<float>()[0] += 1;
+  EXPECT_NE(evaluator.run().loss, after);
+}
+
+TEST(Evaluator, OfNothingIsNotANumber) {
+  Network network = trained();
+  const Evaluation e = evaluate(network, subset(builtin_digits(), {}), 1);
+  EXPECT_EQ(e.observations, 0);
+  EXPECT_TRUE(std::isnan(e.loss));
+  EXPECT_TRUE(std::isnan(e.accuracy));
+  EXPECT_EQ(predict(network, subset(builtin_digits(), {}), 1).shape(), (Shape{0, 10}));
+}
+
+template <class Call>
+std::string error_of(Call call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Classifier, AnotherNumberOfClassesNamesTheLayerToChange) {
+  Network network{image_input({.height = 28, .width = 28, .channels = 1})};
+  network.add(fully_connected({.units = 30}), "hidden");
+  network.add(relu());
+  network.add(fully_connected({.units = 7}), "scores");
+  network.add(softmax());
+  network.initialize(1);
+  for (const std::string& text :
+       {error_of([&] {
+          train(network, {some_digits(40), nullptr}, testing::small_options());
+        }),
+        error_of([&] { evaluate(network, some_digits(10)); })}) {
+    EXPECT_NE(text.find("10 classes"), std::string::npos) << text;
+    EXPECT_NE(text.find("`scores`"), std::string::npos) << text;
+    EXPECT_NE(text.find("10 units"), std::string::npos) << text;
+  }
+}
+
+TEST(Classifier, OtherLossesAndSeveralOutputsAreRefused) {
+  const std::vector<std::string> classes{"a", "b"};
+  Network network;
+  network.add(image_input({.height = 4, .width = 4, .channels = 1}), "in");
+  network.add(fully_connected({.units = 2}), "x", {"in"});
+  EXPECT_EQ(error_of([&] { check_classifier(network, classes); }), "nothing was thrown");
+  network.set_loss("mean_squared_error");
+  EXPECT_NE(error_of([&] { check_classifier(network, classes); }).find("mean_squared_error"),
+            std::string::npos);
+  network.set_loss("cross_entropy");
+  network.add(fully_connected({.units = 2}), "y", {"in"});
+  EXPECT_NE(error_of([&] { check_classifier(network, classes); }).find("one output"),
+            std::string::npos);
+  network.add(image_input({.height = 4, .width = 4, .channels = 1}), "second");
+  EXPECT_NE(error_of([&] { cache_for(network, some_digits(3), 0); }).find("one image input"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
