@@ -60,7 +60,15 @@ void ImageCache::check_index(int64_t index) const {
 }
 
 std::vector<uint8_t> ImageCache::load(int64_t index, Digest* content) const {
-  Image image = content != nullptr ? store_->read(index, *content) : store_->read(index);
+  Digest digest;
+  Image image = store_->read(index, digest);
+  if (content != nullptr) {
+    *content = digest;
+  } else if (!contents_.empty() && contents_[static_cast<size_t>(index)] != digest) {
+    throw DataError("[image cache] " + store_->name(index) + " (" + store_->describe() +
+                        ") has changed since the beginning",
+                    "a run's data must stay as it is until the run has ended");
+  }
   if (image.height != height_ || image.width != width_) {
     throw DataError(
         "[image cache] " + store_->name(index) + " (" + store_->describe() + ") has the size " +
@@ -117,6 +125,7 @@ ImageCache::Contents ImageCache::fill(ThreadPool& pool,
   if (progress) progress(size_);
   Contents result{digest_of_listing(*store_, contents), ChannelStatistics(channels_)};
   for (const Part& part : parts) result.statistics.merge(part.statistics);
+  contents_ = std::move(contents);
   return result;
 }
 

@@ -69,6 +69,8 @@ class ImageCache {
   int64_t capacity_ = 0;
   std::unique_ptr<uint8_t[]> slots_;                // capacity_ x image_bytes_, not initialised
   std::unique_ptr<std::atomic<uint8_t>[]> states_;  // State of each slot
+  // Of each image since fill(): an image that is read again must not have changed.
+  mutable std::vector<Digest> contents_;
 };
 
 // Digest of a listing: its classes, and name, label and content digest of every observation in

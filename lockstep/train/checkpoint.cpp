@@ -145,7 +145,19 @@ void copy_into(const Tensor& from, const Tensor& to, const std::string& name,
   std::memcpy(to.raw(), from.raw(), to.bytes());
 }
 
+// A damaged checkpoint gets another name, so that it is neither tried again nor counted among those
+// that are kept.
+void set_aside(FileSystem& files, const std::string& path, const std::string& what,
+               const std::function<void(const std::string&)>& notice) {
+  files.rename(path, path + ".damaged");
+  notice(what + "; it is called .damaged now, an earlier checkpoint is used if there is one");
+}
+
 }  // namespace
+
+bool holds_checkpoints(FileSystem& files, const std::string& folder) {
+  return !newest_first(files, folder).empty();
+}
 
 std::string write_checkpoint(FileSystem& files, const std::string& folder, const Network& network,
                              const Solver& solver, const TrainingPosition& position, int64_t keep) {
@@ -201,11 +213,10 @@ std::optional<TrainingPosition> resume_from_checkpoint(
         fingerprint.push_back({name, value.get<std::string>()});
       }
     } catch (const DataError& e) {
-      notice(std::string(e.what()) + "; an earlier checkpoint is used if there is one");
+      set_aside(files, path, e.what(), notice);
       continue;
     } catch (const nlohmann::json::exception& e) {
-      notice("[checkpoint] " + path + ": " + e.what() +
-             "; an earlier checkpoint is used if there is one");
+      set_aside(files, path, "[checkpoint] " + path + ": " + e.what(), notice);
       continue;
     }
     const std::string different = first_difference(identity, position.identity, "");

@@ -32,8 +32,12 @@ struct TrainingPosition {
 std::string write_checkpoint(FileSystem& files, const std::string& folder, const Network& network,
                              const Solver& solver, const TrainingPosition& position, int64_t keep);
 
+// Whether there are checkpoints, sound or not.
+bool holds_checkpoints(FileSystem& files, const std::string& folder);
+
 // Finds the newest sound checkpoint in a folder, loads it into network and solver, and returns the
-// position; nothing when there is none. Damaged ones are named to `notice` and passed over. Throws
+// position; nothing when there is none. Damaged ones are named to `notice`, renamed to *.damaged
+// and passed over. Throws
 // InvalidArgument for a sound checkpoint of another training (naming what differs), and for another
 // numerics fingerprint unless `allow_other_numerics`.
 std::optional<TrainingPosition> resume_from_checkpoint(

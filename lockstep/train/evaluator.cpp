@@ -1,12 +1,14 @@
 #include "lockstep/train/evaluator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/loss.h"
-#include "lockstep/train/arithmetic.h"
+#include "lockstep/base/arithmetic.h"
+#include "lockstep/train/fingerprint.h"
 #include "lockstep/train/options.h"
 #include "lockstep/train/tree.h"
 
@@ -70,7 +72,8 @@ Evaluator::Evaluator(Network& network, std::shared_ptr<const ImageCache> images,
   lowered.graph.mark_output(loss.loss);
   s.outputs = lowered.graph.shape(scores).elements() / kBatch;
   s.plan = std::make_shared<Plan>(lowered.graph, network.learnable_shapes(), PlanOptions{});
-  for (int t = 0; t < pool.size(); ++t) {
+  const int64_t chunks = (s.images->size() + kBatch - 1) / kBatch;
+  for (int64_t t = 0; t < std::min<int64_t>(pool.size(), std::max<int64_t>(chunks, 1)); ++t) {
     s.runs.emplace_back(s.plan, network.packed(), network.state_pointers());
   }
   s.scratch.resize(static_cast<size_t>(pool.size()));
@@ -88,7 +91,7 @@ Evaluation Evaluator::run(Tensor* scores) {
   float* const out = scores ? scores->data<float>() : nullptr;
   const size_t image_bytes = s.images->image_bytes();
   s.network.packed().pack_all();
-  s.pool.for_each((n + kBatch - 1) / kBatch, [&](int64_t chunk, int thread) {
+  const auto evaluate_chunk = [&](int64_t chunk, int thread) {
     const ArithmeticMode mode;
     PlanRun& run = s.runs[static_cast<size_t>(thread)];
     const int64_t first = chunk * kBatch, rows = std::min(kBatch, n - first);
@@ -115,6 +118,18 @@ Evaluation Evaluator::run(Tensor* scores) {
       s.correct[at] = std::max_element(row, row + s.outputs) - row == labels[i];
       if (out) std::copy_n(row, s.outputs, out + (first + i) * s.outputs);
     }
+  };
+  // As many threads as there are runs; each takes the next chunk that nobody has.
+  std::atomic<int64_t> next{0};
+  const int64_t chunks = (n + kBatch - 1) / kBatch;
+  s.pool.run([&](int thread) {
+    if (static_cast<size_t>(thread) >= s.runs.size()) return;
+    try {
+      for (int64_t chunk = next++; chunk < chunks; chunk = next++) evaluate_chunk(chunk, thread);
+    } catch (...) {
+      next = chunks;
+      throw;
+    }
   });
   Evaluation result;
   result.observations = n;
@@ -132,6 +147,7 @@ Evaluation Evaluator::run(Tensor* scores) {
 namespace {
 
 Evaluation evaluate(Network& network, const DatastorePtr& data, int threads, Tensor* scores) {
+  refuse_stray_environment();
   TrainingOptions options;
   options.threads = threads;
   ThreadPool pool(static_cast<int>(options.resolved().threads));

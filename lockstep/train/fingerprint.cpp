@@ -135,6 +135,13 @@ void refuse_stray_environment() {
                               ", which changes arithmetic",
                           std::string("unset ") + name);
   }
+  // These choose other variants of exp() and log() in the C library.
+  const char* tunables = std::getenv("GLIBC_TUNABLES");
+  if (tunables && std::strstr(tunables, "glibc.cpu")) {
+    throw InvalidArgument(std::string("[numerics] the environment sets GLIBC_TUNABLES=") + tunables +
+                              ", which changes arithmetic",
+                          "unset GLIBC_TUNABLES");
+  }
 }
 
 }  // namespace lockstep

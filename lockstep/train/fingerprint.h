@@ -21,7 +21,7 @@ std::string fingerprint_difference(const std::vector<FingerprintEntry>& here,
                                    const std::vector<FingerprintEntry>& there);
 
 // Throws InvalidArgument naming an environment variable that changes arithmetic (ONEDNN_* and
-// DNNL_* math mode and instruction set, NVIDIA_TF32_OVERRIDE).
+// DNNL_* math mode and instruction set, NVIDIA_TF32_OVERRIDE, GLIBC_TUNABLES for the processor).
 void refuse_stray_environment();
 
 }  // namespace lockstep

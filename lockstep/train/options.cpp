@@ -29,7 +29,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.number("l2", l2, "weight decay in the gradient, times the learnable's factor", {.min = 0});
   v.integer("mini_batch_size", mini_batch_size, "observations in an iteration",
             {.min = 1, .max = 1 << 24});
-  v.integer("max_epochs", max_epochs, "passes over the training data", {.min = 1, .max = kMany});
+  v.integer("max_epochs", max_epochs, "passes over the training data",
+            {.min = 1, .max = (int64_t{1} << 31) - 1});
   v.text("shuffle", shuffle, "a new order of the observations", {"every-epoch", "once", "never"});
   v.text("last_mini_batch", last_mini_batch, "what happens to one that is not full",
          {"drop", "keep"});

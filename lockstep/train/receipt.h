@@ -22,6 +22,9 @@ class ReceiptWriter : public TrainingObserver {
   void iteration(const IterationRecord& record) override;
   void validation(const ValidationRecord& record) override;
   void saving(int64_t iteration) override;
+  // Stops and resumes are events in the log: the receipt is the same however often a training was
+  // interrupted.
+  void stopped(int64_t iteration) override;
   // Writes what is left. Throws FileError.
   void finish();
 

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/loss.h"
-#include "lockstep/train/arithmetic.h"
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/tree.h"
 
@@ -63,6 +63,7 @@ struct ShardedStep::State {
   ThreadPool& pool;
   int64_t shard_size;
   uint64_t seed;
+  int64_t most_shards = 0;  // of a full mini-batch; threads beyond have nothing to do
   int64_t classes = 0;
 
   std::map<int64_t, ShardPlan> plans;  // by size
@@ -120,7 +121,7 @@ ShardPlan& ShardedStep::State::plan_for(int64_t size) {
   ShardPlan made;
   made.plan = std::make_shared<Plan>(lowered.graph, network.learnable_shapes(), options);
   if (layout.entries.empty()) layout = made.plan->gradient_layout();
-  for (int t = 0; t < pool.size(); ++t) {
+  for (int64_t t = 0; t < std::min<int64_t>(pool.size(), most_shards); ++t) {
     made.runs.emplace_back(made.plan, network.packed(), network.state_pointers());
     // The loss of a mini-batch is a sum until the one division at the root.
     std::fill_n(made.runs.back().seed(kLosses), size, 1.0f);
@@ -236,11 +237,15 @@ ShardedStep::ShardedStep(Network& network, Solver& solver, ThreadPool& pool,
                          int64_t mini_batch_size, int64_t shard_size, uint64_t seed)
     : state_(std::make_unique<State>(network, solver, pool, shard_size, seed)) {
   State& s = *state_;
-  s.prepare(cut_into_shards(mini_batch_size, shard_size));
+  const auto shards = cut_into_shards(mini_batch_size, shard_size);
+  s.most_shards = static_cast<int64_t>(shards.size());
+  s.prepare(shards);
   s.tree = std::make_unique<TreeReduction>(s.layout.bytes / sizeof(float));
   s.shards_by_thread.assign(static_cast<size_t>(pool.size()), 0);
   s.learnable_digests.resize(network.learnables().size());
   s.make_gradient_copies();
+  // Copies made for earlier uses of the network may be older than its values.
+  network.packed().pack_all();
 }
 
 ShardedStep::~ShardedStep() = default;
@@ -248,6 +253,10 @@ ShardedStep::~ShardedStep() = default;
 StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   State& s = *state_;
   const auto shards = cut_into_shards(batch.size(), s.shard_size);
+  if (static_cast<int64_t>(shards.size()) > s.most_shards) {
+    throw InvalidArgument("[training] a mini-batch of " + std::to_string(batch.size()) +
+                          " observations is larger than the step was made for");
+  }
   if (shards.size() != s.shards.size() || shards[0].size != s.shards[0].size ||
       shards.back().size != s.shards.back().size) {
     s.prepare(shards);

@@ -28,7 +28,7 @@ struct StepResult {
 // Keep the network, solver and pool alive. One thread at a time.
 class ShardedStep {
  public:
-  // Everything is compiled for mini-batches of `mini_batch_size`; other sizes are compiled when
+  // Everything is compiled for mini-batches of `mini_batch_size`; smaller ones are compiled when
   // they come. Throws InvalidArgument for a network that does not fit its loss.
   ShardedStep(Network& network, Solver& solver, ThreadPool& pool, int64_t mini_batch_size,
               int64_t shard_size, uint64_t seed);

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/mini_batch_queue.h"
-#include "lockstep/train/arithmetic.h"
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/fingerprint.h"
@@ -122,7 +122,14 @@ class Training {
     solver_ = make_solver(network_, options_);
     position_.identity =
         identity_of(network_, data_, options_, contents.listing, validation_listing);
-    if (control_.resume) resume();
+    if (control_.resume) {
+      resume();
+    } else if (!control_.checkpoint_folder.empty() &&
+               holds_checkpoints(local_files(), control_.checkpoint_folder)) {
+      throw InvalidArgument("[training] " + control_.checkpoint_folder +
+                                " holds checkpoints of an earlier training",
+                            "resume it, or let this one write into another folder");
+    }
     if (position_.iteration == 0) position_.chain = first_link();
     MiniBatchQueueOptions queue;
     queue.mini_batch_size = options_.mini_batch_size;
@@ -173,6 +180,7 @@ class Training {
     s.shards = (options_.mini_batch_size + options_.shard_size - 1) / options_.shard_size;
     s.threads = pool_.size();
     s.data = listing_;
+    s.chain = position_.chain;
     iterations_per_epoch_ = s.iterations_per_epoch;
     tell([&](TrainingObserver& o) { o.start(s); });
   }
@@ -207,7 +215,9 @@ class Training {
       if (evaluated_ || saved_) before = Clock::now();
       evaluated_ = saved_ = false;
     }
-    if (result_.stopped) checkpoint();
+    if (!result_.stopped) return;
+    checkpoint();
+    tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });
   }
 
   bool due(int64_t frequency, bool epoch_ends) const {

@@ -65,6 +65,7 @@ struct TrainingStart {
   int64_t shards = 0;               // of a full mini-batch: more threads than this are idle
   int threads = 1;
   Digest data;                      // of the training listing with contents
+  Digest chain;                     // of the receipt up to here
 };
 
 // Followed while training. Called by the thread that called train(), between iterations, in the
@@ -81,13 +82,16 @@ class TrainingObserver {
   // A checkpoint is about to be written; what must not lag behind it is written now.
   virtual void saving(int64_t iteration) { (void)iteration; }
   virtual void checkpoint(const std::string& path, int64_t iteration) { (void)path, (void)iteration; }
+  // The training ends before its time, from outside, after this iteration and its checkpoint.
+  virtual void stopped(int64_t iteration) { (void)iteration; }
   // A damaged checkpoint was passed over when resuming; or anything else worth a line.
   virtual void notice(const std::string& text) { (void)text; }
 };
 
 struct TrainingControl {
   std::vector<TrainingObserver*> observers;  // kept by the caller
-  std::string checkpoint_folder;             // "": no checkpoints
+  // "": no checkpoints. Unless `resume`, a folder that holds some already is refused.
+  std::string checkpoint_folder;
   bool resume = false;                       // go on from the newest sound checkpoint there, if any
   // Asked after every iteration; true ends the training after a checkpoint. May be called from the
   // training thread only.

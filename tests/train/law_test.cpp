@@ -143,6 +143,20 @@ TEST(Law, OneDigestAfterStopAndResumeAtAnyIterationOnOtherThreads) {
   }
 }
 
+TEST(Law, EarlierUsesOfTheNetworkDoNotMatter) {
+  const TrainingResult whole = run(test_options(2));
+  const TemporaryFolder folder;
+  TrainingControl control;
+  control.checkpoint_folder = folder.path;
+  control.stop_after = 2;
+  run(test_options(2), control);
+  control.stop_after = 0;
+  control.resume = true;
+  Network network = test_network();
+  network.predict(Tensor::zeros({3, 1, 28, 28}));
+  EXPECT_EQ(train(network, test_data(), test_options(2), control).digest, whole.digest);
+}
+
 TEST(Law, LoadingAndMemoryDoNotMatter) {
   const TrainingResult plain = run(test_options(2));
   TrainingOptions options = test_options(2);

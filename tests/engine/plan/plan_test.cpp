@@ -127,7 +127,11 @@ TEST(Plan, AParameterReadTwiceByOneOpGetsBothGradients) {
   const int w = b.parameter({3, 4});
   const int wide = b.add(ops::make_concatenation(1), {w, w});
   const int sum = b.add(ops::make_addition(), {w, w, w});
-  b.expect_equal({wide, sum});
+  // One pass writes both gradients.
+  const int both = b.parameter({3});
+  const int norm =
+      b.add(ops::make_batch_normalization(1e-5, true), {b.image({4, 3, 5, 5}), both, both});
+  b.expect_equal({wide, sum, norm});
 }
 
 TEST(Plan, SeveralInputsMeet) {

@@ -1,4 +1,4 @@
-#include "lockstep/train/arithmetic.h"
+#include "lockstep/base/arithmetic.h"
 
 #include <immintrin.h>
 
