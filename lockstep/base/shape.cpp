@@ -5,11 +5,17 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep {
+namespace {
+
+// Few enough that bytes, and sums of some of them, fit into 64 bits.
+constexpr int64_t kMostElements = int64_t{1} << 59;
+
+}  // namespace
 
 Shape::Shape(std::vector<int64_t> dims) : dims_(std::move(dims)) {
   for (int64_t d : dims_) {
     if (d < 0) throw InvalidArgument("[shape] dimension " + std::to_string(d) + " is negative");
-    if (__builtin_mul_overflow(elements_, d, &elements_)) {
+    if (__builtin_mul_overflow(elements_, d, &elements_) || elements_ > kMostElements) {
       throw InvalidArgument("[shape] " + to_string() + " has more elements than can be counted");
     }
   }

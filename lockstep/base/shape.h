@@ -14,7 +14,7 @@ class Shape {
  public:
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::vector<int64_t>(dims)) {}
-  // Throws InvalidArgument when a dimension is negative or the number of elements overflows.
+  // Throws InvalidArgument when a dimension is negative or there are more than 2^59 elements.
   explicit Shape(std::vector<int64_t> dims);
 
   int rank() const { return static_cast<int>(dims_.size()); }

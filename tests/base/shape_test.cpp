@@ -40,6 +40,8 @@ TEST(Shape, RefusesWhatCannotBe) {
   const int64_t huge = std::numeric_limits<int64_t>::max();
   EXPECT_THROW((Shape{3, -1}), InvalidArgument);
   EXPECT_THROW((Shape{huge, 2}), InvalidArgument);
+  EXPECT_EQ((Shape{int64_t{1} << 29, 1 << 30}).elements(), int64_t{1} << 59);
+  EXPECT_THROW((Shape{(int64_t{1} << 59) + 1}), InvalidArgument);
   EXPECT_THROW((Shape{3, 4}[2]), InvalidArgument);
   EXPECT_THROW((Shape{3, 4}[-3]), InvalidArgument);
 }

@@ -1,5 +1,6 @@
 #include "lockstep/train/receipt.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -154,7 +155,13 @@ TEST(Receipt, ResumingDropsWhatCameAfterTheCheckpointAndEndsInTheSameBytes) {
   const auto result = run_into(parts, control, 3);
   EXPECT_EQ(result.iterations.front().iteration, 5);
   EXPECT_EQ(text_of(parts, "receipt.jsonl"), text_of(whole, "receipt.jsonl"));
-  const auto log = lines_of(text_of(parts, "log.jsonl"));
+  auto log = lines_of(text_of(parts, "log.jsonl"));
+  const auto resumed = std::find_if(log.begin(), log.end(),
+                                    [](const auto& line) { return line.contains("event"); });
+  ASSERT_NE(resumed, log.end());
+  EXPECT_EQ((*resumed)["event"], "resumed");
+  EXPECT_EQ((*resumed)["iteration"], 4);
+  log.erase(resumed);
   const auto expected = lines_of(text_of(whole, "log.jsonl"));
   ASSERT_EQ(log.size(), expected.size());
   for (size_t i = 0; i < log.size(); ++i) EXPECT_EQ(log[i]["iteration"], expected[i]["iteration"]);

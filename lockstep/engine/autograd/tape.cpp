@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -22,6 +23,7 @@ void run(const kernels::Pass& pass, const std::vector<Tensor>& reads,
   for (const auto& t : reads) r.push_back(t.raw());
   for (const auto& t : writes) w.push_back(t.raw());
   const Memory scratch = allocate(pass.scratch_bytes);
+  const ArithmeticMode mode;
   pass.bind({r, w, scratch.data()})(step);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/initializer.h"
@@ -43,6 +44,8 @@ Network& Network::operator=(Network&&) noexcept = default;
 Network Network::clone() const {
   Network copy;
   copy.state_->layers = state_->layers;
+  copy.state_->places = state_->places;
+  copy.state_->numbers = state_->numbers;
   copy.state_->loss = state_->loss;
   if (!initialized()) return copy;
   copy.initialize(0);
@@ -58,18 +61,18 @@ Network Network::clone() const {
 }
 
 const LayerNode* Network::State::find(const std::string& name) const {
-  for (const auto& node : layers) {
-    if (node.name == name) return &node;
-  }
-  return nullptr;
+  const auto found = places.find(name);
+  return found == places.end() ? nullptr : &layers[found->second];
 }
 
 std::string Network::add(LayerPtr layer, std::string name, std::vector<std::string> inputs) {
   if (!layer) throw InvalidArgument("[network] no layer given");
   if (name.empty()) {
-    for (int number = 1; name.empty() || state_->find(name); ++number) {
-      name = std::string(layer->type()) + "_" + std::to_string(number);
-    }
+    const std::string type(layer->type());
+    int& number = state_->numbers[type];
+    do {
+      name = type + "_" + std::to_string(++number);
+    } while (state_->find(name));
   }
   if (!valid_name(name)) {
     throw InvalidArgument("[network] `" + name + "` is no name for a layer",
@@ -79,6 +82,7 @@ std::string Network::add(LayerPtr layer, std::string name, std::vector<std::stri
   if (inputs.empty() && !layer->is_input() && !state_->layers.empty()) {
     inputs.push_back(state_->layers.back().name);
   }
+  state_->places[name] = state_->layers.size();
   state_->layers.push_back({name, std::move(layer), std::move(inputs), {}});
   state_->initialized = false;
   state_->plans.clear();
@@ -116,6 +120,7 @@ const std::vector<NetworkState>& Network::state() const { return state_->states;
 void Network::initialize(uint64_t seed) {
   check();
   const NetworkAnalysis analysis = state_->analyse();
+  const ArithmeticMode mode;
   State& s = *state_;
   s.learnables.clear();
   s.states.clear();
@@ -134,7 +139,7 @@ void Network::initialize(uint64_t seed) {
       s.states.push_back({node.name + "." + spec.name, Tensor::full(spec.shape, spec.initial)});
     }
   }
-  s.packed = std::make_unique<PackedParameters>(learnable_values());
+  s.packed = std::make_shared<PackedParameters>(learnable_values());
   s.initialized = true;
 }
 

@@ -64,6 +64,7 @@ struct LoweringOptions {
 struct ForwardOptions {
   bool training = false;        // dropout on, batch statistics used and moving ones updated
   kernels::StepInfo step = {};  // what dropout's random numbers depend on
+  bool record = true;           // as one node, by a tape that tracks what is used
 };
 
 class Network {
@@ -120,8 +121,9 @@ class Network {
   Tensor state_value(const std::string& name) const;
 
   // Runs observations through the network: one tensor for each input layer, n x c x h x w of f32
-  // or u8. Returns the first (only) output. Recorded as one node by a tape. Throws InvalidArgument
-  // where inputs do not fit.
+  // or u8. Returns the first (only) output. Recorded as one node by a tape, which may outlive the
+  // network; its gradient() throws InvalidArgument where learnables were changed since. Throws
+  // InvalidArgument where inputs do not fit.
   Tensor forward(const std::vector<Tensor>& inputs, const ForwardOptions& options = {});
   // All outputs.
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs, const ForwardOptions& options);

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <queue>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
@@ -9,6 +11,9 @@
 
 namespace lockstep {
 namespace {
+
+// Looking for near names takes time for each layer that there is.
+constexpr size_t kMostSuggestions = 10;
 
 // Infers shapes: ops are added to a graph that is thrown away.
 class ShapeInference final : public LoweringLayer {
@@ -55,6 +60,37 @@ void check_fields(const Layer& layer) {
   layer.visit(reader);
 }
 
+// Places of layers in the order of adding, as soon as all inputs are there: of those that are ready
+// the lowest comes first. Inputs that are no layers are not waited for; layers in a circle, and
+// those behind it, are left out.
+std::vector<size_t> order_of_execution(const std::vector<LayerNode>& layers,
+                                       const std::map<std::string, size_t>& places) {
+  std::vector<size_t> missing(layers.size(), 0);
+  std::vector<std::vector<size_t>> readers(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const auto& name : layers[i].inputs) {
+      const auto found = places.find(name);
+      if (found == places.end()) continue;
+      ++missing[i];
+      readers[found->second].push_back(i);
+    }
+  }
+  std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (missing[i] == 0) ready.push(i);
+  }
+  std::vector<size_t> order;
+  while (!ready.empty()) {
+    const size_t i = ready.top();
+    ready.pop();
+    order.push_back(i);
+    for (size_t reader : readers[i]) {
+      if (--missing[reader] == 0) ready.push(reader);
+    }
+  }
+  return order;
+}
+
 std::string size_text(const Shape& with_batch) { return with_batch.without_batch().to_string(); }
 
 }  // namespace
@@ -70,12 +106,9 @@ NetworkAnalysis Network::State::analyse() const {
     a.problems.push_back({"", "the network has no layers"});
     return a;
   }
-  std::map<std::string, size_t> place;
   std::vector<std::string> names;
-  for (size_t i = 0; i < n; ++i) {
-    place[layers[i].name] = i;
-    names.push_back(layers[i].name);
-  }
+  for (const auto& node : layers) names.push_back(node.name);
+  size_t unknown = 0;
 
   std::vector<bool> read(n, false), sound(n, true);
   bool any_input = false;
@@ -90,14 +123,15 @@ NetworkAnalysis Network::State::analyse() const {
             {node.name, std::string(e.what()) + (e.hint().empty() ? "" : "; " + e.hint())});
         sound[i] = false;
       }
-    } else if (!sound[place.at(node.shares)]) {
+    } else if (!sound[places.at(node.shares)]) {
       sound[i] = false;
     }
     for (const auto& name : node.inputs) {
-      const auto found = place.find(name);
-      if (found == place.end()) {
+      const auto found = places.find(name);
+      if (found == places.end()) {
         a.problems.push_back(
-            {node.name, "its input `" + name + "` is no layer; " + suggest(name, names)});
+            {node.name, "its input `" + name + "` is no layer" +
+                            (++unknown > kMostSuggestions ? "" : "; " + suggest(name, names))});
         sound[i] = false;
       } else {
         read[found->second] = true;
@@ -114,25 +148,10 @@ NetworkAnalysis Network::State::analyse() const {
   }
   if (!any_input) a.problems.push_back({"", "the network has no input layer"});
 
-  // In the order of adding, as soon as all inputs are there.
-  std::vector<bool> done(n, false);
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (size_t i = 0; i < n; ++i) {
-      if (done[i]) continue;
-      const bool ready = std::all_of(layers[i].inputs.begin(), layers[i].inputs.end(),
-                                     [&](const std::string& name) {
-                                       const auto found = place.find(name);
-                                       return found == place.end() || done[found->second];
-                                     });
-      if (!ready) continue;
-      done[i] = true;
-      a.order.push_back(i);
-      progress = true;
-      break;  // the lowest place that is ready comes first
-    }
-  }
+  a.order = order_of_execution(layers, places);
   if (a.order.size() < n) {
+    std::vector<bool> done(n, false);
+    for (size_t i : a.order) done[i] = true;
     std::string cycle;
     for (size_t i = 0; i < n; ++i) {
       if (!done[i]) cycle += (cycle.empty() ? "" : ", ") + layers[i].name;
@@ -143,8 +162,8 @@ NetworkAnalysis Network::State::analyse() const {
   for (size_t i : a.order) {
     const LayerNode& node = layers[i];
     for (const auto& name : node.inputs) {
-      const auto found = place.find(name);
-      if (found == place.end() || !sound[found->second]) {
+      const auto found = places.find(name);
+      if (found == places.end() || !sound[found->second]) {
         sound[i] = false;
         break;
       }
@@ -169,7 +188,7 @@ NetworkAnalysis Network::State::analyse() const {
   for (size_t i : a.order) {
     const LayerNode& node = layers[i];
     if (node.shares.empty()) continue;
-    const auto& owner = a.parameters[place.at(node.shares)];
+    const auto& owner = a.parameters[places.at(node.shares)];
     for (size_t p = 0; p < std::min(owner.size(), a.parameters[i].size()); ++p) {
       if (owner[p].shape == a.parameters[i][p].shape) continue;
       a.problems.push_back({node.name, "shares " + owner[p].name + " of " +

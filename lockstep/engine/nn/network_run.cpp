@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/base/arithmetic.h"
+#include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/network_state.h"
 
@@ -77,6 +79,28 @@ void run_forward(PlanRun& run, std::span<const Tensor> inputs, const kernels::St
   run.forward(step);
 }
 
+// A run that goes back to its plan when it is no longer used, if the plan is still there then.
+std::shared_ptr<PlanRun> lend(const std::shared_ptr<NetworkPlan>& plan, PackedParameters& packed,
+                              const std::vector<const float*>& states) {
+  std::unique_ptr<PlanRun> run;
+  if (plan->idle.empty()) {
+    run = std::make_unique<PlanRun>(plan->plan, packed, states);
+  } else {
+    run = std::move(plan->idle.back());
+    plan->idle.pop_back();
+  }
+  return {run.release(), [owner = std::weak_ptr<NetworkPlan>(plan)](PlanRun* used) {
+            std::unique_ptr<PlanRun> back(used);
+            if (const auto home = owner.lock()) home->idle.push_back(std::move(back));
+          }};
+}
+
+Digest digest_of_values(std::span<const Tensor> tensors) {
+  Digester digester;
+  for (const auto& t : tensors) digester.bytes(t.raw(), t.bytes());
+  return digester.finish();
+}
+
 }  // namespace
 
 LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
@@ -120,12 +144,16 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   Tape* tape = Tape::current();
   std::vector<Tensor> tracked = inputs;
   for (const auto& l : state_->learnables) tracked.push_back(l.value);
-  const bool record = tape && tape->tracks(tracked);
+  const bool record = options.record && tape && tape->tracks(tracked);
   const bool pixels = inputs[0].dtype() == DType::u8;
   key += " " + std::to_string(n) + (record ? " gradients" : "") + (pixels ? " pixels" : "");
 
-  auto& cached = state_->plans[key];
-  if (!cached) {
+  auto& plans = state_->plans;
+  const auto cached =
+      std::find_if(plans.begin(), plans.end(), [&](const auto& p) { return p.first == key; });
+  if (cached != plans.end()) {
+    std::rotate(plans.begin(), cached, cached + 1);
+  } else {
     LoweredNetwork lowered = lower(n, {options.training, pixels});
     auto made = std::make_shared<NetworkPlan>();
     PlanOptions plan_options;
@@ -140,16 +168,12 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
       made->statistics.push_back(s);
     }
     made->plan = std::make_shared<Plan>(lowered.graph, learnable_shapes(), plan_options);
-    cached = made;
+    if (plans.size() == State::kMostPlans) plans.pop_back();
+    plans.emplace(plans.begin(), key, std::move(made));
   }
-  const std::shared_ptr<NetworkPlan> mine = cached;
-  std::shared_ptr<PlanRun> run;
-  if (mine->idle.empty()) {
-    run = std::make_shared<PlanRun>(mine->plan, packed(), state_pointers());
-  } else {
-    run = std::move(mine->idle.back());
-    mine->idle.pop_back();
-  }
+  const std::shared_ptr<NetworkPlan> mine = plans.front().second;
+  const std::shared_ptr<PlanRun> run = lend(mine, packed(), state_pointers());
+  const ArithmeticMode mode;
   packed().pack_all();
   run_forward(*run, inputs, options.step);
 
@@ -169,17 +193,24 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
       update_moving(target->data<float>(), statistic.data(), count, s.momentum);
     }
   }
-  if (!record) {
-    mine->idle.push_back(std::make_unique<PlanRun>(std::move(*run)));
-    return outputs;
-  }
+  if (!record) return outputs;
   std::vector<size_t> output_bytes;
   for (const auto& output : outputs) output_bytes.push_back(output.bytes());
-  // The run keeps what its backward pass needs for as long as the tape may ask.
+  // The node keeps all that its run points to for as long as the tape may ask: the network may be
+  // gone or started anew by then. Learnables that changed in place would give gradients of neither
+  // the old nor the new ones.
+  const Digest learnables = digest_of_values(std::span(tracked).subspan(inputs.size()));
   tape->record(
       tracked, outputs,
-      [run, mine, n_inputs = inputs.size(), tracked, output_bytes, step = options.step,
+      [run, plan = mine->plan, packed = state_->packed, states = state_->states, learnables,
+       n_inputs = inputs.size(), tracked, output_bytes, step = options.step,
        stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
+        if (!(digest_of_values(std::span(tracked).subspan(n_inputs)) == learnables)) {
+          throw InvalidArgument("[network] learnables were changed between forward and gradient",
+                                "take the gradients of a tape before changing what they are of");
+        }
+        const ArithmeticMode fixed;
+        packed->pack_all();  // a forward run with other values may have come between
         // A backward run reuses the memory of what it read: a second one starts anew.
         if (stale) run_forward(*run, std::span(tracked).first(n_inputs), step);
         stale = true;
@@ -202,7 +233,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
             if (!from) continue;
             std::memcpy(result.raw(), from, result.bytes());
           } else {
-            const auto& entry = mine->plan->gradient_layout().entries[i - n_inputs];
+            const auto& entry = plan->gradient_layout().entries[i - n_inputs];
             const void* from = run->gradients() + entry.offset;
             if (entry.spec.row_major()) {
               std::memcpy(result.raw(), from, result.bytes());
@@ -221,6 +252,6 @@ Tensor Network::forward(const std::vector<Tensor>& inputs, const ForwardOptions&
   return forward_all(inputs, options).front();
 }
 
-Tensor Network::predict(const Tensor& input) { return forward({input}, {}); }
+Tensor Network::predict(const Tensor& input) { return forward({input}, {.record = false}); }
 
 }  // namespace lockstep

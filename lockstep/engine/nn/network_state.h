@@ -34,13 +34,16 @@ struct NetworkAnalysis {
 
 struct Network::State {
   std::vector<LayerNode> layers;
+  std::map<std::string, size_t> places;  // in layers, by name
+  std::map<std::string, int> numbers;    // last one given in a name, by type
   std::string loss = "cross_entropy";
   bool initialized = false;
   std::vector<Learnable> learnables;
   std::vector<NetworkState> states;
   std::map<std::string, LayerSlots> slots;  // by name of the layer that owns them
-  std::unique_ptr<PackedParameters> packed;
-  std::map<std::string, std::shared_ptr<NetworkPlan>> plans;
+  std::shared_ptr<PackedParameters> packed;  // tapes keep it longer than the network
+  std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans;  // last used first
+  static constexpr size_t kMostPlans = 16;
 
   const LayerNode* find(const std::string& name) const;
   NetworkAnalysis analyse() const;

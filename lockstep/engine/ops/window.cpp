@@ -8,6 +8,10 @@
 namespace lockstep::ops {
 namespace {
 
+// Keep extents and sizes far from the end of 64 bits (and each number within oneDNN's 32).
+constexpr int64_t kMostStep = int64_t{1} << 30;
+constexpr int64_t kMostPadding = int64_t{1} << 20;
+
 std::string pair(Size2d v) { return std::to_string(v[0]) + "x" + std::to_string(v[1]); }
 
 }  // namespace
@@ -20,12 +24,21 @@ kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stri
     if (value[0] < 1 || value[1] < 1) {
       throw InvalidArgument(where + name + " must be at least 1x1, received " + pair(value));
     }
+    if (value[0] > kMostStep || value[1] > kMostStep) {
+      throw InvalidArgument(where + name + " must be at most 2^30 a side, received " + pair(value));
+    }
   }
   const auto all = {padding.top, padding.bottom, padding.left, padding.right};
   if (std::min(all) < 0) {
     throw InvalidArgument(where + "padding must not be negative, received " +
                           std::to_string(std::min(all)));
   }
+  const auto check_padding = [&](int64_t largest) {
+    if (largest <= kMostPadding) return;
+    throw InvalidArgument(where + "padding must be at most " + std::to_string(kMostPadding) +
+                          " a side, received " + std::to_string(largest));
+  };
+  check_padding(std::max(all));
   kernels::Window2d w{
       kernel, stride, dilation, {padding.top, padding.left}, {padding.bottom, padding.right}};
   const Size2d size{height, width};
@@ -37,6 +50,7 @@ kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stri
           0, (positions - 1) * stride[a] + kernels::window_extent(w, axis) - size[a]);
       w.pad_begin[a] = total / 2;
       w.pad_end[a] = total - total / 2;
+      check_padding(w.pad_end[a]);
     }
     if (kernels::window_positions(w, axis, size[a]) < 1) {
       throw InvalidArgument(where + "a window of " + pair(kernel) + " with dilation " +

@@ -11,7 +11,8 @@ namespace lockstep::ops {
 
 // The window with padding as numbers, for an input of `height` x `width`. "same" pads so that the
 // output has ceil(size / stride) positions; an odd remainder goes to the bottom and right. Throws
-// InvalidArgument, naming `op`, where sizes are below 1 or the window does not fit.
+// InvalidArgument, naming `op`, where sizes are below 1 or above 2^30, padding is negative or above
+// 2^20, or the window does not fit.
 kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stride, Size2d dilation,
                                  const Padding2d& padding, int64_t height, int64_t width);
 

@@ -141,6 +141,14 @@ class Compiler {
     return to;
   }
 
+  kernels::Kernel compiled(const Graph::Node& node, std::span<const TensorSpec> specs) const {
+    try {
+      return node.op->compile(table_, specs);
+    } catch (const Unsupported& e) {
+      throw Unsupported("[" + node.name + "] " + e.what(), e.hint());
+    }
+  }
+
   void forward(const Graph::Node& node) {
     std::vector<TensorSpec> specs;
     for (int v : node.inputs) {
@@ -152,7 +160,7 @@ class Compiler {
       }
       specs.push_back(spec);
     }
-    kernels::Kernel kernel = node.op->compile(table_, specs);
+    kernels::Kernel kernel = compiled(node, specs);
     std::vector<int> reads, writes;
     for (const auto& o : kernel.forward.reads) {
       reads.push_back(in_layout(node.inputs[static_cast<size_t>(o.index)], o.spec, node.name));
@@ -231,6 +239,7 @@ class Compiler {
       for (auto& entry : layout.entries) {
         entry.offset = layout.bytes;
         layout.bytes += (entry.spec.bytes() + 63) / 64 * 64;
+        check_allocatable(layout.bytes);
       }
     }
     gradient_buffers_.resize(parameters_.size());

@@ -34,6 +34,7 @@ size_t place_buffers(std::vector<PlanBuffer>& buffers) {
     }
     buffer.offset = offset;
     total = std::max(total, offset + size);
+    check_allocatable(total);
     placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
                                    [&](size_t at, size_t j) { return at < buffers[j].offset; }),
                   i);

@@ -1,6 +1,7 @@
 #include "lockstep/engine/tensor/allocator.h"
 
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -50,7 +51,17 @@ void give_back(void* data, size_t capacity) {
   std::free(data);
 }
 
+[[noreturn]] void refuse(size_t bytes) {
+  throw Error("[memory] the system refused " + std::to_string(bytes >> 20) + " MiB (" +
+                  std::to_string(allocator_statistics().in_use >> 20) + " MiB are in use)",
+              "a smaller shard_size or mini_batch_size needs less");
+}
+
 }  // namespace
+
+void check_allocatable(size_t bytes) {
+  if (bytes > SIZE_MAX / 2) refuse(bytes);
+}
 
 Memory::Memory(Memory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
@@ -69,6 +80,7 @@ Memory::~Memory() {
 }
 
 Memory allocate(size_t bytes) {
+  check_allocatable(bytes);
   const size_t capacity = rounded(bytes);
   Cache& c = cache();
   {
@@ -83,11 +95,7 @@ Memory allocate(size_t bytes) {
     }
   }
   void* data = std::aligned_alloc(kAlignment, capacity);
-  if (!data) {
-    throw Error("[memory] the system refused " + std::to_string(bytes >> 20) + " MiB (" +
-                    std::to_string(allocator_statistics().in_use >> 20) + " MiB are in use)",
-                "a smaller shard_size or mini_batch_size needs less");
-  }
+  if (!data) refuse(bytes);
   std::lock_guard lock(c.mutex);
   c.statistics.in_use += capacity;
   ++c.statistics.system_allocations;

@@ -36,6 +36,9 @@ class Memory {
 Memory allocate(size_t bytes);
 // The same, filled with zeros.
 Memory allocate_zeros(size_t bytes);
+// Throws the same Error for sizes that no system has, beyond SIZE_MAX / 2: keeps sums from
+// wrapping.
+void check_allocatable(size_t bytes);
 
 // Bytes handed out and not yet given back, bytes kept for reuse, and how often the system was asked.
 struct AllocatorStatistics {

@@ -1,6 +1,8 @@
 // What keeps a network from running is found before anything runs, and named by layer.
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
@@ -188,6 +190,52 @@ TEST(Analyse, SharedLearnablesOfAnotherSizeAreNamedInAnyOrder) {
   network.add(convolution(8), "owner", {"again"});
   network.add_shared("owner", "again", {"image_input_1"});
   expect_problem(network, "again", {"8x8x3x3", "owner", "8x3x3x3"});
+}
+
+TEST(Analyse, ThousandsOfLayersInReverseOrderTakeNoTime) {
+  constexpr int count = 10000;
+  Network network;
+  for (int i = count; i > 0; --i) {
+    network.add(relu(), "r" + std::to_string(i), {i == 1 ? "in" : "r" + std::to_string(i - 1)});
+  }
+  network.add(image(), "in");
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(network.analyse().empty());
+  const auto unnamed_start = std::chrono::steady_clock::now();
+  EXPECT_LT(unnamed_start - start, std::chrono::seconds(2));
+  for (int i = 0; i < count; ++i) network.add(relu());
+  EXPECT_EQ(network.layers().back().name, "relu_" + std::to_string(count));
+  EXPECT_LT(std::chrono::steady_clock::now() - unnamed_start, std::chrono::seconds(2));
+}
+
+TEST(Analyse, TheLowestPlaceThatIsReadyComesFirst) {
+  Network network;
+  network.add(relu(), "c", {"b"});
+  network.add(relu(), "d", {"in"});
+  network.add(relu(), "b", {"in"});
+  network.add(image(), "in");
+  network.add(addition(), "sum", {"c", "d"});
+  const std::string text = network.summary();
+  std::string order;
+  for (const char* name : {"\nin ", "\nd ", "\nb ", "\nc ", "\nsum "}) {
+    ASSERT_NE(text.find(name), std::string::npos) << text;
+    EXPECT_GT(text.find(name), order.empty() ? 0 : text.find(order)) << text;
+    order = name;
+  }
+}
+
+TEST(Analyse, SizesBeyondAllMemoryAreRefused) {
+  Network counted{image_input({.height = 1 << 14, .width = 1 << 14, .channels = 1 << 14}),
+                  fully_connected({.units = 1 << 20})};
+  expect_problem(counted, "fully_connected_1", {"[shape]", "1048576x4398046511104"});
+  Network refused{image_input({.height = 1 << 14, .width = 1 << 14, .channels = 1 << 14}),
+                  fully_connected({.units = 1 << 17})};
+  try {
+    refused.initialize(0);
+    ADD_FAILURE() << "it was made";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("[memory]"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
 // Networks run: forward, gradients, moving statistics, custom loops.
 #include <gtest/gtest.h>
 
+#include <cfenv>
 #include <cmath>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/random.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/tensor/allocator.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep {
@@ -190,6 +193,117 @@ TEST(NetworkRun, TheTapeOfALaterLoopSeesChangedLearnables) {
   const auto after = run();
   EXPECT_NE(before, after);
   EXPECT_EQ(after, network.predict(x).to_vector());
+}
+
+TEST(NetworkRun, ATapeOutlivesTheNetworkAndItsNextStart) {
+  const Tensor x = pixels({4, 3, 8, 8}, 1);
+  const auto gradients = [&](auto after) {
+    std::optional<Network> network = chain();
+    const auto with = network->learnable_values();
+    Tape tape;
+    tape.watch(with);
+    const Tensor scalar = ops::mean(ops::cross_entropy(network->forward({x}), labels(4, 10)));
+    after(network);
+    // What was given back is written over.
+    std::vector<Tensor> others;
+    for (int64_t n = 1; n < 20000; n += 100) others.push_back(Tensor::full({n}, 1e6f));
+    std::vector<std::vector<float>> values;
+    for (int round = 0; round < 2; ++round) {
+      for (const auto& g : tape.gradient(scalar, with)) values.push_back(g.to_vector());
+    }
+    return values;
+  };
+  const auto expected = gradients([](auto&) {});
+  EXPECT_EQ(gradients([](auto& network) { network.reset(); }), expected);
+  EXPECT_EQ(gradients([](auto& network) { network->initialize(99); }), expected);
+  EXPECT_EQ(gradients([](auto& network) { network->add(relu()); }), expected);
+}
+
+TEST(NetworkRun, GradientsOfLearnablesThatChangedSinceAreRefused) {
+  Network network = chain();
+  const Tensor x = pixels({4, 3, 8, 8}, 1);
+  const auto with = network.learnable_values();
+  Tape tape;
+  tape.watch(with);
+  const Tensor scalar = ops::mean(ops::cross_entropy(network.forward({x}), labels(4, 10)));
+  std::vector<std::vector<float>> expected, again;
+  for (const auto& g : tape.gradient(scalar, with)) expected.push_back(g.to_vector());
+  float& weight = network.learnable("fully_connected_1.weights").data<float>()[3];
+  const float before = weight;
+  weight = before + 1;
+  network.predict(x);
+  EXPECT_THROW(tape.gradient(scalar, with), InvalidArgument);
+  weight = before;
+  for (const auto& g : tape.gradient(scalar, with)) again.push_back(g.to_vector());
+  EXPECT_EQ(again, expected);
+}
+
+TEST(NetworkRun, PredictIsNotRecorded) {
+  Network network = chain();
+  const Tensor x = pixels({4, 3, 8, 8}, 1);
+  Tape tape;
+  tape.watch(network.learnable_values());
+  EXPECT_FALSE(tape.tracks(std::vector<Tensor>{network.predict(x)}));
+  EXPECT_TRUE(tape.tracks(std::vector<Tensor>{network.forward({x})}));
+}
+
+TEST(NetworkRun, TheCallersRoundingDoesNotReachResults) {
+  const Tensor x = pixels({4, 3, 8, 8}, 1);
+  const auto run = [&] {
+    Network network = chain();
+    Tape tape;
+    tape.watch(network.learnable_values());
+    const Tensor scalar =
+        ops::mean(ops::cross_entropy(network.forward({x}, {.training = true}), labels(4, 10)));
+    std::vector<std::vector<float>> values{network.predict(x).to_vector(),
+                                           eager_chain(network, x, true).probabilities.to_vector(),
+                                           network.state()[2].value.to_vector()};
+    for (const auto& g : tape.gradient(scalar, network.learnable_values())) {
+      values.push_back(g.to_vector());
+    }
+    return values;
+  };
+  const auto expected = run();
+  const int before = std::fegetround();
+  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+  const auto upward = run();
+  const int kept = std::fegetround();
+  std::fesetround(before);
+  EXPECT_EQ(kept, FE_UPWARD);
+  EXPECT_EQ(upward, expected);
+}
+
+TEST(NetworkRun, ARecordedRunIsUsedAgainWhenItsTapeIsGone) {
+  Network network = chain();
+  const Tensor x = pixels({4, 3, 8, 8}, 1);
+  const auto in_use = [] { return allocator_statistics().in_use; };
+  for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
+    Tensor y;
+    size_t alive = 0;
+    {
+      Tape tape;
+      tape.watch(network.learnable_values());
+      y = network.forward({x});
+      alive = in_use();
+    }
+    EXPECT_EQ(in_use(), alive) << "the run waits for its next use";
+    static size_t first = 0;
+    if (round == 0) first = alive;
+    EXPECT_EQ(alive, first);
+  }
+}
+
+TEST(NetworkRun, MemoryForManyBatchSizesIsBounded) {
+  Network network{image_input({.height = 16, .width = 16, .channels = 8}), relu(), flatten()};
+  network.initialize(0);
+  const auto used_after = [&](int64_t from, int64_t to) {
+    for (int64_t n = from; n <= to; ++n) network.predict(Tensor::zeros({n, 8, 16, 16}));
+    return allocator_statistics().in_use;
+  };
+  used_after(21, 40);
+  const size_t large = used_after(100, 120);
+  EXPECT_LT(used_after(1, 16), large / 2) << "large ones made room";
 }
 
 TEST(NetworkRun, DropoutIsKeyedByTheStepAndOffInInference) {

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <random>
 
+#include "lockstep/base/error.h"
 #include "lockstep/engine/plan/compile.h"
 #include "tests/engine/ops/harness.h"
 
@@ -94,6 +96,21 @@ TEST(PackedParameters, TheSameElementsMayBeSeenAsAnotherShape) {
   EXPECT_EQ(packed.address(0, {Shape{8, 16, 3, 3}, DType::f32, nullptr}), tensor.raw());
   void* const copy = packed.address(0, blocked);
   EXPECT_EQ(Tensor::view(copy, blocked, nullptr).to_row_major().to_vector(), tensor.to_vector());
+}
+
+TEST(Memory, SizesThatWouldWrapAreRefused) {
+  const size_t most = std::numeric_limits<size_t>::max();
+  for (size_t bytes : {most, most - 100, most / 2 + 1}) {
+    EXPECT_THROW(allocate(bytes), Error) << bytes;
+  }
+  EXPECT_THROW(Tensor(Shape{int64_t{1} << 59}, DType::i64), Error);
+  std::vector<PlanBuffer> buffers(4);
+  for (auto& b : buffers) {
+    b.spec = {Shape{int64_t{1} << 59}, DType::i64, nullptr};
+    b.first = 0;
+    b.last = 1;
+  }
+  EXPECT_THROW(place_buffers(buffers), Error);
 }
 
 }  // namespace

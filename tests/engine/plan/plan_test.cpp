@@ -302,5 +302,33 @@ TEST(PlanLayouts, ResidualBlocksReorderNothingInside) {
   EXPECT_EQ(plan.reorders(), 1) << conversions(plan);
 }
 
+TEST(Plan, WhatTheBackEndCannotDoIsRefusedWithTheNameOfTheOp) {
+  Builder b;
+  const int64_t many = int64_t{1} << 33;
+  const int x = b.image({1, many, 8, 8});
+  const int w = b.parameter({1, many, 1, 1});
+  b.graph.mark_output(b.graph.add(ops::make_convolution2d({}, false), {x, w}, "wide")[0]);
+  try {
+    Plan plan(b.graph, {Shape{1, many, 1, 1}}, {});
+    ADD_FAILURE() << "it was compiled";
+  } catch (const Unsupported& e) {
+    const std::string message = e.what();
+    EXPECT_EQ(message.find("[wide] [kernels] oneDNN cannot"), 0u) << message;
+    EXPECT_NE(message.find("8589934592"), std::string::npos) << message;
+  }
+}
+
+TEST(Plan, ErrorsOfOnednnComeOutAsUnsupported) {
+  // A layout change between tensors of different shapes.
+  const TensorSpec from{Shape{2, 3}, DType::f32, nullptr}, to{Shape{3, 2}, DType::f32, nullptr};
+  try {
+    kernels::table_for({}).reorder(from, to);
+    ADD_FAILURE() << "it was made";
+  } catch (const Unsupported& e) {
+    const std::string message = e.what();
+    EXPECT_EQ(message.find("[kernels] oneDNN cannot do this change of layout: "), 0u) << message;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

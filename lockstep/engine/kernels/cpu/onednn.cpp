@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <limits>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::kernels::cpu {
@@ -45,6 +47,9 @@ dnnl::memory::data_type data_type(DType dtype) {
   throw Unsupported("[kernels] the CPU's library has no i64 elements");
 }
 
+// Blocks pad up to 256-fold; oneDNN does not look whether the bytes of that can be counted.
+constexpr int64_t kMostElements = int64_t{1} << 50;
+
 dnnl::memory::desc row_major_desc(const Shape& shape, DType dtype) {
   dnnl::memory::dims dims = dims_of(shape);
   if (dims.empty()) dims = {1};
@@ -60,11 +65,23 @@ dnnl::memory::desc row_major_desc(const Shape& shape, DType dtype) {
 void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::memory::desc& to,
              void* destination) {
   SingleThread one;
-  dnnl::memory a(from, engine(), const_cast<void*>(source));
-  dnnl::memory b(to, engine(), destination);
-  dnnl::stream stream(engine());
-  dnnl::reorder(a, b).execute(stream, a, b);
-  stream.wait();
+  translated("change of layout", [&] {
+    dnnl::memory a(from, engine(), const_cast<void*>(source));
+    dnnl::memory b(to, engine(), destination);
+    dnnl::stream stream(engine());
+    dnnl::reorder(a, b).execute(stream, a, b);
+    stream.wait();
+  });
+}
+
+// oneDNN's kernels count along a dimension in 32 bits and crash beyond.
+const Shape& countable(const Shape& shape) {
+  for (int64_t d : shape.dims()) {
+    if (d <= std::numeric_limits<int32_t>::max()) continue;
+    throw Unsupported("[kernels] oneDNN cannot count to " + std::to_string(d) + " along one " +
+                      "dimension of " + shape.to_string());
+  }
+  return shape;
 }
 
 class OnednnLayout final : public OpaqueLayout {
@@ -104,14 +121,16 @@ class OnednnLayout final : public OpaqueLayout {
 
 }  // namespace
 
-dnnl::memory::desc plain_desc(const Shape& shape) { return row_major_desc(shape, DType::f32); }
+dnnl::memory::desc plain_desc(const Shape& shape) {
+  return row_major_desc(countable(shape), DType::f32);
+}
 
 dnnl::memory::desc any_desc(const Shape& shape) {
-  return {dims_of(shape), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
+  return {dims_of(countable(shape)), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
 }
 
 dnnl::memory::desc desc_of(const TensorSpec& spec) {
-  if (spec.row_major()) return row_major_desc(spec.shape, spec.dtype);
+  if (spec.row_major()) return row_major_desc(countable(spec.shape), spec.dtype);
   const auto* layout = dynamic_cast<const OnednnLayout*>(spec.layout.get());
   if (!layout) throw InternalError("[kernels] a layout of another back end reached the CPU");
   return layout->desc();
@@ -119,6 +138,9 @@ dnnl::memory::desc desc_of(const TensorSpec& spec) {
 
 TensorSpec spec_of(const dnnl::memory::desc& desc, DType dtype) {
   const Shape shape(OnednnLayout::dims(desc));
+  if (shape.elements() > kMostElements) {
+    throw Unsupported("[kernels] oneDNN cannot lay out the elements of " + shape.to_string());
+  }
   if (desc == row_major_desc(shape, dtype)) return {shape, dtype, nullptr};
   return {shape, dtype, std::make_shared<OnednnLayout>(desc, dtype)};
 }
@@ -154,19 +176,22 @@ Pass primitive_pass(const dnnl::primitive& primitive, size_t scratch_bytes,
       std::vector<dnnl_exec_arg_t> arguments;
     };
     SingleThread one;
-    auto call = std::make_shared<Call>(Call{primitive, dnnl::stream(engine()), {}, {}});
-    auto add = [&](int name, const dnnl::memory::desc& desc, void* data) {
-      call->memories.emplace_back(desc, engine(), data);
-      call->arguments.push_back({name, call->memories.back().get()});
-    };
-    for (size_t i = 0; i < names.size(); ++i) {
-      const size_t r = where.reads.size();
-      add(names[i].first, names[i].second, i < r ? where.reads[i] : where.writes[i - r]);
-    }
-    if (scratch_bytes > 0) {
-      add(DNNL_ARG_SCRATCHPAD,
-          row_major_desc(Shape{static_cast<int64_t>(scratch_bytes)}, DType::u8), where.scratch);
-    }
+    const auto call = translated("binding of memory", [&] {
+      auto made = std::make_shared<Call>(Call{primitive, dnnl::stream(engine()), {}, {}});
+      const auto add = [&](int name, const dnnl::memory::desc& desc, void* data) {
+        made->memories.emplace_back(desc, engine(), data);
+        made->arguments.push_back({name, made->memories.back().get()});
+      };
+      for (size_t i = 0; i < names.size(); ++i) {
+        const size_t r = where.reads.size();
+        add(names[i].first, names[i].second, i < r ? where.reads[i] : where.writes[i - r]);
+      }
+      if (scratch_bytes > 0) {
+        add(DNNL_ARG_SCRATCHPAD,
+            row_major_desc(Shape{static_cast<int64_t>(scratch_bytes)}, DType::u8), where.scratch);
+      }
+      return made;
+    });
     return BoundPass([call](const StepInfo&) {
       SingleThread thread;
       const dnnl_status_t status =

@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/kernel.h"
 
 namespace lockstep::kernels::cpu {
@@ -25,6 +27,16 @@ class SingleThread {
  private:
   int previous_;
 };
+
+// Calls `make` and turns what oneDNN throws into Unsupported, naming `what` it could not do.
+template <class Make>
+auto translated(const char* what, Make&& make) {
+  try {
+    return make();
+  } catch (const dnnl::error& e) {
+    throw Unsupported(std::string("[kernels] oneDNN cannot do this ") + what + ": " + e.what());
+  }
+}
 
 dnnl::engine& engine();
 

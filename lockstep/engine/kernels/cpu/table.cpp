@@ -2,16 +2,38 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels {
 
 namespace cpu {
+namespace {
+
+// Those that rest on oneDNN, whose errors stay behind this border.
+Kernel translated_convolution(const ConvolutionProblem& p) {
+  return translated("convolution", [&] { return convolution(p); });
+}
+Kernel translated_fully_connected(const FullyConnectedProblem& p) {
+  return translated("fully connected op", [&] { return fully_connected(p); });
+}
+Kernel translated_batch_normalization(const BatchNormalizationProblem& p) {
+  return translated("batch normalization", [&] { return batch_normalization(p); });
+}
+Kernel translated_pooling(const PoolingProblem& p) {
+  return translated("pooling", [&] { return pooling(p); });
+}
+Pass translated_reorder(const TensorSpec& from, const TensorSpec& to) {
+  return translated("change of layout", [&] { return reorder(from, to); });
+}
+
+}  // namespace
+
 const Table& table() {
-  static const Table instance{.convolution = convolution,
-                              .fully_connected = fully_connected,
-                              .batch_normalization = batch_normalization,
-                              .pooling = pooling,
+  static const Table instance{.convolution = translated_convolution,
+                              .fully_connected = translated_fully_connected,
+                              .batch_normalization = translated_batch_normalization,
+                              .pooling = translated_pooling,
                               .relu = relu,
                               .addition = addition,
                               .dropout = dropout,
@@ -22,7 +44,7 @@ const Table& table() {
                               .cross_entropy = cross_entropy,
                               .mean_squared_error = mean_squared_error,
                               .normalize_images = normalize_images,
-                              .reorder = reorder,
+                              .reorder = translated_reorder,
                               .accumulate = accumulate,
                               .sgdm = sgdm,
                               .adam = adam,

@@ -42,12 +42,11 @@ class Convolution2d final : public LayerWith<Convolution2dOptions> {
                             std::to_string(in[0][1]) + " channels and " +
                             std::to_string(o.filters) + " filters");
     }
+    const Shape weights{o.filters, in[0][1] / o.groups, o.kernel[0], o.kernel[1]};
     const int64_t window = o.kernel[0] * o.kernel[1];
     const int64_t fan_in = in[0][1] / o.groups * window, fan_out = o.filters / o.groups * window;
-    std::vector<ParameterSpec> all{{"weights",
-                                    Shape{o.filters, in[0][1] / o.groups, o.kernel[0], o.kernel[1]},
-                                    o.weights_initializer, fan_in, fan_out, o.weights_l2_factor,
-                                    o.weights_learning_rate_factor}};
+    std::vector<ParameterSpec> all{{"weights", weights, o.weights_initializer, fan_in, fan_out,
+                                    o.weights_l2_factor, o.weights_learning_rate_factor}};
     if (o.bias) {
       all.push_back({"bias", Shape{o.filters}, o.bias_initializer, fan_in, fan_out,
                      o.bias_l2_factor, o.bias_learning_rate_factor});
