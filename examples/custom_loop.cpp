@@ -33,7 +33,8 @@ int main() {
     const Tensor loss = ops::mean(ops::cross_entropy(scores, labels));
     const auto gradients = tape.gradient(loss, learnables);
     for (size_t i = 0; i < gradients.size(); ++i) {
-      solver->update(i, gradients[i].data<float>(), {.learning_rate = 0.05, .iteration = iteration});
+      solver->update(i, gradients[i].data<float>(),
+                     {.learning_rate = 0.05, .iteration = iteration});
     }
     if (iteration % 15 == 0) {
       std::printf("iteration %2d  loss %.3f\n", static_cast<int>(iteration),

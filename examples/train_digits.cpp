@@ -8,16 +8,15 @@ int main() {
   try {
     const auto parts = split_each_label(builtin_digits(), {0.8, 0.1}, /*seed=*/0);
     Network network({image_input({.height = 28, .width = 28, .channels = 1}),
-                     convolution2d({.filters = 20, .kernel = {5, 5}}), batch_normalization(), relu(),
-                     max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
+                     convolution2d({.filters = 20, .kernel = {5, 5}}), batch_normalization(),
+                     relu(), max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
                      fully_connected({.units = 10}), softmax()});
     network.initialize(/*seed=*/0);
 
     TrainingOptions options;
     options.max_epochs = 2;
     options.validation_frequency = 0;  // once an epoch
-    const auto result =
-        train(network, {.training = parts[0], .validation = parts[1]}, options);
+    const auto result = train(network, {.training = parts[0], .validation = parts[1]}, options);
     for (const auto& v : result.validations) {
       std::printf("epoch %d: validation accuracy %.1f %%\n", static_cast<int>(v.epoch),
                   100 * v.accuracy);

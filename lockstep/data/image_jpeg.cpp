@@ -140,8 +140,6 @@ Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name) {
 
 #define LOCKSTEP_TEXT_OF(x) #x
 #define LOCKSTEP_TEXT(x) LOCKSTEP_TEXT_OF(x)
-std::string jpeg_library_version() {
-  return "libjpeg-turbo " LOCKSTEP_TEXT(LIBJPEG_TURBO_VERSION);
-}
+std::string jpeg_library_version() { return "libjpeg-turbo " LOCKSTEP_TEXT(LIBJPEG_TURBO_VERSION); }
 
 }  // namespace lockstep::detail

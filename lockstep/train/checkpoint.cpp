@@ -1,9 +1,10 @@
 #include "lockstep/train/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/safetensors.h"
@@ -60,17 +61,24 @@ std::vector<NamedTensor> tensors_of(const Network& network, const Solver& solver
 }
 
 nlohmann::ordered_json json_of(const ValidationRecord& v) {
-  return {{"iteration", v.iteration}, {"epoch", v.epoch},
-          {"loss", v.loss},           {"accuracy", v.accuracy},
-          {"observations", v.observations}, {"seconds", v.seconds}};
+  return {{"iteration", v.iteration},
+          {"epoch", v.epoch},
+          {"loss", v.loss},
+          {"accuracy", v.accuracy},
+          {"observations", v.observations},
+          {"seconds", v.seconds}};
 }
 
 ValidationRecord validation_from(const nlohmann::json& j) {
   const auto number = [&](const char* key) {
     return j.at(key).is_null() ? std::nan("") : j.at(key).get<double>();
   };
-  return {j.at("iteration").get<int64_t>(), j.at("epoch").get<int64_t>(), number("loss"),
-          number("accuracy"), j.at("observations").get<int64_t>(), number("seconds")};
+  return {j.at("iteration").get<int64_t>(),
+          j.at("epoch").get<int64_t>(),
+          number("loss"),
+          number("accuracy"),
+          j.at("observations").get<int64_t>(),
+          number("seconds")};
 }
 
 // Names, types, sizes, elements and text: what a flipped bit anywhere would change.
@@ -139,8 +147,8 @@ std::string first_difference(const nlohmann::ordered_json& here,
 void copy_into(const Tensor& from, const Tensor& to, const std::string& name,
                const std::string& path) {
   if (!(from.shape() == to.shape()) || from.dtype() != to.dtype()) {
-    throw DataError("[checkpoint] " + path + ": " + name + " is " + from.spec().to_string() +
-                    ", " + to.spec().to_string() + " wanted");
+    throw DataError("[checkpoint] " + path + ": " + name + " is " + from.spec().to_string() + ", " +
+                    to.spec().to_string() + " wanted");
   }
   std::memcpy(to.raw(), from.raw(), to.bytes());
 }
@@ -176,10 +184,9 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   const std::string text = json.dump();
-  const auto bytes =
-      write_safetensors(tensors, {{"lockstep.checkpoint", kFormat},
-                                  {"lockstep.position", text},
-                                  {"lockstep.checksum", checksum(tensors, text)}});
+  const auto bytes = write_safetensors(tensors, {{"lockstep.checkpoint", kFormat},
+                                                 {"lockstep.position", text},
+                                                 {"lockstep.checksum", checksum(tensors, text)}});
   files.make_folders(folder);
   const std::string path =
       join_path(folder, fmt::format("{}{:08}{}", kPrefix, position.iteration, kSuffix));
@@ -228,7 +235,8 @@ std::optional<TrainingPosition> resume_from_checkpoint(
     if (!numerics.empty() && !allow_other_numerics) {
       throw InvalidArgument(
           "[checkpoint] " + path + " was computed with other numerics: " + numerics,
-          "the bits would differ from an uninterrupted run; say allow_other_numerics = true to go on");
+          "the bits would differ from an uninterrupted run; say allow_other_numerics = true to go "
+          "on");
     }
     for (const auto& t : tensors_of(network, solver)) {
       copy_into(loaded.file.at(t.name, path), t.tensor, t.name, path);

@@ -17,11 +17,11 @@ namespace lockstep {
 
 // Where a training is, apart from learnables, network state and solver state.
 struct TrainingPosition {
-  int64_t iteration = 0;       // the last finished one
-  int64_t epoch = 0;           // of the next mini-batch, from 0
-  int64_t batch = 0;           // the next mini-batch of that epoch, from 0
-  Digest digest;               // after `iteration`
-  Digest chain;                // of the receipt
+  int64_t iteration = 0;  // the last finished one
+  int64_t epoch = 0;      // of the next mini-batch, from 0
+  int64_t batch = 0;      // the next mini-batch of that epoch, from 0
+  Digest digest;          // after `iteration`
+  Digest chain;           // of the receipt
   std::vector<ValidationRecord> validations;
   // What must agree for the training to go on: resolved options, network, data.
   nlohmann::ordered_json identity;

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/loss.h"
-#include "lockstep/base/arithmetic.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/options.h"
 #include "lockstep/train/tree.h"
@@ -42,8 +42,9 @@ std::shared_ptr<const ImageCache> cache_for(const Network& network, const Datast
 
 void check_classifier(const Network& network, const std::vector<std::string>& classes) {
   if (network.loss() != "cross_entropy") {
-    throw InvalidArgument("[training] images with labels train the loss cross_entropy, the network has " +
-                          network.loss());
+    throw InvalidArgument(
+        "[training] images with labels train the loss cross_entropy, the network has " +
+        network.loss());
   }
   const auto shapes = network.output_shapes();
   if (shapes.size() != 1) {
@@ -56,10 +57,10 @@ void check_classifier(const Network& network, const std::vector<std::string>& cl
   for (const auto& node : layers) {
     if (node.layer->type() == "fully_connected") last = node.name;
   }
-  throw InvalidArgument("[training] the data has " + std::to_string(classes.size()) +
-                            " classes, the network's output is " + shapes[0].to_string(),
-                        "let layer `" + last + "` have " + std::to_string(classes.size()) +
-                            " units");
+  throw InvalidArgument(
+      "[training] the data has " + std::to_string(classes.size()) +
+          " classes, the network's output is " + shapes[0].to_string(),
+      "let layer `" + last + "` have " + std::to_string(classes.size()) + " units");
 }
 
 Evaluator::Evaluator(Network& network, std::shared_ptr<const ImageCache> images, ThreadPool& pool)

@@ -2,12 +2,12 @@
 
 #include <cpuid.h>
 #include <elf.h>
+#include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <link.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <fmt/format.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/image.h"
@@ -124,10 +124,10 @@ std::string fingerprint_difference(const std::vector<FingerprintEntry>& here,
 }
 
 void refuse_stray_environment() {
-  static constexpr const char* kStray[] = {
-      "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "ONEDNN_MAX_CPU_ISA",
-      "DNNL_MAX_CPU_ISA",           "ONEDNN_CPU_ISA_HINTS",     "DNNL_CPU_ISA_HINTS",
-      "NVIDIA_TF32_OVERRIDE"};
+  static constexpr const char* kStray[] = {"ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE",
+                                           "ONEDNN_MAX_CPU_ISA",         "DNNL_MAX_CPU_ISA",
+                                           "ONEDNN_CPU_ISA_HINTS",       "DNNL_CPU_ISA_HINTS",
+                                           "NVIDIA_TF32_OVERRIDE"};
   for (const char* name : kStray) {
     const char* value = std::getenv(name);
     if (!value || !*value) continue;
@@ -138,8 +138,8 @@ void refuse_stray_environment() {
   // These choose other variants of exp() and log() in the C library.
   const char* tunables = std::getenv("GLIBC_TUNABLES");
   if (tunables && std::strstr(tunables, "glibc.cpu")) {
-    throw InvalidArgument(std::string("[numerics] the environment sets GLIBC_TUNABLES=") + tunables +
-                              ", which changes arithmetic",
+    throw InvalidArgument(std::string("[numerics] the environment sets GLIBC_TUNABLES=") +
+                              tunables + ", which changes arithmetic",
                           "unset GLIBC_TUNABLES");
   }
 }

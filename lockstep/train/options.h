@@ -15,10 +15,10 @@ struct TrainingOptions {
   // "sgdm": v = momentum * v - rate * g; w = w + v.
   // "adam": Kingma, Ba 2015, with bias correction.
   std::string solver = "sgdm";
-  double momentum = 0.9;                 // sgdm
-  double gradient_decay = 0.9;           // adam: beta 1
-  double squared_gradient_decay = 0.999; // adam: beta 2
-  double epsilon = 1e-8;                 // adam, added to the root
+  double momentum = 0.9;                  // sgdm
+  double gradient_decay = 0.9;            // adam: beta 1
+  double squared_gradient_decay = 0.999;  // adam: beta 2
+  double epsilon = 1e-8;                  // adam, added to the root
   // 0: the solver's own (sgdm 0.01, adam 0.001).
   double initial_learning_rate = 0;
   // "none", or "piecewise": times drop_factor after every drop_period epochs.
@@ -42,8 +42,8 @@ struct TrainingOptions {
 
   int64_t threads = 0;  // compute threads; 0: one for each processor
   int64_t loader_threads = 1;
-  int64_t prefetch = 4;        // mini-batches prepared ahead
-  int64_t cache_mib = 512;     // decoded images kept in memory, MiB
+  int64_t prefetch = 4;               // mini-batches prepared ahead
+  int64_t cache_mib = 512;            // decoded images kept in memory, MiB
   int64_t validation_frequency = 50;  // iterations; 0: once an epoch
   int64_t checkpoint_frequency = 0;   // iterations; 0: once an epoch
   int64_t checkpoints_kept = 2;

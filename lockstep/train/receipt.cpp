@@ -37,15 +37,14 @@ void check_continues(FileSystem& files, const std::string& path, const TrainingS
   const std::string text = read_text(files, path);
   if (text.empty()) return;
   const size_t begin = text.rfind('\n', text.size() - 2);
-  const auto last = nlohmann::json::parse(
-      text.substr(begin == std::string::npos ? 0 : begin + 1), nullptr, false);
+  const auto last = nlohmann::json::parse(text.substr(begin == std::string::npos ? 0 : begin + 1),
+                                          nullptr, false);
   if (last.is_object() && last.value("iteration", int64_t{0}) == start.first_iteration - 1 &&
       last.value("chain", "") == start.chain.to_string()) {
     return;
   }
   throw DataError("[receipt] " + path + " does not lead up to iteration " +
-                      std::to_string(start.first_iteration - 1) +
-                      ", where the checkpoint goes on",
+                      std::to_string(start.first_iteration - 1) + ", where the checkpoint goes on",
                   "it was changed or cut; move it away to go on with a new one");
 }
 
@@ -95,12 +94,15 @@ void ReceiptWriter::start(const TrainingStart& start) {
   state_->open(state_->log, "log.jsonl", start.first_iteration - 1);
   if (start.first_iteration == 1) return;
   check_continues(state_->files, join_path(state_->folder, "receipt.jsonl"), start);
-  state_->log.pending +=
-      fmt::format(R"({{"event":"resumed","iteration":{}}})" "\n", start.first_iteration - 1);
+  state_->log.pending += fmt::format(R"({{"event":"resumed","iteration":{}}})"
+                                     "\n",
+                                     start.first_iteration - 1);
 }
 
 void ReceiptWriter::stopped(int64_t iteration) {
-  state_->log.pending += fmt::format(R"({{"event":"stopped","iteration":{}}})" "\n", iteration);
+  state_->log.pending += fmt::format(R"({{"event":"stopped","iteration":{}}})"
+                                     "\n",
+                                     iteration);
   state_->flush(true);
 }
 

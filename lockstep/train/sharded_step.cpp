@@ -5,9 +5,9 @@
 #include <cstring>
 #include <map>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/loss.h"
-#include "lockstep/base/arithmetic.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/tree.h"
 
@@ -71,8 +71,8 @@ struct ShardedStep::State {
   std::vector<MovingStatistics> statistics;
   std::vector<int64_t> statistic_channels;
   std::unique_ptr<TreeReduction> tree;
-  std::vector<GradientCopy> gradients;       // by learnable
-  std::vector<size_t> by_size;               // learnables, the largest first
+  std::vector<GradientCopy> gradients;  // by learnable
+  std::vector<size_t> by_size;          // learnables, the largest first
   std::vector<Digest> learnable_digests;
 
   // Of the mini-batch at hand, by shard.
@@ -96,10 +96,11 @@ ShardPlan& ShardedStep::State::plan_for(int64_t size) {
   if (found != plans.end()) return found->second;
   LoweredNetwork lowered = network.lower(size, {.training = true, .pixels = true});
   if (lowered.inputs.size() != 1 || lowered.outputs.size() != 1) {
-    throw InvalidArgument("[training] networks with one input and one output are trained, this has " +
-                          std::to_string(lowered.inputs.size()) + " and " +
-                          std::to_string(lowered.outputs.size()),
-                          "train others with a loop of your own");
+    throw InvalidArgument(
+        "[training] networks with one input and one output are trained, this has " +
+            std::to_string(lowered.inputs.size()) + " and " +
+            std::to_string(lowered.outputs.size()),
+        "train others with a loop of your own");
   }
   const int scores = lowered.outputs[0];
   const LossValues loss = add_loss(lowered.graph, network.loss(), scores);
@@ -154,8 +155,8 @@ void ShardedStep::State::make_gradient_copies() {
       copy.scratch = allocate(pass.scratch_bytes);
       void* const from = const_cast<std::byte*>(sum);
       void* const to = copy.memory.data();
-      copy.convert = pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
-                                copy.scratch.data()});
+      copy.convert = pass.bind(
+          {std::span<void* const>(&from, 1), std::span<void* const>(&to, 1), copy.scratch.data()});
       copy.values = copy.memory.as<float>();
     }
     gradients.push_back(std::move(copy));

@@ -13,8 +13,8 @@ namespace lockstep {
 // What one iteration's update depends on besides the gradients; evaluated once, in double.
 struct UpdateScalars {
   double learning_rate = 0;
-  int64_t iteration = 1;     // from 1: Adam's bias correction
-  double observations = 1;   // gradients are sums over so many observations
+  int64_t iteration = 1;    // from 1: Adam's bias correction
+  double observations = 1;  // gradients are sums over so many observations
 };
 
 // State for every learnable of a network. update() for different learnables may run in several

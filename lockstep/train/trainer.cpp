@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/mini_batch_queue.h"
-#include "lockstep/base/arithmetic.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/fingerprint.h"
@@ -126,9 +126,9 @@ class Training {
       resume();
     } else if (!control_.checkpoint_folder.empty() &&
                holds_checkpoints(local_files(), control_.checkpoint_folder)) {
-      throw InvalidArgument("[training] " + control_.checkpoint_folder +
-                                " holds checkpoints of an earlier training",
-                            "resume it, or let this one write into another folder");
+      throw InvalidArgument(
+          "[training] " + control_.checkpoint_folder + " holds checkpoints of an earlier training",
+          "resume it, or let this one write into another folder");
     }
     if (position_.iteration == 0) position_.chain = first_link();
     MiniBatchQueueOptions queue;
@@ -141,9 +141,9 @@ class Training {
     queue.prefetch = static_cast<int>(options_.prefetch);
     queue.max_epochs = options_.max_epochs;
     queue_.emplace(images_, queue, position_.epoch, position_.batch);
-    step_ = std::make_unique<ShardedStep>(network_, *solver_, pool_, options_.mini_batch_size,
-                                          options_.shard_size,
-                                          static_cast<uint64_t>(options_.seed));
+    step_ =
+        std::make_unique<ShardedStep>(network_, *solver_, pool_, options_.mini_batch_size,
+                                      options_.shard_size, static_cast<uint64_t>(options_.seed));
     if (validation_) evaluator_ = std::make_unique<Evaluator>(network_, validation_, pool_);
   }
 
@@ -159,9 +159,8 @@ class Training {
     }
     auto found = resume_from_checkpoint(
         local_files(), control_.checkpoint_folder, network_, *solver_, position_.identity,
-        options_.allow_other_numerics, [&](const std::string& text) {
-          tell([&](TrainingObserver& o) { o.notice(text); });
-        });
+        options_.allow_other_numerics,
+        [&](const std::string& text) { tell([&](TrainingObserver& o) { o.notice(text); }); });
     if (!found) {
       tell([](TrainingObserver& o) { o.notice("no checkpoint found: starting anew"); });
       return;
@@ -264,7 +263,7 @@ class Training {
     }
     const auto begin = Clock::now();
     const Evaluation e = evaluator_->run();
-    ValidationRecord v{record.iteration, record.epoch,         e.loss,
+    ValidationRecord v{record.iteration, record.epoch,   e.loss,
                        e.accuracy,       e.observations, seconds_since(begin)};
     position_.validations.push_back(v);
     tell([&](TrainingObserver& o) { o.validation(v); });
@@ -274,9 +273,8 @@ class Training {
   void checkpoint() {
     if (control_.checkpoint_folder.empty() || saved_iteration_ == position_.iteration) return;
     tell([&](TrainingObserver& o) { o.saving(position_.iteration); });
-    const std::string path =
-        write_checkpoint(local_files(), control_.checkpoint_folder, network_, *solver_, position_,
-                         options_.checkpoints_kept);
+    const std::string path = write_checkpoint(local_files(), control_.checkpoint_folder, network_,
+                                              *solver_, position_, options_.checkpoints_kept);
     saved_iteration_ = position_.iteration;
     saved_ = true;
     tell([&](TrainingObserver& o) { o.checkpoint(path, position_.iteration); });

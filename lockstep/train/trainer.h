@@ -24,7 +24,7 @@ namespace lockstep {
 
 struct TrainingData {
   DatastorePtr training;
-  DatastorePtr validation;  // may be null: no validation
+  DatastorePtr validation;         // may be null: no validation
   Augmentation augmentation = {};  // of training images only
 };
 
@@ -36,9 +36,9 @@ struct IterationRecord {
   double loss = 0;        // mean over the mini-batch, without L2
   double accuracy = 0;    // share of the mini-batch classified right; NaN without classes
   double learning_rate = 0;
-  Digest observations;    // of the indices of the mini-batch's observations
-  Digest digest;          // of learnables, network state, solver state and counters afterwards
-  Digest chain;           // of this record and all before it
+  Digest observations;  // of the indices of the mini-batch's observations
+  Digest digest;        // of learnables, network state, solver state and counters afterwards
+  Digest chain;         // of this record and all before it
   // Times: seconds of this training's process since its start, and of this iteration alone.
   double elapsed = 0;
   double seconds = 0;
@@ -56,16 +56,16 @@ struct ValidationRecord {
 
 // What is known before the first iteration.
 struct TrainingStart {
-  TrainingOptions options;          // resolved
-  int64_t observations = 0;         // in the training data
+  TrainingOptions options;   // resolved
+  int64_t observations = 0;  // in the training data
   int64_t validation_observations = 0;
   int64_t iterations_per_epoch = 0;
-  int64_t iterations = 0;           // in all
-  int64_t first_iteration = 1;      // more when resumed
-  int64_t shards = 0;               // of a full mini-batch: more threads than this are idle
+  int64_t iterations = 0;       // in all
+  int64_t first_iteration = 1;  // more when resumed
+  int64_t shards = 0;           // of a full mini-batch: more threads than this are idle
   int threads = 1;
-  Digest data;                      // of the training listing with contents
-  Digest chain;                     // of the receipt up to here
+  Digest data;   // of the training listing with contents
+  Digest chain;  // of the receipt up to here
 };
 
 // Followed while training. Called by the thread that called train(), between iterations, in the
@@ -81,7 +81,9 @@ class TrainingObserver {
   virtual void validation(const ValidationRecord&) {}
   // A checkpoint is about to be written; what must not lag behind it is written now.
   virtual void saving(int64_t iteration) { (void)iteration; }
-  virtual void checkpoint(const std::string& path, int64_t iteration) { (void)path, (void)iteration; }
+  virtual void checkpoint(const std::string& path, int64_t iteration) {
+    (void)path, (void)iteration;
+  }
   // The training ends before its time, from outside, after this iteration and its checkpoint.
   virtual void stopped(int64_t iteration) { (void)iteration; }
   // A damaged checkpoint was passed over when resuming; or anything else worth a line.
@@ -92,7 +94,7 @@ struct TrainingControl {
   std::vector<TrainingObserver*> observers;  // kept by the caller
   // "": no checkpoints. Unless `resume`, a folder that holds some already is refused.
   std::string checkpoint_folder;
-  bool resume = false;                       // go on from the newest sound checkpoint there, if any
+  bool resume = false;  // go on from the newest sound checkpoint there, if any
   // Asked after every iteration; true ends the training after a checkpoint. May be called from the
   // training thread only.
   std::function<bool()> stop;
@@ -101,12 +103,12 @@ struct TrainingControl {
 };
 
 struct TrainingResult {
-  std::vector<IterationRecord> iterations;   // of this process (not those before a resume)
-  std::vector<ValidationRecord> validations; // all, those before a resume included
+  std::vector<IterationRecord> iterations;    // of this process (not those before a resume)
+  std::vector<ValidationRecord> validations;  // all, those before a resume included
   int64_t last_iteration = 0;
-  bool stopped = false;   // from outside, before the end
-  Digest digest;          // after the last iteration
-  double seconds = 0;     // wall time of this process
+  bool stopped = false;  // from outside, before the end
+  Digest digest;         // after the last iteration
+  double seconds = 0;    // wall time of this process
   // Training observations per second of this process, from the second iteration on, validation
   // and checkpoints excluded.
   double images_per_second = 0;

@@ -1,8 +1,8 @@
 #include "lockstep/train/receipt.h"
 
-#include <algorithm>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -156,8 +156,8 @@ TEST(Receipt, ResumingDropsWhatCameAfterTheCheckpointAndEndsInTheSameBytes) {
   EXPECT_EQ(result.iterations.front().iteration, 5);
   EXPECT_EQ(text_of(parts, "receipt.jsonl"), text_of(whole, "receipt.jsonl"));
   auto log = lines_of(text_of(parts, "log.jsonl"));
-  const auto resumed = std::find_if(log.begin(), log.end(),
-                                    [](const auto& line) { return line.contains("event"); });
+  const auto resumed =
+      std::find_if(log.begin(), log.end(), [](const auto& line) { return line.contains("event"); });
   ASSERT_NE(resumed, log.end());
   EXPECT_EQ((*resumed)["event"], "resumed");
   EXPECT_EQ((*resumed)["iteration"], 4);

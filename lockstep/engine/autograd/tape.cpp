@@ -129,7 +129,7 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
 }
 
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
-                          const kernels::StepInfo& step) {
+                             const kernels::StepInfo& step) {
   std::vector<Shape> shapes;
   std::vector<TensorSpec> specs;
   for (const auto& t : inputs) {
@@ -186,9 +186,9 @@ std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
                 r.push_back(*kept);
                 break;
               default:
-                r.push_back(convert(diff_outputs[i].defined() ? diff_outputs[i]
-                                                              : Tensor::zeros(outputs[i].shape()),
-                                    o.spec));
+                r.push_back(convert(
+                    diff_outputs[i].defined() ? diff_outputs[i] : Tensor::zeros(outputs[i].shape()),
+                    o.spec));
             }
           }
           for (const auto& o : pass.writes) w.push_back(Tensor(o.spec));

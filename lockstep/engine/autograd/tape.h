@@ -59,7 +59,7 @@ class Tape {
 // Runs an op on tensors, at once, and records it where a tape wants it. Outputs keep the layout
 // that the kernel chose.
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
-                          const kernels::StepInfo& step = {});
+                             const kernels::StepInfo& step = {});
 
 // The tensor in another layout; itself where nothing has to be done. Row-major memory may be seen
 // with another shape of equally many elements.

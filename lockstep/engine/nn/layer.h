@@ -18,7 +18,7 @@ namespace lockstep {
 
 // A learnable parameter that a layer wants.
 struct ParameterSpec {
-  std::string name;         // "weights", "bias", "scale", "shift"
+  std::string name;  // "weights", "bias", "scale", "shift"
   Shape shape;
   std::string initializer;  // see nn/initializer.h
   int64_t fan_in = 1;       // elements that feed one output, for initialisers that scale

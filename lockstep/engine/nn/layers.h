@@ -56,7 +56,8 @@ LayerPtr fully_connected(FullyConnectedOptions options);
 // the count.
 struct BatchNormalizationOptions {
   static constexpr const char* kType = "batch_normalization";
-  static constexpr const char* kHelp = "each channel to mean 0 and variance 1, then scale and shift";
+  static constexpr const char* kHelp =
+      "each channel to mean 0 and variance 1, then scale and shift";
   double epsilon = 1e-5;
   double momentum = 0.1;
   double l2_factor = 0;

@@ -50,7 +50,7 @@ struct NetworkProblem {
 // A network as a graph of ops for a number of observations.
 struct LoweredNetwork {
   Graph graph;
-  std::vector<int> inputs;  // graph inputs of the input layers, in order
+  std::vector<int> inputs;   // graph inputs of the input layers, in order
   std::vector<int> outputs;  // values of the output layers' results
   // In training mode; mean_output and variance_output are values until the caller marks them.
   std::vector<MovingStatistics> statistics;

@@ -24,12 +24,12 @@ struct LayerSlots {
 // The layers in an order of execution with their sizes, as far as they could be found out.
 struct NetworkAnalysis {
   std::vector<NetworkProblem> problems;
-  std::vector<size_t> order;                        // places in layers
-  std::vector<std::vector<Shape>> inputs;           // by layer: shapes with 1 observation
-  std::vector<Shape> outputs;                       // by layer
+  std::vector<size_t> order;                           // places in layers
+  std::vector<std::vector<Shape>> inputs;              // by layer: shapes with 1 observation
+  std::vector<Shape> outputs;                          // by layer
   std::vector<std::vector<ParameterSpec>> parameters;  // by layer; empty for sharing layers
   std::vector<std::vector<StateSpec>> states;
-  std::vector<size_t> output_layers;                // layers that nobody reads
+  std::vector<size_t> output_layers;  // layers that nobody reads
 };
 
 struct Network::State {
@@ -40,7 +40,7 @@ struct Network::State {
   bool initialized = false;
   std::vector<Learnable> learnables;
   std::vector<NetworkState> states;
-  std::map<std::string, LayerSlots> slots;  // by name of the layer that owns them
+  std::map<std::string, LayerSlots> slots;   // by name of the layer that owns them
   std::shared_ptr<PackedParameters> packed;  // tapes keep it longer than the network
   std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans;  // last used first
   static constexpr size_t kMostPlans = 16;

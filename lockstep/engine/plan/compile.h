@@ -31,7 +31,7 @@ struct Plan::State {
   int forward_steps = 0;
   std::vector<int> inputs, outputs, seeds, input_gradients;  // buffers; -1: none
   GradientLayout gradient_layout;
-  size_t arena_bytes = 0;    // without scratch
+  size_t arena_bytes = 0;  // without scratch
   size_t scratch_bytes = 0;
 };
 

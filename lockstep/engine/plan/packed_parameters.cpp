@@ -23,8 +23,8 @@ void* PackedParameters::address(int parameter, const TensorSpec& spec) {
   copy.scratch = allocate(pass.scratch_bytes);
   void* const from = tensor.raw();
   void* const to = copy.memory.data();
-  copy.make = pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
-                         copy.scratch.data()});
+  copy.make = pass.bind(
+      {std::span<void* const>(&from, 1), std::span<void* const>(&to, 1), copy.scratch.data()});
   copy.make({});
   copies_[p].push_back(std::move(copy));
   return to;

@@ -24,9 +24,9 @@ struct GradientLayout {
 };
 
 struct PlanOptions {
-  bool gradients = false;         // with a backward run
-  bool input_gradients = false;   // of the f32 inputs too
-  std::vector<int> seeds;         // outputs (by number) whose derivatives the backward run starts from
+  bool gradients = false;        // with a backward run
+  bool input_gradients = false;  // of the f32 inputs too
+  std::vector<int> seeds;  // outputs (by number) whose derivatives the backward run starts from
   // Layout that another plan of the same parameters chose; none: this plan chooses.
   const GradientLayout* gradient_layout = nullptr;
 };

@@ -40,7 +40,8 @@ Memory allocate_zeros(size_t bytes);
 // wrapping.
 void check_allocatable(size_t bytes);
 
-// Bytes handed out and not yet given back, bytes kept for reuse, and how often the system was asked.
+// Bytes handed out and not yet given back, bytes kept for reuse, and how often the system was
+// asked.
 struct AllocatorStatistics {
   size_t in_use = 0;
   size_t cached = 0;

@@ -64,9 +64,7 @@ Tensor Tensor::view(void* data, const TensorSpec& spec, std::shared_ptr<const vo
   return tensor;
 }
 
-Tensor Tensor::to_row_major() const {
-  return spec_.row_major() ? *this : clone();
-}
+Tensor Tensor::to_row_major() const { return spec_.row_major() ? *this : clone(); }
 
 Tensor Tensor::clone() const {
   if (!defined()) return {};

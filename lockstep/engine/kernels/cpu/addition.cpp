@@ -16,17 +16,17 @@ Kernel addition(const AdditionProblem& p) {
   Kernel kernel;
   std::vector<Operand> reads;
   for (int i = 0; i < terms; ++i) reads.push_back(input(i, spec));
-  kernel.forward = own_pass(reads, {output(0, spec)},
-                            [=](void* const* r, void* const* w, const StepInfo&) {
-                              if (terms == 1) {
-                                std::memcpy(out(w, 0), in(r, 0), count * sizeof(float));
-                                return;
-                              }
-                              add(in(r, 0), in(r, 1), out(w, 0), count);
-                              for (int i = 2; i < terms; ++i) {
-                                add(out(w, 0), in(r, i), out(w, 0), count);
-                              }
-                            });
+  kernel.forward =
+      own_pass(reads, {output(0, spec)}, [=](void* const* r, void* const* w, const StepInfo&) {
+        if (terms == 1) {
+          std::memcpy(out(w, 0), in(r, 0), count * sizeof(float));
+          return;
+        }
+        add(in(r, 0), in(r, 1), out(w, 0), count);
+        for (int i = 2; i < terms; ++i) {
+          add(out(w, 0), in(r, i), out(w, 0), count);
+        }
+      });
   for (int i = 0; i < terms; ++i) {
     kernel.backward.push_back(own_pass({diff_output(0, spec)}, {diff_input(i, spec)},
                                        [=](void* const* r, void* const* w, const StepInfo&) {

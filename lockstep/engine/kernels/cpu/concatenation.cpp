@@ -27,28 +27,27 @@ Kernel concatenation(const ConcatenationProblem& p) {
   }
   const TensorSpec dst = plain_spec(Shape(dims));
   Kernel kernel;
-  kernel.forward = own_pass(reads, {output(0, dst)},
-                            [=](void* const* r, void* const* w, const StepInfo&) {
-                              auto* to = out<char>(w, 0);
-                              for (int64_t o = 0; o < outer; ++o) {
-                                for (size_t i = 0; i < runs.size(); ++i) {
-                                  const auto at = static_cast<size_t>(o) * runs[i];
-                                  std::memcpy(to, in<char>(r, static_cast<int>(i)) + at, runs[i]);
-                                  to += runs[i];
-                                }
-                              }
-                            });
+  kernel.forward =
+      own_pass(reads, {output(0, dst)}, [=](void* const* r, void* const* w, const StepInfo&) {
+        auto* to = out<char>(w, 0);
+        for (int64_t o = 0; o < outer; ++o) {
+          for (size_t i = 0; i < runs.size(); ++i) {
+            const auto at = static_cast<size_t>(o) * runs[i];
+            std::memcpy(to, in<char>(r, static_cast<int>(i)) + at, runs[i]);
+            to += runs[i];
+          }
+        }
+      });
   size_t before = 0;
   for (size_t i = 0; i < p.src.size(); ++i) {
-    kernel.backward.push_back(
-        own_pass({diff_output(0, dst)}, {diff_input(static_cast<int>(i), p.src[i].plain())},
-                 [=, run = runs[i]](void* const* r, void* const* w, const StepInfo&) {
-                   for (int64_t o = 0; o < outer; ++o) {
-                     const auto row = static_cast<size_t>(o);
-                     std::memcpy(out<char>(w, 0) + row * run, in<char>(r, 0) + row * whole + before,
-                                 run);
-                   }
-                 }));
+    kernel.backward.push_back(own_pass(
+        {diff_output(0, dst)}, {diff_input(static_cast<int>(i), p.src[i].plain())},
+        [=, run = runs[i]](void* const* r, void* const* w, const StepInfo&) {
+          for (int64_t o = 0; o < outer; ++o) {
+            const auto row = static_cast<size_t>(o);
+            std::memcpy(out<char>(w, 0) + row * run, in<char>(r, 0) + row * whole + before, run);
+          }
+        }));
     before += runs[i];
   }
   return kernel;

@@ -13,10 +13,10 @@ struct Operands {
   std::optional<dnnl::memory::desc> src_seen, weights_seen;
 };
 
-// With 4 to 15 input channels oneDNN 2.6 leaves its blocked AVX-512 kernels for slower ones in other
-// layouts. Blocked memory is padded to 16 channels with zeros anyway, so the same memory seen as 16
-// channels gives the same sums: the extra products are zeros. Measured for whole networks: a fifth
-// faster with 11 channels, nothing gained with 9, slower with 8.
+// With 4 to 15 input channels oneDNN 2.6 leaves its blocked AVX-512 kernels for slower ones in
+// other layouts. Blocked memory is padded to 16 channels with zeros anyway, so the same memory seen
+// as 16 channels gives the same sums: the extra products are zeros. Measured for whole networks: a
+// fifth faster with 11 channels, nothing gained with 9, slower with 8.
 constexpr int64_t kBlock = 16;
 
 bool seen_as_a_block(const ConvolutionProblem& p) {

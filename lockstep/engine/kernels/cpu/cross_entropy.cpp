@@ -31,24 +31,24 @@ Kernel from_logits(const TensorSpec& scores, int64_t rows, int64_t classes) {
           const auto factor = static_cast<float>(1 / total);
           for (int64_t c = 0; c < classes; ++c) y[c] *= factor;
           const bool valid = label[n] >= 0 && label[n] < classes;
-          out(w, 0)[n] = valid ? static_cast<float>(std::log(total) -
-                                                    static_cast<double>(x[label[n]] - top))
-                               : kNoLabel;
+          out(w, 0)[n] =
+              valid ? static_cast<float>(std::log(total) - static_cast<double>(x[label[n]] - top))
+                    : kNoLabel;
         }
       });
-  kernel.backward.push_back(
-      own_pass({output(1, scores), input(1, labels), diff_output(0, loss)}, {diff_input(0, scores)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
-                 const auto* label = in<int32_t>(r, 1);
-                 for (int64_t n = 0; n < rows; ++n) {
-                   const float* y = in(r, 0) + n * classes;
-                   float* dx = out(w, 0) + n * classes;
-                   const float g = in(r, 2)[n];
-                   for (int64_t c = 0; c < classes; ++c) {
-                     dx[c] = g * (y[c] - (c == label[n] ? 1.0f : 0.0f));
-                   }
-                 }
-               }));
+  kernel.backward.push_back(own_pass({output(1, scores), input(1, labels), diff_output(0, loss)},
+                                     {diff_input(0, scores)},
+                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                       const auto* label = in<int32_t>(r, 1);
+                                       for (int64_t n = 0; n < rows; ++n) {
+                                         const float* y = in(r, 0) + n * classes;
+                                         float* dx = out(w, 0) + n * classes;
+                                         const float g = in(r, 2)[n];
+                                         for (int64_t c = 0; c < classes; ++c) {
+                                           dx[c] = g * (y[c] - (c == label[n] ? 1.0f : 0.0f));
+                                         }
+                                       }
+                                     }));
   return kernel;
 }
 
@@ -60,22 +60,21 @@ Kernel from_probabilities(const TensorSpec& scores, int64_t rows, int64_t classe
                               const auto* label = in<int32_t>(r, 1);
                               for (int64_t n = 0; n < rows; ++n) {
                                 const bool valid = label[n] >= 0 && label[n] < classes;
-                                out(w, 0)[n] = valid
-                                                   ? -std::log(in(r, 0)[n * classes + label[n]])
-                                                   : kNoLabel;
+                                out(w, 0)[n] =
+                                    valid ? -std::log(in(r, 0)[n * classes + label[n]]) : kNoLabel;
                               }
                             });
-  kernel.backward.push_back(
-      own_pass({input(0, scores), input(1, labels), diff_output(0, loss)}, {diff_input(0, scores)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
-                 const auto* label = in<int32_t>(r, 1);
-                 std::fill_n(out(w, 0), rows * classes, 0.0f);
-                 for (int64_t n = 0; n < rows; ++n) {
-                   if (label[n] < 0 || label[n] >= classes) continue;
-                   const int64_t at = n * classes + label[n];
-                   out(w, 0)[at] = -in(r, 2)[n] / in(r, 0)[at];
-                 }
-               }));
+  kernel.backward.push_back(own_pass({input(0, scores), input(1, labels), diff_output(0, loss)},
+                                     {diff_input(0, scores)},
+                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                       const auto* label = in<int32_t>(r, 1);
+                                       std::fill_n(out(w, 0), rows * classes, 0.0f);
+                                       for (int64_t n = 0; n < rows; ++n) {
+                                         if (label[n] < 0 || label[n] >= classes) continue;
+                                         const int64_t at = n * classes + label[n];
+                                         out(w, 0)[at] = -in(r, 2)[n] / in(r, 0)[at];
+                                       }
+                                     }));
   return kernel;
 }
 

@@ -15,28 +15,28 @@ Kernel dropout(const DropoutProblem& p) {
   const auto threshold = static_cast<uint64_t>(p.probability * 4294967296.0);
   const Operand kept = workspace(static_cast<size_t>(spec.shape.elements()));
   Kernel kernel;
-  kernel.forward = own_pass(
-      {input(0, spec)}, {output(0, spec), kept},
-      [=, layer = p.layer](void* const* r, void* const* w, const StepInfo& step) {
-        const float* x = in(r, 0);
-        float* y = out(w, 0);
-        auto* keep = out<uint8_t>(w, 1);
-        for (int64_t row = 0; row < rows; ++row) {
-          const RandomStream stream({.seed = step.seed,
-                                     .use = RandomUse::dropout,
-                                     .a = layer,
-                                     .b = step.iteration,
-                                     .c = static_cast<uint64_t>(step.first_row + row)});
-          for (int64_t first = 0; first < columns; first += 4) {
-            const auto words = stream.block(static_cast<uint64_t>(first / 4));
-            for (int64_t e = first; e < columns && e < first + 4; ++e) {
-              const int64_t i = row * columns + e;
-              keep[i] = words[static_cast<size_t>(e - first)] >= threshold;
-              y[i] = keep[i] ? x[i] * factor : 0.0f;
-            }
-          }
-        }
-      });
+  kernel.forward =
+      own_pass({input(0, spec)}, {output(0, spec), kept},
+               [=, layer = p.layer](void* const* r, void* const* w, const StepInfo& step) {
+                 const float* x = in(r, 0);
+                 float* y = out(w, 0);
+                 auto* keep = out<uint8_t>(w, 1);
+                 for (int64_t row = 0; row < rows; ++row) {
+                   const RandomStream stream({.seed = step.seed,
+                                              .use = RandomUse::dropout,
+                                              .a = layer,
+                                              .b = step.iteration,
+                                              .c = static_cast<uint64_t>(step.first_row + row)});
+                   for (int64_t first = 0; first < columns; first += 4) {
+                     const auto words = stream.block(static_cast<uint64_t>(first / 4));
+                     for (int64_t e = first; e < columns && e < first + 4; ++e) {
+                       const int64_t i = row * columns + e;
+                       keep[i] = words[static_cast<size_t>(e - first)] >= threshold;
+                       y[i] = keep[i] ? x[i] * factor : 0.0f;
+                     }
+                   }
+                 }
+               });
   const int64_t count = rows * columns;
   kernel.backward.push_back(own_pass({diff_output(0, spec), kept}, {diff_input(0, spec)},
                                      [=](void* const* r, void* const* w, const StepInfo&) {

@@ -24,8 +24,8 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
 
   const auto forward =
       describe<dnnl::inner_product_forward>(prop_kind::forward_training, src, w, bias, dst);
-  const auto data = describe_backward<dnnl::inner_product_backward_data>(
-      forward, any_desc(src_shape), w, dst);
+  const auto data =
+      describe_backward<dnnl::inner_product_backward_data>(forward, any_desc(src_shape), w, dst);
   const auto filters =
       describe_backward<dnnl::inner_product_backward_weights>(forward, src, w, bias, dst);
 
@@ -47,8 +47,7 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
   if (p.bias) writes.push_back({DNNL_ARG_DIFF_BIAS, diff_input(2, bias_spec)});
   kernel.backward.push_back(primitive_pass(
       dnnl::inner_product_backward_weights(filters), scratch_of(filters),
-      {{DNNL_ARG_SRC, input(0, src_spec)}, {DNNL_ARG_DIFF_DST, diff_output(0, dst_spec)}},
-      writes));
+      {{DNNL_ARG_SRC, input(0, src_spec)}, {DNNL_ARG_DIFF_DST, diff_output(0, dst_spec)}}, writes));
   return kernel;
 }
 

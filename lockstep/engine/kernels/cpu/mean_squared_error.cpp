@@ -13,20 +13,19 @@ Kernel mean_squared_error(const MeanSquaredErrorProblem& p) {
   const int64_t columns = spec.shape.elements() / std::max<int64_t>(rows, 1);
   const TensorSpec loss = plain_spec(Shape{rows});
   Kernel kernel;
-  kernel.forward = own_pass({input(0, spec), input(1, spec)}, {output(0, loss)},
-                            [=](void* const* r, void* const* w, const StepInfo&) {
-                              for (int64_t n = 0; n < rows; ++n) {
-                                const float *y = in(r, 0) + n * columns, *t = in(r, 1) + n * columns;
-                                double total = 0;
-                                for (int64_t i = 0; i < columns; ++i) {
-                                  const double d =
-                                      static_cast<double>(y[i]) - static_cast<double>(t[i]);
-                                  total += d * d;
-                                }
-                                out(w, 0)[n] =
-                                    static_cast<float>(total / static_cast<double>(columns));
-                              }
-                            });
+  kernel.forward =
+      own_pass({input(0, spec), input(1, spec)}, {output(0, loss)},
+               [=](void* const* r, void* const* w, const StepInfo&) {
+                 for (int64_t n = 0; n < rows; ++n) {
+                   const float *y = in(r, 0) + n * columns, *t = in(r, 1) + n * columns;
+                   double total = 0;
+                   for (int64_t i = 0; i < columns; ++i) {
+                     const double d = static_cast<double>(y[i]) - static_cast<double>(t[i]);
+                     total += d * d;
+                   }
+                   out(w, 0)[n] = static_cast<float>(total / static_cast<double>(columns));
+                 }
+               });
   // Prediction and target differ in the sign only.
   for (int which = 0; which < 2; ++which) {
     kernel.backward.push_back(

@@ -30,7 +30,8 @@ Kernel pooling(const PoolingProblem& p) {
   if (max) {
     // The workspace's layout is the library's own business: raw bytes to us.
     const auto desc = forward.workspace_desc();
-    const Operand where{Operand::Kind::workspace, 0,
+    const Operand where{Operand::Kind::workspace,
+                        0,
                         {Shape{static_cast<int64_t>(desc.get_size())}, DType::u8, nullptr}};
     writes.push_back({DNNL_ARG_WORKSPACE, where});
     back_reads.push_back({DNNL_ARG_WORKSPACE, where});

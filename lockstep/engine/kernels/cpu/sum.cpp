@@ -23,12 +23,10 @@ Kernel sum(const SumProblem& p) {
   const int64_t count = src.shape.elements();
   const double factor = p.factor;
   Kernel kernel;
-  kernel.forward =
-      own_pass({input(0, src)}, {output(0, dst)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
-                 *out(w, 0) = count == 0 ? 0.0f
-                                         : static_cast<float>(factor * tree_sum(in(r, 0), count));
-               });
+  kernel.forward = own_pass(
+      {input(0, src)}, {output(0, dst)}, [=](void* const* r, void* const* w, const StepInfo&) {
+        *out(w, 0) = count == 0 ? 0.0f : static_cast<float>(factor * tree_sum(in(r, 0), count));
+      });
   kernel.backward.push_back(own_pass({diff_output(0, dst)}, {diff_input(0, src)},
                                      [=](void* const* r, void* const* w, const StepInfo&) {
                                        const double g = factor * static_cast<double>(*in(r, 0));

@@ -1,6 +1,7 @@
+#include "lockstep/engine/ops/addition.h"
+
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
-#include "lockstep/engine/ops/addition.h"
 
 namespace lockstep {
 

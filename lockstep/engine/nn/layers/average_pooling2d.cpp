@@ -18,15 +18,19 @@ class AveragePooling2d final : public LayerWith<AveragePooling2dOptions> {
   using LayerWith::LayerWith;
   int lower(LoweringLayer& context, std::span<const int> in) const override {
     const auto& o = options();
-    return context.add(
-        ops::make_average_pooling2d({o.pool, o.stride, o.padding, o.count_padding}), {in[0]})[0];
+    return context.add(ops::make_average_pooling2d({o.pool, o.stride, o.padding, o.count_padding}),
+                       {in[0]})[0];
   }
 };
 
 }  // namespace
 
-LayerPtr average_pooling2d(AveragePooling2dOptions options) { return std::make_shared<AveragePooling2d>(options); }
+LayerPtr average_pooling2d(AveragePooling2dOptions options) {
+  return std::make_shared<AveragePooling2d>(options);
+}
 
-LayerInfo layers::average_pooling2d_info() { return layer_info<AveragePooling2d, AveragePooling2dOptions>(); }
+LayerInfo layers::average_pooling2d_info() {
+  return layer_info<AveragePooling2d, AveragePooling2dOptions>();
+}
 
 }  // namespace lockstep

@@ -58,8 +58,8 @@ class Convolution2d final : public LayerWith<Convolution2dOptions> {
     const auto& o = options();
     std::vector<int> inputs{in[0], context.parameter(0)};
     if (o.bias) inputs.push_back(context.parameter(1));
-    return context.add(
-        ops::make_convolution2d({o.stride, o.padding, o.dilation, o.groups}, o.bias), inputs)[0];
+    return context.add(ops::make_convolution2d({o.stride, o.padding, o.dilation, o.groups}, o.bias),
+                       inputs)[0];
   }
 };
 

@@ -1,7 +1,8 @@
+#include "lockstep/engine/ops/dropout.h"
+
 #include "lockstep/base/random.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
-#include "lockstep/engine/ops/dropout.h"
 
 namespace lockstep {
 
@@ -16,8 +17,8 @@ class Dropout final : public LayerWith<DropoutOptions> {
   using LayerWith::LayerWith;
   int lower(LoweringLayer& context, std::span<const int> in) const override {
     if (!context.training()) return in[0];
-    return context.add(
-        ops::make_dropout(options().probability, key_from_text(context.name())), {in[0]})[0];
+    return context.add(ops::make_dropout(options().probability, key_from_text(context.name())),
+                       {in[0]})[0];
   }
 };
 

@@ -1,6 +1,7 @@
+#include "lockstep/engine/ops/flatten.h"
+
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
-#include "lockstep/engine/ops/flatten.h"
 
 namespace lockstep {
 

@@ -16,8 +16,12 @@ class GlobalAveragePooling2d final : public LayerWith<GlobalAveragePooling2dOpti
 
 }  // namespace
 
-LayerPtr global_average_pooling2d() { return std::make_shared<GlobalAveragePooling2d>(GlobalAveragePooling2dOptions{}); }
+LayerPtr global_average_pooling2d() {
+  return std::make_shared<GlobalAveragePooling2d>(GlobalAveragePooling2dOptions{});
+}
 
-LayerInfo layers::global_average_pooling2d_info() { return layer_info<GlobalAveragePooling2d, GlobalAveragePooling2dOptions>(); }
+LayerInfo layers::global_average_pooling2d_info() {
+  return layer_info<GlobalAveragePooling2d, GlobalAveragePooling2dOptions>();
+}
 
 }  // namespace lockstep

@@ -23,7 +23,9 @@ class MaxPooling2d final : public LayerWith<MaxPooling2dOptions> {
 
 }  // namespace
 
-LayerPtr max_pooling2d(MaxPooling2dOptions options) { return std::make_shared<MaxPooling2d>(options); }
+LayerPtr max_pooling2d(MaxPooling2dOptions options) {
+  return std::make_shared<MaxPooling2d>(options);
+}
 
 LayerInfo layers::max_pooling2d_info() { return layer_info<MaxPooling2d, MaxPooling2dOptions>(); }
 

@@ -3,10 +3,18 @@
 namespace lockstep::layers {
 
 std::vector<LayerInfo> all() {
-  return {image_input_info(),       convolution2d_info(),     fully_connected_info(),
-          batch_normalization_info(), relu_info(),            softmax_info(),
-          max_pooling2d_info(),     average_pooling2d_info(), global_average_pooling2d_info(),
-          dropout_info(),           flatten_info(),           addition_info(),
+  return {image_input_info(),
+          convolution2d_info(),
+          fully_connected_info(),
+          batch_normalization_info(),
+          relu_info(),
+          softmax_info(),
+          max_pooling2d_info(),
+          average_pooling2d_info(),
+          global_average_pooling2d_info(),
+          dropout_info(),
+          flatten_info(),
+          addition_info(),
           concatenation_info()};
 }
 
