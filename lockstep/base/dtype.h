@@ -57,7 +57,7 @@ struct DTypeOf<uint8_t> {
 
 // Where memory lies and kernels run. `index` counts devices of one kind; the CPU has index 0 only.
 struct Device {
-  enum class Kind : uint8_t { cpu };
+  enum class Kind : uint8_t { cpu, cuda };
   Kind kind = Kind::cpu;
   int index = 0;
   friend bool operator==(const Device&, const Device&) = default;

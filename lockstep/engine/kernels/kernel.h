@@ -45,11 +45,17 @@ inline Operand workspace(size_t bytes) {
 using BoundPass = std::function<void(const StepInfo&)>;
 
 // Addresses for binding, in the order of Pass::reads and Pass::writes; each holds its operand's
-// spec.bytes(). `scratch` holds Pass::scratch_bytes and keeps nothing between runs.
+// spec.bytes(), on the pass's device. `scratch` holds Pass::scratch_bytes and keeps nothing between
+// runs.
 struct PassMemory {
   std::span<void* const> reads;
   std::span<void* const> writes;
   void* scratch = nullptr;
+  // On a GPU: the queue (CUDA: stream) to which each run is added without waiting for it, and a
+  // StepInfo in the device's memory that kernels read instead of the one they are called with, so
+  // that runs can be recorded once and repeated.
+  void* queue = nullptr;
+  const StepInfo* device_step = nullptr;
 };
 
 // Immutable and shared by threads; each thread binds it to its own memory.

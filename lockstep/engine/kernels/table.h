@@ -6,6 +6,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/engine/kernels/addition.h"
 #include "lockstep/engine/kernels/batch_normalization.h"
+#include "lockstep/engine/kernels/clipped_relu.h"
 #include "lockstep/engine/kernels/concatenation.h"
 #include "lockstep/engine/kernels/convolution.h"
 #include "lockstep/engine/kernels/cross_entropy.h"
@@ -19,6 +20,7 @@
 #include "lockstep/engine/kernels/softmax.h"
 #include "lockstep/engine/kernels/solver.h"
 #include "lockstep/engine/kernels/sum.h"
+#include "lockstep/engine/kernels/transposed_convolution.h"
 
 namespace lockstep::kernels {
 
@@ -26,14 +28,16 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
   int version = kVersion;
 
   Kernel (*convolution)(const ConvolutionProblem&);
+  Kernel (*transposed_convolution)(const TransposedConvolutionProblem&);
   Kernel (*fully_connected)(const FullyConnectedProblem&);
   Kernel (*batch_normalization)(const BatchNormalizationProblem&);
   Kernel (*pooling)(const PoolingProblem&);
   Kernel (*relu)(const ReluProblem&);
+  Kernel (*clipped_relu)(const ClippedReluProblem&);
   Kernel (*addition)(const AdditionProblem&);
   Kernel (*dropout)(const DropoutProblem&);
   Kernel (*reshape)(const ReshapeProblem&);

@@ -31,4 +31,12 @@ constexpr int64_t window_positions(const Window2d& w, int axis, int64_t size) {
   return room < 0 ? 0 : room / w.stride[a] + 1;
 }
 
+// Size along one axis of what a transposed convolution makes of `size` elements: stride * (size -
+// 1)
+// + extent - padding; 0 or less where the padding takes all.
+constexpr int64_t transposed_size(const Window2d& w, int axis, int64_t size) {
+  const auto a = static_cast<size_t>(axis);
+  return w.stride[a] * (size - 1) + window_extent(w, axis) - w.pad_begin[a] - w.pad_end[a];
+}
+
 }  // namespace lockstep::kernels

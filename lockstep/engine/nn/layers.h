@@ -38,6 +38,24 @@ struct Convolution2dOptions {
 };
 LayerPtr convolution2d(Convolution2dOptions options);
 
+// Transposed convolution: makes images larger; see ops/transposed_convolution2d.h for the formula.
+// `padding` is cropped from the result; "same": the result has input size times stride.
+struct TransposedConvolution2dOptions {
+  static constexpr const char* kType = "transposed_convolution2d";
+  static constexpr const char* kHelp = "two-dimensional transposed convolution: enlarges images";
+  int64_t filters = 0;
+  Size2d kernel{1, 1}, stride{1, 1};
+  Padding2d padding{};
+  Size2d dilation{1, 1};
+  int64_t groups = 1;
+  bool bias = true;
+  std::string weights_initializer = "glorot", bias_initializer = "zeros";
+  double weights_l2_factor = 1, bias_l2_factor = 0;
+  double weights_learning_rate_factor = 1, bias_learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr transposed_convolution2d(TransposedConvolution2dOptions options);
+
 // y = W x + b over all elements of an observation.
 struct FullyConnectedOptions {
   static constexpr const char* kType = "fully_connected";
@@ -72,6 +90,15 @@ struct ReluOptions {
   void visit(FieldVisitor&) {}
 };
 LayerPtr relu();
+
+// min(max(0, x), ceiling).
+struct ClippedReluOptions {
+  static constexpr const char* kType = "clipped_relu";
+  static constexpr const char* kHelp = "min(max(0, x), ceiling)";
+  double ceiling = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr clipped_relu(ClippedReluOptions options = {});
 
 struct SoftmaxOptions {
   static constexpr const char* kType = "softmax";

@@ -14,11 +14,15 @@ constexpr int64_t kMostPadding = int64_t{1} << 20;
 
 std::string pair(Size2d v) { return std::to_string(v[0]) + "x" + std::to_string(v[1]); }
 
-}  // namespace
+void check_padding(const std::string& where, int64_t largest) {
+  if (largest <= kMostPadding) return;
+  throw InvalidArgument(where + "padding must be at most " + std::to_string(kMostPadding) +
+                        " a side, received " + std::to_string(largest));
+}
 
-kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stride, Size2d dilation,
-                                 const Padding2d& padding, int64_t height, int64_t width) {
-  const std::string where = "[" + std::string(op) + "] ";
+// The window as it was given; throws where numbers are outside their range.
+kernels::Window2d checked_window(const std::string& where, Size2d kernel, Size2d stride,
+                                 Size2d dilation, const Padding2d& padding) {
   for (const auto& [name, value] : {std::pair{"the window", kernel}, std::pair{"stride", stride},
                                     std::pair{"dilation", dilation}}) {
     if (value[0] < 1 || value[1] < 1) {
@@ -33,14 +37,16 @@ kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stri
     throw InvalidArgument(where + "padding must not be negative, received " +
                           std::to_string(std::min(all)));
   }
-  const auto check_padding = [&](int64_t largest) {
-    if (largest <= kMostPadding) return;
-    throw InvalidArgument(where + "padding must be at most " + std::to_string(kMostPadding) +
-                          " a side, received " + std::to_string(largest));
-  };
-  check_padding(std::max(all));
-  kernels::Window2d w{
-      kernel, stride, dilation, {padding.top, padding.left}, {padding.bottom, padding.right}};
+  check_padding(where, std::max(all));
+  return {kernel, stride, dilation, {padding.top, padding.left}, {padding.bottom, padding.right}};
+}
+
+}  // namespace
+
+kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stride, Size2d dilation,
+                                 const Padding2d& padding, int64_t height, int64_t width) {
+  const std::string where = "[" + std::string(op) + "] ";
+  kernels::Window2d w = checked_window(where, kernel, stride, dilation, padding);
   const Size2d size{height, width};
   for (size_t a = 0; a < 2; ++a) {
     const int axis = static_cast<int>(a);
@@ -50,11 +56,40 @@ kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stri
           0, (positions - 1) * stride[a] + kernels::window_extent(w, axis) - size[a]);
       w.pad_begin[a] = total / 2;
       w.pad_end[a] = total - total / 2;
-      check_padding(w.pad_end[a]);
+      check_padding(where, w.pad_end[a]);
     }
     if (kernels::window_positions(w, axis, size[a]) < 1) {
       throw InvalidArgument(where + "a window of " + pair(kernel) + " with dilation " +
                             pair(dilation) + " does not fit into an input of " + pair(size));
+    }
+  }
+  return w;
+}
+
+kernels::Window2d resolve_transposed_window(std::string_view op, Size2d kernel, Size2d stride,
+                                            Size2d dilation, const Padding2d& padding,
+                                            int64_t height, int64_t width) {
+  const std::string where = "[" + std::string(op) + "] ";
+  kernels::Window2d w = checked_window(where, kernel, stride, dilation, padding);
+  const Size2d size{height, width};
+  for (size_t a = 0; a < 2; ++a) {
+    const int axis = static_cast<int>(a);
+    const int64_t extent = kernels::window_extent(w, axis);
+    if (padding.same) {
+      if (extent < stride[a]) {
+        throw InvalidArgument(where + "a window of " + pair(kernel) + " with dilation " +
+                              pair(dilation) + " is smaller than the stride of " + pair(stride) +
+                              ", so \"same\" padding cannot be");
+      }
+      w.pad_begin[a] = (extent - stride[a]) / 2;
+      w.pad_end[a] = extent - stride[a] - w.pad_begin[a];
+      check_padding(where, w.pad_end[a]);
+    }
+    if (w.pad_begin[a] >= extent || w.pad_end[a] >= extent ||
+        kernels::transposed_size(w, axis, size[a]) < 1) {
+      throw InvalidArgument(where + "padding of " + std::to_string(w.pad_begin[a]) + " and " +
+                            std::to_string(w.pad_end[a]) + " leaves nothing of a window of " +
+                            pair(kernel) + " over an input of " + pair(size));
     }
   }
   return w;

@@ -16,6 +16,14 @@ namespace lockstep::ops {
 kernels::Window2d resolve_window(std::string_view op, Size2d kernel, Size2d stride, Size2d dilation,
                                  const Padding2d& padding, int64_t height, int64_t width);
 
+// The same for a transposed convolution, where padding is cropped from the result. "same" crops so
+// that the result has size * stride elements; an odd remainder goes to the bottom and right. The
+// padding must leave something and be smaller than the window; "same" needs a window at least as
+// large as the stride.
+kernels::Window2d resolve_transposed_window(std::string_view op, Size2d kernel, Size2d stride,
+                                            Size2d dilation, const Padding2d& padding,
+                                            int64_t height, int64_t width);
+
 // Throws InvalidArgument unless `shape` is n x c x h x w with no empty dimension.
 void check_image(std::string_view op, const Shape& shape);
 

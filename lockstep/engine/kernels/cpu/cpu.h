@@ -6,10 +6,12 @@
 namespace lockstep::kernels::cpu {
 
 Kernel convolution(const ConvolutionProblem&);
+Kernel transposed_convolution(const TransposedConvolutionProblem&);
 Kernel fully_connected(const FullyConnectedProblem&);
 Kernel batch_normalization(const BatchNormalizationProblem&);
 Kernel pooling(const PoolingProblem&);
 Kernel relu(const ReluProblem&);
+Kernel clipped_relu(const ClippedReluProblem&);
 Kernel addition(const AdditionProblem&);
 Kernel dropout(const DropoutProblem&);
 Kernel reshape(const ReshapeProblem&);

@@ -14,6 +14,9 @@ namespace {
 Kernel translated_convolution(const ConvolutionProblem& p) {
   return translated("convolution", [&] { return convolution(p); });
 }
+Kernel translated_transposed_convolution(const TransposedConvolutionProblem& p) {
+  return translated("transposed convolution", [&] { return transposed_convolution(p); });
+}
 Kernel translated_fully_connected(const FullyConnectedProblem& p) {
   return translated("fully connected op", [&] { return fully_connected(p); });
 }
@@ -31,10 +34,12 @@ Pass translated_reorder(const TensorSpec& from, const TensorSpec& to) {
 
 const Table& table() {
   static const Table instance{.convolution = translated_convolution,
+                              .transposed_convolution = translated_transposed_convolution,
                               .fully_connected = translated_fully_connected,
                               .batch_normalization = translated_batch_normalization,
                               .pooling = translated_pooling,
                               .relu = relu,
+                              .clipped_relu = clipped_relu,
                               .addition = addition,
                               .dropout = dropout,
                               .reshape = reshape,

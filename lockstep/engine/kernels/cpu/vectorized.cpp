@@ -14,6 +14,18 @@ LOCKSTEP_CLONES void relu_backward(const float* y, const float* dy, float* dx, s
   for (size_t i = 0; i < count; ++i) dx[i] = y[i] > 0 ? dy[i] : 0.0f;
 }
 
+LOCKSTEP_CLONES void clipped_relu(const float* x, float ceiling, float* y, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const float above = x[i] > 0 ? x[i] : (x[i] != x[i] ? x[i] : 0.0f);
+    y[i] = above > ceiling ? ceiling : above;
+  }
+}
+
+LOCKSTEP_CLONES void clipped_relu_backward(const float* y, float ceiling, const float* dy,
+                                           float* dx, size_t count) {
+  for (size_t i = 0; i < count; ++i) dx[i] = (y[i] > 0) & (y[i] < ceiling) ? dy[i] : 0.0f;
+}
+
 LOCKSTEP_CLONES void affine(const float* x, float offset, float factor, float* y, size_t count) {
   for (size_t i = 0; i < count; ++i) y[i] = (x[i] - offset) * factor;
 }

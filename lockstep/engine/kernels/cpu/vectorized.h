@@ -19,6 +19,10 @@ namespace lockstep::kernels::cpu {
 void add(const float* a, const float* b, float* sum, size_t count);
 // y[i] = max(0, x[i]).
 void relu(const float* x, float* y, size_t count);
+// y[i] = min(max(0, x[i]), ceiling).
+void clipped_relu(const float* x, float ceiling, float* y, size_t count);
+// dx[i] = 0 < y[i] < ceiling ? dy[i] : 0.
+void clipped_relu_backward(const float* y, float ceiling, const float* dy, float* dx, size_t count);
 // dx[i] = y[i] > 0 ? dy[i] : 0.
 void relu_backward(const float* y, const float* dy, float* dx, size_t count);
 // y[i] = (x[i] - offset) * factor.

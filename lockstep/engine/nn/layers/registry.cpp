@@ -5,9 +5,11 @@ namespace lockstep::layers {
 std::vector<LayerInfo> all() {
   return {image_input_info(),
           convolution2d_info(),
+          transposed_convolution2d_info(),
           fully_connected_info(),
           batch_normalization_info(),
           relu_info(),
+          clipped_relu_info(),
           softmax_info(),
           max_pooling2d_info(),
           average_pooling2d_info(),

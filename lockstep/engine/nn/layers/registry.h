@@ -12,6 +12,8 @@ LayerInfo image_input_info();
 LayerInfo convolution2d_info();
 LayerInfo fully_connected_info();
 LayerInfo batch_normalization_info();
+LayerInfo clipped_relu_info();
+LayerInfo transposed_convolution2d_info();
 LayerInfo relu_info();
 LayerInfo softmax_info();
 LayerInfo max_pooling2d_info();
