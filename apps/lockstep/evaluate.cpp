@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep/command.h"
+#include "lockstep/base/error.h"
+#include "lockstep/data/resize.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/train/trainer.h"
@@ -13,28 +16,54 @@ namespace lockstep::command {
 namespace {
 
 struct EvaluateArguments {
-  std::string model, data;
+  std::string model, data, targets;
+  InputNoise noise;
+  int64_t seed = 0;
+  bool resize = false;
   int threads = 0;
   bool json = false;
 };
+
+DatastorePtr fitting(DatastorePtr images, const std::vector<Shape>& sizes) {
+  if (sizes.size() != 1 || sizes[0].rank() != 3) return images;
+  return resized(std::move(images), sizes[0][1], sizes[0][2]);
+}
 
 int evaluate_command(const EvaluateArguments& a) {
   const auto begin = std::chrono::steady_clock::now();
   Model model = open_model(a.model);
   DatastorePtr data = open_data(resolve_data_path(a.data, "."));
   if (!model.classes.empty()) data = with_classes(data, model.classes);
-  const Evaluation e = evaluate(model.network, data, a.threads);
+  EvaluationOptions options{
+      .threads = a.threads, .noise = a.noise, .seed = static_cast<uint64_t>(a.seed)};
+  if (a.targets == image_targets_inputs) {
+    options.targets = data;
+  } else if (!a.targets.empty()) {
+    options.targets = match_by_name(*data, open_data(resolve_data_path(a.targets, ".")));
+  } else if (model.network.loss() != "cross_entropy") {
+    throw InvalidArgument("[evaluate] the network makes images, not labels",
+                          "--targets names the folder of what it should make, or \"inputs\"");
+  }
+  if (a.resize) {
+    data = fitting(data, model.network.input_shapes());
+    if (options.targets) options.targets = fitting(options.targets, model.network.output_shapes());
+  }
+  const Evaluation e = evaluate(model.network, data, options);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const bool classifies = std::isfinite(e.accuracy);
   if (a.json) {
-    print_json({{"accuracy", e.accuracy},
-                {"loss", e.loss},
-                {"observations", e.observations},
-                {"seconds", seconds}});
+    print_json(
+        {{"accuracy", classifies ? nlohmann::ordered_json(e.accuracy) : nlohmann::ordered_json()},
+         {"loss", e.loss},
+         {"observations", e.observations},
+         {"seconds", seconds}});
   } else {
-    print_table({{"accuracy", percent(e.accuracy)},
-                 {"loss", fmt::format("{:.5g}", e.loss)},
-                 {"images", format_count(e.observations)}});
+    std::vector<std::pair<std::string, std::string>> rows;
+    if (classifies) rows.emplace_back("accuracy", percent(e.accuracy));
+    rows.emplace_back("loss", fmt::format("{:.5g}", e.loss));
+    rows.emplace_back("images", format_count(e.observations));
+    print_table(rows);
   }
   return 0;
 }
@@ -43,13 +72,23 @@ int evaluate_command(const EvaluateArguments& a) {
 
 void add_evaluate(CLI::App& app, Action& action) {
   auto a = std::make_shared<EvaluateArguments>();
-  CLI::App* sub = app.add_subcommand("evaluate", "Accuracy and loss of a model on labelled images");
+  CLI::App* sub = app.add_subcommand(
+      "evaluate", "Accuracy and loss of a model on labelled images, or loss against other images");
   sub->add_option("model", a->model, "Model file, or the folder of a run")
       ->required()
       ->type_name("MODEL");
   sub->add_option("data", a->data, "Folder with one folder of images a class, or builtin:digits")
       ->required()
       ->type_name("DATA");
+  sub->add_option("--targets", a->targets,
+                  "Image to image: folder of what the network should make, or \"inputs\"")
+      ->type_name("DATA");
+  sub->add_option("--salt-and-pepper", a->noise.salt_and_pepper,
+                  "Share of input elements that become 0 or 255")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 1.0));
+  sub->add_option("--seed", a->seed, "Of the noise")->type_name("N")->check(CLI::NonNegativeNumber);
+  sub->add_flag("--resize", a->resize, "Resize images to what the network takes and makes");
   sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));

@@ -1,12 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+#include "lockstep/data/resize.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/train/trainer.h"
 
@@ -16,17 +21,17 @@ namespace {
 struct PredictArguments {
   std::string model;
   std::vector<std::string> files;
+  std::string out;
+  bool resize = false;
   int top = 1;
   int threads = 0;
   bool json = false;
 };
 
-int predict_command(const PredictArguments& a) {
-  Model model = open_model(a.model);
-  const DatastorePtr images = image_files(a.files);
-  const Tensor scores = predict(model.network, images, a.threads);
-  const std::vector<float> values = scores.to_vector();
-  const auto count = static_cast<size_t>(images->size());
+// One line a file: classes with their scores, the best first.
+void print_classes(const PredictArguments& a, const Model& model, const ImageDatastore& images,
+                   const std::vector<float>& values) {
+  const auto count = static_cast<size_t>(images.size());
   const size_t outputs = count == 0 ? 0 : values.size() / count;
   if (!model.classes.empty() && model.classes.size() != outputs) {
     throw DataError("[model] " + a.model + " names other classes than its network has outputs");
@@ -40,7 +45,7 @@ int predict_command(const PredictArguments& a) {
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t x, size_t y) { return row[x] > row[y]; });
     order.resize(std::min(outputs, static_cast<size_t>(a.top)));
-    const std::string file = images->name(static_cast<int64_t>(i));
+    const std::string file = images.name(static_cast<int64_t>(i));
     text += file;
     nlohmann::ordered_json best = nlohmann::ordered_json::array();
     for (const size_t k : order) {
@@ -56,6 +61,68 @@ int predict_command(const PredictArguments& a) {
   } else {
     print(text);
   }
+}
+
+// channels x rows x columns of 0 to 1 as pixels; what lies outside is clipped.
+Image image_of(const float* values, const Shape& shape) {
+  Image image{shape[1], shape[2], shape[0], {}};
+  const int64_t plane = shape[1] * shape[2];
+  image.pixels.resize(static_cast<size_t>(shape.elements()));
+  for (int64_t i = 0; i < plane; ++i) {
+    for (int64_t c = 0; c < shape[0]; ++c) {
+      const float value = std::clamp(values[c * plane + i], 0.0f, 1.0f);
+      image.pixels[static_cast<size_t>(i * shape[0] + c)] =
+          static_cast<uint8_t>(std::lround(255 * (std::isnan(value) ? 0.0f : value)));
+    }
+  }
+  return image;
+}
+
+// PNG files in the folder --out, named after the inputs. One line a file: input, result.
+void write_images(const PredictArguments& a, const Shape& shape, const ImageDatastore& images,
+                  const std::vector<float>& values) {
+  if (a.out.empty()) {
+    throw InvalidArgument("[predict] the network makes images", "--out names a folder for them");
+  }
+  local_files().make_folders(a.out);
+  std::set<std::string> used;
+  nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
+  std::string text;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    const std::string file = images.name(i);
+    const std::string stem = std::filesystem::path(file).stem().string();
+    std::string name = stem + ".png";
+    for (int number = 2; !used.insert(name).second; ++number) {
+      name = stem + "-" + std::to_string(number) + ".png";
+    }
+    const std::string path = join_path(a.out, name);
+    write_atomically(local_files(), path,
+                     encode_png(image_of(values.data() + i * shape.elements(), shape)));
+    text += file + "\t" + path + "\n";
+    predictions.push_back({{"file", file}, {"image", path}});
+  }
+  if (a.json) {
+    print_json({{"predictions", std::move(predictions)}});
+  } else {
+    print(text);
+  }
+}
+
+int predict_command(const PredictArguments& a) {
+  Model model = open_model(a.model);
+  DatastorePtr images = image_files(a.files);
+  const auto inputs = model.network.input_shapes();
+  if (a.resize && inputs.size() == 1 && inputs[0].rank() == 3) {
+    images = resized(images, inputs[0][1], inputs[0][2]);
+  }
+  const std::vector<float> values =
+      predict(model.network, images, {.threads = a.threads}).to_vector();
+  const Shape shape = model.network.output_shapes().at(0);
+  if (shape.rank() == 3 && (shape[0] == 1 || shape[0] == 3) && shape[1] * shape[2] > 1) {
+    write_images(a, shape, *images, values);
+  } else {
+    print_classes(a, model, *images, values);
+  }
   return 0;
 }
 
@@ -63,14 +130,18 @@ int predict_command(const PredictArguments& a) {
 
 void add_predict(CLI::App& app, Action& action) {
   auto a = std::make_shared<PredictArguments>();
-  CLI::App* sub =
-      app.add_subcommand("predict", "Classes of images, one line each: file, class, score");
+  CLI::App* sub = app.add_subcommand(
+      "predict",
+      "Classes of images, one line each: file, class, score; or the images made of them");
   sub->add_option("model", a->model, "Model file, or the folder of a run")
       ->required()
       ->type_name("MODEL");
   sub->add_option("files", a->files, "Images, or folders of images")
       ->required()
       ->type_name("FILES");
+  sub->add_option("--out", a->out, "Folder for images that the network makes (PNG)")
+      ->type_name("DIR");
+  sub->add_flag("--resize", a->resize, "Resize images to what the network takes");
   sub->add_option("--top", a->top, "How many classes to name, the best first")
       ->type_name("K")
       ->check(CLI::Range(1, 1 << 20));

@@ -83,6 +83,8 @@ nlohmann::ordered_json summary_of(const RunResult& result, const std::string& fo
           {"seconds", t.seconds},
           {"digest", t.digest.to_string()},
           {"stopped", t.stopped},
+          {"out_of_patience", t.out_of_patience},
+          {"network_iteration", t.network_iteration},
           {"shards_by_thread", t.shards_by_thread},
           {"folder", folder},
           {"model", result.model.empty() ? json() : json(result.model)}};
@@ -91,13 +93,19 @@ nlohmann::ordered_json summary_of(const RunResult& result, const std::string& fo
 void print_closing_table(const RunResult& result) {
   const TrainingResult& t = result.training;
   std::vector<std::pair<std::string, std::string>> rows;
-  const auto accuracy = [&](const char* name, const std::optional<Evaluation>& e) {
+  const auto score = [&](const std::string& name, const std::optional<Evaluation>& e) {
     if (!e) return;
-    rows.emplace_back(
-        name, fmt::format("{} of {} images", percent(e->accuracy), format_count(e->observations)));
+    const bool classes = std::isfinite(e->accuracy);
+    rows.emplace_back(name + (classes ? " accuracy" : " loss"),
+                      fmt::format("{} of {} images",
+                                  classes ? percent(e->accuracy) : fmt::format("{:.5g}", e->loss),
+                                  format_count(e->observations)));
   };
-  accuracy("validation accuracy", result.validation);
-  accuracy("test accuracy", result.test);
+  score("validation", result.validation);
+  score("test", result.test);
+  if (t.network_iteration != t.last_iteration) {
+    rows.emplace_back("network of iteration", format_count(t.network_iteration));
+  }
   rows.emplace_back("iterations", fmt::format("{} in {}", format_count(t.last_iteration),
                                               format_duration(t.seconds)));
   if (t.images_per_second > 0) {

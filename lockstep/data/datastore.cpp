@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/random.h"
@@ -99,6 +100,23 @@ std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector
     result.push_back(subset(store, std::move(part)));
   }
   return result;
+}
+
+DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets) {
+  if (targets == nullptr) throw InvalidArgument("[match_by_name] there are no targets");
+  std::map<std::string, int64_t> places;
+  for (int64_t i = 0; i < targets->size(); ++i) places.emplace(targets->name(i), i);
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < inputs.size(); ++i) {
+    const auto found = places.find(inputs.name(i));
+    if (found == places.end()) {
+      throw InvalidArgument("[match_by_name] " + inputs.name(i) + " of " + inputs.describe() +
+                                " has no target of that name in " + targets->describe(),
+                            "inputs and targets are matched by their paths in the two folders");
+    }
+    indices.push_back(found->second);
+  }
+  return subset(std::move(targets), std::move(indices));
 }
 
 std::vector<int64_t> count_each_label(const ImageDatastore& store) {

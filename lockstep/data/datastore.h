@@ -47,6 +47,11 @@ DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices);
 std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector<double>& fractions,
                                            uint64_t seed);
 
+// The observations of `targets` that have the names of those of `inputs`, in their order: images
+// and what an image-to-image network shall make of them. Throws InvalidArgument naming an
+// observation that has no target. Thread-safe.
+DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets);
+
 // Number of observations of each class, in the order of classes().
 std::vector<int64_t> count_each_label(const ImageDatastore& store);
 

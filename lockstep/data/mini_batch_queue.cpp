@@ -104,7 +104,12 @@ void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_
   require(first_batch >= 0 && first_batch <= per_epoch,
           "cannot start at mini-batch " + std::to_string(first_batch) + " of " +
               std::to_string(per_epoch) + " in an epoch");
-  draw_augmentation(options.augmentation, options.seed, 0, 0);  // refuses bad ranges here and now
+  require(!options.targets || options.targets->size() == n,
+          "there are " + std::to_string(options.targets ? options.targets->size() : 0) +
+              " targets for " + std::to_string(n) + " observations");
+  // These refuse bad ranges here and now.
+  draw_augmentation(options.augmentation, options.seed, 0, 0);
+  add_noise(options.noise, options.seed, 0, 0, nullptr, 0);
 }
 
 }  // namespace
@@ -210,6 +215,20 @@ struct MiniBatchQueue::State {
     }
   }
 
+  // Copies an image, changed as drawn, plane by plane.
+  void place(const ImageCache& images, int64_t observation, const AugmentationDraw& draw,
+             std::vector<uint8_t>& scratch, uint8_t* to) const {
+    const uint8_t* const from = images.get(observation, scratch);
+    if (!options.augmentation.any()) {
+      std::memcpy(to, from, images.image_bytes());
+      return;
+    }
+    const auto plane = static_cast<size_t>(images.height() * images.width());
+    for (size_t at = 0; at < images.image_bytes(); at += plane) {
+      augment_into(from + at, images.height(), images.width(), 1, draw, to + at);
+    }
+  }
+
   // False when stopped on the way.
   bool make(int64_t number, MiniBatch& batch, std::vector<uint8_t>& scratch) {
     batch.epoch = number / per_epoch;
@@ -221,21 +240,20 @@ struct MiniBatchQueue::State {
     batch.labels.resize(static_cast<size_t>(n));
     const size_t bytes = cache->image_bytes();
     batch.pixels.resize(static_cast<size_t>(n) * bytes);
-    const bool change = options.augmentation.any();
+    const ImageCache* const targets = options.targets.get();
+    const size_t target_bytes = targets ? targets->image_bytes() : 0;
+    batch.targets.resize(static_cast<size_t>(n) * target_bytes);
     for (size_t i = 0; i < batch.observations.size(); ++i) {
       if (stop.load(std::memory_order_relaxed)) return false;
       const int64_t observation = batch.observations[i];
-      const uint8_t* source = cache->get(observation, scratch);
-      uint8_t* target = batch.pixels.data() + i * bytes;
-      if (change) {
-        const AugmentationDraw draw =
-            draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
-        const auto space = static_cast<size_t>(cache->height() * cache->width());
-        for (size_t at = 0; at < bytes; at += space) {  // plane by plane
-          augment_into(source + at, cache->height(), cache->width(), 1, draw, target + at);
-        }
-      } else {
-        std::memcpy(target, source, bytes);
+      const AugmentationDraw draw =
+          draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
+      uint8_t* const pixels = batch.pixels.data() + i * bytes;
+      place(*cache, observation, draw, scratch, pixels);
+      add_noise(options.noise, options.seed, batch.epoch, observation, pixels,
+                static_cast<int64_t>(bytes));
+      if (targets) {
+        place(*targets, observation, draw, scratch, batch.targets.data() + i * target_bytes);
       }
       batch.labels[i] = static_cast<int32_t>(cache->label(observation));
     }

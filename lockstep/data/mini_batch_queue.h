@@ -8,6 +8,7 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/data/augmentation.h"
 #include "lockstep/data/image_cache.h"
+#include "lockstep/data/noise.h"
 
 namespace lockstep {
 
@@ -17,8 +18,12 @@ struct MiniBatchQueueOptions {
   int64_t mini_batch_size = 128;           // observations
   Shuffle shuffle = Shuffle::every_epoch;  // never: the order of the listing
   bool drop_last = true;                   // a last, partial mini-batch is dropped, else kept
-  uint64_t seed = 0;                       // of shuffling and augmentation
+  uint64_t seed = 0;                       // of shuffling, augmentation and noise
   Augmentation augmentation;
+  InputNoise noise;
+  // What an image-to-image network shall make of the images, one for each; may be the images
+  // themselves (the same cache). Augmented as they are, without noise. Null: labels alone.
+  std::shared_ptr<const ImageCache> targets;
   int threads = 1;         // background threads
   int prefetch = 4;        // mini-batches ahead of the caller
   int64_t max_epochs = 1;  // epochs 0 to max_epochs - 1
@@ -30,6 +35,7 @@ struct MiniBatch {
   std::vector<int64_t> observations;  // n indices into the listing
   std::vector<uint8_t> pixels;        // n x channels x height x width
   std::vector<int32_t> labels;        // n indices into the classes
+  std::vector<uint8_t> targets;       // n images, where there are such
   Digest observations_digest;         // of `observations`, for the receipt
 
   int64_t size() const { return static_cast<int64_t>(observations.size()); }

@@ -30,28 +30,34 @@ std::string rate_text(double rate) { return fmt::format("{:.4g}", rate); }
 struct Column {
   const char *above, *below;
   int width;
-  int rank;  // on a narrow terminal the highest are left out first
+  int rank;       // on a narrow terminal the highest are left out first
+  bool accuracy;  // only where labels are learned
 };
-constexpr Column columns[] = {{"Epoch", "", 5, 0},           {"Iteration", "", 9, 0},
-                              {"Elapsed", "h:mm:ss", 8, 3},  {"Mini-batch", "accuracy", 10, 1},
-                              {"Mini-batch", "loss", 10, 2}, {"Validation", "accuracy", 10, 0},
-                              {"Validation", "loss", 10, 4}, {"Learning", "rate", 8, 5}};
+constexpr Column columns[] = {
+    {"Epoch", "", 5, 0, false},           {"Iteration", "", 9, 0, false},
+    {"Elapsed", "h:mm:ss", 8, 3, false},  {"Mini-batch", "accuracy", 10, 1, true},
+    {"Mini-batch", "loss", 10, 2, false}, {"Validation", "accuracy", 10, 0, true},
+    {"Validation", "loss", 10, 4, false}, {"Learning", "rate", 8, 5, false}};
+
+bool shown(const Column& column, int rank, bool classifies) {
+  return column.rank <= rank && (classifies || !column.accuracy);
+}
 
 // The highest rank of columns that fits.
-int rank_for(int width) {
+int rank_for(int width, bool classifies) {
   for (int rank = 5; rank > 0; --rank) {
     int needed = 0;
-    for (const Column& column : columns) needed += column.rank <= rank ? column.width + 1 : 0;
+    for (const Column& c : columns) needed += shown(c, rank, classifies) ? c.width + 1 : 0;
     if (needed <= width) return rank;
   }
   return 0;
 }
 
 template <class Text>
-std::string table_line(int rank, Text text) {
+std::string table_line(int rank, bool classifies, Text text) {
   std::string line;
   for (size_t i = 0; i < std::size(columns); ++i) {
-    if (columns[i].rank > rank) continue;
+    if (!shown(columns[i], rank, classifies)) continue;
     line += fmt::format("{}{:>{}}", i == 0 ? "" : " ", text(i), columns[i].width);
   }
   return line;
@@ -140,9 +146,11 @@ void Progress::row() {
   const IterationRecord& r = *last_;
   if (options_.terminal) {
     if (table_rank_ < 0) {
-      table_rank_ = rank_for(options_.width());
-      line(bold(table_line(table_rank_, [](size_t i) { return columns[i].above; })));
-      line(bold(table_line(table_rank_, [](size_t i) { return columns[i].below; })));
+      table_rank_ = rank_for(options_.width(), start_.classifies);
+      line(bold(
+          table_line(table_rank_, start_.classifies, [](size_t i) { return columns[i].above; })));
+      line(bold(
+          table_line(table_rank_, start_.classifies, [](size_t i) { return columns[i].below; })));
     }
     const std::string cells[] = {format_count(r.epoch),
                                  format_count(r.iteration),
@@ -152,15 +160,19 @@ void Progress::row() {
                                  validated_ ? percent(validated_->accuracy) : "",
                                  validated_ ? loss_text(validated_->loss) : "",
                                  rate_text(r.learning_rate)};
-    line(table_line(table_rank_, [&](size_t i) { return cells[i]; }));
+    line(table_line(table_rank_, start_.classifies, [&](size_t i) { return cells[i]; }));
   } else {
+    const auto accuracy = [&](const char* name, double share) {
+      return start_.classifies ? fmt::format("  {} {}", name, percent(share)) : std::string();
+    };
     std::string text = fmt::format(
-        "epoch {}/{}  iteration {}/{}  elapsed {}  accuracy {}  loss {}  rate {}", r.epoch,
+        "epoch {}/{}  iteration {}/{}  elapsed {}{}  loss {}  rate {}", r.epoch,
         start_.options.max_epochs, r.iteration, start_.iterations, format_duration(r.elapsed),
-        percent(r.accuracy), loss_text(r.loss), rate_text(r.learning_rate));
+        accuracy("accuracy", r.accuracy), loss_text(r.loss), rate_text(r.learning_rate));
     if (validated_) {
-      text += fmt::format("  validation accuracy {}  validation loss {}",
-                          percent(validated_->accuracy), loss_text(validated_->loss));
+      text += fmt::format("{}  validation loss {}",
+                          accuracy("validation accuracy", validated_->accuracy),
+                          loss_text(validated_->loss));
     }
     line(text);
   }
@@ -200,6 +212,13 @@ void Progress::notice(const std::string& text) {
   row();
   line("note: " + text);
   draw(true);
+  emit();
+}
+
+void Progress::out_of_patience(int64_t iteration) {
+  row();
+  line(fmt::format("ended after iteration {}: {} validations in a row were no better",
+                   format_count(iteration), start_.options.validation_patience));
   emit();
 }
 

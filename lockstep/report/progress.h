@@ -33,6 +33,7 @@ class Progress : public TrainingObserver {
   void start(const TrainingStart& start) override;
   void iteration(const IterationRecord& record) override;
   void validation(const ValidationRecord& record) override;
+  void out_of_patience(int64_t iteration) override;
   void notice(const std::string& text) override;
   // Writes what is left and removes the bar. To be called when the training has ended in any way.
   void finish();

@@ -7,22 +7,23 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/data/datastore_wrapper.h"
 #include "lockstep/data/digits.h"
 #include "lockstep/data/image_folder.h"
 
 namespace lockstep {
 namespace {
 
-class Relabelled : public ImageDatastore {
+class Relabelled final : public DatastoreWrapper {
  public:
   Relabelled(DatastorePtr store, std::vector<std::string> classes)
-      : store_(std::move(store)), classes_(std::move(classes)) {
-    const std::vector<std::string>& own = store_->classes();
-    const std::vector<int64_t> counts = count_each_label(*store_);
+      : DatastoreWrapper(std::move(store)), classes_(std::move(classes)) {
+    const std::vector<std::string>& own = wrapped().classes();
+    const std::vector<int64_t> counts = count_each_label(wrapped());
     for (size_t i = 0; i < own.size(); ++i) {
       const auto at = std::find(classes_.begin(), classes_.end(), own[i]);
       if (at == classes_.end() && counts[i] > 0) {
-        throw InvalidArgument("[data] " + store_->describe() + " has the class `" + own[i] +
+        throw InvalidArgument("[data] " + describe() + " has the class `" + own[i] +
                                   "`, which is none of the " + std::to_string(classes_.size()) +
                                   " classes trained on",
                               suggest(own[i], classes_));
@@ -30,19 +31,12 @@ class Relabelled : public ImageDatastore {
       labels_.push_back(at - classes_.begin());
     }
   }
-  int64_t size() const override { return store_->size(); }
-  Image read(int64_t index) const override { return store_->read(index); }
-  Image read(int64_t index, Digest& content) const override { return store_->read(index, content); }
   int64_t label(int64_t index) const override {
-    return labels_[static_cast<size_t>(store_->label(index))];
+    return labels_[static_cast<size_t>(wrapped().label(index))];
   }
   const std::vector<std::string>& classes() const override { return classes_; }
-  std::string name(int64_t index) const override { return store_->name(index); }
-  std::string describe() const override { return store_->describe(); }
-  Digest content_digest(int64_t index) const override { return store_->content_digest(index); }
 
  private:
-  DatastorePtr store_;
   std::vector<std::string> classes_;
   std::vector<int64_t> labels_;  // by the store's own label
 };

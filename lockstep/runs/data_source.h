@@ -9,6 +9,8 @@
 namespace lockstep {
 
 inline constexpr const char* builtin_digits_name = "builtin:digits";
+// Names the images themselves as what an image-to-image network shall give.
+inline constexpr const char* image_targets_inputs = "inputs";
 
 // The absolute path of a folder named in a job file that lies in `beside`: beside the file; or,
 // where nothing is there, in the folder that LOCKSTEP_DATA names, if it is there. Absolute paths,

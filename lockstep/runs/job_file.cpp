@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <tuple>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
@@ -35,7 +36,7 @@ constexpr const char* free_fields[] = {"threads",
                                        "allow_other_numerics",
                                        "verbose_frequency"};
 
-const std::vector<std::string> tables{"data",    "augmentation", "variables",
+const std::vector<std::string> tables{"data",    "augmentation", "noise", "variables",
                                       "network", "training",     "name"};
 // What runs add to the job.json they write.
 constexpr const char* noted_by_runs = "initial_model";
@@ -61,6 +62,7 @@ std::string home_of(const json& tree, const std::string& key) {
   homes.emplace_back("training", names_of([&](FieldVisitor& v) { visit_training(job, v); }));
   homes.emplace_back("data", names_of([&](FieldVisitor& v) { job.data.visit(v); }));
   homes.emplace_back("augmentation", names_of([&](FieldVisitor& v) { job.augmentation.visit(v); }));
+  homes.emplace_back("noise", names_of([&](FieldVisitor& v) { job.noise.visit(v); }));
   if (key == "name") return "";
   std::string found;
   std::vector<std::string> known;
@@ -121,6 +123,29 @@ ordered_json read_network(const json& tree, const JobSource& source,
   return built.to_json();
 }
 
+// Absolute paths for targets; each part of the data has its own.
+void resolve_targets(JobData& data, const std::string& beside) {
+  if (data.targets == image_targets_inputs) {
+    for (std::string* own : {&data.validation_targets, &data.test_targets}) {
+      if (own->empty()) *own = image_targets_inputs;
+    }
+  }
+  const std::tuple<const char*, std::string*, const std::string*> parts[] = {
+      {"targets", &data.targets, &data.train},
+      {"validation_targets", &data.validation_targets, &data.validation},
+      {"test_targets", &data.test_targets, &data.test}};
+  for (const auto& [field, targets, images] : parts) {
+    if (*targets != image_targets_inputs) *targets = resolve_data_path(*targets, beside);
+    if (data.targets.empty() && !targets->empty()) {
+      throw InvalidArgument("[data] " + std::string(field) + " are given, but no targets to train");
+    }
+    if (!data.targets.empty() && targets->empty() && !images->empty()) {
+      throw InvalidArgument("[data] " + std::string(field) + " are missing",
+                            "a folder with images of the same names, or \"inputs\"");
+    }
+  }
+}
+
 Job read_tree(JobSource& source, const std::string& path,
               const std::vector<std::string>& settings) {
   json& tree = source.tree;
@@ -159,6 +184,7 @@ Job read_tree(JobSource& source, const std::string& path,
   }
   read("data", [&](FieldVisitor& v) { job.data.visit(v); });
   read("augmentation", [&](FieldVisitor& v) { job.augmentation.visit(v); });
+  read("noise", [&](FieldVisitor& v) { job.noise.visit(v); });
   read("training", [&](FieldVisitor& v) { visit_training(job, v); });
   job.training.check();
   if (job.data.train.empty()) {
@@ -177,6 +203,7 @@ Job read_tree(JobSource& source, const std::string& path,
   job.data.train = resolve_data_path(job.data.train, beside);
   job.data.validation = resolve_data_path(job.data.validation, beside);
   job.data.test = resolve_data_path(job.data.test, beside);
+  resolve_targets(job.data, beside);
   job.network = read_network(tree, source, expression);
   return job;
 }
@@ -225,6 +252,11 @@ void JobData::visit(FieldVisitor& v) {
   v.text("train", train, "folder of training images, labelled by folder, or \"builtin:digits\"");
   v.text("validation", validation, "the same for validation while training");
   v.text("test", test, "the same for the test after training");
+  v.text("targets", targets,
+         "image to image: folder of what to make of each image, or \"inputs\"; \"\": labels");
+  v.text("validation_targets", validation_targets, "the same for the folder of validation images");
+  v.text("test_targets", test_targets, "the same for the folder of test images");
+  v.flag("resize", resize, "resize images to the network's input and output");
   v.number("validation_fraction", validation_fraction,
            "share of each label's training images that validate instead",
            {.min = 0, .max = 1, .max_excluded = true});
@@ -247,6 +279,7 @@ ordered_json Job::resolved() const {
   };
   write("data", [&](FieldVisitor& v) { copy.data.visit(v); });
   write("augmentation", [&](FieldVisitor& v) { copy.augmentation.visit(v); });
+  write("noise", [&](FieldVisitor& v) { copy.noise.visit(v); });
   object["network"] = network;
   write("training", [&](FieldVisitor& v) { visit_training(copy, v); });
   return object;

@@ -1,7 +1,8 @@
 // Job files: all of a training in one TOML file.
 //
-//   [data]          train, validation or validation_fraction, test or test_fraction
+//   [data]          train, validation or validation_fraction, test or test_fraction, targets
 //   [augmentation]  fields of Augmentation
+//   [noise]         fields of InputNoise
 //   [variables]     numbers, or expressions over other variables in any order
 //   [network]       input (short for an image_input layer called "input" in front), layers, loss
 //   [training]      fields of TrainingOptions, and verbose_frequency
@@ -23,6 +24,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/data/augmentation.h"
+#include "lockstep/data/noise.h"
 #include "lockstep/train/options.h"
 
 namespace lockstep {
@@ -37,6 +39,11 @@ struct JobData {
   // Shares of each label that are taken from the training images, where there is no folder.
   double validation_fraction = 0;
   double test_fraction = 0;
+  // Image to image: what the network shall make of each image. "": the labels are learned;
+  // "inputs": the images themselves (without noise); or a folder with images of the same names.
+  std::string targets, validation_targets, test_targets;
+  // Images of other sizes are resized to that of the network's input (its output, for targets).
+  bool resize = false;
 
   void visit(FieldVisitor& v);
 };
@@ -45,6 +52,7 @@ struct Job {
   std::string name;
   JobData data;  // folders as absolute paths
   Augmentation augmentation;
+  InputNoise noise;
   nlohmann::ordered_json network;  // resolved: what Network::from_json takes, every field present
   TrainingOptions training;
   int64_t verbose_frequency = 50;  // iterations between rows of the progress table

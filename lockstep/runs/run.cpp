@@ -4,6 +4,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/data/resize.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/runs/run_folder.h"
@@ -74,6 +75,35 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
                         "give the last fully_connected layer units = " + std::to_string(count));
 }
 
+// Targets of each part, by the names of its images.
+void add_targets(RunData& data, const JobData& job) {
+  if (job.targets.empty()) return;
+  const auto targets_of = [](const DatastorePtr& images, const std::string& name) {
+    if (!images || name == image_targets_inputs) return images;
+    return match_by_name(*images, open_data(name));
+  };
+  data.training_targets = targets_of(data.training, job.targets);
+  data.validation_targets =
+      targets_of(data.validation, job.validation.empty() ? job.targets : job.validation_targets);
+  data.test_targets = targets_of(data.test, job.test.empty() ? job.targets : job.test_targets);
+}
+
+// All images to the size of the network's input, targets to that of its output.
+void resize_images(RunData& data, const Network& network) {
+  const auto inputs = network.input_shapes(), outputs = network.output_shapes();
+  if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // refused where it is trained
+  const auto part = [&](DatastorePtr& images, DatastorePtr& targets) {
+    const bool same = images == targets && !outputs.empty() && outputs[0] == inputs[0];
+    if (images) images = resized(images, inputs[0][1], inputs[0][2]);
+    if (targets && outputs.size() == 1 && outputs[0].rank() == 3) {
+      targets = same ? images : resized(targets, outputs[0][1], outputs[0][2]);
+    }
+  };
+  part(data.training, data.training_targets);
+  part(data.validation, data.validation_targets);
+  part(data.test, data.test_targets);
+}
+
 }  // namespace
 
 RunData open_run_data(const Job& job) {
@@ -100,6 +130,8 @@ RunData open_run_data(const Job& job) {
   if (!job.data.test.empty()) {
     data.test = with_classes(open_data(job.data.test), all->classes());
   }
+  add_targets(data, job.data);
+  if (job.data.resize) resize_images(data, build_network(job));
   return data;
 }
 
@@ -114,9 +146,9 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   if (!options.resume) refuse_other_run(local_files(), options.folder);
   const RunData data = open_run_data(job);
   RunResult result;
-  result.classes = data.training->classes();
+  if (!data.training_targets) result.classes = data.training->classes();
   Network network = build_network(job);
-  check_outputs(network, result.classes);
+  if (!data.training_targets) check_outputs(network, result.classes);
   network.initialize(static_cast<uint64_t>(job.training.seed));
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
   if (!options.initial_model.empty()) {
@@ -137,24 +169,31 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   control.resume = folder.resumed();
   control.stop = options.stop;
   control.stop_after = options.stop_after;
-  const TrainingData training{data.training, data.validation, job.augmentation};
+  const TrainingData training{data.training,         data.validation,         job.augmentation,
+                              data.training_targets, data.validation_targets, job.noise};
   result.training = train(network, training, job.training, control);
   receipt.finish();
   result.checkpoint = witness.last;
   if (result.training.stopped) return result;
 
-  const auto threads = static_cast<int>(job.training.threads);
+  EvaluationOptions evaluation{.threads = static_cast<int>(job.training.threads),
+                               .noise = job.noise,
+                               .seed = static_cast<uint64_t>(job.training.seed)};
   if (data.validation) {
-    // The trainer has validated after the last iteration already.
-    const auto& records = result.training.validations;
-    if (!records.empty() && records.back().iteration == result.training.last_iteration) {
-      const ValidationRecord& last = records.back();
-      result.validation = Evaluation{last.observations, last.loss, last.accuracy};
-    } else {
-      result.validation = evaluate(network, data.validation, threads);
+    // The trainer has validated these values already, unless there was nothing left to train.
+    for (const ValidationRecord& v : result.training.validations) {
+      if (v.iteration != result.training.network_iteration) continue;
+      result.validation = Evaluation{v.observations, v.loss, v.accuracy};
+    }
+    if (!result.validation) {
+      evaluation.targets = data.validation_targets;
+      result.validation = evaluate(network, data.validation, evaluation);
     }
   }
-  if (data.test) result.test = evaluate(network, data.test, threads);
+  if (data.test) {
+    evaluation.targets = data.test_targets;
+    result.test = evaluate(network, data.test, evaluation);
+  }
   result.model = folder.file("model.safetensors");
   save_model(local_files(), result.model, network, result.classes);
   return result;

@@ -27,17 +27,19 @@ struct RunOptions {
 
 struct RunResult {
   TrainingResult training;
-  // Of the network after the last iteration, where there is such data; none when it was stopped.
+  // Of the trained network, where there is such data; none when it was stopped.
   std::optional<Evaluation> validation, test;
-  std::string model;       // the model file; "" when it was stopped
-  std::string checkpoint;  // the newest that was written, or ""
-  std::vector<std::string> classes;
+  std::string model;                 // the model file; "" when it was stopped
+  std::string checkpoint;            // the newest that was written, or ""
+  std::vector<std::string> classes;  // empty where images are learned
 };
 
 // The job's images, split.
 struct RunData {
   DatastorePtr training;
   DatastorePtr validation, test;  // null where the job has none
+  // Image to image, in the order of the images; null where labels are learned.
+  DatastorePtr training_targets, validation_targets, test_targets;
 };
 
 // Opens the images of a job and splits them by label with the job's seed: validation first, then

@@ -60,6 +60,23 @@ std::vector<NamedTensor> tensors_of(const Network& network, const Solver& solver
   return all;
 }
 
+void add_best(std::vector<NamedTensor>& all, const Network& network, const BestNetwork& best) {
+  for (size_t i = 0; i < best.learnables.size(); ++i) {
+    all.push_back({"best/learnable/" + network.learnables()[i].name, best.learnables[i]});
+  }
+  for (size_t i = 0; i < best.state.size(); ++i) {
+    all.push_back({"best/state/" + network.state()[i].name, best.state[i]});
+  }
+}
+
+// Memory of the right sizes for what a checkpoint holds.
+BestNetwork best_like(const Network& network) {
+  BestNetwork best;
+  for (const auto& l : network.learnables()) best.learnables.push_back(l.value.clone());
+  for (const auto& s : network.state()) best.state.push_back(s.value.clone());
+  return best;
+}
+
 nlohmann::ordered_json json_of(const ValidationRecord& v) {
   return {{"iteration", v.iteration},
           {"epoch", v.epoch},
@@ -177,10 +194,14 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
   json["chain"] = position.chain.to_string();
   json["validations"] = nlohmann::ordered_json::array();
   for (const auto& v : position.validations) json["validations"].push_back(json_of(v));
+  if (position.best) {
+    json["best"] = {{"iteration", position.best->iteration}, {"loss", position.best->loss}};
+  }
   json["identity"] = position.identity;
   for (const auto& e : numerics_fingerprint()) json["fingerprint"][e.name] = e.value;
 
   auto tensors = tensors_of(network, solver);
+  if (position.best) add_best(tensors, network, *position.best);
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   const std::string text = json.dump();
@@ -215,6 +236,11 @@ std::optional<TrainingPosition> resume_from_checkpoint(
       position.digest = Digest::parse(j.at("digest").get<std::string>());
       position.chain = Digest::parse(j.at("chain").get<std::string>());
       for (const auto& v : j.at("validations")) position.validations.push_back(validation_from(v));
+      if (j.contains("best")) {
+        position.best = best_like(network);
+        position.best->iteration = j.at("best").at("iteration").get<int64_t>();
+        position.best->loss = j.at("best").at("loss").get<double>();
+      }
       position.identity = j.at("identity");
       for (const auto& [name, value] : j.at("fingerprint").items()) {
         fingerprint.push_back({name, value.get<std::string>()});
@@ -238,7 +264,9 @@ std::optional<TrainingPosition> resume_from_checkpoint(
           "the bits would differ from an uninterrupted run; say allow_other_numerics = true to go "
           "on");
     }
-    for (const auto& t : tensors_of(network, solver)) {
+    auto tensors = tensors_of(network, solver);
+    if (position.best) add_best(tensors, network, *position.best);
+    for (const auto& t : tensors) {
       copy_into(loaded.file.at(t.name, path), t.tensor, t.name, path);
     }
     if (state_digest(network, solver, position.iteration) != position.digest) {

@@ -15,6 +15,13 @@
 
 namespace lockstep {
 
+// The network as it was when its validation loss was smallest.
+struct BestNetwork {
+  int64_t iteration = 0;
+  double loss = 0;
+  std::vector<Tensor> learnables, state;  // as in Network::learnables() and state()
+};
+
 // Where a training is, apart from learnables, network state and solver state.
 struct TrainingPosition {
   int64_t iteration = 0;  // the last finished one
@@ -23,6 +30,7 @@ struct TrainingPosition {
   Digest digest;          // after `iteration`
   Digest chain;           // of the receipt
   std::vector<ValidationRecord> validations;
+  std::optional<BestNetwork> best;  // only where it is wanted
   // What must agree for the training to go on: resolved options, network, data.
   nlohmann::ordered_json identity;
 };

@@ -10,6 +10,7 @@
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/options.h"
+#include "lockstep/train/targets.h"
 #include "lockstep/train/tree.h"
 
 namespace lockstep {
@@ -20,113 +21,123 @@ constexpr int kScores = 0, kLosses = 1;
 }  // namespace
 
 struct Evaluator::State {
+  enum class Against { labels, images, nothing };
+
+  State(Network& n, Data d, ThreadPool& p) : network(n), data(std::move(d)), pool(p) {}
+
   Network& network;
-  std::shared_ptr<const ImageCache> images;
+  Data data;
   ThreadPool& pool;
+  Against against = Against::nothing;
   std::shared_ptr<const Plan> plan;
   std::vector<PlanRun> runs;  // by thread
   std::vector<std::vector<uint8_t>> scratch;
-  int64_t outputs = 0;
+  Shape output;  // of one observation
   std::vector<double> losses;
   std::vector<uint8_t> correct;
+
+  void fill_inputs(PlanRun& run, int64_t first, int64_t rows, int thread);
+  void evaluate_chunk(int64_t chunk, int thread, float* outputs);
 };
 
-std::shared_ptr<const ImageCache> cache_for(const Network& network, const DatastorePtr& data,
-                                            size_t budget_bytes) {
-  const auto shapes = network.input_shapes();
-  if (shapes.size() != 1 || shapes[0].rank() != 3) {
-    throw InvalidArgument("[training] a network with one image input wanted");
-  }
-  return std::make_shared<ImageCache>(data, shapes[0][1], shapes[0][2], shapes[0][0], budget_bytes);
-}
-
-void check_classifier(const Network& network, const std::vector<std::string>& classes) {
-  if (network.loss() != "cross_entropy") {
-    throw InvalidArgument(
-        "[training] images with labels train the loss cross_entropy, the network has " +
-        network.loss());
-  }
-  const auto shapes = network.output_shapes();
-  if (shapes.size() != 1) {
-    throw InvalidArgument("[training] a network with one output wanted, this has " +
-                          std::to_string(shapes.size()));
-  }
-  if (shapes[0] == Shape{static_cast<int64_t>(classes.size())}) return;
-  const auto& layers = network.layers();
-  std::string last = layers.back().name;
-  for (const auto& node : layers) {
-    if (node.layer->type() == "fully_connected") last = node.name;
-  }
-  throw InvalidArgument(
-      "[training] the data has " + std::to_string(classes.size()) +
-          " classes, the network's output is " + shapes[0].to_string(),
-      "let layer `" + last + "` have " + std::to_string(classes.size()) + " units");
-}
-
-Evaluator::Evaluator(Network& network, std::shared_ptr<const ImageCache> images, ThreadPool& pool)
-    : state_(new State{network, std::move(images), pool, {}, {}, {}, 0, {}, {}}) {
+Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool)
+    : state_(new State(network, std::move(data), pool)) {
   State& s = *state_;
+  using Against = State::Against;
+  if (s.data.targets) {
+    s.against = Against::images;
+  } else if (network.loss() == "cross_entropy") {
+    s.against = Against::labels;
+  }
   LoweredNetwork lowered = network.lower(kBatch, {.training = false, .pixels = true});
   const int scores = lowered.outputs.at(0);
-  const LossValues loss = add_loss(lowered.graph, network.loss(), scores);
   lowered.graph.mark_output(scores);
-  lowered.graph.mark_output(loss.loss);
-  s.outputs = lowered.graph.shape(scores).elements() / kBatch;
+  if (s.against != Against::nothing) {
+    lowered.graph.mark_output(add_loss(lowered.graph, network.loss(), scores).loss);
+  }
+  s.output = lowered.graph.shape(scores).without_batch();
   s.plan = std::make_shared<Plan>(lowered.graph, network.learnable_shapes(), PlanOptions{});
-  const int64_t chunks = (s.images->size() + kBatch - 1) / kBatch;
+  const int64_t n = s.data.images->size(), chunks = (n + kBatch - 1) / kBatch;
   for (int64_t t = 0; t < std::min<int64_t>(pool.size(), std::max<int64_t>(chunks, 1)); ++t) {
     s.runs.emplace_back(s.plan, network.packed(), network.state_pointers());
   }
   s.scratch.resize(static_cast<size_t>(pool.size()));
-  s.losses.resize(static_cast<size_t>(s.images->size()));
-  s.correct.resize(static_cast<size_t>(s.images->size()));
+  s.losses.resize(static_cast<size_t>(n));
+  s.correct.resize(static_cast<size_t>(n));
 }
 
 Evaluator::~Evaluator() = default;
 
-Evaluation Evaluator::run(Tensor* scores) {
+// Rows beyond `rows` are zeros.
+void Evaluator::State::fill_inputs(PlanRun& run, int64_t first, int64_t rows, int thread) {
+  const size_t bytes = data.images->image_bytes();
+  auto* const pixels = static_cast<uint8_t*>(run.input(0));
+  auto& memory = scratch[static_cast<size_t>(thread)];
+  std::memset(pixels + static_cast<size_t>(rows) * bytes, 0,
+              static_cast<size_t>(kBatch - rows) * bytes);
+  for (int64_t i = 0; i < rows; ++i) {
+    uint8_t* const row = pixels + static_cast<size_t>(i) * bytes;
+    std::memcpy(row, data.images->get(first + i, memory), bytes);
+    add_noise(data.noise, data.seed, fixed_noise_epoch, first + i, row,
+              static_cast<int64_t>(bytes));
+  }
+  if (against == Against::labels) {
+    auto* const labels = static_cast<int32_t*>(run.input(1));
+    for (int64_t i = 0; i < kBatch; ++i) {
+      labels[i] = i < rows ? static_cast<int32_t>(data.images->label(first + i)) : 0;
+    }
+  } else if (against == Against::images) {
+    const size_t count = data.targets->image_bytes();
+    auto* const targets = static_cast<float*>(run.input(1));
+    std::fill_n(targets + static_cast<size_t>(rows) * count,
+                static_cast<size_t>(kBatch - rows) * count, 0.0f);
+    for (int64_t i = 0; i < rows; ++i) {
+      pixels_to_targets(data.targets->get(first + i, memory), count,
+                        targets + static_cast<size_t>(i) * count);
+    }
+  }
+}
+
+void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, float* outputs) {
+  const ArithmeticMode mode;
+  PlanRun& run = runs[static_cast<size_t>(thread)];
+  const int64_t first = chunk * kBatch, rows = std::min(kBatch, data.images->size() - first);
+  fill_inputs(run, first, rows, thread);
+  run.forward({});
+  mode.check();
+  const int64_t width = output.elements();
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* const row = run.output(kScores) + i * width;
+    const auto at = static_cast<size_t>(first + i);
+    if (against != Against::nothing) losses[at] = static_cast<double>(run.output(kLosses)[i]);
+    if (against == Against::labels) {
+      correct[at] = std::max_element(row, row + width) - row == data.images->label(first + i);
+    }
+    if (outputs) std::copy_n(row, width, outputs + (first + i) * width);
+  }
+}
+
+Evaluation Evaluator::run(Tensor* outputs) {
   const ArithmeticMode outer;
   State& s = *state_;
-  const int64_t n = s.images->size();
-  if (scores) *scores = Tensor(Shape{n, s.outputs}, DType::f32);
-  float* const out = scores ? scores->data<float>() : nullptr;
-  const size_t image_bytes = s.images->image_bytes();
+  const int64_t n = s.data.images->size();
+  float* out = nullptr;
+  if (outputs) {
+    std::vector<int64_t> dims = s.output.dims();
+    dims.insert(dims.begin(), n);
+    *outputs = Tensor(Shape(dims), DType::f32);
+    out = outputs->data<float>();
+  }
   s.network.packed().pack_all();
-  const auto evaluate_chunk = [&](int64_t chunk, int thread) {
-    const ArithmeticMode mode;
-    PlanRun& run = s.runs[static_cast<size_t>(thread)];
-    const int64_t first = chunk * kBatch, rows = std::min(kBatch, n - first);
-    auto* pixels = static_cast<uint8_t*>(run.input(0));
-    auto* labels = static_cast<int32_t*>(run.input(1));
-    for (int64_t i = 0; i < kBatch; ++i) {
-      uint8_t* const row = pixels + static_cast<size_t>(i) * image_bytes;
-      if (i >= rows) {
-        std::memset(row, 0, image_bytes);
-        labels[i] = 0;
-        continue;
-      }
-      std::memcpy(row, s.images->get(first + i, s.scratch[static_cast<size_t>(thread)]),
-                  image_bytes);
-      labels[i] = static_cast<int32_t>(s.images->label(first + i));
-    }
-    run.forward({});
-    mode.check();
-    const float* const score = run.output(kScores);
-    for (int64_t i = 0; i < rows; ++i) {
-      const float* const row = score + i * s.outputs;
-      const auto at = static_cast<size_t>(first + i);
-      s.losses[at] = static_cast<double>(run.output(kLosses)[i]);
-      s.correct[at] = std::max_element(row, row + s.outputs) - row == labels[i];
-      if (out) std::copy_n(row, s.outputs, out + (first + i) * s.outputs);
-    }
-  };
   // As many threads as there are runs; each takes the next chunk that nobody has.
   std::atomic<int64_t> next{0};
   const int64_t chunks = (n + kBatch - 1) / kBatch;
   s.pool.run([&](int thread) {
     if (static_cast<size_t>(thread) >= s.runs.size()) return;
     try {
-      for (int64_t chunk = next++; chunk < chunks; chunk = next++) evaluate_chunk(chunk, thread);
+      for (int64_t chunk = next++; chunk < chunks; chunk = next++) {
+        s.evaluate_chunk(chunk, thread, out);
+      }
     } catch (...) {
       next = chunks;
       throw;
@@ -134,38 +145,42 @@ Evaluation Evaluator::run(Tensor* scores) {
   });
   Evaluation result;
   result.observations = n;
-  if (n == 0) {
-    result.loss = result.accuracy = std::nan("");
-    return result;
+  result.loss = result.accuracy = std::nan("");
+  if (n == 0) return result;
+  if (s.against != State::Against::nothing)
+    result.loss = tree_sum(s.losses) / static_cast<double>(n);
+  if (s.against == State::Against::labels) {
+    int64_t right = 0;
+    for (uint8_t c : s.correct) right += c;
+    result.accuracy = static_cast<double>(right) / static_cast<double>(n);
   }
-  int64_t right = 0;
-  for (uint8_t c : s.correct) right += c;
-  result.loss = tree_sum(s.losses) / static_cast<double>(n);
-  result.accuracy = static_cast<double>(right) / static_cast<double>(n);
   return result;
 }
 
 namespace {
 
-Evaluation evaluate(Network& network, const DatastorePtr& data, int threads, Tensor* scores) {
+Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options,
+                    Tensor* outputs) {
   refuse_stray_environment();
-  TrainingOptions options;
-  options.threads = threads;
-  ThreadPool pool(static_cast<int>(options.resolved().threads));
-  return Evaluator(network, cache_for(network, data, 0), pool).run(scores);
+  TrainingOptions resources;
+  resources.threads = options.threads;
+  ThreadPool pool(static_cast<int>(resources.resolved().threads));
+  const auto images = cache_for(network, data, 0);
+  const auto targets = target_cache_for(network, options.targets, images, 0);
+  return Evaluator(network, {images, targets, options.noise, options.seed}, pool).run(outputs);
 }
 
 }  // namespace
 
-Evaluation evaluate(Network& network, const DatastorePtr& data, int threads) {
-  check_classifier(network, data->classes());
-  return evaluate(network, data, threads, nullptr);
+Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
+  check_fits(network, data->classes(), options.targets);
+  return evaluate(network, data, options, nullptr);
 }
 
-Tensor predict(Network& network, const DatastorePtr& data, int threads) {
-  Tensor scores;
-  evaluate(network, data, threads, &scores);
-  return scores;
+Tensor predict(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
+  Tensor outputs;
+  evaluate(network, data, options, &outputs);
+  return outputs;
 }
 
 }  // namespace lockstep

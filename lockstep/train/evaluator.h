@@ -17,24 +17,25 @@ class Evaluator {
  public:
   static constexpr int64_t kBatch = 64;
 
+  // What is evaluated: images as they are cached, with noise, against labels or other images.
+  struct Data {
+    std::shared_ptr<const ImageCache> images;
+    std::shared_ptr<const ImageCache> targets;  // null: labels, where the network's loss takes them
+    InputNoise noise;
+    uint64_t seed = 0;  // of the noise
+  };
+
   // Keep the network and the pool alive.
-  Evaluator(Network& network, std::shared_ptr<const ImageCache> images, ThreadPool& pool);
+  Evaluator(Network& network, Data data, ThreadPool& pool);
   ~Evaluator();
 
-  // With the network's present values. `scores`, if given, becomes n x outputs, row-major.
-  Evaluation run(Tensor* scores = nullptr);
+  // With the network's present values. `outputs`, if given, becomes n x the network's output,
+  // row-major. Loss and accuracy are NaN where there is nothing to compare with.
+  Evaluation run(Tensor* outputs = nullptr);
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// An image cache of the size that the network's input layer wants.
-std::shared_ptr<const ImageCache> cache_for(const Network& network, const DatastorePtr& data,
-                                            size_t budget_bytes);
-
-// Throws InvalidArgument unless the network classifies into `classes` classes and its loss can be
-// computed from labels.
-void check_classifier(const Network& network, const std::vector<std::string>& classes);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/thread_pool.h"
+#include "lockstep/engine/kernels/determinism.h"
 
 namespace lockstep {
 
@@ -34,8 +35,14 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.text("shuffle", shuffle, "a new order of the observations", {"every-epoch", "once", "never"});
   v.text("last_mini_batch", last_mini_batch, "what happens to one that is not full",
          {"drop", "keep"});
+  v.integer("validation_patience", validation_patience,
+            "validations without a smaller loss before training ends; 0: never",
+            {.min = 0, .max = kMany});
+  v.text("output_network", output_network, "the iteration whose values the trained network has",
+         {"last", "best"});
   v.integer("shard_size", shard_size, "observations computed together; 0: 16",
             {.min = 0, .max = 1 << 24});
+  v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
   v.integer("seed", seed, "of all random numbers", {.min = 0});
   v.integer("threads", threads, "compute threads; 0: one for each processor",
             {.min = 0, .max = 1024});
@@ -69,6 +76,7 @@ TrainingOptions TrainingOptions::resolved() const {
   TrainingOptions r = *this;
   if (r.initial_learning_rate == 0) r.initial_learning_rate = r.solver == "adam" ? 0.001 : 0.01;
   if (r.shard_size == 0) r.shard_size = 16;
+  r.deterministic = r.deterministic && lockstep::deterministic();
   if (r.threads == 0) r.threads = std::min(available_cores(), 1024);
   return r;
 }

@@ -33,9 +33,18 @@ struct TrainingOptions {
   std::string shuffle = "every-epoch";  // "once", "never"
   // A last mini-batch of an epoch that is not full: "drop" or "keep".
   std::string last_mini_batch = "drop";
+  // Training ends when so many validations in a row had no smaller loss than the smallest before;
+  // 0: never.
+  int64_t validation_patience = 0;
+  // Whose values the trained network has: "last" iteration, or "best": the smallest validation
+  // loss.
+  std::string output_network = "last";
   // Observations that are computed together, by one thread. Batch normalisation works within a
   // shard. 0: 16 on the CPU.
   int64_t shard_size = 0;
+  // false: may be faster, but the bits may depend on threads and change from run to run. See also
+  // set_deterministic().
+  bool deterministic = true;
   int64_t seed = 0;
 
   // ---- what only speed, memory and output depend on ----
@@ -54,7 +63,8 @@ struct TrainingOptions {
   void visit(FieldVisitor& v);
   // Throws InvalidArgument for values that do not go together.
   void check() const;
-  // All that depends on defaults filled in (learning rate, shard size, threads).
+  // All that depends on defaults filled in (learning rate, shard size, threads, and deterministic
+  // where set_deterministic(false) was said).
   TrainingOptions resolved() const;
 };
 

@@ -106,6 +106,12 @@ void ReceiptWriter::stopped(int64_t iteration) {
   state_->flush(true);
 }
 
+void ReceiptWriter::out_of_patience(int64_t iteration) {
+  state_->log.pending += fmt::format(R"({{"event":"out of patience","iteration":{}}})"
+                                     "\n",
+                                     iteration);
+}
+
 void ReceiptWriter::iteration(const IterationRecord& r) {
   State& s = *state_;
   // The receipt holds nothing that depends on who computed: two runs can be compared by bytes.

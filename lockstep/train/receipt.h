@@ -24,6 +24,7 @@ class ReceiptWriter : public TrainingObserver {
   void saving(int64_t iteration) override;
   // Stops and resumes are events in the log: the receipt is the same however often a training was
   // interrupted.
+  void out_of_patience(int64_t iteration) override;
   void stopped(int64_t iteration) override;
   // Writes what is left. Throws FileError.
   void finish();

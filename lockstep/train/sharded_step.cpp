@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/train/state_digest.h"
+#include "lockstep/train/targets.h"
 #include "lockstep/train/tree.h"
 
 namespace lockstep {
@@ -64,7 +65,8 @@ struct ShardedStep::State {
   int64_t shard_size;
   uint64_t seed;
   int64_t most_shards = 0;  // of a full mini-batch; threads beyond have nothing to do
-  int64_t classes = 0;
+  bool labelled = true;     // labels are learned, else images
+  int64_t outputs = 0;      // of an observation: classes, or elements of an image
 
   std::map<int64_t, ShardPlan> plans;  // by size
   GradientLayout layout;
@@ -117,7 +119,8 @@ ShardPlan& ShardedStep::State::plan_for(int64_t size) {
     s.variance_output = lowered.graph.mark_output(s.variance_output);
     statistics.push_back(s);
   }
-  classes = lowered.graph.shape(scores).elements() / size;
+  labelled = network.loss() == "cross_entropy";
+  outputs = lowered.graph.shape(scores).elements() / size;
 
   ShardPlan made;
   made.plan = std::make_shared<Plan>(lowered.graph, network.learnable_shapes(), options);
@@ -174,7 +177,13 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
   const size_t row_bytes = batch.pixels.size() / batch.labels.size();
   std::memcpy(run.input(0), batch.pixels.data() + first * row_bytes, rows * row_bytes);
-  std::memcpy(run.input(1), batch.labels.data() + first, rows * sizeof(int32_t));
+  if (labelled) {
+    std::memcpy(run.input(1), batch.labels.data() + first, rows * sizeof(int32_t));
+  } else {
+    const auto count = static_cast<size_t>(outputs);
+    pixels_to_targets(batch.targets.data() + first * count, rows * count,
+                      static_cast<float*>(run.input(1)));
+  }
 
   const kernels::StepInfo step{seed, static_cast<uint64_t>(iteration), range.first};
   run.forward(step);
@@ -182,7 +191,10 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   double sum = 0;
   for (size_t i = 0; i < rows; ++i) sum += static_cast<double>(loss[i]);
   losses[j] = sum;
-  correct[j] = count_correct(run.output(kScores), batch.labels.data() + first, range.size, classes);
+  if (labelled) {
+    correct[j] =
+        count_correct(run.output(kScores), batch.labels.data() + first, range.size, outputs);
+  }
   size_t at = 0;
   for (size_t k = 0; k < statistics.size(); ++k) {
     const auto channels = static_cast<size_t>(statistic_channels[k]);
@@ -235,13 +247,16 @@ void ShardedStep::State::update_statistics() {
 }
 
 ShardedStep::ShardedStep(Network& network, Solver& solver, ThreadPool& pool,
-                         int64_t mini_batch_size, int64_t shard_size, uint64_t seed)
-    : state_(std::make_unique<State>(network, solver, pool, shard_size, seed)) {
+                         const TrainingOptions& options)
+    : state_(std::make_unique<State>(network, solver, pool, options.shard_size,
+                                     static_cast<uint64_t>(options.seed))) {
   State& s = *state_;
-  const auto shards = cut_into_shards(mini_batch_size, shard_size);
+  const auto shards = cut_into_shards(options.mini_batch_size, options.shard_size);
   s.most_shards = static_cast<int64_t>(shards.size());
   s.prepare(shards);
-  s.tree = std::make_unique<TreeReduction>(s.layout.bytes / sizeof(float));
+  s.tree = std::make_unique<TreeReduction>(
+      s.layout.bytes / sizeof(float),
+      options.deterministic ? TreeReduction::Order::tree : TreeReduction::Order::of_arrival);
   s.shards_by_thread.assign(static_cast<size_t>(pool.size()), 0);
   s.learnable_digests.resize(network.learnables().size());
   s.make_gradient_copies();
@@ -257,6 +272,11 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   if (static_cast<int64_t>(shards.size()) > s.most_shards) {
     throw InvalidArgument("[training] a mini-batch of " + std::to_string(batch.size()) +
                           " observations is larger than the step was made for");
+  }
+  if (!s.labelled && batch.targets.size() != batch.labels.size() * static_cast<size_t>(s.outputs)) {
+    throw InvalidArgument("[training] the network gives " + std::to_string(s.outputs) +
+                          " elements for an observation, the mini-batch's targets have " +
+                          std::to_string(batch.targets.size() / batch.labels.size()));
   }
   if (shards.size() != s.shards.size() || shards[0].size != s.shards[0].size ||
       shards.back().size != s.shards.back().size) {

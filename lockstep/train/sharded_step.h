@@ -22,16 +22,16 @@ std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size);
 
 struct StepResult {
   double loss_sum = 0;  // over observations
-  int64_t correct = 0;  // classified right
+  int64_t correct = 0;  // classified right, where labels are learned
 };
 
 // Keep the network, solver and pool alive. One thread at a time.
 class ShardedStep {
  public:
   // Everything is compiled for mini-batches of `mini_batch_size`; smaller ones are compiled when
-  // they come. Throws InvalidArgument for a network that does not fit its loss.
-  ShardedStep(Network& network, Solver& solver, ThreadPool& pool, int64_t mini_batch_size,
-              int64_t shard_size, uint64_t seed);
+  // they come. Of the resolved options shard_size, seed and deterministic matter. Throws
+  // InvalidArgument for a network that does not fit its loss.
+  ShardedStep(Network& network, Solver& solver, ThreadPool& pool, const TrainingOptions& options);
   ~ShardedStep();
 
   // Losses and gradients of a mini-batch. `iteration` (from 1) keys the random numbers.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/arithmetic.h"
@@ -13,6 +15,7 @@
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/input_normalization.h"
 #include "lockstep/train/sharded_step.h"
+#include "lockstep/train/targets.h"
 
 namespace lockstep {
 namespace {
@@ -28,12 +31,16 @@ Shuffle shuffle_from(const std::string& name) {
   return name == "once" ? Shuffle::once : Shuffle::every_epoch;
 }
 
+// Digests of what is trained and validated on.
+struct Listings {
+  Digest training, validation, training_targets, validation_targets;
+};
+
 // What must agree between a training and its continuation. Fields that only speed depends on are
 // left out.
 nlohmann::ordered_json identity_of(const Network& network, const TrainingData& data,
-                                   const TrainingOptions& options, const Digest& listing,
-                                   const Digest& validation) {
-  nlohmann::ordered_json training, augmentation;
+                                   const TrainingOptions& options, const Listings& listings) {
+  nlohmann::ordered_json training, augmentation, noise;
   {
     FieldWriter writer(training);
     TrainingOptions copy = options;
@@ -48,11 +55,22 @@ nlohmann::ordered_json identity_of(const Network& network, const TrainingData& d
     Augmentation copy = data.augmentation;
     copy.visit(writer);
   }
-  return {{"training", training},
-          {"augmentation", augmentation},
-          {"network", network.to_json()},
-          {"data", listing.to_string()},
-          {"validation_data", validation.to_string()}};
+  {
+    FieldWriter writer(noise);
+    InputNoise copy = data.noise;
+    copy.visit(writer);
+  }
+  nlohmann::ordered_json identity{{"training", training},
+                                  {"augmentation", augmentation},
+                                  {"noise", noise},
+                                  {"network", network.to_json()},
+                                  {"data", listings.training.to_string()},
+                                  {"validation_data", listings.validation.to_string()}};
+  if (data.training_targets) identity["targets"] = listings.training_targets.to_string();
+  if (data.validation_targets) {
+    identity["validation_targets"] = listings.validation_targets.to_string();
+  }
+  return identity;
 }
 
 Digest next_link(const Digest& chain, const IterationRecord& r) {
@@ -83,6 +101,7 @@ class Training {
     start();
     loop();
     result_.digest = position_.digest;
+    result_.out_of_patience = out_of_patience();
     result_.last_iteration = position_.iteration;
     result_.validations = position_.validations;
     result_.seconds = seconds_since(started_);
@@ -90,6 +109,7 @@ class Training {
       result_.images_per_second = static_cast<double>(timed_observations_) / timed_seconds_;
     }
     if (step_) result_.shards_by_thread = step_->shards_by_thread();
+    finish_network();
     return std::move(result_);
   }
 
@@ -99,29 +119,60 @@ class Training {
     for (TrainingObserver* observer : control_.observers) event(*observer);
   }
 
-  void prepare() {
-    const int64_t total =
-        data_.training->size() + (data_.validation ? data_.validation->size() : 0);
-    tell([&](TrainingObserver& o) { o.preparing(0, total); });
-    const size_t budget = static_cast<size_t>(options_.cache_mib) << 20;
-    images_ = cache_for(network_, data_.training, budget);
-    const auto progress = [&](int64_t before) {
-      return [this, before, total](int64_t done) {
-        tell([&](TrainingObserver& o) { o.preparing(before + done, total); });
-      };
-    };
-    const ImageCache::Contents contents = images_->fill(pool_, progress(0));
-    listing_ = contents.listing;
-    const size_t used = static_cast<size_t>(images_->capacity()) * images_->image_bytes();
-    Digest validation_listing;
+  // Reads all images once: the listings' digests, and the statistics of the inputs.
+  ChannelStatistics read_images() {
+    images_ = cache_for(network_, data_.training, budget_left());
+    targets_ = target_cache_for(network_, data_.training_targets, images_, budget_left());
     if (data_.validation && data_.validation->size() > 0) {
-      validation_ = cache_for(network_, data_.validation, budget - std::min(budget, used));
-      validation_listing = validation_->fill(pool_, progress(data_.training->size())).listing;
+      validation_ = cache_for(network_, data_.validation, budget_left());
+      validation_targets_ =
+          target_cache_for(network_, data_.validation_targets, validation_, budget_left());
     }
-    set_input_normalization(network_, contents.statistics);
+    struct Reading {
+      const ImageCache* cache;
+      Digest* listing;
+    };
+    std::vector<Reading> readings;
+    int64_t total = 0, before = 0;
+    const auto add = [&](const std::shared_ptr<const ImageCache>& cache, Digest& listing) {
+      if (!cache) return;
+      total += cache->size();
+      readings.push_back({cache.get(), &listing});
+    };
+    add(images_, listings_.training);
+    if (targets_ != images_) add(targets_, listings_.training_targets);
+    add(validation_, listings_.validation);
+    if (validation_targets_ != validation_) add(validation_targets_, listings_.validation_targets);
+    tell([&](TrainingObserver& o) { o.preparing(0, total); });
+    ChannelStatistics statistics;
+    for (const Reading& reading : readings) {
+      auto contents = reading.cache->fill(pool_, [&](int64_t done) {
+        tell([&](TrainingObserver& o) { o.preparing(before + done, total); });
+      });
+      before += reading.cache->size();
+      *reading.listing = contents.listing;
+      if (reading.cache == images_.get()) statistics = std::move(contents.statistics);
+    }
+    if (targets_ == images_) listings_.training_targets = listings_.training;
+    if (validation_targets_ == validation_) listings_.validation_targets = listings_.validation;
+    return statistics;
+  }
+
+  // Memory for caches that those made so far have not taken.
+  size_t budget_left() const {
+    size_t budget = static_cast<size_t>(options_.cache_mib) << 20;
+    for (const auto& cache : {images_, targets_, validation_, validation_targets_}) {
+      if (!cache || (cache == targets_ && targets_ == images_)) continue;
+      budget -= std::min(budget, static_cast<size_t>(cache->capacity()) * cache->image_bytes());
+    }
+    return budget;
+  }
+
+  void prepare() {
+    const ChannelStatistics statistics = read_images();
+    set_input_normalization(network_, statistics);
     solver_ = make_solver(network_, options_);
-    position_.identity =
-        identity_of(network_, data_, options_, contents.listing, validation_listing);
+    position_.identity = identity_of(network_, data_, options_, listings_);
     if (control_.resume) {
       resume();
     } else if (!control_.checkpoint_folder.empty() &&
@@ -137,14 +188,20 @@ class Training {
     queue.drop_last = options_.last_mini_batch == "drop";
     queue.seed = static_cast<uint64_t>(options_.seed);
     queue.augmentation = data_.augmentation;
+    queue.noise = data_.noise;
+    queue.targets = targets_;
     queue.threads = static_cast<int>(options_.loader_threads);
     queue.prefetch = static_cast<int>(options_.prefetch);
     queue.max_epochs = options_.max_epochs;
     queue_.emplace(images_, queue, position_.epoch, position_.batch);
-    step_ =
-        std::make_unique<ShardedStep>(network_, *solver_, pool_, options_.mini_batch_size,
-                                      options_.shard_size, static_cast<uint64_t>(options_.seed));
-    if (validation_) evaluator_ = std::make_unique<Evaluator>(network_, validation_, pool_);
+    step_ = std::make_unique<ShardedStep>(network_, *solver_, pool_, options_);
+    if (validation_) {
+      evaluator_ =
+          std::make_unique<Evaluator>(network_,
+                                      Evaluator::Data{validation_, validation_targets_, data_.noise,
+                                                      static_cast<uint64_t>(options_.seed)},
+                                      pool_);
+    }
   }
 
   Digest first_link() const {
@@ -178,7 +235,8 @@ class Training {
     s.first_iteration = position_.iteration + 1;
     s.shards = (options_.mini_batch_size + options_.shard_size - 1) / options_.shard_size;
     s.threads = pool_.size();
-    s.data = listing_;
+    s.classifies = !targets_;
+    s.data = listings_.training;
     s.chain = position_.chain;
     iterations_per_epoch_ = s.iterations_per_epoch;
     tell([&](TrainingObserver& o) { o.start(s); });
@@ -187,7 +245,7 @@ class Training {
   void loop() {
     Clock::time_point before = Clock::now();
     bool first = true;
-    while (queue_->has_data()) {
+    while (queue_->has_data() && !out_of_patience()) {
       if (control_.stop_after > 0 && position_.iteration >= control_.stop_after) {
         result_.stopped = true;
         break;
@@ -202,9 +260,13 @@ class Training {
       first = false;
       result_.iterations.push_back(record);
       tell([&](TrainingObserver& o) { o.iteration(record); });
-      const bool last = !queue_->has_data();
+      bool last = !queue_->has_data();
       const bool epoch_ends = position_.batch == 0;
       if (due(options_.validation_frequency, epoch_ends) || last) validate(record);
+      if (out_of_patience() && !last) {
+        last = true;
+        tell([&](TrainingObserver& o) { o.out_of_patience(record.iteration); });
+      }
       const bool stop = control_.stop && control_.stop();
       if (due(options_.checkpoint_frequency, epoch_ends) || last || stop) checkpoint();
       if (stop && !last) {
@@ -235,7 +297,7 @@ class Training {
     const StepResult sums = step_->compute(*batch, r.iteration);
     const auto n = static_cast<double>(batch->size());
     r.loss = sums.loss_sum / n;
-    r.accuracy = static_cast<double>(sums.correct) / n;
+    r.accuracy = targets_ ? std::nan("") : static_cast<double>(sums.correct) / n;
     if (!std::isfinite(r.loss)) {
       throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
                       std::to_string(r.epoch) + ") is not a finite number",
@@ -266,8 +328,49 @@ class Training {
     ValidationRecord v{record.iteration, record.epoch,   e.loss,
                        e.accuracy,       e.observations, seconds_since(begin)};
     position_.validations.push_back(v);
+    if (options_.output_network == "best" && v.loss < best_loss()) keep_best(v);
     tell([&](TrainingObserver& o) { o.validation(v); });
     evaluated_ = true;
+  }
+
+  // Strictly smaller losses are improvements; NaN is none.
+  bool out_of_patience() const {
+    if (options_.validation_patience == 0) return false;
+    int64_t without = 0;
+    double smallest = std::numeric_limits<double>::infinity();
+    for (const auto& v : position_.validations) {
+      without = v.loss < smallest ? 0 : without + 1;
+      if (v.loss < smallest) smallest = v.loss;
+    }
+    return without >= options_.validation_patience;
+  }
+
+  double best_loss() const {
+    return position_.best ? position_.best->loss : std::numeric_limits<double>::infinity();
+  }
+
+  void keep_best(const ValidationRecord& v) {
+    BestNetwork best{v.iteration, v.loss, {}, {}};
+    for (const auto& l : network_.learnables()) best.learnables.push_back(l.value.clone());
+    for (const auto& s : network_.state()) best.state.push_back(s.value.clone());
+    position_.best = std::move(best);
+  }
+
+  // Gives the network the values that the training was for.
+  void finish_network() {
+    result_.network_iteration = position_.iteration;
+    if (result_.stopped || !position_.best) return;
+    const BestNetwork& best = *position_.best;
+    result_.network_iteration = best.iteration;
+    for (size_t i = 0; i < best.learnables.size(); ++i) {
+      const Tensor& to = network_.learnables()[i].value;
+      std::memcpy(to.raw(), best.learnables[i].raw(), to.bytes());
+    }
+    for (size_t i = 0; i < best.state.size(); ++i) {
+      const Tensor& to = network_.state()[i].value;
+      std::memcpy(to.raw(), best.state[i].raw(), to.bytes());
+    }
+    network_.packed().pack_all();
   }
 
   void checkpoint() {
@@ -286,12 +389,12 @@ class Training {
   const TrainingControl& control_;
   ThreadPool pool_;
   const Clock::time_point started_ = Clock::now();
-  std::shared_ptr<const ImageCache> images_, validation_;
+  std::shared_ptr<const ImageCache> images_, targets_, validation_, validation_targets_;
   std::unique_ptr<Solver> solver_;
   std::optional<MiniBatchQueue> queue_;
   std::unique_ptr<ShardedStep> step_;
   std::unique_ptr<Evaluator> evaluator_;
-  Digest listing_;
+  Listings listings_;
   TrainingPosition position_;
   int64_t iterations_per_epoch_ = 0;
   int64_t saved_iteration_ = -1;
@@ -315,9 +418,22 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
     throw InvalidArgument("[training] the network is not initialized",
                           "call network.initialize(seed) first");
   }
-  check_classifier(network, data.training->classes());
-  if (data.validation && data.validation->classes() != data.training->classes()) {
+  check_fits(network, data.training->classes(), data.training_targets);
+  if (data.validation && !data.training_targets &&
+      data.validation->classes() != data.training->classes()) {
     throw InvalidArgument("[training] training and validation data have different classes");
+  }
+  if (data.validation && !data.validation_targets != !data.training_targets) {
+    throw InvalidArgument(
+        "[training] training and validation data must both have targets, or none");
+  }
+  const bool validates = data.validation && data.validation->size() > 0;
+  for (const auto& [field, wanted] :
+       {std::pair{"validation_patience", options.validation_patience > 0},
+        std::pair{"output_network = best", options.output_network == "best"}}) {
+    if (!wanted || validates) continue;
+    throw InvalidArgument("[training] " + std::string(field) + " needs validation data",
+                          "give validation images or a validation_fraction");
   }
   return Training(network, data, options, control).run();
 }

@@ -17,6 +17,7 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/data/augmentation.h"
 #include "lockstep/data/datastore.h"
+#include "lockstep/data/noise.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/options.h"
 
@@ -26,6 +27,10 @@ struct TrainingData {
   DatastorePtr training;
   DatastorePtr validation;         // may be null: no validation
   Augmentation augmentation = {};  // of training images only
+  // Image to image: what the network shall make of each image, in the order of the images; may be
+  // the same datastores again. Null: the images' labels are learned.
+  DatastorePtr training_targets = {}, validation_targets = {};
+  InputNoise noise = {};  // on inputs; never on targets
 };
 
 // One iteration. All but the times is the same whoever computed.
@@ -34,7 +39,7 @@ struct IterationRecord {
   int64_t epoch = 0;      // from 1
   int64_t in_epoch = 0;   // from 1: which mini-batch of the epoch
   double loss = 0;        // mean over the mini-batch, without L2
-  double accuracy = 0;    // share of the mini-batch classified right; NaN without classes
+  double accuracy = 0;    // share of the mini-batch classified right; NaN for images as targets
   double learning_rate = 0;
   Digest observations;  // of the indices of the mini-batch's observations
   Digest digest;        // of learnables, network state, solver state and counters afterwards
@@ -62,6 +67,7 @@ struct TrainingStart {
   int64_t iterations_per_epoch = 0;
   int64_t iterations = 0;       // in all
   int64_t first_iteration = 1;  // more when resumed
+  bool classifies = true;       // labels are learned, so that there is an accuracy
   int64_t shards = 0;           // of a full mini-batch: more threads than this are idle
   int threads = 1;
   Digest data;   // of the training listing with contents
@@ -84,6 +90,9 @@ class TrainingObserver {
   virtual void checkpoint(const std::string& path, int64_t iteration) {
     (void)path, (void)iteration;
   }
+  // Validation has not improved for `validation_patience` times in a row: this iteration was the
+  // last.
+  virtual void out_of_patience(int64_t iteration) { (void)iteration; }
   // The training ends before its time, from outside, after this iteration and its checkpoint.
   virtual void stopped(int64_t iteration) { (void)iteration; }
   // A damaged checkpoint was passed over when resuming; or anything else worth a line.
@@ -106,9 +115,11 @@ struct TrainingResult {
   std::vector<IterationRecord> iterations;    // of this process (not those before a resume)
   std::vector<ValidationRecord> validations;  // all, those before a resume included
   int64_t last_iteration = 0;
-  bool stopped = false;  // from outside, before the end
-  Digest digest;         // after the last iteration
-  double seconds = 0;    // wall time of this process
+  bool stopped = false;           // from outside, before the end
+  bool out_of_patience = false;   // validation had not improved for long enough
+  int64_t network_iteration = 0;  // whose values the network has: the last, or the best
+  Digest digest;                  // after the last iteration
+  double seconds = 0;             // wall time of this process
   // Training observations per second of this process, from the second iteration on, validation
   // and checkpoints excluded.
   double images_per_second = 0;
@@ -125,14 +136,22 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
 struct Evaluation {
   int64_t observations = 0;
   double loss = 0;
-  double accuracy = 0;
+  double accuracy = 0;  // NaN for images as targets
+};
+
+struct EvaluationOptions {
+  int threads = 0;            // 0: one for each processor
+  DatastorePtr targets = {};  // image to image: one for each observation; null: labels
+  InputNoise noise = {};      // on the inputs, drawn once
+  uint64_t seed = 0;          // of the noise
 };
 
 // Exact loss and accuracy over a datastore: every observation once, padded fixed batches, so that a
-// score never depends on its neighbours. `threads` 0: one for each processor.
-Evaluation evaluate(Network& network, const DatastorePtr& data, int threads = 0);
+// score never depends on its neighbours.
+Evaluation evaluate(Network& network, const DatastorePtr& data,
+                    const EvaluationOptions& options = {});
 
-// Scores (n x classes, row-major) of each observation, by the same path.
-Tensor predict(Network& network, const DatastorePtr& data, int threads = 0);
+// Outputs (n x the network's output, row-major) for each observation, by the same path.
+Tensor predict(Network& network, const DatastorePtr& data, const EvaluationOptions& options = {});
 
 }  // namespace lockstep

@@ -27,6 +27,13 @@ double tree_sum(std::span<const double> values) {
 
 namespace {
 
+// On purpose: tests of the law are run with this to show that they notice.
+#ifdef LOCKSTEP_SUMS_IN_ORDER_OF_ARRIVAL
+constexpr bool kBreakTheLaw = true;
+#else
+constexpr bool kBreakTheLaw = false;
+#endif
+
 // An inner node: the sibling that came first waits in `waiting`.
 struct Node {
   int parent = -1;
@@ -37,9 +44,10 @@ struct Node {
 }  // namespace
 
 struct TreeReduction::State {
-  explicit State(size_t n) : count(n), result(allocate_zeros(n * sizeof(float))) {}
+  State(size_t n, Order o) : count(n), order(o), result(allocate_zeros(n * sizeof(float))) {}
 
   size_t count;
+  Order order;
   Memory result;
   int64_t leaves = 0;
   std::deque<Node> nodes;        // inner nodes, the root first
@@ -48,9 +56,7 @@ struct TreeReduction::State {
   std::mutex mutex;
   std::vector<Memory> memory;
   std::vector<float*> free;
-#ifdef LOCKSTEP_SUMS_IN_ORDER_OF_ARRIVAL
   int64_t arrived = 0;
-#endif
 
   void build(int64_t first, int64_t n, int parent, bool is_left) {
     if (n == 1) {
@@ -78,6 +84,17 @@ struct TreeReduction::State {
     return buffer;
   }
 
+  bool add_as_it_comes(const float* values) {
+    const std::lock_guard lock(mutex);
+    float* const sum = result.as<float>();
+    if (arrived == 0) {
+      std::memcpy(sum, values, count * sizeof(float));
+    } else {
+      kernels::table_for({}).add(sum, values, sum, count);
+    }
+    return ++arrived == leaves;
+  }
+
   void give(float* buffer) {
     if (!buffer) return;
     std::lock_guard lock(mutex);
@@ -85,7 +102,8 @@ struct TreeReduction::State {
   }
 };
 
-TreeReduction::TreeReduction(size_t count) : state_(std::make_unique<State>(count)) {}
+TreeReduction::TreeReduction(size_t count, Order order)
+    : state_(std::make_unique<State>(count, kBreakTheLaw ? Order::of_arrival : order)) {}
 TreeReduction::~TreeReduction() = default;
 
 void TreeReduction::begin(int64_t leaves) {
@@ -100,32 +118,14 @@ void TreeReduction::begin(int64_t leaves) {
     s.leaf_left.assign(static_cast<size_t>(leaves), false);
     s.build(0, leaves, -1, false);
   }
-#ifdef LOCKSTEP_SUMS_IN_ORDER_OF_ARRIVAL
   s.arrived = 0;
-#endif
 }
 
 const float* TreeReduction::result() const { return state_->result.as<float>(); }
 
-#ifdef LOCKSTEP_SUMS_IN_ORDER_OF_ARRIVAL
-
-// Breaks the law on purpose: tests of the law are run with this to show that they notice.
-bool TreeReduction::add(int64_t, const float* values) {
-  State& s = *state_;
-  std::lock_guard lock(s.mutex);
-  float* sum = s.result.as<float>();
-  if (s.arrived == 0) {
-    std::memcpy(sum, values, s.count * sizeof(float));
-  } else {
-    kernels::table_for({}).add(sum, values, sum, s.count);
-  }
-  return ++s.arrived == s.leaves;
-}
-
-#else
-
 bool TreeReduction::add(int64_t leaf, const float* values) {
   State& s = *state_;
+  if (s.order == Order::of_arrival) return s.add_as_it_comes(values);
   const auto sum_into = kernels::table_for({}).add;
   int at = s.leaf_parent[static_cast<size_t>(leaf)];
   bool is_left = s.leaf_left[static_cast<size_t>(leaf)];
@@ -160,7 +160,5 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
   std::memcpy(s.result.data(), values, s.count * sizeof(float));  // the only leaf
   return true;
 }
-
-#endif
 
 }  // namespace lockstep

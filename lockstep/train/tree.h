@@ -21,8 +21,12 @@ double tree_sum(std::span<const double> values);
 // Memory is kept for reuse from step to step.
 class TreeReduction {
  public:
+  // How terms are added: by the tree, or one after the other as they arrive, which breaks the law
+  // (deterministic = false).
+  enum class Order { tree, of_arrival };
+
   // Arrays of `count` floats.
-  explicit TreeReduction(size_t count);
+  explicit TreeReduction(size_t count, Order order = Order::tree);
   ~TreeReduction();
 
   // Begins a sum over `leaves` >= 1 leaves. No leaf of another sum may be under way.

@@ -93,5 +93,26 @@ TEST(Split, FractionsThatCannotBeAreRefused) {
   EXPECT_THROW(split_each_label(store, {std::nan("")}, 1), InvalidArgument);
 }
 
+TEST(MatchByName, PutsTargetsIntoTheOrderOfTheInputs) {
+  const auto store = std::make_shared<testing::MemoryStore>(6, 2, 2, 1);
+  const DatastorePtr inputs = subset(store, {4, 1, 3}), targets = subset(store, {0, 1, 2, 3, 4});
+  const DatastorePtr matched = match_by_name(*inputs, targets);
+  ASSERT_EQ(matched->size(), 3);
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(matched->name(i), inputs->name(i));
+    EXPECT_EQ(matched->read(i), inputs->read(i));
+  }
+  EXPECT_EQ(match_by_name(*subset(store, {}), targets)->size(), 0);
+}
+
+TEST(MatchByName, AnInputWithoutTargetIsNamed) {
+  const auto store = std::make_shared<testing::MemoryStore>(6, 2, 2, 1);
+  const std::string message = testing::message_of<InvalidArgument>([&] {
+    match_by_name(*store, subset(store, {0, 1, 2, 3, 4}));
+  });
+  EXPECT_NE(message.find("image 5"), std::string::npos) << message;
+  EXPECT_THROW(match_by_name(*store, nullptr), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -54,6 +54,7 @@ void expect_equal(const std::vector<MiniBatch>& a, const std::vector<MiniBatch>&
     EXPECT_EQ(a[i].observations, b[i].observations);
     EXPECT_EQ(a[i].labels, b[i].labels);
     EXPECT_EQ(a[i].pixels, b[i].pixels);
+    EXPECT_EQ(a[i].targets, b[i].targets);
     EXPECT_EQ(a[i].observations_digest, b[i].observations_digest);
   }
 }
@@ -283,6 +284,52 @@ TEST(MiniBatchQueue, BuffersAreUsedAgainAndMayOutliveTheQueue) {
   }
   EXPECT_LE(buffers.size(), 4u + 1u + 2u);
   EXPECT_EQ(last->pixels, content);
+}
+
+TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
+  const auto images = small_cache();
+  MiniBatchQueueOptions options = awkward();
+  options.targets = images;
+  MiniBatchQueue clean(images, options);
+  const auto expected = drain(clean);
+  options.noise.salt_and_pepper = 0.2;
+  options.threads = 3;
+  MiniBatchQueue queue(images, options);
+  const auto batches = drain(queue);
+  ASSERT_EQ(batches.size(), expected.size());
+  for (size_t i = 0; i < batches.size(); ++i) {
+    EXPECT_EQ(batches[i].targets, expected[i].pixels);
+    EXPECT_EQ(expected[i].targets, expected[i].pixels);
+    EXPECT_NE(batches[i].pixels, expected[i].pixels);
+    for (size_t k = 0; k < batches[i].pixels.size(); ++k) {
+      const uint8_t v = batches[i].pixels[k];
+      EXPECT_TRUE(v == expected[i].pixels[k] || v == 0 || v == 255);
+    }
+  }
+  options.threads = 1;
+  MiniBatchQueue again(images, options);
+  expect_equal(drain(again), batches);
+  // Another epoch draws other noise: the first observations of the listing, unshuffled.
+  options.shuffle = Shuffle::never;
+  options.augmentation = {};
+  MiniBatchQueue plain(images, options);
+  const auto all = drain(plain);
+  const auto per_epoch = static_cast<size_t>(plain.batches_per_epoch());
+  EXPECT_EQ(all[0].targets, all[per_epoch].targets);
+  EXPECT_NE(all[0].pixels, all[per_epoch].pixels);
+}
+
+TEST(MiniBatchQueue, TargetsMayHaveAnotherSizeAndMustBeAsMany) {
+  MiniBatchQueueOptions options = awkward();
+  options.targets = cache_of(std::make_shared<MemoryStore>(23, 3, 2, 1));
+  MiniBatchQueue queue(small_cache(), options);
+  const auto batch = queue.next();
+  EXPECT_EQ(batch->targets.size(), static_cast<size_t>(batch->size() * 3 * 2));
+  options.targets = cache_of(std::make_shared<MemoryStore>(22, 3, 2, 1));
+  EXPECT_THROW(MiniBatchQueue(small_cache(), options), InvalidArgument);
+  options.targets = nullptr;
+  options.noise.salt_and_pepper = 2;
+  EXPECT_THROW(MiniBatchQueue(small_cache(), options), InvalidArgument);
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ TEST_F(Run, FolderHoldsWhatIsPromised) {
   EXPECT_CONTAINS(text("other/job.json"), "initial_model");
   // What the files hold is what was measured.
   Model model = load_model(local_files(), result.model);
-  const Evaluation test = evaluate(model.network, open_run_data(job()).test, 1);
+  const Evaluation test = evaluate(model.network, open_run_data(job()).test, {.threads = 1});
   EXPECT_EQ(test.accuracy, result.test->accuracy);
   EXPECT_EQ(test.loss, result.test->loss);
 }

@@ -42,7 +42,7 @@ TEST(Evaluator, CountsEveryObservationOnce) {
     auto store = std::make_shared<MemoryStore>(n, 6, 5, 1);
     std::vector<int> reads(static_cast<size_t>(n));
     store->on_read = [&](int64_t index) { ++reads[static_cast<size_t>(index)]; };
-    const Evaluation e = evaluate(network, store, 1);
+    const Evaluation e = evaluate(network, store, {.threads = 1});
     EXPECT_EQ(e.observations, n);
     EXPECT_EQ(reads, std::vector<int>(static_cast<size_t>(n), 1)) << n;
   }
@@ -51,8 +51,8 @@ TEST(Evaluator, CountsEveryObservationOnce) {
 TEST(Evaluator, AgreesWithPlainForward) {
   Network network = trained();
   const DatastorePtr data = some_digits(150, 20);
-  const Evaluation e = evaluate(network, data, 2);
-  const Tensor scores = predict(network, data, 2);
+  const Evaluation e = evaluate(network, data, {.threads = 2});
+  const Tensor scores = predict(network, data, {.threads = 2});
   ASSERT_EQ(scores.shape(), (Shape{150, 10}));
 
   std::vector<uint8_t> pixels;
@@ -81,23 +81,25 @@ TEST(Evaluator, AScoreDependsOnItsImageAlone) {
   Network network = trained();
   constexpr int64_t n = 140;
   const DatastorePtr all = some_digits(n, 20);
-  const auto expected = rows_of(predict(network, all, 1));
-  EXPECT_EQ(rows_of(predict(network, all, 2)), expected) << "threads";
-  EXPECT_EQ(rows_of(predict(network, all, 5)), expected) << "threads";
+  const auto expected = rows_of(predict(network, all, {.threads = 1}));
+  EXPECT_EQ(rows_of(predict(network, all, {.threads = 2})), expected) << "threads";
+  EXPECT_EQ(rows_of(predict(network, all, {.threads = 5})), expected) << "threads";
   // Alone, backwards, among others, at every place of a batch.
   for (const int64_t i : {0, 63, 64, 139}) {
-    EXPECT_EQ(rows_of(predict(network, subset(all, {i}), 1))[0], expected[static_cast<size_t>(i)]);
+    EXPECT_EQ(rows_of(predict(network, subset(all, {i}), {.threads = 1}))[0],
+              expected[static_cast<size_t>(i)]);
   }
   for (const int64_t step : {-1, 3, 11, 57}) {
     std::vector<int64_t> order;
     for (int64_t i = 0; i < n; ++i) order.push_back(((i * step) % n + n) % n);
-    const auto scores = rows_of(predict(network, subset(all, order), 2));
+    const auto scores = rows_of(predict(network, subset(all, order), {.threads = 2}));
     for (size_t i = 0; i < order.size(); ++i) {
       ASSERT_EQ(scores[i], expected[static_cast<size_t>(order[i])]) << "step " << step << ", " << i;
     }
   }
   // Evaluation: the same, whoever computes.
-  const Evaluation one = evaluate(network, all, 1), three = evaluate(network, all, 3);
+  const Evaluation one = evaluate(network, all, {.threads = 1}),
+                   three = evaluate(network, all, {.threads = 3});
   EXPECT_EQ(one.loss, three.loss);
   EXPECT_EQ(one.accuracy, three.accuracy);
 }

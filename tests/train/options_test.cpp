@@ -66,6 +66,8 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   texts("shuffle", &O::shuffle);
   texts("last_mini_batch", &O::last_mini_batch);
   integers("shard_size", &O::shard_size, {-1, (1 << 24) + 1});
+  integers("validation_patience", &O::validation_patience, {-1});
+  texts("output_network", &O::output_network);
   integers("seed", &O::seed, {-1});
   integers("threads", &O::threads, {-1, 1025});
   integers("loader_threads", &O::loader_threads, {0, 257});
@@ -75,7 +77,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("checkpoint_frequency", &O::checkpoint_frequency, {-1});
   integers("checkpoints_kept", &O::checkpoints_kept, {0, -1});
 
-  std::set<std::string> covered{"allow_other_numerics"};  // both values are fine
+  std::set<std::string> covered{"allow_other_numerics", "deterministic"};  // both values are fine
   for (const auto& row : rows) {
     covered.insert(row.field);
     TrainingOptions options;
@@ -140,6 +142,15 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
     o.solver = "adam";
     o.initial_learning_rate = 0.01;
   };
+  const auto diverging = [](O& o) {
+    o.initial_learning_rate = 0.5;
+    o.validation_frequency = 1;
+    o.max_epochs = 6;
+  };
+  const auto one_thread = [](O& o) {
+    o.threads = 1;
+    o.mini_batch_size = 49;  // 7 shards: the tree adds them as (0+1)+(2+3), (4+5)+6
+  };
   const auto piecewise = [](O& o) {
     o.learning_rate_schedule = "piecewise";
     o.drop_period = 1;
@@ -166,6 +177,13 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"last_mini_batch", Effect::other_result, nothing, [](O& o) { o.last_mini_batch = "keep"; }},
       {"shard_size", Effect::other_result, nothing, [](O& o) { o.shard_size = 10; }},
       {"seed", Effect::other_result, nothing, [](O& o) { o.seed = 1; }},
+      // The learning rate is far too large: validation does not improve every time.
+      {"validation_patience", Effect::other_result, diverging,
+       [](O& o) { o.validation_patience = 1; }},
+      // What the last iteration computed stays the same; the network's values are tested elsewhere.
+      {"output_network", Effect::same_digest, nothing, [](O& o) { o.output_network = "best"; }},
+      // One thread: shards arrive in order, but are added one after the other, not by the tree.
+      {"deterministic", Effect::other_result, one_thread, [](O& o) { o.deterministic = false; }},
       // Fields of another solver or schedule do nothing.
       {"momentum", Effect::same_digest, adam, [](O& o) { o.momentum = 0.1; }},
       {"epsilon", Effect::same_digest, nothing, [](O& o) { o.epsilon = 1e-3; }},

@@ -32,6 +32,14 @@ class Keeper : public Solver {
   const Network& network_;
 };
 
+TrainingOptions options_for(int64_t mini_batch_size, int64_t shard_size) {
+  TrainingOptions options;
+  options.mini_batch_size = mini_batch_size;
+  options.shard_size = shard_size;
+  options.seed = 1;
+  return options;
+}
+
 MiniBatch batch_of(int64_t n, int64_t channels = 1, int64_t size = 12) {
   MiniBatch batch;
   for (int64_t i = 0; i < n; ++i) {
@@ -97,7 +105,7 @@ TEST(ShardedStep, GradientsOfShardsAddUpToThoseOfTheWholeMiniBatch) {
     Network network = network_without_normalization();
     Keeper keeper(network);
     ThreadPool pool(threads);
-    ShardedStep step(network, keeper, pool, batch.size(), shard_size, 1);
+    ShardedStep step(network, keeper, pool, options_for(batch.size(), shard_size));
     result = step.compute(batch, 1);
     step.apply({0.1, 1, 20});
     int64_t shards = 0;
@@ -123,7 +131,7 @@ TEST(ShardedStep, GradientsAreThoseOfTheTape) {
   Network network = network_without_normalization();
   Keeper keeper(network);
   ThreadPool pool(1);
-  ShardedStep step(network, keeper, pool, 6, 3, 1);
+  ShardedStep step(network, keeper, pool, options_for(6, 3));
   const StepResult result = step.compute(batch, 1);
   step.apply({0.1, 1, 6});
   Network same = network_without_normalization(true);
@@ -152,7 +160,7 @@ TEST(ShardedStep, BatchStatisticsOfShardsAreCombinedAsStated) {
   Keeper keeper(network);
   ThreadPool pool(2);
   const int64_t n = 20, pixels = 144;
-  ShardedStep step(network, keeper, pool, n, 7, 1);
+  ShardedStep step(network, keeper, pool, options_for(n, 7));
   double mean[3] = {}, variance[3] = {1, 1, 1};
   MiniBatch batch = batch_of(n, 3);
   for (int iteration = 1; iteration <= 3; ++iteration) {
@@ -194,14 +202,14 @@ TEST(ShardedStep, MiniBatchesOfOtherSizesAreComputedToo) {
   Network network = network_without_normalization();
   Keeper keeper(network);
   ThreadPool pool(2);
-  ShardedStep step(network, keeper, pool, 20, 7, 1);
+  ShardedStep step(network, keeper, pool, options_for(20, 7));
   for (const int64_t n : {20, 5, 13, 20, 1}) {
     const MiniBatch batch = batch_of(n);
     const double loss = step.compute(batch, 1).loss_sum;
     step.apply({0.1, 1, static_cast<double>(n)});
     Network fresh = network_without_normalization();
     Keeper expected(fresh);
-    ShardedStep alone(fresh, expected, pool, n, n, 1);
+    ShardedStep alone(fresh, expected, pool, options_for(n, n));
     EXPECT_NEAR(loss, alone.compute(batch, 1).loss_sum, 1e-5 * loss);
     alone.apply({0.1, 1, static_cast<double>(n)});
     for (size_t p = 0; p < keeper.gradients.size(); ++p) {
@@ -215,7 +223,7 @@ TEST(ShardedStep, UpdatesReachTheNextIterationAndTheDigest) {
   TrainingOptions options;
   const auto solver = make_solver(network, options);
   ThreadPool pool(2);
-  ShardedStep step(network, *solver, pool, 20, 7, 1);
+  ShardedStep step(network, *solver, pool, options_for(20, 7));
   MiniBatch batch = batch_of(20, 1, 28);
   std::vector<double> losses;
   for (int64_t iteration = 1; iteration <= 8; ++iteration) {
@@ -249,7 +257,7 @@ TEST(ShardedStep, NetworksOfSeveralOutputsAreRefused) {
   network.initialize(1);
   Keeper keeper(network);
   ThreadPool pool(1);
-  EXPECT_THROW(ShardedStep(network, keeper, pool, 4, 4, 1), InvalidArgument);
+  EXPECT_THROW(ShardedStep(network, keeper, pool, options_for(4, 4)), InvalidArgument);
 }
 
 }  // namespace

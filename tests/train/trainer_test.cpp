@@ -123,7 +123,7 @@ TEST(Trainer, ValidatesAsOftenAsToldAndAlwaysAtTheEnd) {
       all.push_back(v.iteration);
     }
     if (!result.validations.empty()) {
-      const Evaluation e = evaluate(network, data.validation, 1);
+      const Evaluation e = evaluate(network, data.validation, {.threads = 1});
       EXPECT_EQ(e.loss, result.validations.back().loss) << "the path of evaluate()";
       EXPECT_EQ(e.accuracy, result.validations.back().accuracy);
     }

@@ -1,0 +1,137 @@
+#include "lockstep/report/bar_chart.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+float finite(float value) { return std::isfinite(value) ? value : 0.0f; }
+
+// At most `columns` values: of several the one farthest from zero.
+std::vector<float> condensed(std::span<const float> values, size_t columns) {
+  const size_t count = std::min(columns, values.size());
+  std::vector<float> bars(count, 0.0f);
+  for (size_t i = 0; i < values.size(); ++i) {
+    float& bar = bars[i * count / values.size()];
+    if (std::abs(finite(values[i])) > std::abs(bar)) bar = finite(values[i]);
+  }
+  return bars;
+}
+
+// The range to draw: contains zero.
+std::pair<double, double> range_of(std::span<const float> values) {
+  double low = 0, high = 0;
+  for (float v : values) {
+    low = std::min(low, static_cast<double>(finite(v)));
+    high = std::max(high, static_cast<double>(finite(v)));
+  }
+  return {low, high};
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      default:
+        result += c;
+    }
+  }
+  return result;
+}
+
+std::string number(double value) { return fmt::format("{:.3g}", value); }
+
+}  // namespace
+
+std::string bar_chart_text(std::span<const float> values, const BarChartOptions& options) {
+  const int rows = std::max(options.rows, 2);
+  const std::vector<float> bars =
+      condensed(values, static_cast<size_t>(std::max(options.columns, 20)));
+  const auto [low, high] = range_of(bars);
+  const double span = high > low ? high - low : 1;
+  // Rows above and below the line of zero.
+  int above = static_cast<int>(std::lround(high / span * rows));
+  if (high > 0) above = std::max(above, 1);
+  if (low < 0) above = std::min(above, rows - 1);
+  const int below = low < 0 ? rows - above : 0;
+  std::string text = options.title.empty() ? "" : options.title + "\n";
+  const auto line = [&](const std::string& label, auto drawn) {
+    text += fmt::format("{:>10} |", label);
+    std::string bar;
+    for (float v : bars) bar += drawn(static_cast<double>(v));
+    bar.erase(bar.find_last_not_of(' ') + 1);
+    text += bar + "\n";
+  };
+  for (int r = above; r > 0; --r) {
+    line(r == above ? number(high) : "",
+         [&](double v) { return v > 0 && v / high * above > r - 1 ? '#' : ' '; });
+  }
+  line("0", [&](double v) { return v == 0 ? '-' : '+'; });
+  for (int r = 1; r <= below; ++r) {
+    line(r == below ? number(low) : "",
+         [&](double v) { return v < 0 && v / low * below > r - 1 ? '#' : ' '; });
+  }
+  return text;
+}
+
+std::string bar_chart_svg(std::span<const float> values, const BarChartOptions& options) {
+  constexpr double width = 800, height = 360, left = 90, right = 20, top = 50, bottom = 50;
+  const auto [low, high] = range_of(values);
+  const double span = high > low ? high - low : 1;
+  const double inner = height - top - bottom;
+  const auto y = [&](double v) { return top + (high > low ? (high - v) / span : 0.5) * inner; };
+  const double step =
+      (width - left - right) / static_cast<double>(std::max<size_t>(values.size(), 1));
+  std::string svg = fmt::format(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" )"
+      R"(font-family="sans-serif" font-size="13">)"
+      "\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+      width, height);
+  const auto label = [&](double at_x, double at_y, const char* anchor, const std::string& text,
+                         const char* more = "") {
+    svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}"{}>{}</text>)"
+                       "\n",
+                       at_x, at_y, anchor, more, escaped(text));
+  };
+  label(width / 2, 28, "middle", options.title, R"( font-size="16")");
+  label((left + width - right) / 2, height - 14, "middle", options.x_label);
+  svg += fmt::format(
+      R"TEXT(<text transform="translate(20 {:.1f}) rotate(-90)" text-anchor="middle">)TEXT"
+      "{}</text>\n",
+      top + inner / 2, escaped(options.y_label));
+  for (double v : {high, low}) {
+    if (v != 0) label(left - 8, y(v) + 4, "end", number(v));
+  }
+  label(left - 8, y(0) + 4, "end", "0");
+  svg += R"(<g fill="#1f77b4">)"
+         "\n";
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto v = static_cast<double>(finite(values[i]));
+    if (v == 0) continue;
+    svg += fmt::format(R"(<rect x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>)"
+                       "\n",
+                       left + static_cast<double>(i) * step, std::min(y(0), y(v)), step * 0.8,
+                       std::max(std::abs(y(v) - y(0)), 0.5));
+  }
+  svg += fmt::format(
+      "</g>\n"
+      R"(<path d="M {0} {1} V {2} M {0} {3:.1f} H {4}" stroke="black" fill="none"/>)"
+      "\n</svg>\n",
+      left, top, height - bottom, y(0), width - right);
+  return svg;
+}
+
+}  // namespace lockstep
