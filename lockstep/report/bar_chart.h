@@ -8,10 +8,10 @@
 namespace lockstep {
 
 struct BarChartOptions {
-  std::string title;
-  std::string x_label, y_label;  // SVG only
-  int columns = 72;              // text: width of the drawing, 20 or more
-  int rows = 10;                 // text: height, 2 or more
+  std::string title = {};
+  std::string x_label = {}, y_label = {};  // SVG only
+  int columns = 72;                        // text: width of the drawing, 20 or more
+  int rows = 10;                           // text: height, 2 or more
 };
 
 // Lines of text that end in newlines: the title, the largest and the smallest value beside the

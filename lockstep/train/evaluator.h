@@ -20,8 +20,9 @@ class Evaluator {
   // What is evaluated: images as they are cached, with noise, against labels or other images.
   struct Data {
     std::shared_ptr<const ImageCache> images;
-    std::shared_ptr<const ImageCache> targets;  // null: labels, where the network's loss takes them
-    InputNoise noise;
+    std::shared_ptr<const ImageCache> targets =
+        {};  // null: labels, where the network's loss takes them
+    InputNoise noise = {};
     uint64_t seed = 0;  // of the noise
   };
 

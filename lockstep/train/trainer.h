@@ -25,7 +25,7 @@ namespace lockstep {
 
 struct TrainingData {
   DatastorePtr training;
-  DatastorePtr validation;         // may be null: no validation
+  DatastorePtr validation = {};    // may be null: no validation
   Augmentation augmentation = {};  // of training images only
   // Image to image: what the network shall make of each image, in the order of the images; may be
   // the same datastores again. Null: the images' labels are learned.
@@ -100,13 +100,13 @@ class TrainingObserver {
 };
 
 struct TrainingControl {
-  std::vector<TrainingObserver*> observers;  // kept by the caller
+  std::vector<TrainingObserver*> observers = {};  // kept by the caller
   // "": no checkpoints. Unless `resume`, a folder that holds some already is refused.
-  std::string checkpoint_folder;
+  std::string checkpoint_folder = {};
   bool resume = false;  // go on from the newest sound checkpoint there, if any
   // Asked after every iteration; true ends the training after a checkpoint. May be called from the
   // training thread only.
-  std::function<bool()> stop;
+  std::function<bool()> stop = {};
   // Stop after this many iterations in all (a checkpoint is written); 0: no limit.
   int64_t stop_after = 0;
 };

@@ -203,6 +203,61 @@ class Command(unittest.TestCase):
 
         self.assertIn("runs/job-2/model", self.works("train", "job.toml", "--quiet").stdout)
 
+    def test_images_to_images(self):
+        self.write("""
+[data]
+train = "digits"
+targets = "inputs"
+resize = true
+validation_fraction = 0.2
+[noise]
+salt_and_pepper = 0.1
+[network]
+input = { height = 16, width = 16, channels = 1, normalization = "rescale-zero-one" }
+layers = [
+  { type = "convolution2d", filters = 4, kernel = 3, stride = 2, padding = "same" },
+  { type = "relu" },
+  { type = "transposed_convolution2d", filters = 1, kernel = 4, stride = 2, padding = "same" },
+  { type = "clipped_relu" },
+]
+loss = "mean_squared_error"
+[training]
+solver = "adam"
+mini_batch_size = 20
+max_epochs = 2
+validation_frequency = "epoch"
+validation_patience = 5
+""")
+        done = self.works("train", "job.toml")
+        self.assertRegex(done.stdout, r"\Avalidation loss    0\.\d+ of 40 images\n")
+        self.assertNotIn("accuracy", done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"iteration 16/16  elapsed 0:00:\d\d  loss 0\.\d{4}  rate 0\.001  "
+                                      r"validation loss 0\.\d{4}\n")
+        result = json.loads(self.works("train", "job.toml", "--quiet", "--json", "--threads", "3").stdout)
+        self.assertIn(result["digest"], done.stdout)
+        self.assertIsNone(result["validation_accuracy"])
+        self.assertFalse(result["out_of_patience"])
+        self.assertEqual(result["network_iteration"], 16)
+
+        evaluate = ("evaluate", "runs/job-1", "digits", "--resize", "--json")
+        clean = json.loads(self.works(*evaluate, "--targets", "inputs").stdout)
+        self.assertIsNone(clean["accuracy"])
+        self.assertEqual(clean["observations"], 200)
+        noisy = json.loads(self.works(*evaluate, "--targets", "inputs", "--salt-and-pepper", "0.5").stdout)
+        self.assertGreater(noisy["loss"], clean["loss"])
+        same = json.loads(self.works(*evaluate, "--targets", "digits").stdout)
+        self.assertEqual(same["loss"], clean["loss"])
+        self.fails(1, "error: [evaluate] the network makes images, not labels\n"
+                      "hint: --targets names the folder of what it should make, or \"inputs\"\n", *evaluate)
+
+        self.fails(1, "error: [predict] the network makes images\nhint: --out names a folder for them\n",
+                   "predict", "runs/job-1", "digits/3/00.png", "--resize")
+        made = self.works("predict", "runs/job-1", "digits/3/00.png", "digits/4/00.png", "--resize",
+                          "--out", "made").stdout.splitlines()
+        self.assertEqual(made, ["digits/3/00.png\tmade/00.png", "digits/4/00.png\tmade/00-2.png"])
+        header = (self.folder / "made/00-2.png").read_bytes()[:26]
+        self.assertEqual(struct.unpack(">8sI4sIIB", header[:25])[3:], (16, 16, 8))
+
     def test_json_is_the_last_line(self):
         result = self.result("--out", "out")
         self.assertLessEqual(KEYS, set(result))

@@ -166,6 +166,28 @@ TEST_F(JobFile, WrongValuesNameTheField) {
   EXPECT_CONTAINS(refusal<Unsupported>([&] { read(with("builtin:digits", "s3://a/b")); }), "s3://");
 }
 
+TEST_F(JobFile, TargetsOfEachPartAreFoundOrMissed) {
+  write("images/a/x.png", "");
+  write("wanted/a/x.png", "");
+  const auto data = [&](const std::string& fields) {
+    return read(with("train = \"builtin:digits\"", fields)).data;
+  };
+  const JobData own = data("train = \"builtin:digits\"\ntargets = \"inputs\"");
+  EXPECT_EQ(own.targets, "inputs");
+  EXPECT_EQ(own.test_targets, "inputs");
+  const JobData folders = data("train = \"images\"\ntargets = \"wanted\"");
+  EXPECT_EQ(folders.targets, folder + "/wanted");
+  const auto refused_data = [&](const std::string& fields) {
+    return refused(with("train = \"builtin:digits\"", fields));
+  };
+  EXPECT_CONTAINS(refused_data("train = \"images\"\ntargets = \"wanted\"\ntest = \"images\""),
+                  "test_targets are missing");
+  EXPECT_CONTAINS(refused_data("train = \"images\"\ntest_targets = \"wanted\""),
+                  "no targets to train");
+  EXPECT_CONTAINS(refused(with("max_epochs = 3", "max_epochs = 3\n[noise]\nsalt_and_peper = 1")),
+                  "did you mean `salt_and_pepper`");
+}
+
 TEST_F(JobFile, GroupsRepeat) {
   const std::string relu = "{ type = \"relu\" }";
   EXPECT_EQ(names(read(layers("{ repeat = 0, layers = [" + relu + "] }," + relu))).size(), 2u);

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/train/targets.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -107,7 +108,8 @@ TEST(Evaluator, AScoreDependsOnItsImageAlone) {
 TEST(Evaluator, SeesChangedLearnablesAndState) {
   Network network = trained();
   ThreadPool pool(2);
-  Evaluator evaluator(network, cache_for(network, some_digits(30, 20), 1 << 20), pool);
+  Evaluator evaluator(
+      network, Evaluator::Data{.images = cache_for(network, some_digits(30, 20), 1 << 20)}, pool);
   const double before = evaluator.run().loss;
   EXPECT_EQ(evaluator.run().loss, before);
   network.learnable("convolution2d_1.weights").data<float>()[3] += 1;
@@ -119,11 +121,11 @@ TEST(Evaluator, SeesChangedLearnablesAndState) {
 
 TEST(Evaluator, OfNothingIsNotANumber) {
   Network network = trained();
-  const Evaluation e = evaluate(network, subset(builtin_digits(), {}), 1);
+  const Evaluation e = evaluate(network, subset(builtin_digits(), {}), {.threads = 1});
   EXPECT_EQ(e.observations, 0);
   EXPECT_TRUE(std::isnan(e.loss));
   EXPECT_TRUE(std::isnan(e.accuracy));
-  EXPECT_EQ(predict(network, subset(builtin_digits(), {}), 1).shape(), (Shape{0, 10}));
+  EXPECT_EQ(predict(network, subset(builtin_digits(), {}), {.threads = 1}).shape(), (Shape{0, 10}));
 }
 
 template <class Call>
@@ -159,13 +161,13 @@ TEST(Classifier, OtherLossesAndSeveralOutputsAreRefused) {
   Network network;
   network.add(image_input({.height = 4, .width = 4, .channels = 1}), "in");
   network.add(fully_connected({.units = 2}), "x", {"in"});
-  EXPECT_EQ(error_of([&] { check_classifier(network, classes); }), "nothing was thrown");
+  EXPECT_EQ(error_of([&] { check_fits(network, classes, nullptr); }), "nothing was thrown");
   network.set_loss("mean_squared_error");
-  EXPECT_NE(error_of([&] { check_classifier(network, classes); }).find("mean_squared_error"),
+  EXPECT_NE(error_of([&] { check_fits(network, classes, nullptr); }).find("mean_squared_error"),
             std::string::npos);
   network.set_loss("cross_entropy");
   network.add(fully_connected({.units = 2}), "y", {"in"});
-  EXPECT_NE(error_of([&] { check_classifier(network, classes); }).find("one output"),
+  EXPECT_NE(error_of([&] { check_fits(network, classes, nullptr); }).find("one output"),
             std::string::npos);
   network.add(image_input({.height = 4, .width = 4, .channels = 1}), "second");
   EXPECT_NE(error_of([&] { cache_for(network, some_digits(3), 0); }).find("one image input"),
