@@ -3,6 +3,7 @@
 
 #include "lockstep/engine/ops/addition.h"
 #include "lockstep/engine/ops/batch_normalization.h"
+#include "lockstep/engine/ops/clipped_relu.h"
 #include "lockstep/engine/ops/concatenation.h"
 #include "lockstep/engine/ops/convolution2d.h"
 #include "lockstep/engine/ops/cross_entropy.h"
@@ -15,3 +16,4 @@
 #include "lockstep/engine/ops/relu.h"
 #include "lockstep/engine/ops/softmax.h"
 #include "lockstep/engine/ops/sum.h"
+#include "lockstep/engine/ops/transposed_convolution2d.h"

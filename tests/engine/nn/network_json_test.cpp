@@ -37,6 +37,21 @@ Network everything() {
   n.add_shared("norm", "norm_again");
   n.add(addition(), "sum", {"relu", "norm_again"});
   n.add(concatenation(), "both", {"sum", "relu"});
+  n.add(clipped_relu({.ceiling = 0.5}), "clipped");
+  n.add(transposed_convolution2d({.filters = 16,
+                                  .kernel = {3, 4},
+                                  .stride = {2, 1},
+                                  .padding = {false, 1, 0, 2, 1},
+                                  .dilation = {1, 2},
+                                  .groups = 4,
+                                  .bias = true,
+                                  .weights_initializer = "he",
+                                  .bias_initializer = "ones",
+                                  .weights_l2_factor = 0.5,
+                                  .bias_l2_factor = 0.25,
+                                  .weights_learning_rate_factor = 2,
+                                  .bias_learning_rate_factor = 3}),
+        "transposed");
   n.add(dropout({.probability = 0.125}), "drop");
   n.add(max_pooling2d({.pool = {2, 3}, .stride = {2, 1}, .padding = same_padding}), "max");
   n.add(average_pooling2d(

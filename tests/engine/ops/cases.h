@@ -21,12 +21,14 @@ struct NormalizationKind {
 Case batch_normalization(std::string name, const Array& x, const NormalizationKind& kind);
 
 Case relu(std::string name, Array x);
+Case clipped_relu(std::string name, Array x, double ceiling);
 Case addition(const std::vector<int64_t>& dims, int terms);
 Case concatenation(const std::vector<std::vector<int64_t>>& parts, int axis);
 Case softmax(std::string name, Array x);
 Case cross_entropy(std::string name, Array scores, bool from_logits);
 
 std::vector<Case> convolution_cases();
+std::vector<Case> transposed_convolution_cases();
 std::vector<Case> pooling_cases();
 std::vector<Case> normalization_cases();
 std::vector<Case> elementwise_cases();

@@ -151,6 +151,7 @@ TEST(Determinism, RowsOfElementwiseOpsDoNotDependOnTheBatch) {
   Array last({1, 11, 4, 3});
   std::copy(whole.values.end() - last.count(), whole.values.end(), last.values.begin());
   const std::vector<OpPtr> all{ops::make_relu(),
+                               ops::make_clipped_relu(0.5),
                                ops::make_softmax(),
                                ops::make_flatten(),
                                ops::make_max_pooling2d({}),

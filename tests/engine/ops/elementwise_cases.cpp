@@ -1,5 +1,6 @@
 #include "lockstep/base/random.h"
 #include "lockstep/engine/ops/addition.h"
+#include "lockstep/engine/ops/clipped_relu.h"
 #include "lockstep/engine/ops/concatenation.h"
 #include "lockstep/engine/ops/dropout.h"
 #include "lockstep/engine/ops/flatten.h"
@@ -27,6 +28,26 @@ Case relu(std::string name, Array x) {
   };
   c.backward = [](const std::vector<Array>& in, const Array& dy) {
     return std::vector<Array>{reference::relu_diff(in[0], dy)};
+  };
+  return c;
+}
+
+Case clipped_relu(std::string name, Array x, double ceiling) {
+  Case c;
+  c.name = std::move(name);
+  c.op = ops::make_clipped_relu(ceiling);
+  c.inputs = {{std::move(x)}};
+  c.forward = [=](const std::vector<Array>& in) {
+    Array y = in[0];
+    for (double& v : y.values) v = v < 0 ? 0 : v > ceiling ? ceiling : v;
+    return std::vector<Array>{y};
+  };
+  c.backward = [=](const std::vector<Array>& in, const Array& dy) {
+    Array dx = dy;
+    for (int64_t i = 0; i < dx.count(); ++i) {
+      if (in[0][i] <= 0 || in[0][i] >= ceiling) dx[i] = 0;
+    }
+    return std::vector<Array>{dx};
   };
   return c;
 }
@@ -128,12 +149,20 @@ std::vector<Case> elementwise_cases() {
                                                             {1, 33, 3, 7},
                                                             {2, 2, 3, 2, 3}}) {
     cases.push_back(relu(text_of(dims), random_array(dims, 22)));
+    cases.push_back(clipped_relu(text_of(dims), random_array(dims, 24), 0.5));
     cases.push_back(addition(dims, 2));
     if (!dims.empty()) cases.push_back(flatten(dims));
   }
   Array zeros = random_array({3, 11, 4, 5}, 23);
   for (int64_t i = 0; i < zeros.count(); i += 3) zeros[i] = i % 2 == 0 ? 0.0 : -0.0;
   cases.push_back(relu("zeros", zeros));
+  cases.back().smooth = false;
+
+  cases.push_back(clipped_relu("zeros", zeros, 0.25));
+  cases.back().smooth = false;
+  Array edges = random_array({2, 11, 4, 5}, 25);
+  for (int64_t i = 0; i < edges.count(); i += 3) edges[i] = 0.75;
+  cases.push_back(clipped_relu("elements_at_the_ceiling", edges, 0.75));
   cases.back().smooth = false;
 
   cases.push_back(addition({3, 7}, 1));

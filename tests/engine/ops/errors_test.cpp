@@ -27,6 +27,10 @@ std::vector<Row> rows() {
                         const Convolution2dParams& p = {}) {
     return [=] { convolution2d(image, of(weights), of(bias), p); };
   };
+  const auto transposed = [=](const Shape& weights, const Shape& bias,
+                              const TransposedConvolution2dParams& p = {}) {
+    return [=] { transposed_convolution2d(image, of(weights), of(bias), p); };
+  };
   return {
       {"conv_channels",
        conv({8, 3, 3, 3}, {8}),
@@ -202,6 +206,37 @@ std::vector<Row> rows() {
          global_average_pooling2d(of({2, 3}));
        },
        {"[global_average_pooling2d]", "2x3"}},
+      {"transposed_channels",
+       transposed({5, 8, 3, 3}, {8}),
+       {"[transposed_conv2d]", "5 input channels", "has 6", "2x6x5x7", "5x8x3x3"}},
+      {"transposed_input_rank",
+       [] {
+         transposed_convolution2d(of({6, 5, 7}), of({6, 8, 3, 3}), {});
+       },
+       {"[transposed_conv2d]", "6x5x7"}},
+      {"transposed_weights_rank", transposed({6, 8, 9}, {8}), {"[transposed_conv2d]", "6x8x9"}},
+      {"transposed_bias",
+       transposed({6, 4, 3, 3}, {4}, {.groups = 2}),
+       {"[transposed_conv2d]", "8 elements", "received 4"}},
+      {"transposed_groups",
+       transposed({6, 8, 3, 3}, {32}, {.groups = 4}),
+       {"[transposed_conv2d]", "4 groups", "2x6x5x7"}},
+      {"transposed_same_small_window",
+       transposed({6, 8, 2, 3}, {8}, {.stride = {3, 3}, .padding = same_padding}),
+       {"[transposed_conv2d]", "2x3", "smaller than the stride of 3x3"}},
+      {"transposed_padding_takes_all",
+       transposed({6, 8, 3, 3}, {8}, {.padding = padding(3)}),
+       {"[transposed_conv2d]", "padding of 3 and 3", "3x3"}},
+      {"transposed_stride",
+       transposed({6, 8, 3, 3}, {8}, {.stride = {0, 1}}),
+       {"[transposed_conv2d]", "stride", "0x1"}},
+      {"transposed_huge",
+       transposed({6, 8, 3, 3}, {8}, {.stride = {1 << 30, 1 << 30}}),
+       {"[shape]", "more elements"}},
+      {"clipped_relu_ceiling", [=] { clipped_relu(image, 0); }, {"[clipped_relu]", "above 0"}},
+      {"clipped_relu_infinite",
+       [=] { clipped_relu(image, std::numeric_limits<double>::infinity()); },
+       {"[clipped_relu]", "finite"}},
       {"relu_undefined", [=] { relu(none); }, {"[relu]", "undefined"}},
       {"relu_type",
        [] {
