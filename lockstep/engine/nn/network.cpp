@@ -97,7 +97,9 @@ std::string Network::add_shared(const std::string& shared, std::string name,
     for (const auto& node : state_->layers) names.push_back(node.name);
     throw InvalidArgument("[network] no layer `" + shared + "` to share", suggest(shared, names));
   }
-  if (!owner->shares.empty()) return add_shared(owner->shares, name, inputs);
+  if (!owner->shares.empty()) {
+    return add_shared(std::string(owner->shares), name, inputs);  // adding moves the layers
+  }
   const std::string added = add(owner->layer, std::move(name), std::move(inputs));
   state_->layers.back().shares = shared;
   return added;
