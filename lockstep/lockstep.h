@@ -7,6 +7,7 @@
 #include "lockstep/data/image_folder.h"
 #include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/engine/formats/model.h"
+#include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"

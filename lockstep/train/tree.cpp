@@ -117,7 +117,7 @@ bool TreeReduction::add(int64_t, const float* values) {
   if (s.arrived == 0) {
     std::memcpy(sum, values, s.count * sizeof(float));
   } else {
-    kernels::table_for({}).add(sum, values, sum, s.count);
+    kernels::table_for({}).add(sum, values, sum, s.count, nullptr);
   }
   return ++s.arrived == s.leaves;
 }
@@ -146,7 +146,7 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
     }
     node.waiting.store(nullptr, std::memory_order_relaxed);
     float* to = node.parent < 0 ? s.result.as<float>() : other;
-    sum_into(is_left ? mine : other, is_left ? other : mine, to, s.count);
+    sum_into(is_left ? mine : other, is_left ? other : mine, to, s.count, nullptr);
     s.give(owned);
     owned = other;
     mine = other;
