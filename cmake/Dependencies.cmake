@@ -23,4 +23,5 @@ set(lockstep_private_dependencies
     fmt::fmt
     tomlplusplus::tomlplusplus
     muparser::muparser
-    xxHash::xxhash)
+    xxHash::xxhash
+    ${CMAKE_DL_LIBS})

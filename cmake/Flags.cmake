@@ -10,22 +10,23 @@ if(LOCKSTEP_SANITIZE)
 endif()
 
 function(lockstep_set_flags target)
-  target_compile_options(
-    ${target}
-    PRIVATE # Contraction would let the compiler, not the source, choose how sums round.
-            -ffp-contract=off
-            # The build id shall not depend on where the source lies.
-            -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.
-            -Wall
-            -Wextra
-            -Wshadow
-            -Wconversion
-            -Wno-sign-conversion)
+  set(options
+      # Contraction would let the compiler, not the source, choose how sums round.
+      -ffp-contract=off
+      # The build id shall not depend on where the source lies.
+      -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
+  set(warnings -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # False alarms of GCC 12 inside its own std::string and std::vector (its bugs 105329, 105651).
-    target_compile_options(${target} PRIVATE -Wno-restrict -Wno-free-nonheap-object)
+    list(APPEND warnings -Wno-restrict -Wno-free-nonheap-object)
   endif()
   if(LOCKSTEP_WARNINGS_AS_ERRORS)
-    target_compile_options(${target} PRIVATE -Werror)
+    list(APPEND warnings -Werror)
   endif()
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${options};${warnings}>")
+  # nvcc hands options to the host's compiler; its own code would be contracted too. The code that it
+  # makes for the host gives warnings of its own, so fewer are asked for.
+  string(REPLACE ";" "," for_host "${options};-Wall;-Wextra;-Wno-unused-parameter")
+  target_compile_options(
+    ${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=${for_host}>")
 endfunction()

@@ -8,6 +8,9 @@ install(TARGETS lockstep EXPORT lockstepTargets)
 if(TARGET lockstep_command)
   install(TARGETS lockstep_command)
 endif()
+if(TARGET lockstep_cuda)
+  install(TARGETS lockstep_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 # File by file: a whole folder would install empty ones too.
 file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
      "${PROJECT_SOURCE_DIR}/lockstep/*.h")

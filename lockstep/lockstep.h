@@ -9,6 +9,7 @@
 #include "lockstep/data/resize.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/kernels/determinism.h"
+#include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"

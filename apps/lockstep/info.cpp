@@ -12,6 +12,7 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/thread_pool.h"
+#include "lockstep/engine/kernels/devices.h"
 #include "lockstep/train/fingerprint.h"
 
 namespace lockstep::command {
@@ -49,6 +50,29 @@ int64_t memory_mib(int pages) {
   return static_cast<int64_t>(sysconf(pages)) * (sysconf(_SC_PAGESIZE) >> 10) >> 10;
 }
 
+// The GPUs, or why there is none.
+json collect_gpus() {
+  json devices = json::array();
+  for (const auto& info : kernels::list_devices()) {
+    devices.push_back(
+        {{"device", to_string(info.device)},
+         {"name", info.name},
+         {"compute_capability", fmt::format("{}.{}", info.capability_major, info.capability_minor)},
+         {"memory_mib", info.memory_total >> 20},
+         {"memory_available_mib", info.memory_free >> 20},
+         {"usable", info.usable()},
+         {"problem", info.problem}});
+  }
+  json libraries = json::object();
+  for (const auto& [name, version] : kernels::backend_versions()) libraries[name] = version;
+  const kernels::Reason reason = kernels::no_devices_reason();
+  return {{"devices", devices},
+          {"reason", reason.text},
+          {"hint", reason.hint},
+          {"library", kernels::backend_path()},
+          {"libraries", libraries}};
+}
+
 json collect() {
   json fingerprint = json::object();
   for (const FingerprintEntry& entry : numerics_fingerprint())
@@ -60,6 +84,7 @@ json collect() {
       {"cores", available_cores()},
       {"memory_mib", memory_mib(_SC_PHYS_PAGES)},
       {"memory_available_mib", memory_mib(_SC_AVPHYS_PAGES)},
+      {"gpus", collect_gpus()},
       {"libraries",
        {{"CLI11", CLI11_VERSION},
         {"fmt",
@@ -71,6 +96,15 @@ json collect() {
         {"xxHash",
          fmt::format("{}.{}.{}", XXH_VERSION_MAJOR, XXH_VERSION_MINOR, XXH_VERSION_RELEASE)}}},
       {"fingerprint", fingerprint}};
+}
+
+// "a 1.0, b 2.0".
+std::string listed(const json& versions) {
+  std::string text;
+  for (const auto& [name, version] : versions.items()) {
+    text += (text.empty() ? "" : ", ") + name + " " + version.get<std::string>();
+  }
+  return text;
 }
 
 int info_command(bool as_json) {
@@ -90,11 +124,22 @@ int info_command(bool as_json) {
       {"cores", std::to_string(info["cores"].get<int>())},
       {"memory", fmt::format("{} MiB, {} MiB free", info["memory_mib"].get<int64_t>(),
                              info["memory_available_mib"].get<int64_t>())}};
-  std::string libraries;
-  for (const auto& [name, version] : info["libraries"].items()) {
-    libraries += (libraries.empty() ? "" : ", ") + name + " " + version.get<std::string>();
+  const json& gpus = info["gpus"];
+  for (const json& gpu : gpus["devices"]) {
+    std::string text =
+        fmt::format("{}, compute capability {}, {} MiB, {} MiB free",
+                    gpu["name"].get<std::string>(), gpu["compute_capability"].get<std::string>(),
+                    gpu["memory_mib"].get<int64_t>(), gpu["memory_available_mib"].get<int64_t>());
+    if (!gpu["usable"]) text += "; cannot be used: " + gpu["problem"].get<std::string>();
+    rows.emplace_back(gpu["device"].get<std::string>(), text);
   }
-  rows.emplace_back("libraries", libraries);
+  if (gpus["devices"].empty()) {
+    const std::string hint = gpus["hint"];
+    rows.emplace_back(
+        "GPUs", "none: " + gpus["reason"].get<std::string>() + (hint.empty() ? "" : "; " + hint));
+  }
+  rows.emplace_back("libraries", listed(info["libraries"]));
+  if (!gpus["libraries"].empty()) rows.emplace_back("GPU libraries", listed(gpus["libraries"]));
   for (const auto& [name, value] : info["fingerprint"].items()) {
     rows.emplace_back("fingerprint: " + name, value.get<std::string>());
   }
@@ -107,7 +152,7 @@ int info_command(bool as_json) {
 void add_info(CLI::App& app, Action& action) {
   auto as_json = std::make_shared<bool>(false);
   CLI::App* sub =
-      app.add_subcommand("info", "Version, processor, libraries, and what results depend on");
+      app.add_subcommand("info", "Version, processor, GPUs, libraries, and what results depend on");
   sub->add_flag("--json", *as_json, "Print one JSON object");
   sub->callback([as_json, &action] { action = [as_json] { return info_command(*as_json); }; });
 }

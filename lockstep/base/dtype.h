@@ -1,8 +1,10 @@
 // Types of elements and kinds of devices.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -60,7 +62,14 @@ struct Device {
   enum class Kind : uint8_t { cpu, cuda };
   Kind kind = Kind::cpu;
   int index = 0;
-  friend bool operator==(const Device&, const Device&) = default;
+  bool is_cpu() const { return kind == Kind::cpu; }
+  friend auto operator<=>(const Device&, const Device&) = default;
 };
+
+// "cpu", "cuda:0".
+std::string to_string(Device device);
+// Back from "cpu", "cuda" (the first GPU) or "cuda:N". Throws InvalidArgument for other text; says
+// nothing about whether the device is there.
+Device parse_device(std::string_view text);
 
 }  // namespace lockstep

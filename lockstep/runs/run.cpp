@@ -1,7 +1,5 @@
 #include "lockstep/runs/run.h"
 
-#include <cstring>
-
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/resize.h"
@@ -27,12 +25,10 @@ void copy_values(const Network& from, Network& to, const std::string& path) {
            " where the job has " + expected[i].first + " of " + expected[i].second.to_string());
   }
   for (size_t i = 0; i < to.learnables().size(); ++i) {
-    const Tensor& value = to.learnables()[i].value;
-    std::memcpy(value.raw(), from.learnables()[i].value.raw(), value.bytes());
+    to.learnables()[i].value.copy_from(from.learnables()[i].value);
   }
   for (size_t i = 0; i < to.state().size(); ++i) {
-    const Tensor& value = to.state()[i].value;
-    std::memcpy(value.raw(), from.state()[i].value.raw(), value.bytes());
+    to.state()[i].value.copy_from(from.state()[i].value);
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/safetensors.h"
@@ -105,7 +104,8 @@ std::string checksum(const std::vector<NamedTensor>& tensors, const std::string&
   for (const auto& t : tensors) {
     digester.add(t.name);
     digester.add(t.tensor.spec().plain().to_string());
-    digester.bytes(t.tensor.raw(), t.tensor.bytes());
+    const Tensor host = t.tensor.to({});
+    digester.bytes(host.raw(), host.bytes());
   }
   return digester.finish().to_string();
 }
@@ -167,7 +167,7 @@ void copy_into(const Tensor& from, const Tensor& to, const std::string& name,
     throw DataError("[checkpoint] " + path + ": " + name + " is " + from.spec().to_string() + ", " +
                     to.spec().to_string() + " wanted");
   }
-  std::memcpy(to.raw(), from.raw(), to.bytes());
+  to.copy_from(from);
 }
 
 // A damaged checkpoint gets another name, so that it is neither tried again nor counted among those

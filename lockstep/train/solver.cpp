@@ -37,7 +37,7 @@ class Sgdm final : public Solver {
                                 static_cast<float>(l2_ * s.l2_factor)};
     kernels::table_for(s.value.device())
         .sgdm(s.value.data<float>(), s.state[0].data<float>(), gradient_sum,
-              static_cast<size_t>(s.value.shape().elements()), u);
+              static_cast<size_t>(s.value.shape().elements()), u, nullptr);
   }
   std::vector<Tensor> state(size_t index) const override { return slots_[index].state; }
   std::vector<std::string> state_names() const override { return {"velocity"}; }
@@ -66,7 +66,7 @@ class Adam final : public Solver {
                                 static_cast<float>(options_.l2 * s.l2_factor)};
     kernels::table_for(s.value.device())
         .adam(s.value.data<float>(), s.state[0].data<float>(), s.state[1].data<float>(),
-              gradient_sum, static_cast<size_t>(s.value.shape().elements()), u);
+              gradient_sum, static_cast<size_t>(s.value.shape().elements()), u, nullptr);
   }
   std::vector<Tensor> state(size_t index) const override { return slots_[index].state; }
   std::vector<std::string> state_names() const override { return {"mean", "square"}; }

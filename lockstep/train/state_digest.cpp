@@ -2,11 +2,19 @@
 
 namespace lockstep {
 
+namespace {
+
+void add(Digester& digester, const Tensor& tensor) {
+  const Tensor host = tensor.to({});
+  digester.bytes(host.raw(), host.bytes());
+}
+
+}  // namespace
+
 Digest learnable_digest(const Network& network, const Solver& solver, size_t index) {
   Digester digester;
-  const Tensor& value = network.learnables()[index].value;
-  digester.bytes(value.raw(), value.bytes());
-  for (const auto& array : solver.state(index)) digester.bytes(array.raw(), array.bytes());
+  add(digester, network.learnables()[index].value);
+  for (const auto& array : solver.state(index)) add(digester, array);
   return digester.finish();
 }
 
@@ -15,9 +23,7 @@ Digest state_digest(const Network& network, const std::vector<Digest>& learnable
   Digester digester;
   digester.add(static_cast<uint64_t>(iteration));
   for (const auto& d : learnables) digester.add(d);
-  for (const auto& state : network.state()) {
-    digester.bytes(state.value.raw(), state.value.bytes());
-  }
+  for (const auto& state : network.state()) add(digester, state.value);
   return digester.finish();
 }
 

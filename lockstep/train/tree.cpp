@@ -90,7 +90,7 @@ struct TreeReduction::State {
     if (arrived == 0) {
       std::memcpy(sum, values, count * sizeof(float));
     } else {
-      kernels::table_for({}).add(sum, values, sum, count);
+      kernels::table_for({}).add(sum, values, sum, count, nullptr);
     }
     return ++arrived == leaves;
   }
@@ -146,7 +146,7 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
     }
     node.waiting.store(nullptr, std::memory_order_relaxed);
     float* to = node.parent < 0 ? s.result.as<float>() : other;
-    sum_into(is_left ? mine : other, is_left ? other : mine, to, s.count);
+    sum_into(is_left ? mine : other, is_left ? other : mine, to, s.count, nullptr);
     s.give(owned);
     owned = other;
     mine = other;

@@ -118,11 +118,29 @@ class Command(unittest.TestCase):
         done = self.works("info", "--json")
         info = json.loads(done.stdout)
         self.assertEqual(list(info), ["version", "processor", "instruction_sets", "cores", "memory_mib",
-                                      "memory_available_mib", "libraries", "fingerprint"])
+                                      "memory_available_mib", "gpus", "libraries", "fingerprint"])
         self.assertEqual(info["cores"], len(os.sched_getaffinity(0)))
         self.assertGreater(info["memory_mib"], 100)
         self.assertIn("oneDNN", info["fingerprint"])
         self.assertIn(info["version"], self.works("info").stdout)
+
+    def test_info_lists_gpus_or_says_why_there_is_none(self):
+        gpus = json.loads(self.works("info", "--json").stdout)["gpus"]
+        text = self.works("info").stdout
+        if any(gpu["usable"] for gpu in gpus["devices"]):
+            self.assertEqual(gpus["reason"], "")
+            self.assertIn(gpus["devices"][0]["name"], text)
+        else:
+            self.assertIn(gpus["reason"], text)
+            self.assertGreater(len(gpus["reason"]), 10)
+
+    def test_info_names_a_gpu_library_that_cannot_be_loaded(self):
+        missing = "/nowhere/liblockstep_cuda.so"
+        gpus = json.loads(self.works("info", "--json", LOCKSTEP_CUDA_LIBRARY=missing).stdout)["gpus"]
+        self.assertEqual(gpus["devices"], [])
+        self.assertEqual(gpus["library"], "")
+        self.assertIn(missing + " cannot be loaded", gpus["reason"])
+        self.assertIn("LOCKSTEP_CUDA_LIBRARY", gpus["reason"])
 
     def test_wrong_usage_exits_with_2(self):
         self.fails(2, "error: unknown command `trian`\nhint: did you mean `train`?\n", "trian")

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -17,34 +18,60 @@ struct Node {
   BackwardFunction backward;
 };
 
-void run(const kernels::Pass& pass, const std::vector<Tensor>& reads,
+// On a device the pass is added to the default queue.
+void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& reads,
          const std::vector<Tensor>& writes, const kernels::StepInfo& step = {}) {
   std::vector<void*> r, w;
   for (const auto& t : reads) r.push_back(t.raw());
   for (const auto& t : writes) w.push_back(t.raw());
-  const Memory scratch = allocate(pass.scratch_bytes);
+  const Memory scratch = allocate(pass.scratch_bytes, device);
   const ArithmeticMode mode;
-  pass.bind({r, w, scratch.data()})(step);
+  if (device.is_cpu()) {
+    pass.bind({r, w, scratch.data()})(step);
+    return;
+  }
+  DeviceMemory& there = memory_of(device);
+  void* const queue = there.default_queue();
+  const Memory device_step = allocate(sizeof step, device);
+  there.copy_from_host(device_step.data(), &step, sizeof step, queue);
+  there.activate();
+  pass.bind({r, w, scratch.data(), queue, device_step.as<kernels::StepInfo>()})(step);
 }
 
 // Both row-major.
 Tensor sum_of(const Tensor& a, const Tensor& b) {
-  Tensor sum(a.spec());
-  run(kernels::table_for(a.device()).accumulate(a.spec()), {a, b}, {sum});
+  Tensor sum(a.spec(), a.device());
+  run(a.device(), kernels::table_for(a.device()).accumulate(a.spec()), {a, b}, {sum});
   return sum;
+}
+
+[[noreturn]] void refuse_mixed(const std::string& where, Device a, Device b) {
+  throw InvalidArgument(
+      "[" + where + "] tensors on " + to_string(a) + " and on " + to_string(b) + " do not mix",
+      "move one of them: tensor.to(device)");
+}
+
+// The one device of all inputs.
+Device device_of(const Op& op, const std::vector<Tensor>& inputs) {
+  const Device device = inputs.empty() ? Device{} : inputs.front().device();
+  for (const auto& t : inputs) {
+    if (t.device() != device) refuse_mixed(std::string(op.type()), device, t.device());
+  }
+  return device;
 }
 
 }  // namespace
 
 Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
   if (tensor.spec() == spec) return tensor;
-  const auto& table = kernels::table_for(tensor.device());
   if (tensor.shape() == spec.shape) {
-    Tensor copy(spec);
-    run(table.reorder(tensor.spec(), spec), {tensor}, {copy});
+    const Device device = tensor.device();
+    if (!device.is_cpu()) memory_of(device).activate();
+    Tensor copy(spec, device);
+    run(device, kernels::table_for(device).reorder(tensor.spec(), spec), {tensor}, {copy});
     return copy;
   }
-  const Tensor plain = tensor.reshaped(spec.shape);
+  const Tensor plain = convert(tensor, tensor.spec().plain()).reshaped(spec.shape);
   return spec.row_major() ? plain : convert(plain, spec);
 }
 
@@ -84,7 +111,7 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
                           (scalar.defined() ? scalar.spec().to_string() : "an undefined tensor"));
   }
   std::map<uint64_t, Tensor> diffs;
-  diffs[scalar.id()] = Tensor::full(scalar.shape(), 1.0f);
+  diffs[scalar.id()] = Tensor::full(scalar.shape(), 1.0f, scalar.device());
   std::set<uint64_t> asked;
   for (const auto& t : with_respect_to) asked.insert(t.id());
   // Only what lies between the asked tensors and the scalar is worth computing.
@@ -116,6 +143,9 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
     for (size_t i = 0; i < results.size(); ++i) {
       if (!wanted[i] || !results[i].defined()) continue;
       const Tensor diff = results[i].reshaped(node->inputs[i].shape());
+      if (diff.device() != node->inputs[i].device()) {
+        refuse_mixed("tape", node->inputs[i].device(), diff.device());
+      }
       Tensor& sum = diffs[node->inputs[i].id()];
       sum = sum.defined() ? sum_of(sum, diff) : diff;
     }
@@ -123,7 +153,8 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
   std::vector<Tensor> gradients;
   for (const auto& t : with_respect_to) {
     const auto found = diffs.find(t.id());
-    gradients.push_back(found == diffs.end() ? Tensor::zeros(t.shape()) : found->second);
+    gradients.push_back(found == diffs.end() ? Tensor::zeros(t.shape(), DType::f32, t.device())
+                                             : found->second);
   }
   return gradients;
 }
@@ -140,8 +171,9 @@ std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
     specs.push_back(t.spec());
   }
   op->infer(shapes);
-  auto kernel = std::make_shared<kernels::Kernel>(
-      op->compile(kernels::table_for(inputs.front().device()), specs));
+  const Device device = device_of(*op, inputs);
+  if (!device.is_cpu()) memory_of(device).activate();
+  auto kernel = std::make_shared<kernels::Kernel>(op->compile(kernels::table_for(device), specs));
 
   using Kind = kernels::Operand::Kind;
   std::vector<Tensor> reads, writes, outputs;
@@ -150,7 +182,7 @@ std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
     reads.push_back(convert(inputs[static_cast<size_t>(o.index)], o.spec));
   }
   for (const auto& o : kernel->forward.writes) {
-    Tensor t(o.spec);
+    Tensor t(o.spec, device);
     writes.push_back(t);
     if (o.kind == Kind::workspace) {
       *kept = t;
@@ -159,14 +191,14 @@ std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
       outputs[static_cast<size_t>(o.index)] = t;
     }
   }
-  run(kernel->forward, reads, writes, step);
+  run(device, kernel->forward, reads, writes, step);
 
   Tape* tape = Tape::current();
   if (!tape || !tape->tracks(inputs)) return outputs;
   tape->record(
       inputs, outputs,
-      [kernel, inputs, outputs, kept, step](const std::vector<Tensor>& diff_outputs,
-                                            const std::vector<bool>& wanted) {
+      [kernel, device, inputs, outputs, kept, step](const std::vector<Tensor>& diff_outputs,
+                                                    const std::vector<bool>& wanted) {
         std::vector<Tensor> diffs(inputs.size());
         for (const auto& pass : kernel->backward) {
           bool any = false;
@@ -186,15 +218,16 @@ std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
                 r.push_back(*kept);
                 break;
               default:
-                r.push_back(convert(
-                    diff_outputs[i].defined() ? diff_outputs[i] : Tensor::zeros(outputs[i].shape()),
-                    o.spec));
+                r.push_back(convert(diff_outputs[i].defined()
+                                        ? diff_outputs[i]
+                                        : Tensor::zeros(outputs[i].shape(), DType::f32, device),
+                                    o.spec));
             }
           }
-          for (const auto& o : pass.writes) w.push_back(Tensor(o.spec));
-          run(pass, r, w, step);
+          for (const auto& o : pass.writes) w.push_back(Tensor(o.spec, device));
+          run(device, pass, r, w, step);
           for (size_t k = 0; k < w.size(); ++k) {
-            diffs[static_cast<size_t>(pass.writes[k].index)] = w[k].to_row_major();
+            diffs[static_cast<size_t>(pass.writes[k].index)] = convert(w[k], w[k].spec().plain());
           }
         }
         return diffs;

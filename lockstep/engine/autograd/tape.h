@@ -56,8 +56,9 @@ class Tape {
   Tape* outer_;
 };
 
-// Runs an op on tensors, at once, and records it where a tape wants it. Outputs keep the layout
-// that the kernel chose.
+// Runs an op on tensors, at once, on the device where they lie, and records it where a tape wants
+// it. Outputs keep the layout that the kernel chose. Throws InvalidArgument for tensors on several
+// devices.
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
                              const kernels::StepInfo& step = {});
 

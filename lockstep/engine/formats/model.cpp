@@ -1,7 +1,6 @@
 #include "lockstep/engine/formats/model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -64,7 +63,7 @@ Network read_network(const json& description, const SafetensorsFile& file,
   network.initialize(0);
   const auto fill = [&](const std::string& name, const Tensor& value) {
     const Tensor& from = file.at(name, path);
-    if (value.bytes() > 0) std::memcpy(value.raw(), from.raw(), value.bytes());
+    value.copy_from(from);
   };
   for (const Learnable& learnable : network.learnables()) fill(learnable.name, learnable.value);
   for (const NetworkState& state : network.state()) fill(state.name, state.value);

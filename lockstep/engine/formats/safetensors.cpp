@@ -181,7 +181,7 @@ std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors
   std::memcpy(bytes.data() + length_bytes, text.data(), text.size());
   std::byte* next = bytes.data() + length_bytes + text.size();
   for (const NamedTensor* entry : order) {
-    const Tensor plain = entry->tensor.to_row_major();
+    const Tensor plain = entry->tensor.to({}).to_row_major();
     if (plain.bytes() > 0) std::memcpy(next, plain.raw(), plain.bytes());
     next += plain.bytes();
   }

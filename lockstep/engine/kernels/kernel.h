@@ -19,6 +19,7 @@ struct StepInfo {
   uint64_t seed = 0;
   uint64_t iteration = 0;
   int64_t first_row = 0;  // position in the mini-batch of the first observation
+  friend bool operator==(const StepInfo&, const StepInfo&) = default;
 };
 
 // One operand of a pass. `index` counts the op's inputs or outputs; the workspace has index 0.
@@ -41,7 +42,8 @@ inline Operand workspace(size_t bytes) {
   return {Operand::Kind::workspace, 0, {Shape{static_cast<int64_t>(bytes)}, DType::u8, nullptr}};
 }
 
-// A pass with its memory: ready to run as often as wanted, by one thread at a time.
+// A pass with its memory: ready to run as often as wanted, by one thread at a time. On a GPU it may
+// be destroyed before the work it added to its queue is done.
 using BoundPass = std::function<void(const StepInfo&)>;
 
 // Addresses for binding, in the order of Pass::reads and Pass::writes; each holds its operand's
@@ -53,7 +55,8 @@ struct PassMemory {
   void* scratch = nullptr;
   // On a GPU: the queue (CUDA: stream) to which each run is added without waiting for it, and a
   // StepInfo in the device's memory that kernels read instead of the one they are called with, so
-  // that runs can be recorded once and repeated.
+  // that runs can be recorded once and repeated (null for reorder, accumulate and zero). The caller
+  // makes the device the thread's current one before it binds and runs.
   void* queue = nullptr;
   const StepInfo* device_step = nullptr;
 };

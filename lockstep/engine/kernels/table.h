@@ -28,7 +28,7 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 3;
   int version = kVersion;
 
   Kernel (*convolution)(const ConvolutionProblem&);
@@ -52,16 +52,21 @@ struct Table {
   Pass (*reorder)(const TensorSpec& from, const TensorSpec& to);
   // write 0 = read 0 + read 1, all of one spec, padding included. May be in place.
   Pass (*accumulate)(const TensorSpec& spec);
+  // write 0 = zeros, padding included.
+  Pass (*zero)(const TensorSpec& spec);
 
-  // Updates of learnables; see solver.h.
-  void (*sgdm)(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate&);
+  // Updates of learnables; see solver.h. On a GPU arrays are the device's, and the work is added to
+  // `queue`; the CPU has none.
+  void (*sgdm)(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate&,
+               void* queue);
   void (*adam)(float* w, float* m, float* s, const float* gradient_sum, size_t count,
-               const AdamUpdate&);
+               const AdamUpdate&, void* queue);
   // sum[i] = a[i] + b[i]: what the fixed tree over shards is made of. May be in place.
-  void (*add)(const float* a, const float* b, float* sum, size_t count);
+  void (*add)(const float* a, const float* b, float* sum, size_t count, void* queue);
 };
 
-// The back end of a device. Throws Unsupported where the build has none.
+// The back end of a device; a GPU's is loaded when it is first asked for (devices.h). Throws
+// Unsupported, with the reason, where there is none.
 const Table& table_for(Device device);
 
 }  // namespace lockstep::kernels

@@ -1,7 +1,6 @@
 #include "lockstep/engine/nn/network.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
@@ -47,15 +46,14 @@ Network Network::clone() const {
   copy.state_->places = state_->places;
   copy.state_->numbers = state_->numbers;
   copy.state_->loss = state_->loss;
+  copy.state_->device = state_->device;
   if (!initialized()) return copy;
   copy.initialize(0);
   for (size_t i = 0; i < state_->learnables.size(); ++i) {
-    const Tensor& from = state_->learnables[i].value;
-    std::memcpy(copy.state_->learnables[i].value.raw(), from.raw(), from.bytes());
+    copy.state_->learnables[i].value.copy_from(state_->learnables[i].value);
   }
   for (size_t i = 0; i < state_->states.size(); ++i) {
-    const Tensor& from = state_->states[i].value;
-    std::memcpy(copy.state_->states[i].value.raw(), from.raw(), from.bytes());
+    copy.state_->states[i].value.copy_from(state_->states[i].value);
   }
   return copy;
 }
@@ -97,7 +95,9 @@ std::string Network::add_shared(const std::string& shared, std::string name,
     for (const auto& node : state_->layers) names.push_back(node.name);
     throw InvalidArgument("[network] no layer `" + shared + "` to share", suggest(shared, names));
   }
-  if (!owner->shares.empty()) return add_shared(owner->shares, name, inputs);
+  if (!owner->shares.empty()) {
+    return add_shared(std::string(owner->shares), name, inputs);  // adding moves the layers
+  }
   const std::string added = add(owner->layer, std::move(name), std::move(inputs));
   state_->layers.back().shares = shared;
   return added;
@@ -133,15 +133,34 @@ void Network::initialize(uint64_t seed) {
     for (const auto& spec : analysis.parameters[i]) {
       Learnable learnable{node.name + "." + spec.name, Tensor(spec.shape, DType::f32), spec};
       lockstep::initialize(learnable.value, spec, seed, learnable.name);
+      learnable.value = learnable.value.to(s.device);
       s.learnables.push_back(std::move(learnable));
     }
     for (const auto& spec : analysis.states[i]) {
-      s.states.push_back({node.name + "." + spec.name, Tensor::full(spec.shape, spec.initial)});
+      s.states.push_back(
+          {node.name + "." + spec.name, Tensor::full(spec.shape, spec.initial, s.device)});
     }
   }
   s.packed = std::make_shared<PackedParameters>(learnable_values());
   s.initialized = true;
 }
+
+void Network::to(Device device) {
+  State& s = *state_;
+  if (device == s.device) return;
+  kernels::table_for(device);  // there, or the reason why not
+  std::vector<Learnable> learnables = s.learnables;
+  std::vector<NetworkState> states = s.states;
+  for (auto& learnable : learnables) learnable.value = learnable.value.to(device);
+  for (auto& state : states) state.value = state.value.to(device);
+  s.device = device;
+  s.learnables = std::move(learnables);
+  s.states = std::move(states);
+  s.plans.clear();
+  if (s.packed) s.packed = std::make_shared<PackedParameters>(learnable_values());
+}
+
+Device Network::device() const { return state_->device; }
 
 int64_t Network::learnable_elements() const {
   int64_t total = 0;
@@ -171,7 +190,7 @@ std::vector<Shape> Network::learnable_shapes() const {
 
 std::vector<const float*> Network::state_pointers() const {
   std::vector<const float*> pointers;
-  for (const auto& s : state_->states) pointers.push_back(s.value.data<float>());
+  for (const auto& s : state_->states) pointers.push_back(static_cast<float*>(s.value.raw()));
   return pointers;
 }
 

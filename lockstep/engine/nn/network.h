@@ -114,6 +114,12 @@ class Network {
   const std::vector<Learnable>& learnables() const;
   const std::vector<NetworkState>& state() const;
   int64_t learnable_elements() const;
+  // Moves learnables and state to a device, where forward() then runs; tensors handed out before
+  // stay where they were. A network that initialize() starts later begins there too. Throws
+  // Unsupported where the device cannot be used.
+  void to(Device device);
+  Device device() const;
+
   // Values of all learnables, for Tape::watch and Tape::gradient.
   std::vector<Tensor> learnable_values() const;
   // Throws InvalidArgument for an unknown name, with the nearest one.
@@ -121,9 +127,9 @@ class Network {
   Tensor state_value(const std::string& name) const;
 
   // Runs observations through the network: one tensor for each input layer, n x c x h x w of f32
-  // or u8. Returns the first (only) output. Recorded as one node by a tape, which may outlive the
-  // network; its gradient() throws InvalidArgument where learnables were changed since. Throws
-  // InvalidArgument where inputs do not fit.
+  // or u8, on the network's device, as are the outputs. Returns the first (only) output. Recorded
+  // as one node by a tape, which may outlive the network; its gradient() throws InvalidArgument
+  // where learnables were changed since. Throws InvalidArgument where inputs do not fit.
   Tensor forward(const std::vector<Tensor>& inputs, const ForwardOptions& options = {});
   // All outputs.
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs, const ForwardOptions& options);
@@ -131,7 +137,8 @@ class Network {
   Tensor predict(const Tensor& input);
 
   // For trainers: the ops for `n` observations, and the copies of learnables that plans read. Slots
-  // of parameters and states are places in learnables() and state().
+  // of parameters and states are places in learnables() and state(). Pointers to states are
+  // addresses on the network's device.
   LoweredNetwork lower(int64_t n, const LoweringOptions& options) const;
   PackedParameters& packed();
   std::vector<Shape> learnable_shapes() const;

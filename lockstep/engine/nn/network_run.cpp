@@ -5,6 +5,7 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/network_state.h"
+#include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -71,12 +72,56 @@ void update_moving(float* state, const double* statistic, int64_t count, double 
 
 namespace {
 
+// Copies between a tensor and memory of a run on one device: on the CPU at once, else by the run's
+// queue, which then has to wait for the tensor's memory to be written (or free).
+void copy(const PlanRun& run, Device device, void* to, const void* from, size_t bytes) {
+  if (device.is_cpu()) {
+    std::memcpy(to, from, bytes);
+  } else {
+    memory_of(device).copy(to, from, bytes, run.queue());
+  }
+}
+
+// The run's queue waits for what was added to the device's default queue.
+void follow_default(const PlanRun& run, Device device) {
+  if (device.is_cpu()) return;
+  DeviceMemory& memory = memory_of(device);
+  memory.follow(run.queue(), memory.default_queue());
+}
+
 void run_forward(PlanRun& run, std::span<const Tensor> inputs, const kernels::StepInfo& step) {
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor plain = inputs[i].to_row_major();
-    std::memcpy(run.input(static_cast<int>(i)), plain.raw(), plain.bytes());
+    const Tensor plain = convert(inputs[i], inputs[i].spec().plain());
+    follow_default(run, plain.device());
+    copy(run, plain.device(), run.input(static_cast<int>(i)), plain.raw(), plain.bytes());
+    run.join();  // `plain` may go
   }
   run.forward(step);
+}
+
+// One output of a run as a tensor of its own.
+Tensor output_of(const PlanRun& run, int output, const Shape& shape, Device device) {
+  Tensor tensor(shape, DType::f32, device);
+  follow_default(run, device);
+  copy(run, device, tensor.raw(), run.output(output), tensor.bytes());
+  run.join();
+  return tensor;
+}
+
+// Lets a state follow a mini-batch statistic that a run gave.
+void follow(const Tensor& state, const PlanRun& run, int output, double momentum) {
+  const int64_t count = state.shape().elements();
+  if (state.device().is_cpu()) {
+    const float* const from = run.output(output);
+    const std::vector<double> statistic(from, from + count);
+    update_moving(state.data<float>(), statistic.data(), count, momentum);
+    return;
+  }
+  const auto values = output_of(run, output, state.shape(), state.device()).to_vector();
+  const std::vector<double> statistic(values.begin(), values.end());
+  const Tensor host = state.to({});
+  update_moving(host.data<float>(), statistic.data(), count, momentum);
+  state.copy_from(host);
 }
 
 // A run that goes back to its plan when it is no longer used, if the plan is still there then.
@@ -97,7 +142,10 @@ std::shared_ptr<PlanRun> lend(const std::shared_ptr<NetworkPlan>& plan, PackedPa
 
 Digest digest_of_values(std::span<const Tensor> tensors) {
   Digester digester;
-  for (const auto& t : tensors) digester.bytes(t.raw(), t.bytes());
+  for (const auto& t : tensors) {
+    const Tensor host = t.to({});
+    digester.bytes(host.raw(), host.bytes());
+  }
   return digester.finish();
 }
 
@@ -140,6 +188,12 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                             wanted[i].to_string() + " of f32 or u8, received " +
                             inputs[i].spec().to_string());
     }
+    if (inputs[i].device() != device()) {
+      throw InvalidArgument("[network] input " + std::to_string(i + 1) + " lies on " +
+                                to_string(inputs[i].device()) + ", the network on " +
+                                to_string(device()),
+                            "move one of them: tensor.to(device) or network.to(device)");
+    }
   }
   Tape* tape = Tape::current();
   std::vector<Tensor> tracked = inputs;
@@ -167,7 +221,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
       s.variance_output = lowered.graph.mark_output(s.variance_output);
       made->statistics.push_back(s);
     }
-    made->plan = std::make_shared<Plan>(lowered.graph, learnable_shapes(), plan_options);
+    made->plan = std::make_shared<Plan>(lowered.graph, learnable_shapes(), plan_options, device());
     if (plans.size() == State::kMostPlans) plans.pop_back();
     plans.emplace(plans.begin(), key, std::move(made));
   }
@@ -179,23 +233,15 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
 
   std::vector<Tensor> outputs;
   for (size_t k = 0; k < mine->outputs.size(); ++k) {
-    Tensor output(mine->outputs[k], DType::f32);
-    std::memcpy(output.raw(), run->output(static_cast<int>(k)), output.bytes());
-    outputs.push_back(output);
+    outputs.push_back(output_of(*run, static_cast<int>(k), mine->outputs[k], device()));
   }
   for (const auto& s : mine->statistics) {
-    Tensor mean = state_->states[static_cast<size_t>(s.mean_state)].value;
-    Tensor variance = state_->states[static_cast<size_t>(s.variance_state)].value;
-    const int64_t count = mean.shape().elements();
-    for (auto& [target, from] : {std::pair{&mean, run->output(s.mean_output)},
-                                 std::pair{&variance, run->output(s.variance_output)}}) {
-      const std::vector<double> statistic(from, from + count);
-      update_moving(target->data<float>(), statistic.data(), count, s.momentum);
-    }
+    follow(state_->states[static_cast<size_t>(s.mean_state)].value, *run, s.mean_output,
+           s.momentum);
+    follow(state_->states[static_cast<size_t>(s.variance_state)].value, *run, s.variance_output,
+           s.momentum);
   }
   if (!record) return outputs;
-  std::vector<size_t> output_bytes;
-  for (const auto& output : outputs) output_bytes.push_back(output.bytes());
   // The node keeps all that its run points to for as long as the tape may ask: the network may be
   // gone or started anew by then. Learnables that changed in place would give gradients of neither
   // the old nor the new ones.
@@ -203,7 +249,8 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   tape->record(
       tracked, outputs,
       [run, plan = mine->plan, packed = state_->packed, states = state_->states, learnables,
-       n_inputs = inputs.size(), tracked, output_bytes, step = options.step,
+       n_inputs = inputs.size(), tracked, outputs = mine->outputs, device = device(),
+       step = options.step,
        stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
         if (!(digest_of_values(std::span(tracked).subspan(n_inputs)) == learnables)) {
           throw InvalidArgument("[network] learnables were changed between forward and gradient",
@@ -215,30 +262,36 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
         if (stale) run_forward(*run, std::span(tracked).first(n_inputs), step);
         stale = true;
         for (size_t k = 0; k < diffs.size(); ++k) {
-          float* seed = run->seed(static_cast<int>(k));
-          if (!diffs[k].defined()) {  // the scalar does not depend on this output
-            std::memset(seed, 0, output_bytes[k]);
-            continue;
-          }
-          const Tensor plain = diffs[k].to_row_major();
-          std::memcpy(seed, plain.raw(), plain.bytes());
+          // Zeros where the scalar does not depend on this output.
+          const Tensor plain = diffs[k].defined() ? convert(diffs[k], diffs[k].spec().plain())
+                                                  : Tensor::zeros(outputs[k], DType::f32, device);
+          follow_default(*run, device);
+          copy(*run, device, run->seed(static_cast<int>(k)), plain.raw(), plain.bytes());
+          run->join();  // `plain` may go
         }
         run->backward(step);
         std::vector<Tensor> results(tracked.size());
         for (size_t i = 0; i < tracked.size(); ++i) {
           if (!need[i]) continue;
-          Tensor result(tracked[i].shape(), DType::f32);
+          Tensor result(tracked[i].shape(), DType::f32, device);
+          follow_default(*run, device);
           if (i < n_inputs) {
             const float* from = run->input_gradient(static_cast<int>(i));
             if (!from) continue;
-            std::memcpy(result.raw(), from, result.bytes());
+            copy(*run, device, result.raw(), from, result.bytes());
+            run->join();
           } else {
             const auto& entry = plan->gradient_layout().entries[i - n_inputs];
-            const void* from = run->gradients() + entry.offset;
+            std::byte* const from = run->gradients() + entry.offset;
             if (entry.spec.row_major()) {
-              std::memcpy(result.raw(), from, result.bytes());
-            } else {
+              copy(*run, device, result.raw(), from, result.bytes());
+              run->join();
+            } else if (device.is_cpu()) {
               entry.spec.layout->to_row_major(from, result.raw());
+            } else {
+              run->join();  // converted by the default queue
+              result = convert(Tensor::view(from, entry.spec, run, device), entry.spec.plain())
+                           .reshaped(tracked[i].shape());
             }
           }
           results[i] = result;

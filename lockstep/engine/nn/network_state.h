@@ -38,6 +38,7 @@ struct Network::State {
   std::map<std::string, int> numbers;    // last one given in a name, by type
   std::string loss = "cross_entropy";
   bool initialized = false;
+  Device device;
   std::vector<Learnable> learnables;
   std::vector<NetworkState> states;
   std::map<std::string, LayerSlots> slots;   // by name of the layer that owns them

@@ -1,10 +1,10 @@
 #include "lockstep/engine/plan/compile.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -22,16 +22,6 @@ bool same_memory(const TensorSpec& a, const TensorSpec& b) {
   if (a == b) return true;
   return a.row_major() && b.row_major() && a.dtype == b.dtype &&
          a.shape.elements() == b.shape.elements();
-}
-
-Pass zero_fill(const TensorSpec& spec) {
-  Pass pass;
-  pass.writes = {kernels::output(0, spec)};
-  pass.bind = [bytes = spec.bytes()](const kernels::PassMemory& where) {
-    void* data = where.writes[0];
-    return kernels::BoundPass([=](const kernels::StepInfo&) { std::memset(data, 0, bytes); });
-  };
-  return pass;
 }
 
 class Compiler {
@@ -303,7 +293,7 @@ class Compiler {
     int diff = diffs_[static_cast<size_t>(v)];
     if (diff < 0) {
       diff = add_buffer(o.spec);
-      add_step(zero_fill(o.spec), {}, {diff}, node.name + ": zero");
+      add_step(table_.zero(o.spec), {}, {diff}, node.name + ": zero");
       diffs_[static_cast<size_t>(v)] = diff;
     }
     const auto key = std::pair(diff, v);
@@ -368,7 +358,7 @@ class Compiler {
   void finish_gradients(const std::vector<bool>& wanted) {
     for (size_t p = 0; p < parameters_.size(); ++p) {
       if (!written_[p]) {
-        add_step(zero_fill(buffer_spec(gradient_buffers_[p])), {}, {gradient_buffers_[p]},
+        add_step(table_.zero(buffer_spec(gradient_buffers_[p])), {}, {gradient_buffers_[p]},
                  "unused parameter: zero");
       }
     }
@@ -380,7 +370,7 @@ class Compiler {
       const TensorSpec spec = spec_of(static_cast<int>(v));
       if (diff < 0) {
         diff = add_buffer(spec);
-        add_step(zero_fill(spec), {}, {diff}, "unused input: zero");
+        add_step(table_.zero(spec), {}, {diff}, "unused input: zero");
       }
       diff = converted(diff, spec, "input gradient");
       touch(diff, kAfterAll);
@@ -411,11 +401,15 @@ class Compiler {
 Plan::Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions& options,
            Device device)
     : state_(std::make_unique<State>()) {
+  if (!device.is_cpu()) memory_of(device).activate();
+  state_->device = device;
   const Graph fused = graph.fused(options.gradients ? options.seeds : std::vector<int>());
   Compiler(fused, parameters, options, device, *state_).compile();
 }
 
 Plan::~Plan() = default;
+
+Device Plan::device() const { return state_->device; }
 
 const GradientLayout& Plan::gradient_layout() const { return state_->gradient_layout; }
 

@@ -26,6 +26,7 @@ struct PlanStep {
 };
 
 struct Plan::State {
+  Device device;
   std::vector<PlanBuffer> buffers;
   std::vector<PlanStep> steps;  // forward, then backward
   int forward_steps = 0;

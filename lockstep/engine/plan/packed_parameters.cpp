@@ -1,11 +1,22 @@
 #include "lockstep/engine/plan/packed_parameters.h"
 
+#include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
 
 PackedParameters::PackedParameters(std::vector<Tensor> parameters)
-    : parameters_(std::move(parameters)), copies_(parameters_.size()) {}
+    : device_(parameters.empty() ? Device{} : parameters.front().device()),
+      parameters_(std::move(parameters)),
+      copies_(parameters_.size()) {
+  for (const auto& tensor : parameters_) {
+    if (tensor.device() == device_) continue;
+    throw InvalidArgument("[parameters] some lie on " + to_string(device_) + " and some on " +
+                              to_string(tensor.device()),
+                          "move them to one device: tensor.to(device)");
+  }
+}
 
 PackedParameters::~PackedParameters() = default;
 
@@ -18,19 +29,25 @@ void* PackedParameters::address(int parameter, const TensorSpec& spec) {
   }
   Copy copy;
   copy.spec = spec;
-  copy.memory = allocate_zeros(spec.bytes());
-  const auto pass = kernels::table_for(tensor.device()).reorder(spec.plain(), spec);
-  copy.scratch = allocate(pass.scratch_bytes);
+  copy.memory = allocate_zeros(spec.bytes(), device_);
+  void* queue = nullptr;
+  if (!device_.is_cpu()) {
+    memory_of(device_).activate();
+    queue = memory_of(device_).default_queue();
+  }
+  const auto pass = kernels::table_for(device_).reorder(spec.plain(), spec);
+  copy.scratch = allocate(pass.scratch_bytes, device_);
   void* const from = tensor.raw();
   void* const to = copy.memory.data();
-  copy.make = pass.bind(
-      {std::span<void* const>(&from, 1), std::span<void* const>(&to, 1), copy.scratch.data()});
+  copy.make = pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
+                         copy.scratch.data(), queue});
   copy.make({});
   copies_[p].push_back(std::move(copy));
   return to;
 }
 
 void PackedParameters::pack(int parameter) const {
+  if (!device_.is_cpu()) memory_of(device_).activate();
   for (const auto& copy : copies_[static_cast<size_t>(parameter)]) copy.make({});
 }
 

@@ -40,6 +40,7 @@ class Plan {
        Device device = {});
   ~Plan();
 
+  Device device() const;
   const GradientLayout& gradient_layout() const;
   // Layout conversions in one run forward and one backward.
   int reorders() const;
@@ -55,16 +56,24 @@ class Plan {
   std::unique_ptr<State> state_;
 };
 
-// A plan with memory of its own. One thread at a time; keep the plan, the parameters and the states
-// alive.
+// A plan with memory of its own, on the plan's device. One thread at a time; keep the plan, the
+// parameters and the states alive.
+//
+// On a device other than the CPU a run has a queue of its own, and forward(), backward() and the
+// copying accessors add to it without waiting: results can be read after synchronize(). Each run
+// waits for what was added to the device's default queue before it (packing, say); the default
+// queue waits for a run only where join() says so. From its second time on a run is repeated from a
+// recording, where the device makes them.
 class PlanRun {
  public:
-  // `states` by slot: row-major f32 memory that the plan reads.
+  // `states` by slot: row-major f32 memory on the plan's device that the plan reads. Throws
+  // InvalidArgument when the parameters lie on another device.
   PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
           const std::vector<const float*>& states);
   ~PlanRun();
   PlanRun(PlanRun&&) noexcept;
 
+  // Addresses on the plan's device, which stay the same.
   // Row-major memory of input number `i`, to be filled before each forward run.
   void* input(int i) const;
   // Row-major result number `i`, valid after forward until the next one.
@@ -72,13 +81,28 @@ class PlanRun {
   // Derivative with respect to output `i` (a seed), to be filled before backward; it keeps what was
   // written.
   float* seed(int i) const;
-  // Derivative with respect to input `i`, after backward.
+  // Derivative with respect to input `i`, after backward; null where there is none.
   const float* input_gradient(int i) const;
   // Derivatives of all parameters after backward, as the plan's gradient_layout() says.
   std::byte* gradients() const;
 
+  // The same copied from and to host memory, for every device. `bytes` must be the size of the
+  // operand (InvalidArgument otherwise). On a device, pinned memory that is read must stay until
+  // synchronize(), and what is written to the host is there after it.
+  void set_input(int i, const void* host, size_t bytes);
+  void get_output(int i, void* host, size_t bytes) const;
+  void set_seed(int i, const void* host, size_t bytes);
+  void get_input_gradient(int i, void* host, size_t bytes) const;
+
   void forward(const kernels::StepInfo& step);
   void backward(const kernels::StepInfo& step);
+
+  // Null on the CPU.
+  void* queue() const;
+  // Waits for all that was added to the queue.
+  void synchronize() const;
+  // What is added to the device's default queue from now on waits for this run.
+  void join() const;
 
  private:
   struct State;

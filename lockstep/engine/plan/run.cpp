@@ -1,18 +1,113 @@
 #include <algorithm>
+#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/plan/compile.h"
+#include "lockstep/engine/plan/device_step.h"
+#include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
+namespace {
+
+// Steps [first, end) of a plan on a device: run once as they are, then recorded and repeated.
+struct Phase {
+  size_t first = 0, end = 0;
+  bool has_run = false;
+  bool recordable = true;
+  void* recording = nullptr;
+};
+
+}  // namespace
 
 struct PlanRun::State {
   std::shared_ptr<const Plan> plan;
+  DeviceMemory* device = nullptr;  // null: the CPU
   Memory arena, scratch, gradients;
+  std::unique_ptr<DeviceQueue> queue;
+  std::unique_ptr<DeviceStep> device_step;
+  Phase forward, backward;
   std::vector<void*> addresses;  // by buffer
   std::vector<kernels::BoundPass> steps;
 
+  ~State() {
+    if (!queue) return;
+    try {
+      device->synchronize(queue->get());
+    } catch (const Error&) {
+      // The device is lost; whoever uses it next is told.
+    }
+    for (const Phase* phase : {&forward, &backward}) {
+      if (phase->recording) device->release_recording(phase->recording);
+    }
+  }
+
   void* address(int buffer) const {
     return buffer < 0 ? nullptr : addresses[static_cast<size_t>(buffer)];
+  }
+
+  // Memory filled with zeros, so that padding which kernels never write is defined.
+  Memory zeros(size_t bytes) const {
+    return allocate_zeros(std::max<size_t>(bytes, 64), plan->state().device);
+  }
+
+  // A buffer that is copied to or from the host, checked.
+  int copied(const char* what, const std::vector<int>& buffers, int i, size_t bytes) const {
+    const int buffer = buffers.at(static_cast<size_t>(i));
+    const size_t wanted =
+        buffer < 0 ? 0 : plan->state().buffers[static_cast<size_t>(buffer)].spec.bytes();
+    if (buffer < 0 || bytes != wanted) {
+      throw InvalidArgument("[plan] " + std::string(what) + " " + std::to_string(i) + " has " +
+                            std::to_string(wanted) + " bytes, received " + std::to_string(bytes));
+    }
+    return buffer;
+  }
+  void fill(int buffer, const void* host, size_t bytes) const {
+    if (device) {
+      device->copy_from_host(address(buffer), host, bytes, queue->get());
+    } else {
+      std::memcpy(address(buffer), host, bytes);
+    }
+  }
+  void fetch(int buffer, void* host, size_t bytes) const {
+    if (device) {
+      device->copy_to_host(host, address(buffer), bytes, queue->get());
+    } else {
+      std::memcpy(host, address(buffer), bytes);
+    }
+  }
+
+  void run(const Phase& phase, const kernels::StepInfo& step) {
+    for (size_t i = phase.first; i < phase.end; ++i) steps[i](step);
+  }
+
+  void run_on_device(Phase& phase, const kernels::StepInfo& step) {
+    void* const q = queue->get();
+    device->activate();
+    device->follow(q, device->default_queue());
+    device_step->set(step);
+    if (phase.first == phase.end) return;
+    if (!phase.recording && phase.has_run && phase.recordable && device->records()) {
+      record(phase, step);
+    }
+    if (phase.recording) {
+      device->replay(phase.recording, q);
+    } else {
+      run(phase, step);
+      phase.has_run = true;
+    }
+  }
+
+  // Leaves the phase without a recording where none can be made of it; what is wrong with it apart
+  // from that, running it will say.
+  void record(Phase& phase, const kernels::StepInfo& step) {
+    device->begin_recording(queue->get());
+    try {
+      run(phase, step);
+      phase.recording = device->end_recording(queue->get());
+    } catch (const Error&) {
+      if (void* half = device->end_recording(queue->get())) device->release_recording(half);
+    }
+    phase.recordable = phase.recording != nullptr;
   }
 };
 
@@ -22,10 +117,22 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
   const Plan::State& p = plan->state();
   State& s = *state_;
   s.plan = std::move(plan);
-  // Zeros, so that padding which kernels never write is defined.
-  s.arena = allocate_zeros(std::max<size_t>(p.arena_bytes, 64));
-  s.scratch = allocate_zeros(std::max<size_t>(p.scratch_bytes, 64));
-  s.gradients = allocate_zeros(std::max<size_t>(p.gradient_layout.bytes, 64));
+  if (parameters.count() > 0 && parameters.device() != p.device) {
+    throw InvalidArgument("[plan] the parameters lie on " + to_string(parameters.device()) +
+                              ", the plan runs on " + to_string(p.device),
+                          "move them, or compile the plan for " + to_string(parameters.device()));
+  }
+  s.arena = s.zeros(p.arena_bytes);
+  s.scratch = s.zeros(p.scratch_bytes);
+  s.gradients = s.zeros(p.gradient_layout.bytes);
+  if (!p.device.is_cpu()) {
+    s.device = &memory_of(p.device);
+    s.device->activate();
+    s.queue = std::make_unique<DeviceQueue>(p.device);
+    // What was added for the memory's former users, and the zeros.
+    s.device->follow(s.queue->get(), s.device->default_queue());
+    s.device_step = std::make_unique<DeviceStep>(p.device, s.queue->get());
+  }
   for (const auto& b : p.buffers) {
     switch (b.place) {
       case PlanBuffer::Place::arena:
@@ -48,8 +155,15 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
     std::vector<void*> reads, writes;
     for (int b : step.reads) reads.push_back(s.address(b));
     for (int b : step.writes) writes.push_back(s.address(b));
-    s.steps.push_back(step.pass.bind({reads, writes, s.scratch.data()}));
+    kernels::PassMemory where{reads, writes, s.scratch.data()};
+    if (s.device) {
+      where.queue = s.queue->get();
+      where.device_step = s.device_step->address();
+    }
+    s.steps.push_back(step.pass.bind(where));
   }
+  s.forward.end = s.backward.first = static_cast<size_t>(p.forward_steps);
+  s.backward.end = s.steps.size();
 }
 
 PlanRun::~PlanRun() = default;
@@ -76,16 +190,47 @@ const float* PlanRun::input_gradient(int i) const {
 
 std::byte* PlanRun::gradients() const { return state_->gradients.as<std::byte>(); }
 
+void PlanRun::set_input(int i, const void* host, size_t bytes) {
+  state_->fill(state_->copied("input", state_->plan->state().inputs, i, bytes), host, bytes);
+}
+
+void PlanRun::get_output(int i, void* host, size_t bytes) const {
+  state_->fetch(state_->copied("output", state_->plan->state().outputs, i, bytes), host, bytes);
+}
+
+void PlanRun::set_seed(int i, const void* host, size_t bytes) {
+  state_->fill(state_->copied("seed", state_->plan->state().seeds, i, bytes), host, bytes);
+}
+
+void PlanRun::get_input_gradient(int i, void* host, size_t bytes) const {
+  const auto& gradients = state_->plan->state().input_gradients;
+  state_->fetch(state_->copied("input gradient", gradients, i, bytes), host, bytes);
+}
+
 void PlanRun::forward(const kernels::StepInfo& step) {
-  const auto end = static_cast<size_t>(state_->plan->state().forward_steps);
-  for (size_t i = 0; i < end; ++i) state_->steps[i](step);
+  if (state_->device) {
+    state_->run_on_device(state_->forward, step);
+  } else {
+    state_->run(state_->forward, step);
+  }
 }
 
 void PlanRun::backward(const kernels::StepInfo& step) {
-  for (size_t i = static_cast<size_t>(state_->plan->state().forward_steps);
-       i < state_->steps.size(); ++i) {
-    state_->steps[i](step);
+  if (state_->device) {
+    state_->run_on_device(state_->backward, step);
+  } else {
+    state_->run(state_->backward, step);
   }
+}
+
+void* PlanRun::queue() const { return state_->queue ? state_->queue->get() : nullptr; }
+
+void PlanRun::synchronize() const {
+  if (state_->device) state_->device->synchronize(state_->queue->get());
+}
+
+void PlanRun::join() const {
+  if (state_->device) state_->device->follow(state_->device->default_queue(), queue());
 }
 
 }  // namespace lockstep

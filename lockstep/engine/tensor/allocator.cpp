@@ -11,17 +11,22 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kMostCached = size_t{256} << 20;  // beyond this, memory goes back at once
+// Beyond this, memory goes back to the system at once. A device's own allocation is slow and nobody
+// else's: all of it is kept until it runs short.
+constexpr size_t kMostCached = size_t{256} << 20;
 
 // Sizes are rounded up to four steps per power of two, so that near sizes share a free list and at
-// most a fifth is wasted.
-size_t rounded(size_t bytes) {
+// most a fifth is wasted; large ones of a device to its pages, since it has no other memory.
+size_t rounded(size_t bytes, Device device) {
+  constexpr size_t page = size_t{2} << 20, large = size_t{64} << 20;
   if (bytes <= 256) return 256;
+  if (!device.is_cpu() && bytes >= large) return (bytes + page - 1) / page * page;
   const size_t step = std::bit_floor(bytes - 1) / 4;
   return (bytes + step - 1) / step * step;
 }
@@ -32,17 +37,38 @@ struct Cache {
   AllocatorStatistics statistics;
 };
 
-Cache& cache() {
+Cache& cpu_cache() {
   static auto* instance = new Cache;  // outlives every static tensor
   return *instance;
 }
 
-void give_back(void* data, size_t capacity) {
-  Cache& c = cache();
+Cache& cache_of(Device device) {
+  if (device.is_cpu()) return cpu_cache();
+  static auto* mutex = new std::mutex;
+  static auto* caches = new std::map<Device, Cache>;
+  std::lock_guard lock(*mutex);
+  return (*caches)[device];
+}
+
+void* system_allocate(size_t capacity, Device device) {
+  if (device.is_cpu()) return std::aligned_alloc(kAlignment, capacity);
+  return memory_of(device).allocate(capacity);
+}
+
+void system_release(void* data, Device device) {
+  if (device.is_cpu()) {
+    std::free(data);
+  } else {
+    memory_of(device).release(data);
+  }
+}
+
+void give_back(void* data, size_t capacity, Device device) {
+  Cache& c = cache_of(device);
   {
     std::lock_guard lock(c.mutex);
     c.statistics.in_use -= capacity;
-    if (c.statistics.cached + capacity <= kMostCached) {
+    if (!device.is_cpu() || c.statistics.cached + capacity <= kMostCached) {
       c.free[capacity].push_back(data);
       c.statistics.cached += capacity;
       return;
@@ -51,10 +77,20 @@ void give_back(void* data, size_t capacity) {
   std::free(data);
 }
 
-[[noreturn]] void refuse(size_t bytes) {
-  throw Error("[memory] the system refused " + std::to_string(bytes >> 20) + " MiB (" +
-                  std::to_string(allocator_statistics().in_use >> 20) + " MiB are in use)",
-              "a smaller shard_size or mini_batch_size needs less");
+std::string mib(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+[[noreturn]] void refuse(size_t bytes, Device device = {}) {
+  const size_t in_use = allocator_statistics(device).in_use;
+  if (device.is_cpu()) {
+    throw Error("[memory] the system refused " + mib(bytes) + " (" + mib(in_use) + " are in use)",
+                "a smaller shard_size or mini_batch_size needs less");
+  }
+  const DeviceMemoryFigures figures = memory_of(device).figures();
+  throw Error("[memory] " + to_string(device) + " has no " + mib(bytes) + " left: " + mib(in_use) +
+                  " are in use here, " + mib(figures.free) + " of its " + mib(figures.total) +
+                  " are free",
+              "a smaller shard_size or mini_batch_size needs less; other programs may use the "
+              "device too");
 }
 
 }  // namespace
@@ -66,23 +102,25 @@ void check_allocatable(size_t bytes) {
 Memory::Memory(Memory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
-      capacity_(std::exchange(other.capacity_, 0)) {}
+      capacity_(std::exchange(other.capacity_, 0)),
+      device_(other.device_) {}
 
 Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(capacity_, other.capacity_);
+  std::swap(device_, other.device_);
   return *this;
 }
 
 Memory::~Memory() {
-  if (data_) give_back(data_, capacity_);
+  if (data_) give_back(data_, capacity_, device_);
 }
 
-Memory allocate(size_t bytes) {
+Memory allocate(size_t bytes, Device device) {
   check_allocatable(bytes);
-  const size_t capacity = rounded(bytes);
-  Cache& c = cache();
+  const size_t capacity = rounded(bytes, device);
+  Cache& c = cache_of(device);
   {
     std::lock_guard lock(c.mutex);
     auto found = c.free.find(capacity);
@@ -91,33 +129,43 @@ Memory allocate(size_t bytes) {
       found->second.pop_back();
       c.statistics.cached -= capacity;
       c.statistics.in_use += capacity;
-      return {data, bytes, capacity};
+      return {data, bytes, capacity, device};
     }
   }
-  void* data = std::aligned_alloc(kAlignment, capacity);
-  if (!data) refuse(bytes);
+  void* data = system_allocate(capacity, device);
+  if (!data && !device.is_cpu()) {
+    release_cached_memory(device);
+    data = system_allocate(capacity, device);
+  }
+  if (!data) refuse(bytes, device);
   std::lock_guard lock(c.mutex);
   c.statistics.in_use += capacity;
   ++c.statistics.system_allocations;
-  return {data, bytes, capacity};
+  return {data, bytes, capacity, device};
 }
 
-Memory allocate_zeros(size_t bytes) {
-  Memory memory = allocate(bytes);
-  std::memset(memory.data(), 0, bytes);
+Memory allocate_zeros(size_t bytes, Device device) {
+  Memory memory = allocate(bytes, device);
+  if (device.is_cpu()) {
+    std::memset(memory.data(), 0, bytes);
+  } else {
+    DeviceMemory& there = memory_of(device);
+    there.zero(memory.data(), bytes, there.default_queue());
+  }
   return memory;
 }
 
-AllocatorStatistics allocator_statistics() {
-  std::lock_guard lock(cache().mutex);
-  return cache().statistics;
+AllocatorStatistics allocator_statistics(Device device) {
+  Cache& c = cache_of(device);
+  std::lock_guard lock(c.mutex);
+  return c.statistics;
 }
 
-void release_cached_memory() {
-  Cache& c = cache();
+void release_cached_memory(Device device) {
+  Cache& c = cache_of(device);
   std::lock_guard lock(c.mutex);
   for (auto& [capacity, pieces] : c.free) {
-    for (void* data : pieces) std::free(data);
+    for (void* data : pieces) system_release(data, device);
     c.statistics.cached -= capacity * pieces.size();
     pieces.clear();
   }

@@ -17,7 +17,8 @@ class OpaqueLayout {
   virtual size_t bytes() const = 0;
   virtual bool equals(const OpaqueLayout& other) const = 0;
   virtual std::string to_string() const = 0;
-  // Copies a tensor in this layout from or to row-major memory of the same shape and type.
+  // Copies a tensor in this layout from or to row-major memory of the same shape and type. Both lie
+  // in the host's memory, whatever the back end: on a device its reorder() does it.
   virtual void to_row_major(const void* source, void* destination) const = 0;
   virtual void from_row_major(const void* source, void* destination) const = 0;
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -27,22 +28,28 @@ Tensor from_values(std::span<const T> values, const Shape& shape) {
 
 }  // namespace
 
-Tensor::Tensor(const TensorSpec& spec) : spec_(spec), id_(next_id()) {
-  auto memory = std::make_shared<Memory>(allocate(std::max<size_t>(spec.bytes(), 1)));
+Tensor::Tensor(const TensorSpec& spec, Device device)
+    : spec_(spec), device_(device), id_(next_id()) {
+  auto memory = std::make_shared<Memory>(allocate(std::max<size_t>(spec.bytes(), 1), device));
   data_ = memory->data();
   owner_ = std::move(memory);
 }
 
-Tensor Tensor::zeros(const Shape& shape, DType dtype) {
-  Tensor tensor(shape, dtype);
-  std::memset(tensor.data_, 0, tensor.bytes());
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  Tensor tensor(shape, dtype, device);
+  if (device.is_cpu()) {
+    std::memset(tensor.data_, 0, tensor.bytes());
+  } else if (tensor.bytes() > 0) {
+    DeviceMemory& memory = memory_of(device);
+    memory.zero(tensor.data_, tensor.bytes(), memory.default_queue());
+  }
   return tensor;
 }
 
-Tensor Tensor::full(const Shape& shape, float value) {
+Tensor Tensor::full(const Shape& shape, float value, Device device) {
   Tensor tensor(shape, DType::f32);
   std::fill_n(tensor.data<float>(), shape.elements(), value);
-  return tensor;
+  return tensor.to(device);
 }
 
 Tensor Tensor::from(std::span<const float> values, const Shape& shape) {
@@ -55,30 +62,60 @@ Tensor Tensor::from(std::span<const uint8_t> values, const Shape& shape) {
   return from_values(values, shape);
 }
 
-Tensor Tensor::view(void* data, const TensorSpec& spec, std::shared_ptr<const void> owner) {
+Tensor Tensor::view(void* data, const TensorSpec& spec, std::shared_ptr<const void> owner,
+                    Device device) {
   Tensor tensor;
   tensor.spec_ = spec;
+  tensor.device_ = device;
   tensor.data_ = data;
   tensor.owner_ = std::move(owner);
   tensor.id_ = next_id();
   return tensor;
 }
 
+Tensor Tensor::to(Device device) const {
+  if (!defined() || device == device_) return *this;
+  if (spec_.row_major()) {
+    Tensor copy(spec_, device);
+    copy_bytes(copy.data_, device, data_, device_, bytes());
+    return copy;
+  }
+  if (device_.is_cpu()) return clone().to(device);
+  // A layout's own conversions work on the host.
+  std::vector<std::byte> there(bytes());
+  copy_bytes(there.data(), {}, data_, device_, bytes());
+  Tensor plain(spec_.plain());
+  spec_.layout->to_row_major(there.data(), plain.data_);
+  return plain.to(device);
+}
+
 Tensor Tensor::to_row_major() const { return spec_.row_major() ? *this : clone(); }
 
 Tensor Tensor::clone() const {
   if (!defined()) return {};
-  Tensor copy(spec_.plain());
+  if (!spec_.row_major() && !device_.is_cpu()) return to({}).to(device_);
+  Tensor copy(spec_.plain(), device_);
   if (spec_.row_major()) {
-    std::memcpy(copy.data_, data_, bytes());
+    copy_bytes(copy.data_, device_, data_, device_, bytes());
   } else {
     spec_.layout->to_row_major(data_, copy.data_);
   }
   return copy;
 }
 
+void Tensor::copy_from(const Tensor& other) const {
+  if (!defined() || !other.defined() || !(spec_ == other.spec_) || !spec_.row_major()) {
+    const auto name = [](const Tensor& t) {
+      return t.defined() ? t.spec_.to_string() : "an undefined tensor";
+    };
+    throw InvalidArgument("[tensor] elements of " + name(other) + " cannot be copied into " +
+                          name(*this));
+  }
+  copy_bytes(data_, device_, other.data_, other.device_, bytes());
+}
+
 std::vector<float> Tensor::to_vector() const {
-  const Tensor plain = to_row_major();
+  const Tensor plain = to({}).to_row_major();
   const float* values = plain.data<float>();
   return {values, values + shape().elements()};
 }
@@ -88,7 +125,7 @@ float Tensor::item() const {
     throw InvalidArgument("[tensor] item() needs exactly one element, this has shape " +
                           shape().to_string());
   }
-  return *to_row_major().data<float>();
+  return *to({}).to_row_major().data<float>();
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {
@@ -97,7 +134,7 @@ Tensor Tensor::reshaped(const Shape& shape) const {
                           shape.to_string() + ": the numbers of elements differ");
   }
   const Tensor plain = to_row_major();
-  return view(plain.data_, {shape, dtype(), nullptr}, plain.owner_);
+  return view(plain.data_, {shape, dtype(), nullptr}, plain.owner_, device_);
 }
 
 void Tensor::check(DType wanted) const {
@@ -105,6 +142,11 @@ void Tensor::check(DType wanted) const {
   if (dtype() != wanted || !spec_.row_major()) {
     throw InvalidArgument("[tensor] row-major " + std::string(name_of(wanted)) +
                           " elements wanted, this tensor is " + spec_.to_string());
+  }
+  if (!device_.is_cpu()) {
+    throw InvalidArgument("[tensor] the elements of " + spec_.to_string() + " lie on " +
+                              lockstep::to_string(device_) + ", out of the host's reach",
+                          "copy them first: tensor.to({}), or to_vector()");
   }
 }
 

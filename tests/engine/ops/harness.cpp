@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <random>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/tensor/device_memory.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -82,7 +85,7 @@ std::vector<Tensor> tensors_of(Device device, const Case& c, bool blocked) {
   std::vector<Tensor> tensors;
   bool changed = false;
   for (const Input& input : c.inputs) {
-    Tensor t = tensor_of(input.value, input.dtype);
+    Tensor t = tensor_of(input.value, input.dtype).to(device);
     EXPECT_EQ(t.device(), device);
     if (blocked && t.shape().rank() == 4 && t.dtype() == DType::f32) {
       const TensorSpec spec = image_layout(device, t.shape());
@@ -112,10 +115,17 @@ uint64_t seed_of(const std::string& name) {
 
 }  // namespace
 
-std::vector<Device> devices() { return {Device{}}; }
+std::vector<Device> devices() {
+  setenv("LOCKSTEP_UNVERIFIED", "all", 0);
+  std::vector<Device> all{Device{}};
+  for (const auto& info : kernels::list_devices()) {
+    if (info.usable()) all.push_back(info.device);
+  }
+  return all;
+}
 
 std::string name_of_device(Device device) {
-  return device.kind == Device::Kind::cpu ? "cpu" : "other" + std::to_string(device.index);
+  return device.is_cpu() ? "cpu" : "cuda" + std::to_string(device.index);
 }
 
 Array random_array(std::vector<int64_t> dims, uint64_t seed) {
@@ -170,7 +180,40 @@ double relative_error(const Array& actual, const Array& expected, double floor) 
 
 OpPtr make_weighted_sum(const Array& weights) { return std::make_shared<WeightedSum>(weights); }
 
+Tensor weighted_sum(const Tensor& x, const Array& weights) {
+  const OpPtr op = make_weighted_sum(weights);
+  const Device device = x.device();
+  if (device.is_cpu()) return apply_op(op, {x})[0];
+  const Tensor sum = apply_op(op, {x.to({})})[0].to(device);
+  Tape* const tape = Tape::current();
+  if (!tape || !tape->tracks(std::span(&x, 1))) return sum;
+  tape->record({x}, {sum}, [=](const std::vector<Tensor>& diffs, const std::vector<bool>&) {
+    const float diff = diffs[0].item();
+    std::vector<float> gradient;
+    for (double w : weights.values) gradient.push_back(static_cast<float>(w) * diff);
+    return std::vector<Tensor>{Tensor::from(gradient, shape_of(weights)).to(device)};
+  });
+  return sum;
+}
+
+void run_pass(const kernels::Pass& pass, const std::vector<Tensor>& reads,
+              const std::vector<Tensor>& writes) {
+  const Device device = (reads.empty() ? writes : reads).front().device();
+  const Memory scratch = allocate(pass.scratch_bytes, device);
+  std::vector<void*> r, w;
+  for (const Tensor& t : reads) r.push_back(t.raw());
+  for (const Tensor& t : writes) w.push_back(t.raw());
+  if (device.is_cpu()) {
+    pass.bind({r, w, scratch.data()})({});
+    return;
+  }
+  DeviceMemory& memory = memory_of(device);
+  memory.activate();
+  pass.bind({r, w, scratch.data(), memory.default_queue()})({});
+}
+
 TensorSpec image_layout(Device device, const Shape& shape) {
+  if (!device.is_cpu()) memory_of(device).activate();
   const int64_t c = shape[1];
   kernels::ConvolutionProblem p;
   p.src = {shape, DType::f32, nullptr};
@@ -229,7 +272,7 @@ void check_gradients(Device device, const Case& c) {
     Tape tape;
     tape.watch(inputs);
     const Tensor y = apply_op(c.op, inputs, c.step)[0];
-    const Tensor scalar = apply_op(make_weighted_sum(dy), {y})[0];
+    const Tensor scalar = weighted_sum(y, dy);
     const std::vector<Tensor> gradients = tape.gradient(scalar, inputs);
     ASSERT_EQ(gradients.size(), inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {

@@ -14,7 +14,8 @@ namespace lockstep::optest {
 
 using reference::Array;
 
-// The devices that the tests run on.
+// The devices that the tests run on: the CPU, and the GPUs that can be used, with all their kernels
+// (LOCKSTEP_UNVERIFIED is set to `all`).
 std::vector<Device> devices();
 std::string name_of_device(Device device);
 
@@ -34,6 +35,12 @@ double relative_error(const Array& actual, const Array& expected, double floor =
 // Sum of weights * x, a scalar: an op of the tests' own, so that any output gets an arbitrary
 // gradient.
 OpPtr make_weighted_sum(const Array& weights);
+// The same for a tensor on any device, by way of the host.
+Tensor weighted_sum(const Tensor& x, const Array& weights);
+
+// Runs a pass at once, on the device where the tensors lie.
+void run_pass(const kernels::Pass& pass, const std::vector<Tensor>& reads,
+              const std::vector<Tensor>& writes);
 
 // The layout that a convolution of this device gives to images of `shape`.
 TensorSpec image_layout(Device device, const Shape& shape);

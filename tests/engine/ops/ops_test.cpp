@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/tensor/device_memory.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -42,6 +44,15 @@ TEST_P(Ops, GradientsMatchTheReference) { check_gradients(GetParam().device, Get
 
 TEST_P(Ops, GradientsOfTheReferenceMatchItsCentralDifferences) { check_reference(GetParam().test); }
 
+// Says in every run of the tests what it could not try.
+TEST(OpsOnGpus, RunWhereThereIsOne) {
+  const auto reason = kernels::no_devices_reason();
+  if (reason.text.empty()) return;
+  const size_t tests = 2 * all_cases().size();
+  std::printf("note: %zu tests of ops on a GPU were NOT run: %s\n", tests, reason.text.c_str());
+  GTEST_SKIP() << tests << " tests of ops on a GPU were not run: " << reason.text;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(parameters()), name_of_parameter);
 
 class Tables : public testing::TestWithParam<Device> {};
@@ -53,14 +64,9 @@ void check_reorder(Device device) {
     const Array values = random_array(dims, 100);
     const TensorSpec plain{shape_of(values), DType::f32, nullptr};
     const TensorSpec blocked = image_layout(device, plain.shape);
-    const Tensor from = tensor_of(values), there(blocked), back(plain);
-    const auto run = [](const kernels::Pass& pass, const Tensor& r, const Tensor& w) {
-      const Memory scratch = allocate(pass.scratch_bytes);
-      void *read = r.raw(), *written = w.raw();
-      pass.bind({{&read, 1}, {&written, 1}, scratch.data()})({});
-    };
-    run(table.reorder(plain, blocked), from, there);
-    run(table.reorder(blocked, plain), there, back);
+    const Tensor from = tensor_of(values).to(device), there(blocked, device), back(plain, device);
+    run_pass(table.reorder(plain, blocked), {from}, {there});
+    run_pass(table.reorder(blocked, plain), {there}, {back});
     EXPECT_EQ(back.to_vector(), from.to_vector()) << blocked.to_string();
     EXPECT_EQ(there.to_vector(), from.to_vector()) << blocked.to_string();
   }
@@ -72,17 +78,31 @@ void check_reorder(Device device) {
 void check_accumulate(Device device) {
   for (const auto& dims : std::vector<std::vector<int64_t>>{{1}, {1000}, {2, 11, 5, 3}}) {
     const Array a = random_array(dims, 101), b = random_array(dims, 102);
-    const Tensor x = tensor_of(a), y = tensor_of(b);
-    const kernels::Pass pass = kernels::table_for(device).accumulate(x.spec());
-    const Memory scratch = allocate(pass.scratch_bytes);
-    void* reads[] = {x.raw(), y.raw()};
-    void* writes[] = {x.raw()};  // in place
-    pass.bind({reads, writes, scratch.data()})({});
+    const Tensor x = tensor_of(a).to(device), y = tensor_of(b).to(device);
+    run_pass(kernels::table_for(device).accumulate(x.spec()), {x, y}, {x});  // in place
     EXPECT_LE(relative_error(array_of(x), reference::addition({a, b})), 1e-7);
     EXPECT_EQ(relative_error(array_of(y), b), 0);
   }
   if (!testing::Test::HasFailure()) {
     ++support()["accumulate                " + name_of_device(device) + "  f32"].forward;
+  }
+}
+
+void check_zero(Device device) {
+  const Shape shape{2, 11, 5, 3};
+  for (const TensorSpec& spec :
+       {TensorSpec{shape, DType::f32, nullptr}, image_layout(device, shape),
+        TensorSpec{shape, DType::u8, nullptr}}) {
+    const size_t bytes = spec.bytes();
+    const Tensor ones = Tensor::from(std::vector<uint8_t>(bytes, 1), {static_cast<int64_t>(bytes)});
+    const Tensor there = ones.to(device);
+    const Tensor seen = Tensor::view(there.raw(), spec, nullptr, device);
+    run_pass(kernels::table_for(device).zero(spec), {}, {seen});
+    const Tensor back = there.to({});
+    for (size_t i = 0; i < bytes; ++i) ASSERT_EQ(back.data<uint8_t>()[i], 0) << "byte " << i;
+  }
+  if (!testing::Test::HasFailure()) {
+    ++support()["zero                      " + name_of_device(device) + "  f32"].forward;
   }
 }
 
@@ -103,12 +123,12 @@ void check_update(Device device, const char* name, int arrays, Update update, Fo
     }
     const auto run = [&](std::vector<int64_t> cuts) {
       std::vector<Tensor> tensors;
-      for (const Array& array : before) tensors.push_back(tensor_of(array));
+      for (const Array& array : before) tensors.push_back(tensor_of(array).to(device));
       cuts.push_back(count);
       int64_t from = 0;
       for (int64_t to : cuts) {
         std::vector<float*> at;
-        for (Tensor& t : tensors) at.push_back(t.data<float>() + from);
+        for (Tensor& t : tensors) at.push_back(static_cast<float*>(t.raw()) + from);
         update(at, static_cast<size_t>(to - from));
         from = to;
       }
@@ -128,10 +148,12 @@ void check_update(Device device, const char* name, int arrays, Update update, Fo
 
 void check_updates(Device device) {
   const auto& table = kernels::table_for(device);
+  void* const queue = device.is_cpu() ? nullptr : memory_of(device).default_queue();
   const kernels::SgdmUpdate sgdm{
       .observations = 12, .rate = 0.25f, .momentum = 0.75f, .l2 = 0.125f};
   check_update(
-      device, "sgdm", 3, [&](const auto& a, size_t n) { table.sgdm(a[0], a[1], a[2], n, sgdm); },
+      device, "sgdm", 3,
+      [&](const auto& a, size_t n) { table.sgdm(a[0], a[1], a[2], n, sgdm, queue); },
       [](const auto& a) {
         const double g = *a[2] / 12 + 0.125 * *a[0];
         *a[1] = 0.75 * *a[1] - 0.25 * g;
@@ -146,7 +168,7 @@ void check_updates(Device device) {
                                  .l2 = 0.5f};
   check_update(
       device, "adam", 4,
-      [&](const auto& a, size_t n) { table.adam(a[0], a[1], a[2], a[3], n, adam); },
+      [&](const auto& a, size_t n) { table.adam(a[0], a[1], a[2], a[3], n, adam, queue); },
       [](const auto& a) {
         const double g = *a[3] / 3 + 0.5 * *a[0];
         *a[1] = 0.75 * *a[1] + 0.25 * g;
@@ -154,7 +176,7 @@ void check_updates(Device device) {
         *a[0] -= 0.0625 * *a[1] / (std::sqrt(*a[2]) * 1.5 + 0.03125);
       });
   check_update(
-      device, "add", 2, [&](const auto& a, size_t n) { table.add(a[0], a[1], a[0], n); },
+      device, "add", 2, [&](const auto& a, size_t n) { table.add(a[0], a[1], a[0], n, queue); },
       [](const auto& a) { *a[0] += *a[1]; });
 }
 
@@ -163,6 +185,8 @@ TEST_P(Tables, UpdatesMatchTheirFormulasWholeAndByParts) { check_updates(GetPara
 TEST_P(Tables, ReorderKeepsEveryElement) { check_reorder(GetParam()); }
 
 TEST_P(Tables, AccumulateAddsInPlace) { check_accumulate(GetParam()); }
+
+TEST_P(Tables, ZeroFillsEveryByte) { check_zero(GetParam()); }
 
 // A table that counts calls and passes them on.
 constexpr const char* entries[] = {"convolution",
@@ -193,8 +217,8 @@ kernels::Kernel count(const Problem& problem) {
 kernels::Table counting_table(Device device) {
   using kernels::Table;
   // A new entry of the table needs a line below and cases; these two then have other numbers.
-  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 5));
-  static_assert(Table::kVersion == 2);
+  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 6));
+  static_assert(Table::kVersion == 3);
   counted = &kernels::table_for(device);
   std::memset(calls, 0, sizeof calls);
   Table t = *counted;
@@ -220,6 +244,7 @@ kernels::Table counting_table(Device device) {
 TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   const Device device = GetParam();
   support().clear();
+  if (!device.is_cpu()) memory_of(device).activate();
   const kernels::Table table = counting_table(device);
   for (const Case& c : all_cases()) {
     SCOPED_TRACE(c);
@@ -233,6 +258,7 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   }
   check_reorder(device);
   check_accumulate(device);
+  check_zero(device);
   check_updates(device);
   for (size_t i = 0; i < std::size(entries); ++i) {
     EXPECT_GT(calls[i], 0) << "no case uses " << entries[i] << " of kernels::Table";

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <random>
 
 #include "lockstep/engine/ops/ops.h"
@@ -78,8 +77,7 @@ Result run_eagerly(const Graph& graph, const Values& values, const std::vector<i
   std::vector<Tensor> terms;
   for (size_t k = 0; k < seeds.size(); ++k) {
     const int value = graph.outputs()[static_cast<size_t>(seeds[k])];
-    terms.push_back(
-        apply_op(optest::make_weighted_sum(weights[k]), {at[static_cast<size_t>(value)]})[0]);
+    terms.push_back(optest::weighted_sum(at[static_cast<size_t>(value)], weights[k]));
   }
   if (terms.empty()) return result;
   const Tensor scalar = terms.size() == 1 ? terms[0] : ops::addition(terms);
@@ -93,36 +91,49 @@ Result run_eagerly(const Graph& graph, const Values& values, const std::vector<i
   return result;
 }
 
+Values moved(const Values& values, Device device) {
+  Values there = values;
+  for (auto* list : {&there.inputs, &there.parameters, &there.states}) {
+    for (Tensor& t : *list) t = t.to(device);
+  }
+  return there;
+}
+
 Planned::Planned(const Graph& graph, const Values& values, const std::vector<int>& seeds,
-                 const GradientLayout* layout) {
+                 const GradientLayout* layout)
+    : states(values.states) {
   PlanOptions options;
   options.gradients = options.input_gradients = !seeds.empty();
   options.seeds = seeds;
   options.gradient_layout = layout;
-  plan = std::make_shared<Plan>(graph, parameter_shapes(graph), options);
   packed = std::make_unique<PackedParameters>(values.parameters);
-  std::vector<const float*> states;
-  for (const auto& t : values.states) states.push_back(t.data<float>());
-  run = std::make_unique<PlanRun>(plan, *packed, states);
+  plan = std::make_shared<Plan>(graph, parameter_shapes(graph), options, packed->device());
+  std::vector<const float*> pointers;
+  for (const auto& t : states) pointers.push_back(static_cast<const float*>(t.raw()));
+  run = std::make_unique<PlanRun>(plan, *packed, pointers);
 }
 
 Result Planned::operator()(const Graph& graph, const Values& values,
                            const std::vector<int>& seeds) {
   for (size_t i = 0; i < values.inputs.size(); ++i) {
-    std::memcpy(run->input(static_cast<int>(i)), values.inputs[i].raw(), values.inputs[i].bytes());
+    const Tensor host = values.inputs[i].to({});
+    run->set_input(static_cast<int>(i), host.raw(), host.bytes());
   }
   const auto weights = seed_weights(graph, seeds);
   for (size_t k = 0; k < seeds.size(); ++k) {
-    float* seed = run->seed(seeds[k]);
-    for (int64_t i = 0; i < weights[k].count(); ++i) seed[i] = static_cast<float>(weights[k][i]);
+    const std::vector<float> seed(weights[k].values.begin(), weights[k].values.end());
+    run->set_seed(seeds[k], seed.data(), seed.size() * sizeof(float));
   }
   run->forward(values.step);
   Result result;
   const auto read_outputs = [&] {
     std::vector<Array> outputs;
     for (size_t k = 0; k < graph.outputs().size(); ++k) {
-      outputs.push_back(
-          array_from(run->output(static_cast<int>(k)), graph.shape(graph.outputs()[k])));
+      const Shape& shape = graph.shape(graph.outputs()[k]);
+      std::vector<float> output(static_cast<size_t>(shape.elements()));
+      run->get_output(static_cast<int>(k), output.data(), output.size() * sizeof(float));
+      run->synchronize();
+      outputs.push_back(array_from(output.data(), shape));
     }
     return outputs;
   };
@@ -134,18 +145,26 @@ Result Planned::operator()(const Graph& graph, const Values& values,
     EXPECT_EQ(afterwards[k].values, result.outputs[k].values)
         << "output " << k << " is valid until the next forward run";
   }
+  const Device device = plan->device();
   for (size_t k = 0; k < seeds.size(); ++k) {
-    EXPECT_EQ(array_from(run->seed(seeds[k]), optest::shape_of(weights[k])).values,
+    const TensorSpec spec{optest::shape_of(weights[k]), DType::f32, nullptr};
+    EXPECT_EQ(array_of(Tensor::view(run->seed(seeds[k]), spec, nullptr, device)).values,
               weights[k].values)
         << "seed " << seeds[k] << " keeps what was written";
   }
   for (const auto& entry : plan->gradient_layout().entries) {
-    const Tensor view = Tensor::view(run->gradients() + entry.offset, entry.spec, nullptr);
-    result.parameters.push_back(array_of(view.to_row_major()));
+    const Tensor view = Tensor::view(run->gradients() + entry.offset, entry.spec, nullptr, device);
+    result.parameters.push_back(array_of(view));
   }
   for (size_t i = 0; i < values.inputs.size(); ++i) {
-    const float* gradient = run->input_gradient(static_cast<int>(i));
-    result.inputs.push_back(gradient ? array_from(gradient, values.inputs[i].shape()) : Array());
+    if (!run->input_gradient(static_cast<int>(i))) {
+      result.inputs.emplace_back();
+      continue;
+    }
+    std::vector<float> gradient(static_cast<size_t>(values.inputs[i].shape().elements()));
+    run->get_input_gradient(static_cast<int>(i), gradient.data(), gradient.size() * sizeof(float));
+    run->synchronize();
+    result.inputs.push_back(array_from(gradient.data(), values.inputs[i].shape()));
   }
   return result;
 }
@@ -188,8 +207,9 @@ Values random_values(const Graph& graph, uint64_t seed, int classes) {
   return values;
 }
 
-void expect_plan_equals_eager(const Graph& graph, const std::vector<int>& seeds, double tolerance) {
-  const Values values = random_values(graph, 7);
+void expect_plan_equals_eager(const Graph& graph, const std::vector<int>& seeds, double tolerance,
+                              Device device) {
+  const Values values = moved(random_values(graph, 7), device);
   const Result eager = run_eagerly(graph, values, seeds);
   Planned planned(graph, values, seeds);
   const Result result = planned(graph, values, seeds);

@@ -16,6 +16,9 @@ struct Values {
   kernels::StepInfo step = {};
 };
 
+// The same values on a device.
+Values moved(const Values& values, Device device);
+
 // What a run gives: outputs, and gradients of sum over seeds k of sum(weights[k] * output k).
 struct Result {
   std::vector<Array> outputs;
@@ -27,9 +30,10 @@ std::vector<Array> seed_weights(const Graph& graph, const std::vector<int>& seed
 
 Result run_eagerly(const Graph& graph, const Values& values, const std::vector<int>& seeds);
 
-// The plan with its memory.
+// The plan with its memory, on the device where the values lie.
 struct Planned {
   std::shared_ptr<const Plan> plan;
+  std::vector<Tensor> states;
   std::unique_ptr<PackedParameters> packed;
   std::unique_ptr<PlanRun> run;
 
@@ -44,6 +48,6 @@ Values random_values(const Graph& graph, uint64_t seed, int classes = 10);
 
 // Expects both ways to agree within `tolerance` by norm, all seeds and gradients.
 void expect_plan_equals_eager(const Graph& graph, const std::vector<int>& seeds,
-                              double tolerance = 1e-6);
+                              double tolerance = 1e-6, Device device = {});
 
 }  // namespace lockstep::plantest

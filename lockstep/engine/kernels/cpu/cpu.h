@@ -23,6 +23,7 @@ Kernel mean_squared_error(const MeanSquaredErrorProblem&);
 Kernel normalize_images(const NormalizeImagesProblem&);
 Pass reorder(const TensorSpec& from, const TensorSpec& to);
 Pass accumulate(const TensorSpec& spec);
+Pass zero(const TensorSpec& spec);
 
 const Table& table();
 

@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
@@ -22,6 +24,16 @@ Pass accumulate(const TensorSpec& spec) {
     const auto* b = static_cast<const float*>(where.reads[1]);
     auto* sum = static_cast<float*>(where.writes[0]);
     return BoundPass([=](const StepInfo&) { add(a, b, sum, count); });
+  };
+  return pass;
+}
+
+Pass zero(const TensorSpec& spec) {
+  Pass pass;
+  pass.writes = {output(0, spec)};
+  pass.bind = [bytes = spec.bytes()](const PassMemory& where) {
+    void* const data = where.writes[0];
+    return BoundPass([=](const StepInfo&) { std::memset(data, 0, bytes); });
   };
   return pass;
 }

@@ -1,13 +1,10 @@
 #include "lockstep/engine/kernels/table.h"
 
-#include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
-namespace lockstep::kernels {
-
-namespace cpu {
+namespace lockstep::kernels::cpu {
 namespace {
 
 // Those that rest on oneDNN, whose errors stay behind this border.
@@ -28,6 +25,19 @@ Kernel translated_pooling(const PoolingProblem& p) {
 }
 Pass translated_reorder(const TensorSpec& from, const TensorSpec& to) {
   return translated("change of layout", [&] { return reorder(from, to); });
+}
+
+// The CPU has no queues.
+void sgdm_now(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u,
+              void*) {
+  sgdm(w, v, gradient_sum, count, u);
+}
+void adam_now(float* w, float* m, float* s, const float* gradient_sum, size_t count,
+              const AdamUpdate& u, void*) {
+  adam(w, m, s, gradient_sum, count, u);
+}
+void add_now(const float* a, const float* b, float* sum, size_t count, void*) {
+  add(a, b, sum, count);
 }
 
 }  // namespace
@@ -51,16 +61,11 @@ const Table& table() {
                               .normalize_images = normalize_images,
                               .reorder = translated_reorder,
                               .accumulate = accumulate,
-                              .sgdm = sgdm,
-                              .adam = adam,
-                              .add = add};
+                              .zero = zero,
+                              .sgdm = sgdm_now,
+                              .adam = adam_now,
+                              .add = add_now};
   return instance;
 }
-}  // namespace cpu
 
-const Table& table_for(Device device) {
-  if (device.kind == Device::Kind::cpu) return cpu::table();
-  throw Unsupported("[kernels] this build has no kernels for that device");
-}
-
-}  // namespace lockstep::kernels
+}  // namespace lockstep::kernels::cpu

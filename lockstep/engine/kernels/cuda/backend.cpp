@@ -1,0 +1,249 @@
+// The GPUs as devices: memory, queues (streams), recordings (graphs), and what the shared library
+// shows of itself. Host code only.
+#include "lockstep/engine/kernels/backend.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include <mutex>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/cuda/cuda.h"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // errors that pass are not to be found by the next call
+  throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(status));
+}
+
+cudaStream_t stream(void* queue) { return static_cast<cudaStream_t>(queue); }
+
+// Streams do not wait for CUDA's own default stream, nor that for them.
+class CudaMemory final : public DeviceMemory {
+ public:
+  explicit CudaMemory(int index) : index_(index) {
+    activate();
+    default_queue_ = new_stream();
+  }
+
+  void activate() override { check(cudaSetDevice(index_), "choosing the device"); }
+
+  void* allocate(size_t bytes) override {
+    activate();
+    void* data = nullptr;
+    const cudaError_t status = cudaMalloc(&data, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check(status, "allocating memory");
+    return data;
+  }
+  void release(void* data) noexcept override {
+    cudaSetDevice(index_);
+    cudaFree(data);
+  }
+  DeviceMemoryFigures figures() override {
+    activate();
+    DeviceMemoryFigures figures;
+    check(cudaMemGetInfo(&figures.free, &figures.total), "asking for the free memory");
+    return figures;
+  }
+
+  void* allocate_pinned(size_t bytes) override {
+    activate();
+    void* data = nullptr;
+    check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable), "pinning host memory");
+    return data;
+  }
+  void release_pinned(void* data) noexcept override { cudaFreeHost(data); }
+
+  void* default_queue() override { return default_queue_; }
+  // Queues are kept for reuse: libraries may remember what they made for one.
+  void* make_queue() override {
+    {
+      std::lock_guard lock(mutex_);
+      if (!spare_queues_.empty()) {
+        void* const queue = spare_queues_.back();
+        spare_queues_.pop_back();
+        return queue;
+      }
+    }
+    activate();
+    return new_stream();
+  }
+  void release_queue(void* queue) noexcept override {
+    std::lock_guard lock(mutex_);
+    spare_queues_.push_back(queue);
+  }
+
+  void synchronize(void* queue) override {
+    activate();
+    check(queue ? cudaStreamSynchronize(stream(queue)) : cudaDeviceSynchronize(),
+          "waiting for the device");
+  }
+
+  void follow(void* queue, void* other) override {
+    activate();
+    // An event that is destroyed early goes when it is no longer waited for.
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    cudaError_t status = cudaEventRecord(event, stream(other));
+    if (status == cudaSuccess) status = cudaStreamWaitEvent(stream(queue), event, 0);
+    cudaEventDestroy(event);
+    check(status, "ordering two queues");
+  }
+
+  void copy_from_host(void* to, const void* host, size_t bytes, void* queue) override {
+    copy(to, host, bytes, cudaMemcpyHostToDevice, queue);
+  }
+  void copy_to_host(void* host, const void* from, size_t bytes, void* queue) override {
+    copy(host, from, bytes, cudaMemcpyDeviceToHost, queue);
+  }
+  void copy(void* to, const void* from, size_t bytes, void* queue) override {
+    copy(to, from, bytes, cudaMemcpyDeviceToDevice, queue);
+  }
+  void zero(void* data, size_t bytes, void* queue) override {
+    activate();
+    check(cudaMemsetAsync(data, 0, bytes, stream(queue)), "filling memory with zeros");
+  }
+
+  bool records() const override { return true; }
+  void begin_recording(void* queue) override {
+    activate();
+    // What other threads do meanwhile does not matter.
+    check(cudaStreamBeginCapture(stream(queue), cudaStreamCaptureModeThreadLocal),
+          "beginning to record");
+  }
+  void* end_recording(void* queue) noexcept override {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t recording = nullptr;
+    if (cudaStreamEndCapture(stream(queue), &graph) != cudaSuccess || !graph ||
+        cudaGraphInstantiate(&recording, graph, 0) != cudaSuccess) {
+      recording = nullptr;
+      cudaGetLastError();
+    }
+    if (graph) cudaGraphDestroy(graph);
+    return recording;
+  }
+  void replay(void* recording, void* queue) override {
+    activate();
+    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), stream(queue)),
+          "repeating a recording");
+  }
+  void release_recording(void* recording) noexcept override {
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(recording));
+  }
+
+ private:
+  static void* new_stream() {
+    cudaStream_t made = nullptr;
+    check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "making a queue");
+    return made;
+  }
+  void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, void* queue) {
+    activate();
+    check(cudaMemcpyAsync(to, from, bytes, kind, stream(queue)), "copying memory");
+  }
+
+  int index_;
+  void* default_queue_;
+  std::mutex mutex_;
+  std::vector<void*> spare_queues_;
+};
+
+std::vector<DeviceInfo> devices(std::string& reason) {
+  int count = 0;  // left alone where there is no driver
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    int driver = 0, runtime = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+    if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = CUDART_VERSION;
+    reason = driver_problem(cudaGetErrorString(status), driver, runtime);
+    return {};
+  }
+  std::vector<DeviceInfo> found;
+  for (int i = 0; i < count; ++i) {
+    DeviceInfo info;
+    info.device = {Device::Kind::cuda, i};
+    cudaDeviceProp properties{};
+    cudaError_t known = cudaGetDeviceProperties(&properties, i);
+    if (known == cudaSuccess) {
+      info.name = properties.name;
+      info.capability_major = properties.major;
+      info.capability_minor = properties.minor;
+      info.memory_total = properties.totalGlobalMem;
+      info.has_code = has_code_for(LOCKSTEP_CUDA_ARCHITECTURES, properties.major, properties.minor);
+      known = cudaSetDevice(i);
+      if (known == cudaSuccess) known = cudaMemGetInfo(&info.memory_free, &info.memory_total);
+    }
+    if (known != cudaSuccess) {
+      cudaGetLastError();
+      info.problem = cudaGetErrorString(known);
+    } else if (!info.has_code) {
+      info.problem = "this build has no code for " + info.name + " (compute capability " +
+                     std::to_string(info.capability_major) + "." +
+                     std::to_string(info.capability_minor) +
+                     "), only for " LOCKSTEP_CUDA_ARCHITECTURES;
+    }
+    found.push_back(std::move(info));
+  }
+  cudaSetDevice(0);
+  return found;
+}
+
+std::shared_ptr<DeviceMemory> memory(int index) { return std::make_shared<CudaMemory>(index); }
+
+std::string version_text(size_t version, size_t major, size_t minor) {
+  return std::to_string(version / major) + "." + std::to_string(version % major / minor) + "." +
+         std::to_string(version % minor);
+}
+
+std::vector<std::pair<std::string, std::string>> versions() {
+  std::vector<std::pair<std::string, std::string>> all{
+      {"CUDA", version_text(CUDART_VERSION, 1000, 10)},
+      {"cuDNN", version_text(cudnnGetVersion(), 10000, 100)},
+      {"cuBLASLt", version_text(cublasLtGetVersion(), 10000, 100)}};
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
+    all.emplace_back("driver's CUDA", version_text(static_cast<size_t>(driver), 1000, 10));
+  }
+  return all;
+}
+
+Pass zero(const TensorSpec& spec) {
+  Pass pass;
+  pass.writes = {output(0, spec)};
+  pass.bind = [bytes = spec.bytes()](const PassMemory& where) {
+    void* const data = where.writes[0];
+    void* const queue = where.queue;
+    return BoundPass([=](const StepInfo&) {
+      check(cudaMemsetAsync(data, 0, bytes, stream(queue)), "filling memory with zeros");
+    });
+  };
+  return pass;
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cuda
+
+extern "C" __attribute__((visibility("default"))) const lockstep::kernels::Backend*
+lockstep_cuda_backend() {
+  using namespace lockstep::kernels;
+  static const Table table = [] {
+    Table all = cuda::table();
+    all.zero = cuda::zero;
+    return all;
+  }();
+  static const Backend backend{.project_version = LOCKSTEP_VERSION,
+                               .table = &table,
+                               .devices = cuda::devices,
+                               .memory = cuda::memory,
+                               .versions = cuda::versions};
+  return &backend;
+}

@@ -1,0 +1,235 @@
+#include "lockstep/engine/kernels/devices.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/support.h"
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr const char* kLibrary = "liblockstep_cuda.so";
+constexpr const char* kLibraryVariable = "LOCKSTEP_CUDA_LIBRARY";
+constexpr const char* kUnverifiedVariable = "LOCKSTEP_UNVERIFIED";
+
+std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+// What the loader of shared libraries said, as a reason.
+Reason explain(const std::string& path, std::string said) {
+  if (said.starts_with(path + ": ")) said.erase(0, path.size() + 2);
+  const std::string text = path + " cannot be loaded: " + said;
+  const size_t end = said.find(": cannot open shared object file");
+  if (end == said.npos) return {text, ""};
+  const std::string missing = said.substr(0, end);
+  const std::string of = missing.starts_with("libcudnn") ? "cuDNN" : "the CUDA toolkit";
+  return {text, "install " + of + ", or add the folder of " + missing + " to LD_LIBRARY_PATH"};
+}
+
+BackendLibrary refused(const std::string& path, const std::string& text, const std::string& hint) {
+  return {nullptr, path, {text, hint}};
+}
+
+BackendLibrary find_backend() {
+  if (const std::string named = environment(kLibraryVariable); !named.empty()) {
+    BackendLibrary library = open_backend(named);
+    if (!library.backend)
+      library.reason.text += std::string(" (named by ") + kLibraryVariable + ")";
+    return library;
+  }
+  std::error_code error;
+  const auto executable = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::string folders;
+  if (!error) {
+    const auto folder = executable.parent_path();
+    for (const auto& place :
+         {folder, folder.parent_path() / "lib", folder.parent_path() / LOCKSTEP_LIBRARY_FOLDER}) {
+      const auto path = place / kLibrary;
+      if (std::filesystem::exists(path, error)) return open_backend(path.string());
+      if (folders.find(place.string()) == folders.npos) folders += place.string() + ", ";
+    }
+  }
+  BackendLibrary library = open_backend(kLibrary);  // where the system looks
+  const std::string missing = std::string(kLibrary) + " cannot be loaded: cannot open";
+  if (library.backend || !library.reason.text.starts_with(missing)) return library;
+#ifdef LOCKSTEP_WITH_CUDA
+  return refused(kLibrary,
+                 std::string(kLibrary) + " was not found in " + folders +
+                     "nor where the system looks for libraries",
+                 std::string("name it in ") + kLibraryVariable);
+#else
+  return refused(kLibrary,
+                 std::string("this build has no ") + kLibrary + ", and there is none in " +
+                     folders + "nor where the system looks for libraries",
+                 "build with -DLOCKSTEP_CUDA=ON where nvcc and cuDNN are");
+#endif
+}
+
+// The GPUs' back end, found when first needed.
+struct Gpus {
+  BackendLibrary library;
+  std::vector<DeviceInfo> devices;
+  Reason reason;  // why none can be used
+  Table table{};
+};
+
+const Gpus& gpus() {
+  static const Gpus instance = [] {
+    Gpus found;
+    found.library = find_backend();
+    const Backend* const backend = found.library.backend;
+    if (!backend) {
+      found.reason = found.library.reason;
+      return found;
+    }
+    found.devices = backend->devices(found.reason.text);
+    bool any = false;
+    for (const auto& device : found.devices) {
+      any |= device.usable();
+      if (!device.usable() && found.reason.text.empty()) found.reason.text = device.problem;
+    }
+    if (any) found.reason = {};
+    found.table = guarded(*backend->table, cuda::kVerified, environment(kUnverifiedVariable));
+    return found;
+  }();
+  return instance;
+}
+
+struct Tables {
+  std::mutex mutex;
+  std::map<Device, const Table*> of;
+};
+
+Tables& tables() {
+  static auto* instance = new Tables;
+  return *instance;
+}
+
+const Table* find_table(Device device) {
+  std::lock_guard lock(tables().mutex);
+  const auto found = tables().of.find(device);
+  return found == tables().of.end() ? nullptr : found->second;
+}
+
+[[noreturn]] void refuse(Device device, const Reason& reason) {
+  throw Unsupported("[device] " + to_string(device) + " cannot be used: " + reason.text,
+                    reason.hint);
+}
+
+// Registers a GPU's kernels and memory.
+void load(Device device) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (find_table(device)) return;
+  const Gpus& all = gpus();
+  if (all.devices.empty()) refuse(device, all.reason);
+  for (const auto& info : all.devices) {
+    if (info.device != device) continue;
+    if (!info.usable()) refuse(device, {info.problem, ""});
+    register_device_memory(device, all.library.backend->memory(device.index));
+    register_table(device, &all.table);
+    return;
+  }
+  refuse(device, {"this machine has " + std::to_string(all.devices.size()) + " GPUs",
+                  "they are called cuda:0 and so on"});
+}
+
+[[maybe_unused]] const bool kLoaderSet = (set_device_loader(load), true);
+
+bool all_kernels_usable() {
+  const auto support = kernel_support(*gpus().library.backend->table, cuda::kVerified,
+                                      environment(kUnverifiedVariable));
+  for (const auto& s : support) {
+    if (!s.usable()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+BackendLibrary open_backend(const std::string& path) {
+  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    const char* const said = dlerror();
+    return {nullptr, path, explain(path, said ? said : "no reason given")};
+  }
+  const auto function = reinterpret_cast<BackendFunction>(dlsym(handle, kBackendFunction));
+  if (!function) {
+    return refused(path, path + " is no back end of Lockstep: it has no " + kBackendFunction, "");
+  }
+  const Backend* const backend = function();
+  const std::string hint = "use the library that was built with this executable";
+  if (backend->version != Table::kVersion) {
+    return refused(path,
+                   path + " has version " + std::to_string(backend->version) +
+                       " of the table of kernels, this executable " +
+                       std::to_string(Table::kVersion),
+                   hint);
+  }
+  if (backend->project_version != std::string_view(LOCKSTEP_VERSION)) {
+    return refused(path,
+                   path + " belongs to Lockstep " + backend->project_version +
+                       ", this executable to " LOCKSTEP_VERSION,
+                   hint);
+  }
+  return {backend, path, {}};
+}
+
+std::vector<DeviceInfo> list_devices() { return gpus().devices; }
+
+Reason no_devices_reason() { return gpus().reason; }
+
+std::string backend_path() { return gpus().library.backend ? gpus().library.path : ""; }
+
+std::vector<std::pair<std::string, std::string>> backend_versions() {
+  const Backend* const backend = gpus().library.backend;
+  if (!backend) return {};
+  return backend->versions();
+}
+
+const Table& table_for(Device device) {
+  if (device.is_cpu()) return cpu::table();
+  if (const Table* table = find_table(device)) return *table;
+  load(device);
+  return *find_table(device);
+}
+
+void register_table(Device device, const Table* table) {
+  std::lock_guard lock(tables().mutex);
+  if (table) {
+    tables().of[device] = table;
+  } else {
+    tables().of.erase(device);
+  }
+}
+
+Device resolve_device(std::string_view text, const std::function<void(Device)>& try_out) {
+  if (text != "auto") {
+    const Device device = parse_device(text);
+    table_for(device);
+    if (try_out) try_out(device);
+    return device;
+  }
+  for (const auto& info : list_devices()) {
+    if (!info.usable()) continue;
+    if (!try_out) return all_kernels_usable() ? info.device : Device{};
+    try {
+      try_out(info.device);
+      return info.device;
+    } catch (const Unsupported&) {
+      // The next one, or the CPU, will do.
+    }
+  }
+  return {};
+}
+
+}  // namespace lockstep::kernels

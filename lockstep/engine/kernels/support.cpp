@@ -1,0 +1,115 @@
+#include "lockstep/engine/kernels/support.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+
+namespace lockstep::kernels {
+namespace {
+
+// The name of an entry as a template argument.
+template <size_t size>
+struct Name {
+  char text[size];
+  constexpr Name(const char (&from)[size]) { std::copy_n(from, size, text); }
+  constexpr std::string_view view() const { return {text, size - 1}; }
+};
+
+// Calls visit.operator()<name>(entry) for each entry.
+template <class AnyTable, class Visit>
+void for_each_entry(AnyTable& t, Visit&& visit) {
+  visit.template operator()<"convolution">(t.convolution);
+  visit.template operator()<"transposed_convolution">(t.transposed_convolution);
+  visit.template operator()<"fully_connected">(t.fully_connected);
+  visit.template operator()<"batch_normalization">(t.batch_normalization);
+  visit.template operator()<"pooling">(t.pooling);
+  visit.template operator()<"relu">(t.relu);
+  visit.template operator()<"clipped_relu">(t.clipped_relu);
+  visit.template operator()<"addition">(t.addition);
+  visit.template operator()<"dropout">(t.dropout);
+  visit.template operator()<"reshape">(t.reshape);
+  visit.template operator()<"concatenation">(t.concatenation);
+  visit.template operator()<"sum">(t.sum);
+  visit.template operator()<"softmax">(t.softmax);
+  visit.template operator()<"cross_entropy">(t.cross_entropy);
+  visit.template operator()<"mean_squared_error">(t.mean_squared_error);
+  visit.template operator()<"normalize_images">(t.normalize_images);
+  visit.template operator()<"reorder">(t.reorder);
+  visit.template operator()<"accumulate">(t.accumulate);
+  visit.template operator()<"zero">(t.zero);
+  visit.template operator()<"sgdm">(t.sgdm);
+  visit.template operator()<"adam">(t.adam);
+  visit.template operator()<"add">(t.add);
+}
+// A new entry needs a line above.
+static_assert(sizeof(Table) == sizeof(void*) * (1 + 22));
+
+template <Name name, bool present, class Result, class... Arguments>
+Result refuse(Arguments...) {
+  const std::string text(name.view());
+  if constexpr (present) {
+    throw Unsupported(
+        "[kernels] " + text + " has never run on a GPU",
+        "name it in LOCKSTEP_UNVERIFIED=" + text + ",... (or all) to use it all the same");
+  } else {
+    throw Unsupported("[kernels] " + text + " has no CUDA kernel", "the CPU has one");
+  }
+}
+
+template <Name name, class Result, class... Arguments>
+void guard(Result (*&entry)(Arguments...), bool usable) {
+  if (usable) return;
+  entry =
+      entry ? refuse<name, true, Result, Arguments...> : refuse<name, false, Result, Arguments...>;
+}
+
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
+  while (!list.empty()) {
+    const size_t end = list.find(',');
+    if (end != 0) names.emplace_back(list.substr(0, end));
+    list = end == list.npos ? std::string_view() : list.substr(end + 1);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<KernelSupport> kernel_support(const Table& table,
+                                          std::span<const cuda::Verified> verified,
+                                          std::string_view unlocked) {
+  const std::vector<std::string> named = names_in(unlocked);
+  const auto is_named = [&](std::string_view name) {
+    return std::find(named.begin(), named.end(), name) != named.end();
+  };
+  const bool all = is_named("all");
+  std::vector<KernelSupport> support;
+  for_each_entry(table, [&]<Name name>(const auto& entry) {
+    KernelSupport s{.name = name.view(), .present = entry != nullptr};
+    for (const cuda::Verified& v : verified) {
+      if (v.name == s.name) s.verified = &v;
+    }
+    s.unlocked = all || is_named(s.name);
+    support.push_back(s);
+  });
+  std::vector<std::string> known{"all"};
+  for (const auto& s : support) known.emplace_back(s.name);
+  for (const std::string& name : named) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw InvalidArgument("[kernels] LOCKSTEP_UNVERIFIED names `" + name + "`, which is no kernel",
+                          suggest(name, known));
+  }
+  return support;
+}
+
+Table guarded(const Table& table, std::span<const cuda::Verified> verified,
+              std::string_view unlocked) {
+  const std::vector<KernelSupport> support = kernel_support(table, verified, unlocked);
+  Table result = table;
+  auto next = support.begin();
+  for_each_entry(result, [&]<Name name>(auto& entry) { guard<name>(entry, (next++)->usable()); });
+  return result;
+}
+
+}  // namespace lockstep::kernels

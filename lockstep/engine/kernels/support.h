@@ -1,0 +1,35 @@
+// Which kernels of a back end may be used: those that are there and have run on hardware.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/engine/kernels/cuda/verified.h"
+#include "lockstep/engine/kernels/table.h"
+
+namespace lockstep::kernels {
+
+// One entry of a table.
+struct KernelSupport {
+  std::string_view name;  // of the entry: "convolution"
+  bool present = false;
+  const cuda::Verified* verified = nullptr;  // where it has run
+  bool unlocked = false;                     // may be used without
+  bool usable() const { return present && (verified || unlocked); }
+};
+
+// By entry. `unlocked`: names separated by commas, or "all", as in LOCKSTEP_UNVERIFIED. Throws
+// InvalidArgument for a name that is none.
+std::vector<KernelSupport> kernel_support(const Table& table,
+                                          std::span<const cuda::Verified> verified,
+                                          std::string_view unlocked);
+
+// The table with each entry that must not be used replaced by one that throws Unsupported, saying
+// why and what to do.
+Table guarded(const Table& table, std::span<const cuda::Verified> verified,
+              std::string_view unlocked);
+
+}  // namespace lockstep::kernels

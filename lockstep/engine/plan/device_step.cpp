@@ -1,0 +1,27 @@
+#include "lockstep/engine/plan/device_step.h"
+
+#include <new>
+
+namespace lockstep {
+
+DeviceStep::DeviceStep(Device device, void* queue)
+    : device_(memory_of(device)),
+      queue_(queue),
+      memory_(allocate(sizeof(kernels::StepInfo), device)),
+      slots_(static_cast<kernels::StepInfo*>(
+          device_.allocate_pinned(kSlots * sizeof(kernels::StepInfo)))) {}
+
+DeviceStep::~DeviceStep() { device_.release_pinned(slots_); }
+
+void DeviceStep::set(const kernels::StepInfo& step) {
+  if (last_ == step) return;
+  if (used_ == kSlots) {
+    device_.synchronize(queue_);
+    used_ = 0;
+  }
+  const kernels::StepInfo* const slot = new (slots_ + used_++) kernels::StepInfo(step);
+  device_.copy_from_host(memory_.data(), slot, sizeof step, queue_);
+  last_ = step;
+}
+
+}  // namespace lockstep

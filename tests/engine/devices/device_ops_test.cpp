@@ -1,0 +1,54 @@
+// Ops and the tape on a device other than the CPU, on a stand-in for one.
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/devices/fake_device.h"
+#include "tests/engine/ops/cases.h"
+
+namespace lockstep {
+namespace {
+
+using devicetest::FakeDevice;
+
+TEST(DeviceOps, EveryCaseMatchesTheReference) {
+  const FakeDevice fake;
+  for (const auto& c : optest::all_cases()) {
+    SCOPED_TRACE(c);
+    optest::check_forward(fake, c);
+    optest::check_gradients(fake, c);
+  }
+}
+
+TEST(DeviceOps, OutputsAndGradientsLieWhereTheInputsDo) {
+  const FakeDevice fake;
+  const Tensor x = Tensor::from(std::vector<float>{1, -2, 3}, Shape{3}).to(fake);
+  const Tensor unused = Tensor::zeros({2}, DType::f32, fake);
+  Tape tape;
+  tape.watch(x);
+  tape.watch(unused);
+  const Tensor y = ops::relu(x);
+  const Tensor sum = ops::sum(ops::addition({y, x}));
+  EXPECT_EQ(y.device(), fake.device());
+  EXPECT_EQ(sum.item(), 6);
+  const auto gradients = tape.gradient(sum, {x, unused});
+  EXPECT_EQ(gradients[0].device(), fake.device());
+  EXPECT_EQ(gradients[0].to_vector(), (std::vector<float>{2, 1, 2}));
+  EXPECT_EQ(gradients[1].device(), fake.device());
+  EXPECT_EQ(gradients[1].to_vector(), (std::vector<float>{0, 0}));
+}
+
+TEST(DeviceOps, TensorsOnTwoDevicesDoNotMix) {
+  const FakeDevice fake;
+  const Tensor here = Tensor::full({3}, 1), there = here.to(fake);
+  try {
+    ops::addition({here, there});
+    FAIL() << "no error";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "[addition] tensors on cpu and on cuda:0 do not mix");
+    EXPECT_EQ(error.hint(), "move one of them: tensor.to(device)");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,311 @@
+#include "tests/engine/devices/fake_device.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "lockstep/base/arithmetic.h"
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/tensor/allocator.h"
+
+namespace lockstep::devicetest {
+namespace {
+
+using Task = std::function<void()>;
+
+struct Recording {
+  std::vector<Task> tasks;
+};
+
+}  // namespace
+
+struct FakeQueue {
+  FakeMemory* memory = nullptr;
+  std::deque<Task> tasks;
+  uint64_t added = 0, done = 0;
+  std::unique_ptr<Recording> recording;  // being made
+
+  void add(Task task);
+  void run_until(uint64_t number);
+};
+
+class FakeMemory final : public DeviceMemory {
+ public:
+  explicit FakeMemory(const FakeOptions& options)
+      : bytes_(options.bytes), records_(options.records) {
+    region_ = static_cast<std::byte*>(
+        mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (region_ == MAP_FAILED) throw Error("[fake] no memory to stand in for a device's");
+    default_queue_ = make_queue();
+  }
+  ~FakeMemory() override {
+    synchronize(nullptr);
+    munmap(region_, bytes_);
+  }
+
+  // Runs `body` with the memory in reach.
+  void inside(const Task& body) {
+    std::lock_guard lock(mutex_);
+    if (depth_++ == 0) mprotect(region_, bytes_, PROT_READ | PROT_WRITE);
+    const ArithmeticMode mode;
+    try {
+      body();
+    } catch (...) {
+      leave();
+      throw;
+    }
+    leave();
+  }
+
+  void activate() override {}
+  void* allocate(size_t bytes) override {
+    std::lock_guard lock(mutex_);
+    if (recording_) misuse_.push_back("allocated while a recording was made");
+    bytes = (bytes + 255) / 256 * 256;
+    std::byte* data = nullptr;
+    auto& spare = spare_[bytes];
+    if (!spare.empty()) {
+      data = spare.back();
+      spare.pop_back();
+    } else if (used_to_ + bytes <= bytes_) {
+      data = region_ + used_to_;
+      used_to_ += bytes;
+    } else {
+      return nullptr;
+    }
+    used += bytes;
+    sizes_[data] = bytes;
+    inside([&] { std::memset(data, 0xff, bytes); });  // floats that are no numbers
+    return data;
+  }
+  void release(void* data) noexcept override {
+    synchronize(nullptr);
+    std::lock_guard lock(mutex_);
+    auto* const piece = static_cast<std::byte*>(data);
+    used -= sizes_[piece];
+    spare_[sizes_[piece]].push_back(piece);
+  }
+  DeviceMemoryFigures figures() override { return {bytes_ - used, bytes_}; }
+
+  void* allocate_pinned(size_t bytes) override {
+    std::lock_guard lock(mutex_);
+    void* const data = std::calloc(1, bytes);
+    pinned_[data] = bytes;
+    return data;
+  }
+  void release_pinned(void* data) noexcept override {
+    std::lock_guard lock(mutex_);
+    pinned_.erase(data);
+    std::free(data);
+  }
+
+  void* default_queue() override { return default_queue_; }
+  void* make_queue() override {
+    std::lock_guard lock(mutex_);
+    auto& queue = queues_.emplace_back(std::make_unique<FakeQueue>());
+    queue->memory = this;
+    return queue.get();
+  }
+  void release_queue(void* queue) noexcept override {
+    std::lock_guard lock(mutex_);
+    if (!of(queue).tasks.empty()) misuse_.push_back("released a queue with work in it");
+  }
+  void synchronize(void* queue) override {
+    std::lock_guard lock(mutex_);
+    if (recording_) misuse_.push_back("waited while a recording was made");
+    for (const auto& q : queues_) {
+      if (!queue || q.get() == queue) q->run_until(q->added);
+    }
+  }
+  void follow(void* queue, void* other) override {
+    std::lock_guard lock(mutex_);
+    of(queue).add([before = &of(other), number = of(other).added] { before->run_until(number); });
+  }
+
+  void copy_from_host(void* to, const void* host, size_t bytes, void* queue) override {
+    if (is_pinned(host)) {
+      of(queue).add([=] { std::memcpy(to, host, bytes); });
+    } else {
+      const auto* from = static_cast<const std::byte*>(host);
+      of(queue).add([to, taken = std::vector<std::byte>(from, from + bytes)] {
+        std::memcpy(to, taken.data(), taken.size());
+      });
+    }
+  }
+  void copy_to_host(void* host, const void* from, size_t bytes, void* queue) override {
+    of(queue).add([=] { std::memcpy(host, from, bytes); });
+  }
+  void copy(void* to, const void* from, size_t bytes, void* queue) override {
+    of(queue).add([=] { std::memcpy(to, from, bytes); });
+  }
+  void zero(void* data, size_t bytes, void* queue) override {
+    of(queue).add([=] { std::memset(data, 0, bytes); });
+  }
+
+  bool records() const override { return records_; }
+  void begin_recording(void* queue) override {
+    std::lock_guard lock(mutex_);
+    of(queue).recording = std::make_unique<Recording>();
+    recording_ = true;
+  }
+  void* end_recording(void* queue) noexcept override {
+    std::lock_guard lock(mutex_);
+    recording_ = false;
+    ++recordings;
+    return of(queue).recording.release();
+  }
+  void replay(void* recording, void* queue) override {
+    ++replays;
+    of(queue).add([tasks = static_cast<Recording*>(recording)->tasks] {
+      for (const Task& task : tasks) task();
+    });
+  }
+  void release_recording(void* recording) noexcept override {
+    delete static_cast<Recording*>(recording);
+  }
+
+  std::vector<std::string> misuse() {
+    std::lock_guard lock(mutex_);
+    return misuse_;
+  }
+
+  std::recursive_mutex& mutex() { return mutex_; }
+  int recordings = 0, replays = 0;
+  size_t used = 0;
+
+ private:
+  static FakeQueue& of(void* queue) { return *static_cast<FakeQueue*>(queue); }
+  void leave() {
+    if (--depth_ == 0) mprotect(region_, bytes_, PROT_NONE);
+  }
+  bool is_pinned(const void* host) {
+    std::lock_guard lock(mutex_);
+    const auto* const at = static_cast<const std::byte*>(host);
+    for (const auto& [data, bytes] : pinned_) {
+      const auto* const first = static_cast<const std::byte*>(data);
+      if (first <= at && at < first + bytes) return true;
+    }
+    return false;
+  }
+
+  std::recursive_mutex mutex_;
+  size_t bytes_;
+  bool records_;
+  std::byte* region_;
+  size_t used_to_ = 0;
+  int depth_ = 0;
+  bool recording_ = false;
+  void* default_queue_;
+  std::map<size_t, std::vector<std::byte*>> spare_;
+  std::map<std::byte*, size_t> sizes_;
+  std::map<void*, size_t> pinned_;
+  std::vector<std::unique_ptr<FakeQueue>> queues_;
+  std::vector<std::string> misuse_;
+};
+
+void FakeQueue::add(Task task) {
+  std::lock_guard lock(memory->mutex());
+  if (recording) {
+    recording->tasks.push_back(std::move(task));
+    return;
+  }
+  tasks.push_back(std::move(task));
+  ++added;
+}
+
+void FakeQueue::run_until(uint64_t number) {
+  while (done < number && !tasks.empty()) {
+    const Task task = std::move(tasks.front());
+    tasks.pop_front();
+    memory->inside(task);
+    ++done;
+  }
+}
+
+namespace {
+
+kernels::Pass on_queue(kernels::Pass pass, bool needs_step) {
+  pass.bind = [inner = std::move(pass.bind), needs_step](const kernels::PassMemory& where) {
+    auto* const queue = static_cast<FakeQueue*>(where.queue);
+    if (!queue) throw InternalError("[fake] a pass was bound without a queue");
+    if (needs_step && !where.device_step) {
+      throw InternalError("[fake] a pass was bound without a step on the device");
+    }
+    kernels::BoundPass body;
+    queue->memory->inside([&] { body = inner({where.reads, where.writes, where.scratch}); });
+    return kernels::BoundPass([queue, body, step = where.device_step](const kernels::StepInfo&) {
+      queue->add([body, step] { body(step ? *step : kernels::StepInfo{}); });
+    });
+  };
+  return pass;
+}
+
+template <auto entry, class Problem>
+kernels::Kernel kernel(const Problem& problem) {
+  kernels::Kernel made = (kernels::table_for({}).*entry)(problem);
+  made.forward = on_queue(std::move(made.forward), true);
+  for (auto& pass : made.backward) pass = on_queue(std::move(pass), true);
+  return made;
+}
+
+const kernels::Table& fake_table() {
+  using kernels::Table;
+  static const Table table = [] {
+    Table t = kernels::table_for({});
+    t.convolution = kernel<&Table::convolution>;
+    t.transposed_convolution = kernel<&Table::transposed_convolution>;
+    t.fully_connected = kernel<&Table::fully_connected>;
+    t.batch_normalization = kernel<&Table::batch_normalization>;
+    t.pooling = kernel<&Table::pooling>;
+    t.relu = kernel<&Table::relu>;
+    t.clipped_relu = kernel<&Table::clipped_relu>;
+    t.addition = kernel<&Table::addition>;
+    t.dropout = kernel<&Table::dropout>;
+    t.reshape = kernel<&Table::reshape>;
+    t.concatenation = kernel<&Table::concatenation>;
+    t.sum = kernel<&Table::sum>;
+    t.softmax = kernel<&Table::softmax>;
+    t.cross_entropy = kernel<&Table::cross_entropy>;
+    t.mean_squared_error = kernel<&Table::mean_squared_error>;
+    t.normalize_images = kernel<&Table::normalize_images>;
+    t.reorder = [](const TensorSpec& from, const TensorSpec& to) {
+      return on_queue(kernels::table_for({}).reorder(from, to), false);
+    };
+    t.accumulate = [](const TensorSpec& spec) {
+      return on_queue(kernels::table_for({}).accumulate(spec), false);
+    };
+    t.zero = [](const TensorSpec& spec) {
+      return on_queue(kernels::table_for({}).zero(spec), false);
+    };
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace
+
+FakeDevice::FakeDevice(int index, const FakeOptions& options)
+    : device_{Device::Kind::cuda, index}, memory_(std::make_shared<FakeMemory>(options)) {
+  register_device_memory(device_, memory_);
+  kernels::register_table(device_, &fake_table());
+}
+
+FakeDevice::~FakeDevice() {
+  EXPECT_EQ(misuse(), std::vector<std::string>{});
+  kernels::register_table(device_, nullptr);
+  register_device_memory(device_, nullptr);
+}
+
+int FakeDevice::recordings() const { return memory_->recordings; }
+int FakeDevice::replays() const { return memory_->replays; }
+size_t FakeDevice::used() const { return memory_->used; }
+std::vector<std::string> FakeDevice::misuse() const { return memory_->misuse(); }
+
+}  // namespace lockstep::devicetest

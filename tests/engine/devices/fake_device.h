@@ -1,0 +1,46 @@
+// A device for tests: the CPU's kernels behind a GPU's name, as asynchronous and as out of reach as
+// a GPU's. Its memory can be touched only by its own work, so that a stray access from the host
+// ends the test; work added to a queue is done when somebody waits for it and not before;
+// recordings are made and repeated; kernels see the StepInfo in its memory alone.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/dtype.h"
+
+namespace lockstep::devicetest {
+
+class FakeMemory;
+
+struct FakeOptions {
+  size_t bytes = size_t{256} << 20;
+  bool records = true;
+};
+
+// There while it lives. Tensors on it must be gone before.
+class FakeDevice {
+ public:
+  explicit FakeDevice(int index = 0, const FakeOptions& options = {});
+  ~FakeDevice();
+  FakeDevice(const FakeDevice&) = delete;
+  FakeDevice& operator=(const FakeDevice&) = delete;
+
+  Device device() const { return device_; }
+  operator Device() const { return device_; }
+
+  int recordings() const;
+  int replays() const;
+  // Bytes handed out and not released; the cache counts as handed out.
+  size_t used() const;
+  // Misuse that a real device would punish: releasing a queue with work in it, waiting or
+  // allocating while a recording is made.
+  std::vector<std::string> misuse() const;
+
+ private:
+  Device device_;
+  std::shared_ptr<FakeMemory> memory_;
+};
+
+}  // namespace lockstep::devicetest
