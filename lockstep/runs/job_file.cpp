@@ -27,13 +27,10 @@ void visit_training(Job& job, FieldVisitor& v) {
 }
 
 // The result does not depend on these.
-constexpr const char* free_fields[] = {"threads",
-                                       "loader_threads",
-                                       "prefetch",
-                                       "cache_mib",
-                                       "checkpoint_frequency",
-                                       "checkpoints_kept",
-                                       "allow_other_numerics",
+constexpr const char* free_fields[] = {"streams",          "threads",
+                                       "loader_threads",   "prefetch",
+                                       "cache_mib",        "checkpoint_frequency",
+                                       "checkpoints_kept", "allow_other_numerics",
                                        "verbose_frequency"};
 
 const std::vector<std::string> tables{"data",    "augmentation", "noise", "variables",
@@ -304,6 +301,12 @@ std::string job_difference(const ordered_json& here, const ordered_json& there) 
     job.erase("name");
     if (job.contains("training") && job["training"].is_object()) {
       for (const char* field : free_fields) job["training"].erase(field);
+      // Which GPU it is does not matter.
+      ordered_json& training = job["training"];
+      if (training.contains("device") && training["device"].is_string() &&
+          training["device"].get<std::string>().starts_with("cuda")) {
+        training["device"] = "cuda";
+      }
     }
     return job;
   };

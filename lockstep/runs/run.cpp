@@ -154,7 +154,10 @@ RunResult run_job(const Job& job, const RunOptions& options) {
                 options.initial_model);
   }
 
-  const RunFolder folder(local_files(), options.folder, job, extra, options.resume);
+  // Which device it was is part of what is resumed.
+  Job placed = job;
+  placed.training.device = to_string(resolve_training_device(network, job.training));
+  const RunFolder folder(local_files(), options.folder, placed, extra, options.resume);
   ReceiptWriter receipt(local_files(), folder.path());
   Witness witness(folder, network, result.classes, options.save_initial);
   TrainingControl control;
@@ -167,7 +170,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   control.stop_after = options.stop_after;
   const TrainingData training{data.training,         data.validation,         job.augmentation,
                               data.training_targets, data.validation_targets, job.noise};
-  result.training = train(network, training, job.training, control);
+  result.training = train(network, training, placed.training, control);
   receipt.finish();
   result.checkpoint = witness.last;
   if (result.training.stopped) return result;

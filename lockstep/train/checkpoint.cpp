@@ -198,7 +198,8 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
     json["best"] = {{"iteration", position.best->iteration}, {"loss", position.best->loss}};
   }
   json["identity"] = position.identity;
-  for (const auto& e : numerics_fingerprint()) json["fingerprint"][e.name] = e.value;
+  for (const auto& e : numerics_fingerprint(network.device()))
+    json["fingerprint"][e.name] = e.value;
 
   auto tensors = tensors_of(network, solver);
   if (position.best) add_best(tensors, network, *position.best);
@@ -257,7 +258,8 @@ std::optional<TrainingPosition> resume_from_checkpoint(
       throw InvalidArgument("[checkpoint] " + path + " belongs to another training: " + different,
                             "resume with the same job, or train into another folder");
     }
-    const std::string numerics = fingerprint_difference(numerics_fingerprint(), fingerprint);
+    const std::string numerics =
+        fingerprint_difference(numerics_fingerprint(network.device()), fingerprint);
     if (!numerics.empty() && !allow_other_numerics) {
       throw InvalidArgument(
           "[checkpoint] " + path + " was computed with other numerics: " + numerics,

@@ -32,11 +32,16 @@ struct Evaluator::State {
   std::shared_ptr<const Plan> plan;
   std::vector<PlanRun> runs;  // by thread
   std::vector<std::vector<uint8_t>> scratch;
+  // On a GPU: what goes there and comes back.
+  std::vector<uint8_t> pixels;
+  std::vector<std::byte> targets;
+  std::vector<float> scores, row_losses;
   Shape output;  // of one observation
   std::vector<double> losses;
   std::vector<uint8_t> correct;
 
-  void fill_inputs(PlanRun& run, int64_t first, int64_t rows, int thread);
+  void fill_inputs(uint8_t* pixels, void* wanted, int64_t first, int64_t rows, int thread);
+  void run_on_device(PlanRun& run, int64_t first, int64_t rows);
   void evaluate_chunk(int64_t chunk, int thread, float* outputs);
 };
 
@@ -56,9 +61,11 @@ Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool)
     lowered.graph.mark_output(add_loss(lowered.graph, network.loss(), scores).loss);
   }
   s.output = lowered.graph.shape(scores).without_batch();
-  s.plan = std::make_shared<Plan>(lowered.graph, network.learnable_shapes(), PlanOptions{});
+  s.plan = std::make_shared<Plan>(lowered.graph, network.learnable_shapes(), PlanOptions{},
+                                  network.device());
   const int64_t n = s.data.images->size(), chunks = (n + kBatch - 1) / kBatch;
-  for (int64_t t = 0; t < std::min<int64_t>(pool.size(), std::max<int64_t>(chunks, 1)); ++t) {
+  const int64_t workers = network.device() == Device{} ? pool.size() : 1;
+  for (int64_t t = 0; t < std::min<int64_t>(workers, std::max<int64_t>(chunks, 1)); ++t) {
     s.runs.emplace_back(s.plan, network.packed(), network.state_pointers());
   }
   s.scratch.resize(static_cast<size_t>(pool.size()));
@@ -68,48 +75,75 @@ Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool)
 
 Evaluator::~Evaluator() = default;
 
-// Rows beyond `rows` are zeros.
-void Evaluator::State::fill_inputs(PlanRun& run, int64_t first, int64_t rows, int thread) {
+// Rows beyond `rows` are zeros. `wanted`: the loss's input, where there is a loss.
+void Evaluator::State::fill_inputs(uint8_t* to, void* wanted, int64_t first, int64_t rows,
+                                   int thread) {
   const size_t bytes = data.images->image_bytes();
-  auto* const pixels = static_cast<uint8_t*>(run.input(0));
   auto& memory = scratch[static_cast<size_t>(thread)];
-  std::memset(pixels + static_cast<size_t>(rows) * bytes, 0,
+  std::memset(to + static_cast<size_t>(rows) * bytes, 0,
               static_cast<size_t>(kBatch - rows) * bytes);
   for (int64_t i = 0; i < rows; ++i) {
-    uint8_t* const row = pixels + static_cast<size_t>(i) * bytes;
+    uint8_t* const row = to + static_cast<size_t>(i) * bytes;
     std::memcpy(row, data.images->get(first + i, memory), bytes);
     add_noise(data.noise, data.seed, fixed_noise_epoch, first + i, row,
               static_cast<int64_t>(bytes));
   }
   if (against == Against::labels) {
-    auto* const labels = static_cast<int32_t*>(run.input(1));
+    auto* const labels = static_cast<int32_t*>(wanted);
     for (int64_t i = 0; i < kBatch; ++i) {
       labels[i] = i < rows ? static_cast<int32_t>(data.images->label(first + i)) : 0;
     }
   } else if (against == Against::images) {
     const size_t count = data.targets->image_bytes();
-    auto* const targets = static_cast<float*>(run.input(1));
-    std::fill_n(targets + static_cast<size_t>(rows) * count,
+    auto* const values = static_cast<float*>(wanted);
+    std::fill_n(values + static_cast<size_t>(rows) * count,
                 static_cast<size_t>(kBatch - rows) * count, 0.0f);
     for (int64_t i = 0; i < rows; ++i) {
       pixels_to_targets(data.targets->get(first + i, memory), count,
-                        targets + static_cast<size_t>(i) * count);
+                        values + static_cast<size_t>(i) * count);
     }
   }
+}
+
+void Evaluator::State::run_on_device(PlanRun& run, int64_t first, int64_t rows) {
+  const auto batch = static_cast<size_t>(kBatch), width = static_cast<size_t>(output.elements());
+  pixels.resize(batch * data.images->image_bytes());
+  targets.resize(batch * (against == Against::labels ? sizeof(int32_t) : width * sizeof(float)));
+  scores.resize(batch * width);
+  row_losses.resize(batch);
+  fill_inputs(pixels.data(), targets.data(), first, rows, 0);
+  run.set_input(0, pixels.data(), pixels.size());
+  if (against != Against::nothing) run.set_input(1, targets.data(), targets.size());
+  run.forward({});
+  run.get_output(kScores, scores.data(), scores.size() * sizeof(float));
+  if (against != Against::nothing) {
+    run.get_output(kLosses, row_losses.data(), row_losses.size() * sizeof(float));
+  }
+  run.synchronize();
 }
 
 void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, float* outputs) {
   const ArithmeticMode mode;
   PlanRun& run = runs[static_cast<size_t>(thread)];
   const int64_t first = chunk * kBatch, rows = std::min(kBatch, data.images->size() - first);
-  fill_inputs(run, first, rows, thread);
-  run.forward({});
-  mode.check();
+  const float *made = nullptr, *loss = nullptr;
+  if (network.device() == Device{}) {
+    void* const wanted = against == Against::nothing ? nullptr : run.input(1);
+    fill_inputs(static_cast<uint8_t*>(run.input(0)), wanted, first, rows, thread);
+    run.forward({});
+    mode.check();
+    made = run.output(kScores);
+    loss = against == Against::nothing ? nullptr : run.output(kLosses);
+  } else {
+    run_on_device(run, first, rows);
+    made = scores.data();
+    loss = row_losses.data();
+  }
   const int64_t width = output.elements();
   for (int64_t i = 0; i < rows; ++i) {
-    const float* const row = run.output(kScores) + i * width;
+    const float* const row = made + i * width;
     const auto at = static_cast<size_t>(first + i);
-    if (against != Against::nothing) losses[at] = static_cast<double>(run.output(kLosses)[i]);
+    if (against != Against::nothing) losses[at] = static_cast<double>(loss[i]);
     if (against == Against::labels) {
       correct[at] = std::max_element(row, row + width) - row == data.images->label(first + i);
     }

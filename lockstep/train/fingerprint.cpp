@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/image.h"
+#include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/library_versions.h"
 
 extern char** environ;
@@ -49,7 +50,7 @@ std::string build_id() {
   struct Search {
     uintptr_t code;
     std::string id;
-  } search{reinterpret_cast<uintptr_t>(&numerics_fingerprint), {}};
+  } search{reinterpret_cast<uintptr_t>(&refuse_stray_environment), {}};
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* data) {
         auto* s = static_cast<Search*>(data);
@@ -98,6 +99,18 @@ const std::vector<FingerprintEntry>& numerics_fingerprint() {
     all.push_back({"build", build_id()});
     return all;
   }();
+  return entries;
+}
+
+std::vector<FingerprintEntry> numerics_fingerprint(Device device) {
+  std::vector<FingerprintEntry> entries = numerics_fingerprint();
+  if (device == Device{}) return entries;
+  for (const auto& info : kernels::list_devices()) {
+    if (info.device == device) entries.push_back({"GPU", info.name});
+  }
+  for (const auto& [name, version] : kernels::backend_versions()) {
+    entries.push_back({name, version});
+  }
   return entries;
 }
 

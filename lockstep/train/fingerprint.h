@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/dtype.h"
+
 namespace lockstep {
 
 struct FingerprintEntry {
@@ -15,6 +17,9 @@ struct FingerprintEntry {
 // Processor vendor, family and model, cache sizes, the instruction set that oneDNN uses, versions
 // of oneDNN, the C library and the image libraries, and the build id. Computed once; thread-safe.
 const std::vector<FingerprintEntry>& numerics_fingerprint();
+// The same for a training on a device: a GPU adds its model, its driver and the libraries it
+// computes with.
+std::vector<FingerprintEntry> numerics_fingerprint(Device device);
 
 // "oneDNN: 2.6.3 here, 3.1.0 there; ..." or "" when all entries agree.
 std::string fingerprint_difference(const std::vector<FingerprintEntry>& here,

@@ -9,8 +9,9 @@ void set_input_normalization(Network& network, const ChannelStatistics& statisti
     if (!node.layer->is_input()) continue;
     const auto fields = write_layer(*node.layer);
     const std::string how = fields.value("normalization", "none");
-    float* offset = network.state_value(node.name + ".offset").data<float>();
-    float* factor = network.state_value(node.name + ".factor").data<float>();
+    const Tensor offsets = network.state_value(node.name + ".offset"),
+                 factors = network.state_value(node.name + ".factor");
+    std::vector<float> offset(static_cast<size_t>(statistics.channels())), factor(offset.size());
     for (int64_t c = 0; c < statistics.channels(); ++c) {
       const auto i = static_cast<size_t>(c);
       const double low = statistics.min[i], high = statistics.max[i];
@@ -30,6 +31,8 @@ void set_input_normalization(Network& network, const ChannelStatistics& statisti
       offset[i] = static_cast<float>(shift);
       factor[i] = static_cast<float>(scale);
     }
+    offsets.copy_from(Tensor::from(std::span<const float>(offset), offsets.shape()));
+    factors.copy_from(Tensor::from(std::span<const float>(factor), factors.shape()));
   }
 }
 

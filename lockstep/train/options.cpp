@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/engine/kernels/determinism.h"
@@ -40,10 +41,12 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 0, .max = kMany});
   v.text("output_network", output_network, "the iteration whose values the trained network has",
          {"last", "best"});
-  v.integer("shard_size", shard_size, "observations computed together; 0: 16",
+  v.integer("shard_size", shard_size, "observations computed together; 0: 16, on a GPU 256",
             {.min = 0, .max = 1 << 24});
   v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
   v.integer("seed", seed, "of all random numbers", {.min = 0});
+  v.text("device", device, "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one");
+  v.integer("streams", streams, "GPU: queues that shards are dealt to", {.min = 1, .max = 64});
   v.integer("threads", threads, "compute threads; 0: one for each processor",
             {.min = 0, .max = 1024});
   v.integer("loader_threads", loader_threads, "threads that read and augment images",
@@ -70,12 +73,13 @@ void TrainingOptions::check() const {
   const nlohmann::json plain = object;
   FieldReader reader(plain, "training");
   copy.visit(reader);
+  if (device != "auto") parse_device(device);
 }
 
 TrainingOptions TrainingOptions::resolved() const {
   TrainingOptions r = *this;
   if (r.initial_learning_rate == 0) r.initial_learning_rate = r.solver == "adam" ? 0.001 : 0.01;
-  if (r.shard_size == 0) r.shard_size = 16;
+  if (r.shard_size == 0) r.shard_size = r.device.starts_with("cuda") ? 256 : 16;
   r.deterministic = r.deterministic && lockstep::deterministic();
   if (r.threads == 0) r.threads = std::min(available_cores(), 1024);
   return r;

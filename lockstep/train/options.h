@@ -40,7 +40,7 @@ struct TrainingOptions {
   // loss.
   std::string output_network = "last";
   // Observations that are computed together, by one thread. Batch normalisation works within a
-  // shard. 0: 16 on the CPU.
+  // shard. 0: 16 on the CPU, 256 on a GPU.
   int64_t shard_size = 0;
   // false: may be faster, but the bits may depend on threads and change from run to run. See also
   // set_deterministic().
@@ -49,6 +49,10 @@ struct TrainingOptions {
 
   // ---- what only speed, memory and output depend on ----
 
+  // "cpu", "cuda", "cuda:N", or "auto": the first GPU that can compute the network, else the CPU.
+  // The CPU and a GPU give different bits.
+  std::string device = "auto";
+  int64_t streams = 2;  // on a GPU: queues that shards are dealt to
   int64_t threads = 0;  // compute threads; 0: one for each processor
   int64_t loader_threads = 1;
   int64_t prefetch = 4;               // mini-batches prepared ahead
@@ -63,8 +67,9 @@ struct TrainingOptions {
   void visit(FieldVisitor& v);
   // Throws InvalidArgument for values that do not go together.
   void check() const;
-  // All that depends on defaults filled in (learning rate, shard size, threads, and deterministic
-  // where set_deterministic(false) was said).
+  // All that depends on defaults filled in: learning rate, threads, shard size ("auto" counts as
+  // the CPU: resolve_device() comes first), and deterministic where set_deterministic(false) was
+  // said.
   TrainingOptions resolved() const;
 };
 

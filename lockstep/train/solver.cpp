@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -14,11 +15,19 @@ struct Slot {
   std::vector<Tensor> state;
 };
 
+float* values(const Tensor& tensor) { return static_cast<float*>(tensor.raw()); }
+
+// Where a device's updates are added; the CPU has none.
+void* queue_of(Device device) {
+  return device == Device{} ? nullptr : memory_of(device).default_queue();
+}
+
 std::vector<Slot> slots_of(Network& network, size_t arrays) {
   std::vector<Slot> slots;
   for (const auto& l : network.learnables()) {
     Slot slot{l.value, l.spec.learning_rate_factor, l.spec.l2_factor, {}};
-    for (size_t i = 0; i < arrays; ++i) slot.state.push_back(Tensor::zeros(l.value.shape()));
+    for (size_t i = 0; i < arrays; ++i)
+      slot.state.push_back(Tensor::zeros(l.value.shape(), DType::f32, l.value.device()));
     slots.push_back(std::move(slot));
   }
   return slots;
@@ -36,8 +45,8 @@ class Sgdm final : public Solver {
                                 static_cast<float>(momentum_),
                                 static_cast<float>(l2_ * s.l2_factor)};
     kernels::table_for(s.value.device())
-        .sgdm(s.value.data<float>(), s.state[0].data<float>(), gradient_sum,
-              static_cast<size_t>(s.value.shape().elements()), u, nullptr);
+        .sgdm(values(s.value), values(s.state[0]), gradient_sum,
+              static_cast<size_t>(s.value.shape().elements()), u, queue_of(s.value.device()));
   }
   std::vector<Tensor> state(size_t index) const override { return slots_[index].state; }
   std::vector<std::string> state_names() const override { return {"velocity"}; }
@@ -65,8 +74,8 @@ class Adam final : public Solver {
                                 static_cast<float>(options_.epsilon),
                                 static_cast<float>(options_.l2 * s.l2_factor)};
     kernels::table_for(s.value.device())
-        .adam(s.value.data<float>(), s.state[0].data<float>(), s.state[1].data<float>(),
-              gradient_sum, static_cast<size_t>(s.value.shape().elements()), u, nullptr);
+        .adam(values(s.value), values(s.state[0]), values(s.state[1]), gradient_sum,
+              static_cast<size_t>(s.value.shape().elements()), u, queue_of(s.value.device()));
   }
   std::vector<Tensor> state(size_t index) const override { return slots_[index].state; }
   std::vector<std::string> state_names() const override { return {"mean", "square"}; }

@@ -23,7 +23,8 @@ class Solver {
  public:
   virtual ~Solver() = default;
   // Changes learnable number `index` of the network the solver was made for. `gradient_sum`:
-  // row-major, f32, as many elements as the learnable.
+  // row-major, f32, as many elements as the learnable, on its device, where the work is added to
+  // the default queue.
   virtual void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) = 0;
   // Arrays for learnable `index`, row-major, in a fixed order: digest and checkpoints cover them.
   virtual std::vector<Tensor> state(size_t index) const = 0;
@@ -31,8 +32,8 @@ class Solver {
   virtual std::vector<std::string> state_names() const = 0;
 };
 
-// A solver with zero state. The network must outlive it and stay initialized. Throws
-// InvalidArgument for an unknown solver.
+// A solver with zero state, on the network's device. The network must outlive it and stay
+// initialized. Throws InvalidArgument for an unknown solver.
 std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options);
 
 // Learning rate of an epoch (from 1), in double.

@@ -19,12 +19,23 @@ Digest learnable_digest(const Network& network, const Solver& solver, size_t ind
 }
 
 Digest state_digest(const Network& network, const std::vector<Digest>& learnables,
-                    int64_t iteration) {
+                    int64_t iteration, const std::function<const void*(size_t k)>& state) {
   Digester digester;
   digester.add(static_cast<uint64_t>(iteration));
   for (const auto& d : learnables) digester.add(d);
-  for (const auto& state : network.state()) add(digester, state.value);
+  for (size_t k = 0; k < network.state().size(); ++k) {
+    digester.bytes(state(k), network.state()[k].value.bytes());
+  }
   return digester.finish();
+}
+
+Digest state_digest(const Network& network, const std::vector<Digest>& learnables,
+                    int64_t iteration) {
+  Tensor host;  // keeps what was brought from a device
+  return state_digest(network, learnables, iteration, [&](size_t k) -> const void* {
+    host = network.state()[k].value.to({});
+    return host.raw();
+  });
 }
 
 Digest state_digest(const Network& network, const Solver& solver, int64_t iteration) {

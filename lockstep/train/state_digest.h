@@ -1,6 +1,8 @@
 // The digest that the law speaks of.
 #pragma once
 
+#include <functional>
+
 #include "lockstep/base/digest.h"
 #include "lockstep/train/solver.h"
 
@@ -14,5 +16,8 @@ Digest learnable_digest(const Network& network, const Solver& solver, size_t ind
 Digest state_digest(const Network& network, const std::vector<Digest>& learnables,
                     int64_t iteration);
 Digest state_digest(const Network& network, const Solver& solver, int64_t iteration);
+// The same with the network's states where the caller has them: `state(k)` is host memory.
+Digest state_digest(const Network& network, const std::vector<Digest>& learnables,
+                    int64_t iteration, const std::function<const void*(size_t k)>& state);
 
 }  // namespace lockstep

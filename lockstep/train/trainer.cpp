@@ -10,12 +10,14 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/engine/kernels/devices.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/input_normalization.h"
-#include "lockstep/train/sharded_step.h"
+#include "lockstep/train/shard_plans.h"
 #include "lockstep/train/targets.h"
+#include "lockstep/train/training_step.h"
 
 namespace lockstep {
 namespace {
@@ -45,7 +47,9 @@ nlohmann::ordered_json identity_of(const Network& network, const TrainingData& d
     FieldWriter writer(training);
     TrainingOptions copy = options;
     copy.visit(writer);
-    for (const char* name : {"threads", "loader_threads", "prefetch", "cache_mib",
+    // Which GPU it is does not matter.
+    training["device"] = network.device() == Device{} ? "cpu" : "cuda";
+    for (const char* name : {"streams", "threads", "loader_threads", "prefetch", "cache_mib",
                              "checkpoint_frequency", "checkpoints_kept", "allow_other_numerics"}) {
       training.erase(name);
     }
@@ -108,7 +112,7 @@ class Training {
     if (timed_seconds_ > 0) {
       result_.images_per_second = static_cast<double>(timed_observations_) / timed_seconds_;
     }
-    if (step_) result_.shards_by_thread = step_->shards_by_thread();
+    if (step_) result_.shards_by_thread = step_->shards_by_worker();
     finish_network();
     return std::move(result_);
   }
@@ -194,7 +198,7 @@ class Training {
     queue.prefetch = static_cast<int>(options_.prefetch);
     queue.max_epochs = options_.max_epochs;
     queue_.emplace(images_, queue, position_.epoch, position_.batch);
-    step_ = std::make_unique<ShardedStep>(network_, *solver_, pool_, options_);
+    step_ = make_training_step(network_, *solver_, pool_, options_);
     if (validation_) {
       evaluator_ =
           std::make_unique<Evaluator>(network_,
@@ -234,6 +238,7 @@ class Training {
     s.iterations = s.iterations_per_epoch * options_.max_epochs;
     s.first_iteration = position_.iteration + 1;
     s.shards = (options_.mini_batch_size + options_.shard_size - 1) / options_.shard_size;
+    s.device = network_.device();
     s.threads = pool_.size();
     s.classifies = !targets_;
     s.data = listings_.training;
@@ -364,11 +369,11 @@ class Training {
     result_.network_iteration = best.iteration;
     for (size_t i = 0; i < best.learnables.size(); ++i) {
       const Tensor& to = network_.learnables()[i].value;
-      std::memcpy(to.raw(), best.learnables[i].raw(), to.bytes());
+      to.copy_from(best.learnables[i]);
     }
     for (size_t i = 0; i < best.state.size(); ++i) {
       const Tensor& to = network_.state()[i].value;
-      std::memcpy(to.raw(), best.state[i].raw(), to.bytes());
+      to.copy_from(best.state[i]);
     }
     network_.packed().pack_all();
   }
@@ -392,7 +397,7 @@ class Training {
   std::shared_ptr<const ImageCache> images_, targets_, validation_, validation_targets_;
   std::unique_ptr<Solver> solver_;
   std::optional<MiniBatchQueue> queue_;
-  std::unique_ptr<ShardedStep> step_;
+  std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<Evaluator> evaluator_;
   Listings listings_;
   TrainingPosition position_;
@@ -404,7 +409,37 @@ class Training {
   TrainingResult result_;
 };
 
+// The network on another device for a while.
+class Moved {
+ public:
+  Moved(Network& network, Device device) : network_(network), before_(network.device()) {
+    if (device == before_) return;
+    network.to(device);
+  }
+  ~Moved() {
+    if (network_.device() == before_) return;
+    try {
+      network_.to(before_);
+    } catch (const Error&) {
+      // A device that fails here has failed before, where it could be told.
+    }
+  }
+  Moved(const Moved&) = delete;
+  Moved& operator=(const Moved&) = delete;
+
+ private:
+  Network& network_;
+  Device before_;
+};
+
 }  // namespace
+
+Device resolve_training_device(const Network& network, const TrainingOptions& options) {
+  return kernels::resolve_device(options.device, [&](Device device) {
+    // What a GPU cannot compute is found out by compiling one observation's shard.
+    if (device != Device{}) ShardPlans(network, device).plan(1);
+  });
+}
 
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control) {
@@ -435,7 +470,10 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
     throw InvalidArgument("[training] " + std::string(field) + " needs validation data",
                           "give validation images or a validation_fraction");
   }
-  return Training(network, data, options, control).run();
+  TrainingOptions placed = options;
+  placed.device = to_string(resolve_training_device(network, options));
+  const Moved moved(network, parse_device(placed.device));
+  return Training(network, data, placed, control).run();
 }
 
 }  // namespace lockstep

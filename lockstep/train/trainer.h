@@ -69,6 +69,7 @@ struct TrainingStart {
   int64_t first_iteration = 1;  // more when resumed
   bool classifies = true;       // labels are learned, so that there is an accuracy
   int64_t shards = 0;           // of a full mini-batch: more threads than this are idle
+  Device device;                // that computes
   int threads = 1;
   Digest data;   // of the training listing with contents
   Digest chain;  // of the receipt up to here
@@ -123,7 +124,7 @@ struct TrainingResult {
   // Training observations per second of this process, from the second iteration on, validation
   // and checkpoints excluded.
   double images_per_second = 0;
-  std::vector<int64_t> shards_by_thread;  // how many each compute thread did
+  std::vector<int64_t> shards_by_thread;  // how many each compute thread (GPU: stream) did
 };
 
 // Trains `network` (initialized; input normalisation is computed here) in place. Throws
@@ -132,6 +133,10 @@ struct TrainingResult {
 // its last values, the checkpoints their last good ones).
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control = {});
+
+// The device that options.device names for this network (initialized): train() calls it itself.
+// Throws InvalidArgument for a name that is none, Unsupported for a device that cannot be used.
+Device resolve_training_device(const Network& network, const TrainingOptions& options);
 
 struct Evaluation {
   int64_t observations = 0;

@@ -69,6 +69,8 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("validation_patience", &O::validation_patience, {-1});
   texts("output_network", &O::output_network);
   integers("seed", &O::seed, {-1});
+  texts("device", &O::device);
+  integers("streams", &O::streams, {0, 65});
   integers("threads", &O::threads, {-1, 1025});
   integers("loader_threads", &O::loader_threads, {0, 257});
   integers("prefetch", &O::prefetch, {0, 1025});
@@ -86,9 +88,9 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
       options.check();
       ADD_FAILURE() << row.field << " was accepted";
     } catch (const InvalidArgument& error) {
-      EXPECT_NE(std::string(error.what()).find(std::string(" ") + row.field + " must be"),
-                std::string::npos)
-          << error.what();
+      const std::string words =
+          row.field == std::string("device") ? "device" : " " + std::string(row.field) + " must be";
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
     }
     // The trainer does not begin with it.
     Network network = small_classifier();
@@ -105,6 +107,8 @@ TEST(Options, ResolvingFillsInWhatDependsOnDefaults) {
   EXPECT_EQ(r.initial_learning_rate, 0.001);
   EXPECT_EQ(r.shard_size, 16);
   EXPECT_GE(r.threads, 1);
+  options.device = "cuda:1";
+  EXPECT_EQ(options.resolved().shard_size, 256);
   options.initial_learning_rate = 0.5;
   options.shard_size = 3;
   options.threads = 7;
@@ -190,6 +194,9 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"gradient_decay", Effect::same_digest, nothing, [](O& o) { o.gradient_decay = 0.1; }},
       {"drop_factor", Effect::same_digest, nothing, [](O& o) { o.drop_factor = 0.5; }},
       // Only speed, memory and output depend on these.
+      // Without a GPU both are the CPU; queued_step_test.cpp has what a GPU does.
+      {"device", Effect::same_digest, nothing, [](O& o) { o.device = "cpu"; }},
+      {"streams", Effect::same_digest, nothing, [](O& o) { o.streams = 4; }},
       {"threads", Effect::same_digest, nothing, [](O& o) { o.threads = 3; }},
       {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.loader_threads = 3; }},
       {"prefetch", Effect::same_digest, nothing, [](O& o) { o.prefetch = 1; }},

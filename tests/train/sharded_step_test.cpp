@@ -109,7 +109,7 @@ TEST(ShardedStep, GradientsOfShardsAddUpToThoseOfTheWholeMiniBatch) {
     result = step.compute(batch, 1);
     step.apply({0.1, 1, 20});
     int64_t shards = 0;
-    for (int64_t n : step.shards_by_thread()) shards += n;
+    for (int64_t n : step.shards_by_worker()) shards += n;
     EXPECT_EQ(shards, (20 + shard_size - 1) / shard_size);
     return keeper.gradients;
   };

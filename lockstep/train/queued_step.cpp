@@ -1,0 +1,361 @@
+#include "lockstep/train/queued_step.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/train/shard_plans.h"
+#include "lockstep/train/state_digest.h"
+#include "lockstep/train/targets.h"
+#include "lockstep/train/tree.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
+
+// Host memory that a device copies from and to while the host goes on.
+class Pinned {
+ public:
+  Pinned(DeviceMemory& device, size_t bytes)
+      : device_(&device), data_(device.allocate_pinned(std::max<size_t>(bytes, 64))) {}
+  ~Pinned() {
+    if (data_) device_->release_pinned(data_);
+  }
+  Pinned(Pinned&& other) noexcept
+      : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  Pinned& operator=(Pinned&&) = delete;
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  DeviceMemory* device_;
+  void* data_;
+};
+
+// What one shard brings to the device and back, piece behind piece in pinned memory.
+struct Exchange {
+  size_t target_bytes = 0, pixels = 0, targets = 0;  // offsets of what goes there
+  size_t losses = 0, scores = 0, statistics = 0;     // and of what comes back
+  size_t bytes = 0;
+
+  Exchange(const ShardPlans& plans, size_t row_bytes, int64_t rows) {
+    const auto n = static_cast<size_t>(rows), outputs = static_cast<size_t>(plans.outputs());
+    const auto place = [&](size_t size) {
+      const size_t at = bytes;
+      bytes += (size + 63) / 64 * 64;
+      return at;
+    };
+    target_bytes = plans.labelled() ? n * sizeof(int32_t) : n * outputs * sizeof(float);
+    pixels = place(n * row_bytes);
+    targets = place(target_bytes);
+    losses = place(n * sizeof(float));
+    scores = place(plans.labelled() ? n * outputs * sizeof(float) : 0);
+    statistics = place(static_cast<size_t>(plans.statistic_elements()) * sizeof(float));
+  }
+};
+
+}  // namespace
+
+struct QueuedStep::State {
+  State(Network& n, Solver& v, const TrainingOptions& options)
+      : network(n),
+        solver(v),
+        device(n.device()),
+        memory(memory_of(device)),
+        table(kernels::table_for(device)),
+        shard_size(options.shard_size),
+        streams(options.streams),
+        seed(static_cast<uint64_t>(options.seed)),
+        plans(n) {}
+
+  Network& network;
+  Solver& solver;
+  const Device device;
+  DeviceMemory& memory;
+  const kernels::Table& table;
+  const int64_t shard_size, streams;
+  const uint64_t seed;
+
+  ShardPlans plans;
+  std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by stream
+  std::vector<Pinned> exchanges;                 // by shard
+  std::vector<size_t> exchange_bytes;
+  std::vector<Memory> leaves;  // by shard: its gradients, then the sums of the tree's left ends
+  size_t most_shards = 0;
+  std::vector<ShardRange> shards;  // of the mini-batch at hand
+  std::vector<int64_t> shards_by_stream;
+
+  // Row-major gradient sums, by learnable, and the conversions that fill them.
+  std::vector<Memory> gradients, scratch;
+  std::vector<kernels::BoundPass> conversions;
+  std::vector<const float*> gradient_values;
+
+  // The network's state as the host knows it, and learnables with the solver's state for digests.
+  std::unique_ptr<Pinned> states, values;
+  std::vector<size_t> state_offsets, value_offsets;
+
+  PlanRun& run_of(size_t j) { return runs.at(shards[j].size)[j % static_cast<size_t>(streams)]; }
+  float* state_of(int k) {
+    return reinterpret_cast<float*>(states->data() + state_offsets[static_cast<size_t>(k)]);
+  }
+
+  void make_runs(int64_t size);
+  void prepare(size_t row_bytes);
+  void mirror_state();
+  void place_values();
+  void convert_gradients();
+  void add_shard(size_t j, const MiniBatch& batch, int64_t iteration);
+  void add_tree(size_t first, size_t count);
+  StepResult collect(const MiniBatch& batch);
+  void wait();
+};
+
+void QueuedStep::State::make_runs(int64_t size) {
+  if (runs.count(size) > 0) return;
+  const auto plan = plans.plan(size);
+  const auto useful = std::min<size_t>(static_cast<size_t>(streams), most_shards);
+  // The loss of a mini-batch is a sum until the one division at the root.
+  const std::vector<float> ones(static_cast<size_t>(size), 1.0f);
+  std::vector<PlanRun> made;
+  for (size_t s = 0; s < useful; ++s) {
+    made.emplace_back(plan, network.packed(), network.state_pointers());
+    made.back().set_seed(kLosses, ones.data(), ones.size() * sizeof(float));
+  }
+  runs.emplace(size, std::move(made));
+}
+
+// Memory for the shards at hand; nothing where an earlier mini-batch needed as much.
+void QueuedStep::State::prepare(size_t row_bytes) {
+  for (size_t j = 0; j < shards.size(); ++j) {
+    make_runs(shards[j].size);
+    const size_t bytes = Exchange(plans, row_bytes, shards[j].size).bytes;
+    if (j == exchanges.size()) {
+      exchanges.emplace_back(memory, bytes);
+      exchange_bytes.push_back(bytes);
+    } else if (exchange_bytes[j] < bytes) {
+      throw InternalError("[training] a later mini-batch has larger shards than the first");
+    }
+    if (j == leaves.size()) leaves.push_back(allocate(plans.gradient_layout().bytes, device));
+  }
+}
+
+void QueuedStep::State::mirror_state() {
+  size_t bytes = 0;
+  for (const auto& s : network.state()) {
+    state_offsets.push_back(bytes);
+    bytes += (s.value.bytes() + 63) / 64 * 64;
+  }
+  states = std::make_unique<Pinned>(memory, bytes);
+  for (size_t k = 0; k < network.state().size(); ++k) {
+    const Tensor host = network.state()[k].value.to({});
+    std::memcpy(states->data() + state_offsets[k], host.raw(), host.bytes());
+  }
+}
+
+void QueuedStep::State::place_values() {
+  size_t bytes = 0;
+  const auto place = [&](const Tensor& tensor) {
+    value_offsets.push_back(bytes);
+    bytes += (tensor.bytes() + 63) / 64 * 64;
+  };
+  for (size_t p = 0; p < network.learnables().size(); ++p) {
+    place(network.learnables()[p].value);
+    for (const auto& array : solver.state(p)) place(array);
+  }
+  values = std::make_unique<Pinned>(memory, bytes);
+}
+
+void QueuedStep::State::convert_gradients() {
+  memory.activate();
+  const GradientLayout& layout = plans.gradient_layout();
+  for (const auto& entry : layout.entries) {
+    // The tree ends in the first leaf's memory.
+    auto* const sum = leaves[0].as<std::byte>() + entry.offset;
+    if (entry.spec.row_major()) {
+      gradient_values.push_back(reinterpret_cast<const float*>(sum));
+      continue;
+    }
+    const auto pass = table.reorder(entry.spec, entry.spec.plain());
+    gradients.push_back(allocate(entry.spec.plain().bytes(), device));
+    scratch.push_back(allocate(pass.scratch_bytes, device));
+    void* const from = sum;
+    void* const to = gradients.back().data();
+    conversions.push_back(
+        pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
+                   scratch.back().data(), memory.default_queue()}));
+    gradient_values.push_back(gradients.back().as<float>());
+  }
+}
+
+void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iteration) {
+  const ShardRange range = shards[j];
+  const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
+  const size_t row_bytes = batch.pixels.size() / batch.labels.size();
+  const Exchange at(plans, row_bytes, range.size);
+  std::byte* const host = exchanges[j].data();
+  std::memcpy(host + at.pixels, batch.pixels.data() + first * row_bytes, rows * row_bytes);
+  if (plans.labelled()) {
+    std::memcpy(host + at.targets, batch.labels.data() + first, at.target_bytes);
+  } else {
+    const auto count = static_cast<size_t>(plans.outputs());
+    pixels_to_targets(batch.targets.data() + first * count, rows * count,
+                      reinterpret_cast<float*>(host + at.targets));
+  }
+  PlanRun& run = run_of(j);
+  const kernels::StepInfo step{seed, static_cast<uint64_t>(iteration), range.first};
+  run.set_input(0, host + at.pixels, rows * row_bytes);
+  run.set_input(1, host + at.targets, at.target_bytes);
+  run.forward(step);
+  run.get_output(kLosses, host + at.losses, rows * sizeof(float));
+  if (plans.labelled()) {
+    run.get_output(kScores, host + at.scores,
+                   rows * static_cast<size_t>(plans.outputs()) * sizeof(float));
+  }
+  std::byte* to = host + at.statistics;
+  for (size_t k = 0; k < plans.statistics().size(); ++k) {
+    const size_t bytes = static_cast<size_t>(plans.statistic_channels()[k]) * sizeof(float);
+    run.get_output(plans.statistics()[k].mean_output, to, bytes);
+    run.get_output(plans.statistics()[k].variance_output, to + bytes, bytes);
+    to += 2 * bytes;
+  }
+  run.backward(step);
+  memory.copy(leaves[j].data(), run.gradients(), plans.gradient_layout().bytes, run.queue());
+  ++shards_by_stream[j % static_cast<size_t>(streams)];
+}
+
+// The fixed tree over leaves [first, first + count): the sum replaces the first one.
+void QueuedStep::State::add_tree(size_t first, size_t count) {
+  if (count == 1) return;
+  const auto left = static_cast<size_t>(tree_split(static_cast<int64_t>(count)));
+  add_tree(first, left);
+  add_tree(first + left, count - left);
+  table.add(leaves[first].as<float>(), leaves[first + left].as<float>(), leaves[first].as<float>(),
+            plans.gradient_layout().bytes / sizeof(float), memory.default_queue());
+}
+
+void QueuedStep::State::wait() {
+  for (const auto& [size, all] : runs) {
+    for (const auto& run : all) run.synchronize();
+  }
+}
+
+StepResult QueuedStep::State::collect(const MiniBatch& batch) {
+  const size_t row_bytes = batch.pixels.size() / batch.labels.size();
+  StepResult result;
+  std::vector<double> losses;
+  for (size_t j = 0; j < shards.size(); ++j) {
+    const Exchange at(plans, row_bytes, shards[j].size);
+    const auto* const loss = reinterpret_cast<const float*>(exchanges[j].data() + at.losses);
+    double sum = 0;
+    for (int64_t i = 0; i < shards[j].size; ++i) sum += static_cast<double>(loss[i]);
+    losses.push_back(sum);
+    if (!plans.labelled()) continue;
+    result.correct +=
+        count_correct(reinterpret_cast<const float*>(exchanges[j].data() + at.scores),
+                      batch.labels.data() + shards[j].first, shards[j].size, plans.outputs());
+  }
+  result.loss_sum = tree_sum(losses);
+  return result;
+}
+
+QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& options)
+    : state_(std::make_unique<State>(network, solver, options)) {
+  State& s = *state_;
+  s.shards = cut_into_shards(options.mini_batch_size, options.shard_size);
+  s.most_shards = s.shards.size();
+  s.shards_by_stream.assign(static_cast<size_t>(s.streams), 0);
+  const Shape input = network.input_shapes().at(0);
+  for (const auto& shard : s.shards) s.make_runs(shard.size);
+  s.prepare(static_cast<size_t>(input.elements()));
+  s.mirror_state();
+  s.place_values();
+  s.convert_gradients();
+  // Copies made for earlier uses of the network may be older than its values.
+  network.packed().pack_all();
+}
+
+QueuedStep::~QueuedStep() {
+  try {
+    state_->wait();
+    state_->memory.synchronize(state_->memory.default_queue());
+  } catch (const Error&) {
+    // A device that fails here has failed before, where it could be told.
+  }
+}
+
+StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
+  State& s = *state_;
+  s.shards = cut_into_shards(batch.size(), s.shard_size);
+  check_batch(batch, s.shards.size(), s.most_shards, s.plans);
+  s.prepare(batch.pixels.size() / batch.labels.size());
+  for (size_t j = 0; j < s.shards.size(); ++j) s.add_shard(j, batch, iteration);
+  for (const auto& [size, all] : s.runs) {
+    for (const auto& run : all) run.join();
+  }
+  s.memory.activate();
+  s.add_tree(0, s.shards.size());
+  s.wait();
+  return s.collect(batch);
+}
+
+void QueuedStep::apply(const UpdateScalars& scalars) {
+  State& s = *state_;
+  s.memory.activate();
+  for (const auto& convert : s.conversions) convert({});
+  for (size_t p = 0; p < s.gradient_values.size(); ++p) {
+    s.solver.update(p, s.gradient_values[p], scalars);
+  }
+  s.network.packed().pack_all();
+  if (s.plans.statistics().empty()) return;
+  std::vector<const float*> statistics;
+  const Shape input = s.network.input_shapes().at(0);
+  for (size_t j = 0; j < s.shards.size(); ++j) {
+    const Exchange at(s.plans, static_cast<size_t>(input.elements()), s.shards[j].size);
+    statistics.push_back(reinterpret_cast<const float*>(s.exchanges[j].data() + at.statistics));
+  }
+  // Copies of the last iteration's values were done before this one's results came.
+  follow_statistics(s.plans, s.shards, statistics, [&](int k) { return s.state_of(k); });
+  for (const auto& follows : s.plans.statistics()) {
+    for (int k : {follows.mean_state, follows.variance_state}) {
+      const Tensor& state = s.network.state()[static_cast<size_t>(k)].value;
+      s.memory.copy_from_host(state.raw(), s.state_of(k), state.bytes(), s.memory.default_queue());
+    }
+  }
+}
+
+Digest QueuedStep::digest(int64_t iteration) {
+  State& s = *state_;
+  void* const queue = s.memory.default_queue();
+  const auto each = [&](const auto& use) {
+    size_t number = 0;
+    for (size_t p = 0; p < s.network.learnables().size(); ++p) {
+      use(p, s.network.learnables()[p].value, s.values->data() + s.value_offsets[number++]);
+      for (const auto& array : s.solver.state(p)) {
+        use(p, array, s.values->data() + s.value_offsets[number++]);
+      }
+    }
+  };
+  each([&](size_t, const Tensor& tensor, std::byte* host) {
+    s.memory.copy_to_host(host, tensor.raw(), tensor.bytes(), queue);
+  });
+  s.memory.synchronize(queue);
+  std::vector<Digester> digesters(s.network.learnables().size());
+  each([&](size_t p, const Tensor& tensor, const std::byte* host) {
+    digesters[p].bytes(host, tensor.bytes());
+  });
+  std::vector<Digest> digests;
+  for (auto& digester : digesters) digests.push_back(digester.finish());
+  return state_digest(s.network, digests, iteration,
+                      [&](size_t k) { return s.states->data() + s.state_offsets[k]; });
+}
+
+const std::vector<int64_t>& QueuedStep::shards_by_worker() const {
+  return state_->shards_by_stream;
+}
+
+}  // namespace lockstep

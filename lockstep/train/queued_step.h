@@ -1,0 +1,29 @@
+// A training step on a device with queues (a GPU): the host adds the work of all shards to the
+// queues, and waits once an iteration, for losses and batch statistics.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/train/training_step.h"
+
+namespace lockstep {
+
+class QueuedStep final : public TrainingStep {
+ public:
+  // See make_training_step(). options.streams queues share the shards; how many there are changes
+  // the speed alone: the sums are the same tree's.
+  QueuedStep(Network& network, Solver& solver, const TrainingOptions& options);
+  ~QueuedStep() override;
+
+  StepResult compute(const MiniBatch& batch, int64_t iteration) override;
+  void apply(const UpdateScalars& scalars) override;
+  Digest digest(int64_t iteration) override;
+  const std::vector<int64_t>& shards_by_worker() const override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

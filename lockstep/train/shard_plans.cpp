@@ -1,0 +1,109 @@
+#include "lockstep/train/shard_plans.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/loss.h"
+#include "lockstep/train/tree.h"
+
+namespace lockstep {
+
+std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
+  const auto found = plans_.find(size);
+  if (found != plans_.end()) return found->second;
+  LoweredNetwork lowered = network_.lower(size, {.training = true, .pixels = true});
+  if (lowered.inputs.size() != 1 || lowered.outputs.size() != 1) {
+    throw InvalidArgument(
+        "[training] networks with one input and one output are trained, this has " +
+            std::to_string(lowered.inputs.size()) + " and " +
+            std::to_string(lowered.outputs.size()),
+        "train others with a loop of your own");
+  }
+  const int scores = lowered.outputs[0];
+  const LossValues loss = add_loss(lowered.graph, network_.loss(), scores);
+  lowered.graph.mark_output(scores);
+  PlanOptions options;
+  options.gradients = true;
+  options.seeds = {lowered.graph.mark_output(loss.loss)};
+  if (!layout_.entries.empty()) options.gradient_layout = &layout_;
+  statistics_.clear();
+  statistic_channels_.clear();
+  for (MovingStatistics s : lowered.statistics) {
+    statistic_channels_.push_back(lowered.graph.shape(s.mean_output).elements());
+    s.mean_output = lowered.graph.mark_output(s.mean_output);
+    s.variance_output = lowered.graph.mark_output(s.variance_output);
+    statistics_.push_back(s);
+  }
+  labelled_ = network_.loss() == "cross_entropy";
+  outputs_ = lowered.graph.shape(scores).elements() / size;
+  auto made =
+      std::make_shared<const Plan>(lowered.graph, network_.learnable_shapes(), options, device_);
+  if (layout_.entries.empty()) layout_ = made->gradient_layout();
+  return plans_.emplace(size, std::move(made)).first->second;
+}
+
+int64_t ShardPlans::statistic_elements() const {
+  int64_t count = 0;
+  for (int64_t channels : statistic_channels_) count += 2 * channels;
+  return count;
+}
+
+void check_batch(const MiniBatch& batch, size_t shards, size_t most_shards,
+                 const ShardPlans& plans) {
+  if (shards > most_shards) {
+    throw InvalidArgument("[training] a mini-batch of " + std::to_string(batch.size()) +
+                          " observations is larger than the step was made for");
+  }
+  const size_t wanted = batch.labels.size() * static_cast<size_t>(plans.outputs());
+  if (!plans.labelled() && batch.targets.size() != wanted) {
+    throw InvalidArgument("[training] the network gives " + std::to_string(plans.outputs()) +
+                          " elements for an observation, the mini-batch's targets have " +
+                          std::to_string(batch.targets.size() / batch.labels.size()));
+  }
+}
+
+int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes) {
+  int64_t correct = 0;
+  for (int64_t n = 0; n < rows; ++n) {
+    const float* row = scores + n * classes;
+    correct += std::max_element(row, row + classes) - row == labels[n];
+  }
+  return correct;
+}
+
+void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& shards,
+                       const std::vector<const float*>& shard_statistics,
+                       const std::function<float*(int k)>& state) {
+  int64_t rows = 0;
+  for (const auto& s : shards) rows += s.size;
+  std::vector<double> shares, terms(shards.size());
+  for (const auto& s : shards) {
+    shares.push_back(static_cast<double>(s.size) / static_cast<double>(rows));
+  }
+  size_t at = 0;
+  std::vector<double> mean, variance;
+  for (size_t k = 0; k < plans.statistics().size(); ++k) {
+    const auto channels = static_cast<size_t>(plans.statistic_channels()[k]);
+    mean.resize(channels);
+    variance.resize(channels);
+    for (size_t c = 0; c < channels; ++c) {
+      for (size_t j = 0; j < shards.size(); ++j) {
+        terms[j] = shares[j] * static_cast<double>(shard_statistics[j][at + c]);
+      }
+      mean[c] = tree_sum(terms);
+      for (size_t j = 0; j < shards.size(); ++j) {
+        const double distance = static_cast<double>(shard_statistics[j][at + c]) - mean[c];
+        terms[j] = shares[j] * (static_cast<double>(shard_statistics[j][at + channels + c]) +
+                                distance * distance);
+      }
+      variance[c] = tree_sum(terms);
+    }
+    at += 2 * channels;
+    const auto& s = plans.statistics()[k];
+    const auto count = static_cast<int64_t>(channels);
+    update_moving(state(s.mean_state), mean.data(), count, s.momentum);
+    update_moving(state(s.variance_state), variance.data(), count, s.momentum);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+#include "lockstep/train/training_step.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/queued_step.h"
+#include "lockstep/train/sharded_step.h"
+
+namespace lockstep {
+
+std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size) {
+  if (n < 1 || shard_size < 1) throw InvalidArgument("[training] an empty mini-batch or shard");
+  const int64_t count = (n + shard_size - 1) / shard_size;
+  std::vector<ShardRange> shards;
+  int64_t first = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    const int64_t size = n / count + (j < n % count ? 1 : 0);
+    shards.push_back({first, size});
+    first += size;
+  }
+  return shards;
+}
+
+std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
+                                                 const TrainingOptions& options) {
+  if (network.device() == Device{}) {
+    return std::make_unique<ShardedStep>(network, solver, pool, options);
+  }
+  return std::make_unique<QueuedStep>(network, solver, options);
+}
+
+}  // namespace lockstep

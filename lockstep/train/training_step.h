@@ -1,0 +1,51 @@
+// One iteration: the mini-batch cut into shards, sums by the fixed tree, one update. Threads
+// compute the shards (sharded_step.h), or a GPU's queues do (queued_step.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/base/thread_pool.h"
+#include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/train/options.h"
+#include "lockstep/train/solver.h"
+
+namespace lockstep {
+
+// Shard j of V covers the rows [first, first + size) of the mini-batch.
+struct ShardRange {
+  int64_t first = 0, size = 0;
+};
+
+// V = ceil(n / shard_size) shards whose sizes differ by at most one, the larger ones first.
+std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size);
+
+struct StepResult {
+  double loss_sum = 0;  // over observations
+  int64_t correct = 0;  // classified right, where labels are learned
+};
+
+// One thread at a time.
+class TrainingStep {
+ public:
+  virtual ~TrainingStep() = default;
+
+  // Losses and gradients of a mini-batch. `iteration` (from 1) keys the random numbers.
+  virtual StepResult compute(const MiniBatch& batch, int64_t iteration) = 0;
+  // Applies them: solver, moving statistics, copies of learnables. Separate, so that a loss that
+  // is not a number can stop before.
+  virtual void apply(const UpdateScalars& scalars) = 0;
+  // state_digest() after apply().
+  virtual Digest digest(int64_t iteration) = 0;
+  // Shards that each thread, or queue, computed since the beginning.
+  virtual const std::vector<int64_t>& shards_by_worker() const = 0;
+};
+
+// The step for the network's device. Keep the network, solver and pool alive. Of the resolved
+// options mini_batch_size, shard_size, seed, streams and deterministic matter. Throws
+// InvalidArgument for a network that does not fit its loss.
+std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
+                                                 const TrainingOptions& options);
+
+}  // namespace lockstep

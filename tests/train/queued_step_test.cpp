@@ -1,0 +1,175 @@
+// Trainings on a device with queues, on a stand-in for one that runs the CPU's kernels: the same
+// bits as on the CPU.
+#include "lockstep/train/queued_step.h"
+
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "tests/engine/devices/fake_device.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+using devicetest::FakeDevice;
+using testing::small_classifier;
+using testing::small_options;
+using testing::some_digits;
+using testing::TemporaryFolder;
+
+TrainingData digits() {
+  TrainingData data{.training = some_digits(70), .validation = some_digits(23, 100)};
+  data.augmentation.reflect_x = true;
+  data.augmentation.translate_x = {-2, 2};
+  data.noise.salt_and_pepper = 0.05;
+  return data;
+}
+
+TrainingOptions options_for(const std::string& device, int64_t streams = 2) {
+  TrainingOptions options = small_options();
+  options.last_mini_batch = "keep";  // 10 of 70: shards of 5
+  options.device = device;
+  options.streams = streams;
+  return options;
+}
+
+struct Outcome {
+  TrainingResult result;
+  std::vector<std::vector<float>> values;
+};
+
+Outcome run(const TrainingOptions& options, const TrainingControl& control = {}) {
+  Network network = small_classifier();
+  Outcome outcome{train(network, digits(), options, control), {}};
+  EXPECT_EQ(network.device(), Device{}) << "the network did not come back";
+  for (const auto& l : network.learnables()) outcome.values.push_back(l.value.to_vector());
+  for (const auto& s : network.state()) outcome.values.push_back(s.value.to_vector());
+  return outcome;
+}
+
+void expect_same(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.values, b.values);
+  EXPECT_EQ(a.result.digest, b.result.digest);
+  ASSERT_EQ(a.result.iterations.size(), b.result.iterations.size());
+  for (size_t i = 0; i < a.result.iterations.size(); ++i) {
+    EXPECT_EQ(a.result.iterations[i].digest, b.result.iterations[i].digest) << "iteration " << i;
+    EXPECT_EQ(a.result.iterations[i].loss, b.result.iterations[i].loss);
+    EXPECT_EQ(a.result.iterations[i].accuracy, b.result.iterations[i].accuracy);
+  }
+  ASSERT_EQ(a.result.validations.size(), b.result.validations.size());
+  for (size_t i = 0; i < a.result.validations.size(); ++i) {
+    EXPECT_EQ(a.result.validations[i].loss, b.result.validations[i].loss);
+    EXPECT_EQ(a.result.validations[i].accuracy, b.result.validations[i].accuracy);
+  }
+}
+
+TEST(QueuedStep, ComputesWhatThreadsCompute) {
+  const FakeDevice fake;
+  expect_same(run(options_for("cuda:0")), run(options_for("cpu")));
+  EXPECT_GT(fake.replays(), 0);
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+}
+
+TEST(QueuedStep, TheNumberOfStreamsDoesNotMatter) {
+  const FakeDevice fake;
+  const Outcome one = run(options_for("cuda:0", 1));
+  for (int64_t streams : {2, 3, 4, 64}) {
+    const Outcome many = run(options_for("cuda:0", streams));
+    expect_same(one, many);
+    int64_t busy = 0;
+    for (int64_t shards : many.result.shards_by_thread) busy += shards > 0;
+    EXPECT_EQ(busy, std::min<int64_t>(streams, 3)) << "a mini-batch has three shards";
+  }
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+}
+
+TEST(QueuedStep, WithoutRecordingsToo) {
+  const FakeDevice fake(0, {.records = false});
+  expect_same(run(options_for("cuda:0")), run(options_for("cpu")));
+  EXPECT_EQ(fake.replays(), 0);
+}
+
+TEST(QueuedStep, AdamAndTheBestNetwork) {
+  const FakeDevice fake;
+  const auto with = [](const std::string& device) {
+    TrainingOptions options = options_for(device);
+    options.solver = "adam";
+    options.initial_learning_rate = 0.1;
+    options.output_network = "best";
+    options.validation_frequency = 1;
+    return run(options);
+  };
+  expect_same(with("cuda:0"), with("cpu"));
+}
+
+TEST(QueuedStep, StopsAndResumesAnywhere) {
+  const FakeDevice fake;
+  const Outcome whole = run(options_for("cuda:0"));
+  for (int64_t stop = 1; stop < whole.result.last_iteration; ++stop) {
+    const TemporaryFolder folder;
+    TrainingControl control{.checkpoint_folder = folder.path, .stop_after = stop};
+    run(options_for("cuda:0", 1), control);
+    control.stop_after = 0;
+    control.resume = true;
+    const Outcome resumed = run(options_for("cuda:0", 3), control);
+    EXPECT_EQ(resumed.values, whole.values) << "stopped after iteration " << stop;
+    EXPECT_EQ(resumed.result.iterations.back().chain, whole.result.iterations.back().chain);
+  }
+}
+
+TEST(QueuedStep, ADeviceIsPartOfWhatIsResumed) {
+  const FakeDevice fake;
+  const TemporaryFolder folder;
+  TrainingControl control{.checkpoint_folder = folder.path, .stop_after = 2};
+  run(options_for("cuda:0"), control);
+  control.stop_after = 0;
+  control.resume = true;
+  const std::string message =
+      testing::message_of<InvalidArgument>([&] { run(options_for("cpu"), control); });
+  EXPECT_NE(message.find("device"), std::string::npos) << message;
+}
+
+TEST(QueuedStep, ImagesToImages) {
+  const FakeDevice fake;
+  const auto with = [](const std::string& device) {
+    Network network{
+        image_input(
+            {.height = 28, .width = 28, .channels = 1, .normalization = "rescale-zero-one"}),
+        convolution2d({.filters = 5, .kernel = {3, 3}, .stride = {2, 2}, .padding = same_padding}),
+        relu(),
+        transposed_convolution2d(
+            {.filters = 1, .kernel = {4, 4}, .stride = {2, 2}, .padding = same_padding}),
+        clipped_relu({.ceiling = 1})};
+    network.set_loss("mean_squared_error");
+    network.initialize(2);
+    TrainingData data = digits();
+    data.training_targets = data.training;
+    data.validation_targets = data.validation;
+    return Outcome{train(network, data, options_for(device)), {}};
+  };
+  expect_same(with("cuda:0"), with("cpu"));
+}
+
+TEST(QueuedStep, NothingStaysOnTheDevice) {
+  const FakeDevice fake;
+  run(options_for("cuda:0"));
+  release_cached_memory();
+  EXPECT_EQ(fake.used(), 0u);
+}
+
+TEST(QueuedStep, ALossThatIsNoNumberEndsWithTheLastValues) {
+  const FakeDevice fake;
+  Network network = small_classifier();
+  TrainingOptions options = options_for("cuda:0");
+  options.initial_learning_rate = 1e30;
+  EXPECT_THROW(train(network, digits(), options), Error);
+  EXPECT_EQ(network.device(), Device{});
+}
+
+TEST(Device, OneThatIsNotThereIsRefusedBeforeAnythingRuns) {
+  Network network = small_classifier();
+  EXPECT_THROW(train(network, digits(), options_for("cuda:7")), Unsupported);
+}
+
+}  // namespace
+}  // namespace lockstep
