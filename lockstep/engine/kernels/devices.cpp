@@ -139,8 +139,7 @@ void load(Device device) {
     register_table(device, &all.table);
     return;
   }
-  refuse(device, {"this machine has " + std::to_string(all.devices.size()) + " GPUs",
-                  "they are called cuda:0 and so on"});
+  refuse(device, {"the last GPU here is " + to_string(all.devices.back().device), ""});
 }
 
 [[maybe_unused]] const bool kLoaderSet = (set_device_loader(load), true);

@@ -72,39 +72,30 @@ void update_moving(float* state, const double* statistic, int64_t count, double 
 
 namespace {
 
-// Copies between a tensor and memory of a run on one device: on the CPU at once, else by the run's
-// queue, which then has to wait for the tensor's memory to be written (or free).
-void copy(const PlanRun& run, Device device, void* to, const void* from, size_t bytes) {
+// Copies within a device: on the CPU at once, else by its default queue, which runs wait for and
+// which waits for runs that have been joined.
+void copy(Device device, void* to, const void* from, size_t bytes) {
   if (device.is_cpu()) {
     std::memcpy(to, from, bytes);
   } else {
-    memory_of(device).copy(to, from, bytes, run.queue());
+    DeviceMemory& memory = memory_of(device);
+    memory.copy(to, from, bytes, memory.default_queue());
   }
-}
-
-// The run's queue waits for what was added to the device's default queue.
-void follow_default(const PlanRun& run, Device device) {
-  if (device.is_cpu()) return;
-  DeviceMemory& memory = memory_of(device);
-  memory.follow(run.queue(), memory.default_queue());
 }
 
 void run_forward(PlanRun& run, std::span<const Tensor> inputs, const kernels::StepInfo& step) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor plain = convert(inputs[i], inputs[i].spec().plain());
-    follow_default(run, plain.device());
-    copy(run, plain.device(), run.input(static_cast<int>(i)), plain.raw(), plain.bytes());
-    run.join();  // `plain` may go
+    copy(plain.device(), run.input(static_cast<int>(i)), plain.raw(), plain.bytes());
   }
   run.forward(step);
+  run.join();
 }
 
 // One output of a run as a tensor of its own.
 Tensor output_of(const PlanRun& run, int output, const Shape& shape, Device device) {
   Tensor tensor(shape, DType::f32, device);
-  follow_default(run, device);
-  copy(run, device, tensor.raw(), run.output(output), tensor.bytes());
-  run.join();
+  copy(device, tensor.raw(), run.output(output), tensor.bytes());
   return tensor;
 }
 
@@ -265,31 +256,26 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
           // Zeros where the scalar does not depend on this output.
           const Tensor plain = diffs[k].defined() ? convert(diffs[k], diffs[k].spec().plain())
                                                   : Tensor::zeros(outputs[k], DType::f32, device);
-          follow_default(*run, device);
-          copy(*run, device, run->seed(static_cast<int>(k)), plain.raw(), plain.bytes());
-          run->join();  // `plain` may go
+          copy(device, run->seed(static_cast<int>(k)), plain.raw(), plain.bytes());
         }
         run->backward(step);
+        run->join();
         std::vector<Tensor> results(tracked.size());
         for (size_t i = 0; i < tracked.size(); ++i) {
           if (!need[i]) continue;
           Tensor result(tracked[i].shape(), DType::f32, device);
-          follow_default(*run, device);
           if (i < n_inputs) {
             const float* from = run->input_gradient(static_cast<int>(i));
             if (!from) continue;
-            copy(*run, device, result.raw(), from, result.bytes());
-            run->join();
+            copy(device, result.raw(), from, result.bytes());
           } else {
             const auto& entry = plan->gradient_layout().entries[i - n_inputs];
             std::byte* const from = run->gradients() + entry.offset;
             if (entry.spec.row_major()) {
-              copy(*run, device, result.raw(), from, result.bytes());
-              run->join();
+              copy(device, result.raw(), from, result.bytes());
             } else if (device.is_cpu()) {
               entry.spec.layout->to_row_major(from, result.raw());
             } else {
-              run->join();  // converted by the default queue
               result = convert(Tensor::view(from, entry.spec, run, device), entry.spec.plain())
                            .reshaped(tracked[i].shape());
             }
