@@ -13,7 +13,9 @@ struct Terms {
   float* sum;
   __device__ void operator()(int64_t i) const {
     float total = term[0][i];
-    for (int t = 1; t < count; ++t) total += term[t][i];
+    for (int t = 1; t < kMost; ++t) {  // unrolled: addresses stay in registers
+      if (t < count) total += term[t][i];
+    }
     sum[i] = total;
   }
 };

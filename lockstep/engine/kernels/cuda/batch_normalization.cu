@@ -68,7 +68,7 @@ struct Incoming {
   __device__ float operator()(int64_t i, int64_t c) const {
     if (!relu) return dy[i];
     const float v = normalized(x[i], s.mean[c], s.inverse_deviation(c), scale[c], shift[c]);
-    return v > 0 ? dy[i] : 0.0f;
+    return v <= 0 ? 0.0f : dy[i];
   }
   __device__ float standardized(int64_t i, int64_t c) const {
     return (x[i] - s.mean[c]) * s.inverse_deviation(c);

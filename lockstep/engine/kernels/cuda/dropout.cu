@@ -49,7 +49,11 @@ struct ForwardChannelsLast {
     const Division image = divide(pixel.quotient, space);
     const int64_t e = pixel.remainder * space + image.remainder;
     const Words4 words = rule.stream(image.quotient).block(static_cast<uint64_t>(e / 4));
-    const bool keep = words.word[e % 4] >= rule.threshold;
+    uint32_t word = words.word[0];
+    for (int k = 1; k < 4; ++k) {  // unrolled: words stay in registers
+      if (e % 4 == k) word = words.word[k];
+    }
+    const bool keep = word >= rule.threshold;
     kept[i] = keep;
     y[i] = keep ? x[i] * rule.factor : 0.0f;
   }

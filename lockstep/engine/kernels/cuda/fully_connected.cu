@@ -49,9 +49,8 @@ class Product {
     }
     cublasLtMatmulHeuristicResult_t found[16];
     int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(cublas_handle(), &operation, &l.left,
-                                         &l.right, &l.result, &l.result, &preference,
-                                         16, found, &count),
+    check(cublasLtMatmulAlgoGetHeuristic(cublas_handle(), &operation, &l.left, &l.right, &l.result,
+                                         &l.result, &preference, 16, found, &count),
           "choosing an algorithm");
     for (int i = 0; i < count; ++i) {
       if (found[i].state != CUBLAS_STATUS_SUCCESS) continue;

@@ -64,15 +64,16 @@ struct MaxForward {
   __device__ void operator()(int64_t i) const {
     const Place at = place_of(i, g.row.out, g.column.out, g.channels);
     const Axis::Range rows = g.row.inside(at.row), columns = g.column.inside(at.column);
-    float best = -FLT_MAX;  // of a window that lies in the padding altogether
-    auto position = static_cast<Position>(-1);
+    // As on the CPU: NaN is above nothing; a window with nothing above the lowest number gives
+    // that, and its gradient to its first place.
+    float best = -FLT_MAX;
+    Position position = 0;
     for (int64_t p = rows.first; p < rows.last; ++p) {
       const int64_t line = at.image * g.row.in + g.row.place(at.row, p);
       for (int64_t q = columns.first; q < columns.last; ++q) {
         const float v =
             x[(line * g.column.in + g.column.place(at.column, q)) * g.channels + at.channel];
-        const bool first = position == static_cast<Position>(-1);
-        if (first || v > best || (v != v && best == best)) {  // NaN wins and stays
+        if (v > best) {
           best = v;
           position = static_cast<Position>(p * g.column.kernel + q);
         }
@@ -188,8 +189,8 @@ Kernel pooling(const PoolingProblem& p) {
   const TensorSpec src = channels_last(p.src.shape), dst = channels_last(p.dst);
   const Geometry g{axis_of(p, 0), axis_of(p, 1), p.src.shape[1]};
   if (p.kind == PoolingProblem::Kind::max) {
-    return g.row.kernel * g.column.kernel < 255 ? max_pooling<uint8_t>(g, src, dst)
-                                                : max_pooling<int32_t>(g, src, dst);
+    return g.row.kernel * g.column.kernel <= 256 ? max_pooling<uint8_t>(g, src, dst)
+                                                 : max_pooling<int32_t>(g, src, dst);
   }
   const Divisor divisor{p.kind == PoolingProblem::Kind::average_with_padding};
   const int64_t in = src.shape.elements(), out = p.dst.elements();
