@@ -80,7 +80,8 @@ void choose(const char* what, std::span<const Candidate> candidates,
     if (fits(a, CUDNN_DEFAULT_MATH)) return;
   }
   throw Unsupported(std::string("[cuda] cuDNN has no ") + what + " for this convolution" +
-                    (deterministic() ? " that gives the same bits each time" : ""));
+                    (deterministic() ? " that gives the same bits each time" : "") +
+                    cudnn_details());
 }
 
 constexpr float kOne = 1, kZero = 0;

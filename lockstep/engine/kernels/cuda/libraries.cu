@@ -66,12 +66,16 @@ std::atomic<bool> only_deterministic{true};
 
 }  // namespace
 
+std::string cudnn_details() {
+  char text[512] = "";
+  cudnnGetLastErrorString(text, sizeof text);
+  return text[0] == 0 ? "" : std::string(" (") + text + ")";
+}
+
 void check(cudnnStatus_t status, const char* what) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  char details[512] = "";
-  cudnnGetLastErrorString(details, sizeof details);
-  std::string message = std::string("[cuda] cuDNN, ") + what + ": " + cudnnGetErrorString(status);
-  if (details[0] != 0) message += std::string(" (") + details + ")";
+  const std::string message =
+      std::string("[cuda] cuDNN, ") + what + ": " + cudnnGetErrorString(status) + cudnn_details();
   if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) throw Unsupported(message);
   throw Error(message);
 }

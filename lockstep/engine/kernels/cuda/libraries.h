@@ -4,6 +4,8 @@
 #include <cublasLt.h>
 #include <cudnn.h>
 
+#include <string>
+
 #include "lockstep/engine/kernels/kernel.h"
 
 namespace lockstep::kernels::cuda {
@@ -12,6 +14,8 @@ namespace lockstep::kernels::cuda {
 // Error; both name `what` and give the library's own message.
 void check(cudnnStatus_t status, const char* what);
 void check(cublasStatus_t status, const char* what);
+// What cuDNN says of its last failure in this thread, in brackets with a space before; or nothing.
+std::string cudnn_details();
 
 // cuDNN's handle of the calling thread for its current device and this queue. The first call makes
 // one, which takes time and memory: not while a graph is being captured.
