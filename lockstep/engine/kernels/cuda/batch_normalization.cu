@@ -8,29 +8,38 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-// Memory is a matrix of (observation, pixel) x channel. What a channel is normalised with:
-struct Statistics {
-  const float *mean, *variance;
-  float epsilon;
+// Memory is a matrix of (observation, pixel) x channel.
 
-  __device__ float inverse_deviation(int64_t c) const {
-    return 1.0f / std::sqrt(variance[c] + epsilon);
+// What a channel is normalised with.
+struct Channel {
+  int64_t c;
+  float mean, inverse_deviation, scale, shift;
+
+  // The result before ReLU. Forward and backward must get the same bits, since its sign says what
+  // ReLU lets through; hence the fma, which leaves no choice.
+  __device__ float normalized(float x) const {
+    return std::fma(x - mean, inverse_deviation * scale, shift);
   }
+  __device__ float standardized(float x) const { return (x - mean) * inverse_deviation; }
 };
 
-// The result before ReLU. Forward and backward call it with the same numbers and must get the same
-// bits, since its sign says what ReLU lets through; hence the fma, which leaves no choice.
-__device__ float normalized(float x, float mean, float inverse_deviation, float scale,
-                            float shift) {
-  return std::fma(x - mean, inverse_deviation * scale, shift);
-}
+struct Channels {
+  const float *mean, *variance, *scale, *shift;
+  float epsilon;
+  int64_t count;
+
+  __device__ Channel operator()(int64_t c) const {
+    return {c, mean[c], 1.0f / std::sqrt(variance[c] + epsilon), scale[c], shift[c]};
+  }
+};
 
 // Sum and sum of squares; in double the products are exact and little is lost in the difference
 // that is the variance.
 struct Moments {
   const float* x;
   int64_t channels;
-  __device__ Sums<2> operator()(int64_t row, int64_t c) const {
+  __device__ int64_t column(int64_t c) const { return c; }
+  __device__ Sums<2> operator()(int64_t c, int64_t row) const {
     const auto v = static_cast<double>(x[row * channels + c]);
     return {{v, v * v}};
   }
@@ -48,41 +57,33 @@ struct TakeMoments {
 };
 
 struct Apply {
-  Statistics s;
-  const float *x, *scale, *shift;
+  Channels channels;
+  const float* x;
   float* y;
-  int64_t channels;
   bool relu;
-  __device__ void operator()(int64_t i) const {
-    const int64_t c = divide(i, channels).remainder;
-    const float v = normalized(x[i], s.mean[c], s.inverse_deviation(c), scale[c], shift[c]);
+  __device__ Channel column(int64_t c) const { return channels(c); }
+  __device__ void operator()(const Channel& channel, int64_t row) const {
+    const int64_t i = row * channels.count + channel.c;
+    const float v = channel.normalized(x[i]);
     y[i] = relu && v <= 0 ? 0.0f : v;  // NaN stays
   }
 };
 
 // The gradient with respect to what ReLU was given.
-struct Incoming {
-  Statistics s;
-  const float *x, *dy, *scale, *shift;
-  bool relu;
-  __device__ float operator()(int64_t i, int64_t c) const {
-    if (!relu) return dy[i];
-    const float v = normalized(x[i], s.mean[c], s.inverse_deviation(c), scale[c], shift[c]);
-    return v <= 0 ? 0.0f : dy[i];
-  }
-  __device__ float standardized(int64_t i, int64_t c) const {
-    return (x[i] - s.mean[c]) * s.inverse_deviation(c);
-  }
-};
+__device__ float incoming(const Channel& channel, float x, float dy, bool relu) {
+  return relu && channel.normalized(x) <= 0 ? 0.0f : dy;
+}
 
 // Summands of diff scale and diff shift.
 struct Products {
-  Incoming in;
-  int64_t channels;
-  __device__ Sums<2> operator()(int64_t row, int64_t c) const {
-    const int64_t i = row * channels + c;
-    const auto g = static_cast<double>(in(i, c));
-    return {{g * static_cast<double>(in.standardized(i, c)), g}};
+  Channels channels;
+  const float *x, *dy;
+  bool relu;
+  __device__ Channel column(int64_t c) const { return channels(c); }
+  __device__ Sums<2> operator()(const Channel& channel, int64_t row) const {
+    const int64_t i = row * channels.count + channel.c;
+    const auto g = static_cast<double>(incoming(channel, x[i], dy[i], relu));
+    return {{g * static_cast<double>(channel.standardized(x[i])), g}};
   }
 };
 
@@ -95,17 +96,21 @@ struct TakeProducts {
 };
 
 struct ApplyBackward {
-  Incoming in;
-  const float *diff_scale, *diff_shift;
+  Channels channels;
+  const float *x, *dy, *diff_scale, *diff_shift;
   float* dx;
-  int64_t channels;
-  float count;
-  bool training;  // else mean and variance do not depend on x
-  __device__ void operator()(int64_t i) const {
-    const int64_t c = divide(i, channels).remainder;
-    float g = in(i, c);
-    if (training) g -= (diff_shift[c] + in.standardized(i, c) * diff_scale[c]) / count;
-    dx[i] = in.scale[c] * in.s.inverse_deviation(c) * g;
+  float rows;
+  bool relu, training;  // not training: mean and variance do not depend on x
+  struct State {
+    Channel channel;
+    float diff_scale, diff_shift;
+  };
+  __device__ State column(int64_t c) const { return {channels(c), diff_scale[c], diff_shift[c]}; }
+  __device__ void operator()(const State& s, int64_t row) const {
+    const int64_t i = row * channels.count + s.channel.c;
+    float g = incoming(s.channel, x[i], dy[i], relu);
+    if (training) g -= (s.diff_shift + s.channel.standardized(x[i]) * s.diff_scale) / rows;
+    dx[i] = s.channel.scale * s.channel.inverse_deviation * g;
   }
 };
 
@@ -113,11 +118,11 @@ struct ApplyBackward {
 
 Kernel batch_normalization(const BatchNormalizationProblem& p) {
   const TensorSpec src = channels_last(p.src.shape);
-  const int64_t channels = src.shape[1], count = src.shape.elements();
+  const int64_t channels = src.shape[1];
   const TensorSpec per_channel = plain_spec(Shape{channels});
   const auto epsilon = static_cast<float>(p.epsilon);
   const bool relu = p.relu, training = p.training;
-  const ColumnCut cut(count / channels, channels);
+  const ColumnCut cut(src.shape.elements() / channels, channels);
 
   std::vector<Operand> reads{input(0, src), input(1, per_channel), input(2, per_channel)};
   std::vector<Operand> writes{output(0, src)};
@@ -138,21 +143,26 @@ Kernel batch_normalization(const BatchNormalizationProblem& p) {
                                 TakeMoments{static_cast<double>(cut.rows), b.out(1), b.out(2)},
                                 b.scratch, b.queue);
         }
-        const Statistics s{training ? b.out(1) : b.in(3), training ? b.out(2) : b.in(4), epsilon};
-        launch_each("batch normalization", count, b.queue,
-                    Apply{s, b.in(0), b.in(1), b.in(2), b.out(0), channels, relu});
+        const Channels of{training ? b.out(1) : b.in(3),
+                          training ? b.out(2) : b.in(4),
+                          b.in(1),
+                          b.in(2),
+                          epsilon,
+                          channels};
+        launch_each_of_columns("batch normalization", cut, b.queue,
+                               Apply{of, b.in(0), b.out(0), relu});
       },
       training ? cut.bytes(2) : 0);
   kernel.backward.push_back(own_pass(
       back_reads, {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
       [=](const Bound& b) {
-        const Statistics s{b.in(4), b.in(5), epsilon};
-        const Incoming in{s, b.in(0), b.in(1), b.in(2), b.in(3), relu};
-        launch_column_sums<2>("batch normalization, sums", cut, Products{in, channels},
+        const Channels of{b.in(4), b.in(5), b.in(2), b.in(3), epsilon, channels};
+        launch_column_sums<2>("batch normalization, sums", cut,
+                              Products{of, b.in(0), b.in(1), relu},
                               TakeProducts{b.out(1), b.out(2)}, b.scratch, b.queue);
-        launch_each("batch normalization, backward", count, b.queue,
-                    ApplyBackward{in, b.out(1), b.out(2), b.out(0), channels,
-                                  static_cast<float>(cut.rows), training});
+        launch_each_of_columns("batch normalization, backward", cut, b.queue,
+                               ApplyBackward{of, b.in(0), b.in(1), b.out(1), b.out(2), b.out(0),
+                                             static_cast<float>(cut.rows), relu, training});
       },
       cut.bytes(2)));
   return kernel;

@@ -16,7 +16,8 @@ struct AddBias {
 struct Term {
   ChannelPlaces places;
   const float* dy;
-  __device__ Sums<1> operator()(int64_t row, int64_t c) const {
+  __device__ int64_t column(int64_t c) const { return c; }
+  __device__ Sums<1> operator()(int64_t c, int64_t row) const {
     const Division at = divide(row, places.inner);
     const int64_t i = (at.quotient * places.channels + c) * places.inner + at.remainder;
     return {{static_cast<double>(dy[i])}};

@@ -90,7 +90,8 @@ __device__ Sums<K> lane_sums(const Sums<K>& own, int width) {
   return shared[t];
 }
 
-// First stage: term(row, column) gives a row's K summands. partials: chunks x columns.
+// First stage: term(term.column(c), row) gives the K summands of a row of column c; what column()
+// returns is computed once for many rows. partials: chunks x columns.
 template <int K, class Term>
 __global__ void column_partials(ColumnCut cut, Term term, Sums<K>* partials) {
   const Division where = divide(blockIdx.x, cut.tiles);
@@ -101,8 +102,9 @@ __global__ void column_partials(ColumnCut cut, Term term, Sums<K>* partials) {
   const int64_t end = first + cut.chunk < cut.rows ? first + cut.chunk : cut.rows;
   Sums<K> own;
   if (column < cut.columns) {
+    const auto state = term.column(column);
     for (int64_t row = first + lane; row < end; row += lanes) {
-      const Sums<K> summands = term(row, column);
+      const Sums<K> summands = term(state, row);
       for (int k = 0; k < K; ++k) own.value[k] += summands.value[k];
     }
   }
@@ -126,6 +128,25 @@ __global__ void column_totals(ColumnCut cut, const Sums<K>* partials, Finish fin
   }
   const Sums<K> sums = lane_sums(own, cut.width);
   if (lane == 0 && column < cut.columns) finish(column, sums);
+}
+
+// body(body.column(c), row) for all rows of all columns c, cut as for sums.
+template <class Body>
+__global__ void each_of_columns(ColumnCut cut, Body body) {
+  const Division where = divide(blockIdx.x, cut.tiles);
+  const int lane = static_cast<int>(threadIdx.x) / cut.width;
+  const int lanes = static_cast<int>(blockDim.x) / cut.width;
+  const int64_t column = where.remainder * cut.width + static_cast<int>(threadIdx.x) % cut.width;
+  const int64_t first = where.quotient * cut.chunk;
+  const int64_t end = first + cut.chunk < cut.rows ? first + cut.chunk : cut.rows;
+  if (column >= cut.columns) return;
+  const auto state = body.column(column);
+  for (int64_t row = first + lane; row < end; row += lanes) body(state, row);
+}
+
+template <class Body>
+void launch_each_of_columns(const char* name, const ColumnCut& cut, void* queue, const Body& body) {
+  launch(name, each_of_columns<Body>, {.blocks = cut.tiles * cut.chunks}, queue, cut, body);
 }
 
 // Both stages; `scratch` holds cut.bytes(K).
