@@ -1,10 +1,85 @@
-// The CUDA kernels. See kernels/table.h.
+// The GPU's kernels: cuDNN, cuBLASLt and own CUDA. See kernels/table.h for what each function
+// gives. Passes want channels last (layout.h) for tensors of rank 4, are bound to addresses in the
+// device's memory and only add launches to PassMemory::queue: nothing waits, nothing is allocated,
+// nothing depends on the host's StepInfo, so runs can be captured in a CUDA graph.
+//
+// Making a kernel asks cuDNN and cuBLASLt about the calling thread's current device; it must be the
+// one that the kernel will run on. All functions are thread-safe.
 #pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/engine/kernels/table.h"
 
 namespace lockstep::kernels::cuda {
 
+Kernel convolution(const ConvolutionProblem&);
+Kernel transposed_convolution(const TransposedConvolutionProblem&);
+Kernel fully_connected(const FullyConnectedProblem&);
+Kernel batch_normalization(const BatchNormalizationProblem&);
+Kernel pooling(const PoolingProblem&);
+Kernel relu(const ReluProblem&);
+Kernel clipped_relu(const ClippedReluProblem&);
+Kernel addition(const AdditionProblem&);
+Kernel dropout(const DropoutProblem&);
+Kernel reshape(const ReshapeProblem&);
+Kernel concatenation(const ConcatenationProblem&);
+Kernel sum(const SumProblem&);
+Kernel softmax(const SoftmaxProblem&);
+Kernel cross_entropy(const CrossEntropyProblem&);
+Kernel mean_squared_error(const MeanSquaredErrorProblem&);
+Kernel normalize_images(const NormalizeImagesProblem&);
+Pass reorder(const TensorSpec& from, const TensorSpec& to);
+Pass accumulate(const TensorSpec& spec);
+
+// Updates of learnables as in solver.h, all arrays in the device's memory, added to `queue`.
+void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u,
+          void* queue);
+void adam(float* w, float* m, float* s, const float* gradient_sum, size_t count,
+          const AdamUpdate& u, void* queue);
+// sum[i] = a[i] + b[i]. May be in place.
+void add(const float* a, const float* b, float* sum, size_t count, void* queue);
+
+// The same updates for the flat arrays of all learnables in one launch. A learnable starts at a
+// multiple of kSolverBlock; `factors` has an entry for each block of so many elements. The
+// numbers of the iteration lie in the device's memory too, so that a captured launch finds new
+// ones each time. Bits equal those of sgdm() and adam() called for each learnable.
+inline constexpr size_t kSolverBlock = 1024;
+struct BlockFactors {
+  double rate = 1, l2 = 1;
+};
+struct FlatSgdmUpdate {
+  float observations = 1, momentum = 0;
+  double rate = 0, l2 = 0;  // before the block's factors
+};
+struct FlatAdamUpdate {
+  float observations = 1, root_correction = 1, epsilon = 0;
+  double rate = 0, l2 = 0;      // before the block's factors
+  double first_correction = 1;  // 1 - beta1^t, by which rate is divided
+  double beta1 = 0, beta2 = 0;
+};
+void solver_flat(float* w, float* v, const float* gradient_sum, size_t count,
+                 const BlockFactors* factors, const FlatSgdmUpdate* update, void* queue);
+void solver_flat(float* w, float* m, float* s, const float* gradient_sum, size_t count,
+                 const BlockFactors* factors, const FlatAdamUpdate* update, void* queue);
+
+// How kernels made from now on, by any thread, compute. `tf32` lets convolutions and matrix
+// products round their factors to TF32. Both return the previous setting.
+struct Arithmetic {
+  bool tf32 = false;
+};
+Arithmetic set_arithmetic(Arithmetic arithmetic);
+Arithmetic arithmetic();
+// With false, algorithms whose sums differ from run to run are admitted too. Default: true.
+bool set_deterministic(bool deterministic);
+bool deterministic();
+
+// The device and the libraries that results depend on, for the current device.
+std::vector<std::pair<std::string, std::string>> library_versions();
+
+// All but the updates, whose types in Table have no queue.
 const Table& table();
 
 }  // namespace lockstep::kernels::cuda

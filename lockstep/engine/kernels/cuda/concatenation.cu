@@ -1,0 +1,81 @@
+#include "lockstep/engine/kernels/concatenation.h"
+#include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/cuda/launch.h"
+#include "lockstep/engine/kernels/cuda/passes.h"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+// An input is runs of `run` elements that lie `whole` apart in the output, from `before` on.
+struct Runs {
+  int64_t run, whole, before;
+  __device__ int64_t place(int64_t i) const {
+    const Division at = divide(i, run);
+    return at.quotient * whole + before + at.remainder;
+  }
+};
+
+struct Put {
+  Runs runs;
+  const float* part;
+  float* joined;
+  __device__ void operator()(int64_t i) const { joined[runs.place(i)] = part[i]; }
+};
+
+struct Take {
+  Runs runs;
+  const float* joined;
+  float* part;
+  __device__ void operator()(int64_t i) const { part[i] = joined[runs.place(i)]; }
+};
+
+// Elements behind `axis` in memory: what one step along the axis spans.
+int64_t inner_of(const Shape& shape, int axis) {
+  int64_t inner = 1;
+  const bool last_is_channels = shape.rank() == 4;
+  for (int i = 0; i < shape.rank(); ++i) {
+    const bool behind = !last_is_channels ? i > axis : axis != 1 && (i == 1 || i > axis);
+    if (behind && i != axis) inner *= shape[i];
+  }
+  return inner;
+}
+
+}  // namespace
+
+Kernel concatenation(const ConcatenationProblem& p) {
+  const int axis = p.axis;
+  const int64_t inner = inner_of(p.src.front().shape, axis);
+  std::vector<Operand> reads;
+  std::vector<Runs> runs;
+  std::vector<int64_t> dims = p.src.front().shape.dims();
+  dims[static_cast<size_t>(axis)] = 0;
+  int64_t whole = 0;
+  for (size_t i = 0; i < p.src.size(); ++i) {
+    const Shape& shape = p.src[i].shape;
+    reads.push_back(input(static_cast<int>(i), channels_last(shape)));
+    dims[static_cast<size_t>(axis)] += shape[axis];
+    runs.push_back({shape[axis] * inner, 0, whole});
+    whole += runs.back().run;
+  }
+  for (Runs& r : runs) r.whole = whole;
+  const TensorSpec dst = channels_last(Shape(dims));
+  std::vector<int64_t> counts;
+  for (const TensorSpec& s : p.src) counts.push_back(s.shape.elements());
+  Kernel kernel;
+  kernel.forward = own_pass(reads, {output(0, dst)}, [=](const Bound& b) {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      launch_each("concatenation", counts[i], b.queue,
+                  Put{runs[i], b.in(static_cast<int>(i)), b.out(0)});
+    }
+  });
+  for (size_t i = 0; i < runs.size(); ++i) {
+    kernel.backward.push_back(own_pass(
+        {diff_output(0, dst)}, {diff_input(static_cast<int>(i), reads[i].spec)},
+        [run = runs[i], count = counts[i]](const Bound& b) {
+          launch_each("concatenation, backward", count, b.queue, Take{run, b.in(0), b.out(0)});
+        }));
+  }
+  return kernel;
+}
+
+}  // namespace lockstep::kernels::cuda

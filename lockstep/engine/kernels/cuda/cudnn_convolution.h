@@ -1,0 +1,65 @@
+// A convolution by cuDNN and its two gradients. A transposed convolution is made of the same three.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/cuda/bias.h"
+#include "lockstep/engine/kernels/cuda/libraries.h"
+#include "lockstep/engine/kernels/cuda/padding.h"
+#include "lockstep/engine/kernels/window.h"
+
+namespace lockstep::kernels::cuda {
+
+// y = x convolved with w.
+struct ConvolutionGeometry {
+  Shape x, w, y;  // n x c x h x w; k x c/groups x kh x kw; n x k x h x w
+  Window2d window;
+  int64_t groups = 1;
+};
+
+// Descriptors are made and algorithms chosen at construction; immutable afterwards, so threads
+// share it, each with its own scratch. Algorithms come from cuDNN's heuristics, never from timing:
+// the first that is deterministic (unless set_deterministic(false)), uses the arithmetic that was
+// set, and needs no more than kMostLibraryScratch. So the choice is a function of the problem, the
+// device and the library's version.
+class CudnnConvolution {
+ public:
+  // With channels last; where cuDNN has not all three passes for that, row-major. Throws
+  // Unsupported where it has neither.
+  static std::shared_ptr<const CudnnConvolution> make(const ConvolutionGeometry& geometry);
+  ~CudnnConvolution();
+  CudnnConvolution(const CudnnConvolution&) = delete;
+  CudnnConvolution& operator=(const CudnnConvolution&) = delete;
+
+  const TensorSpec& x() const { return x_; }
+  const TensorSpec& w() const { return w_; }
+  const TensorSpec& y() const { return y_; }
+  // Where the channels of x and y lie, for the bias.
+  ChannelPlaces places(const TensorSpec& activations) const;
+
+  struct Scratch {
+    size_t forward = 0, data = 0, weights = 0;
+  };
+  const Scratch& scratch() const { return scratch_; }
+
+  // All pointers into the device's memory; `scratch` holds the bytes above.
+  void forward(const float* x, const float* w, float* y, void* scratch, void* queue) const;
+  void data(const float* w, const float* dy, float* dx, void* scratch, void* queue) const;
+  void weights(const float* x, const float* dy, float* dw, void* scratch, void* queue) const;
+
+ private:
+  CudnnConvolution(const ConvolutionGeometry& geometry, cudnnTensorFormat_t format);
+  struct Descriptors;
+  const float* padded(const float* x, size_t workspace, void* scratch, void* queue) const;
+
+  TensorSpec x_, w_, y_;
+  cudnnTensorFormat_t format_;
+  // cuDNN pads alike on both sides; what is more on one side is added by hand, in scratch.
+  Images images_;
+  Frame frame_;
+  Scratch workspace_, scratch_;  // cuDNN's own, and with the padded x behind it
+  std::unique_ptr<Descriptors> descriptors_;
+};
+
+}  // namespace lockstep::kernels::cuda

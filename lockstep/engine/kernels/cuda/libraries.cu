@@ -1,0 +1,144 @@
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/cuda/launch.h"
+#include "lockstep/engine/kernels/cuda/libraries.h"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device), "asking for the current device");
+  return device;
+}
+
+// Handles that no thread uses, by device. Never destroyed: when static objects are, the driver may
+// have gone already.
+struct SpareHandles {
+  std::mutex mutex;
+  std::map<int, std::vector<cudnnHandle_t>> by_device;
+};
+SpareHandles& spare_handles() {
+  static auto* instance = new SpareHandles;
+  return *instance;
+}
+
+// A thread's handles by device and queue; given back when the thread ends.
+struct ThreadHandles {
+  std::map<std::pair<int, void*>, cudnnHandle_t> handles;
+  ~ThreadHandles() {
+    SpareHandles& spare = spare_handles();
+    std::lock_guard lock(spare.mutex);
+    for (const auto& [where, handle] : handles) spare.by_device[where.first].push_back(handle);
+  }
+};
+
+cudnnHandle_t spare_or_new(int device) {
+  SpareHandles& spare = spare_handles();
+  {
+    std::lock_guard lock(spare.mutex);
+    auto& handles = spare.by_device[device];
+    if (!handles.empty()) {
+      cudnnHandle_t handle = handles.back();
+      handles.pop_back();
+      return handle;
+    }
+  }
+  cudnnHandle_t handle = nullptr;
+  check(cudnnCreate(&handle), "starting cuDNN");
+  return handle;
+}
+
+std::string version_text(size_t version, size_t major, size_t minor) {
+  return std::to_string(version / major) + "." + std::to_string(version % major / minor) + "." +
+         std::to_string(version % minor);
+}
+
+std::atomic<bool> tf32_allowed{false};
+std::atomic<bool> only_deterministic{true};
+
+}  // namespace
+
+std::string cudnn_details() {
+  char text[512] = "";
+  cudnnGetLastErrorString(text, sizeof text);
+  return text[0] == 0 ? "" : std::string(" (") + text + ")";
+}
+
+void check(cudnnStatus_t status, const char* what) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  const std::string message =
+      std::string("[cuda] cuDNN, ") + what + ": " + cudnnGetErrorString(status) + cudnn_details();
+  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) throw Unsupported(message);
+  throw Error(message);
+}
+
+void check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const std::string message =
+      std::string("[cuda] cuBLASLt, ") + what + ": " + cublasLtGetStatusString(status);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) throw Unsupported(message);
+  throw Error(message);
+}
+
+cudnnHandle_t cudnn_handle(void* queue) {
+  thread_local ThreadHandles mine;
+  const int device = current_device();
+  const auto found = mine.handles.find({device, queue});
+  if (found != mine.handles.end()) return found->second;
+  cudnnHandle_t handle = spare_or_new(device);
+  mine.handles[{device, queue}] = handle;
+  check(cudnnSetStream(handle, static_cast<cudaStream_t>(queue)), "choosing the queue");
+  return handle;
+}
+
+Pass with_cudnn(Pass pass) {
+  pass.bind = [bind = std::move(pass.bind)](const PassMemory& where) {
+    cudnn_handle(where.queue);
+    return bind(where);
+  };
+  return pass;
+}
+
+cublasLtHandle_t cublas_handle() {
+  static std::mutex mutex;
+  static auto* handles = new std::map<int, cublasLtHandle_t>;  // never destroyed, as above
+  const int device = current_device();
+  std::lock_guard lock(mutex);
+  cublasLtHandle_t& handle = (*handles)[device];
+  if (!handle) check(cublasLtCreate(&handle), "starting cuBLASLt");
+  return handle;
+}
+
+Arithmetic set_arithmetic(Arithmetic arithmetic) {
+  return {.tf32 = tf32_allowed.exchange(arithmetic.tf32)};
+}
+
+Arithmetic arithmetic() { return {.tf32 = tf32_allowed.load()}; }
+
+bool set_deterministic(bool deterministic) { return only_deterministic.exchange(deterministic); }
+
+bool deterministic() { return only_deterministic.load(); }
+
+std::vector<std::pair<std::string, std::string>> library_versions() {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, current_device()), "asking for the device's name");
+  int driver = 0, runtime = 0;
+  check(cudaDriverGetVersion(&driver), "asking for the driver's version");
+  check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+  return {{"GPU", std::string(properties.name) + ", " +
+                      std::to_string(properties.multiProcessorCount) + " multiprocessors"},
+          {"CUDA driver", version_text(static_cast<size_t>(driver), 1000, 10)},
+          {"CUDA runtime", version_text(static_cast<size_t>(runtime), 1000, 10)},
+          {"cuDNN", version_text(cudnnGetVersion(), 10000, 100)},
+          {"cuBLASLt", version_text(cublasLtGetVersion(), 10000, 100)}};
+}
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,96 @@
+#include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/cuda/launch.h"
+#include "lockstep/engine/kernels/cuda/passes.h"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+// A matrix is transposed in tiles of kTile x kTile through shared memory, whose rows are one
+// longer so that columns spread over its banks. A block has kTile x (kBlock / kTile) threads.
+constexpr int kTile = 32;
+
+struct Matrices {
+  int64_t rows, columns;            // of each matrix before
+  int64_t row_tiles, column_tiles;  // of each matrix
+};
+
+template <class T>
+__global__ void transpose_tiles(Matrices m, const T* from, T* to) {
+  auto* tile = shared_memory<T>();
+  const int x = static_cast<int>(threadIdx.x) % kTile, y = static_cast<int>(threadIdx.x) / kTile;
+  const Division matrix = divide(blockIdx.x, m.row_tiles * m.column_tiles);
+  const Division place = divide(matrix.remainder, m.column_tiles);
+  const int64_t first_row = place.quotient * kTile, first_column = place.remainder * kTile;
+  from += matrix.quotient * m.rows * m.columns;
+  to += matrix.quotient * m.rows * m.columns;
+  for (int i = y; i < kTile; i += kBlock / kTile) {
+    if (first_row + i < m.rows && first_column + x < m.columns) {
+      tile[i * (kTile + 1) + x] = from[(first_row + i) * m.columns + first_column + x];
+    }
+  }
+  __syncthreads();
+  for (int i = y; i < kTile; i += kBlock / kTile) {
+    if (first_column + i < m.columns && first_row + x < m.rows) {
+      to[(first_column + i) * m.rows + first_row + x] = tile[x * (kTile + 1) + i];
+    }
+  }
+}
+
+template <class T>
+Pass transposing(const TensorSpec& from, const TensorSpec& to, int64_t count, int64_t rows,
+                 int64_t columns) {
+  const Matrices m{rows, columns, (rows + kTile - 1) / kTile, (columns + kTile - 1) / kTile};
+  const Grid grid{.blocks = count * m.row_tiles * m.column_tiles,
+                  .shared_bytes = kTile * (kTile + 1) * sizeof(T)};
+  return own_pass({input(0, from)}, {output(0, to)}, [=](const Bound& b) {
+    launch("change of layout", transpose_tiles<T>, grid, b.queue, m, b.in<T>(0), b.out<T>(0));
+  });
+}
+
+struct Add {
+  const float *a, *b;
+  float* sum;
+  __device__ void operator()(int64_t i) const { sum[i] = a[i] + b[i]; }
+};
+
+bool known(const TensorSpec& spec) {
+  return spec.row_major() || dynamic_cast<const NhwcLayout*>(spec.layout.get());
+}
+
+}  // namespace
+
+Pass reorder(const TensorSpec& from, const TensorSpec& to) {
+  if (!known(from) || !known(to)) {
+    throw Unsupported("[kernels] the GPU does not know this change of layout: " + from.to_string() +
+                      " to " + to.to_string());
+  }
+  if (from.row_major() == to.row_major()) {
+    return own_pass({input(0, from)}, {output(0, to)}, [bytes = from.bytes()](const Bound& b) {
+      launch_copy("change of layout", b.out(0), b.in(0), bytes, b.queue);
+    });
+  }
+  const Extents e = extents_of(from.shape);
+  const int64_t rows = from.row_major() ? e.channels : e.space;
+  const int64_t columns = from.row_major() ? e.space : e.channels;
+  switch (size_of(from.dtype)) {
+    case 1:
+      return transposing<uint8_t>(from, to, e.outer, rows, columns);
+    case 8:
+      return transposing<uint64_t>(from, to, e.outer, rows, columns);
+    default:
+      return transposing<uint32_t>(from, to, e.outer, rows, columns);
+  }
+}
+
+Pass accumulate(const TensorSpec& spec) {
+  return own_pass({input(0, spec), input(1, spec)}, {output(0, spec)},
+                  [count = static_cast<int64_t>(spec.bytes() / sizeof(float))](const Bound& b) {
+                    launch_each("accumulate", count, b.queue, Add{b.in(0), b.in(1), b.out(0)});
+                  });
+}
+
+void add(const float* a, const float* b, float* sum, size_t count, void* queue) {
+  launch_each("add", static_cast<int64_t>(count), queue, Add{a, b, sum});
+}
+
+}  // namespace lockstep::kernels::cuda

@@ -1,0 +1,32 @@
+// What softmax and cross-entropy share: a row's exponentials, computed by one block.
+#pragma once
+
+#include <cmath>
+
+#include "lockstep/engine/kernels/cuda/reduction.h"
+
+namespace lockstep::kernels::cuda {
+
+struct RowSum {
+  float top;     // the greatest element
+  double total;  // sum of exp(x - top)
+};
+
+// y = softmax of the row x of n elements. `shared` holds a double for each thread. An element that
+// is NaN makes all of y NaN.
+__device__ inline RowSum softmax_row(const float* x, float* y, int64_t n, double* shared) {
+  float top = x[0];
+  for (int64_t c = threadIdx.x; c < n; c += blockDim.x) top = Greater{}(top, x[c]);
+  top = static_cast<float>(block_reduce(static_cast<double>(top), shared, Greater{}));
+  double total = 0;
+  for (int64_t c = threadIdx.x; c < n; c += blockDim.x) {
+    y[c] = std::exp(x[c] - top);
+    total += static_cast<double>(y[c]);
+  }
+  total = block_reduce(total, shared, Plus{});
+  const auto factor = static_cast<float>(1 / total);
+  for (int64_t c = threadIdx.x; c < n; c += blockDim.x) y[c] *= factor;
+  return {top, total};
+}
+
+}  // namespace lockstep::kernels::cuda

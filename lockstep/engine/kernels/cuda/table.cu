@@ -1,0 +1,30 @@
+#include "lockstep/engine/kernels/cuda/cuda.h"
+
+namespace lockstep::kernels::cuda {
+
+const Table& table() {
+  static const Table instance{.convolution = convolution,
+                              .transposed_convolution = transposed_convolution,
+                              .fully_connected = fully_connected,
+                              .batch_normalization = batch_normalization,
+                              .pooling = pooling,
+                              .relu = relu,
+                              .clipped_relu = clipped_relu,
+                              .addition = addition,
+                              .dropout = dropout,
+                              .reshape = reshape,
+                              .concatenation = concatenation,
+                              .sum = sum,
+                              .softmax = softmax,
+                              .cross_entropy = cross_entropy,
+                              .mean_squared_error = mean_squared_error,
+                              .normalize_images = normalize_images,
+                              .reorder = reorder,
+                              .accumulate = accumulate,
+                              .sgdm = sgdm,
+                              .adam = adam,
+                              .add = add};
+  return instance;
+}
+
+}  // namespace lockstep::kernels::cuda

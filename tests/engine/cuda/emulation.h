@@ -1,0 +1,72 @@
+// A GPU's blocks and threads on the CPU, for testing own kernels where there is no GPU: named by
+// -include on the compiler's command line, so that .cu files compile as plain C++. Blocks run one
+// after the other, the threads of a block as fibers that change at __syncthreads(). The order of
+// the threads can be turned round: a kernel that lacks a __syncthreads() gives other bits then.
+#pragma once
+
+#define LOCKSTEP_CUDA_EMULATION 1
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+
+namespace emulation {
+
+struct Index {
+  unsigned x = 0;
+};
+// Of the thread that runs now.
+inline thread_local Index thread_index, block_index, block_size, grid_size;
+
+enum class Order { forwards, backwards };
+// In which order a block's threads run between barriers, from now on.
+void set_order(Order order);
+
+// Runs `body` for every thread of every block; returns when all have ended. At the start shared
+// memory holds NaNs.
+void launch(int64_t blocks, int threads, size_t shared_bytes, const std::function<void()>& body);
+void* shared_memory();
+void barrier();
+
+}  // namespace emulation
+
+#define threadIdx (::emulation::thread_index)
+#define blockIdx (::emulation::block_index)
+#define blockDim (::emulation::block_size)
+#define gridDim (::emulation::grid_size)
+
+inline void __syncthreads() { ::emulation::barrier(); }
+
+// What own kernels need of the runtime.
+using cudaStream_t = void*;
+enum cudaError_t { cudaSuccess = 0 };
+enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+struct cudaDeviceProp {
+  char name[16];
+  int multiProcessorCount;
+};
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {"emulation", 1};
+  return cudaSuccess;
+}
+inline cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+inline cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }

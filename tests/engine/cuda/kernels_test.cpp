@@ -1,0 +1,433 @@
+// The CUDA back end's own kernels, run through the emulation, beside the CPU's.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "lockstep/engine/kernels/cuda/bias.h"
+#include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/cuda/layout.h"
+#include "lockstep/engine/kernels/cuda/padding.h"
+#include "lockstep/engine/kernels/cuda/philox.h"
+#include "tests/engine/cuda/harness.h"
+
+namespace lockstep::kernels::cudatest {
+namespace {
+
+const std::vector<Shape>& all_shapes() {
+  static const std::vector<Shape> shapes{{1},           {5, 3},        {1, 1, 1, 1},  {2, 3, 5, 7},
+                                         {3, 33, 9, 4}, {2, 1, 17, 3}, {4, 40, 1, 1}, {300, 3}};
+  return shapes;
+}
+
+// Row-major and, where it is another, channels last.
+void for_layouts(const Shape& shape, const std::function<void(const TensorSpec&)>& test) {
+  SCOPED_TRACE(shape.to_string());
+  test(plain(shape));
+  const TensorSpec last = cuda::channels_last(shape);
+  if (last.row_major()) return;
+  SCOPED_TRACE("channels last");
+  test(last);
+}
+
+Given with_special_values(const Shape& shape) {
+  std::vector<float> x = normal(static_cast<size_t>(shape.elements()), 1);
+  const float special[] = {0.0f, -0.0f, kNaN, INFINITY, -INFINITY, 0.75f};
+  for (size_t i = 0; i < x.size() && i < std::size(special); ++i) x[i] = special[i];
+  return {{{Kind::input, 0}, bytes_of(x)}};
+}
+
+TEST(CudaKernels, Relu) {
+  for (const Shape& shape : all_shapes()) {
+    for_layouts(shape, [&](const TensorSpec& spec) {
+      const Given given = with_special_values(shape);
+      compare(cpu_table().relu({plain(shape)}), cuda::relu({spec}), kSame, given);
+      compare(cpu_table().clipped_relu({plain(shape), 0.75}), cuda::clipped_relu({spec, 0.75}),
+              kSame, given);
+    });
+  }
+}
+
+TEST(CudaKernels, Addition) {
+  for (const Shape& shape : all_shapes()) {
+    for_layouts(shape, [&](const TensorSpec& spec) {
+      for (const size_t terms : {1u, 2u, 8u, 9u, 17u}) {
+        SCOPED_TRACE(terms);
+        compare(cpu_table().addition({std::vector<TensorSpec>(terms, plain(shape))}),
+                cuda::addition({std::vector<TensorSpec>(terms, spec)}), kSame);
+      }
+    });
+  }
+}
+
+TEST(CudaKernels, Accumulate) {
+  for (const Shape& shape : all_shapes()) {
+    compare({cpu_table().accumulate(plain(shape)), {}}, {cuda::accumulate(plain(shape)), {}},
+            kSame);
+  }
+}
+
+TEST(CudaKernels, Dropout) {
+  for (const Shape& shape : all_shapes()) {
+    for_layouts(shape, [&](const TensorSpec& spec) {
+      for (const double probability : {0.0, 0.5, 0.9}) {
+        SCOPED_TRACE(probability);
+        compare(cpu_table().dropout({plain(shape), probability, 77}),
+                cuda::dropout({spec, probability, 77}), kSame);
+      }
+    });
+  }
+}
+
+TEST(CudaKernels, PhiloxHasTheBitsOfBase) {
+  for (uint64_t i = 0; i < 200; ++i) {
+    const RandomKey key{i << 40 ^ i, RandomUse::dropout, i * 3, ~i, i << 33};
+    const RandomStream host(key);
+    const cuda::DeviceRandomStream device(key);
+    for (const uint64_t block : {uint64_t{0}, i, i << 35}) {
+      const auto a = host.block(block);
+      const auto b = device.block(block);
+      EXPECT_TRUE(std::equal(a.begin(), a.end(), b.word));
+    }
+  }
+}
+
+TEST(CudaKernels, Reshape) {
+  compare(cpu_table().reshape({plain({2, 3, 5, 7}), {6, 35}}),
+          cuda::reshape({plain({2, 3, 5, 7}), {6, 35}}), kSame);
+  compare(cpu_table().reshape({plain({1}), {1, 1}}), cuda::reshape({plain({1}), {1, 1}}), kSame);
+}
+
+TEST(CudaKernels, Concatenation) {
+  const struct {
+    std::vector<Shape> src;
+    int axis;
+  } rows[] = {{{{2, 3, 5, 7}, {2, 1, 5, 7}, {2, 40, 5, 7}}, 1},
+              {{{2, 3, 5, 7}, {1, 3, 5, 7}}, 0},
+              {{{2, 3, 5, 7}, {2, 3, 2, 7}}, 2},
+              {{{2, 3, 5, 7}, {2, 3, 5, 1}}, 3},
+              {{{2, 3, 1, 1}, {2, 5, 1, 1}}, 1},
+              {{{2, 3, 1, 1}, {2, 3, 1, 4}}, 3},
+              {{{2, 1, 5, 7}, {2, 1, 5, 7}}, 1},
+              {{{4, 3}, {4, 300}}, 1},
+              {{{4, 3}, {1, 3}}, 0},
+              {{{4, 3, 2}, {4, 1, 2}}, 1},
+              {{{7}}, 0}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.src.front().to_string() + " axis " + std::to_string(row.axis));
+    ConcatenationProblem p{{}, row.axis};
+    for (const Shape& s : row.src) p.src.push_back(plain(s));
+    compare(cpu_table().concatenation(p), cuda::concatenation(p), kSame);
+  }
+}
+
+// The fixed tree gives the CPU's bits, for one to three launches.
+TEST(CudaKernels, Sum) {
+  for (const int64_t n : {1, 2, 3, 7, 31, 255, 256, 257, 511, 512, 513, 1023, 1025, 5000, 300001}) {
+    SCOPED_TRACE(n);
+    const SumProblem p{plain({n}), 0.1};
+    compare(cpu_table().sum(p), cuda::sum(p), kSame);
+  }
+}
+
+TEST(CudaKernels, Softmax) {
+  for (const Shape& shape : std::vector<Shape>{
+           {1, 1}, {5, 3}, {3, 10}, {2, 33}, {4, 256}, {3, 1000}, {2, 3, 5, 7}, {2, 70, 3, 1}}) {
+    SCOPED_TRACE(shape.to_string());
+    compare(cpu_table().softmax({plain(shape)}), cuda::softmax({plain(shape)}), kClose);
+    Given given;
+    std::vector<float> x = normal(static_cast<size_t>(shape.elements()), 1);
+    for (float& v : x) v *= 50;
+    x.back() = kNaN;
+    given[{Kind::input, 0}] = bytes_of(x);
+    compare(cpu_table().softmax({plain(shape)}), cuda::softmax({plain(shape)}), kClose, given);
+  }
+}
+
+TEST(CudaKernels, CrossEntropy) {
+  for (const bool from_logits : {true, false}) {
+    for (const Shape& shape : std::vector<Shape>{{1, 1}, {5, 3}, {7, 10}, {4, 300}, {600, 2}}) {
+      SCOPED_TRACE(shape.to_string() + (from_logits ? " logits" : " probabilities"));
+      std::vector<float> scores = normal(static_cast<size_t>(shape.elements()), 1);
+      if (!from_logits) {
+        for (float& s : scores) s = std::abs(s) + 0.01f;
+      }
+      std::vector<int32_t> labels;
+      for (int64_t n = 0; n < shape[0]; ++n) {
+        labels.push_back(static_cast<int32_t>((n * 7) % shape[1]));
+      }
+      labels.back() = static_cast<int32_t>(shape[1]);
+      if (shape[0] > 3) labels[2] = -1;
+      compare(cpu_table().cross_entropy({plain(shape), from_logits}),
+              cuda::cross_entropy({plain(shape), from_logits}), kClose,
+              {{{Kind::input, 0}, bytes_of(scores)}, {{Kind::input, 1}, bytes_of(labels)}});
+    }
+  }
+}
+
+TEST(CudaKernels, MeanSquaredError) {
+  for (const Shape& shape : all_shapes()) {
+    SCOPED_TRACE(shape.to_string());
+    compare(cpu_table().mean_squared_error({plain(shape)}),
+            cuda::mean_squared_error({plain(shape)}), kClose);
+  }
+}
+
+TEST(CudaKernels, NormalizeImages) {
+  for (const Shape& shape :
+       std::vector<Shape>{{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 1, 4, 6}, {2, 40, 1, 1}, {1, 3, 33, 9}}) {
+    SCOPED_TRACE(shape.to_string());
+    compare(cpu_table().normalize_images({plain(shape)}), cuda::normalize_images({plain(shape)}),
+            kSame);
+    std::vector<uint8_t> pixels;
+    for (int64_t i = 0; i < shape.elements(); ++i) pixels.push_back(static_cast<uint8_t>(i * 37));
+    const NormalizeImagesProblem p{plain(shape, DType::u8)};
+    compare(cpu_table().normalize_images(p), cuda::normalize_images(p), kSame,
+            {{{Kind::input, 0}, bytes_of(pixels)}});
+  }
+}
+
+Given with_statistics(int64_t channels) {
+  std::vector<float> variance = normal(static_cast<size_t>(channels), 3);
+  for (float& v : variance) v = std::abs(v) + 0.1f;
+  return {{{Kind::input, 4}, bytes_of(variance)}};
+}
+
+TEST(CudaKernels, BatchNormalization) {
+  // Two observations alone would leave gradients that are nothing but rounding.
+  for (const Shape& shape : std::vector<Shape>{{7, 5},
+                                               {300, 3},
+                                               {6, 70},
+                                               {2, 3, 5, 7},
+                                               {3, 33, 9, 4},
+                                               {2, 1, 17, 3},
+                                               {4, 40, 1, 1},
+                                               {8, 16, 40, 40}}) {
+    for (const bool training : {true, false}) {
+      for (const bool relu : {true, false}) {
+        SCOPED_TRACE(shape.to_string() + (training ? " training" : "") + (relu ? " relu" : ""));
+        const BatchNormalizationProblem p{plain(shape), 1e-5, relu, training};
+        const Given given = training ? Given{} : with_statistics(shape[1]);
+        compare(cpu_table().batch_normalization(p), cuda::batch_normalization(p), 2e-5, given);
+      }
+    }
+  }
+}
+
+// NaN and infinities pass ReLU, or not, as on the CPU.
+TEST(CudaKernels, BatchNormalizationOfSpecialValues) {
+  for (const bool relu : {false, true}) {
+    SCOPED_TRACE(relu);
+    Given given = with_statistics(5);
+    given.merge(with_special_values({7, 5}));
+    const BatchNormalizationProblem p{plain({7, 5}), 1e-5, relu, false};
+    compare(cpu_table().batch_normalization(p), cuda::batch_normalization(p), 2e-5, given);
+  }
+}
+
+// The variance of numbers far from zero.
+TEST(CudaKernels, BatchNormalizationFarFromZero) {
+  const Shape shape{16, 3, 9, 9};
+  std::vector<float> x = normal(static_cast<size_t>(shape.elements()), 1);
+  double mean = 0, variance = 0;  // of channel 0
+  for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] * 0.1f + 1000;
+  for (size_t i = 0; i < x.size(); ++i) mean += i / 81 % 3 == 0 ? static_cast<double>(x[i]) : 0;
+  mean /= 16 * 81;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (i / 81 % 3 == 0) variance += std::pow(static_cast<double>(x[i]) - mean, 2);
+  }
+  variance /= 16 * 81;
+  auto results = run(cuda::batch_normalization({plain(shape)}), {{{Kind::input, 0}, bytes_of(x)}});
+  EXPECT_NEAR(values_of(results[{Kind::output, 2}])[0], variance, 1e-6 * variance);
+}
+
+PoolingProblem pooling_problem(const Shape& src, const Window2d& w, PoolingProblem::Kind kind) {
+  const Shape dst{src[0], src[1], window_positions(w, 0, src[2]), window_positions(w, 1, src[3])};
+  return {plain(src), dst, w, kind};
+}
+
+TEST(CudaKernels, Pooling) {
+  const struct {
+    Shape src;
+    Window2d window;
+  } rows[] = {
+      {{1, 1, 1, 1}, {}},
+      {{2, 3, 5, 7}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{2, 33, 9, 4}, {.kernel = {3, 2}, .stride = {2, 1}, .pad_begin = {1, 0}, .pad_end = {1, 1}}},
+      {{2, 3, 9, 8}, {.kernel = {3, 3}, .stride = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
+      {{2, 3, 9, 8}, {.kernel = {1, 1}, .stride = {3, 2}}},
+      {{2, 3, 11, 8}, {.kernel = {3, 2}, .stride = {2, 3}, .dilation = {2, 3}}},
+      {{1, 5, 11, 8},
+       {.kernel = {3, 3},
+        .stride = {2, 2},
+        .dilation = {2, 2},
+        .pad_begin = {2, 2},
+        .pad_end = {1, 2}}},
+      {{3, 4, 6, 5}, {.kernel = {6, 5}}},
+      {{1, 2, 20, 18}, {.kernel = {20, 18}}},  // too large for positions of one byte
+  };
+  for (const auto& row : rows) {
+    using enum PoolingProblem::Kind;
+    for (const auto kind : {max, average_with_padding, average_without_padding}) {
+      SCOPED_TRACE(row.src.to_string() + " kernel " + std::to_string(row.window.kernel[0]) + "x" +
+                   std::to_string(row.window.kernel[1]) + " kind " +
+                   std::to_string(static_cast<int>(kind)));
+      const PoolingProblem p = pooling_problem(row.src, row.window, kind);
+      compare(cpu_table().pooling(p), cuda::pooling(p), kClose);
+      if (kind != max) continue;
+      // Equal elements everywhere: the first takes the gradient.
+      std::vector<float> x = normal(static_cast<size_t>(row.src.elements()), 1);
+      for (float& v : x) v = v > 0 ? 1.0f : -1.0f;
+      compare(cpu_table().pooling(p), cuda::pooling(p), kClose, {{{Kind::input, 0}, bytes_of(x)}});
+      // NaN and infinities as on the CPU.
+      const float special[] = {kNaN, -INFINITY, INFINITY, kNaN};
+      for (size_t i = 0; i < x.size(); i += 3) x[i] = special[i / 3 % 4];
+      compare(cpu_table().pooling(p), cuda::pooling(p), kClose, {{{Kind::input, 0}, bytes_of(x)}});
+    }
+  }
+}
+
+TEST(CudaKernels, ChangeOfLayout) {
+  for (const Shape& shape : std::vector<Shape>{
+           {2, 3, 5, 7}, {3, 33, 9, 4}, {1, 70, 65, 3}, {1, 2, 1, 2}, {40, 32, 3, 3}}) {
+    for (const DType dtype : {DType::f32, DType::u8, DType::i32, DType::i64}) {
+      SCOPED_TRACE(shape.to_string() + " " + std::string(name_of(dtype)));
+      const TensorSpec last = cuda::channels_last(shape, dtype);
+      ASSERT_FALSE(last.row_major());
+      Bytes x(last.bytes());
+      for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::byte>(i * 31 + i / 256);
+      const Given given{{{Kind::input, 0}, x}};
+      // The layout's own conversions, on the host, are the reference.
+      for (const auto& [from, to] : {std::pair{plain(shape, dtype), last},
+                                     std::pair{last, plain(shape, dtype)}, std::pair{last, last}}) {
+        const auto results = run({cuda::reorder(from, to), {}}, given);
+        EXPECT_TRUE(results.at({Kind::output, 0}) == x);
+      }
+    }
+  }
+  // (n, c, y, x) lies at ((n * h + y) * w + x) * c_count + c.
+  const TensorSpec last = cuda::channels_last({2, 3, 4, 5});
+  std::vector<float> row_major(120), memory(120);
+  for (size_t i = 0; i < 120; ++i) row_major[i] = static_cast<float>(i);
+  last.layout->from_row_major(row_major.data(), memory.data());
+  EXPECT_EQ(memory[((1 * 4 + 2) * 5 + 3) * 3 + 1], row_major[((1 * 3 + 1) * 4 + 2) * 5 + 3]);
+}
+
+TEST(CudaKernels, SpecsOfChannelsLast) {
+  EXPECT_TRUE(cuda::channels_last({2, 3}).row_major());
+  EXPECT_TRUE(cuda::channels_last({2, 1, 4, 5}).row_major());
+  EXPECT_TRUE(cuda::channels_last({2, 3, 1, 1}).row_major());
+  const TensorSpec a = cuda::channels_last({2, 3, 4, 5});
+  EXPECT_TRUE(a == cuda::channels_last({2, 3, 4, 5}));
+  EXPECT_FALSE(a == cuda::channels_last({2, 3, 5, 4}));
+  EXPECT_FALSE(a == a.plain());
+  EXPECT_EQ(a.bytes(), 480u);
+  EXPECT_EQ(a.to_string(), "2x3x4x5 f32 nhwc");
+}
+
+TEST(CudaKernels, Bias) {
+  for (const auto& places : {cuda::ChannelPlaces{1, 1, 1}, cuda::ChannelPlaces{35, 33, 1},
+                             cuda::ChannelPlaces{30, 4, 15}, cuda::ChannelPlaces{9000, 3, 1},
+                             cuda::ChannelPlaces{2, 1100, 1}}) {
+    SCOPED_TRACE(std::to_string(places.rows) + "x" + std::to_string(places.channels));
+    const auto size = static_cast<size_t>(places.rows * places.channels);
+    const std::vector<float> bias = normal(static_cast<size_t>(places.channels), 1);
+    const std::vector<float> dy = normal(size, 2);
+    std::vector<float> y = dy, expected = dy;
+    std::vector<double> sums(bias.size());
+    for (size_t i = 0; i < size; ++i) {
+      const auto c = i / static_cast<size_t>(places.inner) % bias.size();
+      expected[i] += bias[c];
+      sums[c] += static_cast<double>(dy[i]);
+    }
+    cuda::launch_bias(places, bias.data(), y.data(), nullptr);
+    EXPECT_EQ(y, expected);
+    std::vector<float> gradient(bias.size(), kNaN), exact(sums.begin(), sums.end());
+    Bytes scratch(cuda::bias_gradient_scratch(places));
+    cuda::launch_bias_gradient(places, dy.data(), gradient.data(), scratch.data(), nullptr);
+    EXPECT_LE(difference(gradient, exact), kClose);
+  }
+}
+
+TEST(CudaKernels, Padding) {
+  const cuda::Images inner{2, 3, 4, 5};
+  const cuda::Frame frame{1, 0, 2, 3};
+  const cuda::Images outer = frame.around(inner);
+  EXPECT_EQ(outer.rows, 6);
+  EXPECT_EQ(outer.columns, 7);
+  const std::vector<float> x = normal(2 * 3 * 4 * 5, 1);
+  std::vector<float> framed(2 * 6 * 7 * 5, kNaN), back(x.size(), kNaN);
+  cuda::launch_pad(inner, frame, x.data(), framed.data(), nullptr);
+  for (size_t i = 0; i < framed.size(); ++i) {
+    const size_t d = i % 5, column = i / 5 % 7, row = i / 35 % 6, image = i / 210;
+    const bool inside = row >= 1 && row < 4 && column < 4;
+    EXPECT_EQ(framed[i], inside ? x[((image * 3 + row - 1) * 4 + column) * 5 + d] : 0.0f);
+  }
+  cuda::launch_crop(inner, frame, framed.data(), back.data(), nullptr);
+  EXPECT_EQ(back, x);
+}
+
+// One launch over two learnables has the bits of the CPU's updates of each.
+TEST(CudaKernels, Solver) {
+  const size_t sizes[] = {1500, 700}, starts[] = {0, 2048}, count = 2748;
+  const cuda::BlockFactors a{1, 1}, b{0.1, 0.3};
+  const cuda::BlockFactors factors[] = {a, a, b};
+  const std::vector<float> w = normal(count, 1), g = normal(count, 2), v = normal(count, 3);
+  std::vector<float> s = normal(count, 4);
+  for (float& value : s) value = std::abs(value);
+
+  const cuda::FlatSgdmUpdate sgdm{.observations = 96, .momentum = 0.9f, .rate = 0.05, .l2 = 1e-3};
+  std::vector<float> w1 = w, v1 = v, w2 = w, v2 = v;
+  cuda::solver_flat(w1.data(), v1.data(), g.data(), count, factors, &sgdm, nullptr);
+  const cuda::FlatAdamUpdate adam{.observations = 96,
+                                  .root_correction = 1.5f,
+                                  .epsilon = 1e-8f,
+                                  .rate = 0.05,
+                                  .l2 = 1e-3,
+                                  .first_correction = 0.19,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.999};
+  std::vector<float> w3 = w, m3 = v, s3 = s, w4 = w, m4 = v, s4 = s;
+  cuda::solver_flat(w3.data(), m3.data(), s3.data(), g.data(), count, factors, &adam, nullptr);
+  for (int i = 0; i < 2; ++i) {
+    const cuda::BlockFactors f = i == 0 ? a : b;
+    const size_t at = starts[i], n = sizes[i];
+    const SgdmUpdate u{96, static_cast<float>(0.05 * f.rate), 0.9f,
+                       static_cast<float>(1e-3 * f.l2)};
+    cpu_table().sgdm(&w2[at], &v2[at], &g[at], n, u);
+    const AdamUpdate t{96,    static_cast<float>(0.05 * f.rate / 0.19), 0.9, 0.999, 1.5f,
+                       1e-8f, static_cast<float>(1e-3 * f.l2)};
+    cpu_table().adam(&w4[at], &m4[at], &s4[at], &g[at], n, t);
+    const auto same = [&](const std::vector<float>& x, const std::vector<float>& y) {
+      return std::equal(x.begin() + static_cast<ptrdiff_t>(at),
+                        x.begin() + static_cast<ptrdiff_t>(at + n),
+                        y.begin() + static_cast<ptrdiff_t>(at));
+    };
+    EXPECT_TRUE(same(w1, w2) && same(v1, v2));
+    EXPECT_TRUE(same(w3, w4) && same(m3, m4) && same(s3, s4));
+    // One learnable by itself.
+    std::vector<float> w5 = w, v5 = v, m5 = v, w6 = w, s6 = s;
+    cuda::sgdm(&w5[at], &v5[at], &g[at], n, u, nullptr);
+    cuda::adam(&w6[at], &m5[at], &s6[at], &g[at], n, t, nullptr);
+    EXPECT_TRUE(same(w5, w2) && same(v5, v2));
+    EXPECT_TRUE(same(w6, w4) && same(m5, m4) && same(s6, s4));
+  }
+  std::vector<float> sum(count), expected(count);
+  cuda::add(w.data(), g.data(), sum.data(), count, nullptr);
+  cpu_table().add(w.data(), g.data(), expected.data(), count);
+  EXPECT_EQ(sum, expected);
+}
+
+// The emulation itself: what a GPU would refuse or leave undefined is an error here.
+TEST(CudaEmulation, RefusesWhatAGpuWould) {
+  EXPECT_THROW(emulation::launch(0, 32, 0, [] {}), std::logic_error);
+  EXPECT_THROW(emulation::launch(1, 2048, 0, [] {}), std::logic_error);
+  EXPECT_THROW(emulation::launch(1, 32, 0,
+                                 [] {
+                                   if (threadIdx.x < 7) __syncthreads();
+                                 }),
+               std::logic_error);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cudatest

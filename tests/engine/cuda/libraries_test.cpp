@@ -1,0 +1,141 @@
+// Kernels that rest on cuDNN and cuBLASLt, with stand-ins for these (stand_in/): what the libraries
+// are told is right, what they make of it only a GPU can show.
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/cuda/layout.h"
+#include "tests/engine/cuda/harness.h"
+
+namespace lockstep::kernels::cudatest {
+namespace {
+
+struct Row {
+  Shape src;
+  int64_t channels;  // of dst
+  Window2d window;
+  int64_t groups = 1;
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> all{
+      {{1, 1, 1, 1}, 1, {}},
+      {{2, 3, 5, 7}, 4, {.kernel = {1, 1}}},
+      {{2, 3, 5, 7}, 4, {.kernel = {3, 3}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
+      {{2, 3, 9, 6}, 5, {.kernel = {3, 2}, .stride = {2, 3}, .pad_begin = {1, 0}}},
+      {{2, 3, 9, 6}, 5, {.kernel = {2, 3}, .dilation = {3, 2}, .pad_end = {2, 1}}},
+      {{2, 3, 9, 8},
+       5,
+       {.kernel = {3, 3}, .stride = {2, 2}, .pad_begin = {1, 2}, .pad_end = {2, 1}}},
+      {{1, 4, 6, 5}, 6, {.kernel = {3, 3}, .pad_begin = {1, 1}, .pad_end = {1, 1}}, 2},
+      {{1, 4, 6, 5}, 4, {.kernel = {2, 2}, .pad_end = {1, 1}}, 4},
+  };
+  return all;
+}
+
+std::string describe(const Row& r) {
+  return r.src.to_string() + " to " + std::to_string(r.channels) + " channels, kernel " +
+         std::to_string(r.window.kernel[0]) + "x" + std::to_string(r.window.kernel[1]) +
+         ", groups " + std::to_string(r.groups);
+}
+
+TEST(CudaLibraries, Convolution) {
+  std::cout << "not run: cuDNN and cuBLASLt themselves, which need a GPU\n";
+  for (const Row& r : rows()) {
+    SCOPED_TRACE(describe(r));
+    const Window2d& w = r.window;
+    ConvolutionProblem p;
+    p.src = plain(r.src);
+    p.weights = {r.channels, r.src[1] / r.groups, w.kernel[0], w.kernel[1]};
+    p.dst = {r.src[0], r.channels, window_positions(w, 0, r.src[2]),
+             window_positions(w, 1, r.src[3])};
+    p.window = w;
+    p.groups = r.groups;
+    for (const bool bias : {true, false}) {
+      p.bias = bias;
+      compare(cpu_table().convolution(p), cuda::convolution(p), kClose);
+    }
+  }
+}
+
+TEST(CudaLibraries, TransposedConvolution) {
+  for (const Row& r : rows()) {
+    SCOPED_TRACE(describe(r));
+    const Window2d& w = r.window;
+    TransposedConvolutionProblem p;
+    p.src = plain(r.src);
+    p.weights = {r.src[1], r.channels / r.groups, w.kernel[0], w.kernel[1]};
+    p.dst = {r.src[0], r.channels, transposed_size(w, 0, r.src[2]),
+             transposed_size(w, 1, r.src[3])};
+    p.window = w;
+    p.groups = r.groups;
+    for (const bool bias : {true, false}) {
+      p.bias = bias;
+      compare(cpu_table().transposed_convolution(p), cuda::transposed_convolution(p), kClose);
+    }
+  }
+}
+
+TEST(CudaLibraries, FullyConnected) {
+  for (const Shape& shape :
+       std::vector<Shape>{{1, 1}, {5, 3}, {4, 1, 1, 1}, {2, 3, 5, 7}, {3, 4, 5}, {2, 40, 1, 1}}) {
+    SCOPED_TRACE(shape.to_string());
+    for (const int64_t units : {1, 7}) {
+      for (const bool bias : {true, false}) {
+        const FullyConnectedProblem row_major{plain(shape), units, bias};
+        const FullyConnectedProblem last{cuda::channels_last(shape), units, bias};
+        const Kernel cpu = cpu_table().fully_connected(row_major);
+        compare(cpu, cuda::fully_connected(row_major), kClose);
+        compare(cpu, cuda::fully_connected(last), kClose);
+      }
+    }
+  }
+}
+
+// Channels last for weights too; where the stand-in has no groups for these, row-major.
+TEST(CudaLibraries, LayoutsOfConvolutions) {
+  ConvolutionProblem p;
+  p.src = plain({2, 4, 5, 7});
+  p.weights = {6, 4, 3, 3};
+  p.dst = {2, 6, 3, 5};
+  p.window.kernel = {3, 3};
+  Kernel kernel = cuda::convolution(p);
+  EXPECT_TRUE(kernel.forward.reads[0].spec == cuda::channels_last({2, 4, 5, 7}));
+  EXPECT_TRUE(kernel.forward.reads[1].spec == cuda::channels_last({6, 4, 3, 3}));
+  EXPECT_TRUE(kernel.forward.writes[0].spec == cuda::channels_last({2, 6, 3, 5}));
+  p.groups = 2;
+  p.weights = {6, 2, 3, 3};
+  kernel = cuda::convolution(p);
+  EXPECT_TRUE(kernel.forward.reads[0].spec.row_major());
+}
+
+TEST(CudaLibraries, WhatNoLayoutDoesIsUnsupported) {
+  ConvolutionProblem p;
+  p.src = plain({2, 4, 5, 7});
+  p.weights = {6, 4, 3, 3};
+  p.dst = {2, 6, 4, 4};  // not what this window gives
+  p.window.kernel = {3, 3};
+  EXPECT_THROW(cuda::convolution(p), Unsupported);
+}
+
+TEST(CudaLibraries, SettingsReturnThePrevious) {
+  EXPECT_TRUE(cuda::set_deterministic(false));
+  EXPECT_FALSE(cuda::set_deterministic(true));
+  EXPECT_FALSE(cuda::set_arithmetic({.tf32 = true}).tf32);
+  EXPECT_TRUE(cuda::set_arithmetic({.tf32 = false}).tf32);
+}
+
+TEST(CudaLibraries, TableIsComplete) {
+  const Table& t = cuda::table();
+  EXPECT_EQ(t.version, Table::kVersion);
+  EXPECT_TRUE(t.convolution && t.transposed_convolution && t.fully_connected &&
+              t.batch_normalization && t.pooling && t.relu && t.clipped_relu && t.addition &&
+              t.dropout && t.reshape && t.concatenation && t.sum && t.softmax && t.cross_entropy &&
+              t.mean_squared_error && t.normalize_images && t.reorder && t.accumulate);
+  EXPECT_EQ(cuda::library_versions().size(), 5u);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cudatest
