@@ -62,6 +62,7 @@ TEST(CudaKernels, Addition) {
 
 TEST(CudaKernels, Accumulate) {
   for (const Shape& shape : all_shapes()) {
+    compare({cpu_table().zero(plain(shape)), {}}, {cuda::zero(plain(shape)), {}}, {});
     compare({cpu_table().accumulate(plain(shape)), {}}, {cuda::accumulate(plain(shape)), {}},
             kSame);
   }
@@ -394,10 +395,10 @@ TEST(CudaKernels, Solver) {
     const size_t at = starts[i], n = sizes[i];
     const SgdmUpdate u{96, static_cast<float>(0.05 * f.rate), 0.9f,
                        static_cast<float>(1e-3 * f.l2)};
-    cpu_table().sgdm(&w2[at], &v2[at], &g[at], n, u);
+    cpu_table().sgdm(&w2[at], &v2[at], &g[at], n, u, nullptr);
     const AdamUpdate t{96,    static_cast<float>(0.05 * f.rate / 0.19), 0.9, 0.999, 1.5f,
                        1e-8f, static_cast<float>(1e-3 * f.l2)};
-    cpu_table().adam(&w4[at], &m4[at], &s4[at], &g[at], n, t);
+    cpu_table().adam(&w4[at], &m4[at], &s4[at], &g[at], n, t, nullptr);
     const auto same = [&](const std::vector<float>& x, const std::vector<float>& y) {
       return std::equal(x.begin() + static_cast<ptrdiff_t>(at),
                         x.begin() + static_cast<ptrdiff_t>(at + n),
@@ -414,7 +415,7 @@ TEST(CudaKernels, Solver) {
   }
   std::vector<float> sum(count), expected(count);
   cuda::add(w.data(), g.data(), sum.data(), count, nullptr);
-  cpu_table().add(w.data(), g.data(), expected.data(), count);
+  cpu_table().add(w.data(), g.data(), expected.data(), count, nullptr);
   EXPECT_EQ(sum, expected);
 }
 

@@ -133,7 +133,8 @@ TEST(CudaLibraries, TableIsComplete) {
   EXPECT_TRUE(t.convolution && t.transposed_convolution && t.fully_connected &&
               t.batch_normalization && t.pooling && t.relu && t.clipped_relu && t.addition &&
               t.dropout && t.reshape && t.concatenation && t.sum && t.softmax && t.cross_entropy &&
-              t.mean_squared_error && t.normalize_images && t.reorder && t.accumulate);
+              t.mean_squared_error && t.normalize_images && t.reorder && t.accumulate && t.zero &&
+              t.sgdm && t.adam && t.add);
   EXPECT_EQ(cuda::library_versions().size(), 5u);
 }
 

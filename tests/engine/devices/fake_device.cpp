@@ -255,6 +255,11 @@ kernels::Kernel kernel(const Problem& problem) {
   return made;
 }
 
+FakeQueue& of(void* queue) {
+  if (!queue) throw InternalError("[fake] an update was added to no queue");
+  return *static_cast<FakeQueue*>(queue);
+}
+
 const kernels::Table& fake_table() {
   using kernels::Table;
   static const Table table = [] {
@@ -283,6 +288,17 @@ const kernels::Table& fake_table() {
     };
     t.zero = [](const TensorSpec& spec) {
       return on_queue(kernels::table_for({}).zero(spec), false);
+    };
+    t.sgdm = [](float* w, float* v, const float* g, size_t n, const kernels::SgdmUpdate& u,
+                void* queue) {
+      of(queue).add([=] { kernels::table_for({}).sgdm(w, v, g, n, u, nullptr); });
+    };
+    t.adam = [](float* w, float* m, float* s, const float* g, size_t n,
+                const kernels::AdamUpdate& u, void* queue) {
+      of(queue).add([=] { kernels::table_for({}).adam(w, m, s, g, n, u, nullptr); });
+    };
+    t.add = [](const float* a, const float* b, float* sum, size_t n, void* queue) {
+      of(queue).add([=] { kernels::table_for({}).add(a, b, sum, n, nullptr); });
     };
     return t;
   }();

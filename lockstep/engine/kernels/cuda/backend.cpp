@@ -216,32 +216,14 @@ std::vector<std::pair<std::string, std::string>> versions() {
   return all;
 }
 
-Pass zero(const TensorSpec& spec) {
-  Pass pass;
-  pass.writes = {output(0, spec)};
-  pass.bind = [bytes = spec.bytes()](const PassMemory& where) {
-    void* const data = where.writes[0];
-    void* const queue = where.queue;
-    return BoundPass([=](const StepInfo&) {
-      check(cudaMemsetAsync(data, 0, bytes, stream(queue)), "filling memory with zeros");
-    });
-  };
-  return pass;
-}
-
 }  // namespace
 }  // namespace lockstep::kernels::cuda
 
 extern "C" __attribute__((visibility("default"))) const lockstep::kernels::Backend*
 lockstep_cuda_backend() {
   using namespace lockstep::kernels;
-  static const Table table = [] {
-    Table all = cuda::table();
-    all.zero = cuda::zero;
-    return all;
-  }();
   static const Backend backend{.project_version = LOCKSTEP_VERSION,
-                               .table = &table,
+                               .table = &cuda::table(),
                                .devices = cuda::devices,
                                .memory = cuda::memory,
                                .versions = cuda::versions};

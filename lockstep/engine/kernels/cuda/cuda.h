@@ -33,6 +33,7 @@ Kernel mean_squared_error(const MeanSquaredErrorProblem&);
 Kernel normalize_images(const NormalizeImagesProblem&);
 Pass reorder(const TensorSpec& from, const TensorSpec& to);
 Pass accumulate(const TensorSpec& spec);
+Pass zero(const TensorSpec& spec);
 
 // Updates of learnables as in solver.h, all arrays in the device's memory, added to `queue`.
 void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u,

@@ -47,6 +47,11 @@ Pass transposing(const TensorSpec& from, const TensorSpec& to, int64_t count, in
   });
 }
 
+struct Zero {
+  uint8_t* bytes;
+  __device__ void operator()(int64_t i) const { bytes[i] = 0; }
+};
+
 struct Add {
   const float *a, *b;
   float* sum;
@@ -86,6 +91,13 @@ Pass accumulate(const TensorSpec& spec) {
   return own_pass({input(0, spec), input(1, spec)}, {output(0, spec)},
                   [count = static_cast<int64_t>(spec.bytes() / sizeof(float))](const Bound& b) {
                     launch_each("accumulate", count, b.queue, Add{b.in(0), b.in(1), b.out(0)});
+                  });
+}
+
+Pass zero(const TensorSpec& spec) {
+  return own_pass({}, {output(0, spec)},
+                  [count = static_cast<int64_t>(spec.bytes())](const Bound& b) {
+                    launch_each("zero", count, b.queue, Zero{b.out<uint8_t>(0)});
                   });
 }
 

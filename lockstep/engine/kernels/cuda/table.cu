@@ -21,6 +21,7 @@ const Table& table() {
                               .normalize_images = normalize_images,
                               .reorder = reorder,
                               .accumulate = accumulate,
+                              .zero = zero,
                               .sgdm = sgdm,
                               .adam = adam,
                               .add = add};
