@@ -41,6 +41,7 @@ layers = [
 mini_batch_size = 50
 shard_size = 7
 max_epochs = 3
+device = "cpu"
 threads = 2
 checkpoint_frequency = 2
 )");
