@@ -20,6 +20,7 @@ struct TrainArguments {
   std::string job;
   std::vector<std::string> settings;
   std::string out;
+  std::string device;
   int threads = 0;
   bool resume = false, save_initial = false, json = false, quiet = false;
   std::string initial_model;
@@ -63,6 +64,7 @@ std::string free_folder(const std::string& name) {
 std::string how_to_go_on(const TrainArguments& a, const std::string& folder) {
   std::string line = "lockstep train " + shell_word(a.job);
   for (const std::string& setting : a.settings) line += " --set " + shell_word(setting);
+  if (!a.device.empty()) line += " --device " + shell_word(a.device);
   if (a.threads > 0) line += " --threads " + std::to_string(a.threads);
   if (!a.initial_model.empty()) line += " --initial-model " + shell_word(a.initial_model);
   return line + " --out " + shell_word(folder) + " --resume";
@@ -118,6 +120,7 @@ void print_closing_table(const RunResult& result) {
 
 int train_command(const TrainArguments& a) {
   std::vector<std::string> settings = a.settings;
+  if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   const Job job = read_job(local_files(), a.job, settings);
   RunOptions options;
@@ -179,6 +182,8 @@ void add_train(CLI::App& app, Action& action) {
   sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
+  sub->add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU where there is one")
+      ->type_name("DEVICE");
   CLI::Option* resume = sub->add_flag("--resume", a->resume, "Go on with the run in --out");
   resume->needs(sub->get_option("--out"));
   sub->add_flag("--save-initial", a->save_initial,

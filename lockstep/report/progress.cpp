@@ -126,11 +126,16 @@ void Progress::start(const TrainingStart& start) {
   if (start.validation_observations > 0) {
     text += fmt::format(", {} for validation", format_count(start.validation_observations));
   }
-  text += fmt::format("; {} iterations in {} epochs; {} {}", format_count(start.iterations),
-                      format_count(start.options.max_epochs), start.threads,
-                      start.threads == 1 ? "thread" : "threads");
+  const bool cpu = start.device == Device{};
+  text += fmt::format("; {} iterations in {} epochs; ", format_count(start.iterations),
+                      format_count(start.options.max_epochs));
+  text += cpu ? fmt::format("{} {}", start.threads, start.threads == 1 ? "thread" : "threads")
+              : to_string(start.device);
   line(text);
-  if (start.shards > 0 && start.threads > start.shards) {
+  if (!start.options.deterministic) {
+    line("note: deterministic is off: the bits depend on who computes first");
+  }
+  if (cpu && start.shards > 0 && start.threads > start.shards) {
     line(fmt::format("note: only {} of the {} threads are useful: a mini-batch has {} shards",
                      start.shards, start.threads, start.shards));
   }

@@ -137,6 +137,45 @@ TEST_F(Run, FolderHoldsWhatIsPromised) {
   EXPECT_EQ(test.loss, result.test->loss);
 }
 
+// What to make of each image lies in another folder, under the same names.
+TEST_F(Run, TargetsOfAnotherFolderAreMatchedByName) {
+  const std::string text = R"([data]
+train = "digits"
+targets = "TARGETS"
+test = "digits"
+test_targets = "TARGETS"
+[network]
+input = { height = 28, width = 28, channels = 1 }
+layers = [ { type = "convolution2d", filters = 1, kernel = 3, padding = "same" } ]
+loss = "mean_squared_error"
+[training]
+mini_batch_size = 50
+max_epochs = 1
+device = "cpu"
+)";
+  const auto with = [&](const std::string& targets) {
+    std::string job = text;
+    for (size_t at; (at = job.find("TARGETS")) != std::string::npos;) job.replace(at, 7, targets);
+    return read_job(local_files(), write("image_job.toml", job));
+  };
+  std::filesystem::copy(folder + "/digits", folder + "/wanted",
+                        std::filesystem::copy_options::recursive);
+  const RunResult own = run_job(with("inputs"), into("own")),
+                  copied = run_job(with("wanted"), into("copied"));
+  EXPECT_TRUE(own.classes.empty());
+  EXPECT_EQ(copied.training.digest, own.training.digest);
+  EXPECT_EQ(copied.test->loss, own.test->loss);
+  EXPECT_TRUE(load_model(local_files(), own.model).classes.empty());
+  const RunData data = open_run_data(with("wanted"));
+  for (int64_t i : {0, 57, 199}) {
+    EXPECT_EQ(data.training_targets->name(i), data.training->name(i));
+    EXPECT_EQ(data.training_targets->read(i), data.training->read(i));
+  }
+  std::filesystem::remove(folder + "/wanted/7/03.png");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(with("wanted"), into("missing")); }),
+                  "7/03.png");
+}
+
 TEST_F(Run, StopAndResumeGiveTheSameBitsOnAnyThreads) {
   const RunResult whole = run_job(job(), into("whole"));
   for (int64_t stop : {1, 2, 3, 5}) {
