@@ -61,7 +61,7 @@ find_package(CUDAToolkit REQUIRED)
 file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/lockstep/engine/kernels/cuda/*.cpp"
      "${PROJECT_SOURCE_DIR}/lockstep/engine/kernels/cuda/*.cu")
 # What it needs of the rest is compiled in once more: it is loaded by executables of any kind.
-foreach(source IN ITEMS base/dtype base/shape engine/tensor/spec engine/kernels/backend)
+foreach(source IN ITEMS base/build_id base/dtype base/shape engine/tensor/spec engine/kernels/backend)
   list(APPEND sources "${PROJECT_SOURCE_DIR}/lockstep/${source}.cpp")
 endforeach()
 add_library(lockstep_cuda SHARED ${sources})

@@ -84,18 +84,26 @@ void write_images(const PredictArguments& a, const Shape& shape, const ImageData
   if (a.out.empty()) {
     throw InvalidArgument("[predict] the network makes images", "--out names a folder for them");
   }
-  local_files().make_folders(a.out);
   std::set<std::string> used;
-  nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
-  std::string text;
+  std::vector<std::string> paths;
   for (int64_t i = 0; i < images.size(); ++i) {
-    const std::string file = images.name(i);
-    const std::string stem = std::filesystem::path(file).stem().string();
+    const std::string stem = std::filesystem::path(images.name(i)).stem().string();
     std::string name = stem + ".png";
     for (int number = 2; !used.insert(name).second; ++number) {
       name = stem + "-" + std::to_string(number) + ".png";
     }
-    const std::string path = join_path(a.out, name);
+    paths.push_back(join_path(a.out, name));
+    if (local_files().exists(paths.back())) {
+      throw InvalidArgument("[predict] " + paths.back() + " is there already",
+                            "let --out name a new folder: nothing is overwritten");
+    }
+  }
+  local_files().make_folders(a.out);
+  nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
+  std::string text;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    const std::string file = images.name(i);
+    const std::string& path = paths[static_cast<size_t>(i)];
     write_atomically(local_files(), path,
                      encode_png(image_of(values.data() + i * shape.elements(), shape)));
     text += file + "\t" + path + "\n";

@@ -107,6 +107,14 @@ void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_
   require(!options.targets || options.targets->size() == n,
           "there are " + std::to_string(options.targets ? options.targets->size() : 0) +
               " targets for " + std::to_string(n) + " observations");
+  const Size2d none{0, 0};
+  const bool moves =
+      options.augmentation.translate_x != none || options.augmentation.translate_y != none;
+  require(!options.targets || !moves ||
+              (options.targets->height() == cache->height() &&
+               options.targets->width() == cache->width()),
+          "images are translated by pixels, but their targets have another size",
+          "translate_x and translate_y must be 0 where targets have another size");
   // These refuse bad ranges here and now.
   draw_augmentation(options.augmentation, options.seed, 0, 0);
   add_noise(options.noise, options.seed, 0, 0, nullptr, 0);

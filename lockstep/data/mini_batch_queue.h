@@ -59,7 +59,8 @@ Digest digest_observations(const std::vector<int64_t>& observations);
 class MiniBatchQueue {
  public:
   // Starts the threads. Throws InvalidArgument for options that cannot work: sizes below 1, a
-  // mini-batch larger than the data with drop_last, no observations, a start outside.
+  // mini-batch larger than the data with drop_last, no observations, a start outside, targets of
+  // another number, or of another size where images are translated.
   // first_batch may equal the number of batches per epoch (the next epoch follows).
   MiniBatchQueue(std::shared_ptr<const ImageCache> cache, MiniBatchQueueOptions options,
                  int64_t first_epoch = 0, int64_t first_batch = 0);

@@ -120,12 +120,12 @@ RunData open_run_data(const Job& job) {
     data.training = parts[2];
     require_images(data.training, "splitting", all);
   }
-  if (!job.data.validation.empty()) {
-    data.validation = with_classes(open_data(job.data.validation), all->classes());
-  }
-  if (!job.data.test.empty()) {
-    data.test = with_classes(open_data(job.data.test), all->classes());
-  }
+  const auto open_part = [&](const std::string& name) {
+    const DatastorePtr store = open_data(name);
+    return job.data.targets.empty() ? with_classes(store, all->classes()) : store;
+  };
+  if (!job.data.validation.empty()) data.validation = open_part(job.data.validation);
+  if (!job.data.test.empty()) data.test = open_part(job.data.test);
   add_targets(data, job.data);
   if (job.data.resize) resize_images(data, build_network(job));
   return data;

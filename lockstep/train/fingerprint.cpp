@@ -1,14 +1,13 @@
 #include "lockstep/train/fingerprint.h"
 
 #include <cpuid.h>
-#include <elf.h>
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
-#include <link.h>
 #include <unistd.h>
 
 #include <cstring>
 
+#include "lockstep/base/build_id.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/image.h"
 #include "lockstep/engine/kernels/devices.h"
@@ -45,47 +44,6 @@ std::string cache_sizes() {
                      size(_SC_LEVEL2_CACHE_SIZE), size(_SC_LEVEL3_CACHE_SIZE));
 }
 
-// The linker's build id of the executable, or of the shared library that this code is in.
-std::string build_id() {
-  struct Search {
-    uintptr_t code;
-    std::string id;
-  } search{reinterpret_cast<uintptr_t>(&refuse_stray_environment), {}};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* data) {
-        auto* s = static_cast<Search*>(data);
-        bool mine = false;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& p = info->dlpi_phdr[i];
-          const uintptr_t begin = info->dlpi_addr + p.p_vaddr;
-          mine |= p.p_type == PT_LOAD && s->code >= begin && s->code < begin + p.p_memsz;
-        }
-        for (int i = 0; mine && i < info->dlpi_phnum; ++i) {
-          const auto& p = info->dlpi_phdr[i];
-          if (p.p_type != PT_NOTE) continue;
-          const auto* at = reinterpret_cast<const char*>(info->dlpi_addr + p.p_vaddr);
-          const char* const end = at + p.p_memsz;
-          while (at + sizeof(ElfW(Nhdr)) <= end) {
-            ElfW(Nhdr) note;
-            std::memcpy(&note, at, sizeof note);
-            const char* const name = at + sizeof note;
-            const char* const content = name + (note.n_namesz + 3) / 4 * 4;
-            if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-                std::memcmp(name, "GNU", 4) == 0) {
-              for (unsigned k = 0; k < note.n_descsz; ++k) {
-                s->id += fmt::format("{:02x}", static_cast<unsigned char>(content[k]));
-              }
-              return 1;
-            }
-            at = content + (note.n_descsz + 3) / 4 * 4;
-          }
-        }
-        return mine ? 1 : 0;
-      },
-      &search);
-  return search.id.empty() ? "none" : search.id;
-}
-
 }  // namespace
 
 const std::vector<FingerprintEntry>& numerics_fingerprint() {
@@ -96,7 +54,7 @@ const std::vector<FingerprintEntry>& numerics_fingerprint() {
     for (const auto& [name, version] : kernels::library_versions()) all.push_back({name, version});
     all.push_back({"C library", gnu_get_libc_version()});
     all.push_back({"image libraries", image_library_versions()});
-    all.push_back({"build", build_id()});
+    all.push_back({"build", build_id_of(reinterpret_cast<const void*>(&refuse_stray_environment))});
     return all;
   }();
   return entries;

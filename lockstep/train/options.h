@@ -47,18 +47,20 @@ struct TrainingOptions {
   bool deterministic = true;
   int64_t seed = 0;
 
-  // ---- what only speed, memory and output depend on ----
-
   // "cpu", "cuda", "cuda:N", or "auto": the first GPU that can compute the network, else the CPU.
   // The CPU and a GPU give different bits.
   std::string device = "auto";
+  // Iterations; 0: once an epoch. Where patience ends, and which network is best, depends on it.
+  int64_t validation_frequency = 50;
+
+  // ---- what only speed, memory and output depend on ----
+
   int64_t streams = 2;  // on a GPU: queues that shards are dealt to
   int64_t threads = 0;  // compute threads; 0: one for each processor
   int64_t loader_threads = 1;
-  int64_t prefetch = 4;               // mini-batches prepared ahead
-  int64_t cache_mib = 512;            // decoded images kept in memory, MiB
-  int64_t validation_frequency = 50;  // iterations; 0: once an epoch
-  int64_t checkpoint_frequency = 0;   // iterations; 0: once an epoch
+  int64_t prefetch = 4;              // mini-batches prepared ahead
+  int64_t cache_mib = 512;           // decoded images kept in memory, MiB
+  int64_t checkpoint_frequency = 0;  // iterations; 0: once an epoch
   int64_t checkpoints_kept = 2;
   // Go on from a checkpoint that other processors or libraries made: the bits will differ.
   bool allow_other_numerics = false;

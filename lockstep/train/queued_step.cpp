@@ -5,6 +5,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/engine/tensor/device_memory.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/state_digest.h"
@@ -69,7 +70,9 @@ struct QueuedStep::State {
         memory(memory_of(device)),
         table(kernels::table_for(device)),
         shard_size(options.shard_size),
+        most_rows(std::min(options.shard_size, options.mini_batch_size)),
         streams(options.streams),
+        deterministic(options.deterministic),
         seed(static_cast<uint64_t>(options.seed)),
         plans(n) {}
 
@@ -78,13 +81,13 @@ struct QueuedStep::State {
   const Device device;
   DeviceMemory& memory;
   const kernels::Table& table;
-  const int64_t shard_size, streams;
+  const int64_t shard_size, most_rows, streams;
+  const bool deterministic;
   const uint64_t seed;
 
   ShardPlans plans;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by stream
   std::vector<Pinned> exchanges;                 // by shard
-  std::vector<size_t> exchange_bytes;
   std::vector<Memory> leaves;  // by shard: its gradients, then the sums of the tree's left ends
   size_t most_shards = 0;
   std::vector<ShardRange> shards;  // of the mini-batch at hand
@@ -117,7 +120,16 @@ struct QueuedStep::State {
 
 void QueuedStep::State::make_runs(int64_t size) {
   if (runs.count(size) > 0) return;
-  const auto plan = plans.plan(size);
+  // Algorithms are chosen while plans are compiled.
+  const bool before = set_deterministic(deterministic);
+  std::shared_ptr<const Plan> plan;
+  try {
+    plan = plans.plan(size);
+  } catch (...) {
+    set_deterministic(before);
+    throw;
+  }
+  set_deterministic(before);
   const auto useful = std::min<size_t>(static_cast<size_t>(streams), most_shards);
   // The loss of a mini-batch is a sum until the one division at the root.
   const std::vector<float> ones(static_cast<size_t>(size), 1.0f);
@@ -133,12 +145,9 @@ void QueuedStep::State::make_runs(int64_t size) {
 void QueuedStep::State::prepare(size_t row_bytes) {
   for (size_t j = 0; j < shards.size(); ++j) {
     make_runs(shards[j].size);
-    const size_t bytes = Exchange(plans, row_bytes, shards[j].size).bytes;
+    // A smaller mini-batch may have larger shards: room for the largest there can be.
     if (j == exchanges.size()) {
-      exchanges.emplace_back(memory, bytes);
-      exchange_bytes.push_back(bytes);
-    } else if (exchange_bytes[j] < bytes) {
-      throw InternalError("[training] a later mini-batch has larger shards than the first");
+      exchanges.emplace_back(memory, Exchange(plans, row_bytes, most_rows).bytes);
     }
     if (j == leaves.size()) leaves.push_back(allocate(plans.gradient_layout().bytes, device));
   }

@@ -11,8 +11,9 @@ namespace lockstep {
 
 class QueuedStep final : public TrainingStep {
  public:
-  // See make_training_step(). options.streams queues share the shards; how many there are changes
-  // the speed alone: the sums are the same tree's.
+  // See make_training_step(). options.streams queues share the shards (of each of the two sizes
+  // that shards may have, with memory of their own); how many there are changes the speed alone:
+  // the sums are the same tree's.
   QueuedStep(Network& network, Solver& solver, const TrainingOptions& options);
   ~QueuedStep() override;
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/tensor/device_memory.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/fingerprint.h"
@@ -44,11 +45,12 @@ nlohmann::ordered_json identity_of(const Network& network, const TrainingData& d
                                    const TrainingOptions& options, const Listings& listings) {
   nlohmann::ordered_json training, augmentation, noise;
   {
+    // In front, so that a difference is told as such; which GPU it is does not matter.
+    training["device"] = network.device() == Device{} ? "cpu" : "cuda";
     FieldWriter writer(training);
     TrainingOptions copy = options;
+    copy.device = training["device"];
     copy.visit(writer);
-    // Which GPU it is does not matter.
-    training["device"] = network.device() == Device{} ? "cpu" : "cuda";
     for (const char* name : {"streams", "threads", "loader_threads", "prefetch", "cache_mib",
                              "checkpoint_frequency", "checkpoints_kept", "allow_other_numerics"}) {
       training.erase(name);
@@ -436,8 +438,19 @@ class Moved {
 
 Device resolve_training_device(const Network& network, const TrainingOptions& options) {
   return kernels::resolve_device(options.device, [&](Device device) {
-    // What a GPU cannot compute is found out by compiling one observation's shard.
-    if (device != Device{}) ShardPlans(network, device).plan(1);
+    // What a GPU cannot compute is found out by compiling a shard of one observation and updating
+    // nothing.
+    if (device == Device{}) return;
+    ShardPlans(network, device).plan(1);
+    const kernels::Table& table = kernels::table_for(device);
+    table.reorder({Shape{1}, DType::f32, nullptr}, {Shape{1}, DType::f32, nullptr});
+    void* const queue = memory_of(device).default_queue();
+    table.add(nullptr, nullptr, nullptr, 0, queue);
+    if (options.solver == "adam") {
+      table.adam(nullptr, nullptr, nullptr, nullptr, 0, {}, queue);
+    } else {
+      table.sgdm(nullptr, nullptr, nullptr, 0, {}, queue);
+    }
   });
 }
 

@@ -273,6 +273,9 @@ validation_patience = 5
         made = self.works("predict", "runs/job-1", "digits/3/00.png", "digits/4/00.png", "--resize",
                           "--out", "made").stdout.splitlines()
         self.assertEqual(made, ["digits/3/00.png\tmade/00.png", "digits/4/00.png\tmade/00-2.png"])
+        self.fails(1, "error: [predict] made/00.png is there already\n"
+                      "hint: let --out name a new folder: nothing is overwritten\n",
+                   "predict", "runs/job-1", "digits/5/00.png", "--resize", "--out", "made")
         header = (self.folder / "made/00-2.png").read_bytes()[:26]
         self.assertEqual(struct.unpack(">8sI4sIIB", header[:25])[3:], (16, 16, 8))
 

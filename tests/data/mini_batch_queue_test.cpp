@@ -322,6 +322,8 @@ TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
 TEST(MiniBatchQueue, TargetsMayHaveAnotherSizeAndMustBeAsMany) {
   MiniBatchQueueOptions options = awkward();
   options.targets = cache_of(std::make_shared<MemoryStore>(23, 3, 2, 1));
+  EXPECT_THROW(MiniBatchQueue(small_cache(), options), InvalidArgument) << "moved by pixels";
+  options.augmentation = {.reflect_x = true};
   MiniBatchQueue queue(small_cache(), options);
   const auto batch = queue.next();
   EXPECT_EQ(batch->targets.size(), static_cast<size_t>(batch->size() * 3 * 2));

@@ -171,6 +171,13 @@ device = "cpu"
     EXPECT_EQ(data.training_targets->name(i), data.training->name(i));
     EXPECT_EQ(data.training_targets->read(i), data.training->read(i));
   }
+  // Flat folders have labels of their own, which nobody learns.
+  std::filesystem::copy(folder + "/digits/1", folder + "/flat");
+  Job flat = with("inputs");
+  flat.data.train = folder + "/flat";
+  flat.data.test = folder + "/digits/2";
+  flat.training.mini_batch_size = 10;
+  EXPECT_EQ(run_job(flat, into("flat_run")).test->observations, 20);
   std::filesystem::remove(folder + "/wanted/7/03.png");
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(with("wanted"), into("missing")); }),
                   "7/03.png");

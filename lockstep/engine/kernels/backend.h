@@ -34,6 +34,8 @@ struct Backend {
   std::shared_ptr<DeviceMemory> (*memory)(int index) = nullptr;
   // Libraries that results depend on, and the driver.
   std::vector<std::pair<std::string, std::string>> (*versions)() = nullptr;
+  // As lockstep::set_deterministic(), for kernels that are made from now on.
+  bool (*set_deterministic)(bool on) = nullptr;
 };
 
 using BackendFunction = const Backend* (*)();

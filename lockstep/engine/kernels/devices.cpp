@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/engine/kernels/support.h"
 
 namespace lockstep::kernels {
@@ -91,6 +92,7 @@ const Gpus& gpus() {
       found.reason = found.library.reason;
       return found;
     }
+    follow_determinism(backend->set_deterministic);
     found.devices = backend->devices(found.reason.text);
     bool any = false;
     for (const auto& device : found.devices) {

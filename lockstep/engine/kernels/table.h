@@ -55,8 +55,8 @@ struct Table {
   // write 0 = zeros, padding included.
   Pass (*zero)(const TensorSpec& spec);
 
-  // Updates of learnables; see solver.h. On a GPU arrays are the device's, and the work is added to
-  // `queue`; the CPU has none.
+  // Updates of learnables; see solver.h. A count of 0 does nothing. On a GPU arrays are the
+  // device's, and the work is added to `queue`; the CPU has none.
   void (*sgdm)(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate&,
                void* queue);
   void (*adam)(float* w, float* m, float* s, const float* gradient_sum, size_t count,

@@ -135,7 +135,6 @@ TEST(CudaLibraries, TableIsComplete) {
               t.dropout && t.reshape && t.concatenation && t.sum && t.softmax && t.cross_entropy &&
               t.mean_squared_error && t.normalize_images && t.reorder && t.accumulate && t.zero &&
               t.sgdm && t.adam && t.add);
-  EXPECT_EQ(cuda::library_versions().size(), 5u);
 }
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
+#include <fstream>
 #include <mutex>
 
+#include "lockstep/base/build_id.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 
@@ -204,14 +206,26 @@ std::string version_text(size_t version, size_t major, size_t minor) {
          std::to_string(version % minor);
 }
 
+// The first line that the driver's kernel module says of itself; newer GPUs run what it compiles.
+std::string driver_release() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
 std::vector<std::pair<std::string, std::string>> versions() {
   std::vector<std::pair<std::string, std::string>> all{
       {"CUDA", version_text(CUDART_VERSION, 1000, 10)},
       {"cuDNN", version_text(cudnnGetVersion(), 10000, 100)},
-      {"cuBLASLt", version_text(cublasLtGetVersion(), 10000, 100)}};
+      {"cuBLASLt", version_text(cublasLtGetVersion(), 10000, 100)},
+      {"GPU kernels' build", build_id_of(reinterpret_cast<const void*>(&driver_release))}};
   int driver = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
     all.emplace_back("driver's CUDA", version_text(static_cast<size_t>(driver), 1000, 10));
+  }
+  if (const std::string release = driver_release(); !release.empty()) {
+    all.emplace_back("GPU driver", release);
   }
   return all;
 }
@@ -226,6 +240,7 @@ lockstep_cuda_backend() {
                                .table = &cuda::table(),
                                .devices = cuda::devices,
                                .memory = cuda::memory,
-                               .versions = cuda::versions};
+                               .versions = cuda::versions,
+                               .set_deterministic = cuda::set_deterministic};
   return &backend;
 }

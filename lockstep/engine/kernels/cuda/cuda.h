@@ -77,10 +77,6 @@ Arithmetic arithmetic();
 bool set_deterministic(bool deterministic);
 bool deterministic();
 
-// The device and the libraries that results depend on, for the current device.
-std::vector<std::pair<std::string, std::string>> library_versions();
-
-// All but the updates, whose types in Table have no queue.
 const Table& table();
 
 }  // namespace lockstep::kernels::cuda

@@ -72,6 +72,7 @@ __global__ void each(int64_t count, Body body) {
 // `__device__ void operator()(int64_t i) const`.
 template <class Body>
 void launch_each(const char* name, int64_t count, void* queue, const Body& body) {
+  if (count == 0) return;
   constexpr int64_t most_blocks = int64_t{1} << 20;
   const int64_t blocks = std::min((count + kBlock - 1) / kBlock, most_blocks);
   launch(name, each<Body>, {.blocks = blocks}, queue, count, body);

@@ -56,11 +56,6 @@ cudnnHandle_t spare_or_new(int device) {
   return handle;
 }
 
-std::string version_text(size_t version, size_t major, size_t minor) {
-  return std::to_string(version / major) + "." + std::to_string(version % major / minor) + "." +
-         std::to_string(version % minor);
-}
-
 std::atomic<bool> tf32_allowed{false};
 std::atomic<bool> only_deterministic{true};
 
@@ -126,19 +121,5 @@ Arithmetic arithmetic() { return {.tf32 = tf32_allowed.load()}; }
 bool set_deterministic(bool deterministic) { return only_deterministic.exchange(deterministic); }
 
 bool deterministic() { return only_deterministic.load(); }
-
-std::vector<std::pair<std::string, std::string>> library_versions() {
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, current_device()), "asking for the device's name");
-  int driver = 0, runtime = 0;
-  check(cudaDriverGetVersion(&driver), "asking for the driver's version");
-  check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
-  return {{"GPU", std::string(properties.name) + ", " +
-                      std::to_string(properties.multiProcessorCount) + " multiprocessors"},
-          {"CUDA driver", version_text(static_cast<size_t>(driver), 1000, 10)},
-          {"CUDA runtime", version_text(static_cast<size_t>(runtime), 1000, 10)},
-          {"cuDNN", version_text(cudnnGetVersion(), 10000, 100)},
-          {"cuBLASLt", version_text(cublasLtGetVersion(), 10000, 100)}};
-}
 
 }  // namespace lockstep::kernels::cuda
