@@ -11,6 +11,7 @@ find_package(fmt REQUIRED)
 find_package(tomlplusplus REQUIRED)
 find_package(muparser REQUIRED)
 find_package(xxHash REQUIRED)
+find_package(hwy 1.0 CONFIG REQUIRED)
 find_package(CLI11 REQUIRED) # the command only
 
 # Public: public headers include theirs.
@@ -24,4 +25,5 @@ set(lockstep_private_dependencies
     tomlplusplus::tomlplusplus
     muparser::muparser
     xxHash::xxhash
+    hwy::hwy
     ${CMAKE_DL_LIBS})

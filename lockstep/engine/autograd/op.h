@@ -43,6 +43,11 @@ class Op {
     (void)next;
     return std::nullopt;
   }
+  // Whether the back end has a kernel for this fused op; where it has none, ops stay apart.
+  virtual bool offered_by(const kernels::Table& table) const {
+    (void)table;
+    return true;
+  }
 };
 
 // Throws InvalidArgument "[type] takes ... inputs, received ...".

@@ -42,7 +42,7 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
   visit.template operator()<"adam">(t.adam);
   visit.template operator()<"add">(t.add);
 }
-// A new entry needs a line above.
+// A new function needs a line above.
 static_assert(sizeof(Table) == sizeof(void*) * (1 + 22));
 
 template <Name name, bool present, class Result, class... Arguments>

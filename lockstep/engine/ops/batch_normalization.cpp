@@ -1,14 +1,16 @@
 #include "lockstep/engine/ops/batch_normalization.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/pooling2d.h"
 
 namespace lockstep::ops {
 namespace {
 
 class BatchNormalization final : public Op {
  public:
-  BatchNormalization(double epsilon, bool training, bool relu)
-      : epsilon_(epsilon), training_(training), relu_(relu) {}
+  BatchNormalization(double epsilon, bool training, bool relu,
+                     std::optional<Size2d> max_pool = std::nullopt)
+      : epsilon_(epsilon), training_(training), relu_(relu), max_pool_(max_pool) {}
   std::string_view type() const override { return "batch_normalization"; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
@@ -26,26 +28,38 @@ class BatchNormalization final : public Op {
                               std::to_string(x[1]) + " elements, received " + in[i].to_string());
       }
     }
-    if (!training_) return {x};
-    return {x, channels, channels};
+    Shape y = x;
+    if (max_pool_) {
+      // The fused op says what the pooling would have said.
+      y = ops::make_max_pooling2d({.pool = *max_pool_, .stride = *max_pool_})->infer({&x, 1})[0];
+    }
+    if (!training_) return {y};
+    return {y, channels, channels};
   }
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_f32(*this, in);
-    return table.batch_normalization({in[0], epsilon_, relu_, training_});
+    return table.batch_normalization({in[0], epsilon_, relu_, training_, max_pool_});
   }
 
   std::optional<FusedOps> fuse(const Op& next) const override {
-    if (relu_ || next.type() != "relu") return std::nullopt;
-    auto fused = std::make_shared<BatchNormalization>(epsilon_, training_, true);
+    const auto pool = relu_ ? ops::side_by_side_max_pooling(next) : std::nullopt;
+    if (max_pool_ || (!pool && (relu_ || next.type() != "relu"))) return std::nullopt;
+    auto fused = std::make_shared<BatchNormalization>(epsilon_, training_, true, pool);
     if (training_) return FusedOps{fused, {-1, 1, 2}, {0}};
     return FusedOps{fused, {-1}, {0}};
+  }
+
+  bool offered_by(const kernels::Table& table) const override {
+    return !max_pool_ || (table.normalization_with_max_pooling &&
+                          (*max_pool_)[0] * (*max_pool_)[1] <= kernels::kMostWindowElements);
   }
 
  private:
   double epsilon_;
   bool training_, relu_;
+  std::optional<Size2d> max_pool_;  // after the ReLU
 };
 
 }  // namespace

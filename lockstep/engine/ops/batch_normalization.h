@@ -23,7 +23,8 @@ Tensor batch_normalization(const Tensor& x, const Tensor& scale, const Tensor& s
                            const Tensor& mean, const Tensor& variance, double epsilon = 1e-5);
 
 // Training: inputs x, scale, shift; outputs y, mean, variance. Otherwise inputs x, scale, shift,
-// mean, variance; output y. Fuses with a following relu.
+// mean, variance; output y. Fuses with a following relu, and then with
+// a maximum over windows side by side.
 OpPtr make_batch_normalization(double epsilon, bool training);
 
 }  // namespace lockstep::ops

@@ -42,6 +42,12 @@ class Pooling2d final : public Op {
     return table.pooling({in[0], result(in[0].shape, window), window, kind});
   }
 
+  std::optional<Size2d> side_by_side_maximum() const {
+    if (kind_ != Kind::max || params_.stride != params_.pool) return std::nullopt;
+    if (params_.padding != Padding2d{}) return std::nullopt;
+    return params_.pool;
+  }
+
  private:
   static Shape result(const Shape& x, const kernels::Window2d& w) {
     return Shape{x[0], x[1], kernels::window_positions(w, 0, x[2]),
@@ -68,6 +74,11 @@ class Pooling2d final : public Op {
 };
 
 }  // namespace
+
+std::optional<Size2d> side_by_side_max_pooling(const Op& op) {
+  const auto* pooling = dynamic_cast<const Pooling2d*>(&op);
+  return pooling ? pooling->side_by_side_maximum() : std::nullopt;
+}
 
 OpPtr make_max_pooling2d(const Pooling2dParams& params) {
   return std::make_shared<Pooling2d>(Pooling2d::Kind::max, params);

@@ -22,6 +22,9 @@ Tensor average_pooling2d(const Tensor& x, const Pooling2dParams& params = {});
 // Average over all rows and columns: n x c x 1 x 1.
 Tensor global_average_pooling2d(const Tensor& x);
 
+// The window of a maximum over windows that lie side by side, without padding; none for other ops.
+std::optional<Size2d> side_by_side_max_pooling(const Op& op);
+
 OpPtr make_max_pooling2d(const Pooling2dParams& params);
 OpPtr make_average_pooling2d(const Pooling2dParams& params);
 OpPtr make_global_average_pooling2d();

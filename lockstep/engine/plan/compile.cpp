@@ -403,7 +403,8 @@ Plan::Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions&
     : state_(std::make_unique<State>()) {
   if (!device.is_cpu()) memory_of(device).activate();
   state_->device = device;
-  const Graph fused = graph.fused(options.gradients ? options.seeds : std::vector<int>());
+  const Graph fused = graph.fused(options.gradients ? options.seeds : std::vector<int>(),
+                                  &kernels::table_for(device));
   Compiler(fused, parameters, options, device, *state_).compile();
 }
 

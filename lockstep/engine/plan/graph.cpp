@@ -52,7 +52,16 @@ int Graph::mark_output(int value) {
   return static_cast<int>(outputs_.size()) - 1;
 }
 
-Graph Graph::fused(std::span<const int> seeds) const {
+Graph Graph::fused(std::span<const int> seeds, const kernels::Table* table) const {
+  Graph result = with_pairs_fused(seeds, table);
+  for (size_t before = nodes_.size(); result.nodes_.size() < before;) {
+    before = result.nodes_.size();
+    result = result.with_pairs_fused(seeds, table);
+  }
+  return result;
+}
+
+Graph Graph::with_pairs_fused(std::span<const int> seeds, const kernels::Table* table) const {
   const size_t n = nodes_.size();
   std::vector<std::vector<int>> readers(values_.size());  // nodes, in order
   for (size_t i = 0; i < n; ++i) {
@@ -77,7 +86,7 @@ Graph Graph::fused(std::span<const int> seeds) const {
     const Node& second = nodes_[j];
     if (second.inputs.front() != between || first_of[j] >= 0) continue;
     auto fused = first.op->fuse(*second.op);
-    if (!fused) continue;
+    if (!fused || (table && !fused->op->offered_by(*table))) continue;
     bool allowed = true;
     for (size_t k = 0; k < first.outputs.size(); ++k) {
       const auto v = static_cast<size_t>(first.outputs[k]);

@@ -45,11 +45,14 @@ class Graph {
   int inputs() const { return inputs_; }
   const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
 
-  // The same graph with every pair of ops that can be one replaced by it. `seeds`: outputs (by
-  // number) whose derivatives a backward run starts from; those values stay results of their ops.
-  Graph fused(std::span<const int> seeds = {}) const;
+  // The same graph with ops that can be one replaced by it, until there are none left. `seeds`:
+  // outputs (by number) whose derivatives a backward run starts from; those values stay results of
+  // their ops. `table`: only ops that it has kernels for.
+  Graph fused(std::span<const int> seeds = {}, const kernels::Table* table = nullptr) const;
 
  private:
+  // Every pair once.
+  Graph with_pairs_fused(std::span<const int> seeds, const kernels::Table* table) const;
   int add_value(const Value& value);
   int find(Source source, int slot) const;
   std::vector<Value> values_;

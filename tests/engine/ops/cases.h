@@ -15,7 +15,8 @@ Case pooling(std::string name, Array x, reference::Pooling kind, ops::Pooling2dP
 
 struct NormalizationKind {
   bool training = true;
-  bool relu = false;  // fused
+  bool relu = false;                 // fused
+  std::vector<int64_t> window = {};  // rows, columns of a maximum that is fused too; empty: none
   double epsilon = 1e-5;
 };
 Case batch_normalization(std::string name, const Array& x, const NormalizationKind& kind);

@@ -76,6 +76,12 @@ std::vector<Case> convolution_cases() {
       convolution("channels_3_to_32_batch_16", {16, 3, 8, 8}, {32, 3, 3, 3},
                   {.padding = same_padding}),
       convolution("channels_33_to_1", {1, 33, 4, 3}, {1, 33, 3, 3}, {.padding = padding(1)}),
+      // Large enough for Winograd's algorithm where there is one; the last has no such channels.
+      convolution("winograd_32_to_32", {4, 32, 16, 16}, {32, 32, 3, 3}, {.padding = padding(1)}),
+      convolution("winograd_odd_sizes", {14, 32, 7, 11}, {48, 32, 3, 3}, {.padding = same_padding}),
+      convolution("winograd_without_padding", {9, 64, 13, 12}, {32, 64, 3, 3}, {}, false),
+      convolution("channels_33_to_34_many_positions", {5, 33, 15, 14}, {34, 33, 3, 3},
+                  {.padding = padding(1)}),
       convolution("kernel_1x1", {3, 33, 5, 4}, {11, 33, 1, 1}),
       convolution("kernel_1x1_stride_2", {2, 16, 7, 6}, {17, 16, 1, 1}, {.stride = {2, 2}}),
       convolution("kernel_1x1_stride_3_batch_1", {1, 7, 8, 5}, {3, 7, 1, 1}, {.stride = {3, 3}}),

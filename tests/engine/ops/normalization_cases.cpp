@@ -2,6 +2,7 @@
 
 #include "lockstep/engine/ops/batch_normalization.h"
 #include "lockstep/engine/ops/normalize_images.h"
+#include "lockstep/engine/ops/pooling2d.h"
 #include "lockstep/engine/ops/relu.h"
 #include "tests/engine/ops/cases.h"
 
@@ -11,8 +12,11 @@ namespace {
 using reference::Statistics;
 
 OpPtr op_of(const NormalizationKind& kind) {
-  const OpPtr op = ops::make_batch_normalization(kind.epsilon, kind.training);
-  return kind.relu ? op->fuse(*ops::make_relu()).value().op : op;
+  OpPtr op = ops::make_batch_normalization(kind.epsilon, kind.training);
+  if (kind.relu) op = op->fuse(*ops::make_relu()).value().op;
+  if (kind.window.empty()) return op;
+  const Size2d window{kind.window[0], kind.window[1]};
+  return op->fuse(*ops::make_max_pooling2d({.pool = window, .stride = window})).value().op;
 }
 
 }  // namespace
@@ -30,19 +34,32 @@ Case batch_normalization(std::string name, const Array& x, const NormalizationKi
   const auto statistics = [=](const std::vector<Array>& in) {
     return kind.training ? reference::statistics(in[0]) : Statistics{in[3], in[4]};
   };
+  const auto activated = [=](const std::vector<Array>& in, const Statistics& s) {
+    const Array y = reference::batch_normalization(in[0], in[1], in[2], s, kind.epsilon);
+    return kind.relu ? reference::relu(y) : y;
+  };
+  const auto& pool = kind.window;
+  reference::Window side_by_side;
+  for (size_t a = 0; a < pool.size(); ++a) side_by_side.stride[a] = pool[a];
   c.forward = [=](const std::vector<Array>& in) {
     const Statistics s = statistics(in);
-    std::vector<Array> out{reference::batch_normalization(in[0], in[1], in[2], s, kind.epsilon)};
-    if (kind.relu) out[0] = reference::relu(out[0]);
+    std::vector<Array> out{activated(in, s)};
+    if (!pool.empty()) {
+      out[0] = reference::pooling(out[0], reference::Pooling::max, pool[0], pool[1], side_by_side);
+    }
     if (kind.training) out.insert(out.end(), {s.mean, s.variance});
     return out;
   };
   c.backward = [=](const std::vector<Array>& in, const Array& dy) {
     const Statistics s = statistics(in);
     Array diff = dy;
+    if (!pool.empty()) {
+      diff = reference::pooling_diff(activated(in, s), reference::Pooling::max, pool[0], pool[1],
+                                     side_by_side, dy);
+    }
     if (kind.relu) {
       diff = reference::relu_diff(
-          reference::batch_normalization(in[0], in[1], in[2], s, kind.epsilon), dy);
+          reference::batch_normalization(in[0], in[1], in[2], s, kind.epsilon), diff);
     }
     auto d =
         reference::batch_normalization_diff(in[0], in[1], s, kind.epsilon, kind.training, diff);
@@ -111,6 +128,26 @@ std::vector<Case> normalization_cases() {
                                           {.training = training, .relu = true}));
     }
   }
+  // With ReLU and a maximum over windows, some of which leave rows and columns out.
+  const std::vector<std::pair<Row, std::vector<int64_t>>> pooled = {
+      {{"pooled_16_channels", {3, 16, 8, 8}}, {2, 2}},
+      {{"pooled_11_channels_odd_sizes", {4, 11, 7, 5}}, {2, 2}},
+      {{"pooled_33_channels_3x2", {2, 33, 7, 6}}, {3, 2}},
+      {{"pooled_one_channel_whole", {5, 1, 3, 4}}, {3, 4}},
+      {{"pooled_24_channels_1x1", {2, 24, 3, 5}}, {1, 1}},
+      {{"pooled_many_positions", {2, 17, 25, 13}}, {2, 2}},
+  };
+  for (const auto& [row, window] : pooled) {
+    const Array x = random_array(row.x, 28, -2, 3);
+    for (bool training : {true, false}) {
+      cases.push_back(batch_normalization(row.name + (training ? "_training" : "_inference"), x,
+                                          {.training = training, .relu = true, .window = window}));
+    }
+  }
+  cases.push_back(batch_normalization("pooled_far_from_zero",
+                                      random_array({4, 11, 6, 6}, 29, 19, 21),
+                                      {.relu = true, .window = {2, 2}}));
+  cases.back().smooth = false;
   cases.push_back(
       batch_normalization("large_epsilon", random_array({3, 7, 4, 5}, 19), {.epsilon = 0.5}));
   cases.push_back(batch_normalization("large_epsilon_inference", random_array({3, 7, 4, 5}, 19),

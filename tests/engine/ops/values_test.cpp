@@ -122,6 +122,15 @@ TEST(Fusion, StandsForTheTwoOpsItReplaces) {
   EXPECT_EQ(norm->first_outputs, (std::vector<int>{-1, 1, 2}));
   EXPECT_EQ(norm->second_outputs, (std::vector<int>{0}));
   EXPECT_FALSE(norm->op->fuse(*ops::make_relu()));
+  const auto pooled = norm->op->fuse(*ops::make_max_pooling2d({.pool = {3, 2}, .stride = {3, 2}}));
+  ASSERT_TRUE(pooled);
+  EXPECT_EQ(pooled->first_outputs, (std::vector<int>{-1, 1, 2}));
+  EXPECT_EQ(pooled->second_outputs, (std::vector<int>{0}));
+  EXPECT_FALSE(pooled->op->fuse(*ops::make_max_pooling2d({.pool = {2, 2}, .stride = {2, 2}})));
+  EXPECT_FALSE(norm->op->fuse(*ops::make_max_pooling2d({.pool = {3, 3}, .stride = {2, 2}})));
+  EXPECT_FALSE(norm->op->fuse(
+      *ops::make_max_pooling2d({.pool = {2, 2}, .stride = {2, 2}, .padding = padding(1)})));
+  EXPECT_FALSE(norm->op->fuse(*ops::make_average_pooling2d({.pool = {2, 2}, .stride = {2, 2}})));
   EXPECT_FALSE(ops::make_batch_normalization(1e-5, true)->fuse(*ops::make_softmax()));
   const auto loss = ops::make_softmax()->fuse(*ops::make_cross_entropy());
   ASSERT_TRUE(loss);
@@ -129,6 +138,24 @@ TEST(Fusion, StandsForTheTwoOpsItReplaces) {
   EXPECT_EQ(loss->second_outputs, (std::vector<int>{0}));
   EXPECT_FALSE(ops::make_softmax()->fuse(*ops::make_softmax_cross_entropy()));
   EXPECT_FALSE(ops::make_relu()->fuse(*ops::make_relu()));
+}
+
+// Not a number in, not a number out: a training that diverged must show it.
+TEST(Fusion, OfNormalizationAndMaximumKeepsWhatIsNotANumber) {
+  const auto op = ops::make_batch_normalization(1e-5, true)
+                      ->fuse(*ops::make_relu())
+                      ->op->fuse(*ops::make_max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}))
+                      ->op;
+  std::vector<float> x(2 * 2 * 4 * 4, 0.5f);
+  x[5] = std::numeric_limits<float>::quiet_NaN();  // in channel 0
+  const Tensor one = Tensor::full({2}, 1);
+  const auto y = apply_op(op, {from(x, {2, 2, 4, 4}), one, one});
+  const auto values = y[0].to_vector(), mean = y[1].to_vector();
+  EXPECT_TRUE(std::isnan(mean[0]));
+  EXPECT_FALSE(std::isnan(mean[1]));
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(std::isnan(values[i]), i / 4 % 2 == 0) << i;
+  }
 }
 
 class Dropout : public testing::Test {

@@ -90,6 +90,22 @@ TEST(Graph, FusesBatchNormalizationWithRelu) {
   EXPECT_EQ(fused.outputs()[2], fused.nodes()[0].outputs[2]);
 }
 
+TEST(Graph, FusesThreeOpsWhereTheBackEndHasAKernelForThem) {
+  NormalizedRelu g;
+  const auto pooled =
+      g.graph.add(ops::make_max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}), {g.y}, "pool");
+  g.graph.mark_output(pooled[0]);
+  g.graph.mark_output(g.normalized[1]);
+  const Graph fused = g.graph.fused();
+  EXPECT_EQ(names_of(fused), Names{"norm+rectify+pool"});
+  EXPECT_EQ(fused.shape(fused.outputs()[0]), (Shape{4, 3, 2, 2}));
+  EXPECT_EQ(fused.outputs()[1], fused.nodes()[0].outputs[1]);
+  kernels::Table table = kernels::table_for({});
+  EXPECT_EQ(names_of(g.graph.fused({}, &table)), Names{"norm+rectify+pool"});
+  table.normalization_with_max_pooling = false;
+  EXPECT_EQ(names_of(g.graph.fused({}, &table)), (Names{"norm+rectify", "pool"}));
+}
+
 TEST(Graph, FusesSoftmaxWithCrossEntropyAndKeepsTheProbabilities) {
   Classified g;
   g.graph.mark_output(g.probabilities);

@@ -270,7 +270,7 @@ TEST(PlanLayouts, ChainsOfConvolutionsReorderNothingInside) {
   }
   const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
   // The fully connected layer gives its gradient as rows: one conversion at the end of the chain.
-  EXPECT_EQ(conversions(plan), "max_pooling2d21: layout; ");
+  EXPECT_EQ(conversions(plan), "batch_normalization19+relu20+max_pooling2d21: layout; ");
 }
 
 TEST(PlanLayouts, TheNetworkOfDepthOneReordersOnce) {

@@ -43,7 +43,8 @@ void add_now(const float* a, const float* b, float* sum, size_t count, void*) {
 }  // namespace
 
 const Table& table() {
-  static const Table instance{.convolution = translated_convolution,
+  static const Table instance{.normalization_with_max_pooling = true,
+                              .convolution = translated_convolution,
                               .transposed_convolution = translated_transposed_convolution,
                               .fully_connected = translated_fully_connected,
                               .batch_normalization = translated_batch_normalization,

@@ -1,0 +1,360 @@
+#include "lockstep/engine/kernels/cpu/blocked_normalization.h"
+
+#include <algorithm>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/blocked_normalization.cpp"
+#include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kNothing = 255;  // mark of a result that depends on no element: ReLU made it 0
+
+// Channels that are computed together: as many as a vector has lanes, and a block has a multiple
+// of them.
+template <class D>
+struct Lanes {
+  using V = hn::Vec<D>;
+  D d;
+  hn::Rebind<int32_t, D> whole;
+  hn::Rebind<uint8_t, D> bytes;
+
+  // One value for each channel from `first` on; what fills up is 0.
+  V load(const float* values, int64_t first, int64_t channels) const {
+    HWY_ALIGN float some[16] = {};
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (int64_t i = 0; i < lanes && first + i < channels; ++i) some[i] = values[first + i];
+    return hn::Load(d, some);
+  }
+  void store(V v, float* values, int64_t first, int64_t channels) const {
+    HWY_ALIGN float some[16];
+    hn::Store(v, d, some);
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (int64_t i = 0; i < lanes && first + i < channels; ++i) values[first + i] = some[i];
+  }
+};
+
+// A vector's lanes of channels: where they lie in the arrays.
+struct Group {
+  int64_t block;  // which
+  int64_t lane;   // first lane within it
+};
+
+template <class D, class Body>
+void for_each_group(const BlockedNormalization& p, D d, const Body& body) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t b = 0; b < p.blocks(); ++b) {
+    for (int64_t lane = 0; lane < p.block; lane += lanes) body(Group{b, lane});
+  }
+}
+
+int64_t plane_offset(const BlockedNormalization& p, int64_t n, const Group& g) {
+  return (n * p.blocks() + g.block) * p.rows * p.columns * p.block + g.lane;
+}
+
+int64_t result_offset(const BlockedNormalization& p, int64_t n, const Group& g) {
+  return (n * p.blocks() + g.block) * p.result_rows() * p.result_columns() * p.block + g.lane;
+}
+
+// Mean and variance in one pass over memory: those of pieces that fit the first cache, merged
+// (Chan, Golub, LeVeque 1979), so that nothing cancels.
+template <class D>
+void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g, const float* x,
+                float* means, float* variances) {
+  constexpr int64_t kPiece = 128;
+  const D d = l.d;
+  auto mean = hn::Zero(d), squares = hn::Zero(d);
+  const int64_t positions = p.rows * p.columns;
+  int64_t before = 0;
+  for (int64_t n = 0; n < p.n; ++n) {
+    const float* plane = x + plane_offset(p, n, g);
+    for (int64_t begin = 0; begin < positions; begin += kPiece) {
+      const int64_t count = std::min(kPiece, positions - begin);
+      const float* piece = plane + begin * p.block;
+      auto a = hn::Zero(d), b = hn::Zero(d);
+      int64_t i = 0;
+      for (; i + 2 <= count; i += 2) {
+        a = hn::Add(a, hn::LoadU(d, piece + i * p.block));
+        b = hn::Add(b, hn::LoadU(d, piece + (i + 1) * p.block));
+      }
+      if (i < count) a = hn::Add(a, hn::LoadU(d, piece + i * p.block));
+      const auto own = hn::Mul(hn::Add(a, b), hn::Set(d, 1 / static_cast<float>(count)));
+      a = hn::Zero(d);
+      b = hn::Zero(d);
+      for (i = 0; i + 2 <= count; i += 2) {
+        const auto u = hn::Sub(hn::LoadU(d, piece + i * p.block), own);
+        const auto v = hn::Sub(hn::LoadU(d, piece + (i + 1) * p.block), own);
+        a = hn::MulAdd(u, u, a);
+        b = hn::MulAdd(v, v, b);
+      }
+      if (i < count) {
+        const auto u = hn::Sub(hn::LoadU(d, piece + i * p.block), own);
+        a = hn::MulAdd(u, u, a);
+      }
+      const auto all = static_cast<float>(before + count);
+      const auto share = hn::Set(d, static_cast<float>(count) / all);
+      const auto weight =
+          hn::Set(d, static_cast<float>(before) * (static_cast<float>(count) / all));
+      const auto apart = hn::Sub(own, mean);
+      mean = hn::MulAdd(apart, share, mean);
+      squares = hn::Add(squares, hn::Add(a, b));
+      squares = hn::MulAdd(hn::Mul(apart, apart), weight, squares);
+      before += count;
+    }
+  }
+  const int64_t first = g.block * p.block + g.lane;
+  l.store(mean, means, first, p.channels);
+  l.store(hn::Mul(squares, hn::Set(d, 1 / static_cast<float>(before))), variances, first,
+          p.channels);
+}
+
+// 1 / sqrt(variance + epsilon).
+template <class D>
+hn::Vec<D> inverse_deviation(D d, hn::Vec<D> variance, float epsilon) {
+  return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(hn::Add(variance, hn::Set(d, epsilon))));
+}
+
+// Rows and columns of a window: known to the compiler, or (0) the problem's.
+template <int R, int C>
+struct Window {
+  int64_t rows, columns;
+  explicit Window(const BlockedNormalization& p)
+      : rows(R ? R : p.window_rows), columns(C ? C : p.window_columns) {}
+  constexpr int64_t height() const { return R ? R : rows; }
+  constexpr int64_t width() const { return C ? C : columns; }
+};
+
+template <class W, class D>
+void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
+                     const float* x, const float* scale, const float* shift, const float* mean,
+                     const float* variance, float* y, uint8_t* marks) {
+  const D d = l.d;
+  const int64_t first = g.block * p.block + g.lane, row = p.columns * p.block;
+  const auto m = l.load(mean, first, p.channels);
+  const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels), p.epsilon);
+  const auto factor = hn::Mul(l.load(scale, first, p.channels), inverse);
+  const auto offset = l.load(shift, first, p.channels);
+  const auto zero = hn::Zero(d);
+  for (int64_t n = 0; n < p.n; ++n) {
+    const float* plane = x + plane_offset(p, n, g);
+    int64_t to = result_offset(p, n, g);
+    for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
+      const float* from = plane + oy * w.height() * row;
+      for (int64_t ox = 0; ox < p.result_columns(); ++ox, to += p.block) {
+        const auto value = [&](int64_t r, int64_t c) {
+          const auto u = hn::LoadU(d, from + r * row + (ox * w.width() + c) * p.block);
+          return hn::MulAdd(hn::Sub(u, m), factor, offset);
+        };
+        auto best = value(0, 0);
+        auto which = hn::Zero(l.whole);
+        for (int64_t r = 0; r < w.height(); ++r) {
+          for (int64_t c = r == 0 ? 1 : 0; c < w.width(); ++c) {
+            const auto other = value(r, c);
+            const auto more = hn::Gt(other, best);
+            best = hn::IfThenElse(more, other, best);
+            which =
+                hn::IfThenElse(hn::RebindMask(l.whole, more),
+                               hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c)), which);
+          }
+        }
+        if (p.relu) {
+          // Not a number stays what it is.
+          const auto gone = hn::Le(best, zero);
+          best = hn::IfThenElse(gone, zero, best);
+          which = hn::IfThenElse(hn::RebindMask(l.whole, gone), hn::Set(l.whole, kNothing), which);
+        }
+        hn::StoreU(best, d, y + to);
+        hn::StoreU(hn::DemoteTo(l.bytes, which), l.bytes, marks + to);
+      }
+    }
+  }
+}
+
+// The sums that the statistics' part of the gradient needs: of dy, and of dy * (x - mean).
+template <class W, class D>
+void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
+                   const float* x, const float* dy, const uint8_t* marks, hn::Vec<D> mean,
+                   hn::Vec<D>& sum, hn::Vec<D>& dot) {
+  const D d = l.d;
+  const int64_t row = p.columns * p.block;
+  sum = dot = hn::Zero(d);
+  for (int64_t n = 0; n < p.n; ++n) {
+    const float* plane = x + plane_offset(p, n, g);
+    int64_t at = result_offset(p, n, g);
+    auto image_sum = hn::Zero(d), image_dot = hn::Zero(d);
+    for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
+      const float* from = plane + oy * w.height() * row;
+      auto row_sum = hn::Zero(d), row_dot = hn::Zero(d);
+      for (int64_t ox = 0; ox < p.result_columns(); ++ox, at += p.block) {
+        const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
+        const auto gone = hn::RebindMask(d, hn::Eq(which, hn::Set(l.whole, kNothing)));
+        const auto diff = hn::IfThenZeroElse(gone, hn::LoadU(d, dy + at));
+        const auto element = [&](int64_t r, int64_t c) {
+          return hn::LoadU(d, from + r * row + (ox * w.width() + c) * p.block);
+        };
+        auto chosen = element(0, 0);
+        for (int64_t r = 0; r < w.height(); ++r) {
+          for (int64_t c = r == 0 ? 1 : 0; c < w.width(); ++c) {
+            const auto it = hn::RebindMask(
+                d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
+            chosen = hn::IfThenElse(it, element(r, c), chosen);
+          }
+        }
+        row_sum = hn::Add(row_sum, diff);
+        row_dot = hn::MulAdd(diff, hn::Sub(chosen, mean), row_dot);
+      }
+      image_sum = hn::Add(image_sum, row_sum);
+      image_dot = hn::Add(image_dot, row_dot);
+    }
+    sum = hn::Add(sum, image_sum);
+    dot = hn::Add(dot, image_dot);
+  }
+}
+
+template <class W, class D>
+void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
+                    const float* x, const float* dy, const float* scale, const float* mean,
+                    const float* variance, const uint8_t* marks, float* dx, float* dscale,
+                    float* dshift) {
+  const D d = l.d;
+  const int64_t first = g.block * p.block + g.lane, row = p.columns * p.block;
+  const auto m = l.load(mean, first, p.channels);
+  const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels), p.epsilon);
+  auto sum = hn::Zero(d), dot = hn::Zero(d);
+  backward_sums(p, w, l, g, x, dy, marks, m, sum, dot);
+  l.store(hn::Mul(dot, inverse), dscale, first, p.channels);
+  l.store(sum, dshift, first, p.channels);
+
+  // dx = factor * (dy - mean of dy - (x - mean) * inverse^2 * mean of dy * (x - mean)).
+  const auto factor = hn::Mul(l.load(scale, first, p.channels), inverse);
+  auto constant = hn::Zero(d), slope = hn::Zero(d);
+  if (p.training) {
+    const auto share = hn::Set(d, 1 / static_cast<float>(p.n * p.rows * p.columns));
+    constant = hn::Mul(sum, share);
+    slope = hn::Mul(hn::Mul(dot, share), hn::Mul(inverse, inverse));
+  }
+  const auto through_statistics = [&](const float* from) {
+    return hn::NegMulAdd(hn::Sub(hn::LoadU(d, from), m), slope, hn::Neg(constant));
+  };
+  for (int64_t n = 0; n < p.n; ++n) {
+    const int64_t begin = plane_offset(p, n, g);
+    int64_t at = result_offset(p, n, g);
+    for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
+      const int64_t top = begin + oy * w.height() * row;
+      for (int64_t ox = 0; ox < p.result_columns(); ++ox, at += p.block) {
+        const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
+        const auto diff = hn::LoadU(d, dy + at);
+        for (int64_t r = 0; r < w.height(); ++r) {
+          for (int64_t c = 0; c < w.width(); ++c) {
+            const int64_t place = top + r * row + (ox * w.width() + c) * p.block;
+            const auto it = hn::RebindMask(
+                d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
+            const auto own = hn::IfThenElseZero(it, diff);
+            hn::StoreU(hn::Mul(factor, hn::Add(own, through_statistics(x + place))), d, dx + place);
+          }
+        }
+      }
+      for (int64_t r = 0; r < w.height(); ++r) {  // columns that fill no window
+        for (int64_t c = p.result_columns() * w.width(); c < p.columns; ++c) {
+          const int64_t place = top + r * row + c * p.block;
+          hn::StoreU(hn::Mul(factor, through_statistics(x + place)), d, dx + place);
+        }
+      }
+    }
+    for (int64_t r = p.result_rows() * w.height(); r < p.rows; ++r) {  // rows that fill none
+      for (int64_t c = 0; c < p.columns; ++c) {
+        const int64_t place = begin + r * row + c * p.block;
+        hn::StoreU(hn::Mul(factor, through_statistics(x + place)), d, dx + place);
+      }
+    }
+  }
+}
+
+// Calls body(lanes, group) with vectors of 8 or 16 lanes, or fewer where there are no longer ones.
+template <class Body>
+void with_lanes(const BlockedNormalization& p, const Body& body) {
+  const auto run = [&](auto d) {
+    const Lanes<decltype(d)> lanes{d, {}, {}};
+    for_each_group(p, d, [&](const Group& g) { body(lanes, g); });
+  };
+  if (p.block == 16) {
+    run(hn::CappedTag<float, 16>());
+  } else {
+    run(hn::CappedTag<float, 8>());
+  }
+}
+
+// The common window is known to the compiler.
+template <class Call>
+void with_window(const BlockedNormalization& p, const Call& call) {
+  if (p.window_rows == 2 && p.window_columns == 2) {
+    call(Window<2, 2>(p));
+  } else {
+    call(Window<0, 0>(p));
+  }
+}
+
+void measure(const BlockedNormalization& p, const float* x, float* mean, float* variance) {
+  with_lanes(p, [&](const auto& l, const Group& g) { statistics(p, l, g, x, mean, variance); });
+}
+
+void normalize(const BlockedNormalization& p, const float* x, const float* scale,
+               const float* shift, const float* mean, const float* variance, float* y,
+               uint8_t* marks) {
+  with_window(p, [&](const auto& w) {
+    with_lanes(p, [&](const auto& l, const Group& g) {
+      normalize_group(p, w, l, g, x, scale, shift, mean, variance, y, marks);
+    });
+  });
+}
+
+void backward(const BlockedNormalization& p, const float* x, const float* dy, const float* scale,
+              const float* mean, const float* variance, const uint8_t* marks, float* dx,
+              float* dscale, float* dshift) {
+  with_window(p, [&](const auto& w) {
+    with_lanes(p, [&](const auto& l, const Group& g) {
+      backward_group(p, w, l, g, x, dy, scale, mean, variance, marks, dx, dscale, dshift);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels::cpu {
+
+HWY_EXPORT(measure);
+HWY_EXPORT(normalize);
+HWY_EXPORT(backward);
+
+void blocked_normalization(const BlockedNormalization& p, const float* x, const float* scale,
+                           const float* shift, float* mean, float* variance, float* y,
+                           uint8_t* marks) {
+  HWY_DYNAMIC_DISPATCH(measure)(p, x, mean, variance);
+  HWY_DYNAMIC_DISPATCH(normalize)(p, x, scale, shift, mean, variance, y, marks);
+}
+
+void blocked_normalization_with(const BlockedNormalization& p, const float* x, const float* scale,
+                                const float* shift, const float* mean, const float* variance,
+                                float* y, uint8_t* marks) {
+  HWY_DYNAMIC_DISPATCH(normalize)(p, x, scale, shift, mean, variance, y, marks);
+}
+
+void blocked_normalization_backward(const BlockedNormalization& p, const float* x, const float* dy,
+                                    const float* scale, const float* mean, const float* variance,
+                                    const uint8_t* marks, float* dx, float* dscale, float* dshift) {
+  HWY_DYNAMIC_DISPATCH(backward)(p, x, dy, scale, mean, variance, marks, dx, dscale, dshift);
+}
+
+}  // namespace lockstep::kernels::cpu
+#endif

@@ -1,0 +1,46 @@
+// Batch normalisation, ReLU and maximum over windows of images in blocked layouts, each direction
+// in two passes over memory. oneDNN takes three for the statistics and the normalisation, writes
+// past the caches, and pools in a pass of its own.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::kernels::cpu {
+
+// Images of n x channels x rows x columns, laid out as n x blocks x rows x columns x block: the
+// channels in blocks of 8 or 16, the last one filled up with zeros. Windows of window_rows x
+// window_columns lie side by side; rows and columns that fill none are normalised for the
+// statistics and the gradient but belong to no maximum. A window of 1 x 1 leaves all as it is.
+struct BlockedNormalization {
+  int64_t n = 0, channels = 0, rows = 0, columns = 0;
+  int64_t block = 16;
+  int64_t window_rows = 1, window_columns = 1;
+  float epsilon = 1e-5f;
+  bool relu = false;
+  bool training = true;  // the gradient goes through the statistics
+
+  int64_t blocks() const { return (channels + block - 1) / block; }
+  int64_t result_rows() const { return rows / window_rows; }
+  int64_t result_columns() const { return columns / window_columns; }
+  // Elements of the result, filling included: as many marks are kept for the backward pass.
+  int64_t result_elements() const {
+    return n * blocks() * result_rows() * result_columns() * block;
+  }
+};
+
+// y and `marks` (which element of its window each result is; none of them: 255), by x's own mean
+// and variance (biased), which are written, or by those given. scale, shift, mean and variance have
+// one element for each channel.
+void blocked_normalization(const BlockedNormalization& p, const float* x, const float* scale,
+                           const float* shift, float* mean, float* variance, float* y,
+                           uint8_t* marks);
+void blocked_normalization_with(const BlockedNormalization& p, const float* x, const float* scale,
+                                const float* shift, const float* mean, const float* variance,
+                                float* y, uint8_t* marks);
+
+// dx, dscale and dshift from x, dy, what forward was given and what it gave.
+void blocked_normalization_backward(const BlockedNormalization& p, const float* x, const float* dy,
+                                    const float* scale, const float* mean, const float* variance,
+                                    const uint8_t* marks, float* dx, float* dscale, float* dshift);
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,150 @@
+// The kernel for blocked images with every instruction set that this processor has, and with both
+// sizes of blocks: whichever convolutions choose, only one of them runs in the other tests.
+#include "lockstep/engine/kernels/cpu/blocked_normalization.h"
+
+#include <gtest/gtest.h>
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep::optest {
+namespace {
+
+using kernels::cpu::BlockedNormalization;
+
+// While alive, Highway sees only this target.
+class Target {
+ public:
+  explicit Target(int64_t target) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().DeInit();
+  }
+  ~Target() {
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().DeInit();
+  }
+  Target(const Target&) = delete;
+  Target& operator=(const Target&) = delete;
+};
+
+// n x c x h x w to n x blocks x h x w x block and back; what fills up the last block is 0.
+std::vector<float> blocked(const Array& x, int64_t block) {
+  const int64_t n = x.dim(0), c = x.dim(1), space = x.dim(2) * x.dim(3);
+  const int64_t blocks = (c + block - 1) / block;
+  std::vector<float> out(static_cast<size_t>(n * blocks * block * space));
+  for (int64_t i = 0; i < x.count(); ++i) {
+    const int64_t in = i / space / c, ch = i / space % c, at = i % space;
+    out[static_cast<size_t>(((in * blocks + ch / block) * space + at) * block + ch % block)] =
+        static_cast<float>(x[i]);
+  }
+  return out;
+}
+
+Array unblocked(const std::vector<float>& from, std::vector<int64_t> dims, int64_t block) {
+  Array out(std::move(dims));
+  const int64_t c = out.dim(1), space = out.dim(2) * out.dim(3);
+  const int64_t blocks = (c + block - 1) / block;
+  for (int64_t i = 0; i < out.count(); ++i) {
+    const int64_t in = i / space / c, ch = i / space % c, at = i % space;
+    out[i] = static_cast<double>(
+        from[static_cast<size_t>(((in * blocks + ch / block) * space + at) * block + ch % block)]);
+  }
+  return out;
+}
+
+std::vector<float> floats(const Array& x) { return {x.values.begin(), x.values.end()}; }
+Array array(const std::vector<float>& x) {
+  Array out({static_cast<int64_t>(x.size())});
+  out.values.assign(x.begin(), x.end());
+  return out;
+}
+
+struct Setting {
+  std::vector<int64_t> x;
+  int64_t rows, columns;
+};
+
+void check(const Setting& setting, int64_t block, bool training) {
+  const Array x = random_array(setting.x, 3, -2, 3);
+  const int64_t c = x.dim(1);
+  const Array scale = random_array({c}, 4, 0.5, 1.5), shift = random_array({c}, 5);
+  reference::Statistics s = reference::statistics(x);
+  if (!training) s = {random_array({c}, 6), random_array({c}, 7, 0.1, 2)};
+  const reference::Window window{.stride = {setting.rows, setting.columns}};
+  constexpr auto kMax = reference::Pooling::max;
+  const Array normalized = reference::batch_normalization(x, scale, shift, s, 1e-5);
+  const Array activated = reference::relu(normalized);
+  const Array y = reference::pooling(activated, kMax, setting.rows, setting.columns, window);
+  const Array dy = random_array(y.dims, 8);
+  const Array unpooled =
+      reference::pooling_diff(activated, kMax, setting.rows, setting.columns, window, dy);
+  const auto expected = reference::batch_normalization_diff(
+      x, scale, s, 1e-5, training, reference::relu_diff(normalized, unpooled));
+
+  const BlockedNormalization p{.n = x.dim(0),
+                               .channels = c,
+                               .rows = x.dim(2),
+                               .columns = x.dim(3),
+                               .block = block,
+                               .window_rows = setting.rows,
+                               .window_columns = setting.columns,
+                               .relu = true,
+                               .training = training};
+  const auto source = blocked(x, block), diff = blocked(dy, block);
+  const auto factors = floats(scale), offsets = floats(shift);
+  std::vector<float> mean = floats(s.mean), variance = floats(s.variance);
+  constexpr float kUnwritten = 1e30f;
+  std::vector<float> result(diff.size(), kUnwritten), dx(source.size(), kUnwritten);
+  std::vector<float> dscale(static_cast<size_t>(c), kUnwritten), dshift = dscale;
+  std::vector<uint8_t> marks(diff.size());
+  ASSERT_EQ(p.result_elements(), static_cast<int64_t>(diff.size()));
+  if (training) {
+    mean.assign(mean.size(), kUnwritten);
+    variance = mean;
+    blocked_normalization(p, source.data(), factors.data(), offsets.data(), mean.data(),
+                          variance.data(), result.data(), marks.data());
+  } else {
+    blocked_normalization_with(p, source.data(), factors.data(), offsets.data(), mean.data(),
+                               variance.data(), result.data(), marks.data());
+  }
+  blocked_normalization_backward(p, source.data(), diff.data(), factors.data(), mean.data(),
+                                 variance.data(), marks.data(), dx.data(), dscale.data(),
+                                 dshift.data());
+  EXPECT_LE(relative_error(array(mean), s.mean), 1e-5);
+  EXPECT_LE(relative_error(array(variance), s.variance), 1e-5);
+  EXPECT_LE(relative_error(unblocked(result, y.dims, block), y), 1e-5);
+  EXPECT_LE(relative_error(unblocked(dx, x.dims, block), expected.x), 1e-5);
+  EXPECT_LE(relative_error(array(dscale), expected.scale), 1e-5);
+  EXPECT_LE(relative_error(array(dshift), expected.shift), 1e-5);
+  // What fills up the last block must stay 0, as convolutions expect it.
+  EXPECT_EQ(result, blocked(unblocked(result, y.dims, block), block));
+  EXPECT_EQ(dx, blocked(unblocked(dx, x.dims, block), block));
+}
+
+TEST(BlockedNormalization, AgreesWithTheReferenceOnEveryInstructionSet) {
+  const auto targets = hwy::SupportedAndGeneratedTargets();
+  ASSERT_FALSE(targets.empty());
+  for (int64_t target : targets) {
+    const Target only(target);
+    for (int64_t block : {8, 16}) {
+      for (bool training : {true, false}) {
+        for (const Setting& setting : std::vector<Setting>{{{3, 16, 8, 8}, 2, 2},
+                                                           {{2, 11, 7, 5}, 2, 2},
+                                                           {{1, 33, 13, 21}, 3, 2},
+                                                           {{2, 1, 4, 3}, 1, 1},
+                                                           {{4, 8, 1, 5}, 1, 5}}) {
+          SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", blocks of " +
+                       std::to_string(block) + (training ? ", training, " : ", inference, ") +
+                       shape_of(Array(setting.x)).to_string());
+          check(setting, block, training);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::optest
