@@ -160,20 +160,61 @@ void FieldReader::integer(const char* name, int64_t& value, const char* help, In
   }
 }
 
-void FieldReader::number(const char* name, double& value, const char*, NumberRule rule) {
-  const json* field = find(name);
-  if (field == nullptr) return;
+double FieldReader::real(const char* name, const json& value, const NumberRule& rule) const {
   const std::string expected = "a " + words_for(rule);
-  const double number = evaluate(name, *field, expected.c_str());
+  const double number = evaluate(name, value, expected.c_str());
   const bool good = std::isfinite(number) &&
                     (rule.min_excluded ? number > rule.min : number >= rule.min) &&
                     (rule.max_excluded ? number < rule.max : number <= rule.max);
   if (!good) {
     throw InvalidArgument("[" + where_ + "] " + name + " must be " + expected + ", received " +
-                          (field->is_string() ? text_of(*field) + ", which is " : "") +
+                          (value.is_string() ? text_of(value) + ", which is " : "") +
                           text_of(number));
   }
-  value = number;
+  return number;
+}
+
+std::string FieldReader::choice(const char* name, const json& value,
+                                const std::vector<std::string>& choices) const {
+  if (!value.is_string()) wrong(name, words_for(choices), value);
+  const auto& given = value.get_ref<const std::string&>();
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), given) == choices.end()) {
+    const std::string near = nearest_name(given, choices);
+    throw InvalidArgument("[" + where_ + "] " + name + " must be " + words_for(choices) +
+                              ", received " + text_of(value),
+                          near.empty() ? "" : "did you mean `" + near + "`?");
+  }
+  return given;
+}
+
+void FieldReader::number(const char* name, double& value, const char*, NumberRule rule) {
+  if (const json* field = find(name)) value = real(name, *field, rule);
+}
+
+void FieldReader::numbers(const char* name, std::vector<double>& values, const char*,
+                          NumberRule rule) {
+  const json* field = find(name);
+  if (field == nullptr) return;
+  std::vector<double> read;
+  if (field->is_array()) {
+    for (const json& element : *field) read.push_back(real(name, element, rule));
+  } else {
+    read.push_back(real(name, *field, rule));
+  }
+  values = std::move(read);
+}
+
+void FieldReader::texts(const char* name, std::vector<std::string>& values, const char*,
+                        const std::vector<std::string>& choices) {
+  const json* field = find(name);
+  if (field == nullptr) return;
+  std::vector<std::string> read;
+  if (field->is_array()) {
+    for (const json& element : *field) read.push_back(choice(name, element, choices));
+  } else {
+    read.push_back(choice(name, *field, choices));
+  }
+  values = std::move(read);
 }
 
 void FieldReader::flag(const char* name, bool& value, const char*) {
@@ -185,17 +226,7 @@ void FieldReader::flag(const char* name, bool& value, const char*) {
 
 void FieldReader::text(const char* name, std::string& value, const char*,
                        const std::vector<std::string>& choices) {
-  const json* field = find(name);
-  if (field == nullptr) return;
-  if (!field->is_string()) wrong(name, words_for(choices), *field);
-  const auto& given = field->get_ref<const std::string&>();
-  if (!choices.empty() && std::find(choices.begin(), choices.end(), given) == choices.end()) {
-    const std::string near = nearest_name(given, choices);
-    throw InvalidArgument("[" + where_ + "] " + name + " must be " + words_for(choices) +
-                              ", received " + text_of(*field),
-                          near.empty() ? "" : "did you mean `" + near + "`?");
-  }
-  value = given;
+  if (const json* field = find(name)) value = choice(name, *field, choices);
 }
 
 void FieldReader::size(const char* name, Size2d& value, const char* help, IntegerRule rule) {
@@ -283,6 +314,21 @@ void FieldWriter::number(const char* name, double& value, const char*, NumberRul
   object_[name] = value;
 }
 
+// A list of one is written as that one.
+void FieldWriter::numbers(const char* name, std::vector<double>& values, const char*, NumberRule) {
+  for (double value : values) {
+    if (std::isfinite(value)) continue;
+    throw InvalidArgument("[fields] " + std::string(name) + " must be finite, received " +
+                          std::to_string(value));
+  }
+  object_[name] = values.size() == 1 ? json(values[0]) : json(values);
+}
+
+void FieldWriter::texts(const char* name, std::vector<std::string>& values, const char*,
+                        const std::vector<std::string>&) {
+  object_[name] = values.size() == 1 ? json(values[0]) : json(values);
+}
+
 void FieldWriter::flag(const char* name, bool& value, const char*) { object_[name] = value; }
 
 void FieldWriter::text(const char* name, std::string& value, const char*,
@@ -346,6 +392,17 @@ void FieldLister::padding(const char* name, Padding2d& value, const char* help) 
 void FieldLister::integer_or(const char* name, int64_t& value, const char* word, const char* help) {
   fields.push_back({name, words_for_integer_or(word),
                     value == 0 ? '"' + std::string(word) + '"' : std::to_string(value), help});
+}
+
+void FieldLister::numbers(const char* name, std::vector<double>& values, const char* help,
+                          NumberRule rule) {
+  fields.push_back({name, words_for(rule) + ", or a list of them", json(values).dump(), help});
+}
+
+void FieldLister::texts(const char* name, std::vector<std::string>& values, const char* help,
+                        const std::vector<std::string>& choices) {
+  fields.push_back({name, words_for(choices) + ", or a list of them",
+                    values.size() == 1 ? json(values[0]).dump() : json(values).dump(), help});
 }
 
 }  // namespace lockstep

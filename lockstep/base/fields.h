@@ -62,6 +62,12 @@ class FieldVisitor {
   virtual void padding(const char* name, Padding2d& value, const char* help) = 0;
   // A whole number >= 1 or the word, which is stored as 0 ("epoch": validation_frequency).
   virtual void integer_or(const char* name, int64_t& value, const char* word, const char* help) = 0;
+  // A list of numbers; one number stands for a list of one.
+  virtual void numbers(const char* name, std::vector<double>& values, const char* help,
+                       NumberRule rule = {}) = 0;
+  // A list of texts, each any or one of `choices`; one text stands for a list of one.
+  virtual void texts(const char* name, std::vector<std::string>& values, const char* help,
+                     const std::vector<std::string>& choices = {}) = 0;
 };
 
 // Reads fields from a JSON object. `where` names the place in errors ("training",
@@ -84,6 +90,9 @@ class FieldReader : public FieldVisitor {
   void range(const char*, Size2d&, const char*) override;
   void padding(const char*, Padding2d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
+  void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;
+  void texts(const char*, std::vector<std::string>&, const char*,
+             const std::vector<std::string>&) override;
 
   void finish() const;
 
@@ -92,6 +101,9 @@ class FieldReader : public FieldVisitor {
   [[noreturn]] void wrong(const char* name, const std::string& expected,
                           const nlohmann::json&) const;
   double evaluate(const char* name, const nlohmann::json& value, const char* expected) const;
+  double real(const char* name, const nlohmann::json& value, const NumberRule& rule) const;
+  std::string choice(const char* name, const nlohmann::json& value,
+                     const std::vector<std::string>& choices) const;
   int64_t whole(const char* name, const nlohmann::json& value, const IntegerRule& rule) const;
 
   const nlohmann::json& object_;
@@ -112,6 +124,9 @@ class FieldWriter : public FieldVisitor {
   void range(const char*, Size2d&, const char*) override;
   void padding(const char*, Padding2d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
+  void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;
+  void texts(const char*, std::vector<std::string>&, const char*,
+             const std::vector<std::string>&) override;
 
  private:
   nlohmann::ordered_json& object_;
@@ -134,6 +149,9 @@ class FieldLister : public FieldVisitor {
   void range(const char*, Size2d&, const char*) override;
   void padding(const char*, Padding2d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
+  void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;
+  void texts(const char*, std::vector<std::string>&, const char*,
+             const std::vector<std::string>&) override;
 };
 
 }  // namespace lockstep

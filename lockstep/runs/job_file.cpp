@@ -27,10 +27,16 @@ void visit_training(Job& job, FieldVisitor& v) {
 }
 
 // The result does not depend on these.
-constexpr const char* free_fields[] = {"streams",          "threads",
-                                       "loader_threads",   "prefetch",
-                                       "cache_mib",        "checkpoint_frequency",
-                                       "checkpoints_kept", "allow_other_numerics",
+constexpr const char* free_fields[] = {"streams",
+                                       "threads",
+                                       "loader_threads",
+                                       "prefetch",
+                                       "cache_mib",
+                                       "checkpoint_frequency",
+                                       "checkpoint_frequency_unit",
+                                       "checkpoints_kept",
+                                       "max_time",
+                                       "allow_other_numerics",
                                        "verbose_frequency"};
 
 const std::vector<std::string> tables{"data",    "augmentation", "noise", "variables",

@@ -12,22 +12,40 @@ namespace lockstep {
 
 void TrainingOptions::visit(FieldVisitor& v) {
   constexpr int64_t kMany = int64_t{1} << 40;
-  v.text("solver", solver, "how gradients change learnables", {"sgdm", "adam"});
+  v.text("solver", solver, "how gradients change learnables", {"sgdm", "adam", "adamw", "rmsprop"});
   v.number("momentum", momentum, "sgdm: share of the last step that goes on",
            {.min = 0, .max = 1, .max_excluded = true});
-  v.number("gradient_decay", gradient_decay, "adam: decay of the mean gradient (beta 1)",
+  v.number("gradient_decay", gradient_decay, "adam, adamw: decay of the mean gradient (beta 1)",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("squared_gradient_decay", squared_gradient_decay,
-           "adam: decay of the mean squared gradient (beta 2)",
+           "decay of the mean squared gradient (beta 2); 0: rmsprop 0.9, adam and adamw 0.999",
            {.min = 0, .max = 1, .max_excluded = true});
-  v.number("epsilon", epsilon, "adam: added to the root", {.min = 0, .min_excluded = true});
+  v.number("epsilon", epsilon, "all but sgdm: added to the root", {.min = 0, .min_excluded = true});
   v.number("initial_learning_rate", initial_learning_rate,
-           "0: the solver's own (sgdm 0.01, adam 0.001)", {.min = 0});
-  v.text("learning_rate_schedule", learning_rate_schedule, "how the learning rate changes",
-         {"none", "piecewise"});
-  v.number("drop_factor", drop_factor, "piecewise: times this after every period",
+           "0: the solver's own (sgdm 0.01, the others 0.001)", {.min = 0});
+  v.texts("learning_rate_schedule", learning_rate_schedule,
+          "how the learning rate changes: one schedule, or several in a row",
+          {"none", "piecewise", "exponential", "polynomial", "cosine", "cyclical", "warmup"});
+  v.numbers("schedule_epochs", schedule_epochs,
+            "epochs that each schedule in a row lasts; the last one to the end",
+            {.min = 0, .min_excluded = true});
+  v.number("drop_factor", drop_factor, "piecewise, exponential: times this in every period",
            {.min = 0, .min_excluded = true});
-  v.integer("drop_period", drop_period, "piecewise: epochs", {.min = 1, .max = kMany});
+  v.integer("drop_period", drop_period, "piecewise, exponential, cyclical: epochs",
+            {.min = 1, .max = kMany});
+  v.number("schedule_power", schedule_power, "polynomial: of what is left", {.min = 0});
+  v.number("final_factor", final_factor,
+           "polynomial, cosine, cyclical: the lowest rate, as a share of the highest",
+           {.min = 0, .max = 1});
+  v.number("warmup_factor", warmup_factor, "warmup: where it begins, as a share of the rate",
+           {.min = 0, .max = 1});
+  v.number("gradient_threshold", gradient_threshold, "gradients are cut to it; 0: they are not",
+           {.min = 0});
+  v.text("gradient_threshold_method", gradient_threshold_method,
+         "what is cut: the norm of each learnable's gradient, of all together, or each element",
+         {"l2norm", "global-l2norm", "absolute-value"});
+  v.numbers("class_weights", class_weights, "times the loss, by class; none: 1 each", {.min = 0});
+  v.texts("freeze", freeze, "layers whose learnables stay as they are");
   v.number("l2", l2, "weight decay in the gradient, times the learnable's factor", {.min = 0});
   v.integer("mini_batch_size", mini_batch_size, "observations in an iteration",
             {.min = 1, .max = 1 << 24});
@@ -56,10 +74,16 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 0, .max = 1 << 24});
   v.integer_or("validation_frequency", validation_frequency, "epoch",
                "iterations between validations, or \"epoch\"");
+  v.text("validation_frequency_unit", validation_frequency_unit, "what validation_frequency counts",
+         {"iteration", "epoch"});
   v.integer_or("checkpoint_frequency", checkpoint_frequency, "epoch",
                "iterations between checkpoints, or \"epoch\"");
+  v.text("checkpoint_frequency_unit", checkpoint_frequency_unit, "what checkpoint_frequency counts",
+         {"iteration", "epoch"});
   v.integer("checkpoints_kept", checkpoints_kept, "newest checkpoints that stay",
             {.min = 1, .max = 1 << 20});
+  v.number("max_time", max_time, "seconds until it stops with a checkpoint; 0: no limit",
+           {.min = 0});
   v.flag("allow_other_numerics", allow_other_numerics,
          "resume although processor or libraries differ: the bits will, too");
 }
@@ -74,11 +98,24 @@ void TrainingOptions::check() const {
   FieldReader reader(plain, "training");
   copy.visit(reader);
   if (device != "auto") parse_device(device);
+  if (learning_rate_schedule.empty()) {
+    throw InvalidArgument("[training] learning_rate_schedule must name a schedule",
+                          "\"none\" leaves the rate as it is");
+  }
+  if (schedule_epochs.size() > learning_rate_schedule.size() ||
+      schedule_epochs.size() + 1 < learning_rate_schedule.size()) {
+    throw InvalidArgument("[training] schedule_epochs must have an entry for each of the " +
+                              std::to_string(learning_rate_schedule.size()) +
+                              " schedules, the last may be left out; received " +
+                              std::to_string(schedule_epochs.size()),
+                          "");
+  }
 }
 
 TrainingOptions TrainingOptions::resolved() const {
   TrainingOptions r = *this;
-  if (r.initial_learning_rate == 0) r.initial_learning_rate = r.solver == "adam" ? 0.001 : 0.01;
+  if (r.initial_learning_rate == 0) r.initial_learning_rate = r.solver == "sgdm" ? 0.01 : 0.001;
+  if (r.squared_gradient_decay == 0) r.squared_gradient_decay = r.solver == "rmsprop" ? 0.9 : 0.999;
   if (r.shard_size == 0) r.shard_size = r.device.starts_with("cuda") ? 256 : 16;
   r.deterministic = r.deterministic && lockstep::deterministic();
   if (r.threads == 0) r.threads = std::min(available_cores(), 1024);

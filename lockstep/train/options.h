@@ -3,28 +3,69 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/fields.h"
 
 namespace lockstep {
+
+// What a schedule of the user's knows of an iteration.
+struct ScheduleStep {
+  int64_t iteration = 1;  // from 1
+  int64_t epoch = 1;      // from 1
+  int64_t iterations_per_epoch = 1;
+  double initial_learning_rate = 0;
+};
 
 struct TrainingOptions {
   // ---- what the result depends on ----
 
   // "sgdm": v = momentum * v - rate * g; w = w + v.
   // "adam": Kingma, Ba 2015, with bias correction.
+  // "adamw": adam, and w = w - rate * l2 * factor * w apart from the gradient (Loshchilov, Hutter
+  // 2019).
+  // "rmsprop": Tieleman, Hinton 2012.
   std::string solver = "sgdm";
-  double momentum = 0.9;                  // sgdm
-  double gradient_decay = 0.9;            // adam: beta 1
-  double squared_gradient_decay = 0.999;  // adam: beta 2
-  double epsilon = 1e-8;                  // adam, added to the root
-  // 0: the solver's own (sgdm 0.01, adam 0.001).
+  double momentum = 0.9;        // sgdm
+  double gradient_decay = 0.9;  // adam, adamw: beta 1
+  // adam, adamw: beta 2; rmsprop. 0: the solver's own (rmsprop 0.9, the others 0.999).
+  double squared_gradient_decay = 0;
+  double epsilon = 1e-8;  // all but sgdm, added to the root
+  // 0: the solver's own (sgdm 0.01, the others 0.001).
   double initial_learning_rate = 0;
-  // "none", or "piecewise": times drop_factor after every drop_period epochs.
-  std::string learning_rate_schedule = "none";
+  // One schedule, or several in a row, each from the rate at which the one before it ended:
+  // "none";
+  // "piecewise": times drop_factor after every drop_period epochs;
+  // "exponential": the same, smoothly, iteration by iteration;
+  // "polynomial": to final_factor times the rate, by (1 - progress)^schedule_power;
+  // "cosine": to final_factor times the rate, along half a cosine (Loshchilov, Hutter 2017);
+  // "cyclical": to final_factor times the rate and back in drop_period epochs, on straight lines
+  // (Smith 2017), again and again;
+  // "warmup": from warmup_factor times the rate to the rate, on a straight line.
+  std::vector<std::string> learning_rate_schedule = {"none"};
+  // Epochs (fractions too) that each of them lasts; the last may be left out, it lasts to the end.
+  std::vector<double> schedule_epochs = {};
   double drop_factor = 0.1;
   int64_t drop_period = 10;
+  double schedule_power = 1;
+  double final_factor = 0;
+  double warmup_factor = 0;
+  // Instead of all these: the rate of an iteration, >= 0. From C++ only; must depend on nothing but
+  // what it is given.
+  std::function<double(const ScheduleStep&)> learning_rate_function = {};
+  // Gradients (without L2) are cut so that they stay within it; 0: they are not. See
+  // gradient_threshold_method: "l2norm" scales each learnable's gradient to at most this norm,
+  // "global-l2norm" all together, "absolute-value" cuts each element.
+  double gradient_threshold = 0;
+  std::string gradient_threshold_method = "l2norm";
+  // Times an observation's loss and gradient, by its class, in the order of the classes; none: 1
+  // each. The sum is divided by the number of observations, not of weights. Validation does not
+  // weigh.
+  std::vector<double> class_weights = {};
+  // Names of layers whose learnables stay as they are.
+  std::vector<std::string> freeze = {};
   // g = g + l2 * factor * w, with the learnable's factor (1 for weights, 0 for biases and
   // normalisation unless the layer says otherwise). The reported loss excludes it.
   double l2 = 1e-4;
@@ -50,8 +91,10 @@ struct TrainingOptions {
   // "cpu", "cuda", "cuda:N", or "auto": the first GPU that can compute the network, else the CPU.
   // The CPU and a GPU give different bits.
   std::string device = "auto";
-  // Iterations; 0: once an epoch. Where patience ends, and which network is best, depends on it.
+  // Iterations, or epochs by its unit; 0: once an epoch. Where patience ends, and which network is
+  // best, depends on it.
   int64_t validation_frequency = 50;
+  std::string validation_frequency_unit = "iteration";  // "epoch"
 
   // ---- what only speed, memory and output depend on ----
 
@@ -60,8 +103,12 @@ struct TrainingOptions {
   int64_t loader_threads = 1;
   int64_t prefetch = 4;              // mini-batches prepared ahead
   int64_t cache_mib = 512;           // decoded images kept in memory, MiB
-  int64_t checkpoint_frequency = 0;  // iterations; 0: once an epoch
+  int64_t checkpoint_frequency = 0;  // iterations, or epochs by its unit; 0: once an epoch
+  std::string checkpoint_frequency_unit = "iteration";  // "epoch"
   int64_t checkpoints_kept = 2;
+  // Seconds after which the training stops as by hand: with a checkpoint from which it can go on.
+  // 0: no limit.
+  double max_time = 0;
   // Go on from a checkpoint that other processors or libraries made: the bits will differ.
   bool allow_other_numerics = false;
 

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
@@ -21,7 +22,8 @@ constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 struct GradientCopy {
   Memory memory, scratch;
   kernels::BoundPass convert;  // empty where the sum is row-major already
-  const float* values = nullptr;
+  float* values = nullptr;
+  size_t count = 0;
 };
 
 }  // namespace
@@ -33,6 +35,9 @@ struct ShardedStep::State {
         pool(p),
         shard_size(options.shard_size),
         seed(static_cast<uint64_t>(options.seed)),
+        threshold(options.gradient_threshold),
+        threshold_method(options.gradient_threshold_method),
+        class_weights(options.class_weights.begin(), options.class_weights.end()),
         plans(n) {}
 
   Network& network;
@@ -40,6 +45,9 @@ struct ShardedStep::State {
   ThreadPool& pool;
   int64_t shard_size;
   uint64_t seed;
+  double threshold;
+  std::string threshold_method;
+  std::vector<float> class_weights;
   int64_t most_shards = 0;  // of a full mini-batch; threads beyond have nothing to do
 
   ShardPlans plans;
@@ -62,6 +70,7 @@ struct ShardedStep::State {
   void compute_shard(size_t j, int thread, const MiniBatch& batch, int64_t iteration,
                      const ArithmeticMode& mode);
   void make_gradient_copies();
+  std::vector<double> cut_gradients(double observations);
   void update_statistics();
 };
 
@@ -93,15 +102,16 @@ void ShardedStep::State::make_gradient_copies() {
   const GradientLayout& layout = plans.gradient_layout();
   for (size_t p = 0; p < layout.entries.size(); ++p) {
     const auto& entry = layout.entries[p];
-    const auto* sum = reinterpret_cast<const std::byte*>(tree->result()) + entry.offset;
+    std::byte* const sum = reinterpret_cast<std::byte*>(tree->result()) + entry.offset;
     GradientCopy copy;
+    copy.count = static_cast<size_t>(entry.spec.shape.elements());
     if (entry.spec.row_major()) {
-      copy.values = reinterpret_cast<const float*>(sum);
+      copy.values = reinterpret_cast<float*>(sum);
     } else {
       copy.memory = allocate_zeros(entry.spec.plain().bytes());
       const auto pass = table.reorder(entry.spec, entry.spec.plain());
       copy.scratch = allocate(pass.scratch_bytes);
-      void* const from = const_cast<std::byte*>(sum);
+      void* const from = sum;
       void* const to = copy.memory.data();
       copy.convert = pass.bind(
           {std::span<void* const>(&from, 1), std::span<void* const>(&to, 1), copy.scratch.data()});
@@ -133,8 +143,14 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   const kernels::StepInfo step{seed, static_cast<uint64_t>(iteration), range.first};
   run.forward(step);
   const float* loss = run.output(kLosses);
+  float* const seeds = run.seed(kLosses);
   double sum = 0;
-  for (size_t i = 0; i < rows; ++i) sum += static_cast<double>(loss[i]);
+  for (size_t i = 0; i < rows; ++i) {
+    if (!class_weights.empty()) {
+      seeds[i] = class_weights[static_cast<size_t>(batch.labels[first + i])];
+    }
+    sum += static_cast<double>(seeds[i]) * static_cast<double>(loss[i]);
+  }
   losses[j] = sum;
   if (plans.labelled()) {
     correct[j] = count_correct(run.output(kScores), batch.labels.data() + first, range.size,
@@ -151,6 +167,30 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   mode.check();
   tree->add(static_cast<int64_t>(j), reinterpret_cast<const float*>(run.gradients()));
   ++shards_by_thread[static_cast<size_t>(thread)];
+}
+
+// Brings the sums into row-major order and cuts them. What each is to be divided by afterwards
+// instead of the number of observations.
+std::vector<double> ShardedStep::State::cut_gradients(double observations) {
+  const bool norms = threshold_method != "absolute-value";
+  std::vector<std::vector<double>> squares(gradients.size());
+  pool.for_each(static_cast<int64_t>(by_size.size()), [&](int64_t i, int) {
+    const ArithmeticMode mode;
+    const size_t p = by_size[static_cast<size_t>(i)];
+    GradientCopy& g = gradients[p];
+    if (g.convert) g.convert({});
+    if (norms) {
+      squares[p] = block_squares(g.values, g.count);
+    } else {
+      limit_elements(g.values, g.count, threshold, observations);
+    }
+    mode.check();
+  });
+  std::vector<double> divisors(gradients.size(), observations);
+  if (!norms) return divisors;
+  const auto factors = threshold_factors(threshold_method, threshold, squares, observations);
+  for (size_t p = 0; p < divisors.size(); ++p) divisors[p] /= factors[p];
+  return divisors;
 }
 
 void ShardedStep::State::update_statistics() {
@@ -212,11 +252,18 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
 
 void ShardedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
+  std::vector<double> divisors;
+  if (s.threshold > 0) divisors = s.cut_gradients(scalars.observations);
   s.pool.for_each(static_cast<int64_t>(s.by_size.size()), [&](int64_t i, int) {
     const ArithmeticMode mode;
     const size_t p = s.by_size[static_cast<size_t>(i)];
-    if (s.gradients[p].convert) s.gradients[p].convert({});
-    s.solver.update(p, s.gradients[p].values, scalars);
+    UpdateScalars own = scalars;
+    if (!divisors.empty()) {
+      own.observations = divisors[p];
+    } else if (s.gradients[p].convert) {
+      s.gradients[p].convert({});
+    }
+    s.solver.update(p, s.gradients[p].values, own);
     s.network.packed().pack(static_cast<int>(p));
     // While the values are in the cache.
     s.learnable_digests[p] = learnable_digest(s.network, s.solver, p);

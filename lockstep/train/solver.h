@@ -14,7 +14,7 @@ namespace lockstep {
 struct UpdateScalars {
   double learning_rate = 0;
   int64_t iteration = 1;    // from 1: Adam's bias correction
-  double observations = 1;  // gradients are sums over so many observations
+  double observations = 1;  // gradients are divided by it: what they are sums over
 };
 
 // State for every learnable of a network. update() for different learnables may run in several
@@ -33,10 +33,8 @@ class Solver {
 };
 
 // A solver with zero state, on the network's device. The network must outlive it and stay
-// initialized. Throws InvalidArgument for an unknown solver.
+// initialized. Throws InvalidArgument for an unknown solver, and for a layer to freeze that is not
+// there.
 std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options);
-
-// Learning rate of an epoch (from 1), in double.
-double scheduled_learning_rate(const TrainingOptions& options, int64_t epoch);
 
 }  // namespace lockstep

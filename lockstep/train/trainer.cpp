@@ -16,6 +16,7 @@
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/input_normalization.h"
+#include "lockstep/train/learning_rate.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/targets.h"
 #include "lockstep/train/training_step.h"
@@ -24,6 +25,9 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// A dry run's first iteration warms up, the last is timed.
+constexpr int64_t kDryIterations = 3;
 
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
@@ -51,10 +55,12 @@ nlohmann::ordered_json identity_of(const Network& network, const TrainingData& d
     TrainingOptions copy = options;
     copy.device = training["device"];
     copy.visit(writer);
-    for (const char* name : {"streams", "threads", "loader_threads", "prefetch", "cache_mib",
-                             "checkpoint_frequency", "checkpoints_kept", "allow_other_numerics"}) {
+    for (const char* name :
+         {"streams", "threads", "loader_threads", "prefetch", "cache_mib", "checkpoint_frequency",
+          "checkpoint_frequency_unit", "checkpoints_kept", "max_time", "allow_other_numerics"}) {
       training.erase(name);
     }
+    if (options.learning_rate_function) training["learning_rate_schedule"] = "a function";
   }
   {
     FieldWriter writer(augmentation);
@@ -269,13 +275,22 @@ class Training {
       tell([&](TrainingObserver& o) { o.iteration(record); });
       bool last = !queue_->has_data();
       const bool epoch_ends = position_.batch == 0;
-      if (due(options_.validation_frequency, epoch_ends) || last) validate(record);
+      const bool dry_run_ends = control_.dry_run && (last || position_.iteration >= kDryIterations);
+      if (due(options_.validation_frequency, options_.validation_frequency_unit, epoch_ends) ||
+          last || dry_run_ends) {
+        validate(record);
+      }
       if (out_of_patience() && !last) {
         last = true;
         tell([&](TrainingObserver& o) { o.out_of_patience(record.iteration); });
       }
-      const bool stop = control_.stop && control_.stop();
-      if (due(options_.checkpoint_frequency, epoch_ends) || last || stop) checkpoint();
+      const bool out_of_time =
+          options_.max_time > 0 && seconds_since(started_) >= options_.max_time;
+      const bool stop = (control_.stop && control_.stop()) || out_of_time || dry_run_ends;
+      if (due(options_.checkpoint_frequency, options_.checkpoint_frequency_unit, epoch_ends) ||
+          last || stop) {
+        checkpoint();
+      }
       if (stop && !last) {
         result_.stopped = true;
         break;
@@ -288,8 +303,10 @@ class Training {
     tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });
   }
 
-  bool due(int64_t frequency, bool epoch_ends) const {
-    return frequency == 0 ? epoch_ends : position_.iteration % frequency == 0;
+  bool due(int64_t frequency, const std::string& unit, bool epoch_ends) const {
+    if (frequency == 0) return epoch_ends;
+    if (unit == "epoch") return epoch_ends && position_.epoch % frequency == 0;
+    return position_.iteration % frequency == 0;
   }
 
   IterationRecord iterate(Clock::time_point before) {
@@ -300,7 +317,7 @@ class Training {
     r.in_epoch = batch->index + 1;
     r.observations = batch->observations_digest;
     r.observations_count = batch->size();
-    r.learning_rate = scheduled_learning_rate(options_, r.epoch);
+    r.learning_rate = learning_rate_of(options_, r.iteration, iterations_per_epoch_);
     const StepResult sums = step_->compute(*batch, r.iteration);
     const auto n = static_cast<double>(batch->size());
     r.loss = sums.loss_sum / n;
@@ -446,8 +463,10 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
     table.reorder({Shape{1}, DType::f32, nullptr}, {Shape{1}, DType::f32, nullptr});
     void* const queue = memory_of(device).default_queue();
     table.add(nullptr, nullptr, nullptr, 0, queue);
-    if (options.solver == "adam") {
+    if (options.solver == "adam" || options.solver == "adamw") {
       table.adam(nullptr, nullptr, nullptr, nullptr, 0, {}, queue);
+    } else if (options.solver == "rmsprop") {
+      table.rmsprop(nullptr, nullptr, nullptr, 0, {}, queue);
     } else {
       table.sgdm(nullptr, nullptr, nullptr, 0, {}, queue);
     }
@@ -474,6 +493,16 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
   if (data.validation && !data.validation_targets != !data.training_targets) {
     throw InvalidArgument(
         "[training] training and validation data must both have targets, or none");
+  }
+  if (!options.class_weights.empty()) {
+    const size_t classes = data.training->classes().size();
+    if (data.training_targets || options.class_weights.size() != classes) {
+      throw InvalidArgument("[training] class_weights must have " +
+                            (data.training_targets ? "no entries where targets are images"
+                                                   : "an entry for each of the " +
+                                                         std::to_string(classes) + " classes") +
+                            ", received " + std::to_string(options.class_weights.size()));
+    }
   }
   const bool validates = data.validation && data.validation->size() > 0;
   for (const auto& [field, wanted] :

@@ -110,6 +110,8 @@ struct TrainingControl {
   std::function<bool()> stop = {};
   // Stop after this many iterations in all (a checkpoint is written); 0: no limit.
   int64_t stop_after = 0;
+  // Three iterations at most, then validation and a checkpoint, and a stop: tries everything out.
+  bool dry_run = false;
 };
 
 struct TrainingResult {

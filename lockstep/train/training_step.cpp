@@ -24,6 +24,13 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
   if (network.device() == Device{}) {
     return std::make_unique<ShardedStep>(network, solver, pool, options);
   }
+  if (options.gradient_threshold > 0 || !options.class_weights.empty()) {
+    throw Unsupported(
+        std::string("[training] ") +
+            (options.gradient_threshold > 0 ? "gradient_threshold" : "class_weights") +
+            " is computed on the CPU only",
+        "set device = \"cpu\"");
+  }
   return std::make_unique<QueuedStep>(network, solver, options);
 }
 

@@ -121,7 +121,7 @@ void TreeReduction::begin(int64_t leaves) {
   s.arrived = 0;
 }
 
-const float* TreeReduction::result() const { return state_->result.as<float>(); }
+float* TreeReduction::result() const { return state_->result.as<float>(); }
 
 bool TreeReduction::add(int64_t leaf, const float* values) {
   State& s = *state_;

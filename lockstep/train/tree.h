@@ -34,8 +34,9 @@ class TreeReduction {
   // Adds leaf number `leaf`, once each. Thread-safe. Returns true for the call that completed the
   // sum.
   bool add(int64_t leaf, const float* values);
-  // The sum, after add() returned true. The address stays the same for all sums.
-  const float* result() const;
+  // The sum, after add() returned true. The address stays the same for all sums;
+  // the values may be changed until the next begin().
+  float* result() const;
 
  private:
   struct State;

@@ -57,7 +57,27 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   numbers("squared_gradient_decay", &O::squared_gradient_decay, {-0.1, 1});
   numbers("epsilon", &O::epsilon, {0, -1});
   numbers("initial_learning_rate", &O::initial_learning_rate, {-1e-9});
-  texts("learning_rate_schedule", &O::learning_rate_schedule);
+  rows.push_back({"learning_rate_schedule", [](O& o) { o.learning_rate_schedule = {"other"}; }});
+  rows.push_back({"learning_rate_schedule", [](O& o) {
+                    o.learning_rate_schedule = {"none", "NONE"};
+                    o.schedule_epochs = {1};
+                  }});
+  rows.push_back({"learning_rate_schedule", [](O& o) { o.learning_rate_schedule = {}; }});
+  rows.push_back({"schedule_epochs", [](O& o) { o.schedule_epochs = {0}; }});
+  rows.push_back({"schedule_epochs", [](O& o) { o.schedule_epochs = {1, 1}; }});
+  rows.push_back({"schedule_epochs", [](O& o) {
+                    o.learning_rate_schedule = {"none", "cosine", "none"};
+                    o.schedule_epochs = {1};
+                  }});
+  numbers("schedule_power", &O::schedule_power, {-1});
+  numbers("final_factor", &O::final_factor, {-0.1, 1.1});
+  numbers("warmup_factor", &O::warmup_factor, {-0.1, 1.1});
+  numbers("gradient_threshold", &O::gradient_threshold, {-1});
+  texts("gradient_threshold_method", &O::gradient_threshold_method);
+  rows.push_back({"class_weights", [](O& o) { o.class_weights = {1, -1}; }});
+  texts("validation_frequency_unit", &O::validation_frequency_unit);
+  texts("checkpoint_frequency_unit", &O::checkpoint_frequency_unit);
+  numbers("max_time", &O::max_time, {-1});
   numbers("drop_factor", &O::drop_factor, {0, -1});
   integers("drop_period", &O::drop_period, {0, -1});
   numbers("l2", &O::l2, {-1e-9});
@@ -79,7 +99,8 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("checkpoint_frequency", &O::checkpoint_frequency, {-1});
   integers("checkpoints_kept", &O::checkpoints_kept, {0, -1});
 
-  std::set<std::string> covered{"allow_other_numerics", "deterministic"};  // both values are fine
+  // Both values are fine; which layers there are, options do not know.
+  std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze"};
   for (const auto& row : rows) {
     covered.insert(row.field);
     TrainingOptions options;
@@ -89,7 +110,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
       ADD_FAILURE() << row.field << " was accepted";
     } catch (const InvalidArgument& error) {
       const std::string words =
-          row.field == std::string("device") ? "device" : " " + std::string(row.field) + " must be";
+          row.field == std::string("device") ? "device" : " " + std::string(row.field) + " must ";
       EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
     }
     // The trainer does not begin with it.
@@ -112,6 +133,11 @@ TEST(Options, ResolvingFillsInWhatDependsOnDefaults) {
   options.initial_learning_rate = 0.5;
   options.shard_size = 3;
   options.threads = 7;
+  EXPECT_EQ(options.resolved().squared_gradient_decay, 0.999);
+  options.solver = "rmsprop";
+  EXPECT_EQ(options.resolved().squared_gradient_decay, 0.9);
+  options.squared_gradient_decay = 0.5;
+  EXPECT_EQ(options.resolved().squared_gradient_decay, 0.5);
   EXPECT_EQ(options.resolved().initial_learning_rate, 0.5);
   EXPECT_EQ(options.resolved().shard_size, 3);
   EXPECT_EQ(options.resolved().threads, 7);
@@ -156,9 +182,13 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
     o.mini_batch_size = 49;  // 7 shards: the tree adds them as (0+1)+(2+3), (4+5)+6
   };
   const auto piecewise = [](O& o) {
-    o.learning_rate_schedule = "piecewise";
+    o.learning_rate_schedule = {"piecewise"};
     o.drop_period = 1;
   };
+  const auto schedule = [](const char* name) {
+    return [name](O& o) { o.learning_rate_schedule = {name}; };
+  };
+  const auto cut = [](O& o) { o.gradient_threshold = 0.01; };
   const std::vector<Row> rows{
       {"solver", Effect::other_result, nothing, [](O& o) { o.solver = "adam"; }},
       {"momentum", Effect::other_result, nothing, [](O& o) { o.momentum = 0.8; }},
@@ -169,7 +199,34 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"initial_learning_rate", Effect::other_result, nothing,
        [](O& o) { o.initial_learning_rate = 0.04; }},
       {"learning_rate_schedule", Effect::other_result, [](O& o) { o.drop_period = 1; },
-       [](O& o) { o.learning_rate_schedule = "piecewise"; }},
+       [](O& o) { o.learning_rate_schedule = {"piecewise"}; }},
+      {"learning_rate_schedule", Effect::other_result, nothing, schedule("cosine")},
+      {"schedule_epochs", Effect::other_result,
+       [](O& o) {
+         o.learning_rate_schedule = {"warmup", "none"};
+         o.schedule_epochs = {1};
+       },
+       [](O& o) { o.schedule_epochs = {0.5}; }},
+      {"schedule_power", Effect::other_result, schedule("polynomial"),
+       [](O& o) { o.schedule_power = 2; }},
+      {"final_factor", Effect::other_result, schedule("cosine"),
+       [](O& o) { o.final_factor = 0.1; }},
+      {"warmup_factor", Effect::other_result, schedule("warmup"),
+       [](O& o) { o.warmup_factor = 0.5; }},
+      {"gradient_threshold", Effect::other_result, nothing, cut},
+      {"gradient_threshold", Effect::same_digest, nothing,
+       [](O& o) { o.gradient_threshold = 1e6; }},
+      {"gradient_threshold_method", Effect::other_result, cut,
+       [](O& o) { o.gradient_threshold_method = "global-l2norm"; }},
+      {"gradient_threshold_method", Effect::other_result, cut,
+       [](O& o) { o.gradient_threshold_method = "absolute-value"; }},
+      {"class_weights", Effect::other_result, nothing,
+       [](O& o) { o.class_weights = {2, 1, 1, 1, 1, 1, 1, 1, 1, 1}; }},
+      {"class_weights", Effect::same_digest, nothing, [](O& o) { o.class_weights.assign(10, 1); }},
+      {"freeze", Effect::other_result, nothing, [](O& o) { o.freeze = {"convolution2d_1"}; }},
+      {"freeze", Effect::same_digest, nothing, [](O& o) { o.freeze = {"relu_1"}; }},
+      {"solver", Effect::other_result, adam, [](O& o) { o.solver = "adamw"; }},
+      {"solver", Effect::other_result, adam, [](O& o) { o.solver = "rmsprop"; }},
       {"drop_factor", Effect::other_result, piecewise, [](O& o) { o.drop_factor = 0.5; }},
       {"drop_period", Effect::other_result, piecewise, [](O& o) { o.drop_period = 2; }},
       {"l2", Effect::other_result, nothing, [](O& o) { o.l2 = 0.01; }},
@@ -203,6 +260,11 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"cache_mib", Effect::same_digest, nothing, [](O& o) { o.cache_mib = 0; }},
       {"validation_frequency", Effect::same_digest, nothing,
        [](O& o) { o.validation_frequency = 1; }},
+      {"validation_frequency_unit", Effect::same_digest, nothing,
+       [](O& o) { o.validation_frequency_unit = "epoch"; }},
+      {"checkpoint_frequency_unit", Effect::same_digest, nothing,
+       [](O& o) { o.checkpoint_frequency_unit = "epoch"; }},
+      {"max_time", Effect::same_digest, nothing, [](O& o) { o.max_time = 3600; }},
       {"checkpoint_frequency", Effect::same_digest, nothing,
        [](O& o) { o.checkpoint_frequency = 1; }},
       {"checkpoints_kept", Effect::same_digest, nothing, [](O& o) { o.checkpoints_kept = 5; }},

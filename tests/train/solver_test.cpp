@@ -108,6 +108,62 @@ TEST(Solver, AdamFollowsItsFormula) {
   });
 }
 
+TEST(Solver, AdamwDecaysApartFromTheGradient) {
+  TrainingOptions options;
+  options.solver = "adamw";
+  options.gradient_decay = 0.85;
+  options.squared_gradient_decay = 0.95;
+  options.epsilon = 1e-3;
+  options.l2 = 0.1;
+  expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double t) {
+    const double beta1 = options.gradient_decay, beta2 = options.squared_gradient_decay;
+    const double decay = options.l2 * r.l2_factor * r.w[i];
+    g -= decay;  // expect_follows() has put it in
+    r.a[i] = beta1 * r.a[i] + (1 - beta1) * g;
+    r.b[i] = beta2 * r.b[i] + (1 - beta2) * g * g;
+    const double mean = r.a[i] / (1 - std::pow(beta1, t));
+    const double square = r.b[i] / (1 - std::pow(beta2, t));
+    r.w[i] -= rate * mean / (std::sqrt(square) + options.epsilon) + rate * decay;
+  });
+}
+
+TEST(Solver, RmspropFollowsItsFormula) {
+  TrainingOptions options;
+  options.solver = "rmsprop";
+  options.epsilon = 1e-3;
+  options.l2 = 0.1;
+  expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double) {
+    r.a[i] = 0.9 * r.a[i] + 0.1 * g * g;  // the solver's own decay
+    r.w[i] -= rate * g / (std::sqrt(r.a[i]) + options.epsilon);
+  });
+}
+
+TEST(Solver, FrozenLayersStayAsTheyAre) {
+  for (const std::string name : {"sgdm", "adam", "adamw", "rmsprop"}) {
+    Network network{image_input({.height = 1, .width = 1, .channels = 3}),
+                    fully_connected({.units = 3}), fully_connected({.units = 2})};
+    network.initialize(1);
+    TrainingOptions options;
+    options.solver = name;
+    options.freeze = {"fully_connected_1"};
+    const auto solver = make_solver(network, options);
+    for (size_t p = 0; p < network.learnables().size(); ++p) {
+      const auto before = network.learnables()[p].value.to_vector();
+      // Not even what is not a number reaches them.
+      const std::vector<float> g(before.size(), p < 2 ? std::nanf("") : 1.0f);
+      solver->update(p, g.data(), {0.1, 1, 1});
+      EXPECT_EQ(network.learnables()[p].value.to_vector() == before, p < 2) << name << " " << p;
+    }
+    options.freeze = {"fully_conected_1"};
+    try {
+      make_solver(network, options);
+      ADD_FAILURE() << "a layer that is not there was accepted";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(error.hint().find("fully_connected_1"), std::string::npos) << error.hint();
+    }
+  }
+}
+
 TEST(Solver, StateStartsAtZeroAndIsNamed) {
   Network network = network_with_factors();
   TrainingOptions options;
@@ -144,24 +200,6 @@ TEST(Solver, UnknownSolversAndUninitializedNetworksAreRefused) {
   EXPECT_THROW(make_solver(network, options), InvalidArgument);
   Network raw{image_input({.height = 1, .width = 1, .channels = 3})};
   EXPECT_THROW(make_solver(raw, TrainingOptions()), InvalidArgument);
-}
-
-TEST(Schedule, NoneKeepsTheRate) {
-  TrainingOptions options;
-  options.initial_learning_rate = 0.3;
-  for (int64_t epoch : {1, 2, 1000}) EXPECT_EQ(scheduled_learning_rate(options, epoch), 0.3);
-}
-
-TEST(Schedule, PiecewiseDropsAfterEveryPeriod) {
-  TrainingOptions options;
-  options.initial_learning_rate = 0.4;
-  options.learning_rate_schedule = "piecewise";
-  options.drop_factor = 0.5;
-  options.drop_period = 3;
-  const std::vector<double> expected{0.4, 0.4, 0.4, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.05};
-  for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(scheduled_learning_rate(options, static_cast<int64_t>(i) + 1), expected[i]);
-  }
 }
 
 }  // namespace

@@ -136,6 +136,66 @@ TEST(Trainer, ValidatesAsOftenAsToldAndAlwaysAtTheEnd) {
   EXPECT_EQ(iterations(0, false), (std::vector<int64_t>{}));
 }
 
+TEST(Trainer, FrequenciesMayCountEpochs) {
+  Network network = small_classifier();
+  TrainingOptions options = small_options();
+  options.max_epochs = 5;
+  options.validation_frequency = 2;
+  options.validation_frequency_unit = "epoch";
+  options.checkpoint_frequency = 3;
+  options.checkpoint_frequency_unit = "epoch";
+  const TemporaryFolder folder;
+  Recorder recorder;
+  TrainingControl control;
+  control.observers = {&recorder};
+  control.checkpoint_folder = folder.path;
+  train(network, digits(), options, control);
+  std::vector<int64_t> validated, saved;
+  for (const auto& v : recorder.validations) validated.push_back(v.iteration);
+  for (const auto& c : recorder.checkpoints) saved.push_back(c.second);
+  EXPECT_EQ(validated, (std::vector<int64_t>{6, 12, 15}));
+  EXPECT_EQ(saved, (std::vector<int64_t>{9, 15}));
+}
+
+TEST(Trainer, ADryRunTriesEverythingOutAndStops) {
+  Network network = small_classifier();
+  const TemporaryFolder folder;
+  Recorder recorder;
+  TrainingControl control;
+  control.observers = {&recorder};
+  control.checkpoint_folder = folder.path;
+  control.dry_run = true;
+  TrainingOptions options = small_options();
+  options.max_epochs = 1000;
+  const TrainingResult result = train(network, digits(), options, control);
+  EXPECT_TRUE(result.stopped);
+  EXPECT_EQ(result.last_iteration, 3);
+  EXPECT_EQ(recorder.validations.size(), 1u);
+  EXPECT_EQ(recorder.checkpoints.size(), 1u);
+}
+
+TEST(Trainer, ATimeLimitStopsWithACheckpointAndTheSameBitsAfterwards) {
+  const auto digest_with = [](double max_time, bool resumed) {
+    const TemporaryFolder folder;
+    TrainingOptions options = small_options();
+    options.max_time = max_time;
+    TrainingControl control;
+    control.checkpoint_folder = folder.path;
+    Network network = small_classifier();
+    TrainingResult result = train(network, digits(), options, control);
+    EXPECT_EQ(result.stopped, resumed);
+    if (resumed) {
+      EXPECT_EQ(result.last_iteration, 1);
+      options.max_time = 0;
+      control.resume = true;
+      Network again = small_classifier();
+      result = train(again, digits(), options, control);
+    }
+    return result.digest;
+  };
+  EXPECT_EQ(digest_with(1e-9, true), digest_with(0, false));
+}
+
 TEST(Trainer, StoppingAndResumingAnywhereEndsInTheSameBits) {
   TrainingOptions options = small_options();
   options.validation_frequency = 2;

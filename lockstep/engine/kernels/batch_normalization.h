@@ -9,8 +9,9 @@
 namespace lockstep::kernels {
 
 // dst[n, c, ...] = scale[c] * (src[n, c, ...] - mean[c]) / sqrt(variance[c] + epsilon) + shift[c],
-// then max(0, .) with `relu`, then the maximum over windows with `max_pool`. Training: mean and variance are those of src over n and space
-// (variance divides by the count: biased) and are outputs. Otherwise they are inputs.
+// then max(0, .) with `relu`, then the maximum over windows with `max_pool`. Training: mean and
+// variance are those of src over n and space (variance divides by the count: biased) and are
+// outputs. Otherwise they are inputs.
 struct BatchNormalizationProblem {
   TensorSpec src;  // n x c or n x c x h x w
   double epsilon = 1e-5;

@@ -13,20 +13,33 @@ struct SgdmUpdate {
 };
 
 // g as above; m = beta1 * m + (1 - beta1) * g; s = beta2 * s + (1 - beta2) * g * g;
-// w = w - rate * m / (sqrt(s) * root_correction + epsilon), where rate has the first moment's
-// correction in it: rate = learning rate / (1 - beta1^t), root_correction = 1 / sqrt(1 - beta2^t)
-// (Kingma, Ba 2015, section 2).
+// w = w - rate * m / (sqrt(s) * root_correction + epsilon) - decay * w, where rate has the first
+// moment's correction in it: rate = learning rate / (1 - beta1^t), root_correction = 1 / sqrt(1 -
+// beta2^t) (Kingma, Ba 2015, section 2).
 struct AdamUpdate {
   float observations = 1;
   float rate = 0;
   double beta1 = 0, beta2 = 0;  // 1 - beta taken in f32 would be off by 1e-5
   float root_correction = 1, epsilon = 0, l2 = 0;
+  // Taken off w besides, times w: the decay that is no part of the gradient (Loshchilov, Hutter
+  // 2019), learning rate included.
+  float decay = 0;
+};
+
+// g as above; s = decay * s + (1 - decay) * g * g; w = w - rate * g / (sqrt(s) + epsilon)
+// (Tieleman, Hinton 2012).
+struct RmspropUpdate {
+  float observations = 1;
+  float rate = 0;
+  double decay = 0;
+  float epsilon = 0, l2 = 0;
 };
 
 namespace cpu {
 void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u);
 void adam(float* w, float* m, float* s, const float* gradient_sum, size_t count,
           const AdamUpdate& u);
+void rmsprop(float* w, float* s, const float* gradient_sum, size_t count, const RmspropUpdate& u);
 }  // namespace cpu
 
 }  // namespace lockstep::kernels

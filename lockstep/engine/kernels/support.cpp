@@ -40,10 +40,11 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
   visit.template operator()<"zero">(t.zero);
   visit.template operator()<"sgdm">(t.sgdm);
   visit.template operator()<"adam">(t.adam);
+  visit.template operator()<"rmsprop">(t.rmsprop);
   visit.template operator()<"add">(t.add);
 }
 // A new function needs a line above.
-static_assert(sizeof(Table) == sizeof(void*) * (1 + 22));
+static_assert(sizeof(Table) == sizeof(void*) * (1 + 23));
 
 template <Name name, bool present, class Result, class... Arguments>
 Result refuse(Arguments...) {

@@ -28,7 +28,7 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 4;
+  static constexpr int kVersion = 5;
   int version = kVersion;
   // batch_normalization takes problems with max_pool.
   bool normalization_with_max_pooling = false;
@@ -63,6 +63,8 @@ struct Table {
                void* queue);
   void (*adam)(float* w, float* m, float* s, const float* gradient_sum, size_t count,
                const AdamUpdate&, void* queue);
+  void (*rmsprop)(float* w, float* s, const float* gradient_sum, size_t count, const RmspropUpdate&,
+                  void* queue);
   // sum[i] = a[i] + b[i]: what the fixed tree over shards is made of. May be in place.
   void (*add)(const float* a, const float* b, float* sum, size_t count, void* queue);
 };

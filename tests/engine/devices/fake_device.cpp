@@ -297,6 +297,10 @@ const kernels::Table& fake_table() {
                 const kernels::AdamUpdate& u, void* queue) {
       of(queue).add([=] { kernels::table_for({}).adam(w, m, s, g, n, u, nullptr); });
     };
+    t.rmsprop = [](float* w, float* v, const float* g, size_t n, const kernels::RmspropUpdate& u,
+                   void* queue) {
+      of(queue).add([=] { kernels::table_for({}).rmsprop(w, v, g, n, u, nullptr); });
+    };
     t.add = [](const float* a, const float* b, float* sum, size_t n, void* queue) {
       of(queue).add([=] { kernels::table_for({}).add(a, b, sum, n, nullptr); });
     };

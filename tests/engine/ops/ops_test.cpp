@@ -169,7 +169,8 @@ void check_updates(Device device) {
                                  .beta2 = 0.875f,
                                  .root_correction = 1.5f,
                                  .epsilon = 0.03125f,
-                                 .l2 = 0.5f};
+                                 .l2 = 0.5f,
+                                 .decay = 0.25f};
   check_update(
       device, "adam", 4,
       [&](const auto& a, size_t n) { table.adam(a[0], a[1], a[2], a[3], n, adam, queue); },
@@ -177,7 +178,17 @@ void check_updates(Device device) {
         const double g = *a[3] / 3 + 0.5 * *a[0];
         *a[1] = 0.75 * *a[1] + 0.25 * g;
         *a[2] = 0.875 * *a[2] + 0.125 * g * g;
-        *a[0] -= 0.0625 * *a[1] / (std::sqrt(*a[2]) * 1.5 + 0.03125);
+        *a[0] -= 0.0625 * *a[1] / (std::sqrt(*a[2]) * 1.5 + 0.03125) + 0.25 * *a[0];
+      });
+  const kernels::RmspropUpdate rmsprop{
+      .observations = 3, .rate = 0.0625f, .decay = 0.875, .epsilon = 0.03125f, .l2 = 0.5f};
+  check_update(
+      device, "rmsprop", 3,
+      [&](const auto& a, size_t n) { table.rmsprop(a[0], a[1], a[2], n, rmsprop, queue); },
+      [](const auto& a) {
+        const double g = *a[2] / 3 + 0.5 * *a[0];
+        *a[1] = 0.875 * *a[1] + 0.125 * g * g;
+        *a[0] -= 0.0625 * g / (std::sqrt(*a[1]) + 0.03125);
       });
   check_update(
       device, "add", 2, [&](const auto& a, size_t n) { table.add(a[0], a[1], a[0], n, queue); },
@@ -221,8 +232,8 @@ kernels::Kernel count(const Problem& problem) {
 kernels::Table counting_table(Device device) {
   using kernels::Table;
   // A new entry of the table needs a line below and cases; these two then have other numbers.
-  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 6));
-  static_assert(Table::kVersion == 4);
+  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 7));
+  static_assert(Table::kVersion == 5);
   counted = &kernels::table_for(device);
   std::memset(calls, 0, sizeof calls);
   Table t = *counted;

@@ -36,6 +36,10 @@ void adam_now(float* w, float* m, float* s, const float* gradient_sum, size_t co
               const AdamUpdate& u, void*) {
   adam(w, m, s, gradient_sum, count, u);
 }
+void rmsprop_now(float* w, float* s, const float* gradient_sum, size_t count,
+                 const RmspropUpdate& u, void*) {
+  rmsprop(w, s, gradient_sum, count, u);
+}
 void add_now(const float* a, const float* b, float* sum, size_t count, void*) {
   add(a, b, sum, count);
 }
@@ -65,6 +69,7 @@ const Table& table() {
                               .zero = zero,
                               .sgdm = sgdm_now,
                               .adam = adam_now,
+                              .rmsprop = rmsprop_now,
                               .add = add_now};
   return instance;
 }

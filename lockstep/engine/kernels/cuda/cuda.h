@@ -40,6 +40,8 @@ void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const Sgd
           void* queue);
 void adam(float* w, float* m, float* s, const float* gradient_sum, size_t count,
           const AdamUpdate& u, void* queue);
+void rmsprop(float* w, float* s, const float* gradient_sum, size_t count, const RmspropUpdate& u,
+             void* queue);
 // sum[i] = a[i] + b[i]. May be in place.
 void add(const float* a, const float* b, float* sum, size_t count, void* queue);
 

@@ -21,7 +21,15 @@ __device__ void update_element(float* w, float* m, float* s, const float* gradie
   const float g = gradient_sum[i] / u.observations + u.l2 * w[i];
   m[i] = beta1 * m[i] + rest1 * g;
   s[i] = beta2 * s[i] + rest2 * (g * g);
-  w[i] = w[i] - u.rate * m[i] / (std::sqrt(s[i]) * u.root_correction + u.epsilon);
+  w[i] = w[i] - u.rate * m[i] / (std::sqrt(s[i]) * u.root_correction + u.epsilon) - u.decay * w[i];
+}
+
+__device__ void update_element(float* w, float* s, const float* gradient_sum, int64_t i,
+                               const RmspropUpdate& u) {
+  const auto decay = static_cast<float>(u.decay), rest = static_cast<float>(1 - u.decay);
+  const float g = gradient_sum[i] / u.observations + u.l2 * w[i];
+  s[i] = decay * s[i] + rest * (g * g);
+  w[i] = w[i] - u.rate * g / (std::sqrt(s[i]) + u.epsilon);
 }
 
 struct Sgdm {
@@ -36,6 +44,13 @@ struct Adam {
   const float* gradient_sum;
   AdamUpdate u;
   __device__ void operator()(int64_t i) const { update_element(w, m, s, gradient_sum, i, u); }
+};
+
+struct Rmsprop {
+  float *w, *s;
+  const float* gradient_sum;
+  RmspropUpdate u;
+  __device__ void operator()(int64_t i) const { update_element(w, s, gradient_sum, i, u); }
 };
 
 // A block of threads for each block of kSolverBlock elements, which share their factors. What the
@@ -61,7 +76,8 @@ __global__ void flat_adam(float* w, float* m, float* s, const float* gradient_su
                      update->beta2,
                      update->root_correction,
                      update->epsilon,
-                     static_cast<float>(update->l2 * f.l2)};
+                     static_cast<float>(update->l2 * f.l2),
+                     0};
   const int64_t first = int64_t{blockIdx.x} * int64_t{kSolverBlock};
   for (int64_t i = first + threadIdx.x; i < first + int64_t{kSolverBlock} && i < count;
        i += blockDim.x) {
@@ -83,6 +99,11 @@ void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const Sgd
 void adam(float* w, float* m, float* s, const float* gradient_sum, size_t count,
           const AdamUpdate& u, void* queue) {
   launch_each("adam", static_cast<int64_t>(count), queue, Adam{w, m, s, gradient_sum, u});
+}
+
+void rmsprop(float* w, float* s, const float* gradient_sum, size_t count, const RmspropUpdate& u,
+             void* queue) {
+  launch_each("rmsprop", static_cast<int64_t>(count), queue, Rmsprop{w, s, gradient_sum, u});
 }
 
 void solver_flat(float* w, float* v, const float* gradient_sum, size_t count,

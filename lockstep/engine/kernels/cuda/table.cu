@@ -24,6 +24,7 @@ const Table& table() {
                               .zero = zero,
                               .sgdm = sgdm,
                               .adam = adam,
+                              .rmsprop = rmsprop,
                               .add = add};
   return instance;
 }

@@ -1,0 +1,100 @@
+#include "lockstep/train/gradient_threshold.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::small_classifier;
+using testing::small_options;
+using testing::some_digits;
+
+TEST(GradientThreshold, BlocksHold1024Elements) {
+  const std::vector<float> g(2500, 2.0f);
+  EXPECT_EQ(block_squares(g.data(), g.size()), (std::vector<double>{4096, 4096, 1808}));
+  EXPECT_TRUE(block_squares(g.data(), 0).empty());
+}
+
+TEST(GradientThreshold, EachNormOrAllTogetherIsCut) {
+  // Sums over 10 observations: norms 0.3, 0.4 and 0; together 0.5.
+  const std::vector<std::vector<double>> squares{{4, 5}, {16}, {}};
+  EXPECT_EQ(threshold_factors("l2norm", 0.35, squares, 10),
+            (std::vector<double>{1, 0.35 / 0.4, 1}));
+  EXPECT_EQ(threshold_factors("global-l2norm", 0.35, squares, 10),
+            (std::vector<double>{0.7, 0.7, 0.7}));
+  EXPECT_EQ(threshold_factors("global-l2norm", 0.5, squares, 10), (std::vector<double>{1, 1, 1}));
+}
+
+TEST(GradientThreshold, ElementsAreLimitedAndNotANumberStays) {
+  const float infinite = std::numeric_limits<float>::infinity();
+  std::vector<float> g{-31, -30, 0, 29.5f, 30, 1e30f, -infinite, std::nanf("")};
+  limit_elements(g.data(), g.size(), 3, 10);
+  EXPECT_TRUE(std::isnan(g.back()));
+  g.pop_back();
+  EXPECT_EQ(g, (std::vector<float>{-30, -30, 0, 29.5f, 30, 30, -30}));
+}
+
+// One plain iteration of sgdm without momentum or L2: the step's norm is the rate times the
+// gradient's.
+TEST(GradientThreshold, BoundsTheStepOfATraining) {
+  for (const std::string method : {"l2norm", "global-l2norm", "absolute-value"}) {
+    Network network = small_classifier();
+    std::vector<Tensor> before;
+    for (const auto& l : network.learnables()) before.push_back(l.value.clone());
+    TrainingOptions options = small_options();
+    options.momentum = 0;
+    options.l2 = 0;
+    options.initial_learning_rate = 1;
+    options.gradient_threshold = 0.01;
+    options.gradient_threshold_method = method;
+    TrainingControl control;
+    control.stop_after = 1;
+    train(network, {some_digits(60)}, options, control);
+    double all = 0, largest_norm = 0, largest = 0;
+    for (size_t p = 0; p < before.size(); ++p) {
+      const auto a = before[p].to_vector(), b = network.learnables()[p].value.to_vector();
+      double squares = 0;
+      for (size_t i = 0; i < a.size(); ++i) {
+        const double step = static_cast<double>(b[i]) - static_cast<double>(a[i]);
+        squares += step * step;
+        largest = std::max(largest, std::abs(step));
+      }
+      largest_norm = std::max(largest_norm, std::sqrt(squares));
+      all += squares;
+    }
+    const double cut = method == "l2norm"          ? largest_norm
+                       : method == "global-l2norm" ? std::sqrt(all)
+                                                   : largest;
+    EXPECT_NEAR(cut, 0.01, 1e-6) << method;
+  }
+}
+
+TEST(ClassWeights, WeighLossAndGradientOfTheirClass) {
+  const auto trained = [](std::vector<double> weights) {
+    Network network = small_classifier();
+    TrainingOptions options = small_options();
+    options.class_weights = std::move(weights);
+    TrainingControl control;
+    control.stop_after = 1;
+    const auto result = train(network, {some_digits(60)}, options, control);
+    return std::pair(result.iterations[0].loss, network.learnables()[0].value.to_vector());
+  };
+  const auto plain = trained({}), doubled = trained(std::vector<double>(10, 2));
+  EXPECT_DOUBLE_EQ(doubled.first, 2 * plain.first);
+  EXPECT_NE(doubled.second, plain.second);
+  // Without the weight of any class nothing is learned, but for L2.
+  EXPECT_EQ(trained(std::vector<double>(10, 0)).first, 0);
+  Network network = small_classifier();
+  TrainingOptions options = small_options();
+  options.class_weights = {1, 2};
+  EXPECT_THROW(train(network, {some_digits(60)}, options), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep
