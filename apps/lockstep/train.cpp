@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/trial.h"
 #include "lockstep/base/error.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/job_file.h"
@@ -23,6 +24,7 @@ struct TrainArguments {
   std::string device;
   int threads = 0;
   bool resume = false, save_initial = false, json = false, quiet = false;
+  bool check = false, dry_run = false;
   std::string initial_model;
 };
 
@@ -123,6 +125,7 @@ int train_command(const TrainArguments& a) {
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   const Job job = read_job(local_files(), a.job, settings);
+  if (a.check) return check_job(job);
   RunOptions options;
   options.folder = a.out.empty() ? free_folder(job.name) : a.out;
   options.resume = a.resume;
@@ -146,6 +149,11 @@ int train_command(const TrainArguments& a) {
   catch_stop_signals();
   RunResult result;
   try {
+    if (a.dry_run) {
+      const int code = dry_run(job, options);
+      if (!a.quiet) progress.finish();
+      return code;
+    }
     result = run_job(job, options);
   } catch (...) {
     if (!a.quiet) progress.finish();
@@ -190,6 +198,12 @@ void add_train(CLI::App& app, Action& action) {
                 "Also write the network before the first iteration");
   sub->add_option("--initial-model", a->initial_model, "Start from the values of this model")
       ->type_name("FILE");
+  CLI::Option* check =
+      sub->add_flag("--check", a->check, "Say whether all fits together; train nothing");
+  sub->add_flag("--dry-run", a->dry_run,
+                "Three iterations, a validation, a checkpoint; say what the training would take")
+      ->excludes(check)
+      ->excludes(resume);
   sub->add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   sub->add_flag("--quiet", a->quiet, "No progress");
   sub->callback([a, &action] { action = [a] { return train_command(*a); }; });

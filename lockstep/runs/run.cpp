@@ -2,6 +2,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/data/resize.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/runs/data_source.h"
@@ -138,6 +139,33 @@ Network build_network(const Job& job) {
   return network;
 }
 
+JobPlan plan_job(const Job& job) {
+  JobPlan plan{.job = job, .data = open_run_data(job), .network = build_network(job)};
+  if (!plan.data.training_targets) {
+    plan.classes = plan.data.training->classes();
+    check_outputs(plan.network, plan.classes);
+  }
+  plan.network.initialize(static_cast<uint64_t>(job.training.seed));
+  job.training.check();
+  check_training(plan.network,
+                 {plan.data.training, plan.data.validation, job.augmentation,
+                  plan.data.training_targets, plan.data.validation_targets, job.noise},
+                 job.training);
+  plan.job.training.device = to_string(resolve_training_device(plan.network, job.training));
+  plan.job.training = plan.job.training.resolved();
+  MiniBatchQueueOptions queue;
+  queue.mini_batch_size = job.training.mini_batch_size;
+  queue.drop_last = job.training.last_mini_batch == "drop";
+  plan.iterations_per_epoch = batches_per_epoch(plan.data.training->size(), queue);
+  if (plan.iterations_per_epoch == 0) {
+    throw InvalidArgument("[training] a mini_batch_size of " +
+                              std::to_string(job.training.mini_batch_size) + " is more than the " +
+                              std::to_string(plan.data.training->size()) + " training images",
+                          "lower it, or set last_mini_batch = \"keep\"");
+  }
+  return plan;
+}
+
 RunResult run_job(const Job& job, const RunOptions& options) {
   if (!options.resume) refuse_other_run(local_files(), options.folder);
   const RunData data = open_run_data(job);
@@ -168,6 +196,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   control.resume = folder.resumed();
   control.stop = options.stop;
   control.stop_after = options.stop_after;
+  control.dry_run = options.dry_run;
   const TrainingData training{data.training,         data.validation,         job.augmentation,
                               data.training_targets, data.validation_targets, job.noise};
   result.training = train(network, training, placed.training, control);

@@ -23,6 +23,7 @@ struct RunOptions {
   // Asked after every iteration; true ends the run after a checkpoint. Asked by one thread.
   std::function<bool()> stop;
   int64_t stop_after = 0;  // as in TrainingControl
+  bool dry_run = false;    // as in TrainingControl
 };
 
 struct RunResult {
@@ -49,6 +50,17 @@ RunData open_run_data(const Job& job);
 
 // The network of a job, not initialized. Throws InvalidArgument.
 Network build_network(const Job& job);
+
+// What a job would do, found out without doing it: opens and splits the images (names alone,
+// nothing is decoded), builds the network, resolves the device. Throws what does not fit.
+struct JobPlan {
+  Job job;  // options resolved
+  RunData data;
+  Network network;                        // initialized
+  std::vector<std::string> classes = {};  // empty where images are learned
+  int64_t iterations_per_epoch = 0;
+};
+JobPlan plan_job(const Job& job);
 
 // Does all of a job. The trained bits depend on the job, the images and the numerics fingerprint
 // alone. Throws what opening, splitting, building and training throw; a run that failed can be gone

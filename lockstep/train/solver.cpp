@@ -25,16 +25,6 @@ void* queue_of(Device device) {
   return device == Device{} ? nullptr : memory_of(device).default_queue();
 }
 
-void check_frozen(const Network& network, const std::vector<std::string>& frozen) {
-  std::vector<std::string> names;
-  for (const auto& layer : network.layers()) names.push_back(layer.name);
-  for (const auto& name : frozen) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    throw InvalidArgument("[training] freeze names `" + name + "`, which is no layer",
-                          suggest(name, names));
-  }
-}
-
 std::vector<Slot> slots_of(Network& network, size_t arrays, const TrainingOptions& options) {
   check_frozen(network, options.freeze);
   std::vector<Slot> slots;
@@ -133,6 +123,16 @@ class Rmsprop final : public Solver {
 };
 
 }  // namespace
+
+void check_frozen(const Network& network, const std::vector<std::string>& frozen) {
+  std::vector<std::string> names;
+  for (const auto& layer : network.layers()) names.push_back(layer.name);
+  for (const auto& name : frozen) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    throw InvalidArgument("[training] freeze names `" + name + "`, which is no layer",
+                          suggest(name, names));
+  }
+}
 
 std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options) {
   if (!network.initialized()) throw InvalidArgument("[solver] the network is not initialized");

@@ -473,8 +473,8 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
   });
 }
 
-TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
-                     const TrainingControl& control) {
+void check_training(const Network& network, const TrainingData& data,
+                    const TrainingOptions& options) {
   options.check();
   refuse_stray_environment();
   if (!data.training || data.training->size() == 0) {
@@ -504,6 +504,7 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
                             ", received " + std::to_string(options.class_weights.size()));
     }
   }
+  check_frozen(network, options.freeze);
   const bool validates = data.validation && data.validation->size() > 0;
   for (const auto& [field, wanted] :
        {std::pair{"validation_patience", options.validation_patience > 0},
@@ -512,6 +513,11 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
     throw InvalidArgument("[training] " + std::string(field) + " needs validation data",
                           "give validation images or a validation_fraction");
   }
+}
+
+TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
+                     const TrainingControl& control) {
+  check_training(network, data, options);
   TrainingOptions placed = options;
   placed.device = to_string(resolve_training_device(network, options));
   const Moved moved(network, parse_device(placed.device));

@@ -136,6 +136,11 @@ struct TrainingResult {
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control = {});
 
+// Throws what train() throws for options, data and a network (initialized) that do not fit, without
+// reading an image.
+void check_training(const Network& network, const TrainingData& data,
+                    const TrainingOptions& options);
+
 // The device that options.device names for this network (initialized): train() calls it itself.
 // Throws InvalidArgument for a name that is none, Unsupported for a device that cannot be used.
 Device resolve_training_device(const Network& network, const TrainingOptions& options);

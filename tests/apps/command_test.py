@@ -293,6 +293,27 @@ validation_patience = 5
         self.assertIsNone(bare["validation_accuracy"])
         self.assertNotEqual(bare["digest"], result["digest"])
 
+    def test_check_trains_nothing_and_finds_what_does_not_fit(self):
+        done = self.run_command("train", "job.toml", "--check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("everything fits together", done.stdout)
+        self.assertRegex(done.stdout, r"iterations +6 in 3 epochs")
+        self.assertFalse((self.folder / "runs").exists())
+        for setting, words in (("training.freeze=\"relu_9\"", "relu_9"),
+                               ("training.class_weights=[1, 2]", "class_weights"),
+                               ("training.mini_batch_size=5000", "mini_batch_size"),
+                               ("data.train=\"nowhere\"", "nowhere")):
+            done = self.run_command("train", "job.toml", "--check", "--set", setting)
+            self.assertEqual(done.returncode, 1, setting)
+            self.assertIn(words, done.stderr)
+
+    def test_dry_run_tells_time_and_memory_and_leaves_nothing(self):
+        done = self.run_command("train", "job.toml", "--dry-run", "--out", "kept")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in (r"iterations +3 of 6 done", r"the whole training +about", r"memory +\d+ MiB"):
+            self.assertRegex(done.stdout, words)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["digits", "job.toml"])
+
     def test_threads_do_not_change_the_digest(self):
         results = {threads: self.result("--threads", str(threads), "--out", f"out{threads}")
                    for threads in (1, 2, 3)}
