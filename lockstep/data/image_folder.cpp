@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -30,7 +32,8 @@ std::string lower_extension(const std::string& name) {
 }
 
 bool is_image(const std::string& extension) {
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+  constexpr std::string_view known[] = {".jpg", ".jpeg", ".png", ".pbm", ".pgm", ".pnm", ".ppm"};
+  return std::find(std::begin(known), std::end(known), extension) != std::end(known);
 }
 
 // Name of the folder that holds the file.
@@ -162,7 +165,8 @@ class ImageFolder final : public ImageDatastore {
       if (!found.empty()) found += ", ";
       found += std::to_string(count) + " " + extension;
     }
-    std::string message = "[image_folder] " + root_ + " holds no .jpg, .jpeg or .png file: found " +
+    std::string message = "[image_folder] " + root_ +
+                          " holds no .jpg, .jpeg, .png, .pbm, .pgm, .pnm or .ppm file: found " +
                           std::to_string(walk.folders) + " folders and " + std::to_string(files) +
                           " other files";
     if (!found.empty()) message += " (" + found + ")";
