@@ -353,6 +353,17 @@ TEST(Png, PalettesOfEveryDepthAndInterlacedAreTheSame) {
   }
 }
 
+TEST(Png, AColourBeyondThePaletteIsRefused) {
+  PngOptions options{.bits = 2, .type = PNG_COLOR_TYPE_PALETTE};
+  options.palette = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
+  const Image good = decode_image(raw_png(1, 4, {{0b00011010}}, options), "x");
+  EXPECT_EQ(good.pixels, (std::vector<uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 7, 8, 9}));
+  const Bytes bad = raw_png(1, 4, {{0b00011011}}, options);
+  const std::string message = message_of<DataError>([&] { decode_image(bad, "a/x.png"); });
+  EXPECT_NE(message.find("a/x.png: damaged PNG: colour 3 of a palette of 3"), std::string::npos)
+      << message;
+}
+
 TEST(Png, AnImageBeyondTheLimitIsRefusedBeforeItsPixelsAreMade) {
   // A file of few bytes whose header says 100,000 columns.
   const std::vector<std::vector<uint8_t>> rows{std::vector<uint8_t>(12'500)};
