@@ -3,9 +3,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/data/array_datastore.h"
+#include "lockstep/data/crop.h"
 #include "lockstep/data/digits.h"
 #include "lockstep/data/image_folder.h"
 #include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/data/readable.h"
 #include "lockstep/data/resize.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/kernels/determinism.h"

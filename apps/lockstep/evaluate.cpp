@@ -7,6 +7,7 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
+#include "lockstep/data/crop.h"
 #include "lockstep/data/resize.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/data_source.h"
@@ -19,13 +20,14 @@ struct EvaluateArguments {
   std::string model, data, targets;
   InputNoise noise;
   int64_t seed = 0;
-  bool resize = false;
+  bool resize = false, crop = false;
   int threads = 0;
   bool json = false;
 };
 
-DatastorePtr fitting(DatastorePtr images, const std::vector<Shape>& sizes) {
+DatastorePtr fitting(DatastorePtr images, const std::vector<Shape>& sizes, bool crop) {
   if (sizes.size() != 1 || sizes[0].rank() != 3) return images;
+  if (crop) return center_cropped(std::move(images), sizes[0][1], sizes[0][2]);
   return resized(std::move(images), sizes[0][1], sizes[0][2]);
 }
 
@@ -44,9 +46,11 @@ int evaluate_command(const EvaluateArguments& a) {
     throw InvalidArgument("[evaluate] the network makes images, not labels",
                           "--targets names the folder of what it should make, or \"inputs\"");
   }
-  if (a.resize) {
-    data = fitting(data, model.network.input_shapes());
-    if (options.targets) options.targets = fitting(options.targets, model.network.output_shapes());
+  if (a.resize || a.crop) {
+    data = fitting(data, model.network.input_shapes(), a.crop);
+    if (options.targets) {
+      options.targets = fitting(options.targets, model.network.output_shapes(), a.crop);
+    }
   }
   const Evaluation e = evaluate(model.network, data, options);
   const double seconds =
@@ -88,7 +92,10 @@ void add_evaluate(CLI::App& app, Action& action) {
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0));
   sub->add_option("--seed", a->seed, "Of the noise")->type_name("N")->check(CLI::NonNegativeNumber);
-  sub->add_flag("--resize", a->resize, "Resize images to what the network takes and makes");
+  CLI::Option* resize =
+      sub->add_flag("--resize", a->resize, "Resize images to what the network takes and makes");
+  sub->add_flag("--crop", a->crop, "Cut images at their centre to what the network takes")
+      ->excludes(resize);
   sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));

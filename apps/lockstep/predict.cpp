@@ -11,6 +11,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/data/crop.h"
 #include "lockstep/data/resize.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/train/trainer.h"
@@ -22,7 +23,7 @@ struct PredictArguments {
   std::string model;
   std::vector<std::string> files;
   std::string out;
-  bool resize = false;
+  bool resize = false, crop = false;
   int top = 1;
   int threads = 0;
   bool json = false;
@@ -120,8 +121,9 @@ int predict_command(const PredictArguments& a) {
   Model model = open_model(a.model);
   DatastorePtr images = image_files(a.files);
   const auto inputs = model.network.input_shapes();
-  if (a.resize && inputs.size() == 1 && inputs[0].rank() == 3) {
-    images = resized(images, inputs[0][1], inputs[0][2]);
+  if (inputs.size() == 1 && inputs[0].rank() == 3) {
+    if (a.resize) images = resized(images, inputs[0][1], inputs[0][2]);
+    if (a.crop) images = center_cropped(images, inputs[0][1], inputs[0][2]);
   }
   const std::vector<float> values =
       predict(model.network, images, {.threads = a.threads}).to_vector();
@@ -149,7 +151,10 @@ void add_predict(CLI::App& app, Action& action) {
       ->type_name("FILES");
   sub->add_option("--out", a->out, "Folder for images that the network makes (PNG)")
       ->type_name("DIR");
-  sub->add_flag("--resize", a->resize, "Resize images to what the network takes");
+  CLI::Option* resize =
+      sub->add_flag("--resize", a->resize, "Resize images to what the network takes");
+  sub->add_flag("--crop", a->crop, "Cut images at their centre to what the network takes")
+      ->excludes(resize);
   sub->add_option("--top", a->top, "How many classes to name, the best first")
       ->type_name("K")
       ->check(CLI::Range(1, 1 << 20));

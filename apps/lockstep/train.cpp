@@ -72,6 +72,22 @@ std::string how_to_go_on(const TrainArguments& a, const std::string& folder) {
   return line + " --out " + shell_word(folder) + " --resume";
 }
 
+// What is worth a line is told without progress, too.
+class Notices : public TrainingObserver {
+ public:
+  void notice(const std::string& text) override {
+    std::fprintf(stderr, "note: %s\n", text.c_str());
+  }
+};
+
+nlohmann::ordered_json skipped_of(const RunResult& result) {
+  nlohmann::ordered_json images = nlohmann::ordered_json::array();
+  for (const UnreadableImage& image : result.skipped) {
+    images.push_back({{"name", image.name}, {"reason", image.reason}});
+  }
+  return images;
+}
+
 nlohmann::ordered_json summary_of(const RunResult& result, const std::string& folder) {
   using json = nlohmann::ordered_json;
   const TrainingResult& t = result.training;
@@ -90,6 +106,7 @@ nlohmann::ordered_json summary_of(const RunResult& result, const std::string& fo
           {"out_of_patience", t.out_of_patience},
           {"network_iteration", t.network_iteration},
           {"shards_by_thread", t.shards_by_thread},
+          {"skipped_images", skipped_of(result)},
           {"folder", folder},
           {"model", result.model.empty() ? json() : json(result.model)}};
 }
@@ -144,7 +161,8 @@ int train_command(const TrainArguments& a) {
         std::fflush(stderr);
       },
       progress_options);
-  if (!a.quiet) options.observers.push_back(&progress);
+  Notices notices;
+  options.observers.push_back(a.quiet ? static_cast<TrainingObserver*>(&notices) : &progress);
 
   catch_stop_signals();
   RunResult result;

@@ -56,6 +56,13 @@ std::string words_for(const NumberRule& rule) {
   return text;
 }
 
+std::string words_for(const NumberRangeRule& rule) {
+  return std::string(rule.symmetric ? "number >= 0" : "number") +
+         ", or [low, high] with low <= high" +
+         (std::isfinite(rule.min) ? ", from " + text_of(rule.min) + " to " + text_of(rule.max)
+                                  : "");
+}
+
 std::string words_for(const std::vector<std::string>& choices) {
   if (choices.empty()) return "text";
   std::string text;
@@ -262,6 +269,26 @@ void FieldReader::range(const char* name, Size2d& value, const char*) {
   value = ends;
 }
 
+void FieldReader::number_range(const char* name, NumberRange& value, const char*,
+                               NumberRangeRule rule) {
+  const json* field = find(name);
+  if (field == nullptr) return;
+  const std::string expected = "a " + words_for(rule);
+  NumberRange ends{};
+  if (field->is_array()) {
+    if (field->size() != 2) wrong(name, expected, *field);
+    for (size_t i = 0; i < 2; ++i) ends[i] = evaluate(name, (*field)[i], expected.c_str());
+  } else {
+    ends[1] = evaluate(name, *field, expected.c_str());
+    ends[0] = rule.symmetric ? -ends[1] : ends[1];
+  }
+  // Written so that NaN is refused, too.
+  const bool good = ends[0] <= ends[1] && ends[0] >= rule.min && ends[1] <= rule.max &&
+                    std::isfinite(ends[0]) && std::isfinite(ends[1]);
+  if (!good) wrong(name, expected, *field);
+  value = ends;
+}
+
 void FieldReader::padding(const char* name, Padding2d& value, const char*) {
   const json* field = find(name);
   if (field == nullptr) return;
@@ -344,6 +371,10 @@ void FieldWriter::range(const char* name, Size2d& value, const char*) {
   object_[name] = json_of(value);
 }
 
+void FieldWriter::number_range(const char* name, NumberRange& value, const char*, NumberRangeRule) {
+  object_[name] = ordered_json::array({value[0], value[1]});
+}
+
 void FieldWriter::padding(const char* name, Padding2d& value, const char*) {
   object_[name] = json_of(value);
 }
@@ -381,6 +412,12 @@ void FieldLister::size(const char* name, Size2d& value, const char* help, Intege
 
 void FieldLister::range(const char* name, Size2d& value, const char* help) {
   fields.push_back({name, "whole number >= 0, or [low, high]", json_of(value).dump(), help});
+}
+
+void FieldLister::number_range(const char* name, NumberRange& value, const char* help,
+                               NumberRangeRule rule) {
+  fields.push_back(
+      {name, words_for(rule), "[" + text_of(value[0]) + "," + text_of(value[1]) + "]", help});
 }
 
 void FieldLister::padding(const char* name, Padding2d& value, const char* help) {

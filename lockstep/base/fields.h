@@ -29,7 +29,8 @@ struct Padding2d {
 inline constexpr Padding2d same_padding{.same = true};
 constexpr Padding2d padding(int64_t all) { return {false, all, all, all, all}; }
 
-using Size2d = std::array<int64_t, 2>;  // rows, columns
+using Size2d = std::array<int64_t, 2>;      // rows, columns
+using NumberRange = std::array<double, 2>;  // low, high
 
 struct IntegerRule {
   int64_t min = std::numeric_limits<int64_t>::min();
@@ -41,6 +42,12 @@ struct NumberRule {
   double max = std::numeric_limits<double>::infinity();
   bool min_excluded = false;  // strictly greater than min
   bool max_excluded = false;  // strictly less than max
+};
+
+struct NumberRangeRule {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool symmetric = false;  // one number v >= 0 stands for [-v, v] instead of [v, v]
 };
 
 class FieldVisitor {
@@ -58,6 +65,9 @@ class FieldVisitor {
   virtual void size(const char* name, Size2d& value, const char* help, IntegerRule rule = {}) = 0;
   // [low, high] with low <= high, both included; one number v >= 0 stands for [-v, v].
   virtual void range(const char* name, Size2d& value, const char* help) = 0;
+  // [low, high] with low <= high within the rule's bounds, or one number (see the rule).
+  virtual void number_range(const char* name, NumberRange& value, const char* help,
+                            NumberRangeRule rule = {}) = 0;
   // "same", one number, [rows, columns] or [top, bottom, left, right]; each >= 0.
   virtual void padding(const char* name, Padding2d& value, const char* help) = 0;
   // A whole number >= 1 or the word, which is stored as 0 ("epoch": validation_frequency).
@@ -88,6 +98,7 @@ class FieldReader : public FieldVisitor {
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
+  void number_range(const char*, NumberRange&, const char*, NumberRangeRule) override;
   void padding(const char*, Padding2d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
   void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;
@@ -122,6 +133,7 @@ class FieldWriter : public FieldVisitor {
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
+  void number_range(const char*, NumberRange&, const char*, NumberRangeRule) override;
   void padding(const char*, Padding2d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
   void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;
@@ -147,6 +159,7 @@ class FieldLister : public FieldVisitor {
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
+  void number_range(const char*, NumberRange&, const char*, NumberRangeRule) override;
   void padding(const char*, Padding2d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
   void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/angle.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 
@@ -56,28 +57,12 @@ double log_of(double x) {
   return std::fma(k, ln2_high, -below_f);
 }
 
-// sin and cos of an angle in [-pi/4, pi/4]. Coefficients: FDLIBM 5.3, k_sin.c and k_cos.c.
-std::pair<double, double> sine_and_cosine(double x) {
-  const double z = x * x;
-  double s = std::fma(z, 1.58969099521155010221e-10, -2.50507602534068634195e-08);
-  s = std::fma(z, s, 2.75573137070700676789e-06);
-  s = std::fma(z, s, -1.98412698298579493134e-04);
-  s = std::fma(z, s, 8.33333333332248946124e-03);
-  s = std::fma(z, s, -1.66666666666666324348e-01);
-  double c = std::fma(z, -1.13596475577881948265e-11, 2.08757232129817482790e-09);
-  c = std::fma(z, c, -2.75573143513906633035e-07);
-  c = std::fma(z, c, 2.48015872894767294178e-05);
-  c = std::fma(z, c, -1.38888888888741095749e-03);
-  c = std::fma(z, c, 4.16666666666666019037e-02);
-  return {std::fma(x * z, s, x), std::fma(z, std::fma(z, c, -0.5), 1.0)};
-}
-
 // sin and cos of 2 pi k / 2^53. The quarter turn is taken off exactly, in whole numbers.
 std::pair<double, double> sine_and_cosine_of_turn(uint64_t k) {
   constexpr double half_pi = 1.57079632679489661923;
   const uint64_t quarter = (k + (uint64_t{1} << 50)) >> 51;
   const auto rest = static_cast<int64_t>(k) - static_cast<int64_t>(quarter << 51);
-  const auto [s, c] = sine_and_cosine(static_cast<double>(rest) * 0x1p-51 * half_pi);
+  const auto [s, c] = sine_and_cosine_near_zero(static_cast<double>(rest) * 0x1p-51 * half_pi);
   switch (quarter & 3) {
     case 0:
       return {s, c};

@@ -1,8 +1,10 @@
 #include "lockstep/data/augmentation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "lockstep/base/angle.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/random.h"
 
@@ -20,6 +22,23 @@ int64_t pick(uint32_t bits, const Size2d& range, const char* name) {
   }
   const uint64_t n = static_cast<uint64_t>(high - low) + 1;
   return low + static_cast<int64_t>((bits * n) >> 32);
+}
+
+constexpr NumberRangeRule rotation_rule{.min = -360, .max = 360, .symmetric = true};
+constexpr NumberRangeRule scale_rule{.min = 0.01, .max = 100};
+constexpr NumberRangeRule shear_rule{.min = -89, .max = 89, .symmetric = true};
+
+// Number in [low, high] from 32 random bits.
+double pick(uint32_t bits, const NumberRange& range, const NumberRangeRule& rule,
+            const char* name) {
+  const double low = range[0], high = range[1];
+  if (!(low <= high && low >= rule.min && high <= rule.max)) {
+    throw InvalidArgument("[augmentation] " + std::string(name) + " is [" + std::to_string(low) +
+                              ", " + std::to_string(high) + "]",
+                          "the lower end comes first; both lie within " + std::to_string(rule.min) +
+                              " and " + std::to_string(rule.max));
+  }
+  return std::min(high, std::fma(high - low, bits * 0x1p-32, low));
 }
 
 // Writes `count` pixels from `source` in reversed order; `source` is the last of them.
@@ -50,15 +69,31 @@ void copy_reversed(const uint8_t* source, int64_t count, int64_t channels, uint8
 
 void Augmentation::visit(FieldVisitor& v) {
   v.flag("reflect_x", reflect_x, "mirror images left to right at random, one in two");
+  v.flag("reflect_y", reflect_y, "mirror images top to bottom at random, one in two");
   v.range("translate_x", translate_x,
           "pixels to move images to the right, drawn from [low, high]; emptied pixels are 0");
   v.range("translate_y", translate_y,
           "pixels to move images down, drawn from [low, high]; emptied pixels are 0");
+  v.number_range("rotation", rotation,
+                 "degrees to turn images anticlockwise about their centre, drawn from [low, high]",
+                 rotation_rule);
+  v.number_range("scale", scale, "factor of both sides of what images show, from [low, high]",
+                 scale_rule);
+  v.number_range("shear_x", shear_x,
+                 "degrees to slant images, lower rows to the right, drawn from [low, high]",
+                 shear_rule);
+  v.number_range("shear_y", shear_y,
+                 "degrees to slant images, columns to the right down, drawn from [low, high]",
+                 shear_rule);
 }
 
-bool Augmentation::any() const {
-  constexpr Size2d none{0, 0};
-  return reflect_x || translate_x != none || translate_y != none;
+bool Augmentation::any() const { return reflect_x || reflect_y || moves(); }
+
+bool Augmentation::moves() const {
+  constexpr Size2d no_shift{0, 0};
+  constexpr NumberRange no_angle{0, 0}, no_factor{1, 1};
+  return translate_x != no_shift || translate_y != no_shift || rotation != no_angle ||
+         scale != no_factor || shear_x != no_angle || shear_y != no_angle;
 }
 
 AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t seed, int64_t epoch,
@@ -69,13 +104,22 @@ AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t se
                              .b = static_cast<uint64_t>(index_in_listing),
                              .c = static_cast<uint64_t>(repetition)});
   const std::array<uint32_t, 4> words = stream.block(0);
+  const std::array<uint32_t, 4> more = stream.block(1);
   return {.reflect_x = augmentation.reflect_x && (words[0] >> 31) != 0,
           .shift_x = pick(words[1], augmentation.translate_x, "translate_x"),
-          .shift_y = pick(words[2], augmentation.translate_y, "translate_y")};
+          .shift_y = pick(words[2], augmentation.translate_y, "translate_y"),
+          .reflect_y = augmentation.reflect_y && (words[3] >> 31) != 0,
+          .rotation = pick(more[0], augmentation.rotation, rotation_rule, "rotation"),
+          .scale = pick(more[1], augmentation.scale, scale_rule, "scale"),
+          .shear_x = pick(more[2], augmentation.shear_x, shear_rule, "shear_x"),
+          .shear_y = pick(more[3], augmentation.shear_y, shear_rule, "shear_y")};
 }
 
-void augment_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
-                  const AugmentationDraw& draw, uint8_t* destination) {
+namespace {
+
+// Copies whole pixels.
+void copy_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
+               const AugmentationDraw& draw, uint8_t* destination) {
   const auto bytes = [channels](int64_t pixels) { return static_cast<size_t>(pixels * channels); };
   const int64_t left = std::clamp<int64_t>(draw.shift_x, 0, width);  // emptied columns
   const int64_t right = std::clamp<int64_t>(-draw.shift_x, 0, width);
@@ -88,7 +132,9 @@ void augment_into(const uint8_t* source, int64_t height, int64_t width, int64_t 
   const int64_t first = draw.reflect_x ? width - 1 - right : right;
   for (int64_t y = top; y < height - bottom; ++y) {
     uint8_t* row = destination + bytes(y * width);
-    const uint8_t* from = source + bytes((y - draw.shift_y) * width);
+    const int64_t reflected = y - draw.shift_y;
+    const int64_t from_row = draw.reflect_y ? height - 1 - reflected : reflected;
+    const uint8_t* from = source + bytes(from_row * width);
     std::memset(row, 0, bytes(left));
     if (draw.reflect_x) {
       if (columns > 0) copy_reversed(from + bytes(first), columns, channels, row + bytes(left));
@@ -97,6 +143,79 @@ void augment_into(const uint8_t* source, int64_t height, int64_t width, int64_t 
     }
     std::memset(row + bytes(width - right), 0, bytes(right));
   }
+}
+
+// Where pixels of the result come from: x = xx dx + xy dy, y = yx dx + yy dy about the centres.
+struct Inverse {
+  double xx = 1, xy = 0, yx = 0, yy = 1;
+};
+
+Inverse inverse_of(const AugmentationDraw& draw) {
+  const auto [sine, cosine] = sine_and_cosine_of_degrees(draw.rotation);
+  const double tx = tangent_of_degrees(draw.shear_x), ty = tangent_of_degrees(draw.shear_y);
+  // Back: scale and rotation first (rows point down), then the shears, then reflections.
+  Inverse m{cosine / draw.scale, -sine / draw.scale, sine / draw.scale, cosine / draw.scale};
+  m.yx = std::fma(-ty, m.xx, m.yx);
+  m.yy = std::fma(-ty, m.xy, m.yy);
+  m.xx = std::fma(-tx, m.yx, m.xx);
+  m.xy = std::fma(-tx, m.yy, m.xy);
+  if (draw.reflect_x) m = {-m.xx, -m.xy, m.yx, m.yy};
+  if (draw.reflect_y) m = {m.xx, m.xy, -m.yx, -m.yy};
+  return m;
+}
+
+// Places are whole numbers of 2^-24 pixels: entries of the inverse stay below 2^19, sides are at
+// most 2^14, so nothing leaves 64 bits.
+constexpr int place_bits = 24;
+
+int64_t fixed(double value) {
+  return static_cast<int64_t>(std::floor(value * (1 << place_bits) + 0.5));
+}
+
+void map_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
+              const AugmentationDraw& draw, uint8_t* destination) {
+  const Inverse m = inverse_of(draw);
+  const int64_t xx = fixed(m.xx), xy = fixed(m.xy), yx = fixed(m.yx), yy = fixed(m.yy);
+  // Twice the distance from the centre is a whole number, also between pixels; halves are exact, as
+  // the sum is even or is rounded down alike everywhere.
+  const auto place = [](int64_t a, int64_t dx, int64_t b, int64_t dy, int64_t side) {
+    return (a * dx + b * dy + ((side - 1) << place_bits)) >> 1;
+  };
+  const int64_t left = width - 1 + 2 * draw.shift_x, top = height - 1 + 2 * draw.shift_y;
+  constexpr int64_t half_step = int64_t{1} << (place_bits - 9);  // rounds to 2^-8 pixels
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < width; ++x, destination += channels) {
+      const int64_t dx = 2 * x - left, dy = 2 * y - top;
+      const int64_t at_x = (place(xx, dx, xy, dy, width) + half_step) >> (place_bits - 8);
+      const int64_t at_y = (place(yx, dx, yy, dy, height) + half_step) >> (place_bits - 8);
+      const int64_t column = at_x >> 8, row = at_y >> 8;
+      if (column < -1 || column >= width || row < -1 || row >= height) {
+        std::memset(destination, 0, static_cast<size_t>(channels));
+        continue;
+      }
+      // Weights of the four neighbours add up to 2^16; those outside are 0.
+      const int64_t wx = at_x & 255, wy = at_y & 255;
+      const bool in_left = column >= 0, in_right = column + 1 < width;
+      const bool in_top = row >= 0, in_bottom = row + 1 < height;
+      for (int64_t c = 0; c < channels; ++c) {
+        const int64_t from = (row * width + column) * channels + c;
+        int64_t sum = 1 << 15;
+        if (in_top && in_left) sum += (256 - wx) * (256 - wy) * source[from];
+        if (in_top && in_right) sum += wx * (256 - wy) * source[from + channels];
+        if (in_bottom && in_left) sum += (256 - wx) * wy * source[from + width * channels];
+        if (in_bottom && in_right) sum += wx * wy * source[from + (width + 1) * channels];
+        destination[c] = static_cast<uint8_t>(sum >> 16);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void augment_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
+                  const AugmentationDraw& draw, uint8_t* destination) {
+  const auto write = draw.whole_pixels() ? copy_into : map_into;
+  write(source, height, width, channels, draw, destination);
 }
 
 void augment_into(const Image& source, const AugmentationDraw& draw, uint8_t* destination) {

@@ -6,6 +6,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/random.h"
+#include "lockstep/base/thread_pool.h"
+#include "lockstep/data/datastore_wrapper.h"
 
 namespace lockstep {
 namespace {
@@ -49,12 +51,91 @@ class Subset final : public ImageDatastore {
   std::vector<int64_t> indices_;
 };
 
+class Transformed final : public DatastoreWrapper {
+ public:
+  Transformed(DatastorePtr store, std::function<Image(Image)> function, std::string name)
+      : DatastoreWrapper(std::move(store)), function_(std::move(function)), name_(std::move(name)) {
+    if (!function_) throw InvalidArgument("[transform] there is no function");
+  }
+
+  Image read(int64_t index) const override {
+    Image image = wrapped().read(index);
+    try {
+      image = function_(std::move(image));
+    } catch (const std::exception& error) {
+      refuse(index, error.what());
+    }
+    const bool whole =
+        image.height > 0 && image.width > 0 && (image.channels == 1 || image.channels == 3) &&
+        image.pixels.size() == static_cast<size_t>(image.height * image.width * image.channels);
+    if (!whole) {
+      refuse(index, "it gave " + std::to_string(image.height) + " x " +
+                        std::to_string(image.width) + " x " + std::to_string(image.channels) +
+                        " with " + std::to_string(image.pixels.size()) + " bytes of pixels");
+    }
+    return image;
+  }
+  Image read(int64_t index, Digest& content) const override {
+    Image image = read(index);
+    content = digest_of_image(image);
+    return image;
+  }
+  std::string describe() const override {
+    return wrapped().describe() + ", transformed by " + name_;
+  }
+  Digest content_digest(int64_t index) const override { return digest_of_image(read(index)); }
+
+ private:
+  [[noreturn]] void refuse(int64_t index, const std::string& why) const {
+    throw DataError("[transform] " + name_ + " makes no image of " + name(index) + " (" +
+                    wrapped().describe() + "): " + why);
+  }
+
+  std::function<Image(Image)> function_;
+  std::string name_;
+};
+
 }  // namespace
 
 ImageDatastore::~ImageDatastore() = default;
 
 DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices) {
   return std::make_shared<Subset>(std::move(store), std::move(indices));
+}
+
+DatastorePtr partition(DatastorePtr store, int64_t parts, int64_t index) {
+  if (store == nullptr) throw InvalidArgument("[partition] there is no datastore");
+  if (parts < 1 || index < 0 || index >= parts) {
+    throw InvalidArgument("[partition] there is no part " + std::to_string(index) + " of " +
+                          std::to_string(parts) + " parts, which are counted from 0");
+  }
+  const int64_t least = store->size() / parts, longer = store->size() % parts;
+  const int64_t begin = index * least + std::min(index, longer);
+  std::vector<int64_t> indices(static_cast<size_t>(least + (index < longer ? 1 : 0)));
+  for (size_t i = 0; i < indices.size(); ++i) indices[i] = begin + static_cast<int64_t>(i);
+  return subset(std::move(store), std::move(indices));
+}
+
+DatastorePtr transform(DatastorePtr store, std::function<Image(Image)> function,
+                       const std::string& name) {
+  return std::make_shared<Transformed>(std::move(store), std::move(function), name);
+}
+
+std::vector<Image> read_all(const ImageDatastore& store, int threads) {
+  std::vector<Image> images(static_cast<size_t>(store.size()));
+  ThreadPool pool(threads);
+  pool.for_each(store.size(),
+                [&](int64_t i, int) { images[static_cast<size_t>(i)] = store.read(i); });
+  return images;
+}
+
+Digest digest_of_image(const Image& image) {
+  Digester digester;
+  digester.add(static_cast<uint64_t>(image.height));
+  digester.add(static_cast<uint64_t>(image.width));
+  digester.add(static_cast<uint64_t>(image.channels));
+  digester.bytes(image.pixels.data(), image.pixels.size());
+  return digester.finish();
 }
 
 std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector<double>& fractions,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ class ImageDatastore {
   virtual Image read(int64_t index, Digest& content) const = 0;
   // Index into classes().
   virtual int64_t label(int64_t index) const = 0;
-  // Names of the classes, sorted bytewise.
+  // Names of the classes; those of folders are sorted bytewise.
   virtual const std::vector<std::string>& classes() const = 0;
   // Path relative to the root, for messages and the listing's digest.
   virtual std::string name(int64_t index) const = 0;
@@ -40,6 +41,23 @@ using DatastorePtr = std::shared_ptr<const ImageDatastore>;
 // Throws InvalidArgument when an index is outside. Thread-safe.
 DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices);
 
+// Part `index` of `parts` that divide the listing in order: parts 0 to size % parts - 1 hold one
+// observation more than the others, so sizes differ by one at most; parts beyond the observations
+// are empty. Throws InvalidArgument unless 0 <= index < parts. Thread-safe.
+DatastorePtr partition(DatastorePtr store, int64_t parts, int64_t index);
+
+// The same observations with images as `function` makes them whenever they are read, before caches,
+// crops and augmentation. It must be a function of the image alone and may be called from any
+// thread; images of 1 or 3 channels. Digests of contents are those of the images it gives, so that
+// a listing's digest tells another function apart. `name` is for people. Throws InvalidArgument
+// without store or function; reading throws DataError naming the observation where the function
+// throws or gives no image.
+DatastorePtr transform(DatastorePtr store, std::function<Image(Image)> function,
+                       const std::string& name = "a function");
+
+// All images, in order, read by so many threads. Throws DataError for the first bad one by index.
+std::vector<Image> read_all(const ImageDatastore& store, int threads = 1);
+
 // Divides each label at random (RandomUse::split, key a = label) into fractions.size() + 1 parts:
 // part p gets round-half-up(fraction p x n) of the n observations of each label, as far as they
 // last, and the last part gets the rest ({0.9} -> two parts). Parts keep the order of the listing.
@@ -51,6 +69,9 @@ std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector
 // and what an image-to-image network shall make of them. Throws InvalidArgument naming an
 // observation that has no target. Thread-safe.
 DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets);
+
+// Digest of an image's size and pixels.
+Digest digest_of_image(const Image& image);
 
 // Number of observations of each class, in the order of classes().
 std::vector<int64_t> count_each_label(const ImageDatastore& store);

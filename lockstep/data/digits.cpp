@@ -247,7 +247,7 @@ class BuiltinDigits final : public ImageDatastore {
   Image read(int64_t index) const override { return draw_digit(check(index)); }
   Image read(int64_t index, Digest& content) const override {
     Image image = read(index);
-    content = digest_of_pixels(image);
+    content = digest_of_image(image);
     return image;
   }
   int64_t label(int64_t index) const override { return check(index) / per_class; }
@@ -258,7 +258,7 @@ class BuiltinDigits final : public ImageDatastore {
            std::string(3 - number.size(), '0') + number + ".png";
   }
   std::string describe() const override { return "built-in digits"; }
-  Digest content_digest(int64_t index) const override { return digest_of_pixels(read(index)); }
+  Digest content_digest(int64_t index) const override { return digest_of_image(read(index)); }
 
  private:
   int64_t check(int64_t index) const {
@@ -267,14 +267,6 @@ class BuiltinDigits final : public ImageDatastore {
                             std::to_string(size()) + " (" + describe() + ")");
     }
     return index;
-  }
-  static Digest digest_of_pixels(const Image& image) {
-    Digester digester;
-    digester.add(static_cast<uint64_t>(image.height));
-    digester.add(static_cast<uint64_t>(image.width));
-    digester.add(static_cast<uint64_t>(image.channels));
-    digester.bytes(image.pixels.data(), image.pixels.size());
-    return digester.finish();
   }
 
   std::vector<std::string> classes_;

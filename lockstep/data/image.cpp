@@ -32,6 +32,11 @@ void check_image_size(uint64_t height, uint64_t width, const std::string& name) 
 Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
   if (starts_with(bytes, "\xff\xd8\xff")) return detail::decode_jpeg(bytes, name);
   if (starts_with(bytes, "\x89PNG\r\n\x1a\n")) return detail::decode_png(bytes, name);
+  // A kind of PNM that is not read gets an error of its own; other text may start with P, too.
+  if (bytes.size() >= 3 && bytes[0] == std::byte{'P'} && bytes[1] >= std::byte{'1'} &&
+      bytes[1] <= std::byte{'7'} && (bytes[2] <= std::byte{' '} || bytes[2] == std::byte{'#'})) {
+    return detail::decode_pnm(bytes, name);
+  }
   if (bytes.empty()) throw DataError("[image] " + name + ": the file is empty");
   std::string first;
   for (size_t i = 0; i < bytes.size() && i < 8; ++i) {
@@ -41,9 +46,11 @@ Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
     first += digits[value >> 4];
     first += digits[value & 15];
   }
-  throw DataError("[image] " + name + ": neither a JPEG nor a PNG file (" +
-                      std::to_string(bytes.size()) + " bytes, the first are " + first + ")",
-                  "only JPEG and PNG images can be read; the content counts, not the file's name");
+  throw DataError(
+      "[image] " + name + ": not a JPEG, PNG or PNM file (" + std::to_string(bytes.size()) +
+          " bytes, the first are " + first + ")",
+      "only JPEG, PNG and binary PNM images can be read; the content counts, not the file's "
+      "name");
 }
 
 Image convert_channels(Image image, int64_t channels) {

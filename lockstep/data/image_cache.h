@@ -9,21 +9,30 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/fields.h"
 #include "lockstep/base/thread_pool.h"
+#include "lockstep/data/crop.h"
 #include "lockstep/data/datastore.h"
 #include "lockstep/data/statistics.h"
 
 namespace lockstep {
 
-// Images of one datastore, decoded when first asked for, all of one size. The first images of the
-// listing, as many as the budget holds, are kept; the others are decoded each time. The budget
-// changes the speed, never the answer. All const members are thread-safe; a hit takes no lock.
+// Which images an ImageCache takes.
+enum class CachedImages {
+  exact,     // all of its size
+  windowed,  // all at least as large: windows of its size are given, anywhere in the image
+};
+
+// Images of one datastore, decoded when first asked for, all given in one size. As many as the
+// budget holds are kept (the first of the listing; of those to be windowed, the first that were
+// read, whole), the others are decoded each time. The budget changes the speed, never the answer.
+// All const members are thread-safe; a hit takes no lock.
 class ImageCache {
  public:
   // Images of height x width x channels bytes (channels 1 or 3). The budget's memory is taken from
   // the system as it is filled. Throws InvalidArgument for a size that cannot be.
   ImageCache(DatastorePtr store, int64_t height, int64_t width, int64_t channels,
-             size_t budget_bytes);
+             size_t budget_bytes, CachedImages images = CachedImages::exact);
   ~ImageCache();
   ImageCache(const ImageCache&) = delete;
   ImageCache& operator=(const ImageCache&) = delete;
@@ -33,16 +42,25 @@ class ImageCache {
   int64_t width() const { return width_; }
   int64_t channels() const { return channels_; }
   size_t image_bytes() const { return image_bytes_; }
-  // Number of images that the budget keeps.
+  CachedImages images() const { return images_; }
+  // Number of images that the budget keeps, where all have one size; else 0.
   int64_t capacity() const { return capacity_; }
+  // What of the budget this may take at most.
+  size_t reserved_bytes() const { return reserved_bytes_; }
   const DatastorePtr& store() const { return store_; }
   int64_t label(int64_t index) const { return store_->label(index); }
 
   // The decoded image: image_bytes() bytes, channels x rows x columns. Points into the
   // cache, or into `scratch` where the image is not kept. Grey and colour are converted as
-  // convert_channels() does. Throws DataError when the file cannot be decoded or has another size
-  // (naming it, its size and the expected size), InvalidArgument outside the listing.
-  const uint8_t* get(int64_t index, std::vector<uint8_t>& scratch) const;
+  // convert_channels() does; of larger ones, the centre. Throws DataError when the file cannot be
+  // decoded or has another size (naming it, its size and the expected size), InvalidArgument
+  // outside the listing.
+  const uint8_t* get(int64_t index, std::vector<uint8_t>& scratch) const {
+    return get(index, Window{}, scratch);
+  }
+  // The same of any window. `whole`, if given, becomes the image's own rows and columns.
+  const uint8_t* get(int64_t index, const Window& where, std::vector<uint8_t>& scratch,
+                     Size2d* whole = nullptr) const;
 
   // What one pass over all images tells.
   struct Contents {
@@ -57,18 +75,30 @@ class ImageCache {
 
  private:
   enum State : uint8_t { empty, busy, ready };
+  // A decoded image, channel by channel.
+  struct Planes {
+    int64_t height = 0, width = 0;
+    std::vector<uint8_t> pixels;
+  };
 
   void check_index(int64_t index) const;
-  std::vector<uint8_t> load(int64_t index, Digest* content) const;
+  Planes load(int64_t index, Digest* content) const;
   // Copies the pixels into the image's slot if it has one that nobody fills; says whether.
   bool keep(int64_t index, const std::vector<uint8_t>& pixels) const;
+  // Keeps an image to be windowed if the budget allows and nobody else did; says where.
+  const Planes* keep_whole(int64_t index, Planes& image) const;
+  void cut(const Planes& image, const Window& where, std::vector<uint8_t>& scratch) const;
 
   DatastorePtr store_;
   int64_t size_ = 0, height_ = 0, width_ = 0, channels_ = 0;
   size_t image_bytes_ = 0;
   int64_t capacity_ = 0;
+  CachedImages images_;
+  size_t reserved_bytes_ = 0;
   std::unique_ptr<uint8_t[]> slots_;                // capacity_ x image_bytes_, not initialised
   std::unique_ptr<std::atomic<uint8_t>[]> states_;  // State of each slot
+  std::unique_ptr<std::atomic<const Planes*>[]> wholes_;  // of each image, where windowed
+  mutable std::atomic<size_t> taken_bytes_{0};            // by wholes_
   // Of each image since fill(): an image that is read again must not have changed.
   mutable std::vector<Digest> contents_;
 };

@@ -13,6 +13,7 @@ namespace lockstep::detail {
 // Decoders as decode_image() documents them, for bytes with the format's signature.
 Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name);
 Image decode_png(std::span<const std::byte> bytes, const std::string& name);
+Image decode_pnm(std::span<const std::byte> bytes, const std::string& name);
 
 std::string jpeg_library_version();
 std::string png_library_version();

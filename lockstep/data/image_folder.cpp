@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -30,7 +32,8 @@ std::string lower_extension(const std::string& name) {
 }
 
 bool is_image(const std::string& extension) {
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+  constexpr std::string_view known[] = {".jpg", ".jpeg", ".png", ".pbm", ".pgm", ".pnm", ".ppm"};
+  return std::find(std::begin(known), std::end(known), extension) != std::end(known);
 }
 
 // Name of the folder that holds the file.
@@ -45,13 +48,15 @@ std::string_view holder_of(std::string_view relative, std::string_view root_name
 // Collects the relative paths of all images below a folder.
 class Walk {
  public:
-  Walk(const std::string& root, bool recursive) : root_(root), recursive_(recursive) {}
+  Walk(const std::string& root, const ImageFolderOptions& options)
+      : root_(root), options_(options) {}
 
   void run() { enter("", 0); }
 
   std::vector<std::string> images;
   std::map<std::string, int64_t> others;  // number of other files by extension
   int64_t folders = 0;                    // below the root
+  std::vector<std::string> empty;         // topmost folders without images, hidden ones left out
 
  private:
   [[noreturn]] static void refuse(const std::string& path, int code) {
@@ -70,11 +75,15 @@ class Walk {
     }
     if (depth > 0) ++folders;
     inside_.push_back(id);
+    const size_t images_before = images.size(), empty_before = empty.size();
     std::error_code error;
     std::filesystem::directory_iterator entry(path, error), end;
     for (; !error && entry != end; entry.increment(error)) visit(*entry, relative, depth);
     if (error) refuse(path, error.value());
     inside_.pop_back();
+    if (depth == 0 || images.size() > images_before) return;
+    empty.resize(empty_before);
+    if (path[path.rfind('/') + 1] != '.') empty.push_back(path);
   }
 
   void visit(const std::filesystem::directory_entry& entry, const std::string& parent,
@@ -83,7 +92,7 @@ class Walk {
     const std::string relative = parent.empty() ? file : parent + '/' + file;
     std::error_code error;
     if (entry.is_directory(error)) {
-      if (recursive_) {
+      if (options_.recursive) {
         enter(relative, depth + 1);
       } else {
         ++folders;
@@ -96,7 +105,7 @@ class Walk {
       return;
     }
     // A link without target or a pipe would otherwise be missed in silence, or hang the reader.
-    if (!entry.is_regular_file(error)) {
+    if (!entry.is_regular_file(error) && !options_.list_unreadable) {
       throw DataError("[image_folder] " + entry.path().string() +
                       " is not a file (a broken link or a special file)");
     }
@@ -104,7 +113,7 @@ class Walk {
   }
 
   const std::string& root_;
-  bool recursive_;
+  const ImageFolderOptions& options_;
   std::vector<FolderId> inside_;  // folders from the root to here
 };
 
@@ -119,9 +128,10 @@ class ImageFolder final : public ImageDatastore {
     if (!local_files().is_folder(path)) {
       throw FileError("[image_folder] " + path + " is a file, not a folder");
     }
-    Walk walk(root_, options.recursive);
+    Walk walk(root_, options);
     walk.run();
     if (walk.images.empty()) complain_empty(walk, options);
+    if (!options.allow_empty_folders && !walk.empty.empty()) complain_empty_folders(walk.empty);
     names_ = std::move(walk.images);
     std::sort(names_.begin(), names_.end());
     set_labels();
@@ -152,7 +162,26 @@ class ImageFolder final : public ImageDatastore {
     return static_cast<size_t>(index);
   }
   std::string path(int64_t index) const { return join_path(root_, names_[check(index)]); }
-  std::vector<std::byte> bytes(int64_t index) const { return local_files().read(path(index)); }
+  std::vector<std::byte> bytes(int64_t index) const {
+    const std::string file = path(index);
+    std::error_code error;
+    const auto status = std::filesystem::status(file, error);
+    // Reading a pipe would wait for ever.
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+      throw FileError("[image_folder] " + file + " is not a file");
+    }
+    return local_files().read(file);
+  }
+
+  [[noreturn]] static void complain_empty_folders(std::vector<std::string> empty) {
+    std::sort(empty.begin(), empty.end());
+    std::string message = "[image_folder] " + empty[0] + " holds no image";
+    if (empty.size() == 2) message += ", nor does " + empty[1];
+    if (empty.size() > 2) {
+      message += ", nor do " + std::to_string(empty.size() - 1) + " others, such as " + empty[1];
+    }
+    throw DataError(message, "a class needs images: fill the folder or remove it");
+  }
 
   [[noreturn]] void complain_empty(const Walk& walk, const ImageFolderOptions& options) const {
     std::string found;
@@ -162,7 +191,8 @@ class ImageFolder final : public ImageDatastore {
       if (!found.empty()) found += ", ";
       found += std::to_string(count) + " " + extension;
     }
-    std::string message = "[image_folder] " + root_ + " holds no .jpg, .jpeg or .png file: found " +
+    std::string message = "[image_folder] " + root_ +
+                          " holds no .jpg, .jpeg, .png, .pbm, .pgm, .pnm or .ppm file: found " +
                           std::to_string(walk.folders) + " folders and " + std::to_string(files) +
                           " other files";
     if (!found.empty()) message += " (" + found + ")";

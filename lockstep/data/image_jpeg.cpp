@@ -8,6 +8,7 @@
 #include <jpeglib.h>
 
 #include <csetjmp>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/image_codecs.h"
@@ -108,6 +109,21 @@ bool read_pixels(Decoder& decoder, unsigned char* pixels, size_t row_bytes) {
                   " of " + std::to_string(bytes.size()) + ": " + decoder.message);
 }
 
+// RGB from four inks as Adobe stores them: 255 is no ink. In place: three bytes for four.
+Image from_inks(Image image) {
+  const auto pixels = static_cast<size_t>(image.height * image.width);
+  uint8_t* const p = image.pixels.data();
+  for (size_t i = 0; i < pixels; ++i) {
+    const uint32_t black = p[4 * i + 3];
+    for (size_t c = 0; c < 3; ++c) {
+      p[3 * i + c] = static_cast<uint8_t>((p[4 * i + c] * black + 127) / 255);
+    }
+  }
+  image.pixels.resize(3 * pixels);
+  image.channels = 3;
+  return image;
+}
+
 }  // namespace
 
 Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name) {
@@ -125,17 +141,21 @@ Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name) {
     case JCS_RGB:
       info.out_color_space = JCS_RGB;
       break;
+    case JCS_CMYK:
+    case JCS_YCCK:
+      info.out_color_space = JCS_CMYK;
+      break;
     default:
       throw DataError("[image] " + name + ": a JPEG with " + std::to_string(info.num_components) +
-                          " components of a colour space other than grey, YCbCr or RGB",
-                      "convert it to RGB (CMYK has no exact meaning without its profile)");
+                          " components of a colour space other than grey, YCbCr, RGB, CMYK or YCCK",
+                      "convert it to RGB");
   }
   if (!start(decoder)) damaged(decoder, bytes, name);
   Image image{info.output_height, info.output_width, info.output_components, {}};
   const size_t row_bytes = static_cast<size_t>(image.width * image.channels);
   image.pixels.resize(row_bytes * static_cast<size_t>(image.height));
   if (!read_pixels(decoder, image.pixels.data(), row_bytes)) damaged(decoder, bytes, name);
-  return image;
+  return info.out_color_space == JCS_CMYK ? from_inks(std::move(image)) : image;
 }
 
 #define LOCKSTEP_TEXT_OF(x) #x

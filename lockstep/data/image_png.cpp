@@ -61,12 +61,17 @@ bool read_header(Reader& reader) {
   return true;
 }
 
-// Grey or RGB with 8 bits, whatever is stored. Returns the number of passes, 0 on error.
+// Grey or RGB with 8 bits, whatever is stored; indices of palettes stay indices, one a byte, since
+// the library would make up colours for those beyond the palette. Returns the number of passes, 0
+// on error.
 int set_transforms(Reader& reader) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return 0;
   png_set_scale_16(reader.png);
-  png_set_palette_to_rgb(reader.png);
-  png_set_expand_gray_1_2_4_to_8(reader.png);
+  if (png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE) {
+    png_set_packing(reader.png);
+  } else {
+    png_set_expand_gray_1_2_4_to_8(reader.png);
+  }
   png_set_strip_alpha(reader.png);
   const int passes = png_set_interlace_handling(reader.png);
   png_read_update_info(reader.png, reader.info);
@@ -80,6 +85,26 @@ bool read_pixels(Reader& reader, int passes, png_bytep pixels, size_t row_bytes,
   }
   png_read_end(reader.png, nullptr);  // checks the checksums of the rest
   return true;
+}
+
+// The colours of indices. Throws DataError for one beyond the palette.
+Image coloured(const Image& indices, const Reader& reader, const std::string& name) {
+  png_colorp palette = nullptr;
+  int colours = 0;
+  png_get_PLTE(reader.png, reader.info, &palette, &colours);
+  Image image{indices.height, indices.width, 3, {}};
+  image.pixels.resize(3 * indices.pixels.size());
+  for (size_t i = 0; i < indices.pixels.size(); ++i) {
+    const uint8_t index = indices.pixels[i];
+    if (index >= colours) {
+      throw DataError("[image] " + name + ": damaged PNG: colour " + std::to_string(index) +
+                      " of a palette of " + std::to_string(colours));
+    }
+    image.pixels[3 * i] = palette[index].red;
+    image.pixels[3 * i + 1] = palette[index].green;
+    image.pixels[3 * i + 2] = palette[index].blue;
+  }
+  return image;
 }
 
 struct Writer {
@@ -157,7 +182,8 @@ Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
   }
   image.pixels.resize(row_bytes * height);
   if (!read_pixels(reader, passes, image.pixels.data(), row_bytes, height)) throw damaged();
-  return image;
+  const bool indexed = png_get_color_type(reader.png, reader.info) == PNG_COLOR_TYPE_PALETTE;
+  return indexed ? coloured(image, reader, name) : image;
 }
 
 std::string png_library_version() { return std::string("libpng ") + png_get_libpng_ver(nullptr); }

@@ -107,14 +107,16 @@ void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_
   require(!options.targets || options.targets->size() == n,
           "there are " + std::to_string(options.targets ? options.targets->size() : 0) +
               " targets for " + std::to_string(n) + " observations");
-  const Size2d none{0, 0};
-  const bool moves =
-      options.augmentation.translate_x != none || options.augmentation.translate_y != none;
-  require(!options.targets || !moves ||
-              (options.targets->height() == cache->height() &&
-               options.targets->width() == cache->width()),
-          "images are translated by pixels, but their targets have another size",
-          "translate_x and translate_y must be 0 where targets have another size");
+  const bool of_one_size = !options.targets || (options.targets->height() == cache->height() &&
+                                                options.targets->width() == cache->width());
+  require(of_one_size || !options.augmentation.moves(),
+          "images are translated, rotated, scaled or sheared, but their targets have another size",
+          "of augmentation, only reflections are possible where targets have another size");
+  const bool cut = cache->images() == CachedImages::windowed;
+  require(!options.targets || cut == (options.targets->images() == CachedImages::windowed),
+          "either both or none of images and targets may be cut at random");
+  require(of_one_size || !cut, "images are cut at random, but their targets have another size",
+          "targets must have the size of the network's input there");
   // These refuse bad ranges here and now.
   draw_augmentation(options.augmentation, options.seed, 0, 0);
   add_noise(options.noise, options.seed, 0, 0, nullptr, 0);
@@ -137,6 +139,25 @@ int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options) {
   require(size >= 1 && size <= int64_t{1} << 31,
           "mini_batch_size is " + std::to_string(size) + ", but must lie in 1 to 2^31");
   return n / size + (options.drop_last || n % size == 0 ? 0 : 1);
+}
+
+Tensor one_hot(std::span<const int32_t> labels, int64_t classes) {
+  if (classes < 1) {
+    throw InvalidArgument("[one_hot] " + std::to_string(classes) + " classes: one at least");
+  }
+  const auto n = static_cast<int64_t>(labels.size());
+  Tensor rows = Tensor::zeros({n, classes});
+  auto* const values = rows.data<float>();
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t label = labels[static_cast<size_t>(i)];
+    if (label < 0 || label >= classes) {
+      throw InvalidArgument("[one_hot] label " + std::to_string(label) + " at place " +
+                            std::to_string(i) + ", but there are " + std::to_string(classes) +
+                            " classes, counted from 0");
+    }
+    values[i * classes + label] = 1;
+  }
+  return rows;
 }
 
 Digest digest_observations(const std::vector<int64_t>& observations) {
@@ -223,18 +244,30 @@ struct MiniBatchQueue::State {
     }
   }
 
-  // Copies an image, changed as drawn, plane by plane.
-  void place(const ImageCache& images, int64_t observation, const AugmentationDraw& draw,
-             std::vector<uint8_t>& scratch, uint8_t* to) const {
-    const uint8_t* const from = images.get(observation, scratch);
+  // Copies an image, cut and changed as drawn, plane by plane. Returns its size before the cut.
+  Size2d place(const ImageCache& images, int64_t observation, const Window& where,
+               const AugmentationDraw& draw, std::vector<uint8_t>& scratch, uint8_t* to) const {
+    Size2d whole;
+    const uint8_t* const from = images.get(observation, where, scratch, &whole);
     if (!options.augmentation.any()) {
       std::memcpy(to, from, images.image_bytes());
-      return;
+      return whole;
     }
     const auto plane = static_cast<size_t>(images.height() * images.width());
     for (size_t at = 0; at < images.image_bytes(); at += plane) {
       augment_into(from + at, images.height(), images.width(), 1, draw, to + at);
     }
+    return whole;
+  }
+
+  // Targets lose the same pixels, so they must have had the same.
+  void check_same_size(int64_t observation, const Size2d& image, const Size2d& target) const {
+    if (image == target) return;
+    throw DataError("[mini-batch queue] " + cache->store()->name(observation) + " has " +
+                        std::to_string(image[0]) + " x " + std::to_string(image[1]) +
+                        " pixels, its target " + std::to_string(target[0]) + " x " +
+                        std::to_string(target[1]),
+                    "images that are cut at random need targets of their own size");
   }
 
   // False when stopped on the way.
@@ -256,16 +289,22 @@ struct MiniBatchQueue::State {
       const int64_t observation = batch.observations[i];
       const AugmentationDraw draw =
           draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
+      const Window where = cache->images() == CachedImages::windowed
+                               ? draw_window(options.seed, batch.epoch, observation)
+                               : Window{};
       uint8_t* const pixels = batch.pixels.data() + i * bytes;
-      place(*cache, observation, draw, scratch, pixels);
+      const Size2d size = place(*cache, observation, where, draw, scratch, pixels);
       add_noise(options.noise, options.seed, batch.epoch, observation, pixels,
                 static_cast<int64_t>(bytes));
       if (targets) {
-        place(*targets, observation, draw, scratch, batch.targets.data() + i * target_bytes);
+        uint8_t* const target = batch.targets.data() + i * target_bytes;
+        const Size2d other = place(*targets, observation, where, draw, scratch, target);
+        if (!where.centre) check_same_size(observation, size, other);
       }
       batch.labels[i] = static_cast<int32_t>(cache->label(observation));
     }
     batch.observations_digest = digest_observations(batch.observations);
+    if (options.preprocess) options.preprocess(batch);
     return true;
   }
 };
@@ -301,6 +340,22 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
   return {batch.release(), [list = state.free_list](const MiniBatch* dropped) {
             list->put(std::unique_ptr<MiniBatch>(const_cast<MiniBatch*>(dropped)));
           }};
+}
+
+void MiniBatchQueue::reset(int64_t epoch) {
+  require(epoch >= 0 && epoch <= state_->options.max_epochs,
+          "cannot go to epoch " + std::to_string(epoch) + " of " +
+              std::to_string(state_->options.max_epochs));
+  state_ = std::make_unique<State>(state_->cache, state_->options, epoch, 0);
+  state_->start();
+}
+
+void MiniBatchQueue::shuffle(uint64_t seed) {
+  MiniBatchQueueOptions options = state_->options;
+  options.seed = seed;
+  if (options.shuffle == Shuffle::never) options.shuffle = Shuffle::once;
+  state_ = std::make_unique<State>(state_->cache, std::move(options), 0, 0);
+  state_->start();
 }
 
 int64_t MiniBatchQueue::batches_per_epoch() const { return state_->per_epoch; }

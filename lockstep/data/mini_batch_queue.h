@@ -2,17 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/data/augmentation.h"
 #include "lockstep/data/image_cache.h"
 #include "lockstep/data/noise.h"
+#include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
 
 enum class Shuffle { never, once, every_epoch };
+
+struct MiniBatch;
 
 struct MiniBatchQueueOptions {
   int64_t mini_batch_size = 128;           // observations
@@ -27,6 +32,11 @@ struct MiniBatchQueueOptions {
   int threads = 1;         // background threads
   int prefetch = 4;        // mini-batches ahead of the caller
   int64_t max_epochs = 1;  // epochs 0 to max_epochs - 1
+  // Called with every mini-batch when it is made, by several background threads at once: may change
+  // pixels, labels and targets, also their number. What it does must depend on the mini-batch alone
+  // (its epoch and index, too) for the same mini-batches whatever the threads. What it throws,
+  // next() throws.
+  std::function<void(MiniBatch&)> preprocess = {};
 };
 
 // n observations of a mini-batch.
@@ -49,13 +59,17 @@ std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int6
 // Mini-batches of n observations in an epoch: n / size rounded down (drop_last) or up.
 int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options);
 
+// n x classes floats: 1 where the label is, else 0. Throws InvalidArgument naming a label outside.
+// Thread-safe.
+Tensor one_hot(std::span<const int32_t> labels, int64_t classes);
+
 // The digest of a mini-batch's indices, as in MiniBatch::observations_digest.
 Digest digest_observations(const std::vector<int64_t>& observations);
 
 // Hands out the mini-batches from (first_epoch, first_batch) to the end of the last epoch, in
 // order. Their content depends on the cache's datastore and size and on the options other than
 // `threads` and `prefetch`; not on those, on the cache's budget or on where it starts. The caller's
-// side (has_data, next) is for one thread at a time.
+// side (has_data, next, reset, shuffle) is for one thread at a time.
 class MiniBatchQueue {
  public:
   // Starts the threads. Throws InvalidArgument for options that cannot work: sizes below 1, a
@@ -75,6 +89,14 @@ class MiniBatchQueue {
   // dropped, so nothing is allocated once the queue runs evenly; it may outlive the queue. Rethrows
   // what reading it threw (DataError), again on each further call. InvalidArgument at the end.
   std::shared_ptr<const MiniBatch> next();
+
+  // Goes to the first mini-batch of an epoch; what was made ahead is dropped, an error forgotten.
+  // The mini-batches are those that a new queue would give. Throws InvalidArgument unless
+  // 0 <= epoch <= max_epochs.
+  void reset(int64_t epoch = 0);
+  // As new, in the order and with the draws of another seed, from epoch 0; where the queue did not
+  // shuffle, it shuffles once from now on.
+  void shuffle(uint64_t seed);
 
   int64_t batches_per_epoch() const;
   // Position of the mini-batch that next() will give.

@@ -107,7 +107,7 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
   return local_files().exists(there) ? there : here;
 }
 
-DatastorePtr open_data(const std::string& name) {
+DatastorePtr open_data(const std::string& name, ImageFolderOptions options) {
   check_name(name);
   if (name == builtin_digits_name) return builtin_digits();
   if (!local_files().is_folder(name)) {
@@ -118,7 +118,7 @@ DatastorePtr open_data(const std::string& name) {
                         ? "a folder with one folder of images for each class is wanted"
                         : "LOCKSTEP_DATA may name a folder where data is looked for as well");
   }
-  return image_folder(name);
+  return image_folder(name, options);
 }
 
 DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& classes) {
@@ -133,7 +133,7 @@ DatastorePtr image_files(const std::vector<std::string>& paths) {
       files.push_back(path);
       continue;
     }
-    const DatastorePtr folder = image_folder(path);
+    const DatastorePtr folder = image_folder(path, {.allow_empty_folders = true});
     for (int64_t i = 0; i < folder->size(); ++i) files.push_back(join_path(path, folder->name(i)));
   }
   if (files.empty()) throw InvalidArgument("[data] no files given");

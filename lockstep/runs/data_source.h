@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/data/datastore.h"
+#include "lockstep/data/image_folder.h"
 
 namespace lockstep {
 
@@ -18,8 +19,10 @@ inline constexpr const char* image_targets_inputs = "inputs";
 // Unsupported for addresses ("s3://...").
 std::string resolve_data_path(const std::string& name, const std::string& beside);
 
-// The images of a resolved name. Throws FileError or DataError when there are none.
-DatastorePtr open_data(const std::string& name);
+// The images of a resolved name. Throws FileError or DataError when there are none, and as
+// image_folder() does.
+DatastorePtr open_data(const std::string& name,
+                       ImageFolderOptions options = {.allow_empty_folders = true});
 
 // The same images with labels that count in `classes`, which must contain all classes of the store
 // that have images. Throws InvalidArgument naming a class that is missing. Thread-safe.

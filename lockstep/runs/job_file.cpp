@@ -193,6 +193,11 @@ Job read_tree(JobSource& source, const std::string& path,
   if (job.data.train.empty()) {
     throw InvalidArgument("[data] train is missing", "a folder of images, or \"builtin:digits\"");
   }
+  if (job.data.resize && job.data.crop != "none") {
+    throw InvalidArgument("[data] resize and crop cannot both be given",
+                          "resize brings every image to the network's input, so nothing is left "
+                          "to cut");
+  }
   if (!job.data.validation.empty() && job.data.validation_fraction > 0) {
     throw InvalidArgument("[data] validation and validation_fraction cannot both be given");
   }
@@ -260,6 +265,12 @@ void JobData::visit(FieldVisitor& v) {
   v.text("validation_targets", validation_targets, "the same for the folder of validation images");
   v.text("test_targets", test_targets, "the same for the folder of test images");
   v.flag("resize", resize, "resize images to the network's input and output");
+  v.text("crop", crop,
+         "cut images to the network's input: at their \"center\", or at \"random\" while training",
+         {"none", "center", "random"});
+  v.text("bad_images", bad_images,
+         "images that cannot be read: \"stop\" the run, or \"skip\" them and say which",
+         {"stop", "skip"});
   v.number("validation_fraction", validation_fraction,
            "share of each label's training images that validate instead",
            {.min = 0, .max = 1, .max_excluded = true});

@@ -44,6 +44,12 @@ struct JobData {
   std::string targets, validation_targets, test_targets;
   // Images of other sizes are resized to that of the network's input (its output, for targets).
   bool resize = false;
+  // Or they are cut to it: "none", "center", or "random" (training images anywhere, anew in every
+  // epoch; others at their centre). Images to cut must be at least as large.
+  std::string crop = "none";
+  // Images that cannot be read: "stop" ends the run at the first, "skip" leaves them out of the
+  // listing, which takes one more reading of all images.
+  std::string bad_images = "stop";
 
   void visit(FieldVisitor& v);
 };

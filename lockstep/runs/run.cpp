@@ -2,6 +2,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/data/crop.h"
 #include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/data/resize.h"
 #include "lockstep/engine/formats/model.h"
@@ -72,17 +73,80 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
                         "give the last fully_connected layer units = " + std::to_string(count));
 }
 
-// Targets of each part, by the names of its images.
-void add_targets(RunData& data, const JobData& job) {
-  if (job.targets.empty()) return;
-  const auto targets_of = [](const DatastorePtr& images, const std::string& name) {
+// Opens the folders of a job, without images that cannot be read where it says so.
+class Opener {
+ public:
+  Opener(const Job& job, std::vector<UnreadableImage>& skipped)
+      : skip_(job.data.bad_images == "skip"),
+        threads_(static_cast<int>(job.training.resolved().threads)),
+        skipped_(skipped) {}
+
+  DatastorePtr open(const std::string& name, bool allow_empty_folders) {
+    const DatastorePtr store = listed(name, allow_empty_folders);
+    return skip_ ? readable(store, name).store : store;
+  }
+
+  // Targets of the images, by name; where a target cannot be read, its image is left out, too.
+  DatastorePtr open_targets(DatastorePtr& images, const std::string& name) {
     if (!images || name == image_targets_inputs) return images;
-    return match_by_name(*images, open_data(name));
-  };
-  data.training_targets = targets_of(data.training, job.targets);
-  data.validation_targets =
-      targets_of(data.validation, job.validation.empty() ? job.targets : job.validation_targets);
-  data.test_targets = targets_of(data.test, job.test.empty() ? job.targets : job.test_targets);
+    const DatastorePtr targets = match_by_name(*images, listed(name, true));
+    if (!skip_) return targets;
+    const ReadableImages found = readable(targets, name);
+    if (!found.unreadable.empty()) images = subset(images, found.indices);
+    return found.store;
+  }
+
+ private:
+  DatastorePtr listed(const std::string& name, bool allow_empty_folders) const {
+    return open_data(name, {.allow_empty_folders = allow_empty_folders, .list_unreadable = skip_});
+  }
+
+  ReadableImages readable(const DatastorePtr& store, const std::string& name) {
+    ThreadPool pool(threads_);
+    ReadableImages found = readable_images(store, pool);
+    for (const UnreadableImage& image : found.unreadable) {
+      skipped_.push_back({join_path(name, image.name), image.reason});
+    }
+    return found;
+  }
+
+  bool skip_;
+  int threads_;
+  std::vector<UnreadableImage>& skipped_;
+};
+
+// A class of which nothing can be read cannot be learned.
+void check_classes_left(const ImageDatastore& images) {
+  const std::vector<int64_t> counts = count_each_label(images);
+  for (size_t c = 0; c < counts.size(); ++c) {
+    if (counts[c] > 0) continue;
+    throw DataError("[data] no image of the class `" + images.classes()[c] + "` can be read (" +
+                        images.describe() + ")",
+                    "mend or remove the class's folder");
+  }
+}
+
+// Targets of each part, by the names of its images.
+void add_targets(RunData& data, const JobData& job, Opener& opener) {
+  if (job.targets.empty()) return;
+  data.training_targets = opener.open_targets(data.training, job.targets);
+  data.validation_targets = opener.open_targets(
+      data.validation, job.validation.empty() ? job.targets : job.validation_targets);
+  data.test_targets =
+      opener.open_targets(data.test, job.test.empty() ? job.targets : job.test_targets);
+}
+
+// "2 images cannot be read and are left out: a/1.png, a/2.png"
+std::string skipped_text(const std::vector<UnreadableImage>& skipped) {
+  constexpr size_t most = 5;
+  std::string text = std::to_string(skipped.size()) +
+                     (skipped.size() == 1 ? " image cannot be read and is left out: "
+                                          : " images cannot be read and are left out: ");
+  for (size_t i = 0; i < skipped.size() && i < most; ++i) {
+    text += (i > 0 ? ", " : "") + skipped[i].name;
+  }
+  if (skipped.size() > most) text += " and " + std::to_string(skipped.size() - most) + " more";
+  return text;
 }
 
 // All images to the size of the network's input, targets to that of its output.
@@ -101,11 +165,35 @@ void resize_images(RunData& data, const Network& network) {
   part(data.test, data.test_targets);
 }
 
+// All images cut to the size of the network's input, their targets with them.
+void crop_images(RunData& data, const Network& network, bool random) {
+  const auto inputs = network.input_shapes(), outputs = network.output_shapes();
+  if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // refused where it is trained
+  const int64_t height = inputs[0][1], width = inputs[0][2];
+  if (data.training_targets && (outputs.size() != 1 || outputs[0].rank() != 3 ||
+                                outputs[0][1] != height || outputs[0][2] != width)) {
+    throw InvalidArgument("[data] crop: the network makes images of another size than it takes",
+                          "resize images and targets instead");
+  }
+  const auto part = [&](DatastorePtr& images, DatastorePtr& targets) {
+    const bool same = images == targets;
+    if (images) images = center_cropped(images, height, width);
+    if (targets) targets = same ? images : center_cropped(targets, height, width);
+  };
+  data.random_crop = random;
+  if (!random) part(data.training, data.training_targets);
+  part(data.validation, data.validation_targets);
+  part(data.test, data.test_targets);
+}
+
 }  // namespace
 
 RunData open_run_data(const Job& job) {
-  const DatastorePtr all = open_data(job.data.train);
   RunData data;
+  Opener opener(job, data.skipped);
+  const bool labels = job.data.targets.empty();
+  const DatastorePtr all = opener.open(job.data.train, !labels);
+  if (labels && !data.skipped.empty()) check_classes_left(*all);
   data.training = all;
   if (job.data.validation_fraction > 0 || job.data.test_fraction > 0) {
     const auto parts = split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
@@ -122,13 +210,16 @@ RunData open_run_data(const Job& job) {
     require_images(data.training, "splitting", all);
   }
   const auto open_part = [&](const std::string& name) {
-    const DatastorePtr store = open_data(name);
-    return job.data.targets.empty() ? with_classes(store, all->classes()) : store;
+    const DatastorePtr store = opener.open(name, true);
+    return labels ? with_classes(store, all->classes()) : store;
   };
   if (!job.data.validation.empty()) data.validation = open_part(job.data.validation);
   if (!job.data.test.empty()) data.test = open_part(job.data.test);
-  add_targets(data, job.data);
+  add_targets(data, job.data, opener);
   if (job.data.resize) resize_images(data, build_network(job));
+  if (job.data.crop != "none") {
+    crop_images(data, build_network(job), job.data.crop == "random");
+  }
   return data;
 }
 
@@ -147,10 +238,11 @@ JobPlan plan_job(const Job& job) {
   }
   plan.network.initialize(static_cast<uint64_t>(job.training.seed));
   job.training.check();
-  check_training(plan.network,
-                 {plan.data.training, plan.data.validation, job.augmentation,
-                  plan.data.training_targets, plan.data.validation_targets, job.noise},
-                 job.training);
+  check_training(
+      plan.network,
+      {plan.data.training, plan.data.validation, job.augmentation, plan.data.training_targets,
+       plan.data.validation_targets, job.noise, plan.data.random_crop},
+      job.training);
   plan.job.training.device = to_string(resolve_training_device(plan.network, job.training));
   plan.job.training = plan.job.training.resolved();
   MiniBatchQueueOptions queue;
@@ -170,6 +262,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   if (!options.resume) refuse_other_run(local_files(), options.folder);
   const RunData data = open_run_data(job);
   RunResult result;
+  result.skipped = data.skipped;
   if (!data.training_targets) result.classes = data.training->classes();
   Network network = build_network(job);
   if (!data.training_targets) check_outputs(network, result.classes);
@@ -192,13 +285,19 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   control.observers = {&receipt, &witness};
   control.observers.insert(control.observers.end(), options.observers.begin(),
                            options.observers.end());
+  if (!data.skipped.empty()) {
+    for (TrainingObserver* observer : control.observers) {
+      observer->notice(skipped_text(data.skipped));
+    }
+  }
   control.checkpoint_folder = folder.file("checkpoints");
   control.resume = folder.resumed();
   control.stop = options.stop;
   control.stop_after = options.stop_after;
   control.dry_run = options.dry_run;
   const TrainingData training{data.training,         data.validation,         job.augmentation,
-                              data.training_targets, data.validation_targets, job.noise};
+                              data.training_targets, data.validation_targets, job.noise,
+                              data.random_crop};
   result.training = train(network, training, placed.training, control);
   receipt.finish();
   result.checkpoint = witness.last;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/readable.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/job_file.h"
 #include "lockstep/train/trainer.h"
@@ -30,9 +31,10 @@ struct RunResult {
   TrainingResult training;
   // Of the trained network, where there is such data; none when it was stopped.
   std::optional<Evaluation> validation, test;
-  std::string model;                 // the model file; "" when it was stopped
-  std::string checkpoint;            // the newest that was written, or ""
-  std::vector<std::string> classes;  // empty where images are learned
+  std::string model;                     // the model file; "" when it was stopped
+  std::string checkpoint;                // the newest that was written, or ""
+  std::vector<std::string> classes;      // empty where images are learned
+  std::vector<UnreadableImage> skipped;  // images left out, as in RunData
 };
 
 // The job's images, split.
@@ -41,11 +43,16 @@ struct RunData {
   DatastorePtr validation, test;  // null where the job has none
   // Image to image, in the order of the images; null where labels are learned.
   DatastorePtr training_targets, validation_targets, test_targets;
+  bool random_crop = false;  // training images are to be cut at random
+  // What was left out, by path, where the job says so: images, and images without their targets.
+  std::vector<UnreadableImage> skipped;
 };
 
 // Opens the images of a job and splits them by label with the job's seed: validation first, then
 // test, the rest trains. Labels of other folders are matched by name. Throws FileError, DataError,
-// InvalidArgument (a class there that is not trained on, a share without any image).
+// InvalidArgument (a class there that is not trained on, a share without any image). Where labels
+// are learned, every folder of training images must hold some, and every class must keep one that
+// can be read.
 RunData open_run_data(const Job& job);
 
 // The network of a job, not initialized. Throws InvalidArgument.

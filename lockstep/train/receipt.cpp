@@ -106,6 +106,12 @@ void ReceiptWriter::stopped(int64_t iteration) {
   state_->flush(true);
 }
 
+void ReceiptWriter::notice(const std::string& text) {
+  const nlohmann::ordered_json json{{"event", "notice"}, {"text", text}};
+  state_->log.pending +=
+      json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 void ReceiptWriter::out_of_patience(int64_t iteration) {
   state_->log.pending += fmt::format(R"({{"event":"out of patience","iteration":{}}})"
                                      "\n",

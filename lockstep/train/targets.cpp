@@ -51,12 +51,13 @@ void check_fits(const Network& network, const std::vector<std::string>& classes,
 }
 
 std::shared_ptr<const ImageCache> cache_for(const Network& network, const DatastorePtr& data,
-                                            size_t budget_bytes) {
+                                            size_t budget_bytes, CachedImages images) {
   const auto shapes = network.input_shapes();
   if (shapes.size() != 1 || shapes[0].rank() != 3) {
     throw InvalidArgument("[training] a network with one image input wanted");
   }
-  return std::make_shared<ImageCache>(data, shapes[0][1], shapes[0][2], shapes[0][0], budget_bytes);
+  return std::make_shared<ImageCache>(data, shapes[0][1], shapes[0][2], shapes[0][0], budget_bytes,
+                                      images);
 }
 
 std::shared_ptr<const ImageCache> target_cache_for(const Network& network,
@@ -72,7 +73,8 @@ std::shared_ptr<const ImageCache> target_cache_for(const Network& network,
   const Shape shape = network.output_shapes().at(0);
   const Shape size{inputs->channels(), inputs->height(), inputs->width()};
   if (targets == inputs->store() && shape == size) return inputs;
-  return std::make_shared<ImageCache>(targets, shape[1], shape[2], shape[0], budget_bytes);
+  return std::make_shared<ImageCache>(targets, shape[1], shape[2], shape[0], budget_bytes,
+                                      inputs->images());
 }
 
 }  // namespace lockstep

@@ -19,8 +19,10 @@ void check_fits(const Network& network, const std::vector<std::string>& classes,
 
 // An image cache of the size that the network's input layer wants (its output, for targets).
 std::shared_ptr<const ImageCache> cache_for(const Network& network, const DatastorePtr& data,
-                                            size_t budget_bytes);
-// The inputs' cache itself where the targets are the same images in the same size.
+                                            size_t budget_bytes,
+                                            CachedImages images = CachedImages::exact);
+// The same for targets, exact or windowed as the inputs are; the inputs' cache itself where the
+// targets are the same images in the same size.
 std::shared_ptr<const ImageCache> target_cache_for(const Network& network,
                                                    const DatastorePtr& targets,
                                                    const std::shared_ptr<const ImageCache>& inputs,

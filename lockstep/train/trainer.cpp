@@ -78,6 +78,7 @@ nlohmann::ordered_json identity_of(const Network& network, const TrainingData& d
                                   {"network", network.to_json()},
                                   {"data", listings.training.to_string()},
                                   {"validation_data", listings.validation.to_string()}};
+  if (data.random_crop) identity["random_crop"] = true;
   if (data.training_targets) identity["targets"] = listings.training_targets.to_string();
   if (data.validation_targets) {
     identity["validation_targets"] = listings.validation_targets.to_string();
@@ -133,13 +134,22 @@ class Training {
 
   // Reads all images once: the listings' digests, and the statistics of the inputs.
   ChannelStatistics read_images() {
-    images_ = cache_for(network_, data_.training, budget_left());
-    targets_ = target_cache_for(network_, data_.training_targets, images_, budget_left());
+    const auto open_training = [&] {
+      const CachedImages images = data_.random_crop ? CachedImages::windowed : CachedImages::exact;
+      const size_t budget = budget_left();
+      // Of whole images nobody knows how much memory they will take.
+      const bool shared =
+          data_.random_crop && data_.training_targets && data_.training_targets != data_.training;
+      images_ = cache_for(network_, data_.training, shared ? budget / 2 : budget, images);
+      targets_ = target_cache_for(network_, data_.training_targets, images_, budget_left());
+    };
+    if (!data_.random_crop) open_training();
     if (data_.validation && data_.validation->size() > 0) {
       validation_ = cache_for(network_, data_.validation, budget_left());
       validation_targets_ =
           target_cache_for(network_, data_.validation_targets, validation_, budget_left());
     }
+    if (data_.random_crop) open_training();
     struct Reading {
       const ImageCache* cache;
       Digest* listing;
@@ -175,7 +185,7 @@ class Training {
     size_t budget = static_cast<size_t>(options_.cache_mib) << 20;
     for (const auto& cache : {images_, targets_, validation_, validation_targets_}) {
       if (!cache || (cache == targets_ && targets_ == images_)) continue;
-      budget -= std::min(budget, static_cast<size_t>(cache->capacity()) * cache->image_bytes());
+      budget -= std::min(budget, cache->reserved_bytes());
     }
     return budget;
   }

@@ -31,6 +31,9 @@ struct TrainingData {
   // the same datastores again. Null: the images' labels are learned.
   DatastorePtr training_targets = {}, validation_targets = {};
   InputNoise noise = {};  // on inputs; never on targets
+  // Training images (and their targets) may be larger than the network's input: a window of its
+  // size is cut out anywhere, anew in every epoch. Validation images need the input's size.
+  bool random_crop = false;
 };
 
 // One iteration. All but the times is the same whoever computed.

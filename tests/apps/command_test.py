@@ -314,6 +314,32 @@ validation_patience = 5
             self.assertRegex(done.stdout, words)
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["digits", "job.toml"])
 
+    def test_bad_images_stop_the_run_or_are_left_out_and_named(self):
+        (self.folder / "digits").unlink()
+        shutil.copytree(self.shared / "digits", self.folder / "digits")
+        sound = self.result("--out", "sound", "--set", "bad_images=skip")
+        self.assertEqual(sound["skipped_images"], [])
+        bad = self.folder.resolve() / "digits" / "3" / "bad.png"
+        bad.write_bytes(b"")
+        self.fails(1, f"error: [image] {bad}: the file is empty\n",
+                   "train", "job.toml", "--out", "stopped", "--quiet")
+        done = self.works("train", "job.toml", "--out", "out", "--json", "--quiet",
+                          "--set", "bad_images=skip")
+        self.assertEqual(done.stderr, f"note: 1 image cannot be read and is left out: {bad}\n")
+        result = json.loads(done.stdout)
+        self.assertEqual([image["name"] for image in result["skipped_images"]], [str(bad)])
+        self.assertEqual(result["digest"], sound["digest"])
+
+    def test_images_of_other_sizes_are_cut(self):
+        self.result("--out", "out", "--set", "data.crop=random", "--set", "network.input.height=24")
+        done = self.run_command("predict", "out", "digits/3/00.png")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("expected 24 x 28", done.stderr)
+        self.works("predict", "out", "digits/3/00.png", "--crop")
+        self.works("evaluate", "out", "digits", "--crop")
+        self.assertEqual(self.run_command("evaluate", "out", "digits", "--crop", "--resize").returncode,
+                         2)
+
     def test_threads_do_not_change_the_digest(self):
         results = {threads: self.result("--threads", str(threads), "--out", f"out{threads}")
                    for threads in (1, 2, 3)}

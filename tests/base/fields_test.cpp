@@ -112,6 +112,44 @@ TEST(FieldReader, ReadsShortForms) {
   EXPECT_EQ(read(R"({"padding": [1, 2]})").padding, (Padding2d{false, 1, 1, 2, 2}));
 }
 
+struct Ranges {
+  NumberRange angle{0, 0}, factor{1, 1};
+  void visit(FieldVisitor& v) {
+    v.number_range("angle", angle, "degrees", {.min = -360, .max = 360, .symmetric = true});
+    v.number_range("factor", factor, "factors", {.min = 0.5, .max = 2});
+  }
+};
+
+TEST(FieldReader, ReadsRangesOfNumbers) {
+  const Ranges none = read<Ranges>("{}");
+  EXPECT_EQ(none.angle, (NumberRange{0, 0}));
+  EXPECT_EQ(none.factor, (NumberRange{1, 1}));
+  const Ranges r = read<Ranges>(R"({"angle": 12.5, "factor": [0.5, 2]})");
+  EXPECT_EQ(r.angle, (NumberRange{-12.5, 12.5}));
+  EXPECT_EQ(r.factor, (NumberRange{0.5, 2}));
+  EXPECT_EQ(read<Ranges>(R"({"factor": 1.5})").factor, (NumberRange{1.5, 1.5}));
+  EXPECT_EQ(read<Ranges>(R"({"angle": ["half", "2*width"]})", known_expressions).angle,
+            (NumberRange{0.5, 32}));
+  EXPECT_EQ(error_of<Ranges>(R"({"factor": [0.1, 1]})"),
+            "[training] factor must be a number, or [low, high] with low <= high, from 0.5 to 2, "
+            "received [0.1,1]");
+  for (const char* bad : {R"({"angle": -1})", R"({"angle": [1, 0]})", R"({"angle": [0, 361]})",
+                          R"({"angle": [0]})", R"({"angle": [0, 1, 2]})", R"({"angle": "x"})",
+                          R"({"angle": true})", R"({"angle": null})", R"({"angle": [0, null]})"}) {
+    EXPECT_NE(error_of<Ranges>(bad).find("[training] angle must be"), std::string::npos) << bad;
+  }
+  FieldLister lister;
+  Ranges ranges;
+  ranges.visit(lister);
+  EXPECT_EQ(lister.fields.at(1).type, "number, or [low, high] with low <= high, from 0.5 to 2");
+  EXPECT_EQ(lister.fields.at(1).default_value, "[1,1]");
+  nlohmann::ordered_json written;
+  FieldWriter writer(written);
+  ranges.angle = {-0.1, 7};
+  ranges.visit(writer);
+  EXPECT_EQ(read<Ranges>(written.dump().c_str()).angle, ranges.angle);
+}
+
 TEST(FieldReader, EvaluatesExpressionsInNumbers) {
   const Options o = read(R"({"mini_batch_size": "2*width", "learn_rate": "half",
       "stride": ["2*width", 1], "padding": "2*width", "validation_frequency": "2*width",

@@ -92,6 +92,52 @@ TEST(ImageFolder, BrokenLinksAndPipesWithAnImagesNameAreRefused) {
   EXPECT_THROW(image_folder(pipe.path), DataError);
 }
 
+TEST(ImageFolder, LinksThatLeadNowhereButToThemselvesNeverHang) {
+  const TemporaryFolder folder;
+  folder.write("a/1.png", encode_png(patterned(2, 2, 1, 1)));
+  std::filesystem::create_directory_symlink("two", folder.path + "/one");
+  std::filesystem::create_directory_symlink("one", folder.path + "/two");
+  EXPECT_EQ(names_of(*image_folder(folder.path)), std::vector<std::string>{"a/1.png"});
+  std::filesystem::create_symlink("2.png", folder.path + "/a/2.png");
+  EXPECT_NE(message_of<DataError>([&] { image_folder(folder.path); }).find("a/2.png"),
+            std::string::npos);
+}
+
+TEST(ImageFolder, WhatIsNoFileMayBeListedAndIsRefusedWhenRead) {
+  const TemporaryFolder folder;
+  folder.write("a/1.png", encode_png(patterned(2, 2, 1, 1)));
+  std::filesystem::create_symlink("2.png", folder.path + "/a/2.png");
+  std::filesystem::create_symlink("nowhere", folder.path + "/a/3.png");
+  ASSERT_EQ(mkfifo((folder.path + "/a/4.png").c_str(), 0600), 0);
+  const DatastorePtr store = image_folder(folder.path, {.list_unreadable = true});
+  ASSERT_EQ(store->size(), 4);
+  EXPECT_EQ(store->read(0).height, 2);
+  for (int64_t i = 1; i < 4; ++i) {
+    EXPECT_NE(message_of<FileError>([&] { store->read(i); }).find(store->name(i)),
+              std::string::npos);
+    EXPECT_THROW(store->content_digest(i), FileError);
+  }
+}
+
+TEST(ImageFolder, FoldersWithoutImagesAreRefusedUnlessAllowed) {
+  const TemporaryFolder folder;
+  const auto png = encode_png(patterned(2, 2, 1, 1));
+  folder.write("cat/1.png", png);
+  folder.write("group/dog/1.png", png);
+  std::filesystem::create_directories(folder.path + "/.thumbnails/deep");
+  EXPECT_EQ(image_folder(folder.path)->size(), 2);
+  folder.write("group/eel/notes.txt", png);
+  std::filesystem::create_directories(folder.path + "/fox/young");
+  const std::string message = message_of<DataError>([&] { image_folder(folder.path); });
+  EXPECT_NE(
+      message.find(folder.path + "/fox holds no image, nor does " + folder.path + "/group/eel"),
+      std::string::npos)
+      << message;
+  const DatastorePtr store = image_folder(folder.path, {.allow_empty_folders = true});
+  EXPECT_EQ(store->classes(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(image_folder(folder.path + "/cat", {.recursive = false})->size(), 1);
+}
+
 TEST(ImageFolder, SaysWhatIsMissing) {
   const TemporaryFolder folder;
   const std::string missing = folder.path + "/none";

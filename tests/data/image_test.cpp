@@ -41,6 +41,7 @@ struct JpegOptions {
   bool progressive = false;
   bool cmyk = false;
   int subsampling = 2;
+  bool ycck = false;  // of four channels: with inks' luma and chroma
 };
 
 Bytes encode_jpeg(const Image& image, JpegOptions options = {}) {
@@ -56,6 +57,7 @@ Bytes encode_jpeg(const Image& image, JpegOptions options = {}) {
   info.input_components = static_cast<int>(image.channels);
   info.in_color_space = options.cmyk ? JCS_CMYK : image.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
   jpeg_set_defaults(&info);
+  if (options.ycck) jpeg_set_colorspace(&info, JCS_YCCK);
   jpeg_set_quality(&info, options.quality, TRUE);
   info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = options.subsampling;
   if (options.progressive) jpeg_simple_progression(&info);
@@ -218,11 +220,47 @@ TEST(Jpeg, ErrorsNameTheFileAndThePlace) {
   EXPECT_NE(message.find("byte " + std::to_string(bytes.size())), std::string::npos) << message;
 }
 
-TEST(Jpeg, FourColoursAreRefused) {
-  const std::string message = message_of<DataError>([] {
-    decode_image(encode_jpeg(patterned(8, 8, 4, 1), {.cmyk = true, .subsampling = 1}), "x.jpg");
-  });
-  EXPECT_NE(message.find("4 components"), std::string::npos) << message;
+TEST(Jpeg, FourInksBecomeColour) {
+  // Even areas survive JPEG but for rounding. Stored as Adobe does: 255 is no ink.
+  struct Case {
+    std::vector<uint8_t> inks;
+    std::vector<int> colour;
+  };
+  for (const Case& c :
+       {Case{{255, 255, 255, 255}, {255, 255, 255}}, Case{{255, 255, 255, 0}, {0, 0, 0}},
+        Case{{0, 255, 255, 255}, {0, 255, 255}}, Case{{200, 100, 50, 128}, {100, 50, 25}}}) {
+    for (const bool ycck : {false, true}) {
+      Image inks{5, 9, 4, {}};
+      for (int i = 0; i < 45; ++i) {
+        inks.pixels.insert(inks.pixels.end(), c.inks.begin(), c.inks.end());
+      }
+      const JpegOptions options{.quality = 100, .cmyk = true, .subsampling = 1, .ycck = ycck};
+      const Image image = decode_image(encode_jpeg(inks, options), "x.jpg");
+      ASSERT_EQ(image.height, 5);
+      ASSERT_EQ(image.width, 9);
+      ASSERT_EQ(image.channels, 3);
+      ASSERT_EQ(image.pixels.size(), 135u);
+      for (size_t i = 0; i < image.pixels.size(); ++i) {
+        ASSERT_NEAR(image.pixels[i], c.colour[i % 3], ycck ? 2 : 1) << ycck;
+      }
+    }
+  }
+  const JpegOptions options{.cmyk = true, .subsampling = 1};
+  expect_truncations_refused(encode_jpeg(patterned(8, 8, 4, 1), options));
+  survivors_of_damage(encode_jpeg(patterned(8, 8, 4, 1), options));
+}
+
+TEST(Jpeg, InksOfEveryBrightnessAreMultipliedByBlack) {
+  // Inks of every brightness, with black of every brightness.
+  const Image inks = patterned(16, 16, 4, 8);
+  const Bytes bytes = encode_jpeg(inks, {.quality = 100, .cmyk = true, .subsampling = 1});
+  const Image image = decode_image(bytes, "x.jpg");
+  for (size_t i = 0; i < 256; ++i) {
+    for (size_t c = 0; c < 3; ++c) {
+      const double exact = inks.pixels[4 * i + c] * inks.pixels[4 * i + 3] / 255.0;
+      EXPECT_NEAR(image.pixels[3 * i + c], exact, 4.0);  // the DCT's own rounding
+    }
+  }
 }
 
 TEST(Jpeg, AnImageBeyondTheLimitIsRefusedBeforeItsPixelsAreMade) {
@@ -262,17 +300,78 @@ TEST(Png, LowBitDepthsAreExpanded) {
 }
 
 TEST(Png, SixteenBitsAreRoundedToEight) {
-  const std::vector<uint16_t> values = {0, 128, 129, 0x7fff, 0x8080, 0xff00, 0xffff, 300};
-  std::vector<uint8_t> row;
+  std::vector<std::vector<uint8_t>> rows(256);
   std::vector<uint8_t> expected;
-  for (const uint16_t v : values) {
-    row.push_back(static_cast<uint8_t>(v >> 8));
-    row.push_back(static_cast<uint8_t>(v & 255));
+  for (uint32_t v = 0; v < 65536; ++v) {
+    rows[v >> 8].push_back(static_cast<uint8_t>(v >> 8));
+    rows[v >> 8].push_back(static_cast<uint8_t>(v & 255));
     expected.push_back(static_cast<uint8_t>((v * 255 + 32767) / 65535));  // nearest
   }
-  const auto n = static_cast<uint32_t>(values.size());
-  EXPECT_EQ(decode_image(raw_png(1, n, {row}, {.bits = 16, .type = PNG_COLOR_TYPE_GRAY}), "x"),
-            (Image{1, n, 1, expected}));
+  for (const bool interlaced : {false, true}) {
+    EXPECT_EQ(
+        decode_image(raw_png(256, 256, rows,
+                             {.bits = 16, .type = PNG_COLOR_TYPE_GRAY, .interlaced = interlaced}),
+                     "x"),
+        (Image{256, 256, 1, expected}));
+  }
+  EXPECT_EQ(decode_image(raw_png(1, 1, {{0, 128, 255, 255, 1, 0, 0, 0}},
+                                 {.bits = 16, .type = PNG_COLOR_TYPE_RGB_ALPHA}),
+                         "x"),
+            (Image{1, 1, 3, {0, 255, 1}}));
+}
+
+TEST(Png, PalettesOfEveryDepthAndInterlacedAreTheSame) {
+  for (const int bits : {1, 2, 4, 8}) {
+    PngOptions options{.bits = bits, .type = PNG_COLOR_TYPE_PALETTE};
+    const uint32_t colours = 1u << bits;
+    for (uint32_t i = 0; i < colours; ++i) {
+      const auto v = static_cast<png_byte>(i);
+      options.palette.push_back({v, static_cast<png_byte>(255 - v), static_cast<png_byte>(7 * v)});
+    }
+    constexpr uint32_t height = 11, width = 13;
+    std::vector<std::vector<uint8_t>> rows(height, std::vector<uint8_t>((width * bits + 7) / 8));
+    Image expected{height, width, 3, {}};
+    for (uint32_t y = 0; y < height; ++y) {
+      for (uint32_t x = 0; x < width; ++x) {
+        const uint32_t index = (5 * y + 3 * x) % colours;
+        const uint32_t bit = x * static_cast<uint32_t>(bits);
+        rows[y][bit / 8] |=
+            static_cast<uint8_t>(index << (8 - static_cast<uint32_t>(bits) - bit % 8));
+        const png_color& colour = options.palette[index];
+        for (const png_byte part : {colour.red, colour.green, colour.blue}) {
+          expected.pixels.push_back(part);
+        }
+      }
+    }
+    for (const bool interlaced : {false, true}) {
+      options.interlaced = interlaced;
+      options.palette_alpha.clear();
+      EXPECT_EQ(decode_image(raw_png(height, width, rows, options), "x"), expected) << bits;
+      options.palette_alpha = {0, 128};
+      EXPECT_EQ(decode_image(raw_png(height, width, rows, options), "x"), expected) << bits;
+    }
+  }
+}
+
+TEST(Png, AColourBeyondThePaletteIsRefused) {
+  PngOptions options{.bits = 2, .type = PNG_COLOR_TYPE_PALETTE};
+  options.palette = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
+  const Image good = decode_image(raw_png(1, 4, {{0b00011010}}, options), "x");
+  EXPECT_EQ(good.pixels, (std::vector<uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 7, 8, 9}));
+  const Bytes bad = raw_png(1, 4, {{0b00011011}}, options);
+  const std::string message = message_of<DataError>([&] { decode_image(bad, "a/x.png"); });
+  EXPECT_NE(message.find("a/x.png: damaged PNG: colour 3 of a palette of 3"), std::string::npos)
+      << message;
+}
+
+TEST(Png, AnImageBeyondTheLimitIsRefusedBeforeItsPixelsAreMade) {
+  // A file of few bytes whose header says 100,000 columns.
+  const std::vector<std::vector<uint8_t>> rows{std::vector<uint8_t>(12'500)};
+  const Bytes bytes =
+      raw_png(1, 100'000, rows, {.bits = 1, .type = PNG_COLOR_TYPE_GRAY, .interlaced = false});
+  const std::string message = message_of<DataError>([&] { decode_image(bytes, "a/x.png"); });
+  EXPECT_NE(message.find("a/x.png: too large: 1 rows x 100000 columns"), std::string::npos)
+      << message;
 }
 
 TEST(Png, AlphaIsStripped) {
@@ -323,7 +422,7 @@ TEST(Image, OtherFilesAreRefusedByContentAndNotByName) {
       std::string::npos);
   const Bytes text = {std::byte{'G'}, std::byte{'I'}, std::byte{'F'}};
   const std::string message = message_of<DataError>([&] { decode_image(text, "a.png"); });
-  EXPECT_NE(message.find("neither a JPEG nor a PNG"), std::string::npos) << message;
+  EXPECT_NE(message.find("not a JPEG, PNG or PNM"), std::string::npos) << message;
   EXPECT_NE(message.find("47 49 46"), std::string::npos) << message;
   const Image image = patterned(3, 3, 3, 1);
   EXPECT_EQ(decode_image(encode_png(image), "wrongly_named.jpg"), image);

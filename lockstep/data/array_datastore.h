@@ -1,0 +1,32 @@
+// Images in memory as a datastore.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/datastore.h"
+
+namespace lockstep {
+
+// What the images show: the class of each, and the names of the classes in the order of their
+// numbers. Without labels all are of one class, ""; without names of classes these are the numbers.
+struct ImageLabels {
+  std::vector<int64_t> labels = {};       // indices into `classes`
+  std::vector<std::string> classes = {};  // each once
+};
+
+// Images of any sizes with 1 or 3 channels, taken over. Observations are called "image 0", "image
+// 1", ... Throws InvalidArgument naming the image: labels of another number or outside the classes,
+// a class named twice, an image that is empty or inconsistent. Thread-safe.
+DatastorePtr array_datastore(std::vector<Image> images, ImageLabels labels = {});
+
+// One block of count x height x width x channels bytes, taken over. Throws InvalidArgument as
+// above, and where the block has another number of bytes.
+struct ImageBlock {
+  int64_t count = 0, height = 0, width = 0, channels = 0;
+  std::vector<uint8_t> pixels;
+};
+DatastorePtr array_datastore(ImageBlock block, ImageLabels labels = {});
+
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+// The mini-batch queue driven by hand: again, in other orders, with mini-batches changed on the
+// way.
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/mini_batch_queue.h"
+#include "tests/data/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::MemoryStore;
+using testing::message_of;
+
+std::shared_ptr<const ImageCache> cache_of(const DatastorePtr& store) {
+  const Image first = store->read(0);
+  return std::make_shared<ImageCache>(store, first.height, first.width, first.channels, 0);
+}
+
+MiniBatchQueueOptions options_of() {
+  MiniBatchQueueOptions options;
+  options.mini_batch_size = 4;
+  options.drop_last = false;
+  options.seed = 7;
+  options.max_epochs = 3;
+  options.threads = 2;
+  options.augmentation.reflect_x = true;
+  return options;
+}
+
+struct Seen {
+  std::vector<int64_t> observations;
+  std::vector<uint8_t> pixels;
+  friend bool operator==(const Seen&, const Seen&) = default;
+};
+
+Seen drain(MiniBatchQueue& queue) {
+  Seen seen;
+  while (queue.has_data()) {
+    const auto batch = queue.next();
+    seen.observations.insert(seen.observations.end(), batch->observations.begin(),
+                             batch->observations.end());
+    seen.pixels.insert(seen.pixels.end(), batch->pixels.begin(), batch->pixels.end());
+  }
+  return seen;
+}
+
+TEST(MiniBatchQueueByHand, ResetBeginsAgainFromAnywhere) {
+  const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
+  MiniBatchQueue queue(cache, options_of());
+  const Seen all = drain(queue);
+  queue.reset();
+  EXPECT_EQ(queue.epoch(), 0);
+  EXPECT_EQ(drain(queue), all);
+  queue.reset();
+  queue.next();
+  const auto kept = queue.next();  // outlives what it came from
+  const std::vector<uint8_t> pixels = kept->pixels;
+  queue.reset(1);
+  EXPECT_EQ(kept->pixels, pixels);
+  EXPECT_EQ(queue.epoch(), 1);
+  EXPECT_EQ(queue.batch(), 0);
+  EXPECT_EQ(drain(queue).observations,
+            std::vector<int64_t>(all.observations.begin() + 11, all.observations.end()));
+  queue.reset(3);
+  EXPECT_FALSE(queue.has_data());
+  EXPECT_THROW(queue.reset(4), InvalidArgument);
+  EXPECT_THROW(queue.reset(-1), InvalidArgument);
+  queue.reset();
+  EXPECT_EQ(drain(queue), all);
+}
+
+TEST(MiniBatchQueueByHand, ResetForgetsAnError) {
+  const auto store = std::make_shared<MemoryStore>(8, 3, 2, 1);
+  std::atomic<bool> broken{true};
+  store->on_read = [&](int64_t) {
+    if (broken) throw DataError("the disk is gone");
+  };
+  const auto cache = std::make_shared<ImageCache>(store, 3, 2, 1, 0);
+  MiniBatchQueue queue(cache, options_of());
+  EXPECT_THROW(queue.next(), DataError);
+  EXPECT_THROW(queue.next(), DataError);
+  broken = false;
+  queue.reset();
+  EXPECT_EQ(queue.next()->size(), 4);
+}
+
+TEST(MiniBatchQueueByHand, ShuffleIsANewQueueOfAnotherSeed) {
+  const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
+  MiniBatchQueueOptions options = options_of();
+  MiniBatchQueue queue(cache, options);
+  const Seen first = drain(queue);
+  queue.shuffle(99);
+  options.seed = 99;
+  MiniBatchQueue other(cache, options);
+  const Seen expected = drain(other);
+  EXPECT_NE(expected, first);
+  EXPECT_EQ(drain(queue), expected);
+  queue.reset();
+  EXPECT_EQ(drain(queue), expected);
+  // The usual loop of one who shuffles each epoch by hand.
+  options.shuffle = Shuffle::never;
+  options.max_epochs = 1;
+  MiniBatchQueue plain(cache, options);
+  EXPECT_EQ(drain(plain).observations, epoch_order(11, Shuffle::never, 0, 0));
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    plain.shuffle(seed);
+    EXPECT_EQ(drain(plain).observations, epoch_order(11, Shuffle::once, seed, 0));
+  }
+}
+
+TEST(MiniBatchQueueByHand, MiniBatchesAreChangedOnTheWay) {
+  const auto cache = cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1));
+  MiniBatchQueueOptions options = options_of();
+  MiniBatchQueue unchanged(cache, options);
+  const Seen plain = drain(unchanged);
+  options.preprocess = [](MiniBatch& batch) {
+    // Each image twice as wide, with its epoch beside it.
+    std::vector<uint8_t> wide;
+    for (const uint8_t v : batch.pixels) {
+      wide.push_back(v);
+      wide.push_back(static_cast<uint8_t>(batch.epoch));
+    }
+    batch.pixels = std::move(wide);
+  };
+  std::vector<Seen> changed;
+  for (const int threads : {1, 3}) {
+    options.threads = threads;
+    MiniBatchQueue queue(cache, options);
+    changed.push_back(drain(queue));
+  }
+  EXPECT_EQ(changed[0], changed[1]);
+  EXPECT_EQ(changed[0].observations, plain.observations);
+  ASSERT_EQ(changed[0].pixels.size(), 2 * plain.pixels.size());
+  for (size_t i = 0; i < plain.pixels.size(); ++i) {
+    EXPECT_EQ(changed[0].pixels[2 * i], plain.pixels[i]);
+    EXPECT_EQ(changed[0].pixels[2 * i + 1], i / (11 * 6));
+  }
+}
+
+TEST(MiniBatchQueueByHand, WhatPreprocessingThrowsNextThrows) {
+  MiniBatchQueueOptions options = options_of();
+  options.preprocess = [](MiniBatch& batch) {
+    if (batch.index == 1) throw DataError("no second mini-batch");
+  };
+  MiniBatchQueue queue(cache_of(std::make_shared<MemoryStore>(11, 3, 2, 1)), options);
+  EXPECT_EQ(queue.next()->index, 0);
+  EXPECT_EQ(message_of<DataError>([&] { queue.next(); }), "no second mini-batch");
+}
+
+TEST(OneHot, HasASingleOneInEachRow) {
+  const std::vector<int32_t> labels = {2, 0, 1, 2};
+  const Tensor rows = one_hot(labels, 3);
+  EXPECT_EQ(rows.shape(), (Shape{4, 3}));
+  EXPECT_EQ(rows.to_vector(), (std::vector<float>{0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1}));
+  EXPECT_EQ(one_hot(std::vector<int32_t>{0}, 1).to_vector(), std::vector<float>{1});
+  EXPECT_NE(message_of<InvalidArgument>([&] { one_hot(labels, 2); }).find("label 2 at place 0"),
+            std::string::npos);
+  EXPECT_THROW(one_hot(std::vector<int32_t>{-1}, 2), InvalidArgument);
+  EXPECT_THROW(one_hot({}, 0), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,277 @@
+// What a job makes of images that are bad, missing, or of other sizes than the network takes.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/data/digits.h"
+#include "lockstep/data/image_cache.h"
+#include "lockstep/data/resize.h"
+#include "lockstep/runs/run.h"
+#include "tests/runs/support.h"
+
+namespace lockstep {
+namespace {
+
+using testing::refusal;
+
+constexpr const char* classifier = R"([data]
+train = "digits"
+[network]
+input = { height = 20, width = 24, channels = 1 }
+layers = [
+  { type = "convolution2d", filters = 4, kernel = 5, stride = 3 },
+  { type = "relu" },
+  { type = "fully_connected", units = 3 },
+  { type = "softmax" } ]
+[training]
+mini_batch_size = 10
+max_epochs = 2
+device = "cpu"
+threads = 2
+checkpoint_frequency = 2
+)";
+
+class Images : public testing::WithFolder {
+ protected:
+  Images() {
+    std::vector<int64_t> taken;  // 12 of each of three digits
+    for (int64_t i = 0; i < 36; ++i) taken.push_back(i / 12 * 1000 + i % 12);
+    for (const std::string& name : std::vector<std::string>{"digits", "held"}) {
+      const auto some = subset(builtin_digits(), taken);
+      // Unused digits would become empty folders.
+      export_as_folder(*some, folder + "/" + name);
+      for (char c = '3'; c <= '9'; ++c) std::filesystem::remove(folder + "/" + name + "/" + c);
+    }
+    job_path = write("job.toml", classifier);
+  }
+  Job job(std::vector<std::string> settings = {}) {
+    return read_job(local_files(), job_path, settings);
+  }
+  RunData open(const std::vector<std::string>& settings) { return open_run_data(job(settings)); }
+  RunOptions into(const std::string& name) {
+    RunOptions options;
+    options.folder = folder + "/" + name;
+    return options;
+  }
+  std::string text(const std::string& name) {
+    return read_text(local_files(), folder + "/" + name);
+  }
+  void copy(const std::string& from, const std::string& to) const {
+    std::filesystem::create_directories(std::filesystem::path(folder + "/" + to).parent_path());
+    std::filesystem::copy_file(folder + "/" + from, folder + "/" + to);
+  }
+  // One of each kind of bad image; returns how many.
+  size_t spoil() {
+    write("digits/0/a_empty.png", "");
+    write("digits/0/b_text.jpg", "this is no image");
+    const std::string good = text("digits/1/00.png");
+    write("digits/1/c_cut.png", good.substr(0, good.size() / 2));
+    write("digits/2/d_huge.pgm", "P5 99999999 99999999 255\n");
+    std::filesystem::create_symlink("nowhere", folder + "/digits/2/e_broken.png");
+    std::filesystem::create_symlink("f_loop.png", folder + "/digits/2/f_loop.png");
+    return 6;
+  }
+
+  std::string job_path;
+};
+
+class Witness : public TrainingObserver {
+ public:
+  void notice(const std::string& text) override { notices.push_back(text); }
+  std::vector<std::string> notices;
+};
+
+TEST_F(Images, BadOnesStopTheRunByName) {
+  write("digits/1/00.png", "no image");
+  EXPECT_CONTAINS(refusal<DataError>([&] { run_job(job({"data.resize=true"}), into("run")); }),
+                  folder + "/digits/1/00.png");
+  write("digits/1/00.png", "");
+  EXPECT_CONTAINS(refusal<DataError>([&] { run_job(job({"data.resize=true"}), into("other")); }),
+                  folder + "/digits/1/00.png: the file is empty");
+}
+
+TEST_F(Images, BadOnesAreSkippedCountedAndNamed) {
+  const std::vector<std::string> settings = {"data.bad_images=skip", "data.resize=true"};
+  const RunResult clean = run_job(job(settings), into("clean"));
+  EXPECT_TRUE(clean.skipped.empty());
+  const size_t bad = spoil();
+  EXPECT_THROW(open({}), DataError) << "a broken link is refused at once";
+  const RunData data = open(settings);
+  EXPECT_EQ(data.training->size(), 36);
+  ASSERT_EQ(data.skipped.size(), bad);
+  EXPECT_EQ(data.skipped[0].name, folder + "/digits/0/a_empty.png");
+  EXPECT_CONTAINS(data.skipped[0].reason, "the file is empty");
+  EXPECT_CONTAINS(data.skipped[2].reason, "c_cut.png: damaged PNG");
+  EXPECT_CONTAINS(data.skipped[3].reason, "too large");
+  Witness witness;
+  RunOptions options = into("run");
+  options.observers = {&witness};
+  const RunResult result = run_job(job(settings), options);
+  EXPECT_EQ(result.skipped.size(), bad);
+  ASSERT_EQ(witness.notices.size(), 1u);
+  EXPECT_CONTAINS(witness.notices[0], "6 images cannot be read and are left out: " + folder +
+                                          "/digits/0/a_empty.png, ");
+  EXPECT_CONTAINS(witness.notices[0], " and 1 more");
+  EXPECT_CONTAINS(text("run/log.jsonl"), "6 images cannot be read");
+  // The listing is that of what remains, so the training is that of the sound folder.
+  EXPECT_EQ(result.training.digest, clean.training.digest);
+  EXPECT_EQ(text("run/receipt.jsonl"), text("clean/receipt.jsonl"));
+}
+
+TEST_F(Images, ARunWithSkippedImagesResumes) {
+  const std::vector<std::string> settings = {"data.bad_images=skip", "data.crop=random"};
+  spoil();
+  run_job(job(settings), into("whole"));
+  RunOptions options = into("parts");
+  options.stop_after = 2;
+  EXPECT_TRUE(run_job(job(settings), options).training.stopped);
+  options.stop_after = 0;
+  options.resume = true;
+  std::filesystem::remove(folder + "/digits/0/a_empty.png");  // was never part of it
+  EXPECT_EQ(run_job(job(settings), options).skipped.size(), 5u);
+  EXPECT_EQ(text("parts/receipt.jsonl"), text("whole/receipt.jsonl"));
+}
+
+TEST_F(Images, NothingLeftIsAnError) {
+  const std::string skip = "data.bad_images=skip";
+  for (int i = 0; i < 12; ++i) {
+    const std::string number = (i < 10 ? "0" : "") + std::to_string(i);
+    write("digits/1/" + number + ".png", "");
+  }
+  EXPECT_CONTAINS(refusal<DataError>([&] { open({skip}); }), "no image of the class `1`");
+  write("held/0/00.png", "");
+  EXPECT_EQ(open({skip, "data.train=held", "data.validation=held"}).skipped.size(), 2u);
+  write("bad/0/1.png", "");
+  write("bad/1/1.png", "x");
+  EXPECT_CONTAINS(refusal<DataError>([&] {
+                    open({skip, "data.train=bad"});
+                  }),
+                  "none of the 2 images of folder " + folder + "/bad can be read");
+  EXPECT_CONTAINS(refusal<DataError>([&] {
+                    open({skip, "data.train=held", "data.validation=bad"});
+                  }),
+                  "none of the 2 images");
+}
+
+TEST_F(Images, ATargetThatCannotBeReadTakesItsImageAlong) {
+  write("held/1/03.png", "");
+  const std::vector<std::string> settings = {"data.bad_images=skip", "data.targets=held",
+                                             "data.crop=center"};
+  const std::string denoiser = R"([data]
+train = "digits"
+[network]
+input = { height = 20, width = 24, channels = 1 }
+loss = "mean_squared_error"
+layers = [ { type = "convolution2d", filters = 1, kernel = 3, padding = "same" } ]
+[training]
+mini_batch_size = 10
+max_epochs = 1
+device = "cpu"
+)";
+  job_path = write("images.toml", denoiser);
+  const RunData data = open(settings);
+  ASSERT_EQ(data.skipped.size(), 1u);
+  EXPECT_EQ(data.skipped[0].name, folder + "/held/1/03.png");
+  ASSERT_EQ(data.training->size(), 35);
+  ASSERT_EQ(data.training_targets->size(), 35);
+  for (int64_t i = 0; i < 35; ++i) {
+    EXPECT_NE(data.training->name(i), "1/03.png");
+    EXPECT_EQ(data.training->name(i), data.training_targets->name(i));
+    EXPECT_EQ(data.training_targets->read(i).width, 24);
+  }
+  for (const char* crop : {"center", "random"}) {
+    const RunResult result = run_job(job({settings[0], settings[1], std::string("crop=") + crop}),
+                                     into(std::string("run_") + crop));
+    EXPECT_EQ(result.training.last_iteration, 3) << crop;
+  }
+}
+
+TEST_F(Images, AFolderWithoutImagesIsRefusedForTrainingAlone) {
+  std::filesystem::create_directories(folder + "/digits/3");
+  write("digits/3/notes.txt", "later");
+  EXPECT_CONTAINS(refusal<DataError>([&] { open({}); }), folder + "/digits/3 holds no image");
+  std::filesystem::create_directories(folder + "/digits/4/deep/er");
+  EXPECT_CONTAINS(refusal<DataError>([&] { open({}); }), ", nor does " + folder + "/digits/4 |");
+  const RunData data = open({"data.train=held", "data.validation=digits", "data.test=digits"});
+  EXPECT_EQ(data.validation->size(), 36);
+  std::filesystem::create_directories(folder + "/held/.cache");
+  EXPECT_EQ(open({"data.train=held"}).training->size(), 36);
+  std::filesystem::create_directories(folder + "/nothing");
+  EXPECT_CONTAINS(refusal<DataError>([&] { open({"data.train=nothing"}); }),
+                  folder + "/nothing holds no");
+}
+
+TEST_F(Images, ALabelOnlyInValidationIsNamed) {
+  copy("digits/0/00.png", "held/nine/1.png");
+  const std::string message = refusal<InvalidArgument>([&] { open({"data.validation=held"}); });
+  EXPECT_CONTAINS(message, "`nine`");
+  EXPECT_CONTAINS(message, folder + "/held");
+}
+
+TEST_F(Images, CropsFitImagesOfAnySizeToTheNetwork) {
+  // One image is larger than the others.
+  const Image large = resize(builtin_digits()->read(5), 40, 31);
+  const std::vector<std::byte> bytes = encode_png(large);
+  write("digits/0/large.png", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  EXPECT_CONTAINS(refusal<DataError>([&] { run_job(job(), into("none")); }), "resize or crop");
+  const RunData center = open({"data.crop=center", "data.validation=held"});
+  EXPECT_FALSE(center.random_crop);
+  for (int64_t i = 0; i < center.training->size(); ++i) {
+    const Image image = center.training->read(i);
+    EXPECT_EQ(image.height, 20);
+    EXPECT_EQ(image.width, 24);
+  }
+  const RunData random = open({"data.crop=random", "data.validation=held"});
+  EXPECT_TRUE(random.random_crop);
+  EXPECT_EQ(random.training->read(0).height, 28);
+  EXPECT_EQ(random.validation->read(0).height, 20);
+  // The number of threads and memory for images change nothing.
+  const std::vector<std::string> settings = {"data.crop=random", "data.validation=held",
+                                             "rotation=10", "scale=[0.9, 1.1]", "reflect_y=true"};
+  std::vector<std::string> receipts;
+  for (const char* speed : {"threads=1", "cache_mib=0", "loader_threads=3"}) {
+    std::vector<std::string> all = settings;
+    all.emplace_back(speed);
+    const RunResult result = run_job(job(all), into(speed));
+    EXPECT_TRUE(result.validation.has_value());
+    receipts.push_back(text(std::string(speed) + "/receipt.jsonl"));
+  }
+  EXPECT_EQ(receipts[0], receipts[1]);
+  EXPECT_EQ(receipts[0], receipts[2]);
+  run_job(job({"data.crop=center", "data.validation=held"}), into("centred"));
+  EXPECT_NE(text("centred/receipt.jsonl"), receipts[0]);
+}
+
+TEST_F(Images, CropsThatCannotBeAreRefused) {
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] {
+                    job({"data.crop=center", "data.resize=true"});
+                  }),
+                  "resize and crop cannot both be given");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.crop=centre"}); }),
+                  "did you mean `center`?");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.bad_images=ignore"}); }),
+                  "[data] bad_images must be one of \"stop\", \"skip\"");
+  const Image small = resize(builtin_digits()->read(5), 19, 24);
+  const std::vector<std::byte> bytes = encode_png(small);
+  write("digits/0/small.png", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  for (const char* crop : {"data.crop=center", "data.crop=random"}) {
+    EXPECT_CONTAINS(refusal<DataError>([&] { run_job(job({crop}), into(crop)); }), "0/small.png");
+  }
+}
+
+TEST_F(Images, AugmentationIsReadFromTheJob) {
+  const Job read =
+      job({"rotation=15", "scale=[0.8, 1.25]", "shear_x=5", "shear_y=[-2.5, 0]", "reflect_y=true"});
+  EXPECT_EQ(read.augmentation.rotation, (NumberRange{-15, 15}));
+  EXPECT_EQ(read.augmentation.scale, (NumberRange{0.8, 1.25}));
+  EXPECT_EQ(read.augmentation.shear_x, (NumberRange{-5, 5}));
+  EXPECT_EQ(read.augmentation.shear_y, (NumberRange{-2.5, 0}));
+  EXPECT_TRUE(read.augmentation.reflect_y);
+  const std::string path = write("resolved.json", read.resolved().dump());
+  EXPECT_EQ(read_job(local_files(), path).augmentation, read.augmentation);
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"scale=[0, 1]"}); }), "[augmentation] scale");
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"shear_x=90"}); }), "[augmentation] shear_x");
+}
+
+}  // namespace
+}  // namespace lockstep
