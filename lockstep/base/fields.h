@@ -56,6 +56,9 @@ class FieldVisitor {
                     const std::vector<std::string>& choices = {}) = 0;
   // Two whole numbers; one number stands for both.
   virtual void size(const char* name, Size2d& value, const char* help, IntegerRule rule = {}) = 0;
+  // One or more whole numbers; a number stands for a list of one.
+  virtual void integers(const char* name, std::vector<int64_t>& value, const char* help,
+                        IntegerRule rule = {}) = 0;
   // [low, high] with low <= high, both included; one number v >= 0 stands for [-v, v].
   virtual void range(const char* name, Size2d& value, const char* help) = 0;
   // "same", one number, [rows, columns] or [top, bottom, left, right]; each >= 0.
@@ -81,6 +84,7 @@ class FieldReader : public FieldVisitor {
   void flag(const char*, bool&, const char*) override;
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void integers(const char*, std::vector<int64_t>&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
   void padding(const char*, Padding2d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
@@ -109,6 +113,7 @@ class FieldWriter : public FieldVisitor {
   void flag(const char*, bool&, const char*) override;
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void integers(const char*, std::vector<int64_t>&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
   void padding(const char*, Padding2d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
@@ -131,6 +136,7 @@ class FieldLister : public FieldVisitor {
   void flag(const char*, bool&, const char*) override;
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void integers(const char*, std::vector<int64_t>&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
   void padding(const char*, Padding2d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
