@@ -14,9 +14,9 @@
 
 namespace lockstep::kernels {
 
-// x * factor, where a factor of 0 wins over an infinite x.
+// x * factor, where a factor of 0 wins over an infinite x, but not over NaN.
 LOCKSTEP_HOST_DEVICE inline float damped(float x, float factor) {
-  return factor == 0 ? 0.0f : x * factor;
+  return factor == 0 && x == x ? 0.0f : x * factor;
 }
 
 // sigmoid(x) and 1 - sigmoid(x), each exact to rounding.

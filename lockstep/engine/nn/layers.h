@@ -22,7 +22,8 @@ struct ImageInputOptions {
 LayerPtr image_input(ImageInputOptions options);
 
 // Vectors of n features: the beginning of a network. normalization as of image_input, with
-// statistics of each feature over the training data.
+// statistics of each feature over the training data. Trainers take images alone: in a loop of one's
+// own the state `offset` and `factor` is set by hand (Network::state_value), and is 0 and 1 before.
 struct FeatureInputOptions {
   static constexpr const char* kType = "feature_input";
   static constexpr const char* kHelp = "vectors of features";

@@ -1,5 +1,5 @@
-// Elementwise activations. Any shape; NaN stays NaN; no finite element gives NaN or, but for what
-// overflows by its formula, an infinity. All functions are thread-safe.
+// Elementwise activations. Any shape; NaN stays NaN, no other element gives NaN, infinities give
+// the limits. All functions are thread-safe.
 #pragma once
 
 #include "lockstep/engine/autograd/tape.h"
