@@ -254,6 +254,25 @@ void FieldReader::size(const char* name, Size2d& value, const char* help, Intege
   value = both;
 }
 
+void FieldReader::integers(const char* name, std::vector<int64_t>& value, const char* help,
+                           IntegerRule rule) {
+  const json* field = find(name);
+  if (field == nullptr) {
+    if (rule.required) missing(where_, name, help, object_, known_);
+    return;
+  }
+  if (!field->is_array()) {
+    value = {whole(name, *field, rule)};
+    return;
+  }
+  if (field->empty()) {
+    wrong(name, "one number or a list, each a " + words_for(rule, "whole number"), *field);
+  }
+  std::vector<int64_t> all;
+  for (const json& entry : *field) all.push_back(whole(name, entry, rule));
+  value = std::move(all);
+}
+
 void FieldReader::range(const char* name, Size2d& value, const char*) {
   const json* field = find(name);
   if (field == nullptr) return;
@@ -367,6 +386,11 @@ void FieldWriter::size(const char* name, Size2d& value, const char*, IntegerRule
   object_[name] = json_of(value);
 }
 
+void FieldWriter::integers(const char* name, std::vector<int64_t>& value, const char*,
+                           IntegerRule) {
+  object_[name] = value;
+}
+
 void FieldWriter::range(const char* name, Size2d& value, const char*) {
   object_[name] = json_of(value);
 }
@@ -408,6 +432,12 @@ void FieldLister::text(const char* name, std::string& value, const char* help,
 void FieldLister::size(const char* name, Size2d& value, const char* help, IntegerRule rule) {
   fields.push_back({name, words_for(rule, "whole number") + ", or [rows, columns]",
                     rule.required ? "required" : json_of(value).dump(), help});
+}
+
+void FieldLister::integers(const char* name, std::vector<int64_t>& value, const char* help,
+                           IntegerRule rule) {
+  fields.push_back({name, words_for(rule, "whole number") + ", or a list of them",
+                    rule.required ? "required" : ordered_json(value).dump(), help});
 }
 
 void FieldLister::range(const char* name, Size2d& value, const char* help) {

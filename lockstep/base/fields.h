@@ -63,6 +63,9 @@ class FieldVisitor {
                     const std::vector<std::string>& choices = {}) = 0;
   // Two whole numbers; one number stands for both.
   virtual void size(const char* name, Size2d& value, const char* help, IntegerRule rule = {}) = 0;
+  // One or more whole numbers; a number stands for a list of one.
+  virtual void integers(const char* name, std::vector<int64_t>& value, const char* help,
+                        IntegerRule rule = {}) = 0;
   // [low, high] with low <= high, both included; one number v >= 0 stands for [-v, v].
   virtual void range(const char* name, Size2d& value, const char* help) = 0;
   // [low, high] with low <= high within the rule's bounds, or one number (see the rule).
@@ -97,6 +100,7 @@ class FieldReader : public FieldVisitor {
   void flag(const char*, bool&, const char*) override;
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void integers(const char*, std::vector<int64_t>&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
   void number_range(const char*, NumberRange&, const char*, NumberRangeRule) override;
   void padding(const char*, Padding2d&, const char*) override;
@@ -132,6 +136,7 @@ class FieldWriter : public FieldVisitor {
   void flag(const char*, bool&, const char*) override;
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void integers(const char*, std::vector<int64_t>&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
   void number_range(const char*, NumberRange&, const char*, NumberRangeRule) override;
   void padding(const char*, Padding2d&, const char*) override;
@@ -158,6 +163,7 @@ class FieldLister : public FieldVisitor {
   void flag(const char*, bool&, const char*) override;
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void integers(const char*, std::vector<int64_t>&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
   void number_range(const char*, NumberRange&, const char*, NumberRangeRule) override;
   void padding(const char*, Padding2d&, const char*) override;

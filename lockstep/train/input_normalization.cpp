@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep {
 
 void set_input_normalization(Network& network, const ChannelStatistics& statistics) {
@@ -11,6 +13,11 @@ void set_input_normalization(Network& network, const ChannelStatistics& statisti
     const std::string how = fields.value("normalization", "none");
     const Tensor offsets = network.state_value(node.name + ".offset"),
                  factors = network.state_value(node.name + ".factor");
+    if (offsets.shape().elements() != statistics.channels()) {
+      throw InvalidArgument("[training] statistics of " + std::to_string(statistics.channels()) +
+                            " channels do not fit the input `" + node.name + "` of " +
+                            node.layer->input_shape().to_string());
+    }
     std::vector<float> offset(static_cast<size_t>(statistics.channels())), factor(offset.size());
     for (int64_t c = 0; c < statistics.channels(); ++c) {
       const auto i = static_cast<size_t>(c);

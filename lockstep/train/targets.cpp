@@ -54,7 +54,14 @@ std::shared_ptr<const ImageCache> cache_for(const Network& network, const Datast
                                             size_t budget_bytes, CachedImages images) {
   const auto shapes = network.input_shapes();
   if (shapes.size() != 1 || shapes[0].rank() != 3) {
-    throw InvalidArgument("[training] a network with one image input wanted");
+    std::string received;
+    for (const Shape& shape : shapes) {
+      received += (received.empty() ? "" : ", ") + shape.to_string();
+    }
+    throw InvalidArgument(
+        "[training] a network with one image input wanted, this one's inputs are " + received,
+        "other inputs have no datastores yet: train with a loop of your own over "
+        "Network::forward");
   }
   return std::make_shared<ImageCache>(data, shapes[0][1], shapes[0][2], shapes[0][0], budget_bytes,
                                       images);

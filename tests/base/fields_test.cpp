@@ -235,6 +235,32 @@ TEST(FieldReader, RefusesNumbersThatAreNotFinite) {
   }
 }
 
+struct WithList {
+  std::vector<int64_t> size;
+  void visit(FieldVisitor& v) { v.integers("size", size, "extents", {.min = 1, .required = true}); }
+};
+
+TEST(FieldReader, ReadsListsOfWholeNumbers) {
+  EXPECT_EQ(read<WithList>(R"({"size": [2, 3, 4]})").size, (std::vector<int64_t>{2, 3, 4}));
+  EXPECT_EQ(read<WithList>(R"({"size": 5})").size, (std::vector<int64_t>{5}));
+  EXPECT_EQ(read<WithList>(R"({"size": ["2*width", 1]})", known_expressions).size,
+            (std::vector<int64_t>{32, 1}));
+  EXPECT_EQ(error_of<WithList>("{}"), "[training] size is missing (extents) | add it");
+  EXPECT_EQ(error_of<WithList>(R"({"size": []})"),
+            "[training] size must be one number or a list, each a whole number >= 1, received []");
+  EXPECT_EQ(error_of<WithList>(R"({"size": [2, 0]})"),
+            "[training] size must be a whole number >= 1, received 0");
+  WithList some{{6, 7}};
+  nlohmann::ordered_json written;
+  FieldWriter writer(written);
+  some.visit(writer);
+  EXPECT_EQ(written.dump(), R"({"size":[6,7]})");
+  FieldLister lister;
+  some.visit(lister);
+  EXPECT_EQ(lister.fields.at(0).type, "whole number >= 1, or a list of them");
+  EXPECT_EQ(lister.fields.at(0).default_value, "required");
+}
+
 TEST(FieldReader, NamesUnknownFieldsWithTheNearestKnownOne) {
   EXPECT_EQ(error_of(R"({"solvr": "adam"})"),
             "[training] unknown field 'solvr' | did you mean `solver`?");

@@ -170,7 +170,14 @@ TEST(Classifier, OtherLossesAndSeveralOutputsAreRefused) {
   EXPECT_NE(error_of([&] { check_fits(network, classes, nullptr); }).find("one output"),
             std::string::npos);
   network.add(image_input({.height = 4, .width = 4, .channels = 1}), "second");
-  EXPECT_NE(error_of([&] { cache_for(network, some_digits(3), 0); }).find("one image input"),
+  EXPECT_NE(error_of([&] {
+              cache_for(network, some_digits(3), 0);
+            }).find("one image input wanted, this one's inputs are 1x4x4, 1x4x4"),
+            std::string::npos);
+  Network features{feature_input({.features = 16}), fully_connected({.units = 10}), softmax()};
+  EXPECT_NE(error_of([&] {
+              cache_for(features, some_digits(3), 0);
+            }).find("one image input wanted, this one's inputs are 16"),
             std::string::npos);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cfenv>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -119,6 +120,44 @@ TEST(Law, OneDigestForAdamToo) {
   };
   const TrainingResult one = with(1), three = with(3);
   expect_everyone_worked(three, "adam, 3 threads");
+  expect_same_history(one, three);
+}
+
+// The layers that test_network() lacks, in two branches.
+Network network_of_other_layers() {
+  Network n;
+  n.add(image_input({.height = 28, .width = 28, .channels = 1}));
+  n.add(convolution2d({.filters = 11, .kernel = {5, 5}, .stride = {4, 4}}));
+  n.add(instance_normalization());
+  n.add(leaky_relu());
+  n.add(convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}));
+  n.add(group_normalization({.groups = 4}), "norm");
+  n.add(gelu());
+  n.add(elu());
+  n.add(tanh(), "left");
+  n.add(softplus(), "right", {"norm"});
+  n.add(gelu({.approximation = "tanh"}));
+  n.add(sigmoid(), "gate");
+  n.add(multiplication(), "product", {"left", "gate", "norm"});
+  n.add(reshape({.size = {36, 4, 4}}));
+  n.add(layer_normalization());
+  n.add(swish());
+  n.add(fully_connected({.units = 10}));
+  n.add(softmax());
+  n.initialize(11);
+  return n;
+}
+
+TEST(Law, OneDigestForOtherLayersToo) {
+  const auto with = [](int64_t threads) {
+    TrainingOptions options = test_options(threads);
+    options.max_epochs = 1;
+    Network network = network_of_other_layers();
+    return train(network, test_data(), options);
+  };
+  const TrainingResult one = with(1), three = with(3);
+  EXPECT_TRUE(std::isfinite(one.iterations.back().loss));
+  expect_everyone_worked(three, "other layers, 3 threads");
   expect_same_history(one, three);
 }
 

@@ -427,6 +427,18 @@ TEST(InputNormalization, FollowsTheStatedFormulas) {
   }
 }
 
+TEST(InputNormalization, RefusesAnInputWithOtherChannels) {
+  Network network{feature_input({.features = 7})};
+  network.initialize(1);
+  try {
+    set_input_normalization(network, ChannelStatistics(3));
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "[training] statistics of 3 channels do not fit the input `feature_input_1` of 7");
+  }
+}
+
 TEST(InputNormalization, ComesFromTheTrainingSplitAloneWithoutAugmentation) {
   Network plain = small_classifier(), augmented = small_classifier();
   TrainingOptions options = small_options();

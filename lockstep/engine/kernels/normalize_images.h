@@ -1,4 +1,4 @@
-// Normalisation of input images.
+// Normalisation of inputs.
 #pragma once
 
 #include "lockstep/engine/kernels/kernel.h"
@@ -6,7 +6,7 @@
 namespace lockstep::kernels {
 
 // dst[n, c, y, x] = (src - offset[c]) * factor[c], f32.
-// Inputs: src, n x c x h x w, either f32 or u8 (pixels);
+// Inputs: src, n x c x h x w or n x c, either f32 or u8 (pixels);
 // offset (c), factor (c). Output: dst, n x c x h x w. One backward pass, for f32 only: diff src.
 struct NormalizeImagesProblem {
   TensorSpec src;

@@ -23,10 +23,13 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
   visit.template operator()<"transposed_convolution">(t.transposed_convolution);
   visit.template operator()<"fully_connected">(t.fully_connected);
   visit.template operator()<"batch_normalization">(t.batch_normalization);
+  visit.template operator()<"group_normalization">(t.group_normalization);
   visit.template operator()<"pooling">(t.pooling);
   visit.template operator()<"relu">(t.relu);
   visit.template operator()<"clipped_relu">(t.clipped_relu);
+  visit.template operator()<"activation">(t.activation);
   visit.template operator()<"addition">(t.addition);
+  visit.template operator()<"multiplication">(t.multiplication);
   visit.template operator()<"dropout">(t.dropout);
   visit.template operator()<"reshape">(t.reshape);
   visit.template operator()<"concatenation">(t.concatenation);
@@ -44,7 +47,7 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
   visit.template operator()<"add">(t.add);
 }
 // A new function needs a line above.
-static_assert(sizeof(Table) == sizeof(void*) * (1 + 23));
+static_assert(sizeof(Table) == sizeof(void*) * (1 + 26));
 
 template <Name name, bool present, class Result, class... Arguments>
 Result refuse(Arguments...) {

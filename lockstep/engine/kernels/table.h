@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/engine/kernels/activation.h"
 #include "lockstep/engine/kernels/addition.h"
 #include "lockstep/engine/kernels/batch_normalization.h"
 #include "lockstep/engine/kernels/clipped_relu.h"
@@ -12,7 +13,9 @@
 #include "lockstep/engine/kernels/cross_entropy.h"
 #include "lockstep/engine/kernels/dropout.h"
 #include "lockstep/engine/kernels/fully_connected.h"
+#include "lockstep/engine/kernels/group_normalization.h"
 #include "lockstep/engine/kernels/mean_squared_error.h"
+#include "lockstep/engine/kernels/multiplication.h"
 #include "lockstep/engine/kernels/normalize_images.h"
 #include "lockstep/engine/kernels/pooling.h"
 #include "lockstep/engine/kernels/relu.h"
@@ -28,7 +31,7 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 5;
+  static constexpr int kVersion = 6;
   int version = kVersion;
   // batch_normalization takes problems with max_pool.
   bool normalization_with_max_pooling = false;
@@ -37,10 +40,13 @@ struct Table {
   Kernel (*transposed_convolution)(const TransposedConvolutionProblem&);
   Kernel (*fully_connected)(const FullyConnectedProblem&);
   Kernel (*batch_normalization)(const BatchNormalizationProblem&);
+  Kernel (*group_normalization)(const GroupNormalizationProblem&);
   Kernel (*pooling)(const PoolingProblem&);
   Kernel (*relu)(const ReluProblem&);
   Kernel (*clipped_relu)(const ClippedReluProblem&);
+  Kernel (*activation)(const ActivationProblem&);
   Kernel (*addition)(const AdditionProblem&);
+  Kernel (*multiplication)(const MultiplicationProblem&);
   Kernel (*dropout)(const DropoutProblem&);
   Kernel (*reshape)(const ReshapeProblem&);
   Kernel (*concatenation)(const ConcatenationProblem&);

@@ -21,6 +21,18 @@ struct ImageInputOptions {
 };
 LayerPtr image_input(ImageInputOptions options);
 
+// Vectors of n features: the beginning of a network. normalization as of image_input, with
+// statistics of each feature over the training data. Trainers take images alone: in a loop of one's
+// own the state `offset` and `factor` is set by hand (Network::state_value), and is 0 and 1 before.
+struct FeatureInputOptions {
+  static constexpr const char* kType = "feature_input";
+  static constexpr const char* kHelp = "vectors of features";
+  int64_t features = 0;
+  std::string normalization = "zero-center";
+  void visit(FieldVisitor& v);
+};
+LayerPtr feature_input(FeatureInputOptions options);
+
 // Convolution with `filters` filters; see ops/convolution2d.h for the formula.
 struct Convolution2dOptions {
   static constexpr const char* kType = "convolution2d";
@@ -84,6 +96,44 @@ struct BatchNormalizationOptions {
 };
 LayerPtr batch_normalization(BatchNormalizationOptions options = {});
 
+// Of each observation by itself, so that training and prediction are alike: mean 0 and variance 1
+// over all channels and space (layer), over the space of each channel (instance), or over groups of
+// channels side by side and their space; then scale and shift of each channel. Variances divide by
+// the count.
+struct LayerNormalizationOptions {
+  static constexpr const char* kType = "layer_normalization";
+  static constexpr const char* kHelp =
+      "each observation to mean 0 and variance 1, then scale and shift";
+  double epsilon = 1e-5;
+  double l2_factor = 0;
+  double learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr layer_normalization(LayerNormalizationOptions options = {});
+
+struct InstanceNormalizationOptions {
+  static constexpr const char* kType = "instance_normalization";
+  static constexpr const char* kHelp =
+      "each channel of each observation to mean 0 and variance 1, then scale and shift";
+  double epsilon = 1e-5;
+  double l2_factor = 0;
+  double learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr instance_normalization(InstanceNormalizationOptions options = {});
+
+struct GroupNormalizationOptions {
+  static constexpr const char* kType = "group_normalization";
+  static constexpr const char* kHelp =
+      "groups of channels of each observation to mean 0 and variance 1, then scale and shift";
+  int64_t groups = 0;
+  double epsilon = 1e-5;
+  double l2_factor = 0;
+  double learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr group_normalization(GroupNormalizationOptions options);
+
 struct ReluOptions {
   static constexpr const char* kType = "relu";
   static constexpr const char* kHelp = "max(0, x)";
@@ -99,6 +149,61 @@ struct ClippedReluOptions {
   void visit(FieldVisitor& v);
 };
 LayerPtr clipped_relu(ClippedReluOptions options = {});
+
+// x, or scale * x below 0.
+struct LeakyReluOptions {
+  static constexpr const char* kType = "leaky_relu";
+  static constexpr const char* kHelp = "x, or scale * x below 0";
+  double scale = 0.01;
+  void visit(FieldVisitor& v);
+};
+LayerPtr leaky_relu(LeakyReluOptions options = {});
+
+// Exponential linear unit: x, or alpha * (exp(x) - 1) below 0.
+struct EluOptions {
+  static constexpr const char* kType = "elu";
+  static constexpr const char* kHelp = "x, or alpha * (exp(x) - 1) below 0";
+  double alpha = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr elu(EluOptions options = {});
+
+// Gaussian error linear unit; see ops/activation.h for both formulas.
+struct GeluOptions {
+  static constexpr const char* kType = "gelu";
+  static constexpr const char* kHelp = "x times the probability of a normal number below x";
+  std::string approximation = "none";
+  void visit(FieldVisitor& v);
+};
+LayerPtr gelu(GeluOptions options = {});
+
+struct SwishOptions {
+  static constexpr const char* kType = "swish";
+  static constexpr const char* kHelp = "x * sigmoid(x)";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr swish();
+
+struct TanhOptions {
+  static constexpr const char* kType = "tanh";
+  static constexpr const char* kHelp = "hyperbolic tangent";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr tanh();
+
+struct SigmoidOptions {
+  static constexpr const char* kType = "sigmoid";
+  static constexpr const char* kHelp = "1 / (1 + exp(-x))";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr sigmoid();
+
+struct SoftplusOptions {
+  static constexpr const char* kType = "softplus";
+  static constexpr const char* kHelp = "log(1 + exp(x))";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr softplus();
 
 struct SoftmaxOptions {
   static constexpr const char* kType = "softmax";
@@ -151,6 +256,15 @@ struct FlattenOptions {
 };
 LayerPtr flatten();
 
+// The elements of an observation, row-major, as another shape: {c} or {c, h, w}.
+struct ReshapeOptions {
+  static constexpr const char* kType = "reshape";
+  static constexpr const char* kHelp = "the elements of an observation as another shape";
+  std::vector<int64_t> size;
+  void visit(FieldVisitor& v);
+};
+LayerPtr reshape(ReshapeOptions options);
+
 // Sum of several inputs of one size.
 struct AdditionOptions {
   static constexpr const char* kType = "addition";
@@ -158,6 +272,14 @@ struct AdditionOptions {
   void visit(FieldVisitor&) {}
 };
 LayerPtr addition();
+
+// Product of several inputs of one size, element by element.
+struct MultiplicationOptions {
+  static constexpr const char* kType = "multiplication";
+  static constexpr const char* kHelp = "product of inputs of one size, element by element";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr multiplication();
 
 // Several inputs one behind the other along the channels.
 struct ConcatenationOptions {

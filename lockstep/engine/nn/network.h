@@ -126,10 +126,11 @@ class Network {
   Tensor learnable(const std::string& name) const;
   Tensor state_value(const std::string& name) const;
 
-  // Runs observations through the network: one tensor for each input layer, n x c x h x w of f32
-  // or u8, on the network's device, as are the outputs. Returns the first (only) output. Recorded
-  // as one node by a tape, which may outlive the network; its gradient() throws InvalidArgument
-  // where learnables were changed since. Throws InvalidArgument where inputs do not fit.
+  // Runs observations through the network: one tensor for each input layer, n x c x h x w
+  // (features: n x c) of f32 or u8, on the network's device, as are the outputs. Returns the first
+  // (only) output. Recorded as one node by a tape, which may outlive the network; its gradient()
+  // throws InvalidArgument where learnables were changed since. Throws InvalidArgument where inputs
+  // do not fit.
   Tensor forward(const std::vector<Tensor>& inputs, const ForwardOptions& options = {});
   // All outputs.
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs, const ForwardOptions& options);

@@ -1,6 +1,7 @@
 // All ops.
 #pragma once
 
+#include "lockstep/engine/ops/activation.h"
 #include "lockstep/engine/ops/addition.h"
 #include "lockstep/engine/ops/batch_normalization.h"
 #include "lockstep/engine/ops/clipped_relu.h"
@@ -10,10 +11,13 @@
 #include "lockstep/engine/ops/dropout.h"
 #include "lockstep/engine/ops/flatten.h"
 #include "lockstep/engine/ops/fully_connected.h"
+#include "lockstep/engine/ops/group_normalization.h"
 #include "lockstep/engine/ops/mean_squared_error.h"
+#include "lockstep/engine/ops/multiplication.h"
 #include "lockstep/engine/ops/normalize_images.h"
 #include "lockstep/engine/ops/pooling2d.h"
 #include "lockstep/engine/ops/relu.h"
+#include "lockstep/engine/ops/reshape.h"
 #include "lockstep/engine/ops/softmax.h"
 #include "lockstep/engine/ops/sum.h"
 #include "lockstep/engine/ops/transposed_convolution2d.h"

@@ -48,6 +48,19 @@ TEST(CudaKernels, Relu) {
   }
 }
 
+TEST(CudaKernels, Activation) {
+  using enum ActivationKind;
+  for (const auto kind : {leaky_relu, elu, gelu, gelu_tanh, swish, tanh, sigmoid, softplus}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    for (const Shape& shape : all_shapes()) {
+      for_layouts(shape, [&](const TensorSpec& spec) {
+        compare(cpu_table().activation({plain(shape), kind, 0.25}),
+                cuda::activation({spec, kind, 0.25}), kClose, with_special_values(shape));
+      });
+    }
+  }
+}
+
 TEST(CudaKernels, Addition) {
   for (const Shape& shape : all_shapes()) {
     for_layouts(shape, [&](const TensorSpec& spec) {
@@ -55,6 +68,18 @@ TEST(CudaKernels, Addition) {
         SCOPED_TRACE(terms);
         compare(cpu_table().addition({std::vector<TensorSpec>(terms, plain(shape))}),
                 cuda::addition({std::vector<TensorSpec>(terms, spec)}), kSame);
+      }
+    });
+  }
+}
+
+TEST(CudaKernels, Multiplication) {
+  for (const Shape& shape : all_shapes()) {
+    for_layouts(shape, [&](const TensorSpec& spec) {
+      for (const size_t factors : {1u, 2u, 8u, 9u, 17u}) {
+        SCOPED_TRACE(factors);
+        compare(cpu_table().multiplication({std::vector<TensorSpec>(factors, plain(shape))}),
+                cuda::multiplication({std::vector<TensorSpec>(factors, spec)}), kSame);
       }
     });
   }
@@ -175,8 +200,13 @@ TEST(CudaKernels, MeanSquaredError) {
 }
 
 TEST(CudaKernels, NormalizeImages) {
-  for (const Shape& shape :
-       std::vector<Shape>{{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 1, 4, 6}, {2, 40, 1, 1}, {1, 3, 33, 9}}) {
+  for (const Shape& shape : std::vector<Shape>{{1, 1, 1, 1},
+                                               {2, 3, 5, 7},
+                                               {3, 1, 4, 6},
+                                               {2, 40, 1, 1},
+                                               {1, 3, 33, 9},
+                                               {5, 17},
+                                               {1, 1}}) {
     SCOPED_TRACE(shape.to_string());
     compare(cpu_table().normalize_images({plain(shape)}), cuda::normalize_images({plain(shape)}),
             kSame);
@@ -240,6 +270,27 @@ TEST(CudaKernels, BatchNormalizationFarFromZero) {
   variance /= 16 * 81;
   auto results = run(cuda::batch_normalization({plain(shape)}), {{{Kind::input, 0}, bytes_of(x)}});
   EXPECT_NEAR(values_of(results[{Kind::output, 2}])[0], variance, 1e-6 * variance);
+}
+
+TEST(CudaKernels, GroupNormalization) {
+  const struct {
+    Shape src;
+    std::vector<int64_t> groups;
+  } rows[] = {{{7, 5}, {1}},           {{300, 12}, {1, 3}},          {{6, 700}, {1, 7}},
+              {{2, 3, 5, 7}, {1, 3}},  {{3, 33, 9, 4}, {1, 11, 33}}, {{2, 1, 17, 3}, {1}},
+              {{4, 40, 1, 1}, {1, 4}}, {{2, 16, 40, 40}, {1, 4, 16}}};
+  for (const auto& row : rows) {
+    for (const int64_t groups : row.groups) {
+      SCOPED_TRACE(row.src.to_string() + " in " + std::to_string(groups));
+      const GroupNormalizationProblem p{plain(row.src), groups};
+      compare(cpu_table().group_normalization(p), cuda::group_normalization(p), 2e-5);
+      // Far from zero.
+      std::vector<float> x = normal(static_cast<size_t>(row.src.elements()), 1);
+      for (float& v : x) v = v * 0.1f + 1000;
+      compare(cpu_table().group_normalization(p), cuda::group_normalization(p), 2e-5,
+              {{{Kind::input, 0}, bytes_of(x)}});
+    }
+  }
 }
 
 PoolingProblem pooling_problem(const Shape& src, const Window2d& w, PoolingProblem::Kind kind) {

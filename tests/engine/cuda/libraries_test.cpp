@@ -131,8 +131,9 @@ TEST(CudaLibraries, TableIsComplete) {
   const Table& t = cuda::table();
   EXPECT_EQ(t.version, Table::kVersion);
   EXPECT_TRUE(t.convolution && t.transposed_convolution && t.fully_connected &&
-              t.batch_normalization && t.pooling && t.relu && t.clipped_relu && t.addition &&
-              t.dropout && t.reshape && t.concatenation && t.sum && t.softmax && t.cross_entropy &&
+              t.batch_normalization && t.group_normalization && t.pooling && t.relu &&
+              t.clipped_relu && t.activation && t.addition && t.multiplication && t.dropout &&
+              t.reshape && t.concatenation && t.sum && t.softmax && t.cross_entropy &&
               t.mean_squared_error && t.normalize_images && t.reorder && t.accumulate && t.zero &&
               t.sgdm && t.adam && t.add);
 }

@@ -268,10 +268,13 @@ const kernels::Table& fake_table() {
     t.transposed_convolution = kernel<&Table::transposed_convolution>;
     t.fully_connected = kernel<&Table::fully_connected>;
     t.batch_normalization = kernel<&Table::batch_normalization>;
+    t.group_normalization = kernel<&Table::group_normalization>;
     t.pooling = kernel<&Table::pooling>;
     t.relu = kernel<&Table::relu>;
     t.clipped_relu = kernel<&Table::clipped_relu>;
+    t.activation = kernel<&Table::activation>;
     t.addition = kernel<&Table::addition>;
+    t.multiplication = kernel<&Table::multiplication>;
     t.dropout = kernel<&Table::dropout>;
     t.reshape = kernel<&Table::reshape>;
     t.concatenation = kernel<&Table::concatenation>;

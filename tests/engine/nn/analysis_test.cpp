@@ -110,6 +110,36 @@ TEST(Analyse, ConcatenationOfDifferentRowsIsNamed) {
   expect_problem(network, "both", {"3x8x8", "3x4x4"});
 }
 
+TEST(Analyse, LayersThatDoNotFitAreNamed) {
+  const auto problem = [](LayerPtr layer, const std::vector<std::string>& words) {
+    Network n{image(8, 6)};
+    n.add(std::move(layer), "it");
+    expect_problem(n, "it", words);
+  };
+  problem(reshape({.size = {6, 8, 9}}), {"[reshape]", "6x8x9 has 432", "has 384", "input: 6x8x8"});
+  problem(reshape({.size = {48, 8}}), {"[reshape]", "[channels, height, width]", "48x8"});
+  problem(reshape({}), {"size", "a list", "[]"});
+  problem(reshape({.size = {-384}}), {"size", "from 1", "-384"});
+  problem(group_normalization({.groups = 4}), {"[group_normalization]", "6 channels", "4 groups"});
+  problem(group_normalization({}), {"groups", ">= 1", "0"});
+  problem(layer_normalization({.epsilon = 0}), {"epsilon", "> 0"});
+  problem(instance_normalization({.learning_rate_factor = -1}), {"learning_rate_factor", "-1"});
+  problem(leaky_relu({.scale = -0.5}), {"scale", "-0.5"});
+  problem(elu({.alpha = -1}), {"alpha", "-1"});
+  problem(gelu({.approximation = "tan"}), {"approximation", "did you mean `tanh`"});
+  problem(multiplication(), {"takes 2 or more inputs, has 1"});
+  Network different{image()};
+  different.add(convolution(4), "conv");
+  different.add(multiplication(), "product", {"image_input_1", "conv"});
+  expect_problem(different, "product", {"[multiplication]", "1x3x8x8", "1x4x8x8"});
+  Network features;
+  features.add(feature_input({.features = 0}), "vector");
+  expect_problem(features, "vector", {"features", "0"});
+  Network named;
+  named.add(feature_input({.features = 3, .normalization = "zscore"}), "vector");
+  expect_problem(named, "vector", {"normalization", "did you mean `z-score`"});
+}
+
 TEST(Analyse, ANetworkWithoutInputLayerOrLayersIsNamed) {
   expect_problem(Network(), "", {"no layers"});
   // The first layer has nothing to take, either.

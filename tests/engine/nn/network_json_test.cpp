@@ -38,6 +38,20 @@ Network everything() {
   n.add(addition(), "sum", {"relu", "norm_again"});
   n.add(concatenation(), "both", {"sum", "relu"});
   n.add(clipped_relu({.ceiling = 0.5}), "clipped");
+  n.add(leaky_relu({.scale = 0.125}), "leaky");
+  n.add(elu({.alpha = 0.5}), "elu");
+  n.add(gelu({.approximation = "tanh"}), "gelu");
+  n.add(swish(), "swish");
+  n.add(tanh(), "tanh");
+  n.add(sigmoid(), "sigmoid");
+  n.add(softplus(), "softplus");
+  n.add(layer_normalization({.epsilon = 1e-3, .l2_factor = 1, .learning_rate_factor = 0.5}),
+        "layer_norm");
+  n.add(instance_normalization({.epsilon = 1e-3, .l2_factor = 1, .learning_rate_factor = 0.5}),
+        "instance_norm");
+  n.add(group_normalization(
+            {.groups = 4, .epsilon = 1e-3, .l2_factor = 1, .learning_rate_factor = 0.5}),
+        "group_norm");
   n.add(transposed_convolution2d({.filters = 16,
                                   .kernel = {3, 4},
                                   .stride = {2, 1},
@@ -68,6 +82,9 @@ Network everything() {
                          .weights_learning_rate_factor = 0.5,
                          .bias_learning_rate_factor = 0}),
         "dense");
+  n.add(feature_input({.features = 5, .normalization = "rescale-symmetric"}), "features");
+  n.add(multiplication(), "product", {"dense", "features"});
+  n.add(reshape({.size = {5, 1, 1}}), "reshaped");
   n.add(softmax(), "soft");
   n.set_loss("mean_squared_error");
   return n;
@@ -97,7 +114,9 @@ TEST(NetworkJson, EveryRegisteredLayerComesBackAsItWas) {
   std::vector<float> pixels(2 * 4 * 12 * 10);
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<float>((i * 37) % 256);
   const Tensor x = Tensor::from(pixels, {2, 4, 12, 10});
-  EXPECT_EQ(back.predict(x).to_vector(), original.predict(x).to_vector());
+  const std::vector<float> values{1, -2, 3, 0.5, 4, 5, 6, 7, 8, 9};
+  const Tensor features = Tensor::from(values, {2, 5});
+  EXPECT_EQ(back.forward({x, features}).to_vector(), original.forward({x, features}).to_vector());
 }
 
 // A field that visit() forgets would come back as its default.

@@ -21,9 +21,13 @@ struct NormalizationKind {
 };
 Case batch_normalization(std::string name, const Array& x, const NormalizationKind& kind);
 
+Case group_normalization(std::string name, const Array& x, int64_t groups, double epsilon = 1e-5);
+
 Case relu(std::string name, Array x);
 Case clipped_relu(std::string name, Array x, double ceiling);
+Case activation(std::string name, kernels::ActivationKind kind, Array x, double parameter = 0);
 Case addition(const std::vector<int64_t>& dims, int terms);
+Case multiplication(const std::vector<int64_t>& dims, int factors);
 Case concatenation(const std::vector<std::vector<int64_t>>& parts, int axis);
 Case softmax(std::string name, Array x);
 Case cross_entropy(std::string name, Array scores, bool from_logits);
@@ -32,6 +36,8 @@ std::vector<Case> convolution_cases();
 std::vector<Case> transposed_convolution_cases();
 std::vector<Case> pooling_cases();
 std::vector<Case> normalization_cases();
+std::vector<Case> group_normalization_cases();
+std::vector<Case> activation_cases();
 std::vector<Case> elementwise_cases();
 std::vector<Case> loss_cases();
 std::vector<Case> all_cases();

@@ -152,17 +152,33 @@ TEST(Determinism, RowsOfElementwiseOpsDoNotDependOnTheBatch) {
   std::copy(whole.values.end() - last.count(), whole.values.end(), last.values.begin());
   const std::vector<OpPtr> all{ops::make_relu(),
                                ops::make_clipped_relu(0.5),
+                               ops::make_leaky_relu(0.1),
+                               ops::make_elu(1),
+                               ops::make_gelu(ops::GeluApproximation::none),
+                               ops::make_gelu(ops::GeluApproximation::tanh),
+                               ops::make_swish(),
+                               ops::make_tanh(),
+                               ops::make_sigmoid(),
+                               ops::make_softplus(),
+                               ops::make_reshape({4, 33}),
                                ops::make_softmax(),
                                ops::make_flatten(),
                                ops::make_max_pooling2d({}),
                                ops::make_average_pooling2d({}),
                                ops::make_global_average_pooling2d()};
-  for (const OpPtr& op : all) {
-    const std::vector<float> rows = apply_op(op, {tensor_of(whole)})[0].to_vector();
-    const std::vector<float> row = apply_op(op, {tensor_of(last)})[0].to_vector();
+  const auto expect_row = [&](const OpPtr& op, const std::vector<Tensor>& more) {
+    std::vector<Tensor> five{tensor_of(whole)}, one{tensor_of(last)};
+    for (auto* inputs : {&five, &one}) inputs->insert(inputs->end(), more.begin(), more.end());
+    const std::vector<float> rows = apply_op(op, five)[0].to_vector();
+    const std::vector<float> row = apply_op(op, one)[0].to_vector();
     EXPECT_EQ(std::vector<float>(rows.end() - static_cast<std::ptrdiff_t>(row.size()), rows.end()),
               row)
         << op->type();
+  };
+  for (const OpPtr& op : all) expect_row(op, {});
+  const Tensor scale = tensor_of(random_array({11}, 12)), shift = tensor_of(random_array({11}, 13));
+  for (const int64_t groups : {int64_t{1}, int64_t{11}}) {
+    expect_row(ops::make_group_normalization(groups, 1e-5), {scale, shift});
   }
 }
 

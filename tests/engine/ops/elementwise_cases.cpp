@@ -4,7 +4,9 @@
 #include "lockstep/engine/ops/concatenation.h"
 #include "lockstep/engine/ops/dropout.h"
 #include "lockstep/engine/ops/flatten.h"
+#include "lockstep/engine/ops/multiplication.h"
 #include "lockstep/engine/ops/relu.h"
+#include "lockstep/engine/ops/reshape.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -68,6 +70,37 @@ Case addition(const std::vector<int64_t>& dims, int terms) {
   return c;
 }
 
+Case multiplication(const std::vector<int64_t>& dims, int factors) {
+  Case c;
+  c.name = std::to_string(factors) + "_factors_of_" + text_of(dims);
+  c.op = ops::make_multiplication();
+  for (int i = 0; i < factors; ++i) {
+    c.inputs.push_back({random_array(dims, 70 + static_cast<uint64_t>(i), -2, 2)});
+  }
+  // Zeros in one or several factors: gradients must not come from a division.
+  for (auto& input : c.inputs) {
+    for (int64_t i = 0; i < input.value.count(); i += 5) input.value[i] = 0;
+  }
+  const auto product = [](std::vector<Array> all) {
+    Array y = all[0];
+    for (size_t k = 1; k < all.size(); ++k) {
+      for (int64_t i = 0; i < y.count(); ++i) y[i] *= all[k][i];
+    }
+    return y;
+  };
+  c.forward = [=](const std::vector<Array>& in) { return std::vector<Array>{product(in)}; };
+  c.backward = [=](const std::vector<Array>& in, const Array& dy) {
+    std::vector<Array> all;
+    for (size_t k = 0; k < in.size(); ++k) {
+      std::vector<Array> others = in;
+      others[k] = dy;
+      all.push_back(product(others));
+    }
+    return all;
+  };
+  return c;
+}
+
 Case concatenation(const std::vector<std::vector<int64_t>>& parts, int axis) {
   Case c;
   c.name = "axis_" + std::to_string(axis) + "_of";
@@ -100,6 +133,25 @@ Case flatten(const std::vector<int64_t>& dims) {
   c.backward = [](const std::vector<Array>& in, const Array& dy) {
     Array d = dy;
     d.dims = in[0].dims;
+    return std::vector<Array>{d};
+  };
+  return c;
+}
+
+Case reshape(const std::vector<int64_t>& dims, const std::vector<int64_t>& observation) {
+  Case c;
+  c.name = text_of(dims) + "_to_" + text_of(observation);
+  c.op = ops::make_reshape(Shape(observation));
+  c.inputs = {{random_array(dims, 51)}};
+  c.forward = [=](const std::vector<Array>& in) {
+    Array y = in[0];
+    y.dims = observation;
+    y.dims.insert(y.dims.begin(), dims[0]);
+    return std::vector<Array>{y};
+  };
+  c.backward = [=](const std::vector<Array>&, const Array& dy) {
+    Array d = dy;
+    d.dims = dims;
     return std::vector<Array>{d};
   };
   return c;
@@ -151,6 +203,7 @@ std::vector<Case> elementwise_cases() {
     cases.push_back(relu(text_of(dims), random_array(dims, 22)));
     cases.push_back(clipped_relu(text_of(dims), random_array(dims, 24), 0.5));
     cases.push_back(addition(dims, 2));
+    cases.push_back(multiplication(dims, 2));
     if (!dims.empty()) cases.push_back(flatten(dims));
   }
   Array zeros = random_array({3, 11, 4, 5}, 23);
@@ -169,6 +222,17 @@ std::vector<Case> elementwise_cases() {
   cases.push_back(addition({2, 11, 5, 3}, 1));
   cases.push_back(addition({2, 11, 5, 3}, 3));
   cases.push_back(addition({2, 17, 3, 3}, 5));
+
+  cases.push_back(multiplication({3, 7}, 1));
+  cases.push_back(multiplication({2, 11, 5, 3}, 3));
+  cases.push_back(multiplication({2, 17, 3, 3}, 5));
+
+  cases.push_back(reshape({3, 24}, {2, 3, 4}));
+  cases.push_back(reshape({2, 11, 3, 4}, {132}));
+  cases.push_back(reshape({2, 16, 4, 4}, {4, 8, 8}));
+  cases.push_back(reshape({1, 33, 2, 1}, {11, 3, 2}));
+  cases.push_back(reshape({5, 1}, {1, 1, 1}));
+  cases.push_back(reshape({4}, {}));
 
   cases.push_back(concatenation({{2, 3, 4, 5}, {3, 3, 4, 5}}, 0));
   cases.push_back(concatenation({{2, 11, 4, 5}, {2, 22, 4, 5}}, 1));

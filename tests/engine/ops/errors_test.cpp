@@ -237,6 +237,26 @@ std::vector<Row> rows() {
       {"clipped_relu_infinite",
        [=] { clipped_relu(image, std::numeric_limits<double>::infinity()); },
        {"[clipped_relu]", "finite"}},
+      {"leaky_relu_scale", [=] { leaky_relu(image, -1); }, {"[leaky_relu]", "at least 0", "-1"}},
+      {"leaky_relu_nan",
+       [=] { leaky_relu(image, std::numeric_limits<double>::quiet_NaN()); },
+       {"[leaky_relu]", "nan"}},
+      {"elu_alpha",
+       [=] { elu(image, std::numeric_limits<double>::infinity()); },
+       {"[elu]", "finite", "inf"}},
+      {"gelu_type",
+       [] {
+         gelu(of({2, 3}, DType::u8), GeluApproximation::tanh);
+       },
+       {"[gelu]", "2x3 u8"}},
+      {"swish_undefined", [=] { swish(none); }, {"[swish]", "undefined"}},
+      {"tanh_type", [] { ops::tanh(of({2}, DType::i32)); }, {"[tanh]", "2 i32"}},
+      {"sigmoid_count",
+       [=] {
+         apply_op(make_sigmoid(), {image, image});
+       },
+       {"[sigmoid]", "takes 1", "received 2"}},
+      {"softplus_nothing", [] { apply_op(make_softplus(), {}); }, {"[softplus]", "received 0"}},
       {"relu_undefined", [=] { relu(none); }, {"[relu]", "undefined"}},
       {"relu_type",
        [] {
@@ -260,6 +280,60 @@ std::vector<Row> rows() {
          addition({of({3}), of({3}, DType::i32)});
        },
        {"[addition]", "3 i32"}},
+      {"multiplication_shapes",
+       [=] {
+         multiplication({image, of({2, 6, 7, 5})});
+       },
+       {"[multiplication]", "2x6x5x7", "2x6x7x5"}},
+      {"multiplication_nothing", [] { multiplication({}); }, {"[multiplication]", "received 0"}},
+      {"multiplication_type",
+       [] {
+         multiplication({of({3}), of({3}, DType::i32)});
+       },
+       {"[multiplication]", "3 i32"}},
+      {"reshape_elements",
+       [=] {
+         reshape(image, {6, 5, 8});
+       },
+       {"[reshape]", "6x5x8 has 240", "has 210", "2x6x5x7"}},
+      {"reshape_scalar", [] { reshape(of({}), {1}); }, {"[reshape]", "scalar"}},
+      {"reshape_type",
+       [] {
+         reshape(of({2, 3}, DType::u8), {3});
+       },
+       {"[reshape]", "2x3 u8"}},
+      {"group_normalization_rank",
+       [] {
+         group_normalization(of({2, 6, 5}), of({6}), of({6}), 2);
+       },
+       {"[group_normalization]", "2x6x5"}},
+      {"group_normalization_empty",
+       [] {
+         group_normalization(of({0, 6}), of({6}), of({6}), 2);
+       },
+       {"[group_normalization]", "0x6"}},
+      {"group_normalization_groups",
+       [=] { group_normalization(image, of({6}), of({6}), 4); },
+       {"[group_normalization]", "6 channels", "4 groups", "2x6x5x7"}},
+      {"group_normalization_negative",
+       [=] { group_normalization(image, of({6}), of({6}), -1); },
+       {"[group_normalization]", "1 or more groups", "-1"}},
+      {"group_normalization_epsilon",
+       [=] { group_normalization(image, of({6}), of({6}), 1, 0); },
+       {"[group_normalization]", "epsilon"}},
+      {"group_normalization_scale",
+       [=] { group_normalization(image, of({5}), of({6}), 1); },
+       {"[group_normalization]", "6 elements", "received 5"}},
+      {"group_normalization_shift",
+       [=] {
+         group_normalization(image, of({6}), of({6, 1}), 1);
+       },
+       {"[group_normalization]", "6 elements", "received 6x1"}},
+      {"group_normalization_type",
+       [] {
+         group_normalization(of({2, 6}, DType::u8), of({6}), of({6}), 1);
+       },
+       {"[group_normalization]", "2x6 u8"}},
       {"concatenation_shapes",
        [=] {
          concatenation({image, of({2, 6, 5, 6})});
@@ -359,9 +433,19 @@ std::vector<Row> rows() {
       {"sum_undefined", [=] { sum(none); }, {"[sum]", "undefined"}},
       {"images_rank",
        [] {
-         normalize_images(of({2, 3}), of({3}), of({3}));
+         normalize_images(of({2, 3, 4}), of({3}), of({3}));
        },
-       {"[normalize_images]", "2x3"}},
+       {"[normalize_images]", "2x3x4"}},
+      {"features_empty",
+       [] {
+         normalize_images(of({0, 3}), of({3}), of({3}));
+       },
+       {"[normalize_images]", "0x3"}},
+      {"features_offset",
+       [] {
+         normalize_images(of({2, 3}), of({2}), of({3}));
+       },
+       {"[normalize_images]", "3 elements", "received 2"}},
       {"images_offset",
        [=] { normalize_images(image, of({3}), of({6})); },
        {"[normalize_images]", "6 elements", "received 3"}},

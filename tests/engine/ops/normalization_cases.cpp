@@ -178,6 +178,8 @@ std::vector<Case> normalization_cases() {
     cases.push_back(images("grey_batch_1", {1, 1, 3, 8}, dtype));
     cases.push_back(images("one_of_everything", {1, 1, 1, 1}, dtype));
     cases.push_back(images("channels_11", {2, 11, 4, 4}, dtype));
+    cases.push_back(images("features_17", {5, 17}, dtype));
+    cases.push_back(images("one_feature_batch_1", {1, 1}, dtype));
     cases.push_back(images("channels_17_one_pixel", {2, 17, 1, 1}, dtype));
   }
   return cases;

@@ -208,10 +208,13 @@ constexpr const char* entries[] = {"convolution",
                                    "transposed_convolution",
                                    "fully_connected",
                                    "batch_normalization",
+                                   "group_normalization",
                                    "pooling",
                                    "relu",
                                    "clipped_relu",
+                                   "activation",
                                    "addition",
+                                   "multiplication",
                                    "dropout",
                                    "reshape",
                                    "concatenation",
@@ -233,7 +236,7 @@ kernels::Table counting_table(Device device) {
   using kernels::Table;
   // A new entry of the table needs a line below and cases; these two then have other numbers.
   static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 7));
-  static_assert(Table::kVersion == 5);
+  static_assert(Table::kVersion == 6);
   counted = &kernels::table_for(device);
   std::memset(calls, 0, sizeof calls);
   Table t = *counted;
@@ -241,18 +244,21 @@ kernels::Table counting_table(Device device) {
   t.transposed_convolution = count<1, &Table::transposed_convolution>;
   t.fully_connected = count<2, &Table::fully_connected>;
   t.batch_normalization = count<3, &Table::batch_normalization>;
-  t.pooling = count<4, &Table::pooling>;
-  t.relu = count<5, &Table::relu>;
-  t.clipped_relu = count<6, &Table::clipped_relu>;
-  t.addition = count<7, &Table::addition>;
-  t.dropout = count<8, &Table::dropout>;
-  t.reshape = count<9, &Table::reshape>;
-  t.concatenation = count<10, &Table::concatenation>;
-  t.sum = count<11, &Table::sum>;
-  t.softmax = count<12, &Table::softmax>;
-  t.cross_entropy = count<13, &Table::cross_entropy>;
-  t.mean_squared_error = count<14, &Table::mean_squared_error>;
-  t.normalize_images = count<15, &Table::normalize_images>;
+  t.group_normalization = count<4, &Table::group_normalization>;
+  t.pooling = count<5, &Table::pooling>;
+  t.relu = count<6, &Table::relu>;
+  t.clipped_relu = count<7, &Table::clipped_relu>;
+  t.activation = count<8, &Table::activation>;
+  t.addition = count<9, &Table::addition>;
+  t.multiplication = count<10, &Table::multiplication>;
+  t.dropout = count<11, &Table::dropout>;
+  t.reshape = count<12, &Table::reshape>;
+  t.concatenation = count<13, &Table::concatenation>;
+  t.sum = count<14, &Table::sum>;
+  t.softmax = count<15, &Table::softmax>;
+  t.cross_entropy = count<16, &Table::cross_entropy>;
+  t.mean_squared_error = count<17, &Table::mean_squared_error>;
+  t.normalize_images = count<18, &Table::normalize_images>;
   return t;
 }
 

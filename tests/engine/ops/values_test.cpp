@@ -38,6 +38,35 @@ TEST(Relu, KeepsNanAndHasNoGradientAtZero) {
             (std::vector<float>{0, 0, 0, 0, 1, 1, 0}));
 }
 
+TEST(Activations, KeepNanAndGiveTheirLimitsAtInfinities) {
+  struct Row {
+    OpPtr op;
+    float below, above;              // limits
+    float slope_below, slope_above;  // of the derivative
+  };
+  for (const Row& row :
+       {Row{ops::make_leaky_relu(0.25), -inf, inf, 0.25f, 1},
+        Row{ops::make_leaky_relu(0), 0, inf, 0, 1}, Row{ops::make_elu(0.5), -0.5f, inf, 0, 1},
+        Row{ops::make_gelu(ops::GeluApproximation::none), 0, inf, 0, 1},
+        Row{ops::make_gelu(ops::GeluApproximation::tanh), 0, inf, 0, 1},
+        Row{ops::make_swish(), 0, inf, 0, 1}, Row{ops::make_tanh(), -1, 1, 0, 0},
+        Row{ops::make_sigmoid(), 0, 1, 0, 0}, Row{ops::make_softplus(), 0, inf, 0, 1}}) {
+    SCOPED_TRACE(row.op->type());
+    const float most = std::numeric_limits<float>::max();
+    const Tensor x = from({nan, -inf, inf, -most, most}, {5});
+    Tape tape;
+    tape.watch(x);
+    const Tensor y = apply_op(row.op, {x})[0];
+    const auto values = y.to_vector(), slopes = tape.gradient(ops::sum(y), {x})[0].to_vector();
+    EXPECT_TRUE(std::isnan(values[0]));
+    EXPECT_EQ(values[1], row.below);
+    EXPECT_EQ(values[2], row.above);
+    EXPECT_FALSE(std::isnan(values[3]) || std::isnan(values[4]));
+    for (size_t i : {1u, 3u}) EXPECT_EQ(slopes[i], row.slope_below);
+    for (size_t i : {2u, 4u}) EXPECT_EQ(slopes[i], row.slope_above);
+  }
+}
+
 TEST(MaxPooling, GivesTheGradientToTheFirstOfEqualElements) {
   for (int64_t channels : {1, 16}) {
     const Tensor x = Tensor::full({1, channels, 2, 4}, 5);

@@ -27,7 +27,7 @@ Kernel normalize_images(const NormalizeImagesProblem& p) {
   const TensorSpec src = p.src.plain();
   const int64_t channels = src.shape[1];
   const int64_t planes = src.shape[0] * channels;
-  const int64_t space = src.shape[2] * src.shape[3];
+  const int64_t space = src.shape.elements() / planes;
   const TensorSpec per_channel = plain_spec(Shape{channels});
   Kernel kernel;
   if (src.dtype == DType::u8) {

@@ -28,6 +28,23 @@ Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body
   return pass;
 }
 
+// The same with scratch memory: a function of (reads, writes, scratch).
+template <class Body>
+Pass own_pass_with_scratch(std::vector<Operand> reads, std::vector<Operand> writes,
+                           size_t scratch_bytes, Body body) {
+  Pass pass;
+  pass.reads = std::move(reads);
+  pass.writes = std::move(writes);
+  pass.scratch_bytes = scratch_bytes;
+  pass.bind = [body = std::move(body)](const PassMemory& where) {
+    std::vector<void*> in(where.reads.begin(), where.reads.end());
+    std::vector<void*> out(where.writes.begin(), where.writes.end());
+    return BoundPass([body, in = std::move(in), out = std::move(out), scratch = where.scratch](
+                         const StepInfo&) { body(in.data(), out.data(), scratch); });
+  };
+  return pass;
+}
+
 template <class T = float>
 const T* in(void* const* operands, int i) {
   return static_cast<const T*>(operands[i]);

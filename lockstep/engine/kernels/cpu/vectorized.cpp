@@ -6,6 +6,10 @@ LOCKSTEP_CLONES void add(const float* a, const float* b, float* sum, size_t coun
   for (size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
+LOCKSTEP_CLONES void multiply(const float* a, const float* b, float* product, size_t count) {
+  for (size_t i = 0; i < count; ++i) product[i] = a[i] * b[i];
+}
+
 LOCKSTEP_CLONES void relu(const float* x, float* y, size_t count) {
   for (size_t i = 0; i < count; ++i) y[i] = x[i] > 0 ? x[i] : (x[i] != x[i] ? x[i] : 0.0f);
 }

@@ -17,6 +17,8 @@ namespace lockstep::kernels::cpu {
 
 // sum[i] = a[i] + b[i]; may be in place.
 void add(const float* a, const float* b, float* sum, size_t count);
+// product[i] = a[i] * b[i]; may be in place.
+void multiply(const float* a, const float* b, float* product, size_t count);
 // y[i] = max(0, x[i]).
 void relu(const float* x, float* y, size_t count);
 // y[i] = min(max(0, x[i]), ceiling).

@@ -7,12 +7,23 @@ namespace lockstep::layers {
 
 std::vector<LayerInfo> all();
 
-// One for each file in this folder.
+// One for each file in this folder, or several where a file holds a family.
 LayerInfo image_input_info();
+LayerInfo feature_input_info();
 LayerInfo convolution2d_info();
 LayerInfo fully_connected_info();
 LayerInfo batch_normalization_info();
+LayerInfo layer_normalization_info();
+LayerInfo instance_normalization_info();
+LayerInfo group_normalization_info();
 LayerInfo clipped_relu_info();
+LayerInfo leaky_relu_info();
+LayerInfo elu_info();
+LayerInfo gelu_info();
+LayerInfo swish_info();
+LayerInfo tanh_info();
+LayerInfo sigmoid_info();
+LayerInfo softplus_info();
 LayerInfo transposed_convolution2d_info();
 LayerInfo relu_info();
 LayerInfo softmax_info();
@@ -21,7 +32,9 @@ LayerInfo average_pooling2d_info();
 LayerInfo global_average_pooling2d_info();
 LayerInfo dropout_info();
 LayerInfo flatten_info();
+LayerInfo reshape_info();
 LayerInfo addition_info();
+LayerInfo multiplication_info();
 LayerInfo concatenation_info();
 
 }  // namespace lockstep::layers

@@ -1,0 +1,44 @@
+#include "lockstep/engine/kernels/activation_functions.h"
+#include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+// Works on the memory as it lies, padding included.
+template <class Function>
+Kernel kernel_of(const Function& f, const TensorSpec& spec, const Operand& kept) {
+  const size_t count = spec.bytes() / sizeof(float);
+  Kernel kernel;
+  kernel.forward = own_pass({input(0, spec)}, {output(0, spec)},
+                            [=](void* const* r, void* const* w, const StepInfo&) {
+                              const float* x = in(r, 0);
+                              float* y = out(w, 0);
+                              for (size_t i = 0; i < count; ++i) y[i] = f.value(x[i]);
+                            });
+  kernel.backward.push_back(own_pass({kept, diff_output(0, spec)}, {diff_input(0, spec)},
+                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                       const float *at = in(r, 0), *dy = in(r, 1);
+                                       float* dx = out(w, 0);
+                                       for (size_t i = 0; i < count; ++i)
+                                         dx[i] = dy[i] * f.slope(at[i]);
+                                     }));
+  return kernel;
+}
+
+// Padding has to stay zero. Where f(0) is not 0, a layout with padding gives way to row-major:
+// which of its elements are padding, the layout alone knows.
+TensorSpec working_spec(const ActivationProblem& p) {
+  const TensorSpec plain = p.src.plain();
+  return keeps_zero(p.kind) || p.src.bytes() == plain.bytes() ? p.src : plain;
+}
+
+}  // namespace
+
+Kernel activation(const ActivationProblem& p) {
+  const TensorSpec spec = working_spec(p);
+  const Operand kept = backward_reads_dst(p.kind) ? output(0, spec) : input(0, spec);
+  return with_function(p, [&](const auto& f) { return kernel_of(f, spec, kept); });
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,27 @@
+// Group normalisation (Wu, He 2018); with one group layer normalisation, with one group for each
+// channel instance normalisation.
+#pragma once
+
+#include "lockstep/engine/kernels/kernel.h"
+
+namespace lockstep::kernels {
+
+// What forward keeps for backward, for each observation and group.
+struct GroupStatistics {
+  // The mean as the sum of two numbers: far from zero the first alone would be too coarse beside
+  // the deviation.
+  float mean = 0, mean_rest = 0;
+  float inverse_deviation = 0;  // 1 / sqrt(variance + epsilon)
+};
+
+// dst[n, c, ...] = scale[c] * (src[n, c, ...] - mean) / sqrt(variance + epsilon) + shift[c], with
+// mean and variance (biased) of the channel's group in observation n, over its channels and space.
+// Inputs: src, scale (c), shift (c). Output: dst. One backward pass: diff src, diff scale, diff
+// shift.
+struct GroupNormalizationProblem {
+  TensorSpec src;      // n x c or n x c x h x w
+  int64_t groups = 1;  // divides c
+  double epsilon = 1e-5;
+};
+
+}  // namespace lockstep::kernels

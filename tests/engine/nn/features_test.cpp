@@ -1,0 +1,71 @@
+// Networks of vectors of features.
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep {
+namespace {
+
+using optest::array_of;
+using optest::relative_error;
+
+Network of_features() {
+  Network n{feature_input({.features = 7}), fully_connected({.units = 12}),
+            layer_normalization(),          gelu(),
+            fully_connected({.units = 3}),  softmax()};
+  n.initialize(5);
+  const std::vector<float> offset{0, 1, 2, 3, 4, 5, 6}, factor{1, 2, 1, 2, 1, 2, 1};
+  n.state_value("feature_input_1.offset").copy_from(Tensor::from(offset, {7}));
+  n.state_value("feature_input_1.factor").copy_from(Tensor::from(factor, {7}));
+  return n;
+}
+
+TEST(Features, ANetworkComputesWhatItsOpsDo) {
+  Network n = of_features();
+  EXPECT_EQ(n.input_shapes(), std::vector<Shape>{Shape{7}});
+  EXPECT_NE(n.summary().find("feature_input"), std::string::npos);
+  const Tensor x = optest::tensor_of(optest::random_array({4, 7}, 1, -5, 5));
+  Tensor y = ops::normalize_images(x, n.state_value("feature_input_1.offset"),
+                                   n.state_value("feature_input_1.factor"));
+  EXPECT_EQ(y.to_vector()[1], (x.to_vector()[1] - 1) * 2);
+  y = ops::fully_connected(y, n.learnable("fully_connected_1.weights"),
+                           n.learnable("fully_connected_1.bias"));
+  y = ops::gelu(ops::group_normalization(y, n.learnable("layer_normalization_1.scale"),
+                                         n.learnable("layer_normalization_1.shift"), 1));
+  y = ops::softmax(ops::fully_connected(y, n.learnable("fully_connected_2.weights"),
+                                        n.learnable("fully_connected_2.bias")));
+  EXPECT_LT(relative_error(array_of(n.predict(x)), array_of(y)), 1e-6);
+  EXPECT_THROW(n.predict(Tensor::zeros({4, 6})), InvalidArgument);
+  EXPECT_THROW(n.predict(Tensor::zeros({7})), InvalidArgument);
+}
+
+TEST(Features, ANetworkLearns) {
+  Network n = of_features();
+  const Tensor x = optest::tensor_of(optest::random_array({30, 7}, 2, -5, 5));
+  std::vector<int32_t> classes;
+  for (int32_t i = 0; i < 30; ++i) classes.push_back(i * 7 % 3);
+  const Tensor targets = Tensor::from(classes, Shape{30});
+  const auto learnables = n.learnable_values();
+  double first = 0, last = 0;
+  for (uint64_t iteration = 1; iteration <= 150; ++iteration) {
+    Tape tape;
+    tape.watch(learnables);
+    const Tensor loss =
+        ops::mean(ops::cross_entropy(n.forward({x}, {true, {0, iteration, 0}}), targets));
+    last = static_cast<double>(loss.item());
+    if (iteration == 1) first = last;
+    const auto gradients = tape.gradient(loss, learnables);
+    for (size_t i = 0; i < learnables.size(); ++i) {
+      const auto g = gradients[i].to_vector();
+      for (size_t k = 0; k < g.size(); ++k) learnables[i].data<float>()[k] -= 0.3f * g[k];
+    }
+  }
+  EXPECT_LT(last, 0.5 * first);
+}
+
+}  // namespace
+}  // namespace lockstep
