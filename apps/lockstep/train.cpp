@@ -222,7 +222,12 @@ void add_train(CLI::App& app, Action& action) {
                 "Three iterations, a validation, a checkpoint; say what the training would take")
       ->excludes(check)
       ->excludes(resume);
-  sub->add_flag("--json", a->json, "Print the result as one JSON object on the last line");
+  for (const char* other : {"--resume", "--save-initial", "--initial-model"}) {
+    check->excludes(sub->get_option(other));
+  }
+  CLI::Option* json =
+      sub->add_flag("--json", a->json, "Print the result as one JSON object on the last line");
+  json->excludes(check)->excludes(sub->get_option("--dry-run"));
   sub->add_flag("--quiet", a->quiet, "No progress");
   sub->callback([a, &action] { action = [a] { return train_command(*a); }; });
 }

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "apps/lockstep/command.h"
@@ -45,11 +46,10 @@ std::string precise(double seconds) {
 }
 
 int64_t validations(const TrainingOptions& options, const TrainingStart& start) {
-  const int64_t every = options.validation_frequency == 0 ? start.iterations_per_epoch
-                        : options.validation_frequency_unit == "epoch"
-                            ? options.validation_frequency * start.iterations_per_epoch
-                            : options.validation_frequency;
-  return (start.iterations + every - 1) / every;
+  const int64_t frequency = std::max<int64_t>(options.validation_frequency, 1);
+  const bool by_epoch =
+      options.validation_frequency == 0 || options.validation_frequency_unit == "epoch";
+  return ((by_epoch ? options.max_epochs : start.iterations) - 1) / frequency + 1;
 }
 
 }  // namespace
@@ -70,20 +70,23 @@ int check_job(const Job& job) {
        {"shards",
         format_count((options.mini_batch_size + options.shard_size - 1) / options.shard_size)},
        {"device", options.device},
-       {"check", "everything fits together; no image was read"}});
+       {"check", "everything fits together"}});
   return 0;
 }
 
 int dry_run(const Job& job, RunOptions options) {
   options.folder += ".dry-run-" + std::to_string(getpid());
+  const std::string parent = std::filesystem::path(options.folder).parent_path();
+  const bool new_parent = !parent.empty() && !std::filesystem::exists(parent);
   options.resume = false;
   options.dry_run = true;
-  const Passing folder(options.folder);
+  const Passing around(new_parent ? parent : options.folder);
   Beginning beginning;
   options.observers.push_back(&beginning);
   const RunResult result = run_job(job, options);
   const TrainingResult& t = result.training;
   const TrainingStart& start = beginning.known;
+  if (options.stop && options.stop()) return exit_stopped;
   const double iteration = t.iterations.back().seconds;
   double total = iteration * static_cast<double>(start.iterations);
   std::vector<std::pair<std::string, std::string>> rows{

@@ -6,7 +6,7 @@
 
 namespace lockstep::command {
 
-// `lockstep train --check`: everything but reading images and training. Gives the exit code.
+// `lockstep train --check`: everything that can be told without training. Gives the exit code.
 int check_job(const Job& job);
 
 // `lockstep train --dry-run`: three iterations, a validation and a checkpoint in a folder beside

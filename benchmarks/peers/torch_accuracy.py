@@ -2,9 +2,10 @@
 """The accuracy of S3's training in PyTorch: what `accuracy.py cifar10_s3` is compared with.
 
 The training of examples/jobs/cifar10_s3.toml, written for PyTorch: the same network, initial
-distributions, solver, mini-batches and epochs, a tenth of each class held out. Batch normalisation
-runs over the whole mini-batch of 128, or over groups of `--group` observations. Prints, for each seed, the mean of the last ten epochs' validation accuracies and the test accuracy
-after the last; then the means.
+distributions, solver, mini-batches and epochs, a tenth of each class held out, or with --validation
+all of --train learned from. Batch normalisation runs over the whole mini-batch of 128, or over
+groups of `--group` observations. Prints, for each seed, the mean of the last ten epochs' validation
+accuracies and the test accuracy after the last; then the means.
 """
 
 import argparse
@@ -100,10 +101,10 @@ def accuracy(network, pixels, labels, mean):
     return right / len(labels)
 
 
-def train_once(train, test, arguments, seed):
+def train_once(train, held_out, test, arguments, seed):
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    x, y, held_x, held_y = split(*train, generator)
+    x, y, held_x, held_y = split(*train, generator) if held_out is None else train + held_out
     mean = x.double().mean((0, 2, 3), keepdim=True).float()
     network = make_network(arguments.depth, arguments.group)
     solver = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=L2)
@@ -137,14 +138,19 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
                         help="holds cifar10/ (default: $LOCKSTEP_TEST_DATA)")
+    parser.add_argument("--train", metavar="FOLDER", help="instead of cifar10/train there")
+    parser.add_argument("--validation", metavar="FOLDER",
+                        help="validate on these images, and learn from all of the others")
     parser.add_argument("--json", metavar="FILE", help="where the figures go as JSON")
     arguments = parser.parse_args()
     if not arguments.data:
         parser.error("no images: give --data or set LOCKSTEP_TEST_DATA")
     torch.set_num_threads(arguments.threads)
-    train, test = (read_folder(os.path.join(arguments.data, "cifar10", part))
-                   for part in ("train", "test"))
-    runs = [train_once(train, test, arguments, seed) for seed in arguments.seeds]
+    images = os.path.join(arguments.data, "cifar10")
+    train = read_folder(arguments.train or os.path.join(images, "train"))
+    test = read_folder(os.path.join(images, "test"))
+    held_out = read_folder(arguments.validation) if arguments.validation else None
+    runs = [train_once(train, held_out, test, arguments, seed) for seed in arguments.seeds]
     lockstep_runs.print_table(
         ["seed", "validation, last 10 epochs", "test"],
         [[str(r["seed"]), f"{100 * r['validation']:.2f} %", f"{100 * r['test']:.2f} %"]

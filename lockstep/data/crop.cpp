@@ -20,10 +20,23 @@ class CenterCropped final : public DatastoreWrapper {
 
   Image read(int64_t index) const override { return cut(wrapped().read(index), index); }
   Image read(int64_t index, Digest& content) const override {
-    return cut(wrapped().read(index, content), index);
+    Image image = cut(wrapped().read(index, content), index);
+    content = of_window(content);
+    return image;
+  }
+  // Cut images are others than resized ones of the same size.
+  Digest content_digest(int64_t index) const override {
+    return of_window(wrapped().content_digest(index));
   }
 
  private:
+  Digest of_window(const Digest& whole) const {
+    Digester digester;
+    digester.add(whole);
+    digester.add(static_cast<uint64_t>(height_));
+    digester.add(static_cast<uint64_t>(width_));
+    return digester.finish();
+  }
   Image cut(const Image& image, int64_t index) const {
     check_holds_window(image, height_, width_, name(index) + " (" + describe() + ")");
     return crop(image, height_, width_);

@@ -33,7 +33,8 @@ void check_holds_window(const Image& image, int64_t height, int64_t width, const
 // is not. Thread-safe.
 Image crop(const Image& image, int64_t height, int64_t width, const Window& where = {});
 
-// The same observations, cut to their centres. Digests of contents stay those of the originals.
+// The same observations, cut to their centres. Digests of contents are those of the originals with
+// the size: a cut image is another than a resized one.
 // Reading an image that is smaller throws DataError naming it. Thread-safe.
 DatastorePtr center_cropped(DatastorePtr store, int64_t height, int64_t width);
 

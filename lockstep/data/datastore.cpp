@@ -66,7 +66,8 @@ class Transformed final : public DatastoreWrapper {
       refuse(index, error.what());
     }
     const bool whole =
-        image.height > 0 && image.width > 0 && (image.channels == 1 || image.channels == 3) &&
+        image.height > 0 && image.width > 0 && image.height <= max_image_side &&
+        image.width <= max_image_side && (image.channels == 1 || image.channels == 3) &&
         image.pixels.size() == static_cast<size_t>(image.height * image.width * image.channels);
     if (!whole) {
       refuse(index, "it gave " + std::to_string(image.height) + " x " +

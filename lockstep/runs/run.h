@@ -58,8 +58,9 @@ RunData open_run_data(const Job& job);
 // The network of a job, not initialized. Throws InvalidArgument.
 Network build_network(const Job& job);
 
-// What a job would do, found out without doing it: opens and splits the images (names alone,
-// nothing is decoded), builds the network, resolves the device. Throws what does not fit.
+// What a job would do, found out without doing it: opens and splits the images (names alone, unless
+// bad ones are to be skipped), builds the network, resolves the device. Throws what does not fit as
+// far as it can be told so; sizes of images are seen when they are read.
 struct JobPlan {
   Job job;  // options resolved
   RunData data;

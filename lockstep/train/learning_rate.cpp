@@ -27,7 +27,9 @@ double power(double base, int64_t exponent) {
 double factor(const std::string& name, const TrainingOptions& o, const Progress& p) {
   const double share = std::min(1.0, p.done / p.length), end = o.final_factor;
   if (name == "piecewise") {
-    const auto epoch = static_cast<int64_t>(std::floor(p.done / p.per_epoch));
+    // The rate at which it ended is that of its last iteration.
+    const double done = std::min(p.done, p.length - 1);
+    const auto epoch = static_cast<int64_t>(std::floor(done / p.per_epoch));
     return power(o.drop_factor, epoch / o.drop_period);
   }
   if (name == "exponential") {

@@ -44,7 +44,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.text("gradient_threshold_method", gradient_threshold_method,
          "what is cut: the norm of each learnable's gradient, of all together, or each element",
          {"l2norm", "global-l2norm", "absolute-value"});
-  v.numbers("class_weights", class_weights, "times the loss, by class; none: 1 each", {.min = 0});
+  v.numbers("class_weights", class_weights, "times the loss, by class; none: 1 each",
+            {.min = 0, .max = 1e30});
   v.texts("freeze", freeze, "layers whose learnables stay as they are");
   v.number("l2", l2, "weight decay in the gradient, times the learnable's factor", {.min = 0});
   v.integer("mini_batch_size", mini_batch_size, "observations in an iteration",
@@ -98,6 +99,10 @@ void TrainingOptions::check() const {
   FieldReader reader(plain, "training");
   copy.visit(reader);
   if (device != "auto") parse_device(device);
+  if (gradient_threshold > 0 && gradient_threshold < 1e-30) {
+    throw InvalidArgument("[training] gradient_threshold must be 0 or >= 1e-30, received " +
+                          nlohmann::json(gradient_threshold).dump());
+  }
   if (learning_rate_schedule.empty()) {
     throw InvalidArgument("[training] learning_rate_schedule must name a schedule",
                           "\"none\" leaves the rate as it is");

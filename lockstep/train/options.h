@@ -64,7 +64,8 @@ struct TrainingOptions {
   // each. The sum is divided by the number of observations, not of weights. Validation does not
   // weigh.
   std::vector<double> class_weights = {};
-  // Names of layers whose learnables stay as they are.
+  // Names of layers whose learnables stay as they are; they count in no gradient_threshold. What
+  // follows mini-batches (batch normalisation's statistics) goes on doing so.
   std::vector<std::string> freeze = {};
   // g = g + l2 * factor * w, with the learnable's factor (1 for weights, 0 for biases and
   // normalisation unless the layer says otherwise). The reported loss excludes it.

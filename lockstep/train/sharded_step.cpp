@@ -48,7 +48,8 @@ struct ShardedStep::State {
   double threshold;
   std::string threshold_method;
   std::vector<float> class_weights;
-  int64_t most_shards = 0;  // of a full mini-batch; threads beyond have nothing to do
+  std::vector<bool> frozen;  // by learnable
+  int64_t most_shards = 0;   // of a full mini-batch; threads beyond have nothing to do
 
   ShardPlans plans;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by thread
@@ -179,7 +180,9 @@ std::vector<double> ShardedStep::State::cut_gradients(double observations) {
     const size_t p = by_size[static_cast<size_t>(i)];
     GradientCopy& g = gradients[p];
     if (g.convert) g.convert({});
-    if (norms) {
+    if (frozen[p]) {
+      // Its gradient moves nothing.
+    } else if (norms) {
       squares[p] = block_squares(g.values, g.count);
     } else {
       limit_elements(g.values, g.count, threshold, observations);
@@ -214,6 +217,7 @@ ShardedStep::ShardedStep(Network& network, Solver& solver, ThreadPool& pool,
   s.shards_by_thread.assign(static_cast<size_t>(pool.size()), 0);
   s.learnable_digests.resize(network.learnables().size());
   s.make_gradient_copies();
+  for (const auto& l : network.learnables()) s.frozen.push_back(is_frozen(l.name, options.freeze));
   // Copies made for earlier uses of the network may be older than its values.
   network.packed().pack_all();
 }

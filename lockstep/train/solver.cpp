@@ -30,9 +30,7 @@ std::vector<Slot> slots_of(Network& network, size_t arrays, const TrainingOption
   std::vector<Slot> slots;
   for (const auto& l : network.learnables()) {
     Slot slot{l.value, l.spec.learning_rate_factor, l.spec.l2_factor, {}};
-    const std::string layer = l.name.substr(0, l.name.rfind('.'));
-    const auto& frozen = options.freeze;
-    slot.frozen = std::find(frozen.begin(), frozen.end(), layer) != frozen.end();
+    slot.frozen = is_frozen(l.name, options.freeze);
     for (size_t i = 0; i < arrays; ++i)
       slot.state.push_back(Tensor::zeros(l.value.shape(), DType::f32, l.value.device()));
     slots.push_back(std::move(slot));
@@ -123,6 +121,11 @@ class Rmsprop final : public Solver {
 };
 
 }  // namespace
+
+bool is_frozen(const std::string& learnable, const std::vector<std::string>& frozen) {
+  const std::string layer = learnable.substr(0, learnable.rfind('.'));
+  return std::find(frozen.begin(), frozen.end(), layer) != frozen.end();
+}
 
 void check_frozen(const Network& network, const std::vector<std::string>& frozen) {
   std::vector<std::string> names;

@@ -468,6 +468,7 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
     // What a GPU cannot compute is found out by compiling a shard of one observation and updating
     // nothing.
     if (device == Device{}) return;
+    refuse_on_gpus(options);
     ShardPlans(network, device).plan(1);
     const kernels::Table& table = kernels::table_for(device);
     table.reorder({Shape{1}, DType::f32, nullptr}, {Shape{1}, DType::f32, nullptr});

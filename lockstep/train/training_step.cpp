@@ -19,11 +19,7 @@ std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size) {
   return shards;
 }
 
-std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
-                                                 const TrainingOptions& options) {
-  if (network.device() == Device{}) {
-    return std::make_unique<ShardedStep>(network, solver, pool, options);
-  }
+void refuse_on_gpus(const TrainingOptions& options) {
   if (options.gradient_threshold > 0 || !options.class_weights.empty()) {
     throw Unsupported(
         std::string("[training] ") +
@@ -31,6 +27,14 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
             " is computed on the CPU only",
         "set device = \"cpu\"");
   }
+}
+
+std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
+                                                 const TrainingOptions& options) {
+  if (network.device() == Device{}) {
+    return std::make_unique<ShardedStep>(network, solver, pool, options);
+  }
+  refuse_on_gpus(options);
   return std::make_unique<QueuedStep>(network, solver, options);
 }
 

@@ -308,7 +308,7 @@ validation_patience = 5
             self.assertIn(words, done.stderr)
 
     def test_dry_run_tells_time_and_memory_and_leaves_nothing(self):
-        done = self.run_command("train", "job.toml", "--dry-run", "--out", "kept")
+        done = self.run_command("train", "job.toml", "--dry-run")
         self.assertEqual(done.returncode, 0, done.stderr)
         for words in (r"iterations +3 of 6 done", r"the whole training +about", r"memory +\d+ MiB"):
             self.assertRegex(done.stdout, words)

@@ -88,6 +88,22 @@ TEST(ClassWeights, WeighLossAndGradientOfTheirClass) {
   const auto plain = trained({}), doubled = trained(std::vector<double>(10, 2));
   EXPECT_DOUBLE_EQ(doubled.first, 2 * plain.first);
   EXPECT_NE(doubled.second, plain.second);
+  // One class after the other: each loss is that class's share of the plain one, whatever the row.
+  double sum = 0;
+  for (size_t c = 0; c < 10; ++c) {
+    std::vector<double> only(10, 0);
+    only[c] = 1;
+    const double share = trained(only).first;
+    EXPECT_GT(share, 0) << "class " << c;
+    sum += share;
+  }
+  EXPECT_NEAR(sum, plain.first, 1e-12);
+  std::vector<double> mixed(10, 0);
+  mixed[3] = 1;
+  mixed[7] = 2;
+  std::vector<double> third(10, 0), seventh(10, 0);
+  third[3] = seventh[7] = 1;
+  EXPECT_NEAR(trained(mixed).first, trained(third).first + 2 * trained(seventh).first, 1e-12);
   // Without the weight of any class nothing is learned, but for L2.
   EXPECT_EQ(trained(std::vector<double>(10, 0)).first, 0);
   Network network = small_classifier();

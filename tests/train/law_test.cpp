@@ -161,6 +161,39 @@ TEST(Law, OneDigestForOtherLayersToo) {
   expect_same_history(one, three);
 }
 
+TEST(Law, OneDigestForEverySolverScheduleAndThreshold) {
+  struct Row {
+    const char* solver;
+    std::vector<std::string> schedule;
+    const char* method;
+  };
+  for (const Row& row : {Row{"sgdm", {"warmup", "cosine"}, "global-l2norm"},
+                         Row{"adamw", {"polynomial", "cyclical"}, "l2norm"},
+                         Row{"rmsprop", {"exponential", "piecewise"}, "absolute-value"}}) {
+    const auto with = [&](int64_t threads, const TrainingControl& control = {}) {
+      TrainingOptions options = test_options(threads);
+      options.solver = row.solver;
+      options.learning_rate_schedule = row.schedule;
+      options.schedule_epochs = {0.5};
+      options.gradient_threshold = 0.01;
+      options.gradient_threshold_method = row.method;
+      options.class_weights = {1, 2, 1, 3, 1, 1, 0.5, 1, 1, 0};
+      return run(options, control);
+    };
+    const TrainingResult one = with(1), three = with(3);
+    expect_everyone_worked(three, row.solver);
+    expect_same_history(one, three);
+    const TemporaryFolder folder;
+    TrainingControl control;
+    control.checkpoint_folder = folder.path;
+    control.stop_after = 2;
+    with(2, control);
+    control.stop_after = 0;
+    control.resume = true;
+    EXPECT_EQ(with(3, control).digest, one.digest) << row.solver;
+  }
+}
+
 TEST(Law, OneDigestAfterStopAndResumeAtAnyIterationOnOtherThreads) {
   const TrainingResult whole = run(test_options(2));
   for (int64_t stop = 1; stop < kIterations; ++stop) {

@@ -90,6 +90,12 @@ TEST(LearningRate, SchedulesFollowEachOther) {
   EXPECT_DOUBLE_EQ(after(options, 25), 0.4 * 0.55);
   EXPECT_DOUBLE_EQ(after(options, 45), 0.04);
   EXPECT_DOUBLE_EQ(after(options, 99), 0.04);
+  // Ten epochs at one rate are not followed by the drop that an eleventh would have had.
+  options = scheduled({"piecewise", "none"}, {4});
+  options.drop_factor = 0.5;
+  options.drop_period = 2;
+  EXPECT_DOUBLE_EQ(after(options, 39), 0.2);
+  EXPECT_DOUBLE_EQ(after(options, 40), 0.2);
   // A last schedule with an end stays there.
   options = scheduled({"polynomial"}, {2});
   options.final_factor = 0.5;

@@ -26,9 +26,10 @@ struct Lanes {
   hn::Rebind<int32_t, D> whole;
   hn::Rebind<uint8_t, D> bytes;
 
-  // One value for each channel from `first` on; what fills up is 0.
-  V load(const float* values, int64_t first, int64_t channels) const {
-    HWY_ALIGN float some[16] = {};
+  // One value for each channel from `first` on; what fills up is `filling`.
+  V load(const float* values, int64_t first, int64_t channels, float filling = 0) const {
+    HWY_ALIGN float some[16];
+    std::fill_n(some, 16, filling);
     const auto lanes = static_cast<int64_t>(hn::Lanes(d));
     for (int64_t i = 0; i < lanes && first + i < channels; ++i) some[i] = values[first + i];
     return hn::Load(d, some);
@@ -138,7 +139,7 @@ void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& 
   const D d = l.d;
   const int64_t first = g.block * p.block + g.lane, row = p.columns * p.block;
   const auto m = l.load(mean, first, p.channels);
-  const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels), p.epsilon);
+  const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels, 1), p.epsilon);
   const auto factor = hn::Mul(l.load(scale, first, p.channels), inverse);
   const auto offset = l.load(shift, first, p.channels);
   const auto zero = hn::Zero(d);
@@ -226,7 +227,7 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
   const D d = l.d;
   const int64_t first = g.block * p.block + g.lane, row = p.columns * p.block;
   const auto m = l.load(mean, first, p.channels);
-  const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels), p.epsilon);
+  const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels, 1), p.epsilon);
   auto sum = hn::Zero(d), dot = hn::Zero(d);
   backward_sums(p, w, l, g, x, dy, marks, m, sum, dot);
   l.store(hn::Mul(dot, inverse), dscale, first, p.channels);

@@ -62,8 +62,9 @@ auto with_algorithm(bool winograd, const Describe& describe) {
     try {
       auto described = describe(dnnl::algorithm::convolution_winograd);
       if (scratch_of(described) <= kWinogradScratch) return described;
-    } catch (const dnnl::error&) {
-      // Not for this shape or processor.
+    } catch (const dnnl::error& e) {
+      // Not for this shape or processor; anything else must not choose the algorithm.
+      if (e.status != dnnl_unimplemented) throw;
     }
   }
   return describe(dnnl::algorithm::convolution_direct);
