@@ -142,7 +142,10 @@ int train_command(const TrainArguments& a) {
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   const Job job = read_job(local_files(), a.job, settings);
-  if (a.check) return check_job(job);
+  if (a.check) {
+    check_job(job, a.initial_model);
+    return 0;
+  }
   RunOptions options;
   options.folder = a.out.empty() ? free_folder(job.name) : a.out;
   options.resume = a.resume;
@@ -166,18 +169,23 @@ int train_command(const TrainArguments& a) {
 
   catch_stop_signals();
   RunResult result;
+  Trial trial;
   try {
     if (a.dry_run) {
-      const int code = dry_run(job, options);
-      if (!a.quiet) progress.finish();
-      return code;
+      trial = try_job(job, options);
+    } else {
+      result = run_job(job, options);
     }
-    result = run_job(job, options);
   } catch (...) {
     if (!a.quiet) progress.finish();
     throw;
   }
   if (!a.quiet) progress.finish();
+  if (a.dry_run) {
+    if (stop_wanted != 0) return exit_stopped;
+    print_estimate(trial);
+    return 0;
+  }
   if (result.training.stopped) {
     std::fprintf(stderr, "stopped after iteration %s; checkpoint %s\nhint: go on with: %s\n",
                  format_count(result.training.last_iteration).c_str(), result.checkpoint.c_str(),
@@ -222,7 +230,7 @@ void add_train(CLI::App& app, Action& action) {
                 "Three iterations, a validation, a checkpoint; say what the training would take")
       ->excludes(check)
       ->excludes(resume);
-  for (const char* other : {"--resume", "--save-initial", "--initial-model"}) {
+  for (const char* other : {"--resume", "--save-initial"}) {
     check->excludes(sub->get_option(other));
   }
   CLI::Option* json =

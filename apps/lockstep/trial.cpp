@@ -15,19 +15,24 @@
 namespace lockstep::command {
 namespace {
 
-// A folder that is gone when this is.
+// A folder that is gone when this is, with those above it that were not there before.
 class Passing {
  public:
-  explicit Passing(std::string path) : path_(std::move(path)) {}
+  explicit Passing(const std::string& path) : topmost_(path) {
+    for (auto above = topmost_.parent_path(); !above.empty() && !std::filesystem::exists(above);
+         above = above.parent_path()) {
+      topmost_ = above;
+    }
+  }
   ~Passing() {
     std::error_code nothing_can_be_done;
-    std::filesystem::remove_all(path_, nothing_can_be_done);
+    std::filesystem::remove_all(topmost_, nothing_can_be_done);
   }
   Passing(const Passing&) = delete;
   Passing& operator=(const Passing&) = delete;
 
  private:
-  std::string path_;
+  std::filesystem::path topmost_;
 };
 
 class Beginning : public TrainingObserver {
@@ -54,9 +59,9 @@ int64_t validations(const TrainingOptions& options, const TrainingStart& start) 
 
 }  // namespace
 
-int check_job(const Job& job) {
-  const JobPlan plan = plan_job(job);
-  const TrainingOptions& options = plan.job.training;
+void check_job(const Job& job, const std::string& initial_model) {
+  const JobPlan plan = plan_job(job, initial_model);
+  const TrainingOptions options = plan.job.training.resolved();
   print_table(
       {{"training", images(plan.data.training)},
        {"validation", images(plan.data.validation)},
@@ -71,22 +76,22 @@ int check_job(const Job& job) {
         format_count((options.mini_batch_size + options.shard_size - 1) / options.shard_size)},
        {"device", options.device},
        {"check", "everything fits together"}});
-  return 0;
 }
 
-int dry_run(const Job& job, RunOptions options) {
+Trial try_job(const Job& job, RunOptions options) {
   options.folder += ".dry-run-" + std::to_string(getpid());
-  const std::string parent = std::filesystem::path(options.folder).parent_path();
-  const bool new_parent = !parent.empty() && !std::filesystem::exists(parent);
   options.resume = false;
   options.dry_run = true;
-  const Passing around(new_parent ? parent : options.folder);
+  const Passing folder(options.folder);
   Beginning beginning;
   options.observers.push_back(&beginning);
-  const RunResult result = run_job(job, options);
-  const TrainingResult& t = result.training;
-  const TrainingStart& start = beginning.known;
-  if (options.stop && options.stop()) return exit_stopped;
+  TrainingResult training = run_job(job, options).training;
+  return {beginning.known, std::move(training)};
+}
+
+void print_estimate(const Trial& trial) {
+  const TrainingResult& t = trial.training;
+  const TrainingStart& start = trial.start;
   const double iteration = t.iterations.back().seconds;
   double total = iteration * static_cast<double>(start.iterations);
   std::vector<std::pair<std::string, std::string>> rows{
@@ -107,7 +112,6 @@ int dry_run(const Job& job, RunOptions options) {
                     fmt::format("{} MiB at most so far", format_count(usage.ru_maxrss / 1024)));
   rows.emplace_back("checkpoint", "written, and removed again");
   print_table(rows);
-  return 0;
 }
 
 }  // namespace lockstep::command

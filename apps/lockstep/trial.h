@@ -6,11 +6,20 @@
 
 namespace lockstep::command {
 
-// `lockstep train --check`: everything that can be told without training. Gives the exit code.
-int check_job(const Job& job);
+// `lockstep train --check`: prints what can be told without training; throws what does not fit.
+void check_job(const Job& job, const std::string& initial_model);
 
-// `lockstep train --dry-run`: three iterations, a validation and a checkpoint in a folder beside
-// options.folder that is removed again; then what the whole training would take.
-int dry_run(const Job& job, RunOptions options);
+// `lockstep train --dry-run`: what a trial found out.
+struct Trial {
+  TrainingStart start;
+  TrainingResult training;
+};
+
+// Three iterations, a validation and a checkpoint, in a folder beside options.folder that is gone
+// afterwards. Throws what run_job() throws.
+Trial try_job(const Job& job, RunOptions options);
+
+// Prints what the whole training would take, in time and memory.
+void print_estimate(const Trial& trial);
 
 }  // namespace lockstep::command

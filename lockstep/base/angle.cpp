@@ -1,7 +1,6 @@
 #include "lockstep/base/angle.h"
 
 #include <cmath>
-#include <cstdint>
 
 namespace lockstep {
 
@@ -21,12 +20,9 @@ SineAndCosine sine_and_cosine_near_zero(double x) {
   return {std::fma(x * z, s, x), std::fma(z, std::fma(z, c, -0.5), 1.0)};
 }
 
-SineAndCosine sine_and_cosine_of_degrees(double degrees) {
-  constexpr double radians_per_degree = 1.74532925199432957692e-02;
-  const double quarter = std::floor(degrees / 90 + 0.5);
-  const double rest = std::fma(-90.0, quarter, degrees);  // within 45, but for rounding
-  const auto [s, c] = sine_and_cosine_near_zero(rest * radians_per_degree);
-  switch (static_cast<int64_t>(quarter) & 3) {
+SineAndCosine turned_by_quarters(SineAndCosine angle, int64_t quarters) {
+  const auto [s, c] = angle;
+  switch (quarters & 3) {
     case 0:
       return {s, c};
     case 1:
@@ -36,6 +32,14 @@ SineAndCosine sine_and_cosine_of_degrees(double degrees) {
     default:
       return {-c, s};
   }
+}
+
+SineAndCosine sine_and_cosine_of_degrees(double degrees) {
+  constexpr double radians_per_degree = 1.74532925199432957692e-02;
+  const double quarter = std::floor(degrees / 90 + 0.5);
+  const double rest = std::fma(-90.0, quarter, degrees);  // within 45, but for rounding
+  return turned_by_quarters(sine_and_cosine_near_zero(rest * radians_per_degree),
+                            static_cast<int64_t>(quarter));
 }
 
 double tangent_of_degrees(double degrees) {

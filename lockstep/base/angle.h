@@ -2,6 +2,8 @@
 // explicit fma on doubles, all correctly rounded. Thread-safe.
 #pragma once
 
+#include <cstdint>
+
 namespace lockstep {
 
 struct SineAndCosine {
@@ -10,6 +12,9 @@ struct SineAndCosine {
 
 // Of an angle in radians within [-pi/4, pi/4], to about one unit in the last place.
 SineAndCosine sine_and_cosine_near_zero(double radians);
+
+// Of an angle plus so many quarters of a turn.
+SineAndCosine turned_by_quarters(SineAndCosine angle, int64_t quarters);
 
 // Of an angle in degrees within [-3600, 3600]; exact at whole quarters of a turn.
 SineAndCosine sine_and_cosine_of_degrees(double degrees);

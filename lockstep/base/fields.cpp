@@ -157,6 +157,18 @@ namespace {
                         near.empty() ? "add it" : "is `" + near + "` meant to be `" + name + "`?");
 }
 
+// What `read` makes of each element, or of one that stands for a list of one.
+template <class Read>
+auto list_of(const json& field, const Read& read) {
+  std::vector<decltype(read(field))> all;
+  if (!field.is_array()) {
+    all.push_back(read(field));
+    return all;
+  }
+  for (const json& element : field) all.push_back(read(element));
+  return all;
+}
+
 }  // namespace
 
 void FieldReader::integer(const char* name, int64_t& value, const char* help, IntegerRule rule) {
@@ -200,28 +212,16 @@ void FieldReader::number(const char* name, double& value, const char*, NumberRul
 
 void FieldReader::numbers(const char* name, std::vector<double>& values, const char*,
                           NumberRule rule) {
-  const json* field = find(name);
-  if (field == nullptr) return;
-  std::vector<double> read;
-  if (field->is_array()) {
-    for (const json& element : *field) read.push_back(real(name, element, rule));
-  } else {
-    read.push_back(real(name, *field, rule));
+  if (const json* field = find(name)) {
+    values = list_of(*field, [&](const json& element) { return real(name, element, rule); });
   }
-  values = std::move(read);
 }
 
 void FieldReader::texts(const char* name, std::vector<std::string>& values, const char*,
                         const std::vector<std::string>& choices) {
-  const json* field = find(name);
-  if (field == nullptr) return;
-  std::vector<std::string> read;
-  if (field->is_array()) {
-    for (const json& element : *field) read.push_back(choice(name, element, choices));
-  } else {
-    read.push_back(choice(name, *field, choices));
+  if (const json* field = find(name)) {
+    values = list_of(*field, [&](const json& element) { return choice(name, element, choices); });
   }
-  values = std::move(read);
 }
 
 void FieldReader::flag(const char* name, bool& value, const char*) {
@@ -261,16 +261,10 @@ void FieldReader::integers(const char* name, std::vector<int64_t>& value, const 
     if (rule.required) missing(where_, name, help, object_, known_);
     return;
   }
-  if (!field->is_array()) {
-    value = {whole(name, *field, rule)};
-    return;
-  }
-  if (field->empty()) {
+  if (field->is_array() && field->empty()) {
     wrong(name, "one number or a list, each a " + words_for(rule, "whole number"), *field);
   }
-  std::vector<int64_t> all;
-  for (const json& entry : *field) all.push_back(whole(name, entry, rule));
-  value = std::move(all);
+  value = list_of(*field, [&](const json& element) { return whole(name, element, rule); });
 }
 
 void FieldReader::range(const char* name, Size2d& value, const char*) {

@@ -58,21 +58,13 @@ double log_of(double x) {
 }
 
 // sin and cos of 2 pi k / 2^53. The quarter turn is taken off exactly, in whole numbers.
-std::pair<double, double> sine_and_cosine_of_turn(uint64_t k) {
+SineAndCosine sine_and_cosine_of_turn(uint64_t k) {
   constexpr double half_pi = 1.57079632679489661923;
   const uint64_t quarter = (k + (uint64_t{1} << 50)) >> 51;
   const auto rest = static_cast<int64_t>(k) - static_cast<int64_t>(quarter << 51);
-  const auto [s, c] = sine_and_cosine_near_zero(static_cast<double>(rest) * 0x1p-51 * half_pi);
-  switch (quarter & 3) {
-    case 0:
-      return {s, c};
-    case 1:
-      return {c, -s};
-    case 2:
-      return {-s, -c};
-    default:
-      return {-c, s};
-  }
+  return turned_by_quarters(
+      sine_and_cosine_near_zero(static_cast<double>(rest) * 0x1p-51 * half_pi),
+      static_cast<int64_t>(quarter));
 }
 
 }  // namespace

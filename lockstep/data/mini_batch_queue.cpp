@@ -85,19 +85,8 @@ void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_
   require(cache != nullptr, "there is no image cache");
   const int64_t n = cache->size();
   require(n > 0, "there are no observations (" + cache->store()->describe() + ")");
+  check_mini_batches(n, options);
   const int64_t per_epoch = batches_per_epoch(n, options);
-  require(per_epoch > 0,
-          "a mini-batch of " + std::to_string(options.mini_batch_size) +
-              " observations is larger than the data (" + std::to_string(n) +
-              ") and partial mini-batches are dropped, so an epoch would be empty",
-          "choose a mini-batch size of at most " + std::to_string(n) +
-              " or keep the last, partial mini-batch");
-  require(options.threads >= 1 && options.threads <= 1024,
-          "threads is " + std::to_string(options.threads) + ", but must lie in 1 to 1024");
-  require(options.prefetch >= 1 && options.prefetch <= 1 << 20,
-          "prefetch is " + std::to_string(options.prefetch) + ", but must lie in 1 to 2^20");
-  require(options.max_epochs >= 1 && options.max_epochs <= int64_t{1} << 31,
-          "max_epochs is " + std::to_string(options.max_epochs) + ", but must lie in 1 to 2^31");
   require(first_epoch >= 0 && first_epoch <= options.max_epochs,
           "cannot start at epoch " + std::to_string(first_epoch) + " of " +
               std::to_string(options.max_epochs));
@@ -117,9 +106,6 @@ void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_
           "either both or none of images and targets may be cut at random");
   require(of_one_size || !cut, "images are cut at random, but their targets have another size",
           "targets must have the size of the network's input there");
-  // These refuse bad ranges here and now.
-  draw_augmentation(options.augmentation, options.seed, 0, 0);
-  add_noise(options.noise, options.seed, 0, 0, nullptr, 0);
 }
 
 }  // namespace
@@ -139,6 +125,25 @@ int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options) {
   require(size >= 1 && size <= int64_t{1} << 31,
           "mini_batch_size is " + std::to_string(size) + ", but must lie in 1 to 2^31");
   return n / size + (options.drop_last || n % size == 0 ? 0 : 1);
+}
+
+void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
+  const int64_t per_epoch = batches_per_epoch(n, options);
+  require(per_epoch > 0,
+          "a mini-batch of " + std::to_string(options.mini_batch_size) +
+              " observations is larger than the data (" + std::to_string(n) +
+              ") and partial mini-batches are dropped, so an epoch would be empty",
+          "choose a mini_batch_size of at most " + std::to_string(n) +
+              " or keep the last, partial mini-batch");
+  require(options.threads >= 1 && options.threads <= 1024,
+          "threads is " + std::to_string(options.threads) + ", but must lie in 1 to 1024");
+  require(options.prefetch >= 1 && options.prefetch <= 1 << 20,
+          "prefetch is " + std::to_string(options.prefetch) + ", but must lie in 1 to 2^20");
+  require(options.max_epochs >= 1 && options.max_epochs <= int64_t{1} << 31,
+          "max_epochs is " + std::to_string(options.max_epochs) + ", but must lie in 1 to 2^31");
+  // These refuse bad ranges here and now.
+  draw_augmentation(options.augmentation, options.seed, 0, 0);
+  add_noise(options.noise, options.seed, 0, 0, nullptr, 0);
 }
 
 Tensor one_hot(std::span<const int32_t> labels, int64_t classes) {

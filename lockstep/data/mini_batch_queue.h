@@ -59,6 +59,11 @@ std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int6
 // Mini-batches of n observations in an epoch: n / size rounded down (drop_last) or up.
 int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options);
 
+// Throws InvalidArgument for options that cannot work with n observations, whatever the images:
+// sizes below 1, a mini-batch larger than the data with drop_last, ranges of augmentation and
+// noise. Thread-safe.
+void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options);
+
 // n x classes floats: 1 where the label is, else 0. Throws InvalidArgument naming a label outside.
 // Thread-safe.
 Tensor one_hot(std::span<const int32_t> labels, int64_t classes);

@@ -26,19 +26,6 @@ void visit_training(Job& job, FieldVisitor& v) {
             "iterations between rows of the progress table", {.min = 1});
 }
 
-// The result does not depend on these.
-constexpr const char* free_fields[] = {"streams",
-                                       "threads",
-                                       "loader_threads",
-                                       "prefetch",
-                                       "cache_mib",
-                                       "checkpoint_frequency",
-                                       "checkpoint_frequency_unit",
-                                       "checkpoints_kept",
-                                       "max_time",
-                                       "allow_other_numerics",
-                                       "verbose_frequency"};
-
 const std::vector<std::string> tables{"data",    "augmentation", "noise", "variables",
                                       "network", "training",     "name"};
 // What runs add to the job.json they write.
@@ -317,7 +304,8 @@ std::string job_difference(const ordered_json& here, const ordered_json& there) 
     if (!job.is_object()) return job;
     job.erase("name");
     if (job.contains("training") && job["training"].is_object()) {
-      for (const char* field : free_fields) job["training"].erase(field);
+      for (const auto& field : TrainingOptions::free_fields()) job["training"].erase(field);
+      job["training"].erase("verbose_frequency");
       // Which GPU it is does not matter.
       ordered_json& training = job["training"];
       if (training.contains("device") && training["device"].is_string() &&

@@ -3,11 +3,11 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/crop.h"
-#include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/data/resize.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/runs/run_folder.h"
+#include "lockstep/train/mini_batches.h"
 #include "lockstep/train/receipt.h"
 
 namespace lockstep {
@@ -230,55 +230,41 @@ Network build_network(const Job& job) {
   return network;
 }
 
-JobPlan plan_job(const Job& job) {
+JobPlan plan_job(const Job& job, const std::string& initial_model) {
   JobPlan plan{.job = job, .data = open_run_data(job), .network = build_network(job)};
-  if (!plan.data.training_targets) {
-    plan.classes = plan.data.training->classes();
+  const RunData& data = plan.data;
+  if (!data.training_targets) {
+    plan.classes = data.training->classes();
     check_outputs(plan.network, plan.classes);
   }
   plan.network.initialize(static_cast<uint64_t>(job.training.seed));
-  job.training.check();
-  check_training(
-      plan.network,
-      {plan.data.training, plan.data.validation, job.augmentation, plan.data.training_targets,
-       plan.data.validation_targets, job.noise, plan.data.random_crop},
-      job.training);
-  plan.job.training.device = to_string(resolve_training_device(plan.network, job.training));
-  plan.job.training = plan.job.training.resolved();
-  MiniBatchQueueOptions queue;
-  queue.mini_batch_size = job.training.mini_batch_size;
-  queue.drop_last = job.training.last_mini_batch == "drop";
-  plan.iterations_per_epoch = batches_per_epoch(plan.data.training->size(), queue);
-  if (plan.iterations_per_epoch == 0) {
-    throw InvalidArgument("[training] a mini_batch_size of " +
-                              std::to_string(job.training.mini_batch_size) + " is more than the " +
-                              std::to_string(plan.data.training->size()) + " training images",
-                          "lower it, or set last_mini_batch = \"keep\"");
+  if (!initial_model.empty()) {
+    const std::vector<std::byte> bytes = local_files().read(initial_model);
+    plan.initial_model = digest_of(bytes.data(), bytes.size()).to_string();
+    copy_values(load_model(local_files(), initial_model).network, plan.network, initial_model);
   }
+  plan.training = {data.training,         data.validation,         job.augmentation,
+                   data.training_targets, data.validation_targets, job.noise,
+                   data.random_crop};
+  check_training(plan.network, plan.training, job.training);
+  // Which device it was is part of what is resumed.
+  plan.job.training.device = to_string(resolve_training_device(plan.network, job.training));
+  plan.iterations_per_epoch =
+      batches_per_epoch(data.training->size(), mini_batches_of(plan.training, job.training));
   return plan;
 }
 
 RunResult run_job(const Job& job, const RunOptions& options) {
   if (!options.resume) refuse_other_run(local_files(), options.folder);
-  const RunData data = open_run_data(job);
+  JobPlan plan = plan_job(job, options.initial_model);
+  const RunData& data = plan.data;
+  Network& network = plan.network;
   RunResult result;
   result.skipped = data.skipped;
-  if (!data.training_targets) result.classes = data.training->classes();
-  Network network = build_network(job);
-  if (!data.training_targets) check_outputs(network, result.classes);
-  network.initialize(static_cast<uint64_t>(job.training.seed));
+  result.classes = plan.classes;
   nlohmann::ordered_json extra = nlohmann::ordered_json::object();
-  if (!options.initial_model.empty()) {
-    const std::vector<std::byte> bytes = local_files().read(options.initial_model);
-    extra["initial_model"] = digest_of(bytes.data(), bytes.size()).to_string();
-    copy_values(load_model(local_files(), options.initial_model).network, network,
-                options.initial_model);
-  }
-
-  // Which device it was is part of what is resumed.
-  Job placed = job;
-  placed.training.device = to_string(resolve_training_device(network, job.training));
-  const RunFolder folder(local_files(), options.folder, placed, extra, options.resume);
+  if (!plan.initial_model.empty()) extra["initial_model"] = plan.initial_model;
+  const RunFolder folder(local_files(), options.folder, plan.job, extra, options.resume);
   ReceiptWriter receipt(local_files(), folder.path());
   Witness witness(folder, network, result.classes, options.save_initial);
   TrainingControl control;
@@ -295,10 +281,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   control.stop = options.stop;
   control.stop_after = options.stop_after;
   control.dry_run = options.dry_run;
-  const TrainingData training{data.training,         data.validation,         job.augmentation,
-                              data.training_targets, data.validation_targets, job.noise,
-                              data.random_crop};
-  result.training = train(network, training, placed.training, control);
+  result.training = train(network, plan.training, plan.job.training, control);
   receipt.finish();
   result.checkpoint = witness.last;
   if (result.training.stopped) return result;

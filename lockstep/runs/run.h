@@ -62,13 +62,16 @@ Network build_network(const Job& job);
 // bad ones are to be skipped), builds the network, resolves the device. Throws what does not fit as
 // far as it can be told so; sizes of images are seen when they are read.
 struct JobPlan {
-  Job job;  // options resolved
+  Job job;  // with the device that computes
   RunData data;
-  Network network;                        // initialized
+  Network network;                        // initialized, or with the initial model's values
+  TrainingData training = {};             // `data` as the trainer takes it
   std::vector<std::string> classes = {};  // empty where images are learned
+  std::string initial_model = {};         // digest of the file, or ""
   int64_t iterations_per_epoch = 0;
 };
-JobPlan plan_job(const Job& job);
+// `initial_model`: as in RunOptions.
+JobPlan plan_job(const Job& job, const std::string& initial_model = {});
 
 // Does all of a job. The trained bits depend on the job, the images and the numerics fingerprint
 // alone. Throws what opening, splitting, building and training throw; a run that failed can be gone

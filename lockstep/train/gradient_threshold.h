@@ -1,5 +1,6 @@
 // Gradient clipping, by the law's norms: squares are summed by blocks of 1,024 elements in
-// row-major order, blocks by the fixed tree, so that no number of threads or workers matters.
+// row-major order, blocks by the fixed tree, so that no number of threads or workers matters. All
+// functions are thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -12,6 +12,7 @@ namespace lockstep {
 // its entry of options.schedule_epochs, the last as long as the training does, and starts from the
 // rate at which the one before it ended. With options.learning_rate_function that decides instead.
 // Throws InvalidArgument where the function gives a rate that is negative or not finite.
+// Thread-safe where the function is.
 double learning_rate_of(const TrainingOptions& options, int64_t iteration,
                         int64_t iterations_per_epoch);
 

@@ -89,6 +89,20 @@ void TrainingOptions::visit(FieldVisitor& v) {
          "resume although processor or libraries differ: the bits will, too");
 }
 
+const std::vector<std::string>& TrainingOptions::free_fields() {
+  static const std::vector<std::string> names{"streams",
+                                              "threads",
+                                              "loader_threads",
+                                              "prefetch",
+                                              "cache_mib",
+                                              "checkpoint_frequency",
+                                              "checkpoint_frequency_unit",
+                                              "checkpoints_kept",
+                                              "max_time",
+                                              "allow_other_numerics"};
+  return names;
+}
+
 void TrainingOptions::check() const {
   // The ranges that visit() states hold for options from C++ too.
   nlohmann::ordered_json object;

@@ -115,6 +115,8 @@ struct TrainingOptions {
 
   // Names every field.
   void visit(FieldVisitor& v);
+  // Names of those that only speed, memory and output depend on: a training may go on with others.
+  static const std::vector<std::string>& free_fields();
   // Throws InvalidArgument for values that do not go together.
   void check() const;
   // All that depends on defaults filled in: learning rate, threads, shard size ("auto" counts as

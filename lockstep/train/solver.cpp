@@ -38,86 +38,96 @@ std::vector<Slot> slots_of(Network& network, size_t arrays, const TrainingOption
   return slots;
 }
 
-class Sgdm final : public Solver {
+// What all have in common: slots, and what is frozen stays.
+class SlotSolver : public Solver {
  public:
-  Sgdm(Network& network, const TrainingOptions& options)
-      : momentum_(options.momentum), l2_(options.l2), slots_(slots_of(network, 1, options)) {}
+  SlotSolver(Network& network, const TrainingOptions& options, std::vector<std::string> names)
+      : options_(options), names_(std::move(names)) {
+    slots_ = slots_of(network, names_.size(), options);
+  }
 
-  void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) override {
+  void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) final {
     Slot& s = slots_[index];
     if (s.frozen) return;
-    const kernels::SgdmUpdate u{static_cast<float>(scalars.observations),
-                                static_cast<float>(scalars.learning_rate * s.rate_factor),
-                                static_cast<float>(momentum_),
-                                static_cast<float>(l2_ * s.l2_factor)};
-    kernels::table_for(s.value.device())
-        .sgdm(values(s.value), values(s.state[0]), gradient_sum,
-              static_cast<size_t>(s.value.shape().elements()), u, queue_of(s.value.device()));
+    const Device device = s.value.device();
+    update(s, kernels::table_for(device), gradient_sum, scalars, queue_of(device));
   }
-  std::vector<Tensor> state(size_t index) const override { return slots_[index].state; }
-  std::vector<std::string> state_names() const override { return {"velocity"}; }
+  std::vector<Tensor> state(size_t index) const final { return slots_[index].state; }
+  std::vector<std::string> state_names() const final { return names_; }
+
+ protected:
+  const TrainingOptions& options() const { return options_; }
 
  private:
-  double momentum_, l2_;
+  virtual void update(Slot& s, const kernels::Table& table, const float* gradient_sum,
+                      const UpdateScalars& scalars, void* queue) = 0;
+
+  const TrainingOptions options_;
+  const std::vector<std::string> names_;
   std::vector<Slot> slots_;
+};
+
+size_t count_of(const Slot& s) { return static_cast<size_t>(s.value.shape().elements()); }
+
+class Sgdm final : public SlotSolver {
+ public:
+  Sgdm(Network& network, const TrainingOptions& options)
+      : SlotSolver(network, options, {"velocity"}) {}
+
+ private:
+  void update(Slot& s, const kernels::Table& table, const float* gradient_sum,
+              const UpdateScalars& scalars, void* queue) override {
+    const kernels::SgdmUpdate u{static_cast<float>(scalars.observations),
+                                static_cast<float>(scalars.learning_rate * s.rate_factor),
+                                static_cast<float>(options().momentum),
+                                static_cast<float>(options().l2 * s.l2_factor)};
+    table.sgdm(values(s.value), values(s.state[0]), gradient_sum, count_of(s), u, queue);
+  }
 };
 
 // adam and adamw: what l2 is times decides.
-class Adam final : public Solver {
+class Adam final : public SlotSolver {
  public:
   Adam(Network& network, const TrainingOptions& options)
-      : options_(options), slots_(slots_of(network, 2, options)) {}
+      : SlotSolver(network, options, {"mean", "square"}) {}
 
-  void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) override {
-    Slot& s = slots_[index];
-    if (s.frozen) return;
-    const bool apart = options_.solver == "adamw";
-    const double l2 = options_.l2 * s.l2_factor, rate = scalars.learning_rate * s.rate_factor;
+ private:
+  void update(Slot& s, const kernels::Table& table, const float* gradient_sum,
+              const UpdateScalars& scalars, void* queue) override {
+    const TrainingOptions& o = options();
+    const bool apart = o.solver == "adamw";
+    const double l2 = o.l2 * s.l2_factor, rate = scalars.learning_rate * s.rate_factor;
     const auto t = static_cast<double>(scalars.iteration);
-    const double first = 1 - std::pow(options_.gradient_decay, t);
-    const double second = 1 - std::pow(options_.squared_gradient_decay, t);
+    const double first = 1 - std::pow(o.gradient_decay, t);
+    const double second = 1 - std::pow(o.squared_gradient_decay, t);
     const kernels::AdamUpdate u{static_cast<float>(scalars.observations),
                                 static_cast<float>(rate / first),
-                                options_.gradient_decay,
-                                options_.squared_gradient_decay,
+                                o.gradient_decay,
+                                o.squared_gradient_decay,
                                 static_cast<float>(1 / std::sqrt(second)),
-                                static_cast<float>(options_.epsilon),
+                                static_cast<float>(o.epsilon),
                                 static_cast<float>(apart ? 0 : l2),
                                 static_cast<float>(apart ? rate * l2 : 0)};
-    kernels::table_for(s.value.device())
-        .adam(values(s.value), values(s.state[0]), values(s.state[1]), gradient_sum,
-              static_cast<size_t>(s.value.shape().elements()), u, queue_of(s.value.device()));
+    table.adam(values(s.value), values(s.state[0]), values(s.state[1]), gradient_sum, count_of(s),
+               u, queue);
   }
-  std::vector<Tensor> state(size_t index) const override { return slots_[index].state; }
-  std::vector<std::string> state_names() const override { return {"mean", "square"}; }
-
- private:
-  TrainingOptions options_;
-  std::vector<Slot> slots_;
 };
 
-class Rmsprop final : public Solver {
+class Rmsprop final : public SlotSolver {
  public:
   Rmsprop(Network& network, const TrainingOptions& options)
-      : options_(options), slots_(slots_of(network, 1, options)) {}
-
-  void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) override {
-    Slot& s = slots_[index];
-    if (s.frozen) return;
-    const kernels::RmspropUpdate u{
-        static_cast<float>(scalars.observations),
-        static_cast<float>(scalars.learning_rate * s.rate_factor), options_.squared_gradient_decay,
-        static_cast<float>(options_.epsilon), static_cast<float>(options_.l2 * s.l2_factor)};
-    kernels::table_for(s.value.device())
-        .rmsprop(values(s.value), values(s.state[0]), gradient_sum,
-                 static_cast<size_t>(s.value.shape().elements()), u, queue_of(s.value.device()));
-  }
-  std::vector<Tensor> state(size_t index) const override { return slots_[index].state; }
-  std::vector<std::string> state_names() const override { return {"square"}; }
+      : SlotSolver(network, options, {"square"}) {}
 
  private:
-  TrainingOptions options_;
-  std::vector<Slot> slots_;
+  void update(Slot& s, const kernels::Table& table, const float* gradient_sum,
+              const UpdateScalars& scalars, void* queue) override {
+    const TrainingOptions& o = options();
+    const kernels::RmspropUpdate u{static_cast<float>(scalars.observations),
+                                   static_cast<float>(scalars.learning_rate * s.rate_factor),
+                                   o.squared_gradient_decay, static_cast<float>(o.epsilon),
+                                   static_cast<float>(o.l2 * s.l2_factor)};
+    table.rmsprop(values(s.value), values(s.state[0]), gradient_sum, count_of(s), u, queue);
+  }
 };
 
 }  // namespace
@@ -135,6 +145,17 @@ void check_frozen(const Network& network, const std::vector<std::string>& frozen
     throw InvalidArgument("[training] freeze names `" + name + "`, which is no layer",
                           suggest(name, names));
   }
+}
+
+void try_updates(Device device, const TrainingOptions& options) {
+  const kernels::Table& table = kernels::table_for(device);
+  void* const queue = queue_of(device);
+  table.add(nullptr, nullptr, nullptr, 0, queue);
+  if (options.solver == "sgdm") table.sgdm(nullptr, nullptr, nullptr, 0, {}, queue);
+  if (options.solver.starts_with("adam")) {
+    table.adam(nullptr, nullptr, nullptr, nullptr, 0, {}, queue);
+  }
+  if (options.solver == "rmsprop") table.rmsprop(nullptr, nullptr, nullptr, 0, {}, queue);
 }
 
 std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options) {

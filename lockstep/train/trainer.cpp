@@ -10,14 +10,12 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/mini_batch_queue.h"
-#include "lockstep/engine/kernels/devices.h"
-#include "lockstep/engine/tensor/device_memory.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
-#include "lockstep/train/fingerprint.h"
+#include "lockstep/train/identity.h"
 #include "lockstep/train/input_normalization.h"
 #include "lockstep/train/learning_rate.h"
-#include "lockstep/train/shard_plans.h"
+#include "lockstep/train/mini_batches.h"
 #include "lockstep/train/targets.h"
 #include "lockstep/train/training_step.h"
 
@@ -31,59 +29,6 @@ constexpr int64_t kDryIterations = 3;
 
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
-}
-
-Shuffle shuffle_from(const std::string& name) {
-  if (name == "never") return Shuffle::never;
-  return name == "once" ? Shuffle::once : Shuffle::every_epoch;
-}
-
-// Digests of what is trained and validated on.
-struct Listings {
-  Digest training, validation, training_targets, validation_targets;
-};
-
-// What must agree between a training and its continuation. Fields that only speed depends on are
-// left out.
-nlohmann::ordered_json identity_of(const Network& network, const TrainingData& data,
-                                   const TrainingOptions& options, const Listings& listings) {
-  nlohmann::ordered_json training, augmentation, noise;
-  {
-    // In front, so that a difference is told as such; which GPU it is does not matter.
-    training["device"] = network.device() == Device{} ? "cpu" : "cuda";
-    FieldWriter writer(training);
-    TrainingOptions copy = options;
-    copy.device = training["device"];
-    copy.visit(writer);
-    for (const char* name :
-         {"streams", "threads", "loader_threads", "prefetch", "cache_mib", "checkpoint_frequency",
-          "checkpoint_frequency_unit", "checkpoints_kept", "max_time", "allow_other_numerics"}) {
-      training.erase(name);
-    }
-    if (options.learning_rate_function) training["learning_rate_schedule"] = "a function";
-  }
-  {
-    FieldWriter writer(augmentation);
-    Augmentation copy = data.augmentation;
-    copy.visit(writer);
-  }
-  {
-    FieldWriter writer(noise);
-    InputNoise copy = data.noise;
-    copy.visit(writer);
-  }
-  nlohmann::ordered_json identity{{"training", training},
-                                  {"augmentation", augmentation},
-                                  {"noise", noise},
-                                  {"network", network.to_json()},
-                                  {"data", listings.training.to_string()},
-                                  {"validation_data", listings.validation.to_string()}};
-  if (data.random_crop) identity["random_crop"] = true;
-  if (data.training_targets) identity["targets"] = listings.training_targets.to_string();
-  if (data.validation_targets) {
-    identity["validation_targets"] = listings.validation_targets.to_string();
-  }
-  return identity;
 }
 
 Digest next_link(const Digest& chain, const IterationRecord& r) {
@@ -134,22 +79,18 @@ class Training {
 
   // Reads all images once: the listings' digests, and the statistics of the inputs.
   ChannelStatistics read_images() {
-    const auto open_training = [&] {
-      const CachedImages images = data_.random_crop ? CachedImages::windowed : CachedImages::exact;
-      const size_t budget = budget_left();
-      // Of whole images nobody knows how much memory they will take.
-      const bool shared =
-          data_.random_crop && data_.training_targets && data_.training_targets != data_.training;
-      images_ = cache_for(network_, data_.training, shared ? budget / 2 : budget, images);
-      targets_ = target_cache_for(network_, data_.training_targets, images_, budget_left());
-    };
-    if (!data_.random_crop) open_training();
     if (data_.validation && data_.validation->size() > 0) {
       validation_ = cache_for(network_, data_.validation, budget_left());
       validation_targets_ =
           target_cache_for(network_, data_.validation_targets, validation_, budget_left());
     }
-    if (data_.random_crop) open_training();
+    // After those, since images to be cut take all the memory there is: of whole images nobody
+    // knows how much they need. Targets of their own get half of it.
+    const CachedImages images = data_.random_crop ? CachedImages::windowed : CachedImages::exact;
+    const bool halved =
+        data_.random_crop && data_.training_targets && data_.training_targets != data_.training;
+    images_ = cache_for(network_, data_.training, budget_left() / (halved ? 2 : 1), images);
+    targets_ = target_cache_for(network_, data_.training_targets, images_, budget_left());
     struct Reading {
       const ImageCache* cache;
       Digest* listing;
@@ -204,17 +145,8 @@ class Training {
           "resume it, or let this one write into another folder");
     }
     if (position_.iteration == 0) position_.chain = first_link();
-    MiniBatchQueueOptions queue;
-    queue.mini_batch_size = options_.mini_batch_size;
-    queue.shuffle = shuffle_from(options_.shuffle);
-    queue.drop_last = options_.last_mini_batch == "drop";
-    queue.seed = static_cast<uint64_t>(options_.seed);
-    queue.augmentation = data_.augmentation;
-    queue.noise = data_.noise;
+    MiniBatchQueueOptions queue = mini_batches_of(data_, options_);
     queue.targets = targets_;
-    queue.threads = static_cast<int>(options_.loader_threads);
-    queue.prefetch = static_cast<int>(options_.prefetch);
-    queue.max_epochs = options_.max_epochs;
     queue_.emplace(images_, queue, position_.epoch, position_.batch);
     step_ = make_training_step(network_, *solver_, pool_, options_);
     if (validation_) {
@@ -285,7 +217,7 @@ class Training {
       tell([&](TrainingObserver& o) { o.iteration(record); });
       bool last = !queue_->has_data();
       const bool epoch_ends = position_.batch == 0;
-      const bool dry_run_ends = control_.dry_run && (last || position_.iteration >= kDryIterations);
+      const bool dry_run_ends = control_.dry_run && position_.iteration >= kDryIterations;
       if (due(options_.validation_frequency, options_.validation_frequency_unit, epoch_ends) ||
           last || dry_run_ends) {
         validate(record);
@@ -462,69 +394,6 @@ class Moved {
 };
 
 }  // namespace
-
-Device resolve_training_device(const Network& network, const TrainingOptions& options) {
-  return kernels::resolve_device(options.device, [&](Device device) {
-    // What a GPU cannot compute is found out by compiling a shard of one observation and updating
-    // nothing.
-    if (device == Device{}) return;
-    refuse_on_gpus(options);
-    ShardPlans(network, device).plan(1);
-    const kernels::Table& table = kernels::table_for(device);
-    table.reorder({Shape{1}, DType::f32, nullptr}, {Shape{1}, DType::f32, nullptr});
-    void* const queue = memory_of(device).default_queue();
-    table.add(nullptr, nullptr, nullptr, 0, queue);
-    if (options.solver == "adam" || options.solver == "adamw") {
-      table.adam(nullptr, nullptr, nullptr, nullptr, 0, {}, queue);
-    } else if (options.solver == "rmsprop") {
-      table.rmsprop(nullptr, nullptr, nullptr, 0, {}, queue);
-    } else {
-      table.sgdm(nullptr, nullptr, nullptr, 0, {}, queue);
-    }
-  });
-}
-
-void check_training(const Network& network, const TrainingData& data,
-                    const TrainingOptions& options) {
-  options.check();
-  refuse_stray_environment();
-  if (!data.training || data.training->size() == 0) {
-    throw InvalidArgument("[training] there are no training observations");
-  }
-  network.check();
-  if (!network.initialized()) {
-    throw InvalidArgument("[training] the network is not initialized",
-                          "call network.initialize(seed) first");
-  }
-  check_fits(network, data.training->classes(), data.training_targets);
-  if (data.validation && !data.training_targets &&
-      data.validation->classes() != data.training->classes()) {
-    throw InvalidArgument("[training] training and validation data have different classes");
-  }
-  if (data.validation && !data.validation_targets != !data.training_targets) {
-    throw InvalidArgument(
-        "[training] training and validation data must both have targets, or none");
-  }
-  if (!options.class_weights.empty()) {
-    const size_t classes = data.training->classes().size();
-    if (data.training_targets || options.class_weights.size() != classes) {
-      throw InvalidArgument("[training] class_weights must have " +
-                            (data.training_targets ? "no entries where targets are images"
-                                                   : "an entry for each of the " +
-                                                         std::to_string(classes) + " classes") +
-                            ", received " + std::to_string(options.class_weights.size()));
-    }
-  }
-  check_frozen(network, options.freeze);
-  const bool validates = data.validation && data.validation->size() > 0;
-  for (const auto& [field, wanted] :
-       {std::pair{"validation_patience", options.validation_patience > 0},
-        std::pair{"output_network = best", options.output_network == "best"}}) {
-    if (!wanted || validates) continue;
-    throw InvalidArgument("[training] " + std::string(field) + " needs validation data",
-                          "give validation images or a validation_fraction");
-  }
-}
 
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control) {

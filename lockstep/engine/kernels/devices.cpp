@@ -42,10 +42,9 @@ BackendLibrary refused(const std::string& path, const std::string& text, const s
 
 BackendLibrary find_backend() {
   if (const std::string named = environment(kLibraryVariable); !named.empty()) {
-    BackendLibrary library = open_backend(named);
-    if (!library.backend)
-      library.reason.text += std::string(" (named by ") + kLibraryVariable + ")";
-    return library;
+    BackendLibrary opened = open_backend(named);
+    if (!opened.backend) opened.reason.text += std::string(" (named by ") + kLibraryVariable + ")";
+    return opened;
   }
   std::error_code error;
   const auto executable = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -59,9 +58,9 @@ BackendLibrary find_backend() {
       if (folders.find(place.string()) == folders.npos) folders += place.string() + ", ";
     }
   }
-  BackendLibrary library = open_backend(kLibrary);  // where the system looks
+  BackendLibrary opened = open_backend(kLibrary);  // where the system looks
   const std::string missing = std::string(kLibrary) + " cannot be loaded: cannot open";
-  if (library.backend || !library.reason.text.starts_with(missing)) return library;
+  if (opened.backend || !opened.reason.text.starts_with(missing)) return opened;
 #ifdef LOCKSTEP_WITH_CUDA
   return refused(kLibrary,
                  std::string(kLibrary) + " was not found in " + folders +
@@ -77,7 +76,7 @@ BackendLibrary find_backend() {
 
 // The GPUs' back end, found when first needed.
 struct Gpus {
-  BackendLibrary library;
+  BackendLibrary opened;
   std::vector<DeviceInfo> devices;
   Reason reason;  // why none can be used
   Table table{};
@@ -86,10 +85,10 @@ struct Gpus {
 const Gpus& gpus() {
   static const Gpus instance = [] {
     Gpus found;
-    found.library = find_backend();
-    const Backend* const backend = found.library.backend;
+    found.opened = find_backend();
+    const Backend* const backend = found.opened.backend;
     if (!backend) {
-      found.reason = found.library.reason;
+      found.reason = found.opened.reason;
       return found;
     }
     follow_determinism(backend->set_deterministic);
@@ -137,7 +136,7 @@ void load(Device device) {
   for (const auto& info : all.devices) {
     if (info.device != device) continue;
     if (!info.usable()) refuse(device, {info.problem, ""});
-    register_device_memory(device, all.library.backend->memory(device.index));
+    register_device_memory(device, all.opened.backend->memory(device.index));
     register_table(device, &all.table);
     return;
   }
@@ -147,7 +146,7 @@ void load(Device device) {
 [[maybe_unused]] const bool kLoaderSet = (set_device_loader(load), true);
 
 bool all_kernels_usable() {
-  const auto support = kernel_support(*gpus().library.backend->table, cuda::kVerified,
+  const auto support = kernel_support(*gpus().opened.backend->table, cuda::kVerified,
                                       environment(kUnverifiedVariable));
   for (const auto& s : support) {
     if (!s.usable()) return false;
@@ -189,10 +188,10 @@ std::vector<DeviceInfo> list_devices() { return gpus().devices; }
 
 Reason no_devices_reason() { return gpus().reason; }
 
-std::string backend_path() { return gpus().library.backend ? gpus().library.path : ""; }
+std::string backend_path() { return gpus().opened.backend ? gpus().opened.path : ""; }
 
 std::vector<std::pair<std::string, std::string>> backend_versions() {
-  const Backend* const backend = gpus().library.backend;
+  const Backend* const backend = gpus().opened.backend;
   if (!backend) return {};
   return backend->versions();
 }

@@ -3,13 +3,14 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise.h"
 
 namespace lockstep::ops {
 namespace {
 
 using kernels::ActivationKind;
 
-class Activation final : public Op {
+class Activation final : public Elementwise {
  public:
   explicit Activation(ActivationKind kind, const char* parameter_name = "", double parameter = 0)
       : kind_(kind), parameter_(parameter) {
@@ -40,17 +41,12 @@ class Activation final : public Op {
     }
     return "softplus";
   }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
-    return {in[0]};
-  }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
-    return table.activation({in[0], kind_, parameter_});
-  }
 
  private:
+  kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
+    return table.activation({src, kind_, parameter_});
+  }
+
   ActivationKind kind_;
   double parameter_;
 };

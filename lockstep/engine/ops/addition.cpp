@@ -1,27 +1,18 @@
 #include "lockstep/engine/ops/addition.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise.h"
 
 namespace lockstep::ops {
 namespace {
 
-class Addition final : public Op {
+class Addition final : public ElementwiseOfMany {
  public:
   std::string_view type() const override { return "addition"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, static_cast<size_t>(-1));
-    for (const auto& shape : in) {
-      if (!(shape == in[0])) {
-        throw InvalidArgument("[addition] inputs of one shape wanted, received " +
-                              in[0].to_string() + " and " + shape.to_string());
-      }
-    }
-    return {in[0]};
-  }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
-    return table.addition({{in.begin(), in.end()}});
+
+ private:
+  kernels::Kernel kernel(const kernels::Table& table, std::vector<TensorSpec> src) const override {
+    return table.addition({std::move(src)});
   }
 };
 

@@ -3,11 +3,12 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise.h"
 
 namespace lockstep::ops {
 namespace {
 
-class ClippedRelu final : public Op {
+class ClippedRelu final : public Elementwise {
  public:
   explicit ClippedRelu(double ceiling) : ceiling_(ceiling) {
     if (!(ceiling > 0) || !std::isfinite(static_cast<float>(ceiling))) {
@@ -16,17 +17,12 @@ class ClippedRelu final : public Op {
     }
   }
   std::string_view type() const override { return "clipped_relu"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
-    return {in[0]};
-  }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
-    return table.clipped_relu({in[0], ceiling_});
-  }
 
  private:
+  kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
+    return table.clipped_relu({src, ceiling_});
+  }
+
   double ceiling_;
 };
 

@@ -1,27 +1,18 @@
 #include "lockstep/engine/ops/multiplication.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise.h"
 
 namespace lockstep::ops {
 namespace {
 
-class Multiplication final : public Op {
+class Multiplication final : public ElementwiseOfMany {
  public:
   std::string_view type() const override { return "multiplication"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, static_cast<size_t>(-1));
-    for (const auto& shape : in) {
-      if (!(shape == in[0])) {
-        throw InvalidArgument("[multiplication] inputs of one shape wanted, received " +
-                              in[0].to_string() + " and " + shape.to_string());
-      }
-    }
-    return {in[0]};
-  }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
-    return table.multiplication({{in.begin(), in.end()}});
+
+ private:
+  kernels::Kernel kernel(const kernels::Table& table, std::vector<TensorSpec> src) const override {
+    return table.multiplication({std::move(src)});
   }
 };
 

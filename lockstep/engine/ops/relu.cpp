@@ -1,21 +1,17 @@
 #include "lockstep/engine/ops/relu.h"
 
-#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise.h"
 
 namespace lockstep::ops {
 namespace {
 
-class Relu final : public Op {
+class Relu final : public Elementwise {
  public:
   std::string_view type() const override { return "relu"; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
-    return {in[0]};
-  }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
-    return table.relu({in[0]});
+
+ private:
+  kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
+    return table.relu({src});
   }
 };
 

@@ -1,6 +1,6 @@
 // Batch normalisation, ReLU and maximum over windows of images in blocked layouts, each direction
 // in two passes over memory. oneDNN takes three for the statistics and the normalisation, writes
-// past the caches, and pools in a pass of its own.
+// past the caches, and pools in a pass of its own. All functions are thread-safe; none allocates.
 #pragma once
 
 #include <cstdint>

@@ -87,14 +87,6 @@ struct Products {
   }
 };
 
-struct TakeProducts {
-  float *diff_scale, *diff_shift;
-  __device__ void operator()(int64_t c, const Sums<2>& sums) const {
-    diff_scale[c] = static_cast<float>(sums.value[0]);
-    diff_shift[c] = static_cast<float>(sums.value[1]);
-  }
-};
-
 struct ApplyBackward {
   Channels channels;
   const float *x, *dy, *diff_scale, *diff_shift;

@@ -160,4 +160,13 @@ void launch_column_sums(const char* name, const ColumnCut& cut, const Term& term
          queue, cut, static_cast<const Sums<K>*>(partials), finish);
 }
 
+// Where sums of columns go: the gradients of a normalisation's scale and shift.
+struct TakeProducts {
+  float *diff_scale, *diff_shift;
+  __device__ void operator()(int64_t c, const Sums<2>& sums) const {
+    diff_scale[c] = static_cast<float>(sums.value[0]);
+    diff_shift[c] = static_cast<float>(sums.value[1]);
+  }
+};
+
 }  // namespace lockstep::kernels::cuda

@@ -1,0 +1,70 @@
+// What train() refuses before it reads an image, and where it computes.
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/train/fingerprint.h"
+#include "lockstep/train/mini_batches.h"
+#include "lockstep/train/shard_plans.h"
+#include "lockstep/train/solver.h"
+#include "lockstep/train/targets.h"
+#include "lockstep/train/trainer.h"
+#include "lockstep/train/training_step.h"
+
+namespace lockstep {
+
+Device resolve_training_device(const Network& network, const TrainingOptions& options) {
+  return kernels::resolve_device(options.device, [&](Device device) {
+    // What a GPU cannot compute is found out by compiling a shard of one observation and updating
+    // nothing.
+    if (device == Device{}) return;
+    refuse_on_gpus(options);
+    ShardPlans(network, device).plan(1);
+    kernels::table_for(device).reorder({Shape{1}, DType::f32, nullptr},
+                                       {Shape{1}, DType::f32, nullptr});
+    try_updates(device, options);
+  });
+}
+
+void check_training(const Network& network, const TrainingData& data,
+                    const TrainingOptions& options) {
+  options.check();
+  refuse_stray_environment();
+  if (!data.training || data.training->size() == 0) {
+    throw InvalidArgument("[training] there are no training observations");
+  }
+  network.check();
+  if (!network.initialized()) {
+    throw InvalidArgument("[training] the network is not initialized",
+                          "call network.initialize(seed) first");
+  }
+  check_fits(network, data.training->classes(), data.training_targets);
+  if (data.validation && !data.training_targets &&
+      data.validation->classes() != data.training->classes()) {
+    throw InvalidArgument("[training] training and validation data have different classes");
+  }
+  if (data.validation && !data.validation_targets != !data.training_targets) {
+    throw InvalidArgument(
+        "[training] training and validation data must both have targets, or none");
+  }
+  if (!options.class_weights.empty()) {
+    const size_t classes = data.training->classes().size();
+    if (data.training_targets || options.class_weights.size() != classes) {
+      throw InvalidArgument("[training] class_weights must have " +
+                            (data.training_targets ? "no entries where targets are images"
+                                                   : "an entry for each of the " +
+                                                         std::to_string(classes) + " classes") +
+                            ", received " + std::to_string(options.class_weights.size()));
+    }
+  }
+  check_frozen(network, options.freeze);
+  check_mini_batches(data.training->size(), mini_batches_of(data, options));
+  const bool validates = data.validation && data.validation->size() > 0;
+  for (const auto& [field, wanted] :
+       {std::pair{"validation_patience", options.validation_patience > 0},
+        std::pair{"output_network = best", options.output_network == "best"}}) {
+    if (!wanted || validates) continue;
+    throw InvalidArgument("[training] " + std::string(field) + " needs validation data",
+                          "give validation images or a validation_fraction");
+  }
+}
+
+}  // namespace lockstep
