@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-enum class DType : uint8_t { f32, i32, i64, u8 };
+enum class DType : uint8_t { f32, i32, i64, u8, bf16 };
 
 constexpr size_t size_of(DType t) {
   switch (t) {
@@ -20,6 +20,8 @@ constexpr size_t size_of(DType t) {
       return 8;
     case DType::u8:
       return 1;
+    case DType::bf16:
+      return 2;
   }
   return 0;
 }
@@ -34,6 +36,8 @@ constexpr std::string_view name_of(DType t) {
       return "i64";
     case DType::u8:
       return "u8";
+    case DType::bf16:
+      return "bf16";
   }
   return "?";
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/fields.h"
 
 namespace lockstep {
@@ -87,6 +88,11 @@ struct TrainingOptions {
   // false: may be faster, but the bits may depend on threads and change from run to run. See also
   // set_deterministic().
   bool deterministic = true;
+  // What products are computed of. "fp32"; "bf16": convolutions, fully connected layers,
+  // normalisation, pooling and what lies between them keep and multiply bfloat16; learnables, sums,
+  // gradients of learnables, losses and validation stay fp32. Needs a processor with bf16
+  // instructions (AVX-512 BF16).
+  std::string precision = "fp32";
   int64_t seed = 0;
 
   // "cpu", "cuda", "cuda:N", or "auto": the first GPU that can compute the network, else the CPU.
@@ -115,6 +121,8 @@ struct TrainingOptions {
 
   // Names every field.
   void visit(FieldVisitor& v);
+  // That of `precision`.
+  DType dtype() const { return precision == "bf16" ? DType::bf16 : DType::f32; }
   // Names of those that only speed, memory and output depend on: a training may go on with others.
   static const std::vector<std::string>& free_fields();
   // Throws InvalidArgument for values that do not go together.

@@ -74,7 +74,7 @@ struct QueuedStep::State {
         streams(options.streams),
         deterministic(options.deterministic),
         seed(static_cast<uint64_t>(options.seed)),
-        plans(n) {}
+        plans(n, options.dtype()) {}
 
   Network& network;
   Solver& solver;

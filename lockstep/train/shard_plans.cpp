@@ -24,6 +24,7 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   lowered.graph.mark_output(scores);
   PlanOptions options;
   options.gradients = true;
+  options.precision = precision_;
   options.seeds = {lowered.graph.mark_output(loss.loss)};
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   statistics_.clear();

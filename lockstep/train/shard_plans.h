@@ -18,8 +18,10 @@ class ShardPlans {
   // Outputs of the plans, by number; from kFirstStatistic on come those that `statistics` names.
   static constexpr int kScores = 0, kLosses = 1, kFirstStatistic = 2;
 
-  explicit ShardPlans(const Network& network) : ShardPlans(network, network.device()) {}
-  ShardPlans(const Network& network, Device device) : network_(network), device_(device) {}
+  ShardPlans(const Network& network, DType precision)
+      : ShardPlans(network, network.device(), precision) {}
+  ShardPlans(const Network& network, Device device, DType precision)
+      : network_(network), device_(device), precision_(precision) {}
 
   // Compiled when first asked for. Throws InvalidArgument for a network that does not fit its loss.
   std::shared_ptr<const Plan> plan(int64_t size);
@@ -38,6 +40,7 @@ class ShardPlans {
  private:
   const Network& network_;
   const Device device_;
+  const DType precision_;
   std::map<int64_t, std::shared_ptr<const Plan>> plans_;
   GradientLayout layout_;
   bool labelled_ = true;

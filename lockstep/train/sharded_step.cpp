@@ -38,7 +38,7 @@ struct ShardedStep::State {
         threshold(options.gradient_threshold),
         threshold_method(options.gradient_threshold_method),
         class_weights(options.class_weights.begin(), options.class_weights.end()),
-        plans(n) {}
+        plans(n, options.dtype()) {}
 
   Network& network;
   Solver& solver;

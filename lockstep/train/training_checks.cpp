@@ -17,7 +17,7 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
     // nothing.
     if (device == Device{}) return;
     refuse_on_gpus(options);
-    ShardPlans(network, device).plan(1);
+    ShardPlans(network, device, options.dtype()).plan(1);
     kernels::table_for(device).reorder({Shape{1}, DType::f32, nullptr},
                                        {Shape{1}, DType::f32, nullptr});
     try_updates(device, options);
@@ -56,6 +56,7 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
+  if (options.dtype() == DType::bf16) kernels::check_bf16(kernels::table_for({}));
   check_mini_batches(data.training->size(), mini_batches_of(data, options));
   const bool validates = data.validation && data.validation->size() > 0;
   for (const auto& [field, wanted] :

@@ -20,12 +20,13 @@ std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size) {
 }
 
 void refuse_on_gpus(const TrainingOptions& options) {
-  if (options.gradient_threshold > 0 || !options.class_weights.empty()) {
-    throw Unsupported(
-        std::string("[training] ") +
-            (options.gradient_threshold > 0 ? "gradient_threshold" : "class_weights") +
-            " is computed on the CPU only",
-        "set device = \"cpu\"");
+  for (const auto& [field, wanted] :
+       {std::pair{"gradient_threshold", options.gradient_threshold > 0},
+        std::pair{"class_weights", !options.class_weights.empty()},
+        std::pair{"precision = bf16", options.dtype() == DType::bf16}}) {
+    if (!wanted) continue;
+    throw Unsupported("[training] " + std::string(field) + " is computed on the CPU only",
+                      "set device = \"cpu\"");
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/data/digits.h"
+#include "lockstep/engine/kernels/table.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/receipt.h"
 #include "lockstep/train/trainer.h"
@@ -192,6 +193,30 @@ TEST(Law, OneDigestForEverySolverScheduleAndThreshold) {
     control.resume = true;
     EXPECT_EQ(with(3, control).digest, one.digest) << row.solver;
   }
+}
+
+TEST(Law, OneDigestInBf16) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  const auto with = [&](int64_t threads, const TrainingControl& control = {}) {
+    TrainingOptions options = test_options(threads);
+    options.precision = "bf16";
+    return run(options, control);
+  };
+  const TrainingResult one = with(1);
+  for (int threads : {2, 3, 8}) {
+    const TrainingResult many = with(threads);
+    expect_everyone_worked(many, "bf16");
+    expect_same_history(one, many);
+  }
+  const TemporaryFolder folder;
+  TrainingControl control;
+  control.checkpoint_folder = folder.path;
+  control.stop_after = 5;
+  with(2, control);
+  control.stop_after = 0;
+  control.resume = true;
+  EXPECT_EQ(with(3, control).digest, one.digest);
+  EXPECT_NE(one.digest, run(test_options(2)).digest);
 }
 
 TEST(Law, OneDigestAfterStopAndResumeAtAnyIterationOnOtherThreads) {

@@ -88,6 +88,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("shard_size", &O::shard_size, {-1, (1 << 24) + 1});
   integers("validation_patience", &O::validation_patience, {-1});
   texts("output_network", &O::output_network);
+  texts("precision", &O::precision);
   integers("seed", &O::seed, {-1});
   texts("device", &O::device);
   integers("streams", &O::streams, {0, 65});
@@ -237,6 +238,7 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
        [](O& o) { o.shuffle = "never"; }},
       {"last_mini_batch", Effect::other_result, nothing, [](O& o) { o.last_mini_batch = "keep"; }},
       {"shard_size", Effect::other_result, nothing, [](O& o) { o.shard_size = 10; }},
+      {"precision", Effect::other_result, nothing, [](O& o) { o.precision = "bf16"; }},
       {"seed", Effect::other_result, nothing, [](O& o) { o.seed = 1; }},
       // The learning rate is far too large: validation does not improve every time.
       {"validation_patience", Effect::other_result, diverging,
@@ -275,6 +277,10 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
   for (const auto& row : rows) {
     SCOPED_TRACE(row.field);
     covered.insert(row.field);
+    if (row.field == "precision" && !kernels::table_for({}).bf16) {
+      std::printf("note: precision = bf16 was NOT trained: no instructions for it here\n");
+      continue;
+    }
     TrainingOptions options = small_options();
     row.base(options);
     const std::string before = digest_of_training(options);

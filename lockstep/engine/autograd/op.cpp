@@ -16,11 +16,18 @@ void check_count(const Op& op, std::span<const Shape> inputs, size_t least, size
                         std::to_string(inputs.size()));
 }
 
-void check_f32(const Op& op, std::span<const TensorSpec> inputs) {
-  for (const auto& spec : inputs) {
-    if (spec.dtype == DType::f32) continue;
+void check_floats(const Op& op, std::span<const TensorSpec> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorSpec& spec = inputs[i];
+    if (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 && op.takes_bf16(i))) continue;
     throw InvalidArgument("[" + std::string(op.type()) + "] elements of f32 wanted, received " +
                           spec.plain().to_string());
+  }
+}
+
+void check_precision(const kernels::Table& table, std::span<const TensorSpec> inputs) {
+  for (const auto& spec : inputs) {
+    if (spec.dtype == DType::bf16) kernels::check_bf16(table);
   }
 }
 

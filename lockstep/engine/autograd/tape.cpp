@@ -71,8 +71,7 @@ Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
     run(device, kernels::table_for(device).reorder(tensor.spec(), spec), {tensor}, {copy});
     return copy;
   }
-  const Tensor plain = convert(tensor, tensor.spec().plain()).reshaped(spec.shape);
-  return spec.row_major() ? plain : convert(plain, spec);
+  return convert(convert(tensor, tensor.spec().plain()).reshaped(spec.shape), spec);
 }
 
 struct Tape::State {
@@ -173,7 +172,9 @@ std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
   op->infer(shapes);
   const Device device = device_of(*op, inputs);
   if (!device.is_cpu()) memory_of(device).activate();
-  auto kernel = std::make_shared<kernels::Kernel>(op->compile(kernels::table_for(device), specs));
+  const kernels::Table& table = kernels::table_for(device);
+  check_precision(table, specs);
+  auto kernel = std::make_shared<kernels::Kernel>(op->compile(table, specs));
 
   using Kind = kernels::Operand::Kind;
   std::vector<Tensor> reads, writes, outputs;

@@ -196,6 +196,12 @@ std::vector<std::pair<std::string, std::string>> backend_versions() {
   return backend->versions();
 }
 
+void check_bf16(const Table& table) {
+  if (table.bf16) return;
+  throw Unsupported("[kernels] there are no bf16 instructions here",
+                    "compute with fp32; bf16 needs a processor with AVX-512 BF16");
+}
+
 const Table& table_for(Device device) {
   if (device.is_cpu()) return cpu::table();
   if (const Table* table = find_table(device)) return *table;

@@ -31,8 +31,10 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 6;
+  static constexpr int kVersion = 7;
   int version = kVersion;
+  // Kernels take bf16 where their ops do, in hardware.
+  bool bf16 = false;
   // batch_normalization takes problems with max_pool.
   bool normalization_with_max_pooling = false;
 
@@ -56,7 +58,7 @@ struct Table {
   Kernel (*mean_squared_error)(const MeanSquaredErrorProblem&);
   Kernel (*normalize_images)(const NormalizeImagesProblem&);
 
-  // Copies input 0 from one layout to another of the same shape and type.
+  // Copies input 0 from one layout to another of the same shape; f32 and bf16 become each other.
   Pass (*reorder)(const TensorSpec& from, const TensorSpec& to);
   // write 0 = read 0 + read 1, all of one spec, padding included. May be in place.
   Pass (*accumulate)(const TensorSpec& spec);
@@ -74,6 +76,9 @@ struct Table {
   // sum[i] = a[i] + b[i]: what the fixed tree over shards is made of. May be in place.
   void (*add)(const float* a, const float* b, float* sum, size_t count, void* queue);
 };
+
+// Throws Unsupported where the back end does not compute with bf16.
+void check_bf16(const Table& table);
 
 // The back end of a device; a GPU's is loaded when it is first asked for (devices.h). Throws
 // Unsupported, with the reason, where there is none.

@@ -62,9 +62,10 @@ struct LoweringOptions {
 };
 
 struct ForwardOptions {
-  bool training = false;        // dropout on, batch statistics used and moving ones updated
-  kernels::StepInfo step = {};  // what dropout's random numbers depend on
-  bool record = true;           // as one node, by a tape that tracks what is used
+  bool training = false;         // dropout on, batch statistics used and moving ones updated
+  kernels::StepInfo step = {};   // what dropout's random numbers depend on
+  DType precision = DType::f32;  // or bf16: ops that take it compute with it
+  bool record = true;            // as one node, by a tape that tracks what is used
 };
 
 class Network {

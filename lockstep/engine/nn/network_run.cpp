@@ -191,7 +191,8 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   for (const auto& l : state_->learnables) tracked.push_back(l.value);
   const bool record = options.record && tape && tape->tracks(tracked);
   const bool pixels = inputs[0].dtype() == DType::u8;
-  key += " " + std::to_string(n) + (record ? " gradients" : "") + (pixels ? " pixels" : "");
+  key += " " + std::to_string(n) + (record ? " gradients" : "") + (pixels ? " pixels" : "") + " " +
+         std::string(name_of(options.precision));
 
   auto& plans = state_->plans;
   const auto cached =
@@ -203,6 +204,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
     auto made = std::make_shared<NetworkPlan>();
     PlanOptions plan_options;
     plan_options.gradients = plan_options.input_gradients = record;
+    plan_options.precision = options.precision;
     for (int value : lowered.outputs) {
       plan_options.seeds.push_back(lowered.graph.mark_output(value));
     }

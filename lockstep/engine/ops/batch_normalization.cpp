@@ -12,6 +12,7 @@ class BatchNormalization final : public Op {
                      std::optional<Size2d> max_pool = std::nullopt)
       : epsilon_(epsilon), training_(training), relu_(relu), max_pool_(max_pool) {}
   std::string_view type() const override { return "batch_normalization"; }
+  bool takes_bf16(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, training_ ? 3 : 5, training_ ? 3 : 5);
@@ -39,7 +40,7 @@ class BatchNormalization final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return table.batch_normalization({in[0], epsilon_, relu_, training_, max_pool_});
   }
 

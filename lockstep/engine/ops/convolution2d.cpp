@@ -10,6 +10,7 @@ class Convolution2d final : public Op {
  public:
   Convolution2d(const Convolution2dParams& params, bool bias) : params_(params), bias_(bias) {}
   std::string_view type() const override { return "conv2d"; }
+  bool takes_bf16(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);
@@ -39,7 +40,7 @@ class Convolution2d final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     const Shape &x = in[0].shape, &w = in[1].shape;
     const auto window = window_for(x, w);
     const Shape dst{x[0], w[0], kernels::window_positions(window, 0, x[2]),

@@ -23,7 +23,7 @@ class CrossEntropy final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in.first(1));
+    check_floats(*this, in.first(1));
     if (in[1].dtype != DType::i32) {
       throw InvalidArgument("[" + std::string(type()) + "] labels of i32 wanted, received " +
                             std::string(name_of(in[1].dtype)));

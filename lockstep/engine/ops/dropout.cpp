@@ -18,7 +18,7 @@ class Dropout final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return table.dropout({in[0], p_, layer_});
   }
 

@@ -16,7 +16,7 @@ class Elementwise : public Op {
     return {in[0]};
   }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return kernel(table, in[0]);
   }
 
@@ -38,7 +38,7 @@ class ElementwiseOfMany : public Op {
     return {in[0]};
   }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return kernel(table, {in.begin(), in.end()});
   }
 

@@ -9,6 +9,7 @@ class FullyConnected final : public Op {
  public:
   explicit FullyConnected(bool bias) : bias_(bias) {}
   std::string_view type() const override { return "fully_connected"; }
+  bool takes_bf16(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);
@@ -31,7 +32,7 @@ class FullyConnected final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return table.fully_connected({in[0], in[1].shape[0], bias_});
   }
 

@@ -45,7 +45,7 @@ class GroupNormalization final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return table.group_normalization({in[0], groups_in(in[0].shape), epsilon_});
   }
 

@@ -19,7 +19,7 @@ class MeanSquaredError final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return table.mean_squared_error({in[0]});
   }
 };

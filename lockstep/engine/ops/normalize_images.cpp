@@ -24,8 +24,8 @@ class NormalizeImages final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    if (in[0].dtype != DType::u8) check_f32(*this, in.first(1));
-    check_f32(*this, in.subspan(1));
+    if (in[0].dtype != DType::u8) check_floats(*this, in.first(1));
+    check_floats(*this, in.subspan(1));
     return table.normalize_images({in[0]});
   }
 };

@@ -24,6 +24,7 @@ class Pooling2d final : public Op {
     }
     return "";
   }
+  bool takes_bf16(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 1, 1);
@@ -33,7 +34,7 @@ class Pooling2d final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     using Problem = kernels::PoolingProblem;
     const auto window = window_for(in[0].shape);
     const auto kind = kind_ == Kind::max      ? Problem::Kind::max

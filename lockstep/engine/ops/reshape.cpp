@@ -9,13 +9,14 @@ class Reshape final : public Op {
  public:
   explicit Reshape(Shape observation) : observation_(std::move(observation)) {}
   std::string_view type() const override { return "reshape"; }
+  bool takes_bf16(size_t input) const override { return input == 0; }
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 1, 1);
     return {result(in[0])};
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return table.reshape({in[0], result(in[0].shape)});
   }
 

@@ -19,7 +19,7 @@ class Softmax final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return table.softmax({in[0]});
   }
   std::optional<FusedOps> fuse(const Op& next) const override {

@@ -15,7 +15,7 @@ class Sum final : public Op {
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     return table.sum({in[0], factor_});
   }
 

@@ -11,6 +11,7 @@ class TransposedConvolution2d final : public Op {
   TransposedConvolution2d(const TransposedConvolution2dParams& params, bool bias)
       : params_(params), bias_(bias) {}
   std::string_view type() const override { return "transposed_conv2d"; }
+  bool takes_bf16(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);
@@ -39,7 +40,7 @@ class TransposedConvolution2d final : public Op {
 
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
-    check_f32(*this, in);
+    check_floats(*this, in);
     const Shape &x = in[0].shape, &w = in[1].shape;
     const auto window = window_for(x, w);
     return table.transposed_convolution(

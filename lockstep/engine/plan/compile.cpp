@@ -37,6 +37,7 @@ class Compiler {
         diffs_(graph.values().size(), -1) {}
 
   void compile() {
+    if (options_.precision == DType::bf16) kernels::check_bf16(table_);
     place_inputs();
     for (size_t i = 0; i < graph_.nodes().size(); ++i) forward(graph_.nodes()[i]);
     for (int value : graph_.outputs()) {
@@ -121,6 +122,9 @@ class Compiler {
     if (same_memory(have, wanted)) return from;
     if (!(have.shape == wanted.shape)) {
       if (!have.row_major()) return converted(converted(from, have.plain(), name), wanted, name);
+      if (have.dtype != wanted.dtype) {
+        return converted(converted(from, {have.shape, wanted.dtype, nullptr}, name), wanted, name);
+      }
       // Row-major memory seen with the wanted shape.
       const int to = add_buffer(wanted);
       add_step(table_.reorder(wanted.plain(), wanted), {from}, {to}, name + ": layout", true);
@@ -144,10 +148,14 @@ class Compiler {
     for (int v : node.inputs) {
       const auto& known = layouts_[static_cast<size_t>(v)];
       TensorSpec spec = spec_of(v);
+      const bool narrow = options_.precision == DType::bf16 && spec.dtype == DType::f32 &&
+                          node.op->takes_bf16(specs.size());
+      const DType wanted = narrow ? DType::bf16 : spec.dtype;
       if (!known.empty() && value_of(v).source == Graph::Source::computed) {
         const TensorSpec& have = buffer_spec(known.front());
-        if (have.shape == spec.shape) spec = have;
+        if (have.shape == spec.shape && have.dtype == wanted) spec = have;
       }
+      if (spec.dtype != wanted) spec = {spec.shape, wanted, nullptr};
       specs.push_back(spec);
     }
     kernels::Kernel kernel = compiled(node, specs);
@@ -347,8 +355,8 @@ class Compiler {
   void convert_into(int from, int to, const std::string& name) {
     int source = from;
     const TensorSpec& goal = buffer_spec(to);
-    if (!(buffer_spec(from).shape == goal.shape) && !buffer_spec(from).row_major()) {
-      source = converted(from, buffer_spec(from).plain(), name);
+    if (!(buffer_spec(from).shape == goal.shape)) {
+      source = converted(from, {buffer_spec(from).shape, goal.dtype, nullptr}, name);
     }
     const TensorSpec have =
         buffer_spec(source).shape == goal.shape ? buffer_spec(source) : goal.plain();

@@ -23,7 +23,8 @@ PackedParameters::~PackedParameters() = default;
 void* PackedParameters::address(int parameter, const TensorSpec& spec) {
   const auto p = static_cast<size_t>(parameter);
   const Tensor& tensor = parameters_[p];
-  if (spec.row_major()) return tensor.raw();
+  const TensorSpec plain{spec.shape, DType::f32, nullptr};
+  if (spec == plain) return tensor.raw();
   for (const auto& copy : copies_[p]) {
     if (copy.spec == spec) return copy.memory.data();
   }
@@ -35,7 +36,7 @@ void* PackedParameters::address(int parameter, const TensorSpec& spec) {
     memory_of(device_).activate();
     queue = memory_of(device_).default_queue();
   }
-  const auto pass = kernels::table_for(device_).reorder(spec.plain(), spec);
+  const auto pass = kernels::table_for(device_).reorder(plain, spec);
   copy.scratch = allocate(pass.scratch_bytes, device_);
   void* const from = tensor.raw();
   void* const to = copy.memory.data();

@@ -1,4 +1,4 @@
-// Copies of parameters in the layouts that plans want.
+// Copies of parameters in the layouts and types that plans want.
 #pragma once
 
 #include <memory>

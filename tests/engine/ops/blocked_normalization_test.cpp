@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "lockstep/base/bfloat16.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest {
@@ -62,13 +63,30 @@ Array array(const std::vector<float>& x) {
   return out;
 }
 
+std::vector<BFloat16> narrow(const std::vector<float>& x) {
+  std::vector<BFloat16> out;
+  for (float v : x) out.push_back(to_bfloat16(v));
+  return out;
+}
+std::vector<float> wide(const std::vector<BFloat16>& x) {
+  std::vector<float> out;
+  for (BFloat16 v : x) out.push_back(to_float(v));
+  return out;
+}
+std::vector<float> narrow_or_not(std::vector<float> x, DType dtype) {
+  return dtype == DType::bf16 ? wide(narrow(x)) : x;
+}
+
 struct Setting {
   std::vector<int64_t> x;
   int64_t rows, columns;
 };
 
-void check(const Setting& setting, int64_t block, bool training) {
-  const Array x = random_array(setting.x, 3, -2, 3);
+void check(const Setting& setting, int64_t block, bool training, DType dtype) {
+  Array x = random_array(setting.x, 3, -2, 3);
+  for (double& v : x.values) {
+    v = static_cast<double>(narrow_or_not({static_cast<float>(v)}, dtype)[0]);
+  }
   const int64_t c = x.dim(1);
   const Array scale = random_array({c}, 4, 0.5, 1.5), shift = random_array({c}, 5);
   reference::Statistics s = reference::statistics(x);
@@ -91,6 +109,7 @@ void check(const Setting& setting, int64_t block, bool training) {
                                .block = block,
                                .window_rows = setting.rows,
                                .window_columns = setting.columns,
+                               .dtype = dtype,
                                .relu = true,
                                .training = training};
   const auto source = blocked(x, block), diff = blocked(dy, block);
@@ -104,21 +123,36 @@ void check(const Setting& setting, int64_t block, bool training) {
   if (training) {
     mean.assign(mean.size(), kUnwritten);
     variance = mean;
-    blocked_normalization(p, source.data(), factors.data(), offsets.data(), mean.data(),
-                          variance.data(), result.data(), marks.data());
-  } else {
-    blocked_normalization_with(p, source.data(), factors.data(), offsets.data(), mean.data(),
-                               variance.data(), result.data(), marks.data());
   }
-  blocked_normalization_backward(p, source.data(), diff.data(), factors.data(), mean.data(),
-                                 variance.data(), marks.data(), dx.data(), dscale.data(),
-                                 dshift.data());
+  // Elements of both types, of which the kernel sees one.
+  auto source16 = narrow(source), diff16 = narrow(diff), result16 = narrow(result),
+       dx16 = narrow(dx);
+  const auto pick = [&](auto& floats, auto& halves) -> void* {
+    return dtype == DType::bf16 ? static_cast<void*>(halves.data()) : floats.data();
+  };
+  std::vector<float> from = source, back = diff;
+  void *const sp = pick(from, source16), *const dp = pick(back, diff16),
+              *const rp = pick(result, result16), *const xp = pick(dx, dx16);
+  if (training) {
+    blocked_normalization(p, sp, factors.data(), offsets.data(), mean.data(), variance.data(), rp,
+                          marks.data());
+  } else {
+    blocked_normalization_with(p, sp, factors.data(), offsets.data(), mean.data(), variance.data(),
+                               rp, marks.data());
+  }
+  blocked_normalization_backward(p, sp, dp, factors.data(), mean.data(), variance.data(),
+                                 marks.data(), xp, dscale.data(), dshift.data());
+  const double tolerance = dtype == DType::bf16 ? 1e-2 : 1e-5;
+  if (dtype == DType::bf16) {
+    result = wide(result16);
+    dx = wide(dx16);
+  }
   EXPECT_LE(relative_error(array(mean), s.mean), 1e-5);
   EXPECT_LE(relative_error(array(variance), s.variance), 1e-5);
-  EXPECT_LE(relative_error(unblocked(result, y.dims, block), y), 1e-5);
-  EXPECT_LE(relative_error(unblocked(dx, x.dims, block), expected.x), 1e-5);
-  EXPECT_LE(relative_error(array(dscale), expected.scale), 1e-5);
-  EXPECT_LE(relative_error(array(dshift), expected.shift), 1e-5);
+  EXPECT_LE(relative_error(unblocked(result, y.dims, block), y), tolerance);
+  EXPECT_LE(relative_error(unblocked(dx, x.dims, block), expected.x), tolerance);
+  EXPECT_LE(relative_error(array(dscale), expected.scale), tolerance);
+  EXPECT_LE(relative_error(array(dshift), expected.shift), tolerance);
   // What fills up the last block must stay 0, as convolutions expect it.
   EXPECT_EQ(result, blocked(unblocked(result, y.dims, block), block));
   EXPECT_EQ(dx, blocked(unblocked(dx, x.dims, block), block));
@@ -139,7 +173,10 @@ TEST(BlockedNormalization, AgreesWithTheReferenceOnEveryInstructionSet) {
           SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", blocks of " +
                        std::to_string(block) + (training ? ", training, " : ", inference, ") +
                        shape_of(Array(setting.x)).to_string());
-          check(setting, block, training);
+          for (DType dtype : {DType::f32, DType::bf16}) {
+            SCOPED_TRACE(lockstep::name_of(dtype));
+            check(setting, block, training, dtype);
+          }
         }
       }
     }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "lockstep/base/bfloat16.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/tensor/device_memory.h"
@@ -15,7 +16,14 @@
 namespace lockstep::optest {
 namespace {
 
-constexpr double kTolerance = 1e-5;  // f32
+void round_to_bf16(Array& array) {
+  for (double& v : array.values) {
+    v = static_cast<double>(to_float(to_bfloat16(static_cast<float>(v))));
+  }
+}
+
+// By norm.
+double tolerance_of(const Case& c) { return c.inputs[0].dtype == DType::bf16 ? 1e-2 : 1e-5; }
 
 class WeightedSum final : public Op {
  public:
@@ -87,8 +95,8 @@ std::vector<Tensor> tensors_of(Device device, const Case& c, bool blocked) {
   for (const Input& input : c.inputs) {
     Tensor t = tensor_of(input.value, input.dtype).to(device);
     EXPECT_EQ(t.device(), device);
-    if (blocked && t.shape().rank() == 4 && t.dtype() == DType::f32) {
-      const TensorSpec spec = image_layout(device, t.shape());
+    if (blocked && t.shape().rank() == 4 && (t.dtype() == DType::f32 || t.dtype() == DType::bf16)) {
+      const TensorSpec spec = image_layout(device, t.shape(), t.dtype());
       changed |= !spec.row_major();
       t = convert(t, spec);
     }
@@ -154,13 +162,15 @@ Tensor tensor_of(const Array& array, DType dtype) {
     return Tensor::from(std::span<const uint8_t>(std::vector<uint8_t>(v.begin(), v.end())),
                         shape_of(array));
   }
-  return Tensor::from(std::span<const float>(std::vector<float>(v.begin(), v.end())),
-                      shape_of(array));
+  const Tensor floats =
+      Tensor::from(std::span<const float>(std::vector<float>(v.begin(), v.end())), shape_of(array));
+  return dtype == DType::bf16 ? convert(floats, {floats.shape(), dtype, nullptr}) : floats;
 }
 
 Array array_of(const Tensor& tensor) {
   Array array(tensor.shape().dims());
-  const std::vector<float> values = tensor.to_vector();
+  const std::vector<float> values =
+      convert(tensor, {tensor.shape(), DType::f32, nullptr}).to_vector();
   array.values.assign(values.begin(), values.end());
   return array;
 }
@@ -212,16 +222,29 @@ void run_pass(const kernels::Pass& pass, const std::vector<Tensor>& reads,
   pass.bind({r, w, scratch.data(), memory.default_queue()})({});
 }
 
-TensorSpec image_layout(Device device, const Shape& shape) {
+TensorSpec image_layout(Device device, const Shape& shape, DType dtype) {
   if (!device.is_cpu()) memory_of(device).activate();
   const int64_t c = shape[1];
   kernels::ConvolutionProblem p;
-  p.src = {shape, DType::f32, nullptr};
+  p.src = {shape, dtype, nullptr};
   p.weights = Shape{c, c, 3, 3};
   p.dst = shape;
   p.window.kernel = {3, 3};
   p.window.pad_begin = p.window.pad_end = {1, 1};
   return kernels::table_for(device).convolution(p).forward.writes.at(0).spec;
+}
+
+bool takes_bf16(const Case& c) { return c.op->takes_bf16(0) && c.inputs[0].dtype == DType::f32; }
+
+Case in_bf16(Case c) {
+  c.smooth = false;  // rounding makes equals of what was apart
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    Input& input = c.inputs[i];
+    if (c.op->takes_bf16(i)) input.dtype = DType::bf16;
+    // Weights, too, are multiplied as bf16.
+    if (input.value.dims.size() > 1) round_to_bf16(input.value);
+  }
+  return c;
 }
 
 std::ostream& operator<<(std::ostream& to, const Case& c) {
@@ -254,7 +277,7 @@ void check_forward(Device device, const Case& c) {
       SCOPED_TRACE("output " + std::to_string(i));
       EXPECT_EQ(inferred[i].to_string(), shape_of(expected[i]).to_string());
       EXPECT_EQ(outputs[i].shape().to_string(), shape_of(expected[i]).to_string());
-      EXPECT_LE(relative_error(array_of(outputs[i]), expected[i]), kTolerance);
+      EXPECT_LE(relative_error(array_of(outputs[i]), expected[i]), tolerance_of(c));
     }
   }
   if (!testing::Test::HasFailure()) ++support()[row_of_support(device, c)].forward;
@@ -263,7 +286,8 @@ void check_forward(Device device, const Case& c) {
 void check_gradients(Device device, const Case& c) {
   if (!c.backward) return;
   const std::vector<Array> values = values_of(c);
-  const Array dy = random_array(c.forward(values)[0].dims, seed_of(c.name));
+  Array dy = random_array(c.forward(values)[0].dims, seed_of(c.name));
+  if (c.inputs[0].dtype == DType::bf16) round_to_bf16(dy);
   const std::vector<Array> expected = c.backward(values, dy);
   ASSERT_EQ(expected.size(), c.inputs.size());
   for (bool blocked : {false, true}) {
@@ -280,7 +304,7 @@ void check_gradients(Device device, const Case& c) {
       if (!c.inputs[i].gradient) continue;
       SCOPED_TRACE("gradient of input " + std::to_string(i));
       EXPECT_EQ(gradients[i].shape().to_string(), inputs[i].shape().to_string());
-      EXPECT_LE(relative_error(array_of(gradients[i]), expected[i], c.cancelling), kTolerance);
+      EXPECT_LE(relative_error(array_of(gradients[i]), expected[i], c.cancelling), tolerance_of(c));
       // Asked for alone, without the others' passes.
       const Tensor alone = tape.gradient(scalar, {inputs[i]})[0];
       EXPECT_EQ(relative_error(array_of(alone), array_of(gradients[i])), 0);

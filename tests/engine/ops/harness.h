@@ -43,7 +43,7 @@ void run_pass(const kernels::Pass& pass, const std::vector<Tensor>& reads,
               const std::vector<Tensor>& writes);
 
 // The layout that a convolution of this device gives to images of `shape`.
-TensorSpec image_layout(Device device, const Shape& shape);
+TensorSpec image_layout(Device device, const Shape& shape, DType dtype = DType::f32);
 
 struct Input {
   Array value;
@@ -66,6 +66,11 @@ struct Case {
   double cancelling = 0;
 };
 std::ostream& operator<<(std::ostream& to, const Case& c);
+
+// The same with bf16 for the inputs that the op takes as such; values are rounded so that bf16
+// holds them exactly. Only where takes_bf16(c).
+bool takes_bf16(const Case& c);
+Case in_bf16(Case c);
 
 // Each reports what differs through GoogleTest. The first two run a case twice where it has images:
 // row-major, and in the layout that convolutions give.

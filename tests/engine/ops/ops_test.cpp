@@ -26,7 +26,9 @@ std::vector<Parameter> parameters() {
     const auto& table = kernels::table_for(device);
     for (const Case& c : all_cases()) {
       // Fused ops that a back end has not are computed by the single ones.
-      if (c.op->offered_by(table)) all.push_back({device, c});
+      if (!c.op->offered_by(table)) continue;
+      all.push_back({device, c});
+      if (table.bf16 && takes_bf16(c)) all.push_back({device, in_bf16(c)});
     }
   }
   return all;
@@ -49,6 +51,17 @@ TEST_P(Ops, GradientsMatchTheReference) { check_gradients(GetParam().device, Get
 TEST_P(Ops, GradientsOfTheReferenceMatchItsCentralDifferences) { check_reference(GetParam().test); }
 
 // Says in every run of the tests what it could not try.
+TEST(OpsInBf16, RunWhereTheProcessorHasInstructionsForIt) {
+  const Tensor x = convert(Tensor::zeros({2, 3}, DType::f32), {{2, 3}, DType::bf16, nullptr});
+  if (kernels::table_for({}).bf16) {
+    EXPECT_EQ(ops::relu(x).dtype(), DType::bf16);
+    EXPECT_THROW(ops::softmax(x), InvalidArgument);  // of f32 only
+    return;
+  }
+  EXPECT_THROW(ops::relu(x), Unsupported);
+  GTEST_SKIP() << "no bf16 instructions: ops in bf16 were not run";
+}
+
 TEST(OpsOnGpus, RunWhereThereIsOne) {
   const auto reason = kernels::no_devices_reason();
   if (reason.text.empty()) return;
@@ -86,6 +99,11 @@ void check_accumulate(Device device) {
     run_pass(kernels::table_for(device).accumulate(x.spec()), {x, y}, {x});  // in place
     EXPECT_LE(relative_error(array_of(x), reference::addition({a, b})), 1e-7);
     EXPECT_EQ(relative_error(array_of(y), b), 0);
+    if (!kernels::table_for(device).bf16) continue;
+    const Tensor u = tensor_of(a, DType::bf16), v = tensor_of(b, DType::bf16);
+    const Array expected = reference::addition({array_of(u), array_of(v)});
+    run_pass(kernels::table_for(device).accumulate(u.spec()), {u, v}, {u});
+    EXPECT_LE(relative_error(array_of(u), expected), 0x1p-8);
   }
   if (!testing::Test::HasFailure()) {
     ++support()["accumulate                " + name_of_device(device) + "  f32"].forward;
@@ -236,7 +254,7 @@ kernels::Table counting_table(Device device) {
   using kernels::Table;
   // A new entry of the table needs a line below and cases; these two then have other numbers.
   static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 7));
-  static_assert(Table::kVersion == 6);
+  static_assert(Table::kVersion == 7);
   counted = &kernels::table_for(device);
   std::memset(calls, 0, sizeof calls);
   Table t = *counted;
@@ -276,6 +294,9 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
     c.op->compile(table, specs);
     check_forward(device, c);
     check_gradients(device, c);
+    if (!table.bf16 || !takes_bf16(c) || !c.op->offered_by(table)) continue;
+    check_forward(device, in_bf16(c));
+    check_gradients(device, in_bf16(c));
   }
   check_reorder(device);
   check_accumulate(device);

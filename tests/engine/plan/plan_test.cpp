@@ -241,8 +241,10 @@ std::string conversions(const Plan& plan) {
   return names;
 }
 
-Plan training_plan(Builder& b, int loss, bool input_gradients = false) {
+Plan training_plan(Builder& b, int loss, bool input_gradients = false,
+                   DType precision = DType::f32) {
   PlanOptions options;
+  options.precision = precision;
   options.gradients = true;
   options.input_gradients = input_gradients;
   options.seeds = {b.graph.mark_output(loss)};
@@ -273,16 +275,30 @@ TEST(PlanLayouts, ChainsOfConvolutionsReorderNothingInside) {
   EXPECT_EQ(conversions(plan), "batch_normalization19+relu20+max_pooling2d21: layout; ");
 }
 
-TEST(PlanLayouts, TheNetworkOfDepthOneReordersOnce) {
-  Builder b;
+int network_of_depth_one(Builder& b) {
   int x = image_input(b, 16);
   for (int64_t width : {16, 32, 64}) {
     x = b.block(x, width);
     if (width < 64) x = b.pool(x);
   }
   x = b.add(ops::make_average_pooling2d({.pool = {8, 8}, .stride = {8, 8}}), {x});
-  const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
+  return b.loss(b.dense(x, 10));
+}
+
+TEST(PlanLayouts, TheNetworkOfDepthOneReordersOnce) {
+  Builder b;
+  const int loss = network_of_depth_one(b);
+  const Plan plan = training_plan(b, loss);
   EXPECT_EQ(plan.reorders(), 1) << conversions(plan);
+}
+
+TEST(PlanLayouts, InBf16OnlyTheEndsBecomeAnotherType) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  Builder b;
+  const int loss = network_of_depth_one(b);
+  const Plan plan = training_plan(b, loss, false, DType::bf16);
+  // The image, the scores' gradient, and rows to blocks in front of the average.
+  EXPECT_EQ(plan.reorders(), 3) << conversions(plan);
 }
 
 TEST(PlanLayouts, ResidualBlocksReorderNothingInside) {

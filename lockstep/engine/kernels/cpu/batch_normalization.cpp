@@ -8,15 +8,15 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-dnnl::memory::desc blocked_desc(const Shape& shape, int64_t block) {
+dnnl::memory::desc blocked_desc(const Shape& shape, int64_t block, DType type) {
   using Tag = dnnl::memory::format_tag;
-  return {dims_of(shape), dnnl::memory::data_type::f32, block == 16 ? Tag::nChw16c : Tag::nChw8c};
+  return {dims_of(shape), data_type(type), block == 16 ? Tag::nChw16c : Tag::nChw8c};
 }
 
 // The block of channels that images have, or that this processor's convolutions give them.
 int64_t block_of(const TensorSpec& images) {
   for (int64_t block : {16, 8}) {
-    if (desc_of(images) == blocked_desc(images.shape, block)) return block;
+    if (desc_of(images) == blocked_desc(images.shape, block, images.dtype)) return block;
   }
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
@@ -35,39 +35,39 @@ Kernel with_max_pooling(const BatchNormalizationProblem& p) {
                                     .window_rows = rows,
                                     .window_columns = columns,
                                     .epsilon = static_cast<float>(p.epsilon),
+                                    .dtype = p.src.dtype,
                                     .relu = p.relu,
                                     .training = p.training};
   const Shape result{x[0], x[1], images.result_rows(), images.result_columns()};
-  const TensorSpec src = spec_of(blocked_desc(x, images.block)),
-                   dst = spec_of(blocked_desc(result, images.block)),
+  const TensorSpec src = spec_of(blocked_desc(x, images.block, images.dtype)),
+                   dst = spec_of(blocked_desc(result, images.block, images.dtype)),
                    per_channel = plain_spec(Shape{x[1]});
   const Operand marks = workspace(static_cast<size_t>(images.result_elements()));
   const Operand mean = p.training ? output(1, per_channel) : input(3, per_channel);
   const Operand variance = p.training ? output(2, per_channel) : input(4, per_channel);
   Kernel kernel;
   if (p.training) {
-    kernel.forward =
-        own_pass({input(0, src), input(1, per_channel), input(2, per_channel)},
-                 {output(0, dst), mean, variance, marks},
-                 [images](void* const* r, void* const* w, const StepInfo&) {
-                   blocked_normalization(images, in(r, 0), in(r, 1), in(r, 2), out(w, 1), out(w, 2),
-                                         out(w, 0), out<uint8_t>(w, 3));
-                 });
+    kernel.forward = own_pass({input(0, src), input(1, per_channel), input(2, per_channel)},
+                              {output(0, dst), mean, variance, marks},
+                              [images](void* const* r, void* const* w, const StepInfo&) {
+                                blocked_normalization(images, r[0], in(r, 1), in(r, 2), out(w, 1),
+                                                      out(w, 2), w[0], out<uint8_t>(w, 3));
+                              });
   } else {
     kernel.forward = own_pass(
         {input(0, src), input(1, per_channel), input(2, per_channel), mean, variance},
         {output(0, dst), marks}, [images](void* const* r, void* const* w, const StepInfo&) {
-          blocked_normalization_with(images, in(r, 0), in(r, 1), in(r, 2), in(r, 3), in(r, 4),
-                                     out(w, 0), out<uint8_t>(w, 1));
+          blocked_normalization_with(images, r[0], in(r, 1), in(r, 2), in(r, 3), in(r, 4), w[0],
+                                     out<uint8_t>(w, 1));
         });
   }
-  kernel.backward.push_back(own_pass(
-      {input(0, src), diff_output(0, dst), input(1, per_channel), mean, variance, marks},
-      {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
-      [images](void* const* r, void* const* w, const StepInfo&) {
-        blocked_normalization_backward(images, in(r, 0), in(r, 1), in(r, 2), in(r, 3), in(r, 4),
-                                       in<uint8_t>(r, 5), out(w, 0), out(w, 1), out(w, 2));
-      }));
+  kernel.backward.push_back(
+      own_pass({input(0, src), diff_output(0, dst), input(1, per_channel), mean, variance, marks},
+               {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
+               [images](void* const* r, void* const* w, const StepInfo&) {
+                 blocked_normalization_backward(images, r[0], r[1], in(r, 2), in(r, 3), in(r, 4),
+                                                in<uint8_t>(r, 5), w[0], out(w, 1), out(w, 2));
+               }));
   return kernel;
 }
 
@@ -81,7 +81,7 @@ Kernel batch_normalization(const BatchNormalizationProblem& p) {
   // oneDNN wants spatial dimensions: row-major n x c is n x c x 1 x 1 with channels last.
   const bool flat = p.src.shape.rank() == 2;
   const TensorSpec src = flat ? p.src.plain() : p.src;
-  const auto data = flat ? dnnl::memory::desc({src.shape[0], c, 1, 1}, dnnl::memory::data_type::f32,
+  const auto data = flat ? dnnl::memory::desc({src.shape[0], c, 1, 1}, data_type(src.dtype),
                                               dnnl::memory::format_tag::nhwc)
                          : desc_of(src);
   const TensorSpec per_channel{Shape{c}, DType::f32, nullptr};

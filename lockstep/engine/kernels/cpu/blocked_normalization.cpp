@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/base/bfloat16.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/blocked_normalization.cpp"
 #include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
@@ -42,6 +44,37 @@ struct Lanes {
   }
 };
 
+// Elements as floats, and back: to the nearest, ties to even, NaN stays NaN.
+template <class D>
+hn::Vec<D> load(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+hn::Vec<D> load(D d, const BFloat16* from) {
+  const hn::Rebind<uint16_t, D> half;
+  const hn::Rebind<uint32_t, D> whole;
+  const auto bits = hn::LoadU(half, reinterpret_cast<const uint16_t*>(from));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, bits)));
+}
+template <class D>
+void store(hn::Vec<D> v, D d, float* to) {
+  hn::StoreU(v, d, to);
+}
+template <class D>
+void store(hn::Vec<D> v, D, BFloat16* to) {
+  const hn::Rebind<uint16_t, D> half;
+  const hn::Rebind<uint32_t, D> whole;
+  const hn::Rebind<int32_t, D> with_sign;
+  const auto bits = hn::BitCast(whole, v);
+  const auto upper = hn::ShiftRight<16>(bits);
+  const auto odd = hn::And(upper, hn::Set(whole, 1));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(whole, 0x7fff))));
+  const auto number = hn::RebindMask(whole, hn::Eq(v, v));
+  const auto result = hn::IfThenElse(number, rounded, hn::Or(upper, hn::Set(whole, 0x40)));
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(with_sign, result)), half,
+             reinterpret_cast<uint16_t*>(to));
+}
+
 // A vector's lanes of channels: where they lie in the arrays.
 struct Group {
   int64_t block;  // which
@@ -66,8 +99,8 @@ int64_t result_offset(const BlockedNormalization& p, int64_t n, const Group& g) 
 
 // Mean and variance in one pass over memory: those of pieces that fit the first cache, merged
 // (Chan, Golub, LeVeque 1979), so that nothing cancels.
-template <class D>
-void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g, const float* x,
+template <class T, class D>
+void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g, const T* x,
                 float* means, float* variances) {
   constexpr int64_t kPiece = 128;
   const D d = l.d;
@@ -75,28 +108,28 @@ void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g
   const int64_t positions = p.rows * p.columns;
   int64_t before = 0;
   for (int64_t n = 0; n < p.n; ++n) {
-    const float* plane = x + plane_offset(p, n, g);
+    const T* plane = x + plane_offset(p, n, g);
     for (int64_t begin = 0; begin < positions; begin += kPiece) {
       const int64_t count = std::min(kPiece, positions - begin);
-      const float* piece = plane + begin * p.block;
+      const T* piece = plane + begin * p.block;
       auto a = hn::Zero(d), b = hn::Zero(d);
       int64_t i = 0;
       for (; i + 2 <= count; i += 2) {
-        a = hn::Add(a, hn::LoadU(d, piece + i * p.block));
-        b = hn::Add(b, hn::LoadU(d, piece + (i + 1) * p.block));
+        a = hn::Add(a, load(d, piece + i * p.block));
+        b = hn::Add(b, load(d, piece + (i + 1) * p.block));
       }
-      if (i < count) a = hn::Add(a, hn::LoadU(d, piece + i * p.block));
+      if (i < count) a = hn::Add(a, load(d, piece + i * p.block));
       const auto own = hn::Mul(hn::Add(a, b), hn::Set(d, 1 / static_cast<float>(count)));
       a = hn::Zero(d);
       b = hn::Zero(d);
       for (i = 0; i + 2 <= count; i += 2) {
-        const auto u = hn::Sub(hn::LoadU(d, piece + i * p.block), own);
-        const auto v = hn::Sub(hn::LoadU(d, piece + (i + 1) * p.block), own);
+        const auto u = hn::Sub(load(d, piece + i * p.block), own);
+        const auto v = hn::Sub(load(d, piece + (i + 1) * p.block), own);
         a = hn::MulAdd(u, u, a);
         b = hn::MulAdd(v, v, b);
       }
       if (i < count) {
-        const auto u = hn::Sub(hn::LoadU(d, piece + i * p.block), own);
+        const auto u = hn::Sub(load(d, piece + i * p.block), own);
         a = hn::MulAdd(u, u, a);
       }
       const auto all = static_cast<float>(before + count);
@@ -132,10 +165,10 @@ struct Window {
   constexpr int64_t width() const { return C ? C : columns; }
 };
 
-template <class W, class D>
+template <class T, class W, class D>
 void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
-                     const float* x, const float* scale, const float* shift, const float* mean,
-                     const float* variance, float* y, uint8_t* marks) {
+                     const T* x, const float* scale, const float* shift, const float* mean,
+                     const float* variance, T* y, uint8_t* marks) {
   const D d = l.d;
   const int64_t first = g.block * p.block + g.lane, row = p.columns * p.block;
   const auto m = l.load(mean, first, p.channels);
@@ -144,13 +177,13 @@ void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& 
   const auto offset = l.load(shift, first, p.channels);
   const auto zero = hn::Zero(d);
   for (int64_t n = 0; n < p.n; ++n) {
-    const float* plane = x + plane_offset(p, n, g);
+    const T* plane = x + plane_offset(p, n, g);
     int64_t to = result_offset(p, n, g);
     for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
-      const float* from = plane + oy * w.height() * row;
+      const T* from = plane + oy * w.height() * row;
       for (int64_t ox = 0; ox < p.result_columns(); ++ox, to += p.block) {
         const auto value = [&](int64_t r, int64_t c) {
-          const auto u = hn::LoadU(d, from + r * row + (ox * w.width() + c) * p.block);
+          const auto u = load(d, from + r * row + (ox * w.width() + c) * p.block);
           return hn::MulAdd(hn::Sub(u, m), factor, offset);
         };
         auto best = value(0, 0);
@@ -171,7 +204,7 @@ void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& 
           best = hn::IfThenElse(gone, zero, best);
           which = hn::IfThenElse(hn::RebindMask(l.whole, gone), hn::Set(l.whole, kNothing), which);
         }
-        hn::StoreU(best, d, y + to);
+        store(best, d, y + to);
         hn::StoreU(hn::DemoteTo(l.bytes, which), l.bytes, marks + to);
       }
     }
@@ -179,26 +212,26 @@ void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& 
 }
 
 // The sums that the statistics' part of the gradient needs: of dy, and of dy * (x - mean).
-template <class W, class D>
+template <class T, class W, class D>
 void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
-                   const float* x, const float* dy, const uint8_t* marks, hn::Vec<D> mean,
-                   hn::Vec<D>& sum, hn::Vec<D>& dot) {
+                   const T* x, const T* dy, const uint8_t* marks, hn::Vec<D> mean, hn::Vec<D>& sum,
+                   hn::Vec<D>& dot) {
   const D d = l.d;
   const int64_t row = p.columns * p.block;
   sum = dot = hn::Zero(d);
   for (int64_t n = 0; n < p.n; ++n) {
-    const float* plane = x + plane_offset(p, n, g);
+    const T* plane = x + plane_offset(p, n, g);
     int64_t at = result_offset(p, n, g);
     auto image_sum = hn::Zero(d), image_dot = hn::Zero(d);
     for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
-      const float* from = plane + oy * w.height() * row;
+      const T* from = plane + oy * w.height() * row;
       auto row_sum = hn::Zero(d), row_dot = hn::Zero(d);
       for (int64_t ox = 0; ox < p.result_columns(); ++ox, at += p.block) {
         const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
         const auto gone = hn::RebindMask(d, hn::Eq(which, hn::Set(l.whole, kNothing)));
-        const auto diff = hn::IfThenZeroElse(gone, hn::LoadU(d, dy + at));
+        const auto diff = hn::IfThenZeroElse(gone, load(d, dy + at));
         const auto element = [&](int64_t r, int64_t c) {
-          return hn::LoadU(d, from + r * row + (ox * w.width() + c) * p.block);
+          return load(d, from + r * row + (ox * w.width() + c) * p.block);
         };
         auto chosen = element(0, 0);
         for (int64_t r = 0; r < w.height(); ++r) {
@@ -219,10 +252,10 @@ void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l,
   }
 }
 
-template <class W, class D>
+template <class T, class W, class D>
 void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
-                    const float* x, const float* dy, const float* scale, const float* mean,
-                    const float* variance, const uint8_t* marks, float* dx, float* dscale,
+                    const T* x, const T* dy, const float* scale, const float* mean,
+                    const float* variance, const uint8_t* marks, T* dx, float* dscale,
                     float* dshift) {
   const D d = l.d;
   const int64_t first = g.block * p.block + g.lane, row = p.columns * p.block;
@@ -241,8 +274,8 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
     constant = hn::Mul(sum, share);
     slope = hn::Mul(hn::Mul(dot, share), hn::Mul(inverse, inverse));
   }
-  const auto through_statistics = [&](const float* from) {
-    return hn::NegMulAdd(hn::Sub(hn::LoadU(d, from), m), slope, hn::Neg(constant));
+  const auto through_statistics = [&](const T* from) {
+    return hn::NegMulAdd(hn::Sub(load(d, from), m), slope, hn::Neg(constant));
   };
   for (int64_t n = 0; n < p.n; ++n) {
     const int64_t begin = plane_offset(p, n, g);
@@ -251,28 +284,28 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
       const int64_t top = begin + oy * w.height() * row;
       for (int64_t ox = 0; ox < p.result_columns(); ++ox, at += p.block) {
         const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
-        const auto diff = hn::LoadU(d, dy + at);
+        const auto diff = load(d, dy + at);
         for (int64_t r = 0; r < w.height(); ++r) {
           for (int64_t c = 0; c < w.width(); ++c) {
             const int64_t place = top + r * row + (ox * w.width() + c) * p.block;
             const auto it = hn::RebindMask(
                 d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
             const auto own = hn::IfThenElseZero(it, diff);
-            hn::StoreU(hn::Mul(factor, hn::Add(own, through_statistics(x + place))), d, dx + place);
+            store(hn::Mul(factor, hn::Add(own, through_statistics(x + place))), d, dx + place);
           }
         }
       }
       for (int64_t r = 0; r < w.height(); ++r) {  // columns that fill no window
         for (int64_t c = p.result_columns() * w.width(); c < p.columns; ++c) {
           const int64_t place = top + r * row + c * p.block;
-          hn::StoreU(hn::Mul(factor, through_statistics(x + place)), d, dx + place);
+          store(hn::Mul(factor, through_statistics(x + place)), d, dx + place);
         }
       }
     }
     for (int64_t r = p.result_rows() * w.height(); r < p.rows; ++r) {  // rows that fill none
       for (int64_t c = 0; c < p.columns; ++c) {
         const int64_t place = begin + r * row + c * p.block;
-        hn::StoreU(hn::Mul(factor, through_statistics(x + place)), d, dx + place);
+        store(hn::Mul(factor, through_statistics(x + place)), d, dx + place);
       }
     }
   }
@@ -302,26 +335,45 @@ void with_window(const BlockedNormalization& p, const Call& call) {
   }
 }
 
-void measure(const BlockedNormalization& p, const float* x, float* mean, float* variance) {
-  with_lanes(p, [&](const auto& l, const Group& g) { statistics(p, l, g, x, mean, variance); });
+// Calls with a null pointer of the elements' type.
+template <class Call>
+void with_elements(const BlockedNormalization& p, const Call& call) {
+  if (p.dtype == DType::bf16) {
+    call(static_cast<BFloat16*>(nullptr));
+  } else {
+    call(static_cast<float*>(nullptr));
+  }
 }
 
-void normalize(const BlockedNormalization& p, const float* x, const float* scale,
-               const float* shift, const float* mean, const float* variance, float* y,
-               uint8_t* marks) {
-  with_window(p, [&](const auto& w) {
+void measure(const BlockedNormalization& p, const void* x, float* mean, float* variance) {
+  with_elements(p, [&]<class T>(T*) {
     with_lanes(p, [&](const auto& l, const Group& g) {
-      normalize_group(p, w, l, g, x, scale, shift, mean, variance, y, marks);
+      statistics(p, l, g, static_cast<const T*>(x), mean, variance);
     });
   });
 }
 
-void backward(const BlockedNormalization& p, const float* x, const float* dy, const float* scale,
-              const float* mean, const float* variance, const uint8_t* marks, float* dx,
+void normalize(const BlockedNormalization& p, const void* x, const float* scale, const float* shift,
+               const float* mean, const float* variance, void* y, uint8_t* marks) {
+  with_elements(p, [&]<class T>(T*) {
+    with_window(p, [&](const auto& w) {
+      with_lanes(p, [&](const auto& l, const Group& g) {
+        normalize_group(p, w, l, g, static_cast<const T*>(x), scale, shift, mean, variance,
+                        static_cast<T*>(y), marks);
+      });
+    });
+  });
+}
+
+void backward(const BlockedNormalization& p, const void* x, const void* dy, const float* scale,
+              const float* mean, const float* variance, const uint8_t* marks, void* dx,
               float* dscale, float* dshift) {
-  with_window(p, [&](const auto& w) {
-    with_lanes(p, [&](const auto& l, const Group& g) {
-      backward_group(p, w, l, g, x, dy, scale, mean, variance, marks, dx, dscale, dshift);
+  with_elements(p, [&]<class T>(T*) {
+    with_window(p, [&](const auto& w) {
+      with_lanes(p, [&](const auto& l, const Group& g) {
+        backward_group(p, w, l, g, static_cast<const T*>(x), static_cast<const T*>(dy), scale, mean,
+                       variance, marks, static_cast<T*>(dx), dscale, dshift);
+      });
     });
   });
 }
@@ -338,22 +390,22 @@ HWY_EXPORT(measure);
 HWY_EXPORT(normalize);
 HWY_EXPORT(backward);
 
-void blocked_normalization(const BlockedNormalization& p, const float* x, const float* scale,
-                           const float* shift, float* mean, float* variance, float* y,
+void blocked_normalization(const BlockedNormalization& p, const void* x, const float* scale,
+                           const float* shift, float* mean, float* variance, void* y,
                            uint8_t* marks) {
   HWY_DYNAMIC_DISPATCH(measure)(p, x, mean, variance);
   HWY_DYNAMIC_DISPATCH(normalize)(p, x, scale, shift, mean, variance, y, marks);
 }
 
-void blocked_normalization_with(const BlockedNormalization& p, const float* x, const float* scale,
+void blocked_normalization_with(const BlockedNormalization& p, const void* x, const float* scale,
                                 const float* shift, const float* mean, const float* variance,
-                                float* y, uint8_t* marks) {
+                                void* y, uint8_t* marks) {
   HWY_DYNAMIC_DISPATCH(normalize)(p, x, scale, shift, mean, variance, y, marks);
 }
 
-void blocked_normalization_backward(const BlockedNormalization& p, const float* x, const float* dy,
+void blocked_normalization_backward(const BlockedNormalization& p, const void* x, const void* dy,
                                     const float* scale, const float* mean, const float* variance,
-                                    const uint8_t* marks, float* dx, float* dscale, float* dshift) {
+                                    const uint8_t* marks, void* dx, float* dscale, float* dshift) {
   HWY_DYNAMIC_DISPATCH(backward)(p, x, dy, scale, mean, variance, marks, dx, dscale, dshift);
 }
 

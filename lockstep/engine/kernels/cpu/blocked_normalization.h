@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "lockstep/base/dtype.h"
+
 namespace lockstep::kernels::cpu {
 
 // Images of n x channels x rows x columns, laid out as n x blocks x rows x columns x block: the
@@ -16,6 +18,7 @@ struct BlockedNormalization {
   int64_t block = 16;
   int64_t window_rows = 1, window_columns = 1;
   float epsilon = 1e-5f;
+  DType dtype = DType::f32;  // of x, y, dx and dy; or bf16, computed with as f32
   bool relu = false;
   bool training = true;  // the gradient goes through the statistics
 
@@ -31,16 +34,16 @@ struct BlockedNormalization {
 // y and `marks` (which element of its window each result is; none of them: 255), by x's own mean
 // and variance (biased), which are written, or by those given. scale, shift, mean and variance have
 // one element for each channel.
-void blocked_normalization(const BlockedNormalization& p, const float* x, const float* scale,
-                           const float* shift, float* mean, float* variance, float* y,
+void blocked_normalization(const BlockedNormalization& p, const void* x, const float* scale,
+                           const float* shift, float* mean, float* variance, void* y,
                            uint8_t* marks);
-void blocked_normalization_with(const BlockedNormalization& p, const float* x, const float* scale,
+void blocked_normalization_with(const BlockedNormalization& p, const void* x, const float* scale,
                                 const float* shift, const float* mean, const float* variance,
-                                float* y, uint8_t* marks);
+                                void* y, uint8_t* marks);
 
 // dx, dscale and dshift from x, dy, what forward was given and what it gave.
-void blocked_normalization_backward(const BlockedNormalization& p, const float* x, const float* dy,
+void blocked_normalization_backward(const BlockedNormalization& p, const void* x, const void* dy,
                                     const float* scale, const float* mean, const float* variance,
-                                    const uint8_t* marks, float* dx, float* dscale, float* dshift);
+                                    const uint8_t* marks, void* dx, float* dscale, float* dshift);
 
 }  // namespace lockstep::kernels::cpu

@@ -7,9 +7,11 @@
 
 namespace lockstep::kernels::cpu {
 
-// Row-major: each input is `outer` runs of its own length inside longer runs of the output.
+// Row-major, all of the first one's type: each input is `outer` runs of its own length inside
+// longer runs of the output.
 Kernel concatenation(const ConcatenationProblem& p) {
   const int axis = p.axis;
+  const DType type = p.src.front().dtype;
   std::vector<Operand> reads;
   std::vector<size_t> runs;  // bytes of one run of each input
   std::vector<int64_t> dims = p.src.front().shape.dims();
@@ -19,13 +21,13 @@ Kernel concatenation(const ConcatenationProblem& p) {
   for (int i = axis + 1; i < p.src.front().shape.rank(); ++i) inner *= p.src.front().shape[i];
   size_t whole = 0;
   for (size_t i = 0; i < p.src.size(); ++i) {
-    reads.push_back(input(static_cast<int>(i), p.src[i].plain()));
+    reads.push_back(input(static_cast<int>(i), plain_spec(p.src[i].shape, type)));
     const int64_t extent = p.src[i].shape[axis];
     dims[static_cast<size_t>(axis)] += extent;
-    runs.push_back(static_cast<size_t>(extent * inner) * sizeof(float));
+    runs.push_back(static_cast<size_t>(extent * inner) * size_of(type));
     whole += runs.back();
   }
-  const TensorSpec dst = plain_spec(Shape(dims));
+  const TensorSpec dst = plain_spec(Shape(dims), type);
   Kernel kernel;
   kernel.forward =
       own_pass(reads, {output(0, dst)}, [=](void* const* r, void* const* w, const StepInfo&) {
@@ -41,7 +43,7 @@ Kernel concatenation(const ConcatenationProblem& p) {
   size_t before = 0;
   for (size_t i = 0; i < p.src.size(); ++i) {
     kernel.backward.push_back(own_pass(
-        {diff_output(0, dst)}, {diff_input(static_cast<int>(i), p.src[i].plain())},
+        {diff_output(0, dst)}, {diff_input(static_cast<int>(i), plain_spec(p.src[i].shape, type))},
         [=, run = runs[i]](void* const* r, void* const* w, const StepInfo&) {
           for (int64_t o = 0; o < outer; ++o) {
             const auto row = static_cast<size_t>(o);

@@ -25,7 +25,8 @@ bool seen_as_a_block(const ConvolutionProblem& p) {
   const int64_t channels = p.src.shape[1];
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wanted = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
-  return p.groups == 1 && channels > 8 && channels < kBlock && (isa & wanted) == wanted;
+  return p.src.dtype == DType::f32 && p.groups == 1 && channels > 8 && channels < kBlock &&
+         (isa & wanted) == wanted;
 }
 
 Operands as_a_block(const ConvolutionProblem& p) {
@@ -50,7 +51,8 @@ bool winograd_pays(const ConvolutionProblem& p) {
   const auto& w = p.window;
   const bool fits = w.kernel == Size2d{3, 3} && w.stride == Size2d{1, 1} &&
                     w.dilation == Size2d{1, 1} && p.groups == 1;
-  return fits && std::min(p.src.shape[1], p.weights[0]) >= kWinogradChannels &&
+  return fits && p.src.dtype == DType::f32 &&
+         std::min(p.src.shape[1], p.weights[0]) >= kWinogradChannels &&
          p.dst[0] * p.dst[2] * p.dst[3] >= kWinogradPositions;
 }
 
@@ -86,7 +88,11 @@ Kernel convolution(const ConvolutionProblem& p) {
   const dnnl::memory::dims dilates{p.window.dilation[0] - 1, p.window.dilation[1] - 1};
   const dnnl::memory::dims pad_l{p.window.pad_begin[0], p.window.pad_begin[1]};
   const dnnl::memory::dims pad_r{p.window.pad_end[0], p.window.pad_end[1]};
-  const auto src = any_desc(p.src.shape), w = any_desc(weights), dst = any_desc(p.dst);
+  const DType type = p.src.dtype;
+  const auto src = any_desc(p.src.shape, type), w = any_desc(weights, type),
+             dst = any_desc(p.dst, type);
+  // Gradients of weights are sums, and leave in f32 whatever the products are of.
+  const auto diff_w = any_desc(weights);
   const auto bias = p.bias ? plain_desc(bias_shape) : dnnl::memory::desc();
 
   const bool winograd = winograd_pays(p);
@@ -105,10 +111,11 @@ Kernel convolution(const ConvolutionProblem& p) {
   if (seen_as_a_block(p)) wide = as_a_block(p);
   const auto& seen_src = wide.src_seen ? *wide.src_seen : src;
   const auto& seen_weights = wide.weights_seen ? *wide.weights_seen : w;
+  const auto& seen_diff = wide.weights_seen ? *wide.weights_seen : diff_w;
   const auto forward = wide.src_seen ? describe_forward(seen_src, seen_weights) : any;
   const auto filters = with_algorithm(winograd, [&](algorithm how) {
     return describe_backward<dnnl::convolution_backward_weights>(
-        forward, how, seen_src, seen_weights, bias, dst, strides, dilates, pad_l, pad_r);
+        forward, how, seen_src, seen_diff, bias, dst, strides, dilates, pad_l, pad_r);
   });
   // Layouts that the primitives chose, unless they were told.
   const auto spec_or = [](const TensorSpec& told, const dnnl::memory::desc& chosen) {

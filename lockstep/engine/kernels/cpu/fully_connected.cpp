@@ -13,23 +13,28 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
   TensorSpec src_spec = p.src;
   if (src_spec.shape.rank() > 4 || src_spec.shape.rank() == 3) {
     const int64_t n = p.src.shape[0];
-    src_spec = {Shape{n, p.src.shape.elements() / n}, DType::f32, nullptr};
+    src_spec = {Shape{n, p.src.shape.elements() / n}, p.src.dtype, nullptr};
   }
   const Shape src_shape = src_spec.shape;
   const Shape dst_shape{src_shape[0], p.units};
   const Shape weights_shape = src_shape.with_batch(p.units);
   const Shape bias_shape{p.units};
-  const auto src = desc_of(src_spec), dst = plain_desc(dst_shape), w = any_desc(weights_shape);
+  const DType type = src_spec.dtype;
+  // Results are f32 whatever is multiplied, as are gradients of weights: both are long sums.
+  const auto src = desc_of(src_spec), dst = plain_desc(dst_shape),
+             w = any_desc(weights_shape, type);
+  const auto diff_dst = plain_desc(dst_shape, type), diff_w = any_desc(weights_shape);
   const auto bias = p.bias ? plain_desc(bias_shape) : dnnl::memory::desc();
 
   const auto forward =
       describe<dnnl::inner_product_forward>(prop_kind::forward_training, src, w, bias, dst);
-  const auto data =
-      describe_backward<dnnl::inner_product_backward_data>(forward, any_desc(src_shape), w, dst);
+  const auto data = describe_backward<dnnl::inner_product_backward_data>(
+      forward, any_desc(src_shape, type), w, diff_dst);
   const auto filters =
-      describe_backward<dnnl::inner_product_backward_weights>(forward, src, w, bias, dst);
+      describe_backward<dnnl::inner_product_backward_weights>(forward, src, diff_w, bias, diff_dst);
 
   const TensorSpec dst_spec{dst_shape, DType::f32, nullptr};
+  const TensorSpec diff_spec = spec_of(diff_dst);
   const TensorSpec bias_spec{bias_shape, DType::f32, nullptr};
   Kernel kernel;
   std::vector<Argument> reads{{DNNL_ARG_SRC, input(0, src_spec)},
@@ -39,7 +44,7 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
                                   {{DNNL_ARG_DST, output(0, dst_spec)}});
   kernel.backward.push_back(
       primitive_pass(dnnl::inner_product_backward_data(data), scratch_of(data),
-                     {{DNNL_ARG_DIFF_DST, diff_output(0, dst_spec)},
+                     {{DNNL_ARG_DIFF_DST, diff_output(0, diff_spec)},
                       {DNNL_ARG_WEIGHTS, input(1, spec_of(data.weights_desc()))}},
                      {{DNNL_ARG_DIFF_SRC, diff_input(0, spec_of(data.diff_src_desc()))}}));
   std::vector<Argument> writes{
@@ -47,7 +52,8 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
   if (p.bias) writes.push_back({DNNL_ARG_DIFF_BIAS, diff_input(2, bias_spec)});
   kernel.backward.push_back(primitive_pass(
       dnnl::inner_product_backward_weights(filters), scratch_of(filters),
-      {{DNNL_ARG_SRC, input(0, src_spec)}, {DNNL_ARG_DIFF_DST, diff_output(0, dst_spec)}}, writes));
+      {{DNNL_ARG_SRC, input(0, src_spec)}, {DNNL_ARG_DIFF_DST, diff_output(0, diff_spec)}},
+      writes));
   return kernel;
 }
 

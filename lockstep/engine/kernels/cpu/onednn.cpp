@@ -31,12 +31,12 @@ dnnl::memory::dims dims_of(const Shape& shape) {
   return {shape.dims().begin(), shape.dims().end()};
 }
 
-namespace {
-
 dnnl::memory::data_type data_type(DType dtype) {
   switch (dtype) {
     case DType::f32:
       return dnnl::memory::data_type::f32;
+    case DType::bf16:
+      return dnnl::memory::data_type::bf16;
     case DType::i32:
       return dnnl::memory::data_type::s32;
     case DType::u8:
@@ -45,6 +45,20 @@ dnnl::memory::data_type data_type(DType dtype) {
       break;
   }
   throw Unsupported("[kernels] the CPU's library has no i64 elements");
+}
+
+namespace {
+
+DType dtype_of(const dnnl::memory::desc& desc) {
+#if DNNL_VERSION_MAJOR >= 3
+  const auto type = desc.get_data_type();
+#else
+  const auto type = desc.data_type();
+#endif
+  for (DType known : {DType::bf16, DType::i32, DType::u8}) {
+    if (type == data_type(known)) return known;
+  }
+  return DType::f32;
 }
 
 // Blocks pad up to 256-fold; oneDNN does not look whether the bytes of that can be counted.
@@ -121,12 +135,12 @@ class OnednnLayout final : public OpaqueLayout {
 
 }  // namespace
 
-dnnl::memory::desc plain_desc(const Shape& shape) {
-  return row_major_desc(countable(shape), DType::f32);
+dnnl::memory::desc plain_desc(const Shape& shape, DType dtype) {
+  return row_major_desc(countable(shape), dtype);
 }
 
-dnnl::memory::desc any_desc(const Shape& shape) {
-  return {dims_of(countable(shape)), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
+dnnl::memory::desc any_desc(const Shape& shape, DType dtype) {
+  return {dims_of(countable(shape)), data_type(dtype), dnnl::memory::format_tag::any};
 }
 
 dnnl::memory::desc desc_of(const TensorSpec& spec) {
@@ -136,7 +150,8 @@ dnnl::memory::desc desc_of(const TensorSpec& spec) {
   return layout->desc();
 }
 
-TensorSpec spec_of(const dnnl::memory::desc& desc, DType dtype) {
+TensorSpec spec_of(const dnnl::memory::desc& desc) {
+  const DType dtype = dtype_of(desc);
   const Shape shape(OnednnLayout::dims(desc));
   if (shape.elements() > kMostElements) {
     throw Unsupported("[kernels] oneDNN cannot lay out the elements of " + shape.to_string());

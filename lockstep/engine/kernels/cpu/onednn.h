@@ -96,11 +96,13 @@ inline dnnl::batch_normalization_backward::primitive_desc describe_batch_normali
 
 // Between Lockstep's specs and oneDNN's descriptors.
 dnnl::memory::desc desc_of(const TensorSpec& spec);
-TensorSpec spec_of(const dnnl::memory::desc& desc, DType dtype = DType::f32);
-// Row-major f32 descriptor of a shape.
-dnnl::memory::desc plain_desc(const Shape& shape);
-// f32 descriptor whose layout the primitive chooses.
-dnnl::memory::desc any_desc(const Shape& shape);
+TensorSpec spec_of(const dnnl::memory::desc& desc);
+// Row-major descriptor of a shape.
+dnnl::memory::desc plain_desc(const Shape& shape, DType dtype = DType::f32);
+// Descriptor whose layout the primitive chooses.
+dnnl::memory::desc any_desc(const Shape& shape, DType dtype = DType::f32);
+// Of f32, or bf16 where the processor computes with it.
+dnnl::memory::data_type data_type(DType dtype);
 dnnl::memory::dims dims_of(const Shape& shape);
 
 // One operand of a primitive: oneDNN's name for it and the Lockstep operand.

@@ -19,8 +19,8 @@ Kernel pooling(const PoolingProblem& p) {
       pad_r{w.pad_end[0], w.pad_end[1]};
   const auto src = desc_of(p.src);
   const auto forward =
-      describe<PoolingForward>(prop_kind::forward_training, how, src, any_desc(p.dst), strides,
-                               kernel_dims, dilates, pad_l, pad_r);
+      describe<PoolingForward>(prop_kind::forward_training, how, src, any_desc(p.dst, p.src.dtype),
+                               strides, kernel_dims, dilates, pad_l, pad_r);
   const auto dst = forward.dst_desc();
   const auto backward = describe_backward<PoolingBackward>(forward, how, src, dst, strides,
                                                            kernel_dims, dilates, pad_l, pad_r);

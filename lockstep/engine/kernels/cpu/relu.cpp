@@ -8,18 +8,20 @@ namespace lockstep::kernels::cpu {
 
 // Works on the memory as it lies: padding is zero and stays so.
 Kernel relu(const ReluProblem& p) {
-  const size_t count = p.src.bytes() / sizeof(float);
-  Kernel kernel;
-  kernel.forward = own_pass({input(0, p.src)}, {output(0, p.src)},
-                            [count](void* const* r, void* const* w, const StepInfo&) {
-                              relu(in(r, 0), out(w, 0), count);
-                            });
-  kernel.backward.push_back(own_pass({output(0, p.src), diff_output(0, p.src)},
-                                     {diff_input(0, p.src)},
-                                     [count](void* const* r, void* const* w, const StepInfo&) {
-                                       relu_backward(in(r, 0), in(r, 1), out(w, 0), count);
-                                     }));
-  return kernel;
+  const size_t count = p.src.bytes() / size_of(p.src.dtype);
+  return with_elements(p.src.dtype, [&]<class T>(T*) {
+    Kernel kernel;
+    kernel.forward = own_pass({input(0, p.src)}, {output(0, p.src)},
+                              [count](void* const* r, void* const* w, const StepInfo&) {
+                                relu(in<T>(r, 0), out<T>(w, 0), count);
+                              });
+    kernel.backward.push_back(
+        own_pass({output(0, p.src), diff_output(0, p.src)}, {diff_input(0, p.src)},
+                 [count](void* const* r, void* const* w, const StepInfo&) {
+                   relu_backward(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
+                 }));
+    return kernel;
+  });
 }
 
 }  // namespace lockstep::kernels::cpu

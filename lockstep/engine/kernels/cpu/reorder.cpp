@@ -2,6 +2,7 @@
 
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels::cpu {
@@ -15,17 +16,13 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
 }
 
 Pass accumulate(const TensorSpec& spec) {
-  Pass pass;
-  pass.reads = {input(0, spec), input(1, spec)};
-  pass.writes = {output(0, spec)};
-  const size_t count = spec.bytes() / sizeof(float);
-  pass.bind = [count](const PassMemory& where) {
-    const auto* a = static_cast<const float*>(where.reads[0]);
-    const auto* b = static_cast<const float*>(where.reads[1]);
-    auto* sum = static_cast<float*>(where.writes[0]);
-    return BoundPass([=](const StepInfo&) { add(a, b, sum, count); });
-  };
-  return pass;
+  const size_t count = spec.bytes() / size_of(spec.dtype);
+  return with_elements(spec.dtype, [&]<class T>(T*) {
+    return own_pass({input(0, spec), input(1, spec)}, {output(0, spec)},
+                    [count](void* const* r, void* const* w, const StepInfo&) {
+                      add(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
+                    });
+  });
 }
 
 Pass zero(const TensorSpec& spec) {

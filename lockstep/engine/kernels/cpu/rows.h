@@ -4,12 +4,20 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/bfloat16.h"
 #include "lockstep/engine/kernels/kernel.h"
 
 namespace lockstep::kernels::cpu {
 
 inline TensorSpec plain_spec(Shape shape, DType dtype = DType::f32) {
   return {std::move(shape), dtype, nullptr};
+}
+
+// Calls with a null pointer of the elements' type, f32 or bf16.
+template <class Call>
+auto with_elements(DType dtype, const Call& call) {
+  return dtype == DType::bf16 ? call(static_cast<BFloat16*>(nullptr))
+                              : call(static_cast<float*>(nullptr));
 }
 
 // A pass from its operands and a function of (reads, writes, step).

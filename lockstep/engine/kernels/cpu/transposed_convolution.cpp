@@ -27,7 +27,9 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
   const dnnl::memory::dims dilates{p.window.dilation[0] - 1, p.window.dilation[1] - 1};
   const dnnl::memory::dims pad_l{p.window.pad_begin[0], p.window.pad_begin[1]};
   const dnnl::memory::dims pad_r{p.window.pad_end[0], p.window.pad_end[1]};
-  const auto src = any_desc(p.src.shape), w = any_desc(weights), dst = any_desc(p.dst);
+  const DType type = p.src.dtype;
+  const auto src = any_desc(p.src.shape, type), w = any_desc(weights, type),
+             dst = any_desc(p.dst, type), diff_w = any_desc(weights);
   const auto bias = p.bias ? plain_desc(bias_shape) : dnnl::memory::desc();
 
   const auto forward = describe<dnnl::deconvolution_forward>(
@@ -35,7 +37,7 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
   const auto data = describe_backward<dnnl::deconvolution_backward_data>(
       forward, direct, src, w, dst, strides, dilates, pad_l, pad_r);
   const auto filters = describe_backward<dnnl::deconvolution_backward_weights>(
-      forward, direct, src, w, bias, dst, strides, dilates, pad_l, pad_r);
+      forward, direct, src, diff_w, bias, dst, strides, dilates, pad_l, pad_r);
 
   const TensorSpec bias_spec{bias_shape, DType::f32, nullptr};
   const auto weights_argument = [&](int name, const dnnl::memory::desc& desc, auto operand) {

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lockstep/base/bfloat16.h"
+
 // Sanitizers start after the resolvers that choose a clone have run, and clang 14 has no clones.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -17,16 +19,20 @@ namespace lockstep::kernels::cpu {
 
 // sum[i] = a[i] + b[i]; may be in place.
 void add(const float* a, const float* b, float* sum, size_t count);
+// The same in f32, rounded.
+void add(const BFloat16* a, const BFloat16* b, BFloat16* sum, size_t count);
 // product[i] = a[i] * b[i]; may be in place.
 void multiply(const float* a, const float* b, float* product, size_t count);
 // y[i] = max(0, x[i]).
 void relu(const float* x, float* y, size_t count);
+void relu(const BFloat16* x, BFloat16* y, size_t count);
 // y[i] = min(max(0, x[i]), ceiling).
 void clipped_relu(const float* x, float ceiling, float* y, size_t count);
 // dx[i] = 0 < y[i] < ceiling ? dy[i] : 0.
 void clipped_relu_backward(const float* y, float ceiling, const float* dy, float* dx, size_t count);
 // dx[i] = y[i] > 0 ? dy[i] : 0.
 void relu_backward(const float* y, const float* dy, float* dx, size_t count);
+void relu_backward(const BFloat16* y, const BFloat16* dy, BFloat16* dx, size_t count);
 // y[i] = (x[i] - offset) * factor.
 void affine(const float* x, float offset, float factor, float* y, size_t count);
 void affine(const uint8_t* x, float offset, float factor, float* y, size_t count);

@@ -1,0 +1,98 @@
+// Networks computed in bf16 stay near those in f32, for all layers, and differ from them.
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep {
+namespace {
+
+using optest::array_of;
+using optest::random_array;
+using optest::relative_error;
+
+// Of ops that take bf16 and ops that do not, in turn, with a residual block.
+Network mixed_network() {
+  Network network;
+  network.add(image_input({.height = 12, .width = 10, .channels = 3}));
+  network.add(convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}));
+  network.add(batch_normalization());
+  network.add(relu(), "left");
+  network.add(convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}));
+  network.add(gelu());  // f32 only
+  network.add(
+      convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding, .groups = 4}),
+      "right");
+  network.add(addition(), "sum", {"left", "right"});
+  network.add(max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}));
+  network.add(group_normalization({.groups = 4}));  // f32 only
+  network.add(transposed_convolution2d({.filters = 5, .kernel = {2, 2}, .stride = {2, 2}}), "wide");
+  network.add(concatenation(), "both", {"wide", "sum"});
+  network.add(batch_normalization());
+  network.add(relu());
+  network.add(max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}));
+  network.add(flatten());
+  network.add(fully_connected({.units = 20}));
+  network.add(batch_normalization());
+  network.add(relu());
+  network.add(fully_connected({.units = 5}));
+  network.initialize(3);
+  return network;
+}
+
+struct Outcome {
+  Tensor y;
+  std::vector<Tensor> gradients, states;
+};
+
+Outcome run(DType precision) {
+  Network network = mixed_network();
+  const Tensor x = optest::tensor_of(random_array({9, 3, 12, 10}, 1));
+  const optest::Array weights = random_array({9, 5}, 2);
+  const std::vector<Tensor> learnables = network.learnable_values();
+  Tape tape;
+  tape.watch(learnables);
+  Outcome result;
+  result.y = network.forward({x}, {.training = true, .precision = precision});
+  result.gradients = tape.gradient(optest::weighted_sum(result.y, weights), learnables);
+  for (const auto& state : network.state()) result.states.push_back(state.value);
+  return result;
+}
+
+TEST(Precision, NetworksInBf16StayNearF32) {
+  if (!kernels::table_for({}).bf16) {
+    EXPECT_THROW(run(DType::bf16), Unsupported);
+    GTEST_SKIP() << "no bf16 instructions: networks in bf16 were not run";
+  }
+  const Outcome exact = run(DType::f32), narrow = run(DType::bf16);
+  EXPECT_EQ(narrow.y.dtype(), DType::f32);
+  const double error = relative_error(array_of(narrow.y), array_of(exact.y));
+  EXPECT_LE(error, 3e-2);
+  EXPECT_GE(error, 1e-4) << "bf16 rounds more than that";
+  for (size_t i = 0; i < exact.states.size(); ++i) {
+    EXPECT_LE(relative_error(array_of(narrow.states[i]), array_of(exact.states[i]), 0.1), 3e-2);
+  }
+  for (size_t i = 0; i < exact.gradients.size(); ++i) {
+    EXPECT_EQ(narrow.gradients[i].dtype(), DType::f32);
+    // Activations near zero change sides; biases in front of a normalisation have no gradient.
+    EXPECT_LE(relative_error(array_of(narrow.gradients[i]), array_of(exact.gradients[i]), 3), 0.2)
+        << "learnable " << i;
+  }
+}
+
+TEST(Precision, TheSameBitsAgain) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  const Outcome one = run(DType::bf16), two = run(DType::bf16);
+  EXPECT_EQ(one.y.to_vector(), two.y.to_vector());
+  for (size_t i = 0; i < one.gradients.size(); ++i) {
+    EXPECT_EQ(one.gradients[i].to_vector(), two.gradients[i].to_vector());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
