@@ -131,9 +131,15 @@ class LocalFiles : public FileSystem {
   }
 
   void make_folders(const std::string& folder) override {
+    std::vector<std::string> missing;
+    for (std::string f = folder; !exists(f) && f != "." && f != "/"; f = folder_of(f)) {
+      missing.push_back(f);
+    }
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) fail("make folder", folder, error.value());
+    // Without their names whatever is synced inside is lost with the power.
+    for (const auto& made : missing) sync_folder(folder_of(made));
   }
 
   bool exists(const std::string& path) override {

@@ -33,6 +33,7 @@ class FileSystem {
   virtual void rename(const std::string& from, const std::string& to) = 0;
   // Makes renames and new names in the folder durable (fsync of the folder).
   virtual void sync_folder(const std::string& folder) = 0;
+  // With those around it; durable when it returns.
   virtual void make_folders(const std::string& folder) = 0;
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_folder(const std::string& path) = 0;

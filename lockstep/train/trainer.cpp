@@ -50,6 +50,7 @@ class Training {
         data_(data),
         options_(options.resolved()),
         control_(control),
+        files_(control.files ? *control.files : local_files()),
         pool_(static_cast<int>(options_.threads)) {}
 
   TrainingResult run() {
@@ -139,7 +140,7 @@ class Training {
     if (control_.resume) {
       resume();
     } else if (!control_.checkpoint_folder.empty() &&
-               holds_checkpoints(local_files(), control_.checkpoint_folder)) {
+               holds_checkpoints(files_, control_.checkpoint_folder)) {
       throw InvalidArgument(
           "[training] " + control_.checkpoint_folder + " holds checkpoints of an earlier training",
           "resume it, or let this one write into another folder");
@@ -169,7 +170,7 @@ class Training {
       throw InvalidArgument("[training] resuming needs a folder of checkpoints");
     }
     auto found = resume_from_checkpoint(
-        local_files(), control_.checkpoint_folder, network_, *solver_, position_.identity,
+        files_, control_.checkpoint_folder, network_, *solver_, position_.identity,
         options_.allow_other_numerics,
         [&](const std::string& text) { tell([&](TrainingObserver& o) { o.notice(text); }); });
     if (!found) {
@@ -342,7 +343,7 @@ class Training {
   void checkpoint() {
     if (control_.checkpoint_folder.empty() || saved_iteration_ == position_.iteration) return;
     tell([&](TrainingObserver& o) { o.saving(position_.iteration); });
-    const std::string path = write_checkpoint(local_files(), control_.checkpoint_folder, network_,
+    const std::string path = write_checkpoint(files_, control_.checkpoint_folder, network_,
                                               *solver_, position_, options_.checkpoints_kept);
     saved_iteration_ = position_.iteration;
     saved_ = true;
@@ -353,6 +354,7 @@ class Training {
   const TrainingData& data_;
   const TrainingOptions options_;
   const TrainingControl& control_;
+  FileSystem& files_;
   ThreadPool pool_;
   const Clock::time_point started_ = Clock::now();
   std::shared_ptr<const ImageCache> images_, targets_, validation_, validation_targets_;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/file.h"
 #include "lockstep/data/augmentation.h"
 #include "lockstep/data/datastore.h"
 #include "lockstep/data/noise.h"
@@ -107,7 +108,8 @@ struct TrainingControl {
   std::vector<TrainingObserver*> observers = {};  // kept by the caller
   // "": no checkpoints. Unless `resume`, a folder that holds some already is refused.
   std::string checkpoint_folder = {};
-  bool resume = false;  // go on from the newest sound checkpoint there, if any
+  FileSystem* files = nullptr;  // where that folder is; null: local_files()
+  bool resume = false;          // go on from the newest sound checkpoint there, if any
   // Asked after every iteration; true ends the training after a checkpoint. May be called from the
   // training thread only.
   std::function<bool()> stop = {};
