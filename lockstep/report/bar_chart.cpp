@@ -60,7 +60,8 @@ std::string bar_chart_text(std::span<const float> values, const BarChartOptions&
   const int rows = std::max(options.rows, 2);
   const std::vector<float> bars =
       condensed(values, static_cast<size_t>(std::max(options.columns, 20)));
-  const auto [low, high] = range_of(bars);
+  const auto range = range_of(bars);
+  const double low = range.first, high = range.second;
   const double span = high > low ? high - low : 1;
   // Rows above and below the line of zero.
   int above = static_cast<int>(std::lround(high / span * rows));
@@ -89,7 +90,8 @@ std::string bar_chart_text(std::span<const float> values, const BarChartOptions&
 
 std::string bar_chart_svg(std::span<const float> values, const BarChartOptions& options) {
   constexpr double width = 800, height = 360, left = 90, right = 20, top = 50, bottom = 50;
-  const auto [low, high] = range_of(values);
+  const auto range = range_of(values);
+  const double low = range.first, high = range.second;
   const double span = high > low ? high - low : 1;
   const double inner = height - top - bottom;
   const auto y = [&](double v) { return top + (high > low ? (high - v) / span : 0.5) * inner; };

@@ -97,19 +97,6 @@ ValidationRecord validation_from(const nlohmann::json& j) {
           number("seconds")};
 }
 
-// Names, types, sizes, elements and text: what a flipped bit anywhere would change.
-std::string checksum(const std::vector<NamedTensor>& tensors, const std::string& position) {
-  Digester digester;
-  digester.add(position);
-  for (const auto& t : tensors) {
-    digester.add(t.name);
-    digester.add(t.tensor.spec().plain().to_string());
-    const Tensor host = t.tensor.to({});
-    digester.bytes(host.raw(), host.bytes());
-  }
-  return digester.finish().to_string();
-}
-
 struct Loaded {
   SafetensorsFile file;
   nlohmann::ordered_json position;
@@ -131,7 +118,7 @@ Loaded load(FileSystem& files, const std::string& path) {
   auto tensors = loaded.file.tensors;
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
-  if (checksum(tensors, text("lockstep.position")) != text("lockstep.checksum")) {
+  if (checkpoint_checksum(tensors, text("lockstep.position")) != text("lockstep.checksum")) {
     throw DataError("[checkpoint] " + path + ": the checksum does not fit, it is damaged");
   }
   loaded.position = nlohmann::ordered_json::parse(text("lockstep.position"));
@@ -180,6 +167,19 @@ void set_aside(FileSystem& files, const std::string& path, const std::string& wh
 
 }  // namespace
 
+std::string checkpoint_checksum(const std::vector<NamedTensor>& tensors,
+                                const std::string& position) {
+  Digester digester;
+  digester.add(position);
+  for (const auto& t : tensors) {
+    digester.add(t.name);
+    digester.add(t.tensor.spec().plain().to_string());
+    const Tensor host = t.tensor.to({});
+    digester.bytes(host.raw(), host.bytes());
+  }
+  return digester.finish().to_string();
+}
+
 bool holds_checkpoints(FileSystem& files, const std::string& folder) {
   return !newest_first(files, folder).empty();
 }
@@ -208,7 +208,7 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
   const std::string text = json.dump();
   const auto bytes = write_safetensors(tensors, {{"lockstep.checkpoint", kFormat},
                                                  {"lockstep.position", text},
-                                                 {"lockstep.checksum", checksum(tensors, text)}});
+                                                 {"lockstep.checksum", checkpoint_checksum(tensors, text)}});
   files.make_folders(folder);
   const std::string path =
       join_path(folder, fmt::format("{}{:08}{}", kPrefix, position.iteration, kSuffix));

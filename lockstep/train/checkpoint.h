@@ -10,6 +10,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/file.h"
+#include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/train/solver.h"
 #include "lockstep/train/trainer.h"
 
@@ -39,6 +40,11 @@ struct TrainingPosition {
 // newest. Returns its path. Throws FileError; earlier checkpoints stay then.
 std::string write_checkpoint(FileSystem& files, const std::string& folder, const Network& network,
                              const Solver& solver, const TrainingPosition& position, int64_t keep);
+
+// Of names, types, sizes, elements and text, tensors sorted by name: what a flipped bit anywhere
+// would change.
+std::string checkpoint_checksum(const std::vector<NamedTensor>& tensors,
+                                const std::string& position);
 
 // Whether there are checkpoints, sound or not.
 bool holds_checkpoints(FileSystem& files, const std::string& folder);

@@ -1,0 +1,50 @@
+// Model files: the network's description is text inside them.
+#include "lockstep/engine/formats/model.h"
+
+#include "lockstep/engine/formats/safetensors.h"
+#include "lockstep/engine/nn/layers.h"
+#include "tests/fuzz/target.h"
+#include "tests/train/power_cut.h"
+
+namespace lockstep::fuzz {
+namespace {
+
+Network small_network() {
+  Network network({image_input({.height = 4, .width = 4, .channels = 1}),
+                   convolution2d({.filters = 2, .kernel = {3, 3}}), batch_normalization(), relu(),
+                   fully_connected({.units = 3}), softmax()});
+  network.initialize(1);
+  return network;
+}
+
+Bytes model_file() {
+  testing::PowerCutFiles files;  // in memory
+  files.make_folders("models");
+  save_model(files, "models/m", small_network(), {"a", "b", "c"});
+  return files.read("models/m");
+}
+
+void load(std::span<const std::byte> bytes) {
+  testing::PowerCutFiles files;
+  files.make_folders("models");
+  write_atomically(files, "models/m", bytes);
+  const Model model = load_model(files, "models/m");
+  model.network.summary();
+}
+
+}  // namespace
+
+// A whole file; or, where it begins with a brace, the description in a file with sound tensors.
+void parse(std::span<const std::byte> bytes) {
+  if (bytes.empty() || bytes.front() != std::byte{'{'}) {
+    load(bytes);
+    return;
+  }
+  SafetensorsFile file = read_safetensors(model_file(), "model");
+  file.metadata["lockstep.network"] = text_of(bytes);
+  load(write_safetensors(file.tensors, file.metadata));
+}
+
+std::vector<Bytes> seeds() { return {model_file(), bytes_of(small_network().to_json().dump())}; }
+
+}  // namespace lockstep::fuzz
