@@ -4,6 +4,7 @@
 
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/state_digest.h"
 #include "tests/fuzz/target.h"
 #include "tests/train/power_cut.h"
 
@@ -30,6 +31,7 @@ Bytes checkpoint_file() {
   position.iteration = 7;
   position.epoch = 1;
   position.batch = 3;
+  position.digest = state_digest(network, *solver, position.iteration);
   position.identity = identity();
   position.validations.push_back({7, 1, 0.5, 0.25, 10, 0.1});
   BestNetwork best;

@@ -14,7 +14,7 @@ Job read(std::span<const std::byte> bytes, const std::string& name) {
   return read_job(files, "jobs/" + name);
 }
 
-constexpr const char* kJob = R"([data]
+constexpr const char* kJob = R"toml([data]
 train = "builtin:digits"
 validation_fraction = 0.1
 [augmentation]
@@ -44,7 +44,7 @@ schedule_epochs = [1]
 freeze = ["c"]
 class_weights = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
 seed = 7
-)";
+)toml";
 
 }  // namespace
 

@@ -1,6 +1,8 @@
 // Model files: the network's description is text inside them.
 #include "lockstep/engine/formats/model.h"
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/layers.h"
 #include "tests/fuzz/target.h"
