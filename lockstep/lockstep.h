@@ -13,6 +13,7 @@
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/nn/architectures.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"
