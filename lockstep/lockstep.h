@@ -16,6 +16,7 @@
 #include "lockstep/engine/nn/architectures.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/nn/own_layer.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/report/bar_chart.h"
 #include "lockstep/train/receipt.h"
