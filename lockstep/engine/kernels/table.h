@@ -31,7 +31,7 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 6;
+  static constexpr int kVersion = 7;
   int version = kVersion;
   // batch_normalization takes problems with max_pool.
   bool normalization_with_max_pooling = false;
