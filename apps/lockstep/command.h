@@ -25,6 +25,7 @@ void add_train(CLI::App& app, Action& action);
 void add_evaluate(CLI::App& app, Action& action);
 void add_predict(CLI::App& app, Action& action);
 void add_summary(CLI::App& app, Action& action);
+void add_architecture(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_export_digits(CLI::App& app, Action& action);
 

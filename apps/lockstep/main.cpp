@@ -43,6 +43,7 @@ int run(int argc, char** argv) {
   add_evaluate(app, action);
   add_predict(app, action);
   add_summary(app, action);
+  add_architecture(app, action);
   add_info(app, action);
   add_export_digits(app, action);
 

@@ -86,6 +86,23 @@ ordered_json json_of(const Padding2d& padding) {
   return ordered_json::array({padding.top, padding.bottom, padding.left, padding.right});
 }
 
+template <size_t axes>
+ordered_json json_of(const PaddingAlong<axes>& padding) {
+  if (padding.same) return "same";
+  if (padding == PaddingAlong<axes>::all(padding.before[0])) return padding.before[0];
+  if (axes > 1 && padding.before == padding.after) return padding.before;
+  ordered_json sides = ordered_json::array();
+  for (size_t a = 0; a < axes; ++a) {
+    sides.push_back(padding.before[a]);
+    sides.push_back(padding.after[a]);
+  }
+  return sides;
+}
+
+constexpr const char* words_for_padding1d = "\"same\", a whole number >= 0 or [before, after]";
+constexpr const char* words_for_padding3d =
+    "\"same\", a whole number >= 0, [depth, rows, columns] or six: before and after of each";
+
 ordered_json json_of(const Size2d& size) { return ordered_json::array({size[0], size[1]}); }
 
 }  // namespace
@@ -254,6 +271,22 @@ void FieldReader::size(const char* name, Size2d& value, const char* help, Intege
   value = both;
 }
 
+void FieldReader::size(const char* name, Size3d& value, const char* help, IntegerRule rule) {
+  const json* field = find(name);
+  if (field == nullptr) {
+    if (rule.required) missing(where_, name, help, object_, known_);
+    return;
+  }
+  if (!field->is_array()) {
+    value.fill(whole(name, *field, rule));
+    return;
+  }
+  if (field->size() != 3) {
+    wrong(name, "one " + words_for(rule, "whole number") + " or [depth, rows, columns]", *field);
+  }
+  for (size_t a = 0; a < 3; ++a) value[a] = whole(name, (*field)[a], rule);
+}
+
 void FieldReader::integers(const char* name, std::vector<int64_t>& value, const char* help,
                            IntegerRule rule) {
   const json* field = find(name);
@@ -322,6 +355,37 @@ void FieldReader::padding(const char* name, Padding2d& value, const char*) {
   }
 }
 
+template <size_t axes>
+void FieldReader::read_padding(const char* name, PaddingAlong<axes>& value, const char* expected) {
+  const json* field = find(name);
+  if (field == nullptr) return;
+  const IntegerRule rule{.min = 0};
+  if (field->is_string() && field->get_ref<const std::string&>() == "same") {
+    value = {.same = true};
+    return;
+  }
+  if (!field->is_array()) {
+    if (!field->is_number() && !(field->is_string() && expression_)) wrong(name, expected, *field);
+    value = PaddingAlong<axes>::all(whole(name, *field, rule));
+    return;
+  }
+  const bool pairs = field->size() == 2 * axes;
+  if (!pairs && (axes == 1 || field->size() != axes)) wrong(name, expected, *field);
+  value.same = false;
+  for (size_t a = 0; a < axes; ++a) {
+    value.before[a] = whole(name, (*field)[pairs ? 2 * a : a], rule);
+    value.after[a] = whole(name, (*field)[pairs ? 2 * a + 1 : a], rule);
+  }
+}
+
+void FieldReader::padding(const char* name, Padding1d& value, const char*) {
+  read_padding(name, value, words_for_padding1d);
+}
+
+void FieldReader::padding(const char* name, Padding3d& value, const char*) {
+  read_padding(name, value, words_for_padding3d);
+}
+
 void FieldReader::integer_or(const char* name, int64_t& value, const char* word, const char*) {
   const json* field = find(name);
   if (field == nullptr) return;
@@ -380,6 +444,10 @@ void FieldWriter::size(const char* name, Size2d& value, const char*, IntegerRule
   object_[name] = json_of(value);
 }
 
+void FieldWriter::size(const char* name, Size3d& value, const char*, IntegerRule) {
+  object_[name] = value;
+}
+
 void FieldWriter::integers(const char* name, std::vector<int64_t>& value, const char*,
                            IntegerRule) {
   object_[name] = value;
@@ -394,6 +462,14 @@ void FieldWriter::number_range(const char* name, NumberRange& value, const char*
 }
 
 void FieldWriter::padding(const char* name, Padding2d& value, const char*) {
+  object_[name] = json_of(value);
+}
+
+void FieldWriter::padding(const char* name, Padding1d& value, const char*) {
+  object_[name] = json_of(value);
+}
+
+void FieldWriter::padding(const char* name, Padding3d& value, const char*) {
   object_[name] = json_of(value);
 }
 
@@ -428,6 +504,11 @@ void FieldLister::size(const char* name, Size2d& value, const char* help, Intege
                     rule.required ? "required" : json_of(value).dump(), help});
 }
 
+void FieldLister::size(const char* name, Size3d& value, const char* help, IntegerRule rule) {
+  fields.push_back({name, words_for(rule, "whole number") + ", or [depth, rows, columns]",
+                    rule.required ? "required" : ordered_json(value).dump(), help});
+}
+
 void FieldLister::integers(const char* name, std::vector<int64_t>& value, const char* help,
                            IntegerRule rule) {
   fields.push_back({name, words_for(rule, "whole number") + ", or a list of them",
@@ -448,6 +529,14 @@ void FieldLister::padding(const char* name, Padding2d& value, const char* help) 
   fields.push_back({name,
                     "\"same\", whole number >= 0, [rows, columns] or [top, bottom, left, right]",
                     json_of(value).dump(), help});
+}
+
+void FieldLister::padding(const char* name, Padding1d& value, const char* help) {
+  fields.push_back({name, words_for_padding1d, json_of(value).dump(), help});
+}
+
+void FieldLister::padding(const char* name, Padding3d& value, const char* help) {
+  fields.push_back({name, words_for_padding3d, json_of(value).dump(), help});
 }
 
 void FieldLister::integer_or(const char* name, int64_t& value, const char* word, const char* help) {

@@ -29,7 +29,24 @@ struct Padding2d {
 inline constexpr Padding2d same_padding{.same = true};
 constexpr Padding2d padding(int64_t all) { return {false, all, all, all, all}; }
 
+// The same along one axis, and along depth, rows and columns.
+template <size_t axes>
+struct PaddingAlong {
+  bool same = false;
+  std::array<int64_t, axes> before{}, after{};
+  static constexpr PaddingAlong all(int64_t n) {
+    PaddingAlong p;
+    p.before.fill(n);
+    p.after.fill(n);
+    return p;
+  }
+  friend bool operator==(const PaddingAlong&, const PaddingAlong&) = default;
+};
+using Padding1d = PaddingAlong<1>;
+using Padding3d = PaddingAlong<3>;
+
 using Size2d = std::array<int64_t, 2>;      // rows, columns
+using Size3d = std::array<int64_t, 3>;      // depth, rows, columns
 using NumberRange = std::array<double, 2>;  // low, high
 
 struct IntegerRule {
@@ -63,6 +80,8 @@ class FieldVisitor {
                     const std::vector<std::string>& choices = {}) = 0;
   // Two whole numbers; one number stands for both.
   virtual void size(const char* name, Size2d& value, const char* help, IntegerRule rule = {}) = 0;
+  // Three whole numbers; one number stands for all.
+  virtual void size(const char* name, Size3d& value, const char* help, IntegerRule rule = {}) = 0;
   // One or more whole numbers; a number stands for a list of one.
   virtual void integers(const char* name, std::vector<int64_t>& value, const char* help,
                         IntegerRule rule = {}) = 0;
@@ -73,6 +92,10 @@ class FieldVisitor {
                             NumberRangeRule rule = {}) = 0;
   // "same", one number, [rows, columns] or [top, bottom, left, right]; each >= 0.
   virtual void padding(const char* name, Padding2d& value, const char* help) = 0;
+  // "same", one number or [before, after]; "same", one number, [depth, rows, columns] or six
+  // numbers: before and after of each.
+  virtual void padding(const char* name, Padding1d& value, const char* help) = 0;
+  virtual void padding(const char* name, Padding3d& value, const char* help) = 0;
   // A whole number >= 1 or the word, which is stored as 0 ("epoch": validation_frequency).
   virtual void integer_or(const char* name, int64_t& value, const char* word, const char* help) = 0;
   // A list of numbers; one number stands for a list of one.
@@ -100,10 +123,13 @@ class FieldReader : public FieldVisitor {
   void flag(const char*, bool&, const char*) override;
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void size(const char*, Size3d&, const char*, IntegerRule) override;
   void integers(const char*, std::vector<int64_t>&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
   void number_range(const char*, NumberRange&, const char*, NumberRangeRule) override;
   void padding(const char*, Padding2d&, const char*) override;
+  void padding(const char*, Padding1d&, const char*) override;
+  void padding(const char*, Padding3d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
   void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;
   void texts(const char*, std::vector<std::string>&, const char*,
@@ -120,6 +146,8 @@ class FieldReader : public FieldVisitor {
   std::string choice(const char* name, const nlohmann::json& value,
                      const std::vector<std::string>& choices) const;
   int64_t whole(const char* name, const nlohmann::json& value, const IntegerRule& rule) const;
+  template <size_t axes>
+  void read_padding(const char* name, PaddingAlong<axes>& value, const char* expected);
 
   const nlohmann::json& object_;
   std::string where_;
@@ -136,10 +164,13 @@ class FieldWriter : public FieldVisitor {
   void flag(const char*, bool&, const char*) override;
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void size(const char*, Size3d&, const char*, IntegerRule) override;
   void integers(const char*, std::vector<int64_t>&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
   void number_range(const char*, NumberRange&, const char*, NumberRangeRule) override;
   void padding(const char*, Padding2d&, const char*) override;
+  void padding(const char*, Padding1d&, const char*) override;
+  void padding(const char*, Padding3d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
   void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;
   void texts(const char*, std::vector<std::string>&, const char*,
@@ -163,10 +194,13 @@ class FieldLister : public FieldVisitor {
   void flag(const char*, bool&, const char*) override;
   void text(const char*, std::string&, const char*, const std::vector<std::string>&) override;
   void size(const char*, Size2d&, const char*, IntegerRule) override;
+  void size(const char*, Size3d&, const char*, IntegerRule) override;
   void integers(const char*, std::vector<int64_t>&, const char*, IntegerRule) override;
   void range(const char*, Size2d&, const char*) override;
   void number_range(const char*, NumberRange&, const char*, NumberRangeRule) override;
   void padding(const char*, Padding2d&, const char*) override;
+  void padding(const char*, Padding1d&, const char*) override;
+  void padding(const char*, Padding3d&, const char*) override;
   void integer_or(const char*, int64_t&, const char*, const char*) override;
   void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;
   void texts(const char*, std::vector<std::string>&, const char*,

@@ -84,6 +84,11 @@ JobSource read_job_source(FileSystem& files, const std::string& path) {
     if (!source.tree.is_object()) bad_syntax(path, "", "a JSON object wanted");
     return source;
   }
+  return parse_job_source(text, path);
+}
+
+JobSource parse_job_source(const std::string& text, const std::string& path) {
+  JobSource source;
   try {
     source.tree = convert(toml::parse(text), "", source);
   } catch (const toml::parse_error& error) {

@@ -19,6 +19,8 @@ struct JobSource {
 // Reads TOML, or JSON where the name ends in .json. Throws FileError, and DataError with line and
 // column for bad syntax.
 JobSource read_job_source(FileSystem& files, const std::string& path);
+// The same from a text in TOML that errors call `path`.
+JobSource parse_job_source(const std::string& text, const std::string& path);
 
 // Applies "KEY=VALUE" with a dotted key; one without dots goes to the table `home_of` names for it.
 // A value is read as TOML, or as text where it is none. Throws InvalidArgument.

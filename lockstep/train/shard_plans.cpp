@@ -1,6 +1,7 @@
 #include "lockstep/train/shard_plans.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/loss.h"
@@ -72,6 +73,20 @@ int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, 
   return correct;
 }
 
+namespace {
+
+// What shards say, combined by a rule for one state. Changes `values`.
+double combined(StateRule rule, std::vector<double>& values, const std::vector<double>& shares) {
+  if (rule == StateRule::maximum)
+    return std::accumulate(values.begin() + 1, values.end(), values.front(), larger);
+  if (rule == StateRule::mean) {
+    for (size_t j = 0; j < values.size(); ++j) values[j] *= shares[j];
+  }
+  return tree_sum(values);
+}
+
+}  // namespace
+
 void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& shards,
                        const std::vector<const float*>& shard_statistics,
                        const std::function<float*(int k)>& state) {
@@ -85,6 +100,20 @@ void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& s
   std::vector<double> mean, variance;
   for (size_t k = 0; k < plans.statistics().size(); ++k) {
     const auto channels = static_cast<size_t>(plans.statistic_channels()[k]);
+    const auto& s = plans.statistics()[k];
+    const auto count = static_cast<int64_t>(channels);
+    if (s.rule != StateRule::mean_and_variance) {
+      mean.resize(channels);
+      for (size_t c = 0; c < channels; ++c) {
+        for (size_t j = 0; j < shards.size(); ++j) {
+          terms[j] = static_cast<double>(shard_statistics[j][at + c]);
+        }
+        mean[c] = combined(s.rule, terms, shares);
+      }
+      at += 2 * channels;
+      update_state(s.rule, state(s.mean_state), mean.data(), count, s.momentum);
+      continue;
+    }
     mean.resize(channels);
     variance.resize(channels);
     for (size_t c = 0; c < channels; ++c) {
@@ -100,8 +129,6 @@ void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& s
       variance[c] = tree_sum(terms);
     }
     at += 2 * channels;
-    const auto& s = plans.statistics()[k];
-    const auto count = static_cast<int64_t>(channels);
     update_moving(state(s.mean_state), mean.data(), count, s.momentum);
     update_moving(state(s.variance_state), variance.data(), count, s.momentum);
   }

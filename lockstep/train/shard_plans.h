@@ -59,7 +59,8 @@ int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, 
 
 // Follows the statistics of a mini-batch. `shard_statistics`: by shard, for each of
 // plans.statistics() first all means, then all variances. mean = sum w_j mean_j; variance = sum w_j
-// (variance_j + (mean_j - mean)^2), by the tree. `state(k)`: host memory of network state number k.
+// (variance_j + (mean_j - mean)^2), by the tree; other rules as StateRule says. `state(k)`: host
+// memory of network state number k.
 void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& shards,
                        const std::vector<const float*>& shard_statistics,
                        const std::function<float*(int k)>& state);

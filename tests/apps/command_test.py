@@ -105,11 +105,26 @@ class Command(unittest.TestCase):
         done = self.works("--help")
         self.assertEqual(done.stderr, "")
         self.assertEqual(re.findall(r"^  ([a-z-]+)  ", done.stdout.split("Subcommands:")[1], re.M),
-                         ["train", "evaluate", "predict", "summary", "info", "export-digits"])
-        for name in ["train", "evaluate", "predict", "summary", "info", "export-digits"]:
+                         ["train", "evaluate", "predict", "summary", "architecture", "info", "export-digits"])
+        for name in ["train", "evaluate", "predict", "summary", "architecture", "info", "export-digits"]:
             self.assertIn("--help", self.works(name, "--help").stdout)
         for option in ["--set", "--out", "--threads", "--resume", "--save-initial", "--json", "--quiet"]:
             self.assertIn(option, self.works("train", "--help").stdout)
+
+    def test_architecture_prints_a_job_that_trains(self):
+        names = [line.split()[0] for line in self.works("architecture").stdout.splitlines()]
+        self.assertEqual(names, ["cnn", "lenet5", "mlp", "resnet18", "resnet20", "resnet56"])
+        self.write(self.works("architecture", "mlp", "--units", "8,4").stdout)
+        self.assertIn("units = 8", (self.folder / "job.toml").read_text())
+        self.assertEqual(self.result("--set", "train=digits", "--set", "max_epochs=1")["iterations"], 1)
+        self.write(self.works("architecture", "resnet20", "--height", "28", "--width", "28",
+                              "--channels", "1").stdout)
+        self.assertEqual(self.result("--set", "train=digits", "--set", "max_epochs=1",
+                                     "--set", "mini_batch_size=30")["iterations"], 5)
+        self.fails(1, "error: [architecture] unknown architecture `resnet2`\n"
+                   "hint: did you mean `resnet20`?\n", "architecture", "resnet2")
+        self.fails(1, "error: [lenet5] unknown field 'depth'\nhint: known names: height, width, channels, classes\n",
+                   "architecture", "lenet5", "--depth", "3")
 
     def test_version(self):
         self.assertRegex(self.works("--version").stdout, r"^lockstep \d+\.\d+\.\d+\n$")

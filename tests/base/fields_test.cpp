@@ -333,5 +333,46 @@ TEST(FieldLister, TellsWhatDocumentationNeeds) {
   EXPECT_EQ(required.fields[0].default_value, "required");
 }
 
+struct Windows {
+  Size3d kernel{1, 1, 1};
+  Padding1d along;
+  Padding3d around;
+  void visit(FieldVisitor& v) {
+    v.size("kernel", kernel, "of a window", {.min = 1});
+    v.padding("along", along, "of a sequence");
+    v.padding("around", around, "of an image with depth");
+  }
+};
+
+TEST(Fields, WindowsAlongOneAndThreeAxes) {
+  const auto both_ways = [](const char* text, const Windows& wanted) {
+    const Windows o = read<Windows>(text);
+    EXPECT_EQ(o.kernel, wanted.kernel) << text;
+    EXPECT_EQ(o.along, wanted.along) << text;
+    EXPECT_EQ(o.around, wanted.around) << text;
+    nlohmann::ordered_json written;
+    FieldWriter writer(written);
+    Windows copy = o;
+    copy.visit(writer);
+    const Windows again = read<Windows>(written.dump().c_str());
+    EXPECT_EQ(again.kernel, o.kernel) << written;
+    EXPECT_EQ(again.along, o.along) << written;
+    EXPECT_EQ(again.around, o.around) << written;
+  };
+  both_ways("{}", {});
+  both_ways(R"({"kernel": 3, "along": 2, "around": 1})",
+            {{3, 3, 3}, Padding1d::all(2), Padding3d::all(1)});
+  both_ways(R"({"kernel": [1, 2, 3], "along": [1, 2], "around": [1, 2, 3]})",
+            {{1, 2, 3}, {false, {1}, {2}}, {false, {1, 2, 3}, {1, 2, 3}}});
+  both_ways(R"({"along": "same", "around": [1, 2, 3, 4, 5, 6]})",
+            {{1, 1, 1}, {.same = true}, {false, {1, 3, 5}, {2, 4, 6}}});
+  EXPECT_NE(error_of<Windows>(R"({"kernel": [1, 2]})").find("[depth, rows, columns]"),
+            std::string::npos);
+  EXPECT_NE(error_of<Windows>(R"({"kernel": 0})").find(">= 1"), std::string::npos);
+  EXPECT_NE(error_of<Windows>(R"({"along": [1]})").find("[before, after]"), std::string::npos);
+  EXPECT_NE(error_of<Windows>(R"({"around": [1, 2]})").find("six"), std::string::npos);
+  EXPECT_NE(error_of<Windows>(R"({"around": -1})").find(">= 0"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -179,6 +179,12 @@ TEST(Classifier, OtherLossesAndSeveralOutputsAreRefused) {
               cache_for(features, some_digits(3), 0);
             }).find("one image input wanted, this one's inputs are 16"),
             std::string::npos);
+  Network sequences{sequence_input({.channels = 2, .length = 8}), fully_connected({.units = 10}),
+                    softmax()};
+  EXPECT_NE(error_of([&] {
+              cache_for(sequences, some_digits(3), 0);
+            }).find("one image input wanted, this one's inputs are 2x8"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Two-dimensional convolution (cross-correlation, as in all deep-learning libraries).
+// Convolution along one, two or three axes (cross-correlation, as in all deep-learning libraries).
 #pragma once
 
 #include "lockstep/engine/kernels/kernel.h"
@@ -8,12 +8,12 @@ namespace lockstep::kernels {
 
 // dst[n, o, y, x] = bias[o] + sum over i, p, q of
 //   weights[o, i, p, q] * src[n, i', y*sy + p*dy - ty, x*sx + q*dx - tx],
-// with i' = i plus the offset of o's group, zeros outside src.
+// with i' = i plus the offset of o's group, zeros outside src; for the window's number of axes.
 struct ConvolutionProblem {
-  TensorSpec src;  // n x ic x ih x iw, in any layout: a hint
+  TensorSpec src;  // n x ic x space (ih x iw), in any layout: a hint
   Shape weights;   // oc x ic/groups x kh x kw
   Shape dst;       // n x oc x oh x ow
-  Window2d window;
+  Window window;
   int64_t groups = 1;
   bool bias = true;
 };

@@ -1,4 +1,4 @@
-// Two-dimensional pooling.
+// Pooling along one, two or three axes.
 #pragma once
 
 #include "lockstep/engine/kernels/kernel.h"
@@ -8,9 +8,9 @@ namespace lockstep::kernels {
 
 struct PoolingProblem {
   enum class Kind : uint8_t { max, average_with_padding, average_without_padding };
-  TensorSpec src;  // n x c x ih x iw
+  TensorSpec src;  // n x c x space (ih x iw)
   Shape dst;       // n x c x oh x ow
-  Window2d window;
+  Window window;
   Kind kind = Kind::max;
 };
 // Input: src. Output: dst. One backward pass: diff src. The gradient of a maximum goes to the first

@@ -15,7 +15,7 @@ struct TransposedConvolutionProblem {
   TensorSpec src;  // n x ic x ih x iw, in any layout: a hint
   Shape weights;   // ic x oc/groups x kh x kw
   Shape dst;       // n x oc x oh x ow
-  Window2d window;
+  Window window;
   int64_t groups = 1;
   bool bias = true;
 };

@@ -1,31 +1,77 @@
-// Parameters of ops that slide a window over rows and columns.
+// Parameters of ops that slide a window over space: along one axis, over rows and columns, or over
+// depth, rows and columns.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
+#include <string>
 
 #include "lockstep/base/fields.h"
 #include "lockstep/base/shape.h"
 
 namespace lockstep::kernels {
 
-struct Window2d {
-  Size2d kernel{1, 1};
-  Size2d stride{1, 1};
-  Size2d dilation{1, 1};  // 1: neighbouring elements
-  // Resolved padding: zeros (max pooling: nothing) in front and behind, rows then columns.
-  Size2d pad_begin{0, 0};
-  Size2d pad_end{0, 0};
+inline constexpr int kMostAxes = 3;
+
+// A number for each axis of space, outermost first.
+class Sizes {
+ public:
+  constexpr Sizes(std::initializer_list<int64_t> values) {
+    for (int64_t v : values) values_[static_cast<size_t>(axes_++)] = v;
+  }
+  template <size_t axes>
+  constexpr Sizes(const std::array<int64_t, axes>& values) {
+    static_assert(axes <= kMostAxes);
+    for (int64_t v : values) values_[static_cast<size_t>(axes_++)] = v;
+  }
+  static constexpr Sizes all(int axes, int64_t value) {
+    Sizes sizes{};
+    for (; sizes.axes_ < axes; ++sizes.axes_) {
+      sizes.values_[static_cast<size_t>(sizes.axes_)] = value;
+    }
+    return sizes;
+  }
+
+  constexpr int axes() const { return axes_; }
+  constexpr int64_t& operator[](size_t axis) { return values_[axis]; }
+  constexpr int64_t operator[](size_t axis) const { return values_[axis]; }
+  constexpr const int64_t* begin() const { return values_.data(); }
+  constexpr const int64_t* end() const { return values_.data() + axes_; }
+  // "3x3"
+  std::string to_string() const {
+    std::string text;
+    for (int64_t v : *this) text += (text.empty() ? "" : "x") + std::to_string(v);
+    return text;
+  }
+  friend constexpr bool operator==(const Sizes&, const Sizes&) = default;
+
+ private:
+  int axes_ = 0;
+  std::array<int64_t, kMostAxes> values_{};  // 0 behind the last axis
+};
+
+// All sizes have the same number of axes, two unless said otherwise.
+struct Window {
+  Sizes kernel{1, 1};
+  Sizes stride{1, 1};
+  Sizes dilation{1, 1};  // 1: neighbouring elements
+  // Resolved padding: zeros (max pooling: nothing) in front and behind.
+  Sizes pad_begin{0, 0};
+  Sizes pad_end{0, 0};
+
+  constexpr int axes() const { return kernel.axes(); }
 };
 
 // Extent that the window covers on one axis: dilation * (kernel - 1) + 1.
-constexpr int64_t window_extent(const Window2d& w, int axis) {
+constexpr int64_t window_extent(const Window& w, int axis) {
   const auto a = static_cast<size_t>(axis);
   return w.dilation[a] * (w.kernel[a] - 1) + 1;
 }
 
 // Positions of the window along one axis: (size + pad_begin + pad_end - extent) / stride + 1,
 // rounded down; 0 or less where the window does not fit.
-constexpr int64_t window_positions(const Window2d& w, int axis, int64_t size) {
+constexpr int64_t window_positions(const Window& w, int axis, int64_t size) {
   const auto a = static_cast<size_t>(axis);
   const int64_t room = size + w.pad_begin[a] + w.pad_end[a] - window_extent(w, axis);
   return room < 0 ? 0 : room / w.stride[a] + 1;
@@ -34,7 +80,7 @@ constexpr int64_t window_positions(const Window2d& w, int axis, int64_t size) {
 // Size along one axis of what a transposed convolution makes of `size` elements: stride * (size -
 // 1)
 // + extent - padding; 0 or less where the padding takes all.
-constexpr int64_t transposed_size(const Window2d& w, int axis, int64_t size) {
+constexpr int64_t transposed_size(const Window& w, int axis, int64_t size) {
   const auto a = static_cast<size_t>(axis);
   return w.stride[a] * (size - 1) + window_extent(w, axis) - w.pad_begin[a] - w.pad_end[a];
 }

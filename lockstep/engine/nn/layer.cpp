@@ -8,15 +8,32 @@
 #include "lockstep/engine/nn/layers/registry.h"
 
 namespace lockstep {
+namespace {
 
-const std::vector<LayerInfo>& layer_registry() {
-  static const std::vector<LayerInfo> registry = [] {
-    std::vector<LayerInfo> all = layers::all();
-    std::sort(all.begin(), all.end(),
-              [](const LayerInfo& a, const LayerInfo& b) { return a.type < b.type; });
-    return all;
+bool by_type(const LayerInfo& a, const LayerInfo& b) { return a.type < b.type; }
+
+std::vector<LayerInfo>& registry() {
+  static std::vector<LayerInfo> all = [] {
+    std::vector<LayerInfo> known = layers::all();
+    std::sort(known.begin(), known.end(), by_type);
+    return known;
   }();
-  return registry;
+  return all;
+}
+
+}  // namespace
+
+const std::vector<LayerInfo>& layer_registry() { return registry(); }
+
+void add_to_layer_registry(LayerInfo info) {
+  auto& all = registry();
+  const auto at = std::lower_bound(all.begin(), all.end(), info, by_type);
+  // "shared" is what files call a layer that is used once more.
+  if ((at != all.end() && at->type == info.type) || info.type == "shared" || info.type.empty()) {
+    throw InvalidArgument("[layers] there is a layer type `" + info.type + "` already",
+                          "call yours otherwise, and register it once");
+  }
+  all.insert(at, std::move(info));
 }
 
 LayerPtr read_layer(const nlohmann::json& object, const std::string& where,

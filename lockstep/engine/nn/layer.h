@@ -34,14 +34,24 @@ struct StateSpec {
   float initial = 0;
 };
 
-// How a pair of states follows the statistics of mini-batches: after each training iteration
-// state = (1 - momentum) * state + momentum * statistic, where the statistics of shards are
-// combined first (mean = sum w_j mean_j; variance = sum w_j (variance_j + (mean_j - mean)^2), w_j
-// the shard's share of the observations; variances divide by the count).
+// How state follows what shards compute, after each training iteration.
+enum class StateRule : uint8_t {
+  // Two states: state = (1 - momentum) * state + momentum * statistic, where the statistics of
+  // shards are combined first (mean = sum w_j mean_j; variance = sum w_j (variance_j + (mean_j -
+  // mean)^2), w_j the shard's share of the observations; variances divide by the count).
+  mean_and_variance,
+  mean,     // one state, combined and followed as the mean above
+  sum,      // state = state + sum over shards
+  maximum,  // state = max(state, largest of the shards)
+};
+
+// State that follows values of the mini-batch. Rules of one state take the mean's numbers; the
+// variance's are the same then.
 struct MovingStatistics {
   int mean_state = 0, variance_state = 0;    // numbers of states
   int mean_output = 0, variance_output = 0;  // numbers of the graph's outputs
   double momentum = 0.1;
+  StateRule rule = StateRule::mean_and_variance;
 };
 
 // What a layer sees while it becomes ops.
@@ -53,11 +63,14 @@ class LoweringLayer {
   // Values of the layer's own parameters and states, by their place in its lists.
   virtual int parameter(int k) = 0;
   virtual int state(int k) = 0;
+  virtual Shape shape(int value) const = 0;
   virtual std::vector<int> add(OpPtr op, std::vector<int> inputs) = 0;
   // For input layers: the value of the data.
   virtual int input() = 0;
   // Lets states k_mean and k_variance follow two values, see MovingStatistics.
   virtual void follow(int k_mean, int k_variance, int mean, int variance, double momentum) = 0;
+  // Lets state k follow a value by a rule for one state.
+  virtual void follow(StateRule rule, int k, int value, double momentum) = 0;
 };
 
 // Immutable, thread-safe.
@@ -122,6 +135,8 @@ LayerInfo layer_info() {
 
 // All layers, by type in alphabetical order.
 const std::vector<LayerInfo>& layer_registry();
+// For register_layer(), see nn/own_layer.h.
+void add_to_layer_registry(LayerInfo info);
 
 // A layer from {"type": ..., fields}. `where` names the place in errors; `also` are keys that the
 // caller handles. Throws InvalidArgument for unknown types (with the nearest one) and bad fields.

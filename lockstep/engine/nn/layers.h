@@ -33,6 +33,26 @@ struct FeatureInputOptions {
 };
 LayerPtr feature_input(FeatureInputOptions options);
 
+// Sequences of length x channels, and images with depth: the beginning of a network. As
+// feature_input, with statistics of each channel.
+struct SequenceInputOptions {
+  static constexpr const char* kType = "sequence_input";
+  static constexpr const char* kHelp = "sequences of one length, with channels";
+  int64_t channels = 0, length = 0;
+  std::string normalization = "zero-center";
+  void visit(FieldVisitor& v);
+};
+LayerPtr sequence_input(SequenceInputOptions options);
+
+struct Image3dInputOptions {
+  static constexpr const char* kType = "image3d_input";
+  static constexpr const char* kHelp = "images of depth x height x width x channels";
+  int64_t depth = 0, height = 0, width = 0, channels = 0;
+  std::string normalization = "zero-center";
+  void visit(FieldVisitor& v);
+};
+LayerPtr image3d_input(Image3dInputOptions options);
+
 // Convolution with `filters` filters; see ops/convolution2d.h for the formula.
 struct Convolution2dOptions {
   static constexpr const char* kType = "convolution2d";
@@ -49,6 +69,39 @@ struct Convolution2dOptions {
   void visit(FieldVisitor& v);
 };
 LayerPtr convolution2d(Convolution2dOptions options);
+
+// The same over sequences, and over images with depth.
+struct Convolution1dOptions {
+  static constexpr const char* kType = "convolution1d";
+  static constexpr const char* kHelp = "convolution of sequences";
+  int64_t filters = 0;
+  int64_t kernel = 1, stride = 1;
+  Padding1d padding{};
+  int64_t dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+  std::string weights_initializer = "glorot", bias_initializer = "zeros";
+  double weights_l2_factor = 1, bias_l2_factor = 0;
+  double weights_learning_rate_factor = 1, bias_learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr convolution1d(Convolution1dOptions options);
+
+struct Convolution3dOptions {
+  static constexpr const char* kType = "convolution3d";
+  static constexpr const char* kHelp = "three-dimensional convolution";
+  int64_t filters = 0;
+  Size3d kernel{1, 1, 1}, stride{1, 1, 1};
+  Padding3d padding{};
+  Size3d dilation{1, 1, 1};
+  int64_t groups = 1;
+  bool bias = true;
+  std::string weights_initializer = "glorot", bias_initializer = "zeros";
+  double weights_l2_factor = 1, bias_l2_factor = 0;
+  double weights_learning_rate_factor = 1, bias_learning_rate_factor = 1;
+  void visit(FieldVisitor& v);
+};
+LayerPtr convolution3d(Convolution3dOptions options);
 
 // Transposed convolution: makes images larger; see ops/transposed_convolution2d.h for the formula.
 // `padding` is cropped from the result; "same": the result has input size times stride.
@@ -240,6 +293,59 @@ struct GlobalAveragePooling2dOptions {
 };
 LayerPtr global_average_pooling2d();
 
+// Pooling of sequences, and of images with depth.
+struct MaxPooling1dOptions {
+  static constexpr const char* kType = "max_pooling1d";
+  static constexpr const char* kHelp = "maximum over windows of sequences";
+  int64_t pool = 2, stride = 1;
+  Padding1d padding{};
+  void visit(FieldVisitor& v);
+};
+LayerPtr max_pooling1d(MaxPooling1dOptions options);
+
+struct MaxPooling3dOptions {
+  static constexpr const char* kType = "max_pooling3d";
+  static constexpr const char* kHelp = "maximum over windows of images with depth";
+  Size3d pool{2, 2, 2}, stride{1, 1, 1};
+  Padding3d padding{};
+  void visit(FieldVisitor& v);
+};
+LayerPtr max_pooling3d(MaxPooling3dOptions options);
+
+struct AveragePooling1dOptions {
+  static constexpr const char* kType = "average_pooling1d";
+  static constexpr const char* kHelp = "average over windows of sequences";
+  int64_t pool = 2, stride = 1;
+  Padding1d padding{};
+  bool count_padding = true;
+  void visit(FieldVisitor& v);
+};
+LayerPtr average_pooling1d(AveragePooling1dOptions options);
+
+struct AveragePooling3dOptions {
+  static constexpr const char* kType = "average_pooling3d";
+  static constexpr const char* kHelp = "average over windows of images with depth";
+  Size3d pool{2, 2, 2}, stride{1, 1, 1};
+  Padding3d padding{};
+  bool count_padding = true;
+  void visit(FieldVisitor& v);
+};
+LayerPtr average_pooling3d(AveragePooling3dOptions options);
+
+struct GlobalAveragePooling1dOptions {
+  static constexpr const char* kType = "global_average_pooling1d";
+  static constexpr const char* kHelp = "average over the length of sequences";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr global_average_pooling1d();
+
+struct GlobalAveragePooling3dOptions {
+  static constexpr const char* kType = "global_average_pooling3d";
+  static constexpr const char* kHelp = "average over depth, rows and columns";
+  void visit(FieldVisitor&) {}
+};
+LayerPtr global_average_pooling3d();
+
 // While training, elements become 0 with probability p, the others x / (1 - p).
 struct DropoutOptions {
   static constexpr const char* kType = "dropout";
@@ -256,7 +362,8 @@ struct FlattenOptions {
 };
 LayerPtr flatten();
 
-// The elements of an observation, row-major, as another shape: {c} or {c, h, w}.
+// The elements of an observation, row-major, as another shape: {c}, {c, l}, {c, h, w} or {c, d, h,
+// w}.
 struct ReshapeOptions {
   static constexpr const char* kType = "reshape";
   static constexpr const char* kHelp = "the elements of an observation as another shape";

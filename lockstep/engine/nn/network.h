@@ -156,6 +156,11 @@ class Network {
   std::unique_ptr<State> state_;
 };
 
+// Brings a state up to date by its rule, in double; `value` is combined over the mini-batch.
+void update_state(StateRule rule, float* state, const double* value, int64_t count,
+                  double momentum);
+// The larger one; NaN where one is.
+inline double larger(double a, double b) { return a > b || a != a ? a : b; }
 // Follows mini-batch statistics: state = (1 - momentum) * state + momentum * statistic, in double.
 void update_moving(float* state, const double* statistic, int64_t count, double momentum);
 

@@ -43,7 +43,9 @@ class ShapeInference final : public LoweringLayer {
     dims.insert(dims.begin(), 1);
     return graph_.add_input(Shape(dims), DType::f32);
   }
+  Shape shape(int value) const override { return graph_.shape(value); }
   void follow(int, int, int, int, double) override {}
+  void follow(StateRule, int, int, double) override {}
 
  private:
   const LayerNode& node_;

@@ -35,6 +35,7 @@ class Lowering final : public LoweringLayer {
     const int slot = slots_->first_state + k;
     return out_.graph.add_state(slot, (*states_)[static_cast<size_t>(slot)].value.shape());
   }
+  Shape shape(int value) const override { return out_.graph.shape(value); }
   std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
     return out_.graph.add(std::move(op), std::move(inputs), node_->name);
   }
@@ -50,6 +51,10 @@ class Lowering final : public LoweringLayer {
     out_.statistics.push_back(
         {slots_->first_state + k_mean, slots_->first_state + k_variance, mean, variance, momentum});
   }
+  void follow(StateRule rule, int k, int value, double momentum) override {
+    const int state = slots_->first_state + k;
+    out_.statistics.push_back({state, state, value, value, momentum, rule});
+  }
 
  private:
   LoweredNetwork& out_;
@@ -62,6 +67,21 @@ class Lowering final : public LoweringLayer {
 };
 
 }  // namespace
+
+void update_state(StateRule rule, float* state, const double* value, int64_t count,
+                  double momentum) {
+  if (rule == StateRule::sum) {
+    for (int64_t i = 0; i < count; ++i) {
+      state[i] = static_cast<float>(static_cast<double>(state[i]) + value[i]);
+    }
+  } else if (rule == StateRule::maximum) {
+    for (int64_t i = 0; i < count; ++i) {
+      state[i] = static_cast<float>(larger(static_cast<double>(state[i]), value[i]));
+    }
+  } else {
+    update_moving(state, value, count, momentum);
+  }
+}
 
 void update_moving(float* state, const double* statistic, int64_t count, double momentum) {
   for (int64_t i = 0; i < count; ++i) {
@@ -99,19 +119,19 @@ Tensor output_of(const PlanRun& run, int output, const Shape& shape, Device devi
   return tensor;
 }
 
-// Lets a state follow a mini-batch statistic that a run gave.
-void follow(const Tensor& state, const PlanRun& run, int output, double momentum) {
+// Lets a state follow a value of the mini-batch that a run gave.
+void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output, double momentum) {
   const int64_t count = state.shape().elements();
   if (state.device().is_cpu()) {
     const float* const from = run.output(output);
     const std::vector<double> statistic(from, from + count);
-    update_moving(state.data<float>(), statistic.data(), count, momentum);
+    update_state(rule, state.data<float>(), statistic.data(), count, momentum);
     return;
   }
   const auto values = output_of(run, output, state.shape(), state.device()).to_vector();
   const std::vector<double> statistic(values.begin(), values.end());
   const Tensor host = state.to({});
-  update_moving(host.data<float>(), statistic.data(), count, momentum);
+  update_state(rule, host.data<float>(), statistic.data(), count, momentum);
   state.copy_from(host);
 }
 
@@ -229,10 +249,11 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
     outputs.push_back(output_of(*run, static_cast<int>(k), mine->outputs[k], device()));
   }
   for (const auto& s : mine->statistics) {
-    follow(state_->states[static_cast<size_t>(s.mean_state)].value, *run, s.mean_output,
+    follow(s.rule, state_->states[static_cast<size_t>(s.mean_state)].value, *run, s.mean_output,
            s.momentum);
-    follow(state_->states[static_cast<size_t>(s.variance_state)].value, *run, s.variance_output,
-           s.momentum);
+    if (s.rule != StateRule::mean_and_variance) continue;
+    follow(s.rule, state_->states[static_cast<size_t>(s.variance_state)].value, *run,
+           s.variance_output, s.momentum);
   }
   if (!record) return outputs;
   // The node keeps all that its run points to for as long as the tape may ask: the network may be

@@ -17,9 +17,9 @@ class BatchNormalization final : public Op {
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, training_ ? 3 : 5, training_ ? 3 : 5);
     const Shape& x = in[0];
-    if ((x.rank() != 2 && x.rank() != 4) || x.elements() == 0) {
+    if (x.rank() < 2 || x.rank() > 5 || x.elements() == 0) {
       throw InvalidArgument(
-          "[batch_normalization] an input of n x c or n x c x h x w wanted, received " +
+          "[batch_normalization] an input of n x c or n x c x space wanted, received " +
           x.to_string());
     }
     const Shape channels{x[1]};

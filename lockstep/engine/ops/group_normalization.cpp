@@ -24,9 +24,9 @@ class GroupNormalization final : public Op {
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 3, 3);
     const Shape& x = in[0];
-    if ((x.rank() != 2 && x.rank() != 4) || x.elements() == 0) {
+    if (x.rank() < 2 || x.elements() == 0) {
       throw InvalidArgument(
-          "[group_normalization] an input of n x c or n x c x h x w wanted, received " +
+          "[group_normalization] an input of n x c or n x c x space wanted, received " +
           x.to_string());
     }
     if (x[1] % groups_in(x) != 0) {

@@ -11,8 +11,11 @@ class NormalizeImages final : public Op {
   std::string_view type() const override { return "normalize_images"; }
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 3, 3);
-    const bool features = in[0].rank() == 2 && in[0].elements() > 0;
-    if (!features) check_image(type(), in[0]);
+    if (in[0].rank() < 2 || in[0].elements() == 0) {
+      throw InvalidArgument(
+          "[normalize_images] an input of n x c or n x c x space wanted, received " +
+          in[0].to_string());
+    }
     for (size_t i = 1; i < 3; ++i) {
       if (!(in[i] == Shape{in[0][1]})) {
         throw InvalidArgument("[normalize_images] offset and factor need " +

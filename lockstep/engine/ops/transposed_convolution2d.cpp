@@ -48,11 +48,11 @@ class TransposedConvolution2d final : public Op {
   }
 
  private:
-  kernels::Window2d window_for(const Shape& x, const Shape& w) const {
-    return resolve_transposed_window(type(), {w[2], w[3]}, params_.stride, params_.dilation,
-                                     params_.padding, x[2], x[3]);
+  kernels::Window window_for(const Shape& x, const Shape& w) const {
+    return resolve_transposed_window(type(), space_of(w), params_.stride, params_.dilation,
+                                     params_.padding, space_of(x));
   }
-  Shape result(const Shape& x, const Shape& w, const kernels::Window2d& window) const {
+  Shape result(const Shape& x, const Shape& w, const kernels::Window& window) const {
     return Shape{x[0], w[1] * params_.groups, kernels::transposed_size(window, 0, x[2]),
                  kernels::transposed_size(window, 1, x[3])};
   }

@@ -293,15 +293,16 @@ TEST(CudaKernels, GroupNormalization) {
   }
 }
 
-PoolingProblem pooling_problem(const Shape& src, const Window2d& w, PoolingProblem::Kind kind) {
-  const Shape dst{src[0], src[1], window_positions(w, 0, src[2]), window_positions(w, 1, src[3])};
-  return {plain(src), dst, w, kind};
+PoolingProblem pooling_problem(const Shape& src, const Window& w, PoolingProblem::Kind kind) {
+  std::vector<int64_t> dst{src[0], src[1]};
+  for (int a = 0; a < w.axes(); ++a) dst.push_back(window_positions(w, a, src[2 + a]));
+  return {plain(src), Shape(dst), w, kind};
 }
 
 TEST(CudaKernels, Pooling) {
   const struct {
     Shape src;
-    Window2d window;
+    Window window;
   } rows[] = {
       {{1, 1, 1, 1}, {}},
       {{2, 3, 5, 7}, {.kernel = {2, 2}, .stride = {2, 2}}},
@@ -317,12 +318,13 @@ TEST(CudaKernels, Pooling) {
         .pad_end = {1, 2}}},
       {{3, 4, 6, 5}, {.kernel = {6, 5}}},
       {{1, 2, 20, 18}, {.kernel = {20, 18}}},  // too large for positions of one byte
+      {{2, 3, 9}, {{3}, {2}, {1}, {1}, {0}}},
+      {{3, 1, 8}, {{2}, {1}, {2}, {0}, {1}}},
   };
   for (const auto& row : rows) {
     using enum PoolingProblem::Kind;
     for (const auto kind : {max, average_with_padding, average_without_padding}) {
-      SCOPED_TRACE(row.src.to_string() + " kernel " + std::to_string(row.window.kernel[0]) + "x" +
-                   std::to_string(row.window.kernel[1]) + " kind " +
+      SCOPED_TRACE(row.src.to_string() + " kernel " + row.window.kernel.to_string() + " kind " +
                    std::to_string(static_cast<int>(kind)));
       const PoolingProblem p = pooling_problem(row.src, row.window, kind);
       compare(cpu_table().pooling(p), cuda::pooling(p), kClose);
@@ -448,7 +450,7 @@ TEST(CudaKernels, Solver) {
                        static_cast<float>(1e-3 * f.l2)};
     cpu_table().sgdm(&w2[at], &v2[at], &g[at], n, u, nullptr);
     const AdamUpdate t{96,    static_cast<float>(0.05 * f.rate / 0.19), 0.9, 0.999, 1.5f,
-                       1e-8f, static_cast<float>(1e-3 * f.l2), 0};
+                       1e-8f, static_cast<float>(1e-3 * f.l2),          0};
     cpu_table().adam(&w4[at], &m4[at], &s4[at], &g[at], n, t, nullptr);
     const auto same = [&](const std::vector<float>& x, const std::vector<float>& y) {
       return std::equal(x.begin() + static_cast<ptrdiff_t>(at),

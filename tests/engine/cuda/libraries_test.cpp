@@ -15,7 +15,7 @@ namespace {
 struct Row {
   Shape src;
   int64_t channels;  // of dst
-  Window2d window;
+  Window window;
   int64_t groups = 1;
 };
 
@@ -45,7 +45,7 @@ TEST(CudaLibraries, Convolution) {
   std::cout << "not run: cuDNN and cuBLASLt themselves, which need a GPU\n";
   for (const Row& r : rows()) {
     SCOPED_TRACE(describe(r));
-    const Window2d& w = r.window;
+    const Window& w = r.window;
     ConvolutionProblem p;
     p.src = plain(r.src);
     p.weights = {r.channels, r.src[1] / r.groups, w.kernel[0], w.kernel[1]};
@@ -60,10 +60,26 @@ TEST(CudaLibraries, Convolution) {
   }
 }
 
+// Sequences are images of one row; three axes are refused.
+TEST(CudaLibraries, ConvolutionAlongOtherAxes) {
+  ConvolutionProblem p;
+  p.src = plain({2, 3, 9});
+  p.weights = {5, 3, 3};
+  p.window = {{3}, {2}, {1}, {1}, {2}};
+  p.dst = {2, 5, window_positions(p.window, 0, 9)};
+  compare(cpu_table().convolution(p), cuda::convolution(p), kClose);
+  EXPECT_TRUE(cuda::convolution(p).forward.reads[0].spec == cuda::channels_last({2, 3, 9}));
+  p.src = plain({2, 3, 9, 1, 1});
+  p.weights = {5, 3, 3, 1, 1};
+  p.window = {{3, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
+  p.dst = {2, 5, 7, 1, 1};
+  EXPECT_THROW(cuda::convolution(p), Unsupported);
+}
+
 TEST(CudaLibraries, TransposedConvolution) {
   for (const Row& r : rows()) {
     SCOPED_TRACE(describe(r));
-    const Window2d& w = r.window;
+    const Window& w = r.window;
     TransposedConvolutionProblem p;
     p.src = plain(r.src);
     p.weights = {r.src[1], r.channels / r.groups, w.kernel[0], w.kernel[1]};

@@ -117,7 +117,7 @@ TEST(Analyse, LayersThatDoNotFitAreNamed) {
     expect_problem(n, "it", words);
   };
   problem(reshape({.size = {6, 8, 9}}), {"[reshape]", "6x8x9 has 432", "has 384", "input: 6x8x8"});
-  problem(reshape({.size = {48, 8}}), {"[reshape]", "[channels, height, width]", "48x8"});
+  problem(reshape({.size = {6, 8, 2, 2, 2}}), {"[reshape]", "three extents", "6x8x2x2x2"});
   problem(reshape({}), {"size", "a list", "[]"});
   problem(reshape({.size = {-384}}), {"size", "from 1", "-384"});
   problem(group_normalization({.groups = 4}), {"[group_normalization]", "6 channels", "4 groups"});

@@ -67,5 +67,68 @@ TEST(Features, ANetworkLearns) {
   EXPECT_LT(last, 0.5 * first);
 }
 
+// Layers that do not care for the number of axes, behind inputs with one and with three.
+void expect_learning(Network n, const Shape& input) {
+  n.set_loss("cross_entropy");
+  n.initialize(3);
+  std::vector<int64_t> dims = input.dims();
+  dims.insert(dims.begin(), 12);
+  const Tensor x = optest::tensor_of(optest::random_array(dims, 2, -1, 1));
+  std::vector<int32_t> classes;
+  for (int32_t i = 0; i < 12; ++i) classes.push_back(i % 3);
+  const Tensor targets = Tensor::from(classes, Shape{12});
+  const auto learnables = n.learnable_values();
+  double first = 0, last = 0;
+  for (uint64_t iteration = 1; iteration <= 40; ++iteration) {
+    Tape tape;
+    tape.watch(learnables);
+    const Tensor loss =
+        ops::mean(ops::cross_entropy(n.forward({x}, {true, {0, iteration, 0}}), targets));
+    last = static_cast<double>(loss.item());
+    if (iteration == 1) first = last;
+    const auto gradients = tape.gradient(loss, learnables);
+    for (size_t i = 0; i < learnables.size(); ++i) {
+      const auto g = gradients[i].to_vector();
+      for (size_t k = 0; k < g.size(); ++k) learnables[i].data<float>()[k] -= 0.1f * g[k];
+    }
+  }
+  EXPECT_LT(last, 0.6 * first);
+  EXPECT_EQ(n.predict(x).shape(), (Shape{12, 3}));
+}
+
+TEST(Sequences, ANetworkLearns) {
+  expect_learning(
+      Network{sequence_input({.channels = 5, .length = 33}),
+              convolution1d({.filters = 16, .kernel = 5, .padding = {.same = true}}),
+              batch_normalization(), relu(), max_pooling1d({.pool = 2, .stride = 2}),
+              convolution1d({.filters = 11, .kernel = 3, .stride = 2, .dilation = 2}),
+              layer_normalization(), gelu(), dropout({.probability = 0.1}),
+              average_pooling1d({.pool = 2}), flatten(), fully_connected({.units = 3}), softmax()},
+      {5, 33});
+}
+
+TEST(ImagesWithDepth, ANetworkLearns) {
+  expect_learning(
+      Network{image3d_input({.depth = 6, .height = 7, .width = 8, .channels = 2}),
+              convolution3d({.filters = 16, .kernel = {3, 3, 3}, .padding = Padding3d::all(1)}),
+              batch_normalization(), relu(), max_pooling3d({.stride = {2, 2, 2}}),
+              convolution3d({.filters = 8, .kernel = {2, 2, 2}}),
+              group_normalization({.groups = 4}), swish(), average_pooling3d({.pool = {1, 2, 2}}),
+              global_average_pooling3d(), fully_connected({.units = 3}), softmax()},
+      {2, 6, 7, 8});
+}
+
+TEST(ImagesWithDepth, SizesAreNamedAndReshaped) {
+  const Network wrong{sequence_input({.channels = 5, .length = 33}),
+                      convolution2d({.filters = 2, .kernel = {3, 3}})};
+  ASSERT_EQ(wrong.analyse().size(), 1u);
+  EXPECT_NE(wrong.analyse()[0].message.find("[conv2d] images of n x c x h x w wanted"),
+            std::string::npos);
+  const Network folded{sequence_input({.channels = 2, .length = 24}),
+                       reshape({.size = {2, 2, 3, 4}}), convolution3d({.filters = 5}),
+                       global_average_pooling3d()};
+  EXPECT_EQ(folded.output_shapes(), (std::vector<Shape>{{5, 1, 1, 1}}));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -35,6 +35,7 @@ Case cross_entropy(std::string name, Array scores, bool from_logits);
 std::vector<Case> convolution_cases();
 std::vector<Case> transposed_convolution_cases();
 std::vector<Case> pooling_cases();
+std::vector<Case> space_cases();
 std::vector<Case> normalization_cases();
 std::vector<Case> group_normalization_cases();
 std::vector<Case> activation_cases();

@@ -117,6 +117,10 @@ std::vector<Case> normalization_cases() {
       {"rank_2_of_one_channel", {11, 1}},
       {"rank_2_of_32_channels", {16, 32}},
       {"images_of_one_pixel", {13, 11, 1, 1}},
+      {"sequence_of_11_channels", {3, 11, 6}},
+      {"sequence_of_16_channels", {4, 16, 5}},
+      {"image_with_depth_of_3_channels", {2, 3, 4, 3, 2}},
+      {"image_with_depth_of_16_channels", {2, 16, 2, 3, 3}},
   };
   std::vector<Case> cases;
   for (const Row& row : rows) {

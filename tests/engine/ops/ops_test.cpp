@@ -25,6 +25,7 @@ std::vector<Parameter> parameters() {
   for (Device device : devices()) {
     const auto& table = kernels::table_for(device);
     for (const Case& c : all_cases()) {
+      if (c.only_on_cpu && !device.is_cpu()) continue;
       // Fused ops that a back end has not are computed by the single ones.
       if (!c.op->offered_by(table)) continue;
       all.push_back({device, c});
@@ -286,6 +287,7 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   if (!device.is_cpu()) memory_of(device).activate();
   const kernels::Table table = counting_table(device);
   for (const Case& c : all_cases()) {
+    if (c.only_on_cpu && !device.is_cpu()) continue;
     SCOPED_TRACE(c);
     std::vector<TensorSpec> specs;
     for (const Input& input : c.inputs) {

@@ -25,8 +25,8 @@ bool seen_as_a_block(const ConvolutionProblem& p) {
   const int64_t channels = p.src.shape[1];
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wanted = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
-  return p.src.dtype == DType::f32 && p.groups == 1 && channels > 8 && channels < kBlock &&
-         (isa & wanted) == wanted;
+  return p.src.dtype == DType::f32 && p.window.axes() == 2 && p.groups == 1 && channels > 8 &&
+         channels < kBlock && (isa & wanted) == wanted;
 }
 
 Operands as_a_block(const ConvolutionProblem& p) {
@@ -49,6 +49,7 @@ constexpr size_t kWinogradScratch = 64u << 20;
 
 bool winograd_pays(const ConvolutionProblem& p) {
   const auto& w = p.window;
+  // A window along other axes is not equal either.
   const bool fits = w.kernel == Size2d{3, 3} && w.stride == Size2d{1, 1} &&
                     w.dilation == Size2d{1, 1} && p.groups == 1;
   return fits && p.src.dtype == DType::f32 &&
@@ -81,13 +82,14 @@ Kernel convolution(const ConvolutionProblem& p) {
   // Grouped weights have a dimension of their own for the group; the elements are the same.
   Shape weights = p.weights;
   if (n_groups > 1) {
-    weights = Shape{n_groups, p.weights[0] / n_groups, p.weights[1], p.weights[2], p.weights[3]};
+    std::vector<int64_t> dims = p.weights.with_batch(p.weights[0] / n_groups).dims();
+    dims.insert(dims.begin(), n_groups);
+    weights = Shape(std::move(dims));
   }
   const Shape bias_shape{p.weights[0]};
-  const dnnl::memory::dims strides{p.window.stride[0], p.window.stride[1]};
-  const dnnl::memory::dims dilates{p.window.dilation[0] - 1, p.window.dilation[1] - 1};
-  const dnnl::memory::dims pad_l{p.window.pad_begin[0], p.window.pad_begin[1]};
-  const dnnl::memory::dims pad_r{p.window.pad_end[0], p.window.pad_end[1]};
+  const WindowDims window(p.window);
+  const auto &strides = window.strides, &dilates = window.dilates, &pad_l = window.pad_begin,
+             &pad_r = window.pad_end;
   const DType type = p.src.dtype;
   const auto src = any_desc(p.src.shape, type), w = any_desc(weights, type),
              dst = any_desc(p.dst, type);

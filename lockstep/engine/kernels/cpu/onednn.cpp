@@ -31,6 +31,15 @@ dnnl::memory::dims dims_of(const Shape& shape) {
   return {shape.dims().begin(), shape.dims().end()};
 }
 
+WindowDims::WindowDims(const Window& w)
+    : kernel(w.kernel.begin(), w.kernel.end()),
+      strides(w.stride.begin(), w.stride.end()),
+      dilates(w.dilation.begin(), w.dilation.end()),
+      pad_begin(w.pad_begin.begin(), w.pad_begin.end()),
+      pad_end(w.pad_end.begin(), w.pad_end.end()) {
+  for (auto& d : dilates) --d;
+}
+
 dnnl::memory::data_type data_type(DType dtype) {
   switch (dtype) {
     case DType::f32:

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/kernel.h"
+#include "lockstep/engine/kernels/window.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -104,6 +105,11 @@ dnnl::memory::desc any_desc(const Shape& shape, DType dtype = DType::f32);
 // Of f32, or bf16 where the processor computes with it.
 dnnl::memory::data_type data_type(DType dtype);
 dnnl::memory::dims dims_of(const Shape& shape);
+// A window's numbers for its axes; oneDNN counts dilation from 0.
+struct WindowDims {
+  explicit WindowDims(const Window& window);
+  dnnl::memory::dims kernel, strides, dilates, pad_begin, pad_end;
+};
 
 // One operand of a primitive: oneDNN's name for it and the Lockstep operand.
 struct Argument {

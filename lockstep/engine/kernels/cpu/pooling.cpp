@@ -13,10 +13,9 @@ Kernel pooling(const PoolingProblem& p) {
                    : p.kind == PoolingProblem::Kind::average_with_padding
                        ? algorithm::pooling_avg_include_padding
                        : algorithm::pooling_avg_exclude_padding;
-  const auto& w = p.window;
-  const dnnl::memory::dims strides{w.stride[0], w.stride[1]}, kernel_dims{w.kernel[0], w.kernel[1]},
-      dilates{w.dilation[0] - 1, w.dilation[1] - 1}, pad_l{w.pad_begin[0], w.pad_begin[1]},
-      pad_r{w.pad_end[0], w.pad_end[1]};
+  const WindowDims window(p.window);
+  const auto &strides = window.strides, &kernel_dims = window.kernel, &dilates = window.dilates,
+             &pad_l = window.pad_begin, &pad_r = window.pad_end;
   const auto src = desc_of(p.src);
   const auto forward =
       describe<PoolingForward>(prop_kind::forward_training, how, src, any_desc(p.dst, p.src.dtype),

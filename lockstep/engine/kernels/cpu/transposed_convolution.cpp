@@ -23,10 +23,9 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
   const Shape weights = grouped ? Shape{p.groups, oc, ic, p.weights[2], p.weights[3]}
                                 : Shape{oc, ic, p.weights[2], p.weights[3]};
   const Shape bias_shape{oc * p.groups};
-  const dnnl::memory::dims strides{p.window.stride[0], p.window.stride[1]};
-  const dnnl::memory::dims dilates{p.window.dilation[0] - 1, p.window.dilation[1] - 1};
-  const dnnl::memory::dims pad_l{p.window.pad_begin[0], p.window.pad_begin[1]};
-  const dnnl::memory::dims pad_r{p.window.pad_end[0], p.window.pad_end[1]};
+  const WindowDims window(p.window);
+  const auto &strides = window.strides, &dilates = window.dilates, &pad_l = window.pad_begin,
+             &pad_r = window.pad_end;
   const DType type = p.src.dtype;
   const auto src = any_desc(p.src.shape, type), w = any_desc(weights, type),
              dst = any_desc(p.dst, type), diff_w = any_desc(weights);

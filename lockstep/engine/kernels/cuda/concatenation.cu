@@ -32,7 +32,7 @@ struct Take {
 // Elements behind `axis` in memory: what one step along the axis spans.
 int64_t inner_of(const Shape& shape, int axis) {
   int64_t inner = 1;
-  const bool last_is_channels = shape.rank() == 4;
+  const bool last_is_channels = shape.rank() >= 3;
   for (int i = 0; i < shape.rank(); ++i) {
     const bool behind = !last_is_channels ? i > axis : axis != 1 && (i == 1 || i > axis);
     if (behind && i != axis) inner *= shape[i];

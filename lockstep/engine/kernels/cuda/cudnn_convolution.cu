@@ -86,6 +86,26 @@ void choose(const char* what, std::span<const Candidate> candidates,
 
 constexpr float kOne = 1, kZero = 0;
 
+// One axis as images of one row; two as they are.
+ConvolutionGeometry as_images(const ConvolutionGeometry& given) {
+  if (given.window.axes() == 2) return given;
+  if (given.window.axes() != 1) {
+    throw Unsupported("[cuda] convolutions along three axes have no CUDA kernel",
+                      "the CPU has one");
+  }
+  const auto shape = [](const Shape& s) { return Shape{s[0], s[1], 1, s[2]}; };
+  const Window& w = given.window;
+  return {shape(given.x),
+          shape(given.w),
+          shape(given.y),
+          {{1, w.kernel[0]},
+           {1, w.stride[0]},
+           {1, w.dilation[0]},
+           {0, w.pad_begin[0]},
+           {0, w.pad_end[0]}},
+          given.groups};
+}
+
 }  // namespace
 
 struct CudnnConvolution::Descriptors {
@@ -167,17 +187,18 @@ std::shared_ptr<const CudnnConvolution> CudnnConvolution::make(const Convolution
 
 CudnnConvolution::~CudnnConvolution() = default;
 
-CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& g, cudnnTensorFormat_t format)
+CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensorFormat_t format)
     : format_(format), descriptors_(std::make_unique<Descriptors>()) {
   const auto spec = [&](const Shape& shape) {
     return format == CUDNN_TENSOR_NHWC ? channels_last(shape)
                                        : TensorSpec{shape, DType::f32, nullptr};
   };
-  x_ = spec(g.x);
-  w_ = spec(g.w);
-  y_ = spec(g.y);
+  x_ = spec(given.x);
+  w_ = spec(given.w);
+  y_ = spec(given.y);
+  const ConvolutionGeometry g = as_images(given);
 
-  const Window2d& w = g.window;
+  const Window& w = g.window;
   int64_t common[2], before[2], after[2];
   for (size_t a = 0; a < 2; ++a) {
     common[a] = std::min(w.pad_begin[a], w.pad_end[a]);

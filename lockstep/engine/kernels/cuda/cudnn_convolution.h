@@ -13,8 +13,8 @@ namespace lockstep::kernels::cuda {
 
 // y = x convolved with w.
 struct ConvolutionGeometry {
-  Shape x, w, y;  // n x c x h x w; k x c/groups x kh x kw; n x k x h x w
-  Window2d window;
+  Shape x, w, y;  // n x c x space; k x c/groups x kernel; n x k x space
+  Window window;
   int64_t groups = 1;
 };
 
@@ -26,7 +26,7 @@ struct ConvolutionGeometry {
 class CudnnConvolution {
  public:
   // With channels last; where cuDNN has not all three passes for that, row-major. Throws
-  // Unsupported where it has neither.
+  // Unsupported where it has neither, and for windows along three axes.
   static std::shared_ptr<const CudnnConvolution> make(const ConvolutionGeometry& geometry);
   ~CudnnConvolution();
   CudnnConvolution(const CudnnConvolution&) = delete;

@@ -59,7 +59,7 @@ void NhwcLayout::from_row_major(const void* source, void* destination) const {
 
 TensorSpec channels_last(const Shape& shape, DType dtype) {
   TensorSpec spec{shape, dtype, nullptr};
-  if (shape.rank() != 4) return spec;
+  if (shape.rank() < 3) return spec;
   const Extents e = extents_of(shape);
   if (e.channels > 1 && e.space > 1) spec.layout = std::make_shared<NhwcLayout>(shape, dtype);
   return spec;

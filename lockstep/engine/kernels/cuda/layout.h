@@ -1,4 +1,4 @@
-// Channels last: a x b x h x w stored as a x h x w x b. For activations that is NHWC; for weights
+// Channels last: a x b x space stored as a x space x b. For activations that is NHWC; for weights
 // (o x c x kh x kw) it is cuDNN's KRSC.
 #pragma once
 
@@ -8,7 +8,7 @@ namespace lockstep::kernels::cuda {
 
 class NhwcLayout final : public OpaqueLayout {
  public:
-  // `shape` has rank 4.
+  // `shape` has rank 3 or more.
   NhwcLayout(const Shape& shape, DType dtype);
 
   size_t bytes() const override;
@@ -23,8 +23,8 @@ class NhwcLayout final : public OpaqueLayout {
   size_t element_;
 };
 
-// `shape` with channels last where its rank is 4. Where that is the same memory as row-major (one
-// channel, or one pixel) the spec is row-major, so that nothing is converted.
+// `shape` with channels last where it has space (rank 3 and above). Where that is the same memory
+// as row-major (one channel, or one pixel) the spec is row-major, so that nothing is converted.
 TensorSpec channels_last(const Shape& shape, DType dtype = DType::f32);
 
 // Row-major a x b x s, seen as memory: `channels` of `space` elements `outer` times. Shapes of rank

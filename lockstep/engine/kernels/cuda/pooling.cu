@@ -177,6 +177,9 @@ Kernel max_pooling(const Geometry& g, const TensorSpec& src, const TensorSpec& d
   return kernel;
 }
 
+// A sequence is an image of one row.
+constexpr Axis kOneRow{1, 1, 1, 1, 1, 0};
+
 Axis axis_of(const PoolingProblem& p, int axis) {
   const auto a = static_cast<size_t>(axis);
   return {p.src.shape[2 + axis], p.dst[2 + axis],      p.window.kernel[a],
@@ -186,8 +189,12 @@ Axis axis_of(const PoolingProblem& p, int axis) {
 }  // namespace
 
 Kernel pooling(const PoolingProblem& p) {
+  const int axes = p.window.axes();
+  if (axes > 2) {
+    throw Unsupported("[cuda] pooling along three axes has no CUDA kernel", "the CPU has one");
+  }
   const TensorSpec src = channels_last(p.src.shape), dst = channels_last(p.dst);
-  const Geometry g{axis_of(p, 0), axis_of(p, 1), p.src.shape[1]};
+  const Geometry g{axes == 2 ? axis_of(p, 0) : kOneRow, axis_of(p, axes - 1), p.src.shape[1]};
   if (p.kind == PoolingProblem::Kind::max) {
     return g.row.kernel * g.column.kernel <= 256 ? max_pooling<uint8_t>(g, src, dst)
                                                  : max_pooling<int32_t>(g, src, dst);

@@ -7,7 +7,8 @@
 namespace lockstep {
 
 void ReshapeOptions::visit(FieldVisitor& v) {
-  v.integers("size", size, "channels, or [channels, height, width]",
+  v.integers("size", size,
+             "channels, and extents of space where it has some: [channels, height, width]",
              {.min = 1, .max = int64_t{1} << 31, .required = true});
 }
 
@@ -18,10 +19,9 @@ class Reshape final : public LayerWith<ReshapeOptions> {
   using LayerWith::LayerWith;
   int lower(LoweringLayer& context, std::span<const int> in) const override {
     const Shape observation(options().size);
-    if (observation.rank() != 1 && observation.rank() != 3) {
+    if (observation.rank() < 1 || observation.rank() > 4) {
       throw InvalidArgument(
-          "[reshape] size must be channels, or [channels, height, width], "
-          "received " +
+          "[reshape] size must be channels and up to three extents of space, received " +
           observation.to_string());
     }
     return context.add(ops::make_reshape(observation), {in[0]})[0];

@@ -1,0 +1,56 @@
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "apps/lockstep/command.h"
+#include "lockstep/engine/nn/architectures.h"
+#include "lockstep/runs/architecture_job.h"
+
+namespace lockstep::command {
+namespace {
+
+using nlohmann::json;
+
+struct ArchitectureArguments {
+  std::string name;
+  std::map<std::string, std::string> fields;
+};
+
+// "10", or "512,256" for a list.
+json value_of(const std::string& text) {
+  const json value = json::parse("[" + text + "]", nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded() || value.empty()) return text;
+  return value.size() == 1 ? value[0] : value;
+}
+
+int architecture_command(const ArchitectureArguments& a) {
+  if (a.name.empty()) {
+    std::vector<std::pair<std::string, std::string>> rows;
+    for (const Architecture& known : architectures()) rows.emplace_back(known.name, known.help);
+    print_table(rows);
+    return 0;
+  }
+  json fields = json::object();
+  for (const auto& [name, value] : a.fields) {
+    if (!value.empty()) fields[name] = value_of(value);
+  }
+  print(architecture_job(a.name, fields));
+  return 0;
+}
+
+}  // namespace
+
+void add_architecture(CLI::App& app, Action& action) {
+  auto a = std::make_shared<ArchitectureArguments>();
+  CLI::App* sub = app.add_subcommand("architecture", "Print the job file of a known architecture");
+  sub->add_option("name", a->name, "Architecture; without it they are listed")->type_name("NAME");
+  for (const Architecture& known : architectures()) {
+    for (const FieldInfo& field : known.fields) {
+      if (a->fields.contains(field.name)) continue;
+      sub->add_option("--" + field.name, a->fields[field.name], field.help)->type_name("N");
+    }
+  }
+  sub->callback([a, &action] { action = [a] { return architecture_command(*a); }; });
+}
+
+}  // namespace lockstep::command

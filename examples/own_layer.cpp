@@ -1,0 +1,54 @@
+// A layer of one's own, made of ops: a convolution whose output is let through by a gate that a
+// second convolution opens (Dauphin et al. 2017), and that keeps how far the gates are open on
+// average. It trains as any other layer, by any number of threads, and model files know it.
+#include <cstdio>
+
+#include "lockstep/lockstep.h"
+
+using namespace lockstep;
+
+struct GatedConvolution2d {
+  static constexpr const char* kType = "gated_convolution2d";
+  static constexpr const char* kHelp = "convolution times the sigmoid of another one";
+  int64_t filters = 1, kernel = 3;
+
+  void visit(FieldVisitor& v) {
+    v.integer("filters", filters, "number of filters", {.min = 1});
+    v.integer("kernel", kernel, "rows and columns of a filter", {.min = 1});
+  }
+
+  Value build(LayerBuilder& layer, Value x) const {
+    const auto convolved = [&](const std::string& name) {
+      return layer.apply(ops::make_convolution2d({}, true),
+                         {x, layer.learnable(name, {filters, x.shape()[1], kernel, kernel}),
+                          layer.learnable(name + "_bias", {filters}, "zeros")});
+    };
+    const Value gate = layer.apply(ops::make_sigmoid(), {convolved("gate")});
+    const double share = 1.0 / static_cast<double>(gate.shape().elements());
+    layer.follow_mean(layer.state("openness", {}), layer.apply(ops::make_sum(share), {gate}));
+    return convolved("weights") * gate;
+  }
+};
+
+int main() {
+  register_layer<GatedConvolution2d>();
+  const auto parts = split_each_label(builtin_digits(), {0.2, 0.1}, /*seed=*/0);
+  Network network(
+      {image_input(
+           {.height = 28, .width = 28, .channels = 1, .normalization = "rescale-symmetric"}),
+       own_layer(GatedConvolution2d{.filters = 8, .kernel = 5}),
+       max_pooling2d({.pool = {4, 4}, .stride = {4, 4}}), fully_connected({.units = 10}),
+       softmax()});
+  network.initialize(/*seed=*/0);
+  TrainingOptions options;
+  options.max_epochs = 3;
+  options.initial_learning_rate = 0.05;
+  const auto result = train(network, {.training = parts[0]}, options);
+  save_model(local_files(), "gated.safetensors", network, parts[0]->classes());
+
+  Network loaded = load_model(local_files(), "gated.safetensors").network;
+  std::printf("%sheld-out accuracy %.1f %%, gates open by %.2f, digest %s\n",
+              loaded.summary().c_str(), 100 * evaluate(loaded, parts[1]).accuracy,
+              static_cast<double>(loaded.state_value("gated_convolution2d_1.openness").item()),
+              result.digest.to_string().c_str());
+}

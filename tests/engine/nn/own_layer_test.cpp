@@ -1,0 +1,207 @@
+#include "lockstep/engine/nn/own_layer.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep {
+namespace {
+
+using optest::array_of;
+using optest::random_array;
+using optest::relative_error;
+using optest::tensor_of;
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& e) {
+    return e.what();
+  }
+  return "nothing was refused";
+}
+
+// Squeeze and excitation, without the squeeze: x times the sigmoid of a map of its channels.
+struct ChannelGate {
+  static constexpr const char* kType = "channel_gate";
+  static constexpr const char* kHelp = "lets through what its gate says";
+  double probability = 0;
+  void visit(FieldVisitor& v) { v.number("probability", probability, "of dropout", {.min = 0}); }
+  Value build(LayerBuilder& layer, Value x) const {
+    const int64_t c = x.shape()[1];
+    Value gate = layer.apply(
+        ops::make_convolution2d({}, true),
+        {x, layer.learnable("weights", {c, c, 1, 1}), layer.learnable("bias", {c}, "ones")});
+    gate = layer.apply(ops::make_sigmoid(), {gate});
+    return x * gate + x;
+  }
+};
+
+struct Relu2 : ChannelGate {
+  static constexpr const char* kType = "relu";
+};
+
+// Keeps statistics by all rules; gives its first input.
+struct Meter {
+  static constexpr const char* kType = "meter";
+  static constexpr const char* kHelp = "keeps statistics";
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder& layer, const std::vector<Value>& x) const {
+    const Value sum = layer.apply(ops::make_sum(), {x[0]});
+    layer.add_sum(layer.state("sum", {}), sum);
+    layer.keep_maximum(layer.state("largest", {}, -100), sum);
+    const double all = static_cast<double>(x[0].shape().elements());
+    layer.follow_mean(layer.state("mean", {}, 1), layer.apply(ops::make_sum(1 / all), {x[0]}), 0.5);
+    layer.state("fixed", {3}, 7);
+    return x[0];
+  }
+};
+
+Network gated(double probability = 0) {
+  Network n{image_input({.height = 4, .width = 3, .channels = 2, .normalization = "none"}),
+            own_layer(ChannelGate{probability}), fully_connected({.units = 3}), softmax()};
+  n.initialize(3);
+  return n;
+}
+
+TEST(OwnLayer, ComputesWhatItsOpsDo) {
+  Network n = gated();
+  EXPECT_EQ(n.learnable("channel_gate_1.weights").shape(), (Shape{2, 2, 1, 1}));
+  EXPECT_EQ(n.learnables()[0].spec.fan_in, 2);
+  const Tensor x = tensor_of(random_array({5, 2, 4, 3}, 1, -1, 1));
+  const Tensor gate = ops::sigmoid(ops::convolution2d(x, n.learnable("channel_gate_1.weights"),
+                                                      n.learnable("channel_gate_1.bias")));
+  const Tensor y = ops::addition({ops::multiplication({x, gate}), x});
+  const Tensor scores = ops::softmax(ops::fully_connected(
+      y, n.learnable("fully_connected_1.weights"), n.learnable("fully_connected_1.bias")));
+  EXPECT_LT(relative_error(array_of(n.predict(x)), array_of(scores)), 1e-6);
+}
+
+TEST(OwnLayer, HasTheGradientsOfCentralDifferences) {
+  Network n = gated();
+  const Tensor x = tensor_of(random_array({5, 2, 4, 3}, 1, -1, 1));
+  const Tensor labels = Tensor::from(std::vector<int32_t>{0, 1, 2, 0, 1}, Shape{5});
+  const auto loss_of = [&] { return ops::sum(ops::cross_entropy(n.forward({x}, {true}), labels)); };
+  auto learnables = n.learnable_values();
+  std::vector<Tensor> gradients;
+  {
+    Tape tape;
+    tape.watch(learnables);
+    gradients = tape.gradient(loss_of(), learnables);
+  }
+  for (size_t i = 0; i < learnables.size(); ++i) {
+    optest::Array expected = array_of(learnables[i]), found = array_of(gradients[i]);
+    for (int64_t k = 0; k < expected.count(); ++k) {
+      float& at = learnables[i].data<float>()[k];
+      const float before = at;
+      constexpr float step = 1.0f / 64;
+      at = before + step;
+      const auto above = static_cast<double>(loss_of().item());
+      at = before - step;
+      const auto below = static_cast<double>(loss_of().item());
+      at = before;
+      expected[k] = (above - below) / (2 * static_cast<double>(step));
+    }
+    EXPECT_LT(relative_error(found, expected), 2e-3) << n.learnables()[i].name;
+  }
+}
+
+TEST(OwnLayer, StateFollowsItsRules) {
+  Network n{image_input({.height = 1, .width = 2, .channels = 1, .normalization = "none"}),
+            own_layer(Meter{}), softmax()};
+  n.initialize(1);
+  const auto state = [&](const char* name) {
+    return n.state_value(std::string("meter_1.") + name).to_vector();
+  };
+  using Values = std::vector<float>;
+  EXPECT_EQ(state("largest"), Values{-100});
+  n.forward({Tensor::from(Values{1, 2, 3, 4}, Shape{2, 1, 1, 2})}, {.training = true});
+  n.forward({Tensor::from(Values{-3, -1}, Shape{1, 1, 1, 2})}, {.training = true});
+  n.predict(Tensor::from(Values{50, 60}, Shape{1, 1, 1, 2}));
+  EXPECT_EQ(state("sum"), Values{6});
+  EXPECT_EQ(state("largest"), Values{10});
+  EXPECT_EQ(state("mean"), Values{0.5f * (0.5f * 1 + 0.5f * 2.5f) + 0.5f * -2});
+  EXPECT_EQ(state("fixed"), (Values{7, 7, 7}));
+}
+
+TEST(OwnLayer, FilesKnowItOnceItIsRegistered) {
+  const nlohmann::json written = gated(0.5).to_json();
+  EXPECT_EQ(written["layers"][1]["type"], "channel_gate");
+  EXPECT_NE(refusal([&] { Network::from_json(written); }).find("unknown layer type"),
+            std::string::npos);
+  register_layer<ChannelGate>();
+  EXPECT_EQ(nlohmann::json(Network::from_json(written).to_json()), written);
+  EXPECT_NE(refusal([] { register_layer<ChannelGate>(); }).find("channel_gate"), std::string::npos);
+  EXPECT_NE(refusal([] { register_layer<Relu2>(); }).find("already"), std::string::npos);
+}
+
+// ---- what is refused ----
+
+template <int kind>
+struct Bad {
+  static constexpr const char* kType = "bad";
+  static constexpr const char* kHelp = "";
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder& layer, Value x) const {
+    static int built = 0;  // undeclared state
+    ++built;
+    if constexpr (kind == 0) layer.learnable("w" + std::to_string(built), {1});
+    if constexpr (kind == 1) layer.learnable("w", {built});
+    if constexpr (kind == 2) {
+      if (built % 2 == 0) return layer.apply(ops::make_tanh(), {x});
+    }
+    if constexpr (kind == 3) {
+      layer.learnable("w", {1});
+      layer.learnable("w", {1});
+    }
+    if constexpr (kind == 4) layer.learnable("w", {x.shape()[0]});  // of the observations
+    if constexpr (kind == 5) layer.add_sum(x, x);
+    if constexpr (kind == 6) {
+      const Value state = layer.state("s", {}), sum = layer.apply(ops::make_sum(), {x});
+      layer.add_sum(state, sum);
+      layer.keep_maximum(state, sum);
+    }
+    if constexpr (kind == 7) layer.follow_mean(layer.state("s", {3}), x);
+    if constexpr (kind == 8) {
+      const Value sum = layer.apply(ops::make_sum(), {x});
+      layer.follow_mean(layer.state("s", {}), sum, 1.5);
+    }
+    if constexpr (kind == 9)
+      return layer.apply(ops::make_multiplication(), {x, layer.state("s", {})});
+    return x;
+  }
+};
+
+template <int kind>
+std::string refused() {
+  return refusal([] {
+    Network n{image_input({.height = 2, .width = 2, .channels = 1}), own_layer(Bad<kind>{})};
+    n.initialize(1);
+    for (int64_t rows : {3, 4}) n.predict(Tensor::zeros({rows, 1, 2, 2}));
+  });
+}
+
+TEST(OwnLayer, RefusesWhatCouldBreakTheLaw) {
+  const auto expect = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect(refused<0>(), "asks for the learnable `w");
+  expect(refused<1>(), "did not when it was built before");
+  expect(refused<2>(), "build() did something else than before");
+  expect(refused<3>(), "asks for the learnable `w` twice");
+  expect(refused<4>(), "asks for the learnable `w` of 3");
+  expect(refused<5>(), "a rule is for a state");
+  expect(refused<6>(), "the state `s` has two rules");
+  expect(refused<7>(), "a state of 3 cannot follow a value of 1x1x2x2");
+  expect(refused<8>(), "momentum must be from 0 to 1");
+  expect(refused<9>(), "[multiplication]");
+}
+
+}  // namespace
+}  // namespace lockstep
