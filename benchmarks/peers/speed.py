@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,14 +25,16 @@ import lockstep_runs
 
 sys.path.append(os.path.join(lockstep_runs.TOP, "tests", "peers"))
 import files  # noqa: E402
+from job_network import JobNetwork  # noqa: E402
 
 MINI_BATCH = 128
 THREADS = 2
 WARM_UP = 3  # iterations of every run that do not count
 IMAGES = 2_560  # that a run uses: 20 mini-batches
-# Title, job, width, depth, epochs of a run.
+# Title, job (or a named architecture), width, depth, epochs of a run.
 NETWORKS = {"s3": ("S3, depth 1, width 16", "cifar10_s3", 16, 1, 20),
-            "s1": ("S1, depth 4, width 32", "cifar10_s1", 32, 4, 1)}
+            "s1": ("S1, depth 4, width 32", "cifar10_s1", 32, 4, 1),
+            "resnet20": ("ResNet-20", "resnet20", None, None, 2)}
 
 
 def gather_images(data, folder):
@@ -54,16 +57,26 @@ def gather_images(data, folder):
 
 
 def speed_of_lockstep(command, images, job, width, depth, epochs):
+    """Images per second, and the network as its run describes it."""
     settings = [f"data.train={images}", 'data.test=""', 'data.validation=""',
                 "data.validation_fraction=0", "augmentation.reflect_x=true",
                 "augmentation.translate_x=[-4, 4]", "augmentation.translate_y=[-4, 4]",
-                f"width={width}", f"depth={depth}", f"mini_batch_size={MINI_BATCH}",
-                f"max_epochs={epochs}"]
+                f"mini_batch_size={MINI_BATCH}", f"max_epochs={epochs}"]
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
-        lockstep_runs.train(command, lockstep_runs.job_path(job), out, settings, THREADS)
+        if width:
+            path = lockstep_runs.job_path(job)
+            settings += [f"width={width}", f"depth={depth}"]
+        else:
+            path = os.path.join(folder, job + ".toml")
+            with open(path, "w") as file:
+                subprocess.run([command, "architecture", job], stdout=file, check=True)
+            settings += ["data.resize=false"]
+        lockstep_runs.train(command, path, out, settings, THREADS)
         log = lockstep_runs.read_log(out)[0][WARM_UP:]
-    return MINI_BATCH / statistics.median(entry["seconds"] for entry in log)
+        with open(os.path.join(out, "job.json")) as file:
+            network = json.load(file)["network"]
+    return MINI_BATCH / statistics.median(entry["seconds"] for entry in log), network
 
 
 def torch_network(width, depth):
@@ -78,10 +91,10 @@ def torch_network(width, depth):
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels, 10))
 
 
-def speed_of_torch(width, depth, threads, layout, seconds):
+def speed_of_torch(make, threads, layout, seconds):
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model = torch_network(width, depth).to(memory_format=layout).train()
+    model = make().to(memory_format=layout).train()
     x = torch.randn(MINI_BATCH, 3, 32, 32).contiguous(memory_format=layout)
     y = torch.randint(10, (MINI_BATCH,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -103,12 +116,13 @@ def measure(command, images, job, width, depth, epochs, rounds, seconds):
     """Images per second of each round, by what ran."""
     figures = {"Lockstep": []}
     for _ in range(rounds):
-        figures["Lockstep"].append(
-            speed_of_lockstep(command, images, job, width, depth, epochs))
+        ours, network = speed_of_lockstep(command, images, job, width, depth, epochs)
+        figures["Lockstep"].append(ours)
+        make = (lambda: torch_network(width, depth)) if width else (lambda: JobNetwork(network))
         for threads in (1, THREADS):
             for name, layout in LAYOUTS.items():
                 figures.setdefault((threads, name), []).append(
-                    speed_of_torch(width, depth, threads, layout, seconds))
+                    speed_of_torch(make, threads, layout, seconds))
     return figures
 
 
