@@ -65,6 +65,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
   v.integer("seed", seed, "of all random numbers", {.min = 0});
   v.text("device", device, "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one");
+  v.texts("metrics", metrics,
+          "of validations: accuracy, top-K, precision, recall, f1, auc; of images: rmse, mae");
   v.integer("streams", streams, "GPU: queues that shards are dealt to", {.min = 1, .max = 64});
   v.integer("threads", threads, "compute threads; 0: one for each processor",
             {.min = 0, .max = 1024});
@@ -90,7 +92,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
 }
 
 const std::vector<std::string>& TrainingOptions::free_fields() {
-  static const std::vector<std::string> names{"streams",
+  static const std::vector<std::string> names{"metrics",
+                                              "streams",
                                               "threads",
                                               "loader_threads",
                                               "prefetch",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/fields.h"
+#include "lockstep/engine/nn/metric.h"
 
 namespace lockstep {
 
@@ -99,6 +100,10 @@ struct TrainingOptions {
 
   // ---- what only speed, memory and output depend on ----
 
+  // Computed with every validation besides loss and accuracy; see metric.h ("top-5", "f1", ...).
+  std::vector<std::string> metrics = {};
+  // The same of one's own; from C++ only.
+  std::vector<MetricPtr> own_metrics = {};
   int64_t streams = 2;  // on a GPU: queues that shards are dealt to
   int64_t threads = 0;  // compute threads; 0: one for each processor
   int64_t loader_threads = 1;

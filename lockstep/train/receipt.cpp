@@ -142,7 +142,9 @@ void ReceiptWriter::validation(const ValidationRecord& r) {
                               {"validation_accuracy", r.accuracy},
                               {"validation_observations", r.observations},
                               {"validation_seconds", r.seconds}};
-  state_->log.pending += json.dump() + "\n";
+  for (const MetricValue& m : r.metrics) json["validation_metrics"][m.name] = m.value;
+  state_->log.pending +=
+      json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   state_->flush(false);
 }
 

@@ -154,8 +154,13 @@ class Training {
           std::make_unique<Evaluator>(network_,
                                       Evaluator::Data{validation_, validation_targets_, data_.noise,
                                                       static_cast<uint64_t>(options_.seed)},
-                                      pool_);
+                                      pool_, Measures{metrics()});
     }
+  }
+
+  std::vector<MetricPtr> metrics() const {
+    return metrics_for(options_.metrics, options_.own_metrics,
+                       metric_problem(network_, *data_.validation, data_.validation_targets));
   }
 
   Digest first_link() const {
@@ -291,8 +296,8 @@ class Training {
     }
     const auto begin = Clock::now();
     const Evaluation e = evaluator_->run();
-    ValidationRecord v{record.iteration, record.epoch,   e.loss,
-                       e.accuracy,       e.observations, seconds_since(begin)};
+    const ValidationRecord v{record.iteration, record.epoch,         e.loss,   e.accuracy,
+                             e.observations,   seconds_since(begin), e.metrics};
     position_.validations.push_back(v);
     if (options_.output_network == "best" && v.loss < best_loss()) keep_best(v);
     tell([&](TrainingObserver& o) { o.validation(v); });

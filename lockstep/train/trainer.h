@@ -18,6 +18,8 @@
 #include "lockstep/data/augmentation.h"
 #include "lockstep/data/datastore.h"
 #include "lockstep/data/noise.h"
+#include "lockstep/engine/nn/confusion_matrix.h"
+#include "lockstep/engine/nn/metric.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/options.h"
 
@@ -60,6 +62,7 @@ struct ValidationRecord {
   double accuracy = 0;
   int64_t observations = 0;
   double seconds = 0;
+  std::vector<MetricValue> metrics = {};  // those of the options, in their order
 };
 
 // What is known before the first iteration.
@@ -152,17 +155,23 @@ struct Evaluation {
   int64_t observations = 0;
   double loss = 0;
   double accuracy = 0;  // NaN for images as targets
+  std::vector<MetricValue> metrics = {};
+  std::optional<ConfusionMatrix> confusion = {};  // where it was asked for
 };
 
 struct EvaluationOptions {
-  int threads = 0;            // 0: one for each processor
-  DatastorePtr targets = {};  // image to image: one for each observation; null: labels
-  InputNoise noise = {};      // on the inputs, drawn once
-  uint64_t seed = 0;          // of the noise
+  int threads = 0;                        // 0: one for each processor
+  DatastorePtr targets = {};              // image to image: one for each observation; null: labels
+  InputNoise noise = {};                  // on the inputs, drawn once
+  uint64_t seed = 0;                      // of the noise
+  std::vector<std::string> metrics = {};  // by name, see metric.h
+  std::vector<MetricPtr> own_metrics = {};  // one's own
+  bool confusion = false;                   // count which classes are taken for which
 };
 
 // Exact loss and accuracy over a datastore: every observation once, padded fixed batches, so that a
-// score never depends on its neighbours.
+// score never depends on its neighbours. Throws InvalidArgument for data, metrics and network that
+// do not fit, before an image is read.
 Evaluation evaluate(Network& network, const DatastorePtr& data,
                     const EvaluationOptions& options = {});
 

@@ -56,6 +56,8 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
+  metrics_for(options.metrics, options.own_metrics,
+              metric_problem(network, *data.training, data.training_targets));
   check_mini_batches(data.training->size(), mini_batches_of(data, options));
   const bool validates = data.validation && data.validation->size() > 0;
   for (const auto& [field, wanted] :

@@ -99,8 +99,9 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("checkpoint_frequency", &O::checkpoint_frequency, {-1});
   integers("checkpoints_kept", &O::checkpoints_kept, {0, -1});
 
-  // Both values are fine; which layers there are, options do not know.
-  std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze"};
+  // Both values are fine; which layers there are and what metrics fit, options do not
+  // know.
+  std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze", "metrics"};
   for (const auto& row : rows) {
     covered.insert(row.field);
     TrainingOptions options;
@@ -253,6 +254,10 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       // Only speed, memory and output depend on these.
       // Without a GPU both are the CPU; queued_step_test.cpp has what a GPU does.
       {"device", Effect::same_digest, nothing, [](O& o) { o.device = "cpu"; }},
+      {"metrics", Effect::same_digest, nothing,
+       [](O& o) {
+         o.metrics = {"f1", "top-3"};
+       }},
       {"streams", Effect::same_digest, nothing, [](O& o) { o.streams = 4; }},
       {"threads", Effect::same_digest, nothing, [](O& o) { o.threads = 3; }},
       {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.loader_threads = 3; }},

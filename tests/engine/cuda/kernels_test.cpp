@@ -448,7 +448,7 @@ TEST(CudaKernels, Solver) {
                        static_cast<float>(1e-3 * f.l2)};
     cpu_table().sgdm(&w2[at], &v2[at], &g[at], n, u, nullptr);
     const AdamUpdate t{96,    static_cast<float>(0.05 * f.rate / 0.19), 0.9, 0.999, 1.5f,
-                       1e-8f, static_cast<float>(1e-3 * f.l2), 0};
+                       1e-8f, static_cast<float>(1e-3 * f.l2),          0};
     cpu_table().adam(&w4[at], &m4[at], &s4[at], &g[at], n, t, nullptr);
     const auto same = [&](const std::vector<float>& x, const std::vector<float>& y) {
       return std::equal(x.begin() + static_cast<ptrdiff_t>(at),
