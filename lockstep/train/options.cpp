@@ -60,6 +60,9 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 0, .max = kMany});
   v.text("output_network", output_network, "the iteration whose values the trained network has",
          {"last", "best"});
+  v.text("batch_normalization_statistics", batch_normalization_statistics,
+         "of the trained network: those that followed mini-batches, or of all training images",
+         {"moving", "population"});
   v.integer("shard_size", shard_size, "observations computed together; 0: 16, on a GPU 256",
             {.min = 0, .max = 1 << 24});
   v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");

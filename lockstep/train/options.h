@@ -82,6 +82,10 @@ struct TrainingOptions {
   // Whose values the trained network has: "last" iteration, or "best": the smallest validation
   // loss.
   std::string output_network = "last";
+  // What batch normalisation uses in prediction: "moving" statistics, which followed the
+  // mini-batches, or those of the "population", computed after the last iteration over all training
+  // images; see population_statistics.h. Validations while training use moving ones.
+  std::string batch_normalization_statistics = "moving";
   // Observations that are computed together, by one thread. Batch normalisation works within a
   // shard. 0: 16 on the CPU, 256 on a GPU.
   int64_t shard_size = 0;

@@ -1,7 +1,5 @@
 #include "lockstep/engine/nn/metric.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -192,10 +190,6 @@ int64_t top_k(const std::string& name) {
   return error == std::errc() && stop == end && *begin != '0' && k > 0 ? k : 0;
 }
 
-bool is_share(const std::string& name) {
-  return name == "accuracy" || name == "precision" || name == "recall" || top_k(name) > 0;
-}
-
 }  // namespace
 
 MetricPtr metric_by_name(const std::string& name) {
@@ -245,10 +239,8 @@ int64_t predicted_class(std::span<const float> scores) {
   return static_cast<int64_t>(best);
 }
 
-std::string metric_text(const MetricValue& value) {
-  if (std::isnan(value.value)) return "-";
-  return is_share(value.name) ? fmt::format("{:.2f} %", 100 * value.value)
-                              : fmt::format("{:.4g}", value.value);
+bool is_share(const std::string& metric) {
+  return metric == "accuracy" || metric == "precision" || metric == "recall" || top_k(metric) > 0;
 }
 
 }  // namespace lockstep

@@ -156,7 +156,7 @@ std::vector<MetricPtr> metrics_for(const std::vector<std::string>& names,
 // The class with the highest score, the first of equal ones; NaN counts as the lowest.
 int64_t predicted_class(std::span<const float> scores);
 
-// A metric's value for people: "98.40 %" for shares of observations, else "0.9832"; "-" for NaN.
-std::string metric_text(const MetricValue& value);
+// Whether a built-in metric is a share of observations, which people read as percent.
+bool is_share(const std::string& metric);
 
 }  // namespace lockstep

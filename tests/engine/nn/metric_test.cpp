@@ -234,10 +234,9 @@ TEST(Metrics, WrongOnesAreRefusedByName) {
   EXPECT_TRUE(has(refusal({}, classes, {nullptr}), "null"));
 }
 
-TEST(Metrics, AsText) {
-  EXPECT_EQ(metric_text({"top-5", 0.98765}), "98.77 %");
-  EXPECT_EQ(metric_text({"auc", 0.98765}), "0.9877");
-  EXPECT_EQ(metric_text({"f1", std::nan("")}), "-");
+TEST(Metrics, Shares) {
+  for (const char* name : {"accuracy", "top-5", "precision", "recall"}) EXPECT_TRUE(is_share(name));
+  for (const char* name : {"f1", "auc", "rmse", "top-", "other"}) EXPECT_FALSE(is_share(name));
 }
 
 TEST(Confusion, CountsRowsAndColumns) {
