@@ -149,10 +149,7 @@ void print_closing_table(const RunResult& result, bool confusion) {
     rows.emplace_back("images per second", format_count(std::llround(t.images_per_second)));
   }
   rows.emplace_back("digest", t.digest.to_string());
-  if (t.population) {
-    rows.emplace_back("population statistics",
-                      "digest of the network " + t.population->digest.to_string());
-  }
+  if (t.population) rows.emplace_back("network digest", t.network_digest.to_string());
   rows.emplace_back("model", result.model);
   print_table(rows);
   for (const auto& [part, e] :

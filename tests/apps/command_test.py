@@ -267,7 +267,7 @@ class Command(unittest.TestCase):
                          ("population statistics", result["network_digest"]))
         done = self.works("train", "job.toml", "--out", "out", "--resume", "--threads", "3", *arguments)
         self.assertIn("population statistics of 1 layer in ", done.stderr)
-        self.assertIn(f"digest of the network {result['network_digest']}\n", done.stdout)
+        self.assertIn(f"network digest       {result['network_digest']}\n", done.stdout)
 
     def test_images_to_images(self):
         self.write("""
