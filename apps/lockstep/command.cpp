@@ -83,7 +83,8 @@ std::string percent(double share) {
 
 std::string metric_text(const MetricValue& metric) {
   if (std::isnan(metric.value)) return "-";
-  return is_share(metric.name) ? percent(metric.value) : fmt::format("{:#.4g}", metric.value);
+  return metric_is_share(metric.name) ? percent(metric.value)
+                                      : fmt::format("{:#.4g}", metric.value);
 }
 
 nlohmann::ordered_json metrics_json(const std::vector<MetricValue>& metrics) {

@@ -29,7 +29,7 @@ std::string rate_text(double rate) { return fmt::format("{:.4g}", rate); }
 
 std::string metric_cell(const MetricValue& m) {
   if (std::isnan(m.value)) return "-";
-  return is_share(m.name) ? percent(m.value) : fmt::format("{:#.4g}", m.value);
+  return metric_is_share(m.name) ? percent(m.value) : fmt::format("{:#.4g}", m.value);
 }
 
 struct Column {

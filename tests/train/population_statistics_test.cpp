@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/crop.h"
+#include "lockstep/data/resize.h"
 #include "lockstep/train/receipt.h"
 #include "lockstep/train/targets.h"
 #include "tests/engine/devices/fake_device.h"
@@ -202,6 +204,18 @@ TEST(PopulationStatistics, OfTheBestNetwork) {
   Network before = network_of(two_normalizations(), "norm2");
   copy_known_values(network, before);
   expect_statistics(network, "norm2", moments_of({before.predict(pixels)}));
+}
+
+TEST(PopulationStatistics, ImagesToBeCutAtRandomCountWithTheirCentre) {
+  const DatastorePtr large = resized(some_digits(61), 33, 30);
+  TrainingData data{large, nullptr};
+  data.random_crop = true;
+  Network network = network_of(two_normalizations());
+  train(network, data, population_options());
+  Network before = network_of(two_normalizations(), "norm1");
+  copy_known_values(network, before);
+  expect_statistics(network, "norm1",
+                    moments_of({before.predict(pixels_of(center_cropped(large, 28, 28)))}));
 }
 
 TEST(PopulationStatistics, ADeviceGivesTheSame) {

@@ -239,7 +239,7 @@ int64_t predicted_class(std::span<const float> scores) {
   return static_cast<int64_t>(best);
 }
 
-bool is_share(const std::string& metric) {
+bool metric_is_share(const std::string& metric) {
   return metric == "accuracy" || metric == "precision" || metric == "recall" || top_k(metric) > 0;
 }
 

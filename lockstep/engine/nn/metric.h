@@ -157,6 +157,6 @@ std::vector<MetricPtr> metrics_for(const std::vector<std::string>& names,
 int64_t predicted_class(std::span<const float> scores);
 
 // Whether a built-in metric is a share of observations, which people read as percent.
-bool is_share(const std::string& metric);
+bool metric_is_share(const std::string& metric);
 
 }  // namespace lockstep

@@ -235,8 +235,10 @@ TEST(Metrics, WrongOnesAreRefusedByName) {
 }
 
 TEST(Metrics, Shares) {
-  for (const char* name : {"accuracy", "top-5", "precision", "recall"}) EXPECT_TRUE(is_share(name));
-  for (const char* name : {"f1", "auc", "rmse", "top-", "other"}) EXPECT_FALSE(is_share(name));
+  for (const char* name : {"accuracy", "top-5", "precision", "recall"})
+    EXPECT_TRUE(metric_is_share(name));
+  for (const char* name : {"f1", "auc", "rmse", "top-", "other"})
+    EXPECT_FALSE(metric_is_share(name));
 }
 
 TEST(Confusion, CountsRowsAndColumns) {
