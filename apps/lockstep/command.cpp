@@ -53,11 +53,18 @@ bool error_has_colour() {
   return error_is_terminal() && (no_colour == nullptr || *no_colour == '\0');
 }
 
-int error_width() {
+namespace {
+
+int width_of(int descriptor, int otherwise) {
   winsize size{};
-  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 80;
+  if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return otherwise;
 }
+
+}  // namespace
+
+int error_width() { return width_of(STDERR_FILENO, 80); }
+int output_width() { return width_of(STDOUT_FILENO, 100); }
 
 Model open_model(const std::string& path) {
   FileSystem& files = local_files();
@@ -72,6 +79,18 @@ Model open_model(const std::string& path) {
 
 std::string percent(double share) {
   return std::isfinite(share) ? fmt::format("{:.2f} %", 100 * share) : "-";
+}
+
+std::string metric_text(const MetricValue& metric) {
+  if (std::isnan(metric.value)) return "-";
+  return metric_is_share(metric.name) ? percent(metric.value)
+                                      : fmt::format("{:#.4g}", metric.value);
+}
+
+nlohmann::ordered_json metrics_json(const std::vector<MetricValue>& metrics) {
+  auto json = nlohmann::ordered_json::object();
+  for (const MetricValue& m : metrics) json[m.name] = m.value;
+  return json;
 }
 
 std::string shell_word(const std::string& text) {

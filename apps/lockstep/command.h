@@ -10,6 +10,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/engine/formats/model.h"
+#include "lockstep/engine/nn/metric.h"
 
 namespace lockstep::command {
 
@@ -43,12 +44,18 @@ void print_error(const std::string& message, const std::string& hint);
 bool error_is_terminal();
 bool error_has_colour();
 int error_width();
+// Of standard output; 100 where it is no terminal.
+int output_width();
 
 // The model of a file or of the folder of a run. Throws DataError.
 Model open_model(const std::string& path);
 
 // "98.70 %", "-" for what is no number.
 std::string percent(double share);
+// Shares in percent, other metrics as numbers.
+std::string metric_text(const MetricValue& metric);
+// {"f1": 0.98, ...}; null for what is no number.
+nlohmann::ordered_json metrics_json(const std::vector<MetricValue>& metrics);
 // As one word for a shell.
 std::string shell_word(const std::string& text);
 

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/crop.h"
 #include "lockstep/data/resize.h"
+#include "lockstep/report/confusion_table.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/train/trainer.h"
@@ -22,7 +23,8 @@ struct EvaluateArguments {
   int64_t seed = 0;
   bool resize = false, crop = false;
   int threads = 0;
-  bool json = false;
+  std::vector<std::string> metrics;
+  bool confusion = false, json = false;
 };
 
 DatastorePtr fitting(DatastorePtr images, const std::vector<Shape>& sizes, bool crop) {
@@ -36,8 +38,11 @@ int evaluate_command(const EvaluateArguments& a) {
   Model model = open_model(a.model);
   DatastorePtr data = open_data(resolve_data_path(a.data, "."));
   if (!model.classes.empty()) data = with_classes(data, model.classes);
-  EvaluationOptions options{
-      .threads = a.threads, .noise = a.noise, .seed = static_cast<uint64_t>(a.seed)};
+  EvaluationOptions options{.threads = a.threads,
+                            .noise = a.noise,
+                            .seed = static_cast<uint64_t>(a.seed),
+                            .metrics = a.metrics,
+                            .confusion = a.confusion};
   if (a.targets == image_targets_inputs) {
     options.targets = data;
   } else if (!a.targets.empty()) {
@@ -57,17 +62,22 @@ int evaluate_command(const EvaluateArguments& a) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const bool classifies = std::isfinite(e.accuracy);
   if (a.json) {
-    print_json(
-        {{"accuracy", classifies ? nlohmann::ordered_json(e.accuracy) : nlohmann::ordered_json()},
-         {"loss", e.loss},
-         {"observations", e.observations},
-         {"seconds", seconds}});
+    nlohmann::ordered_json result{
+        {"accuracy", classifies ? nlohmann::ordered_json(e.accuracy) : nlohmann::ordered_json()},
+        {"loss", e.loss},
+        {"metrics", metrics_json(e.metrics)},
+        {"observations", e.observations},
+        {"seconds", seconds}};
+    if (e.confusion) result["confusion"] = e.confusion->to_json();
+    print_json(result);
   } else {
     std::vector<std::pair<std::string, std::string>> rows;
     if (classifies) rows.emplace_back("accuracy", percent(e.accuracy));
     rows.emplace_back("loss", fmt::format("{:.5g}", e.loss));
+    for (const MetricValue& m : e.metrics) rows.emplace_back(m.name, metric_text(m));
     rows.emplace_back("images", format_count(e.observations));
     print_table(rows);
+    if (e.confusion) print("\n" + confusion_table(*e.confusion, output_width()));
   }
   return 0;
 }
@@ -99,6 +109,13 @@ void add_evaluate(CLI::App& app, Action& action) {
   sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
+  sub->add_option(
+         "--metrics", a->metrics,
+         "Besides accuracy and loss: top-K, precision, recall, f1, auc; of images: rmse, mae")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...");
+  sub->add_flag("--confusion", a->confusion, "Which classes are taken for which");
   sub->add_flag("--json", a->json, "Print one JSON object");
   sub->callback([a, &action] { action = [a] { return evaluate_command(*a); }; });
 }

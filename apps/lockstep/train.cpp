@@ -10,6 +10,7 @@
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/trial.h"
 #include "lockstep/base/error.h"
+#include "lockstep/report/confusion_table.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/job_file.h"
 #include "lockstep/runs/run.h"
@@ -24,7 +25,7 @@ struct TrainArguments {
   std::string device;
   int threads = 0;
   bool resume = false, save_initial = false, json = false, quiet = false;
-  bool check = false, dry_run = false;
+  bool check = false, dry_run = false, confusion = false;
   std::string initial_model;
 };
 
@@ -88,30 +89,44 @@ nlohmann::ordered_json skipped_of(const RunResult& result) {
   return images;
 }
 
-nlohmann::ordered_json summary_of(const RunResult& result, const std::string& folder) {
+nlohmann::ordered_json summary_of(const RunResult& result, const std::string& folder,
+                                  bool confusion) {
   using json = nlohmann::ordered_json;
   const TrainingResult& t = result.training;
   const auto of = [](const std::optional<Evaluation>& e, double Evaluation::*field) {
     return e && std::isfinite((*e).*field) ? json((*e).*field) : json();
   };
-  return {{"test_accuracy", of(result.test, &Evaluation::accuracy)},
-          {"test_loss", of(result.test, &Evaluation::loss)},
-          {"validation_accuracy", of(result.validation, &Evaluation::accuracy)},
-          {"validation_loss", of(result.validation, &Evaluation::loss)},
-          {"iterations", t.last_iteration},
-          {"images_per_second", t.images_per_second > 0 ? json(t.images_per_second) : json()},
-          {"seconds", t.seconds},
-          {"digest", t.digest.to_string()},
-          {"stopped", t.stopped},
-          {"out_of_patience", t.out_of_patience},
-          {"network_iteration", t.network_iteration},
-          {"shards_by_thread", t.shards_by_thread},
-          {"skipped_images", skipped_of(result)},
-          {"folder", folder},
-          {"model", result.model.empty() ? json() : json(result.model)}};
+  const auto metrics = [](const std::optional<Evaluation>& e) {
+    return e ? metrics_json(e->metrics) : json();
+  };
+  json summary{{"test_accuracy", of(result.test, &Evaluation::accuracy)},
+               {"test_loss", of(result.test, &Evaluation::loss)},
+               {"validation_accuracy", of(result.validation, &Evaluation::accuracy)},
+               {"validation_loss", of(result.validation, &Evaluation::loss)},
+               {"test_metrics", metrics(result.test)},
+               {"validation_metrics", metrics(result.validation)},
+               {"iterations", t.last_iteration},
+               {"images_per_second", t.images_per_second > 0 ? json(t.images_per_second) : json()},
+               {"seconds", t.seconds},
+               {"digest", t.digest.to_string()},
+               {"network_digest", t.network_digest.to_string()},
+               {"stopped", t.stopped},
+               {"out_of_patience", t.out_of_patience},
+               {"network_iteration", t.network_iteration},
+               {"shards_by_thread", t.shards_by_thread},
+               {"skipped_images", skipped_of(result)},
+               {"folder", folder},
+               {"model", result.model.empty() ? json() : json(result.model)}};
+  for (const auto& [part, e] :
+       {std::pair{"validation", &result.validation}, std::pair{"test", &result.test}}) {
+    if (confusion && *e && (*e)->confusion) {
+      summary["confusion"][part] = (*e)->confusion->to_json();
+    }
+  }
+  return summary;
 }
 
-void print_closing_table(const RunResult& result) {
+void print_closing_table(const RunResult& result, bool confusion) {
   const TrainingResult& t = result.training;
   std::vector<std::pair<std::string, std::string>> rows;
   const auto score = [&](const std::string& name, const std::optional<Evaluation>& e) {
@@ -121,6 +136,7 @@ void print_closing_table(const RunResult& result) {
                       fmt::format("{} of {} images",
                                   classes ? percent(e->accuracy) : fmt::format("{:.5g}", e->loss),
                                   format_count(e->observations)));
+    for (const MetricValue& m : e->metrics) rows.emplace_back(name + " " + m.name, metric_text(m));
   };
   score("validation", result.validation);
   score("test", result.test);
@@ -133,8 +149,14 @@ void print_closing_table(const RunResult& result) {
     rows.emplace_back("images per second", format_count(std::llround(t.images_per_second)));
   }
   rows.emplace_back("digest", t.digest.to_string());
+  if (t.population) rows.emplace_back("network digest", t.network_digest.to_string());
   rows.emplace_back("model", result.model);
   print_table(rows);
+  for (const auto& [part, e] :
+       {std::pair{"validation", &result.validation}, std::pair{"test", &result.test}}) {
+    if (!confusion || !*e || !(*e)->confusion) continue;
+    print(fmt::format("\n{}\n{}", part, confusion_table(*(*e)->confusion, output_width())));
+  }
 }
 
 int train_command(const TrainArguments& a) {
@@ -192,9 +214,9 @@ int train_command(const TrainArguments& a) {
                  how_to_go_on(a, options.folder).c_str());
   }
   if (a.json) {
-    print_json(summary_of(result, options.folder));
+    print_json(summary_of(result, options.folder, a.confusion));
   } else if (!result.training.stopped) {
-    print_closing_table(result);
+    print_closing_table(result, a.confusion);
   }
   return result.training.stopped ? exit_stopped : 0;
 }
@@ -233,6 +255,10 @@ void add_train(CLI::App& app, Action& action) {
   for (const char* other : {"--resume", "--save-initial"}) {
     check->excludes(sub->get_option(other));
   }
+  sub->add_flag("--confusion", a->confusion,
+                "Also print which classes are taken for which (it is in confusion.json)")
+      ->excludes(check)
+      ->excludes(sub->get_option("--dry-run"));
   CLI::Option* json =
       sub->add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   json->excludes(check)->excludes(sub->get_option("--dry-run"));

@@ -27,25 +27,44 @@ std::string loss_text(double loss) { return fmt::format("{:.4f}", loss); }
 
 std::string rate_text(double rate) { return fmt::format("{:.4g}", rate); }
 
+std::string metric_cell(const MetricValue& m) {
+  if (std::isnan(m.value)) return "-";
+  return metric_is_share(m.name) ? percent(m.value) : fmt::format("{:#.4g}", m.value);
+}
+
 struct Column {
-  const char *above, *below;
+  std::string above, below;
   int width;
   int rank;       // on a narrow terminal the highest are left out first
   bool accuracy;  // only where labels are learned
 };
-constexpr Column columns[] = {
-    {"Epoch", "", 5, 0, false},           {"Iteration", "", 9, 0, false},
-    {"Elapsed", "h:mm:ss", 8, 3, false},  {"Mini-batch", "accuracy", 10, 1, true},
-    {"Mini-batch", "loss", 10, 2, false}, {"Validation", "accuracy", 10, 0, true},
-    {"Validation", "loss", 10, 4, false}, {"Learning", "rate", 8, 5, false}};
+
+// With a column for each of the metrics that somebody asked for.
+std::vector<Column> columns_for(const TrainingOptions& options) {
+  std::vector<Column> columns{
+      {"Epoch", "", 5, 0, false},           {"Iteration", "", 9, 0, false},
+      {"Elapsed", "h:mm:ss", 8, 3, false},  {"Mini-batch", "accuracy", 10, 1, true},
+      {"Mini-batch", "loss", 10, 2, false}, {"Validation", "accuracy", 10, 0, true},
+      {"Validation", "loss", 10, 4, false}};
+  std::vector<std::string> names = options.metrics;
+  for (const MetricPtr& metric : options.own_metrics) names.push_back(metric->name());
+  int rank = 5;
+  for (const std::string& name : names) {
+    const std::string cut = name.substr(0, 20);
+    const int width = std::max(10, static_cast<int>(cut.size()));
+    columns.push_back({"Validation", cut, width, rank++, false});
+  }
+  columns.push_back({"Learning", "rate", 8, rank, false});
+  return columns;
+}
 
 bool shown(const Column& column, int rank, bool classifies) {
   return column.rank <= rank && (classifies || !column.accuracy);
 }
 
 // The highest rank of columns that fits.
-int rank_for(int width, bool classifies) {
-  for (int rank = 5; rank > 0; --rank) {
+int rank_for(const std::vector<Column>& columns, int width, bool classifies) {
+  for (int rank = columns.back().rank; rank > 0; --rank) {
     int needed = 0;
     for (const Column& c : columns) needed += shown(c, rank, classifies) ? c.width + 1 : 0;
     if (needed <= width) return rank;
@@ -54,9 +73,9 @@ int rank_for(int width, bool classifies) {
 }
 
 template <class Text>
-std::string table_line(int rank, bool classifies, Text text) {
+std::string table_line(const std::vector<Column>& columns, int rank, bool classifies, Text text) {
   std::string line;
-  for (size_t i = 0; i < std::size(columns); ++i) {
+  for (size_t i = 0; i < columns.size(); ++i) {
     if (!shown(columns[i], rank, classifies)) continue;
     line += fmt::format("{}{:>{}}", i == 0 ? "" : " ", text(i), columns[i].width);
   }
@@ -150,22 +169,29 @@ void Progress::row() {
   row_due_ = false;
   const IterationRecord& r = *last_;
   if (options_.terminal) {
+    const std::vector<Column> columns = columns_for(start_.options);
+    const auto write_line = [&](const auto& text) {
+      return table_line(columns, table_rank_, start_.classifies, text);
+    };
     if (table_rank_ < 0) {
-      table_rank_ = rank_for(options_.width(), start_.classifies);
-      line(bold(
-          table_line(table_rank_, start_.classifies, [](size_t i) { return columns[i].above; })));
-      line(bold(
-          table_line(table_rank_, start_.classifies, [](size_t i) { return columns[i].below; })));
+      table_rank_ = rank_for(columns, options_.width(), start_.classifies);
+      line(bold(write_line([&](size_t i) { return columns[i].above; })));
+      line(bold(write_line([&](size_t i) { return columns[i].below; })));
     }
-    const std::string cells[] = {format_count(r.epoch),
-                                 format_count(r.iteration),
-                                 format_duration(r.elapsed),
-                                 percent(r.accuracy),
-                                 loss_text(r.loss),
-                                 validated_ ? percent(validated_->accuracy) : "",
-                                 validated_ ? loss_text(validated_->loss) : "",
-                                 rate_text(r.learning_rate)};
-    line(table_line(table_rank_, start_.classifies, [&](size_t i) { return cells[i]; }));
+    std::vector<std::string> cells{format_count(r.epoch),
+                                   format_count(r.iteration),
+                                   format_duration(r.elapsed),
+                                   percent(r.accuracy),
+                                   loss_text(r.loss),
+                                   validated_ ? percent(validated_->accuracy) : "",
+                                   validated_ ? loss_text(validated_->loss) : ""};
+    const size_t metrics = columns.size() - cells.size() - 1;
+    for (size_t m = 0; m < metrics; ++m) {
+      const bool there = validated_ && m < validated_->metrics.size();
+      cells.push_back(there ? metric_cell(validated_->metrics[m]) : "");
+    }
+    cells.push_back(rate_text(r.learning_rate));
+    line(write_line([&](size_t i) { return cells[i]; }));
   } else {
     const auto accuracy = [&](const char* name, double share) {
       return start_.classifies ? fmt::format("  {} {}", name, percent(share)) : std::string();
@@ -178,6 +204,9 @@ void Progress::row() {
       text += fmt::format("{}  validation loss {}",
                           accuracy("validation accuracy", validated_->accuracy),
                           loss_text(validated_->loss));
+      for (const MetricValue& m : validated_->metrics) {
+        text += fmt::format("  {} {}", m.name, metric_cell(m));
+      }
     }
     line(text);
   }
@@ -224,6 +253,22 @@ void Progress::out_of_patience(int64_t iteration) {
   row();
   line(fmt::format("ended after iteration {}: {} validations in a row were no better",
                    format_count(iteration), start_.options.validation_patience));
+  emit();
+}
+
+void Progress::population_pass(int64_t pass, int64_t passes) {
+  row();
+  if (!options_.terminal) return emit();
+  const std::string text = fmt::format("Population statistics: pass {} of {}", pass + 1, passes);
+  const auto width = static_cast<size_t>(std::max(options_.width() - 1, 1));
+  out_ += clear_line + text.substr(0, width);
+  bar_shown_ = true;
+  emit();
+}
+
+void Progress::population(const PopulationRecord& record) {
+  line(fmt::format("population statistics of {} {} in {}", record.layers,
+                   record.layers == 1 ? "layer" : "layers", format_duration(record.seconds)));
   emit();
 }
 

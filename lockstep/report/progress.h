@@ -34,6 +34,8 @@ class Progress : public TrainingObserver {
   void iteration(const IterationRecord& record) override;
   void validation(const ValidationRecord& record) override;
   void out_of_patience(int64_t iteration) override;
+  void population_pass(int64_t pass, int64_t passes) override;
+  void population(const PopulationRecord& record) override;
   void notice(const std::string& text) override;
   // Writes what is left and removes the bar. To be called when the training has ended in any way.
   void finish();

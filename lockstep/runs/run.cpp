@@ -286,23 +286,28 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   result.checkpoint = witness.last;
   if (result.training.stopped) return result;
 
+  // Anew, although the trainer may have validated these values: for the confusion, and since
+  // population statistics may have come after.
   EvaluationOptions evaluation{.threads = static_cast<int>(job.training.threads),
                                .noise = job.noise,
-                               .seed = static_cast<uint64_t>(job.training.seed)};
-  if (data.validation) {
-    // The trainer has validated these values already, unless there was nothing left to train.
-    for (const ValidationRecord& v : result.training.validations) {
-      if (v.iteration != result.training.network_iteration) continue;
-      result.validation = Evaluation{v.observations, v.loss, v.accuracy};
-    }
-    if (!result.validation) {
-      evaluation.targets = data.validation_targets;
-      result.validation = evaluate(network, data.validation, evaluation);
-    }
-  }
-  if (data.test) {
-    evaluation.targets = data.test_targets;
-    result.test = evaluate(network, data.test, evaluation);
+                               .seed = static_cast<uint64_t>(job.training.seed),
+                               .metrics = job.training.metrics,
+                               .own_metrics = job.training.own_metrics,
+                               .confusion = !data.training_targets};
+  nlohmann::ordered_json confusion;
+  const auto measure = [&](const char* part, const DatastorePtr& images,
+                           const DatastorePtr& targets, std::optional<Evaluation>& into) {
+    if (!images) return;
+    evaluation.targets = targets;
+    into = evaluate(network, images, evaluation);
+    if (into->confusion) confusion[part] = into->confusion->to_json();
+  };
+  measure("validation", data.validation, data.validation_targets, result.validation);
+  measure("test", data.test, data.test_targets, result.test);
+  if (!confusion.is_null()) {
+    write_atomically(
+        local_files(), folder.file("confusion.json"),
+        confusion.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   }
   result.model = folder.file("model.safetensors");
   save_model(local_files(), result.model, network, result.classes);

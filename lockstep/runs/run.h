@@ -29,7 +29,8 @@ struct RunOptions {
 
 struct RunResult {
   TrainingResult training;
-  // Of the trained network, where there is such data; none when it was stopped.
+  // Of the trained network, where there is such data; none when it was stopped. With the job's
+  // metrics and, where labels are learned, the confusion.
   std::optional<Evaluation> validation, test;
   std::string model;                     // the model file; "" when it was stopped
   std::string checkpoint;                // the newest that was written, or ""

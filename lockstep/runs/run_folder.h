@@ -5,6 +5,8 @@
 //   log.jsonl               the same with times, and the validations
 //   checkpoints/            see train/checkpoint.h
 //   initial.safetensors     the network before the first iteration, where wanted
+//   confusion.json          of validation and test, where labels are learned, when the run has
+//                           finished: see ConfusionMatrix::to_json()
 //   model.safetensors       the trained network, when the run has finished
 //   lock                    held while a process works here
 #pragma once

@@ -77,24 +77,32 @@ BestNetwork best_like(const Network& network) {
 }
 
 nlohmann::ordered_json json_of(const ValidationRecord& v) {
+  auto metrics = nlohmann::ordered_json::array();  // keeps their order
+  for (const auto& m : v.metrics) metrics.push_back({{"name", m.name}, {"value", m.value}});
   return {{"iteration", v.iteration},
           {"epoch", v.epoch},
           {"loss", v.loss},
           {"accuracy", v.accuracy},
           {"observations", v.observations},
-          {"seconds", v.seconds}};
+          {"seconds", v.seconds},
+          {"metrics", metrics}};
 }
 
 ValidationRecord validation_from(const nlohmann::json& j) {
-  const auto number = [&](const char* key) {
-    return j.at(key).is_null() ? std::nan("") : j.at(key).get<double>();
+  const auto number = [](const nlohmann::json& value) {
+    return value.is_null() ? std::nan("") : value.get<double>();
   };
-  return {j.at("iteration").get<int64_t>(),
-          j.at("epoch").get<int64_t>(),
-          number("loss"),
-          number("accuracy"),
-          j.at("observations").get<int64_t>(),
-          number("seconds")};
+  ValidationRecord v{j.at("iteration").get<int64_t>(),
+                     j.at("epoch").get<int64_t>(),
+                     number(j.at("loss")),
+                     number(j.at("accuracy")),
+                     j.at("observations").get<int64_t>(),
+                     number(j.at("seconds")),
+                     {}};
+  for (const auto& m : j.value("metrics", nlohmann::json::array())) {
+    v.metrics.push_back({m.at("name").get<std::string>(), number(m.at("value"))});
+  }
+  return v;
 }
 
 struct Loaded {

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/train/fingerprint.h"
+#include "lockstep/train/metric_run.h"
 #include "lockstep/train/options.h"
 #include "lockstep/train/targets.h"
 #include "lockstep/train/tree.h"
@@ -18,16 +19,22 @@ namespace {
 
 constexpr int kScores = 0, kLosses = 1;
 
+// With metrics that take observations in order: chunks that each thread computes before those
+// metrics take them, which bounds what is kept until then.
+constexpr int64_t kChunksAThread = 8;
+
 }  // namespace
 
 struct Evaluator::State {
   enum class Against { labels, images, nothing };
 
-  State(Network& n, Data d, ThreadPool& p) : network(n), data(std::move(d)), pool(p) {}
+  State(Network& n, Data d, ThreadPool& p, Measures m)
+      : network(n), data(std::move(d)), pool(p), measures(std::move(m)) {}
 
   Network& network;
   Data data;
   ThreadPool& pool;
+  const Measures measures;
   Against against = Against::nothing;
   std::shared_ptr<const Plan> plan;
   std::vector<PlanRun> runs;  // by thread
@@ -38,15 +45,30 @@ struct Evaluator::State {
   std::vector<float> scores, row_losses;
   Shape output;  // of one observation
   std::vector<double> losses;
-  std::vector<uint8_t> correct;
+  std::vector<int64_t> predicted;  // classes
+  // Of the run at hand.
+  std::optional<MetricRun> metrics;
+  std::vector<std::vector<float>> wanted_images;  // by thread: targets of a chunk
+  struct Kept {
+    std::vector<float> scores, targets;
+  };
+  std::vector<Kept> kept;  // for metrics that take observations in order, by chunk of the round
+  int64_t round = 0;       // its first chunk
 
+  int64_t rows_of(int64_t chunk) const {
+    return std::min(kBatch, data.images->size() - chunk * kBatch);
+  }
+  std::vector<ScoredObservation> observations(int64_t chunk, const float* made_scores,
+                                              const float* made_targets) const;
+  void measure(int64_t chunk, const float* made_scores, const float* made_targets);
+  void compute(int64_t first_chunk, int64_t end, float* outputs);
   void fill_inputs(uint8_t* pixels, void* wanted, int64_t first, int64_t rows, int thread);
   void run_on_device(PlanRun& run, int64_t first, int64_t rows);
   void evaluate_chunk(int64_t chunk, int thread, float* outputs);
 };
 
-Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool)
-    : state_(new State(network, std::move(data), pool)) {
+Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures measures)
+    : state_(new State(network, std::move(data), pool, std::move(measures))) {
   State& s = *state_;
   using Against = State::Against;
   if (s.data.targets) {
@@ -70,7 +92,8 @@ Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool)
   }
   s.scratch.resize(static_cast<size_t>(pool.size()));
   s.losses.resize(static_cast<size_t>(n));
-  s.correct.resize(static_cast<size_t>(n));
+  s.predicted.resize(static_cast<size_t>(n));
+  s.wanted_images.resize(s.scratch.size());
 }
 
 Evaluator::~Evaluator() = default;
@@ -122,14 +145,48 @@ void Evaluator::State::run_on_device(PlanRun& run, int64_t first, int64_t rows) 
   run.synchronize();
 }
 
+std::vector<ScoredObservation> Evaluator::State::observations(int64_t chunk,
+                                                              const float* made_scores,
+                                                              const float* made_targets) const {
+  const auto width = static_cast<size_t>(output.elements());
+  std::vector<ScoredObservation> all;
+  for (int64_t i = 0; i < rows_of(chunk); ++i) {
+    ScoredObservation o;
+    o.index = chunk * kBatch + i;
+    o.scores = {made_scores + static_cast<size_t>(i) * width, width};
+    if (against == Against::labels) {
+      o.label = data.images->label(o.index);
+    } else {
+      o.target = {made_targets + static_cast<size_t>(i) * width, width};
+    }
+    all.push_back(o);
+  }
+  return all;
+}
+
+void Evaluator::State::measure(int64_t chunk, const float* made_scores, const float* made_targets) {
+  metrics->add(chunk, observations(chunk, made_scores, made_targets));
+  if (!metrics->in_order()) return;
+  Kept& k = kept[static_cast<size_t>(chunk - round)];
+  const auto count = static_cast<size_t>(rows_of(chunk) * output.elements());
+  k.scores.assign(made_scores, made_scores + count);
+  if (made_targets) k.targets.assign(made_targets, made_targets + count);
+}
+
 void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, float* outputs) {
   const ArithmeticMode mode;
   PlanRun& run = runs[static_cast<size_t>(thread)];
-  const int64_t first = chunk * kBatch, rows = std::min(kBatch, data.images->size() - first);
-  const float *made = nullptr, *loss = nullptr;
+  const int64_t first = chunk * kBatch, rows = rows_of(chunk), width = output.elements();
+  const float *made = nullptr, *loss = nullptr, *wanted_image = nullptr;
   if (network.device() == Device{}) {
     void* const wanted = against == Against::nothing ? nullptr : run.input(1);
     fill_inputs(static_cast<uint8_t*>(run.input(0)), wanted, first, rows, thread);
+    if (metrics && against == Against::images) {
+      // The run may use its inputs' memory for other things.
+      auto& copy = wanted_images[static_cast<size_t>(thread)];
+      copy.assign(static_cast<float*>(wanted), static_cast<float*>(wanted) + rows * width);
+      wanted_image = copy.data();
+    }
     run.forward({});
     mode.check();
     made = run.output(kScores);
@@ -138,17 +195,34 @@ void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, float* outputs)
     run_on_device(run, first, rows);
     made = scores.data();
     loss = row_losses.data();
+    if (against == Against::images) wanted_image = reinterpret_cast<const float*>(targets.data());
   }
-  const int64_t width = output.elements();
   for (int64_t i = 0; i < rows; ++i) {
     const float* const row = made + i * width;
     const auto at = static_cast<size_t>(first + i);
     if (against != Against::nothing) losses[at] = static_cast<double>(loss[i]);
     if (against == Against::labels) {
-      correct[at] = std::max_element(row, row + width) - row == data.images->label(first + i);
+      predicted[at] = predicted_class({row, static_cast<size_t>(width)});
     }
     if (outputs) std::copy_n(row, width, outputs + (first + i) * width);
   }
+  if (metrics) measure(chunk, made, wanted_image);
+}
+
+// As many threads as there are runs; each takes the next chunk that nobody has.
+void Evaluator::State::compute(int64_t first_chunk, int64_t end, float* outputs) {
+  std::atomic<int64_t> next{first_chunk};
+  pool.run([&](int thread) {
+    if (static_cast<size_t>(thread) >= runs.size()) return;
+    try {
+      for (int64_t chunk = next++; chunk < end; chunk = next++) {
+        evaluate_chunk(chunk, thread, outputs);
+      }
+    } catch (...) {
+      next = end;
+      throw;
+    }
+  });
 }
 
 Evaluation Evaluator::run(Tensor* outputs) {
@@ -163,57 +237,75 @@ Evaluation Evaluator::run(Tensor* outputs) {
     out = outputs->data<float>();
   }
   s.network.packed().pack_all();
-  // As many threads as there are runs; each takes the next chunk that nobody has.
-  std::atomic<int64_t> next{0};
   const int64_t chunks = (n + kBatch - 1) / kBatch;
-  s.pool.run([&](int thread) {
-    if (static_cast<size_t>(thread) >= s.runs.size()) return;
-    try {
-      for (int64_t chunk = next++; chunk < chunks; chunk = next++) {
-        s.evaluate_chunk(chunk, thread, out);
-      }
-    } catch (...) {
-      next = chunks;
-      throw;
+  const bool labelled = s.against == State::Against::labels;
+  std::vector<std::string> classes;
+  if (labelled) classes = s.data.images->store()->classes();
+  s.metrics.reset();
+  if (s.against != State::Against::nothing && !s.measures.metrics.empty()) {
+    s.metrics.emplace(s.measures.metrics, MetricProblem{classes, s.output}, chunks);
+  }
+  const bool in_order = s.metrics && s.metrics->in_order();
+  const int64_t most = in_order ? kChunksAThread * static_cast<int64_t>(s.runs.size()) : chunks;
+  s.kept.resize(in_order ? static_cast<size_t>(most) : 0);
+  for (s.round = 0; s.round < chunks; s.round += most) {
+    const int64_t end = std::min(s.round + most, chunks);
+    s.compute(s.round, end, out);
+    for (int64_t chunk = s.round; in_order && chunk < end; ++chunk) {
+      const State::Kept& k = s.kept[static_cast<size_t>(chunk - s.round)];
+      s.metrics->add_in_order(s.observations(chunk, k.scores.data(), k.targets.data()));
     }
-  });
+  }
   Evaluation result;
   result.observations = n;
   result.loss = result.accuracy = std::nan("");
+  if (s.metrics) result.metrics = s.metrics->finish();
+  if (labelled && s.measures.confusion) result.confusion.emplace(classes);
   if (n == 0) return result;
   if (s.against != State::Against::nothing)
     result.loss = tree_sum(s.losses) / static_cast<double>(n);
-  if (s.against == State::Against::labels) {
-    int64_t right = 0;
-    for (uint8_t c : s.correct) right += c;
-    result.accuracy = static_cast<double>(right) / static_cast<double>(n);
+  if (!labelled) return result;
+  int64_t right = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t label = s.data.images->label(i), taken = s.predicted[static_cast<size_t>(i)];
+    right += taken == label;
+    if (result.confusion) result.confusion->add(label, taken);
   }
+  result.accuracy = static_cast<double>(right) / static_cast<double>(n);
   return result;
 }
 
 namespace {
 
 Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options,
-                    Tensor* outputs) {
+                    Measures measures, Tensor* outputs) {
   refuse_stray_environment();
   TrainingOptions resources;
   resources.threads = options.threads;
   ThreadPool pool(static_cast<int>(resources.resolved().threads));
   const auto images = cache_for(network, data, 0);
   const auto targets = target_cache_for(network, options.targets, images, 0);
-  return Evaluator(network, {images, targets, options.noise, options.seed}, pool).run(outputs);
+  return Evaluator(network, {images, targets, options.noise, options.seed}, pool,
+                   std::move(measures))
+      .run(outputs);
 }
 
 }  // namespace
 
 Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
   check_fits(network, data->classes(), options.targets);
-  return evaluate(network, data, options, nullptr);
+  const auto problem = metric_problem(network, *data, options.targets);
+  if (options.confusion && options.targets) {
+    throw InvalidArgument("[evaluate] a confusion matrix is of classes, the targets are images");
+  }
+  return evaluate(network, data, options,
+                  {metrics_for(options.metrics, options.own_metrics, problem), options.confusion},
+                  nullptr);
 }
 
 Tensor predict(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
   Tensor outputs;
-  evaluate(network, data, options, &outputs);
+  evaluate(network, data, options, {}, &outputs);
   return outputs;
 }
 

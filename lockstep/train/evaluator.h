@@ -3,13 +3,21 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/data/image_cache.h"
+#include "lockstep/engine/nn/metric.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {
+
+// What is told besides loss and accuracy, where there is something to compare with.
+struct Measures {
+  std::vector<MetricPtr> metrics = {};  // that fit, see metrics_for()
+  bool confusion = false;               // where labels are compared
+};
 
 // Observations in batches of a fixed size, the last one padded, so that a score never depends on
 // its neighbours, on threads, or on how many observations there are. Every observation counts once.
@@ -27,7 +35,7 @@ class Evaluator {
   };
 
   // Keep the network and the pool alive.
-  Evaluator(Network& network, Data data, ThreadPool& pool);
+  Evaluator(Network& network, Data data, ThreadPool& pool, Measures measures = {});
   ~Evaluator();
 
   // With the network's present values. `outputs`, if given, becomes n x the network's output,

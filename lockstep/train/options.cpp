@@ -60,12 +60,17 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 0, .max = kMany});
   v.text("output_network", output_network, "the iteration whose values the trained network has",
          {"last", "best"});
+  v.text("batch_normalization_statistics", batch_normalization_statistics,
+         "of the trained network: those that followed mini-batches, or of all training images",
+         {"moving", "population"});
   v.integer("shard_size", shard_size, "observations computed together; 0: 16, on a GPU 256",
             {.min = 0, .max = 1 << 24});
   v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
   v.text("precision", precision, "what products are computed of", {"fp32", "bf16"});
   v.integer("seed", seed, "of all random numbers", {.min = 0});
   v.text("device", device, "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one");
+  v.texts("metrics", metrics,
+          "of validations: accuracy, top-K, precision, recall, f1, auc; of images: rmse, mae");
   v.integer("streams", streams, "GPU: queues that shards are dealt to", {.min = 1, .max = 64});
   v.integer("threads", threads, "compute threads; 0: one for each processor",
             {.min = 0, .max = 1024});
@@ -91,7 +96,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
 }
 
 const std::vector<std::string>& TrainingOptions::free_fields() {
-  static const std::vector<std::string> names{"streams",
+  static const std::vector<std::string> names{"metrics",
+                                              "streams",
                                               "threads",
                                               "loader_threads",
                                               "prefetch",

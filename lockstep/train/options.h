@@ -9,6 +9,7 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fields.h"
+#include "lockstep/engine/nn/metric.h"
 
 namespace lockstep {
 
@@ -82,6 +83,10 @@ struct TrainingOptions {
   // Whose values the trained network has: "last" iteration, or "best": the smallest validation
   // loss.
   std::string output_network = "last";
+  // What batch normalisation uses in prediction: "moving" statistics, which followed the
+  // mini-batches, or those of the "population", computed after the last iteration over all training
+  // images; see population_statistics.h. Validations while training use moving ones.
+  std::string batch_normalization_statistics = "moving";
   // Observations that are computed together, by one thread. Batch normalisation works within a
   // shard. 0: 16 on the CPU, 256 on a GPU.
   int64_t shard_size = 0;
@@ -105,6 +110,10 @@ struct TrainingOptions {
 
   // ---- what only speed, memory and output depend on ----
 
+  // Computed with every validation besides loss and accuracy; see metric.h ("top-5", "f1", ...).
+  std::vector<std::string> metrics = {};
+  // The same of one's own; from C++ only.
+  std::vector<MetricPtr> own_metrics = {};
   int64_t streams = 2;  // on a GPU: queues that shards are dealt to
   int64_t threads = 0;  // compute threads; 0: one for each processor
   int64_t loader_threads = 1;

@@ -23,6 +23,7 @@ std::string lines_up_to(FileSystem& files, const std::string& path, int64_t last
     begin = end + 1;
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (json.is_discarded() || !json.is_object()) break;
+    if (json.contains("phase")) break;
     if (json.contains("iteration") && json["iteration"].is_number_integer() &&
         json["iteration"].get<int64_t>() > last) {
       break;
@@ -142,8 +143,22 @@ void ReceiptWriter::validation(const ValidationRecord& r) {
                               {"validation_accuracy", r.accuracy},
                               {"validation_observations", r.observations},
                               {"validation_seconds", r.seconds}};
-  state_->log.pending += json.dump() + "\n";
+  for (const MetricValue& m : r.metrics) json["validation_metrics"][m.name] = m.value;
+  state_->log.pending +=
+      json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   state_->flush(false);
+}
+
+void ReceiptWriter::population(const PopulationRecord& r) {
+  state_->receipt.pending += fmt::format(
+      R"({{"phase":"population statistics","iteration":{},"observations":"{}","digest":"{}","chain":"{}"}})"
+      "\n",
+      r.iteration, r.observations.to_string(), r.digest.to_string(), r.chain.to_string());
+  state_->log.pending += fmt::format(
+      R"({{"phase":"population statistics","iteration":{},"layers":{},"passes":{},"seconds":{:.6f}}})"
+      "\n",
+      r.iteration, r.layers, r.passes, r.seconds);
+  state_->flush(true);
 }
 
 // Before the checkpoint is there: a training that resumes from it finds every line up to it.

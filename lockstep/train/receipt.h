@@ -21,6 +21,8 @@ class ReceiptWriter : public TrainingObserver {
   void start(const TrainingStart& start) override;
   void iteration(const IterationRecord& record) override;
   void validation(const ValidationRecord& record) override;
+  // A last line with "phase". A training that resumes does the phase anew: the line is dropped.
+  void population(const PopulationRecord& record) override;
   void saving(int64_t iteration) override;
   // Stops and resumes are events in the log: the receipt is the same however often a training was
   // interrupted.

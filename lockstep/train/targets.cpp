@@ -50,6 +50,11 @@ void check_fits(const Network& network, const std::vector<std::string>& classes,
   }
 }
 
+MetricProblem metric_problem(const Network& network, const ImageDatastore& data,
+                             const DatastorePtr& targets) {
+  return {targets ? std::vector<std::string>{} : data.classes(), network.output_shapes().at(0)};
+}
+
 std::shared_ptr<const ImageCache> cache_for(const Network& network, const DatastorePtr& data,
                                             size_t budget_bytes, CachedImages images) {
   const auto shapes = network.input_shapes();

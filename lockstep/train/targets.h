@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "lockstep/data/image_cache.h"
+#include "lockstep/engine/nn/metric.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/trainer.h"
 
@@ -16,6 +17,10 @@ void pixels_to_targets(const uint8_t* pixels, size_t count, float* targets);
 // one output of a fitting size, and a loss that takes them.
 void check_fits(const Network& network, const std::vector<std::string>& classes,
                 const DatastorePtr& targets);
+
+// What metrics measure where these data are evaluated.
+MetricProblem metric_problem(const Network& network, const ImageDatastore& data,
+                             const DatastorePtr& targets);
 
 // An image cache of the size that the network's input layer wants (its output, for targets).
 std::shared_ptr<const ImageCache> cache_for(const Network& network, const DatastorePtr& data,

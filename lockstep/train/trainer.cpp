@@ -16,6 +16,8 @@
 #include "lockstep/train/input_normalization.h"
 #include "lockstep/train/learning_rate.h"
 #include "lockstep/train/mini_batches.h"
+#include "lockstep/train/population_statistics.h"
+#include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
 #include "lockstep/train/training_step.h"
 
@@ -37,6 +39,16 @@ Digest next_link(const Digest& chain, const IterationRecord& r) {
   digester.add(static_cast<uint64_t>(r.iteration));
   digester.add(r.observations);
   digester.bytes(&r.loss, sizeof r.loss);
+  digester.add(r.digest);
+  return digester.finish();
+}
+
+Digest next_link(const Digest& chain, const PopulationRecord& r) {
+  Digester digester;
+  digester.add(chain);
+  digester.add("population statistics");
+  digester.add(static_cast<uint64_t>(r.iteration));
+  digester.add(r.observations);
   digester.add(r.digest);
   return digester.finish();
 }
@@ -63,12 +75,14 @@ class Training {
     result_.out_of_patience = out_of_patience();
     result_.last_iteration = position_.iteration;
     result_.validations = position_.validations;
-    result_.seconds = seconds_since(started_);
     if (timed_seconds_ > 0) {
       result_.images_per_second = static_cast<double>(timed_observations_) / timed_seconds_;
     }
     if (step_) result_.shards_by_thread = step_->shards_by_worker();
     finish_network();
+    if (!result_.stopped && options_.batch_normalization_statistics == "population") population();
+    result_.network_digest = network_digest(network_);
+    result_.seconds = seconds_since(started_);
     return std::move(result_);
   }
 
@@ -155,8 +169,13 @@ class Training {
           std::make_unique<Evaluator>(network_,
                                       Evaluator::Data{validation_, validation_targets_, data_.noise,
                                                       static_cast<uint64_t>(options_.seed)},
-                                      pool_);
+                                      pool_, Measures{metrics()});
     }
+  }
+
+  std::vector<MetricPtr> metrics() const {
+    return metrics_for(options_.metrics, options_.own_metrics,
+                       metric_problem(network_, *data_.validation, data_.validation_targets));
   }
 
   Digest first_link() const {
@@ -292,8 +311,8 @@ class Training {
     }
     const auto begin = Clock::now();
     const Evaluation e = evaluator_->run();
-    ValidationRecord v{record.iteration, record.epoch,   e.loss,
-                       e.accuracy,       e.observations, seconds_since(begin)};
+    const ValidationRecord v{record.iteration, record.epoch,         e.loss,   e.accuracy,
+                             e.observations,   seconds_since(begin), e.metrics};
     position_.validations.push_back(v);
     if (options_.output_network == "best" && v.loss < best_loss()) keep_best(v);
     tell([&](TrainingObserver& o) { o.validation(v); });
@@ -338,6 +357,31 @@ class Training {
       to.copy_from(best.state[i]);
     }
     network_.packed().pack_all();
+  }
+
+  // The last checkpoint is from before: whoever resumes from it comes here again.
+  void population() {
+    const auto begin = Clock::now();
+    const auto go_on = [&](int64_t pass, int64_t passes) {
+      if (control_.stop && control_.stop()) return false;
+      tell([&](TrainingObserver& o) { o.population_pass(pass, passes); });
+      return true;
+    };
+    const PopulationResult done = set_population_statistics(
+        network_, *images_, pool_,
+        {options_.shard_size, data_.noise, static_cast<uint64_t>(options_.seed), go_on});
+    if (!done.complete) {
+      result_.stopped = true;
+      tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });
+      return;
+    }
+    if (done.layers == 0) return;
+    PopulationRecord r{result_.network_iteration, done.layers, done.passes, listings_.training,
+                       network_digest(network_),  {}};
+    r.chain = next_link(position_.chain, r);
+    r.seconds = seconds_since(begin);
+    result_.population = r;
+    tell([&](TrainingObserver& o) { o.population(r); });
   }
 
   void checkpoint() {

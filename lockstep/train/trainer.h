@@ -19,6 +19,8 @@
 #include "lockstep/data/augmentation.h"
 #include "lockstep/data/datastore.h"
 #include "lockstep/data/noise.h"
+#include "lockstep/engine/nn/confusion_matrix.h"
+#include "lockstep/engine/nn/metric.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/options.h"
 
@@ -61,6 +63,18 @@ struct ValidationRecord {
   double accuracy = 0;
   int64_t observations = 0;
   double seconds = 0;
+  std::vector<MetricValue> metrics = {};  // those of the options, in their order
+};
+
+// The phase after the last iteration that batch_normalization_statistics = "population" asks for.
+struct PopulationRecord {
+  int64_t iteration = 0;  // whose values the network has
+  int64_t layers = 0;     // of batch normalisation
+  int64_t passes = 0;     // over the training images
+  Digest observations;    // of the training listing with contents
+  Digest digest;          // of the network's learnables and state afterwards
+  Digest chain;           // of this record and all before it
+  double seconds = 0;
 };
 
 // What is known before the first iteration.
@@ -98,6 +112,9 @@ class TrainingObserver {
   // Validation has not improved for `validation_patience` times in a row: this iteration was the
   // last.
   virtual void out_of_patience(int64_t iteration) { (void)iteration; }
+  // Before every pass over the training images for population statistics, from 0.
+  virtual void population_pass(int64_t pass, int64_t passes) { (void)pass, (void)passes; }
+  virtual void population(const PopulationRecord&) {}
   // The training ends before its time, from outside, after this iteration and its checkpoint.
   virtual void stopped(int64_t iteration) { (void)iteration; }
   // A damaged checkpoint was passed over when resuming; or anything else worth a line.
@@ -110,7 +127,8 @@ struct TrainingControl {
   std::string checkpoint_folder = {};
   FileSystem* files = nullptr;  // where that folder is; null: local_files()
   bool resume = false;          // go on from the newest sound checkpoint there, if any
-  // Asked after every iteration; true ends the training after a checkpoint. May be called from the
+  // Asked after every iteration; true ends the training after a checkpoint. Also asked before every
+  // pass for population statistics; a training that resumes does them anew. May be called from the
   // training thread only.
   std::function<bool()> stop = {};
   // Stop after this many iterations in all (a checkpoint is written); 0: no limit.
@@ -127,7 +145,9 @@ struct TrainingResult {
   bool out_of_patience = false;   // validation had not improved for long enough
   int64_t network_iteration = 0;  // whose values the network has: the last, or the best
   Digest digest;                  // after the last iteration
-  double seconds = 0;             // wall time of this process
+  Digest network_digest;          // of the network's learnables and state in the end
+  std::optional<PopulationRecord> population;  // where there was such a phase
+  double seconds = 0;                          // wall time of this process
   // Training observations per second of this process, from the second iteration on, validation
   // and checkpoints excluded.
   double images_per_second = 0;
@@ -154,17 +174,23 @@ struct Evaluation {
   int64_t observations = 0;
   double loss = 0;
   double accuracy = 0;  // NaN for images as targets
+  std::vector<MetricValue> metrics = {};
+  std::optional<ConfusionMatrix> confusion = {};  // where it was asked for
 };
 
 struct EvaluationOptions {
-  int threads = 0;            // 0: one for each processor
-  DatastorePtr targets = {};  // image to image: one for each observation; null: labels
-  InputNoise noise = {};      // on the inputs, drawn once
-  uint64_t seed = 0;          // of the noise
+  int threads = 0;                        // 0: one for each processor
+  DatastorePtr targets = {};              // image to image: one for each observation; null: labels
+  InputNoise noise = {};                  // on the inputs, drawn once
+  uint64_t seed = 0;                      // of the noise
+  std::vector<std::string> metrics = {};  // by name, see metric.h
+  std::vector<MetricPtr> own_metrics = {};  // one's own
+  bool confusion = false;                   // count which classes are taken for which
 };
 
 // Exact loss and accuracy over a datastore: every observation once, padded fixed batches, so that a
-// score never depends on its neighbours.
+// score never depends on its neighbours. Throws InvalidArgument for data, metrics and network that
+// do not fit, before an image is read.
 Evaluation evaluate(Network& network, const DatastorePtr& data,
                     const EvaluationOptions& options = {});
 

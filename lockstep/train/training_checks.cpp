@@ -3,6 +3,7 @@
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/mini_batches.h"
+#include "lockstep/train/population_statistics.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/solver.h"
 #include "lockstep/train/targets.h"
@@ -57,6 +58,9 @@ void check_training(const Network& network, const TrainingData& data,
   }
   check_frozen(network, options.freeze);
   if (options.dtype() == DType::bf16) kernels::check_bf16(kernels::table_for({}));
+  metrics_for(options.metrics, options.own_metrics,
+              metric_problem(network, *data.training, data.training_targets));
+  if (options.batch_normalization_statistics == "population") check_population_statistics(network);
   check_mini_batches(data.training->size(), mini_batches_of(data, options));
   const bool validates = data.validation && data.validation->size() > 0;
   for (const auto& [field, wanted] :

@@ -212,8 +212,8 @@ class Command(unittest.TestCase):
         self.assertNotIn("\r", done.stderr)
         folder = self.folder / "runs" / "job-1"
         self.assertEqual(sorted(p.name for p in folder.iterdir()),
-                         ["checkpoints", "job.json", "lock", "log.jsonl", "model.safetensors",
-                          "receipt.jsonl"])
+                         ["checkpoints", "confusion.json", "job.json", "lock", "log.jsonl",
+                          "model.safetensors", "receipt.jsonl"])
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         self.assertEqual([entry["iteration"] for entry in log if "loss" in entry], [1, 2, 3, 4, 5, 6])
         self.assertEqual(json.loads((folder / "job.json").read_text())["training"]["max_epochs"], 3)
@@ -235,6 +235,54 @@ class Command(unittest.TestCase):
         self.assertIn("7 layers", self.works("summary", "runs/job-1").stdout)
 
         self.assertIn("runs/job-2/model", self.works("train", "job.toml", "--quiet").stdout)
+
+    def test_metrics_and_confusion(self):
+        metrics = ("--set", 'metrics=["top-3", "f1", "auc"]')
+        done = self.works("train", "job.toml", *metrics, "--confusion", "--out", "out")
+        self.assertRegex(done.stdout, r"validation top-3     \d+\.\d\d %\n"
+                                      r"validation f1        0\.\d{4}\n"
+                                      r"validation auc       [01]\.\d+\n"
+                                      r"test accuracy        \d+\.\d\d % of 20 images\n")
+        self.assertRegex(done.stderr, r"validation loss \d\.\d{4}  top-3 \d+\.\d\d%  f1 0\.\d+  auc 0\.\d+\n")
+        self.assertRegex(done.stdout, r"\nvalidation\nrows: true classes.*\n *0 +1 +2 [ \d]* 9  recall\n"
+                                      r"0 [ \d.]+\n1 [ \d.]+\n")
+        self.assertIn("\ntest\nrows: ", done.stdout)
+        confusion = json.loads((self.folder / "out" / "confusion.json").read_text())
+        self.assertEqual([sum(map(sum, confusion[part]["counts"])) for part in ("validation", "test")],
+                         [40, 20])
+        # Evaluated again, the same.
+        result = self.result(*metrics, "--confusion", "--out", "again")
+        self.assertEqual(result["confusion"], confusion)
+        self.assertEqual(set(result["validation_metrics"]), {"top-3", "f1", "auc"})
+        evaluate = ("evaluate", "out", "digits", "--metrics", "top-3,recall", "--confusion")
+        evaluated = json.loads(self.works(*evaluate, "--json").stdout)
+        self.assertEqual(list(evaluated["metrics"]), ["top-3", "recall"])
+        counts = evaluated["confusion"]["counts"]
+        self.assertEqual(sum(map(sum, counts)), 200)
+        self.assertAlmostEqual(sum(counts[c][c] for c in range(10)) / 200, evaluated["accuracy"])
+        self.assertAlmostEqual(evaluated["metrics"]["recall"], sum(evaluated["confusion"]["recall"]) / 10)
+        text = self.works(*evaluate).stdout
+        self.assertRegex(text, r"(?m)^top-3 +\d+\.\d\d %$")
+        self.assertLessEqual(max(map(len, text.splitlines())), 100)
+
+        self.fails(1, "error: [metrics] unknown metric `recal`\nhint: did you mean `recall`?\n",
+                   "evaluate", "out", "digits", "--metrics", "f1,recal")
+        self.fails(1, "error: [metrics] rmse measures images, the network learns classes\n"
+                      "hint: accuracy, top-K, precision, recall, f1 and auc measure classification\n",
+                   "train", "job.toml", "--check", "--set", "metrics=rmse")
+
+    def test_population_statistics(self):
+        moving = self.result("--out", "moving")
+        arguments = ("--set", "batch_normalization_statistics=population")
+        result = self.result("--out", "out", *arguments)
+        self.assertEqual(result["digest"], moving["digest"])
+        self.assertNotEqual(result["network_digest"], moving["network_digest"])
+        last = json.loads((self.folder / "out" / "receipt.jsonl").read_text().splitlines()[-1])
+        self.assertEqual((last["phase"], last["digest"]),
+                         ("population statistics", result["network_digest"]))
+        done = self.works("train", "job.toml", "--out", "out", "--resume", "--threads", "3", *arguments)
+        self.assertIn("population statistics of 1 layer in ", done.stderr)
+        self.assertIn(f"network digest       {result['network_digest']}\n", done.stdout)
 
     def test_images_to_images(self):
         self.write("""
@@ -278,6 +326,9 @@ validation_patience = 5
         self.assertEqual(clean["observations"], 200)
         noisy = json.loads(self.works(*evaluate, "--targets", "inputs", "--salt-and-pepper", "0.5").stdout)
         self.assertGreater(noisy["loss"], clean["loss"])
+        measured = json.loads(self.works(*evaluate, "--targets", "inputs", "--metrics", "rmse,mae").stdout)
+        self.assertAlmostEqual(measured["metrics"]["rmse"] ** 2, clean["loss"], places=6)
+        self.assertFalse((self.folder / "runs/job-1/confusion.json").exists())
         same = json.loads(self.works(*evaluate, "--targets", "digits").stdout)
         self.assertEqual(same["loss"], clean["loss"])
         self.fails(1, "error: [evaluate] the network makes images, not labels\n"

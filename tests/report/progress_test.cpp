@@ -30,6 +30,7 @@ class Fake {
     s.first_iteration = first;
     s.shards = 8;
     s.threads = threads;
+    s.options.metrics = metrics;
     per_epoch = iterations_per_epoch;
     progress.start(s);
   }
@@ -50,6 +51,7 @@ class Fake {
     v.iteration = iteration;
     v.loss = 0.75;
     v.accuracy = 0.8125;
+    for (const std::string& name : metrics) v.metrics.push_back({name, 0.625});
     progress.validation(v);
   }
   // What was written since the last call.
@@ -61,6 +63,7 @@ class Fake {
   std::string text;
   int writes = 0;
   int64_t per_epoch = 1;
+  std::vector<std::string> metrics;
 };
 
 TEST(Progress, PlainOutputIsLines) {
@@ -227,6 +230,50 @@ TEST(Progress, NumbersAreReadable) {
   EXPECT_EQ(format_duration(-1), "-");
   EXPECT_EQ(format_duration(std::numeric_limits<double>::infinity()), "-");
   EXPECT_EQ(format_duration(std::nan("")), "-");
+}
+
+TEST(Progress, MetricsOfValidations) {
+  Fake plain(false);
+  plain.metrics = {"top-5", "f1"};
+  plain.start(1, 1);
+  plain.iterate(1);
+  plain.validate(1);
+  EXPECT_NE(plain.text.find("  validation loss 0.7500  top-5 62.50%  f1 0.6250\n"),
+            std::string::npos)
+      << plain.text;
+  // Metrics that somebody asked for come before the learning rate; what does not fit is left out.
+  const auto lines = [](int width) {
+    Fake f(true, width);
+    f.metrics = {"top-5", "a name that is longer than a column"};
+    f.start(1, 1);
+    f.take();
+    f.iterate(1);
+    f.validate(1);
+    return f.text;
+  };
+  const std::string wide = lines(120);
+  EXPECT_NE(wide.find("      loss      top-5 a name that is longe     rate"), std::string::npos)
+      << wide;
+  EXPECT_NE(wide.find("    0.7500     62.50%               0.6250     0.05"), std::string::npos)
+      << wide;
+  const std::string narrow = lines(80);
+  EXPECT_NE(narrow.find("    0.7500     62.50%\n"), std::string::npos) << narrow;
+}
+
+TEST(Progress, PopulationStatistics) {
+  PopulationRecord record;
+  record.layers = 3;
+  record.seconds = 61;
+  for (const bool terminal : {false, true}) {
+    Fake f(terminal);
+    f.start(1, 1);
+    f.iterate(1);
+    f.take();
+    f.progress.population_pass(1, 3);
+    EXPECT_EQ(f.take().find("Population statistics: pass 2 of 3") != std::string::npos, terminal);
+    f.progress.population(record);
+    EXPECT_NE(f.take().find("population statistics of 3 layers in 0:01:01\n"), std::string::npos);
+  }
 }
 
 }  // namespace

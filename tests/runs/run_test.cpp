@@ -217,6 +217,28 @@ TEST_F(Run, AFinishedRunMayBeResumedAndStaysAsItIs) {
   EXPECT_EQ(second.test->accuracy, first.test->accuracy);
 }
 
+TEST_F(Run, MetricsAndConfusionAreOfTheNetworkInTheEnd) {
+  const Job measured = job({R"(metrics=["f1"])", "batch_normalization_statistics=population"});
+  const RunResult result = run_job(measured, into("out"));
+  Network network = load_model(local_files(), result.model).network;
+  const RunData data = open_run_data(measured);
+  const Evaluation e = evaluate(network, data.validation, {.metrics = {"f1"}, .confusion = true});
+  EXPECT_EQ(result.validation->loss, e.loss);
+  EXPECT_EQ(result.validation->metrics, e.metrics);
+  EXPECT_EQ(result.validation->confusion, e.confusion);
+  EXPECT_NE(result.validation->loss, result.training.validations.back().loss) << "moving ones";
+  const auto file = nlohmann::ordered_json::parse(text("out/confusion.json"));
+  EXPECT_EQ(file.at("validation"), e.confusion->to_json());
+  EXPECT_EQ(file.at("test"), result.test->confusion->to_json());
+  // Metrics may change where a run goes on, statistics may not.
+  RunOptions options = into("out");
+  options.resume = true;
+  EXPECT_TRUE(run_job(job({"batch_normalization_statistics=population"}), options)
+                  .validation->metrics.empty());
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job(), options); }),
+                  "batch_normalization_statistics");
+}
+
 TEST_F(Run, ResumeStartsAnewWhereNothingIs) {
   RunOptions options = into("out");
   options.resume = true;

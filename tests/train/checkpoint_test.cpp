@@ -56,8 +56,9 @@ struct Snapshot {
     position.batch = iteration % 3;
     position.digest = digest();
     position.chain = Digest{7, static_cast<uint64_t>(iteration)};
-    position.validations = {{iteration - 1, 1, 0.1 + 0.2, 1.0 / 3, 50, 0.25},
-                            {iteration, 2, std::nan(""), 0, 0, 0}};
+    position.validations = {
+        {iteration - 1, 1, 0.1 + 0.2, 1.0 / 3, 50, 0.25, {{"b", 0.1}, {"a", std::nan("")}}},
+        {iteration, 2, std::nan(""), 0, 0, 0}};
   }
 
   Digest digest() const { return state_digest(network, *solver, position.iteration); }
@@ -101,6 +102,11 @@ TEST(Checkpoint, EverythingComesBackBitForBit) {
     EXPECT_EQ(position->validations[0].observations, 50);
     EXPECT_EQ(position->validations[1].iteration, 7);
     EXPECT_TRUE(std::isnan(position->validations[1].loss));
+    ASSERT_EQ(position->validations[0].metrics.size(), 2u);
+    EXPECT_EQ(position->validations[0].metrics[0], (MetricValue{"b", 0.1}));
+    EXPECT_EQ(position->validations[0].metrics[1].name, "a");
+    EXPECT_TRUE(std::isnan(position->validations[0].metrics[1].value));
+    EXPECT_TRUE(position->validations[1].metrics.empty());
     EXPECT_EQ(state_digest(other.network, *other.solver, 7), run.position.digest);
   }
 }

@@ -89,6 +89,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("validation_patience", &O::validation_patience, {-1});
   texts("output_network", &O::output_network);
   texts("precision", &O::precision);
+  texts("batch_normalization_statistics", &O::batch_normalization_statistics);
   integers("seed", &O::seed, {-1});
   texts("device", &O::device);
   integers("streams", &O::streams, {0, 65});
@@ -100,8 +101,9 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("checkpoint_frequency", &O::checkpoint_frequency, {-1});
   integers("checkpoints_kept", &O::checkpoints_kept, {0, -1});
 
-  // Both values are fine; which layers there are, options do not know.
-  std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze"};
+  // Both values are fine; which layers there are and what metrics fit, options do not
+  // know.
+  std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze", "metrics"};
   for (const auto& row : rows) {
     covered.insert(row.field);
     TrainingOptions options;
@@ -146,7 +148,8 @@ TEST(Options, ResolvingFillsInWhatDependsOnDefaults) {
 
 // ---- Every option has its documented effect ----
 
-enum class Effect { other_result, same_digest };
+// other_network: the same digest after the last iteration, but another network in the end.
+enum class Effect { other_result, same_digest, other_network };
 
 struct Row {
   std::string field;
@@ -155,15 +158,14 @@ struct Row {
   Change change;
 };
 
-std::string digest_of_training(const TrainingOptions& options) {
+TrainingResult train_with(const TrainingOptions& options) {
   Network network = small_classifier();
   const TemporaryFolder folder;
   TrainingControl control;
   control.checkpoint_folder = folder.path;
   // 50 observations: the last mini-batch of an epoch is not full.
   return train(network, {some_digits(50), some_digits(10, 5), {.reflect_x = true}}, options,
-               control)
-      .digest.to_string();
+               control);
 }
 
 TEST(Options, EveryOneHasItsDocumentedEffect) {
@@ -245,6 +247,8 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
        [](O& o) { o.validation_patience = 1; }},
       // What the last iteration computed stays the same; the network's values are tested elsewhere.
       {"output_network", Effect::same_digest, nothing, [](O& o) { o.output_network = "best"; }},
+      {"batch_normalization_statistics", Effect::other_network, nothing,
+       [](O& o) { o.batch_normalization_statistics = "population"; }},
       // One thread: shards arrive in order, but are added one after the other, not by the tree.
       {"deterministic", Effect::other_result, one_thread, [](O& o) { o.deterministic = false; }},
       // Fields of another solver or schedule do nothing.
@@ -255,6 +259,10 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       // Only speed, memory and output depend on these.
       // Without a GPU both are the CPU; queued_step_test.cpp has what a GPU does.
       {"device", Effect::same_digest, nothing, [](O& o) { o.device = "cpu"; }},
+      {"metrics", Effect::same_digest, nothing,
+       [](O& o) {
+         o.metrics = {"f1", "top-3"};
+       }},
       {"streams", Effect::same_digest, nothing, [](O& o) { o.streams = 4; }},
       {"threads", Effect::same_digest, nothing, [](O& o) { o.threads = 3; }},
       {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.loader_threads = 3; }},
@@ -283,13 +291,12 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
     }
     TrainingOptions options = small_options();
     row.base(options);
-    const std::string before = digest_of_training(options);
+    const TrainingResult before = train_with(options);
     row.change(options);
-    const std::string after = digest_of_training(options);
-    if (row.effect == Effect::same_digest) {
-      EXPECT_EQ(after, before);
-    } else {
-      EXPECT_NE(after, before);
+    const TrainingResult after = train_with(options);
+    EXPECT_EQ(after.digest == before.digest, row.effect != Effect::other_result);
+    if (row.effect == Effect::other_network) {
+      EXPECT_NE(after.network_digest, before.network_digest);
     }
   }
   EXPECT_EQ(covered, fields_of_options()) << "a row for every option";

@@ -1,0 +1,268 @@
+#include "lockstep/engine/nn/metric.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/confusion_matrix.h"
+
+namespace lockstep {
+namespace {
+
+constexpr float nan_score = std::numeric_limits<float>::quiet_NaN();
+
+struct Scored {
+  std::vector<float> scores;
+  int64_t label;
+};
+
+std::vector<std::string> names(int64_t classes) {
+  std::vector<std::string> all;
+  for (int64_t c = 0; c < classes; ++c) all.push_back("class " + std::to_string(c));
+  return all;
+}
+
+// The value over `data`, cut into parts of `part` observations that are merged one after the other.
+double value_of(const std::string& metric, int64_t classes, const std::vector<Scored>& data,
+                size_t part = 1000) {
+  const MetricPtr m = metric_by_name(metric);
+  const MetricProblem problem{names(classes), Shape{classes}};
+  auto state = m->init(problem);
+  for (size_t begin = 0; begin < data.size(); begin += part) {
+    auto own = m->init(problem);
+    for (size_t i = begin; i < std::min(begin + part, data.size()); ++i) {
+      own->accumulate({static_cast<int64_t>(i), data[i].scores, data[i].label, {}});
+    }
+    state->merge(*own);
+  }
+  return state->finish();
+}
+
+template <class Call>
+std::string error_of(Call call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "nothing was thrown";
+}
+
+// Three classes; predicted 0, 0, 1, 1, 0 (a tie: the first), 1.
+const std::vector<Scored> six{{{0.8f, 0.1f, 0.1f}, 0}, {{0.5f, 0.4f, 0.1f}, 1},
+                              {{0.2f, 0.6f, 0.2f}, 1}, {{0.1f, 0.5f, 0.4f}, 2},
+                              {{0.4f, 0.4f, 0.2f}, 1}, {{0.3f, 0.4f, 0.3f}, 0}};
+
+TEST(Metrics, SharesByHand) {
+  EXPECT_EQ(value_of("accuracy", 3, six), 2.0 / 6);
+  EXPECT_EQ(value_of("top-1", 3, six), 2.0 / 6);
+  // Within the first two: all but the last, where class 0 ties with class 2 and comes before it.
+  EXPECT_EQ(value_of("top-2", 3, six), 6.0 / 6);
+  EXPECT_EQ(value_of("top-2", 3, {{{0.5f, 0.25f, 0.25f}, 2}}), 0);
+  EXPECT_EQ(value_of("top-3", 3, six), 1);
+  // Class 0: 1 of 3 predictions, 1 of 2 observations; class 1: 1 of 3, 1 of 3; class 2: 0 of none.
+  EXPECT_DOUBLE_EQ(value_of("precision", 3, six), (1.0 / 3 + 1.0 / 3 + 0) / 3);
+  EXPECT_DOUBLE_EQ(value_of("recall", 3, six), (1.0 / 2 + 1.0 / 3 + 0) / 3);
+  EXPECT_DOUBLE_EQ(value_of("f1", 3, six), (2.0 / 5 + 2.0 / 6 + 0) / 3);
+}
+
+TEST(Metrics, ClassesThatDoNotOccurAreLeftOut) {
+  // Class 1 is there and never taken; class 2 is taken and not there; class 3 is neither.
+  const std::vector<Scored> data{{{0.9f, 0, 0, 0}, 0}, {{0, 0, 0.9f, 0}, 1}};
+  EXPECT_DOUBLE_EQ(value_of("precision", 4, data), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(value_of("recall", 4, data), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(value_of("f1", 4, data), 1.0 / 3);
+}
+
+TEST(Metrics, OneClassAndNothing) {
+  const std::vector<Scored> one{{{1.0f}, 0}, {{0.5f}, 0}};
+  for (const char* name : {"accuracy", "top-1", "precision", "recall", "f1"}) {
+    EXPECT_EQ(value_of(name, 1, one), 1) << name;
+  }
+  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "auc"}) {
+    EXPECT_TRUE(std::isnan(value_of(name, 3, {}))) << name;
+  }
+  EXPECT_NE(error_of([&] { value_of("auc", 1, one); }).find("needs two classes, there is 1"),
+            std::string::npos);
+}
+
+TEST(Metrics, NotANumberIsTheLowestScore) {
+  EXPECT_EQ(predicted_class(std::vector<float>{nan_score, 0.1f, 0.1f}), 1);
+  EXPECT_EQ(predicted_class(std::vector<float>{nan_score, nan_score}), 0);
+  const std::vector<Scored> data{{{nan_score, 0.1f, 0.2f}, 0}};
+  EXPECT_EQ(value_of("accuracy", 3, data), 0);
+  EXPECT_EQ(value_of("top-2", 3, data), 0);
+  EXPECT_EQ(value_of("top-3", 3, data), 1);
+  EXPECT_EQ(value_of("auc", 2, {{{0, nan_score}, 1}, {{0, 0.1f}, 0}}), 0);
+}
+
+TEST(Metrics, AreaUnderTheCurveByHand) {
+  // Scores of the second class: positives 0.9, 0.6, 0.6; negatives 0.6, 0.3. Six pairs: four won,
+  // two tied.
+  const std::vector<Scored> data{{{0.1f, 0.9f}, 1},
+                                 {{0.4f, 0.6f}, 0},
+                                 {{0.4f, 0.6f}, 1},
+                                 {{0.7f, 0.3f}, 0},
+                                 {{0.4f, 0.6f}, 1}};
+  EXPECT_EQ(value_of("auc", 2, data), 5.0 / 6);
+  EXPECT_EQ(value_of("auc", 2, {{{0, 0.5f}, 0}, {{0, 0.5f}, 1}}), 0.5);
+  EXPECT_TRUE(std::isnan(value_of("auc", 2, {{{0, 0.5f}, 1}}))) << "no observation of the other";
+  // Class 0: 0.8 and 0.3 against 0.5, 0.2, 0.1, 0.4. Class 1: 0.4, 0.6, 0.4 against 0.1, 0.5, 0.4.
+  // Class 2: 0.4 against lower ones.
+  const double expected = (6.0 / 8 + (1.5 + 3 + 1.5) / 9 + 5.0 / 5) / 3;
+  EXPECT_DOUBLE_EQ(value_of("auc", 3, six), expected);
+  // A class without observations is left out of the mean.
+  std::vector<Scored> without(six);
+  without.erase(without.begin() + 3);
+  EXPECT_DOUBLE_EQ(value_of("auc", 3, without), ((3 + 1.0) / 6 + (1.5 + 2 + 1.5) / 6) / 2);
+}
+
+// Against definitions written another way, on random scores with many ties.
+TEST(Metrics, AgreeWithDefinitionsAndDoNotDependOnParts) {
+  std::mt19937 random(7);
+  constexpr int64_t classes = 4;
+  std::vector<Scored> data(300);
+  for (auto& d : data) {
+    for (int64_t c = 0; c < classes; ++c) d.scores.push_back(static_cast<float>(random() % 6));
+    d.label = static_cast<int64_t>(random() % 3);  // class 3 has no observation
+  }
+  double areas = 0;
+  for (int64_t c = 0; c < 3; ++c) {
+    double won = 0, pairs = 0;
+    for (const auto& p : data) {
+      for (const auto& n : data) {
+        if (p.label != c || n.label == c) continue;
+        const float a = p.scores[static_cast<size_t>(c)], b = n.scores[static_cast<size_t>(c)];
+        won += a > b ? 1 : a == b ? 0.5 : 0;
+        ++pairs;
+      }
+    }
+    areas += won / pairs;
+  }
+  EXPECT_DOUBLE_EQ(value_of("auc", classes, data), areas / 3);
+  double second = 0;
+  for (const auto& d : data) {
+    std::vector<int> order{0, 1, 2, 3};
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return d.scores[static_cast<size_t>(a)] > d.scores[static_cast<size_t>(b)];
+    });
+    second += order[0] == d.label || order[1] == d.label;
+  }
+  EXPECT_EQ(value_of("top-2", classes, data), second / 300);
+  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "auc"}) {
+    for (const size_t part : {1, 7, 64}) {
+      EXPECT_EQ(value_of(name, classes, data, part), value_of(name, classes, data)) << name;
+    }
+  }
+}
+
+TEST(Metrics, OfImages) {
+  const MetricProblem problem{{}, Shape{1, 1, 2}};
+  const std::vector<float> made_a{0.5f, 1}, wanted_a{0, 1}, made_b{0, 0.25f}, wanted_b{1, 0.5f};
+  const double squares = 0.25 + 0 + 1 + 0.0625, distances = 0.5 + 0 + 1 + 0.25;
+  for (const auto& [name, expected] :
+       {std::pair{"rmse", std::sqrt(squares / 4)}, std::pair{"mae", distances / 4}}) {
+    const MetricPtr metric = metric_by_name(name);
+    const auto state = metric->init(problem), later = metric->init(problem);
+    EXPECT_TRUE(std::isnan(state->finish()));
+    state->accumulate({0, made_a, -1, wanted_a});
+    later->accumulate({1, made_b, -1, wanted_b});
+    state->merge(*later);
+    EXPECT_DOUBLE_EQ(state->finish(), expected) << name;
+  }
+}
+
+struct MergingCount {
+  int64_t n = 0;
+  void accumulate(const ScoredObservation&) { ++n; }
+  void merge(const MergingCount& later) { n += later.n; }
+  double finish() const { return static_cast<double>(n); }
+};
+struct OrderedCount {
+  int64_t n = 0, offset = 0;
+  void init(const MetricProblem& problem) { offset = problem.output.elements(); }
+  void accumulate(const ScoredObservation&) { ++n; }
+  double finish() const { return static_cast<double>(n + offset); }
+};
+
+TEST(Metrics, OnesOwn) {
+  const MetricProblem problem{names(2), Shape{2}};
+  const MetricPtr merging = make_metric("merging", MergingCount{10});
+  const MetricPtr ordered = make_metric("ordered", OrderedCount{});
+  EXPECT_TRUE(merging->merges());
+  EXPECT_FALSE(ordered->merges());
+  const auto state = merging->init(problem);
+  state->accumulate({});
+  state->merge(*merging->init(problem));
+  EXPECT_EQ(state->finish(), 21);
+  const auto other = ordered->init(problem);
+  EXPECT_EQ(other->finish(), 2);
+  EXPECT_THROW(other->merge(*other), InvalidArgument);
+}
+
+TEST(Metrics, WrongOnesAreRefusedByName) {
+  const MetricProblem classes{names(3), Shape{3}}, images{{}, Shape{1, 2, 2}};
+  const auto refusal = [](std::vector<std::string> wanted, const MetricProblem& problem,
+                          std::vector<MetricPtr> own = {}) {
+    return error_of([&] { metrics_for(wanted, own, problem); });
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  EXPECT_EQ(refusal({"accuracy", "top-3", "precision", "recall", "f1", "auc"}, classes),
+            "nothing was thrown");
+  EXPECT_EQ(refusal({"rmse", "mae"}, images), "nothing was thrown");
+  EXPECT_TRUE(has(refusal({"presicion"}, classes), "did you mean `precision`?"));
+  for (const char* name :
+       {"top-0", "top-", "top--1", "top-05", "top-5x", "top-99999999999999999999"}) {
+    EXPECT_TRUE(has(refusal({name}, classes), "unknown metric `top-")) << name;
+  }
+  EXPECT_TRUE(has(refusal({"top-4"}, classes), "top-4 needs as many classes, there are 3"));
+  for (const char* name : {"accuracy", "top-2", "precision", "recall", "f1", "auc"}) {
+    EXPECT_TRUE(has(refusal({name}, images), "measures classification")) << name;
+  }
+  EXPECT_TRUE(has(refusal({"rmse"}, classes), "rmse measures images"));
+  EXPECT_TRUE(has(refusal({"mae"}, classes), "mae measures images"));
+  EXPECT_TRUE(has(refusal({"f1", "auc", "f1"}, classes), "`f1` is there twice"));
+  EXPECT_TRUE(has(refusal({"f1"}, classes, {make_metric("f1", MergingCount{})}), "twice"));
+  EXPECT_TRUE(has(refusal({}, classes, {make_metric("", MergingCount{})}), "printable"));
+  EXPECT_TRUE(has(refusal({}, classes, {nullptr}), "null"));
+}
+
+TEST(Metrics, Shares) {
+  for (const char* name : {"accuracy", "top-5", "precision", "recall"})
+    EXPECT_TRUE(metric_is_share(name));
+  for (const char* name : {"f1", "auc", "rmse", "top-", "other"})
+    EXPECT_FALSE(metric_is_share(name));
+}
+
+TEST(Confusion, CountsRowsAndColumns) {
+  ConfusionMatrix matrix(names(3));
+  for (const auto& s : six) matrix.add(s.label, predicted_class(s.scores));
+  EXPECT_EQ(matrix.counts, (std::vector<int64_t>{1, 1, 0, 2, 1, 0, 0, 1, 0}));
+  EXPECT_EQ(matrix.total(), 6);
+  EXPECT_EQ(matrix.count(1, 0), 2);
+  EXPECT_EQ(matrix.of_class(0).recall(), 0.5);
+  EXPECT_EQ(matrix.of_class(0).precision(), 1.0 / 3);
+  EXPECT_EQ(matrix.of_class(0).f1(), 2.0 / 5);
+  EXPECT_EQ(matrix.of_class(2).precision(), 0) << "there, never taken";
+  EXPECT_EQ(matrix.of_class(2).recall(), 0);
+  EXPECT_THROW(matrix.add(0, 3), InvalidArgument);
+  EXPECT_THROW(matrix.add(-1, 0), InvalidArgument);
+  EXPECT_EQ(matrix.total(), 6);
+
+  ConfusionMatrix empty(names(2));
+  empty.add(0, 0);
+  EXPECT_TRUE(std::isnan(empty.of_class(1).recall()));
+  EXPECT_EQ(empty.to_json().dump(),
+            R"({"classes":["class 0","class 1"],"counts":[[1,0],[0,0]],"recall":[1.0,null],)"
+            R"("precision":[1.0,null]})");
+}
+
+}  // namespace
+}  // namespace lockstep
