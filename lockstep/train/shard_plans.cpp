@@ -71,7 +71,9 @@ int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, 
   return correct;
 }
 
-void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& shards,
+void follow_statistics(const std::vector<MovingStatistics>& statistics,
+                       const std::vector<int64_t>& channels_of,
+                       const std::vector<ShardRange>& shards,
                        const std::vector<const float*>& shard_statistics,
                        const std::function<float*(int k)>& state) {
   int64_t rows = 0;
@@ -82,8 +84,8 @@ void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& s
   }
   size_t at = 0;
   std::vector<double> mean, variance;
-  for (size_t k = 0; k < plans.statistics().size(); ++k) {
-    const auto channels = static_cast<size_t>(plans.statistic_channels()[k]);
+  for (size_t k = 0; k < statistics.size(); ++k) {
+    const auto channels = static_cast<size_t>(channels_of[k]);
     mean.resize(channels);
     variance.resize(channels);
     for (size_t c = 0; c < channels; ++c) {
@@ -99,7 +101,7 @@ void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& s
       variance[c] = tree_sum(terms);
     }
     at += 2 * channels;
-    const auto& s = plans.statistics()[k];
+    const auto& s = statistics[k];
     const auto count = static_cast<int64_t>(channels);
     update_moving(state(s.mean_state), mean.data(), count, s.momentum);
     update_moving(state(s.variance_state), variance.data(), count, s.momentum);

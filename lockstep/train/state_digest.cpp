@@ -18,6 +18,13 @@ Digest learnable_digest(const Network& network, const Solver& solver, size_t ind
   return digester.finish();
 }
 
+Digest network_digest(const Network& network) {
+  Digester digester;
+  for (const auto& l : network.learnables()) add(digester, l.value);
+  for (const auto& s : network.state()) add(digester, s.value);
+  return digester.finish();
+}
+
 Digest state_digest(const Network& network, const std::vector<Digest>& learnables,
                     int64_t iteration, const std::function<const void*(size_t k)>& state) {
   Digester digester;
