@@ -333,9 +333,13 @@ std::string fish_text(const std::string& text) {
   return out;
 }
 
+bool takes_files(const Offer& offer) {
+  return offer.files || offer.folders || !offer.endings.empty();
+}
+
 // The words behind `complete` for what a value may be.
 std::string fish_values(const Offer& offer) {
-  std::string text = offer.files || offer.folders || !offer.endings.empty() ? " -F" : "";
+  std::string text = takes_files(offer) ? " -F" : "";
   if (offer.settings) text += " -a '(__lockstep_settings)'";
   if (!offer.words.empty()) text += " -a '" + fish_text(joined(offer.words)) + "'";
   return text;
@@ -360,7 +364,8 @@ std::string fish_completion(const Commands& commands) {
     for (const std::string& name : a.names) {
       words += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
     }
-    if (!a.value.empty()) words += " -r" + fish_values(offer_for(a.value));
+    const Offer offer = offer_for(a.value);
+    if (!a.value.empty()) words += (takes_files(offer) ? " -r" : " -x") + fish_values(offer);
     return words + " -d '" + fish_text(a.help) + "'\n";
   };
   for (const Argument& a : global_options(commands)) {

@@ -18,6 +18,7 @@ constexpr const char* head = R"(# The job file
 A job file is TOML and holds all of a training: `lockstep train FILE` runs it, `lockstep train FILE --check` says what is wrong with it. This page is what `lockstep reference` prints; `lockstep reference NAME` prints the part about one table or layer.
 
 ```toml
+# two-layers.toml
 [data]
 train = "builtin:digits"
 validation_fraction = 0.1
@@ -30,7 +31,9 @@ units = "10 * width"
 input = { height = 28, width = 28, channels = 1 }
 layers = [
   { type = "convolution2d", filters = "width", kernel = 5 },
+  { type = "batch_normalization" },
   { type = "relu" },
+  { type = "max_pooling2d", pool = 4, stride = 4 },
   { type = "fully_connected", units = "units" },
   { type = "relu" },
   { type = "fully_connected", units = 10 },
@@ -39,6 +42,11 @@ layers = [
 
 [training]
 max_epochs = 2
+```
+
+```console
+$ lockstep train two-layers.toml --check
+$ lockstep train two-layers.toml --set max_epochs=1 --set width=4 --quiet
 ```
 
 `name`, a text outside all tables, is the job's name; without it that of the file.
