@@ -66,8 +66,7 @@ using ShardLoss = std::function<Tensor(Shard&)>;
 // alive. One call at a time.
 class ShardGroup {
  public:
-  // Throws InvalidArgument for a network that is not initialized and for sizes below 0, Unsupported
-  // for one that lies on a GPU.
+  // Throws InvalidArgument for a network that is not initialized and for numbers below 0.
   explicit ShardGroup(Network& network, const ShardGroupOptions& options = {});
   ~ShardGroup();
 
@@ -118,8 +117,8 @@ class Shard {
 // for each, in several threads at once, and returns one f32 value for each of its rows. Losses,
 // gradients and batch statistics of the shards are added by the fixed tree and divided once; then
 // moving statistics follow. So the threads change no bit, as long as `loss` depends on nothing but
-// the shard and things that do not change. It may use the network's learnables besides, other
-// networks' predict(), and write what it likes to memory of its rows.
+// the shard and things that do not change. It may use the network's learnables besides, ask this
+// and other networks by predict(), and write what it likes to memory of its rows.
 //
 // A loss across observations (one value for a shard) has no sum over shards: it is taken only where
 // V = 1. `iteration`, from 1, keys random numbers.
@@ -128,8 +127,8 @@ class Shard {
 // statistics and loss have the bits of train(), which fuses the two in the same way.
 //
 // Throws InvalidArgument for tensors and losses that do not fit, and for losses that do not depend
-// on the network; Error naming the observation where a loss is not finite; what `loss` throws.
-// Moving statistics stay as they were then.
+// on the network; Unsupported for a network on a GPU; Error naming the observation where a loss is
+// not finite; what `loss` throws. Moving statistics stay as they were then.
 ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
                                              const std::vector<Tensor>& batch, ShardGroup& group,
                                              int64_t iteration);

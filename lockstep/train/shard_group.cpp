@@ -150,9 +150,10 @@ void ShardGroup::State::prepare(int64_t widest, bool pixels) {
     sums.emplace(layout, tree->result());
     learnables = std::move(present);
   }
-  // Values may have changed since the last call.
-  pool.for_each(network.packed().count(),
-                [&](int64_t p, int) { network.packed().pack(static_cast<int>(p)); });
+  // Values may have changed since the last call. What has not must stay untouched while threads
+  // run, where a loss asks this network by forward(), too.
+  PackedParameters& packed = network.packed();
+  pool.for_each(packed.count(), [&](int64_t p, int) { packed.refresh(static_cast<int>(p)); });
 }
 
 std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
@@ -391,19 +392,20 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   g.prepare(shards[0].size, batch[0].dtype() == DType::u8);
   const std::vector<Tensor> learnables = g.network.learnable_values();
 
+  const TensorSpec flat{Shape{static_cast<int64_t>(g.layout.bytes / sizeof(float))}, DType::f32,
+                        nullptr};
   std::vector<ShardResult> results(shards.size());
   g.tree->begin(static_cast<int64_t>(shards.size()));
   const auto compute = [&](int64_t j, int thread, const ArithmeticMode& fixed) {
     const ShardRange range = shards[static_cast<size_t>(j)];
-    Shard::State state{
-        .group = g,
-        .worker = g.workers[static_cast<size_t>(thread)],
-        .range = range,
-        .step = {g.seed, static_cast<uint64_t>(iteration), range.first},
-        .rows = {},
-        .learnables = Tensor::view(g.tree->result(), {{static_cast<int64_t>(g.layout.bytes / sizeof(float))}, DType::f32, nullptr}, nullptr),
-        .used = {},
-        .result = {}};
+    Shard::State state{.group = g,
+                       .worker = g.workers[static_cast<size_t>(thread)],
+                       .range = range,
+                       .step = {g.seed, static_cast<uint64_t>(iteration), range.first},
+                       .rows = {},
+                       .learnables = Tensor::view(g.tree->result(), flat, nullptr),
+                       .used = {},
+                       .result = {}};
     for (const auto& t : plain) state.rows.push_back(rows(t, range));
     Tape tape;
     tape.watch(state.learnables);

@@ -223,7 +223,7 @@ TEST(ShardedValueAndGradient, GoesThroughInputs) {
   EXPECT_LT(distance(sharded.gradients, whole.gradients), 1e-5);
 }
 
-// Another network's predictions, made by all threads at once.
+// Predictions of another network and of its own, made by all threads at once.
 TEST(ShardedValueAndGradient, LearnsFromAnotherNetwork) {
   Network teacher = tiny_network();
   teacher.initialize(9);
@@ -235,7 +235,9 @@ TEST(ShardedValueAndGradient, LearnsFromAnotherNetwork) {
     for (int64_t iteration = 1; iteration <= 5; ++iteration) {
       const auto step = sharded_value_and_gradient(
           [&](Shard& shard) {
-            return ops::mean_squared_error(shard.forward(shard[0]), teacher.predict(shard[0]));
+            const Tensor scores = shard.forward(shard[0]);
+            return ops::addition({ops::mean_squared_error(scores, teacher.predict(shard[0])),
+                                  ops::mean_squared_error(scores, network.predict(shard[0]))});
           },
           {x}, group, iteration);
       sgdm_update(network, step.gradients, state, {.learning_rate = 0.1});

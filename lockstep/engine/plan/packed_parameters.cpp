@@ -81,11 +81,18 @@ void PackedParameters::refresh(const std::vector<Digest>& digests) {
     return;
   }
   const std::lock_guard lock(mutex_);
-  for (size_t p = 0; p < parameters_.size(); ++p) {
-    if (made_from_[p] && *made_from_[p] == digests[p]) continue;
-    pack(static_cast<int>(p));
-    made_from_[p] = digests[p];
-  }
+  for (size_t p = 0; p < parameters_.size(); ++p) refresh(p, digests[p]);
+}
+
+void PackedParameters::refresh(int parameter) {
+  const auto p = static_cast<size_t>(parameter);
+  refresh(p, digest_of(parameters_[p]));
+}
+
+void PackedParameters::refresh(size_t p, const Digest& present) {
+  if (made_from_[p] && *made_from_[p] == present) return;
+  pack(static_cast<int>(p));
+  made_from_[p] = present;
 }
 
 }  // namespace lockstep

@@ -15,9 +15,9 @@ namespace lockstep {
 
 // The parameters, all on one device, stay row-major (what the digest covers, what is saved, what
 // the solver updates); kernels read copies in whatever layout they like, made once an iteration and
-// shared by all threads. address() is thread-safe; pack() may be called for different parameters from
-// several threads while nobody reads copies. On a device other than the CPU
-// copies are made by its default queue.
+// shared by all threads. address() is thread-safe; pack() may be called for different parameters
+// from several threads while nobody reads copies. On a device other than the CPU copies are made by
+// its default queue.
 class PackedParameters {
  public:
   // `parameters`: row-major f32 tensors, whose memory must stay. Throws InvalidArgument when they
@@ -41,6 +41,8 @@ class PackedParameters {
   // `digests`: the present ones. Thread-safe as long as nobody changes the parameters, also while
   // others read copies.
   void refresh(const std::vector<Digest>& digests);
+  // The same of one parameter on the CPU, for which several threads share out the parameters.
+  void refresh(int parameter);
 
  private:
   struct Copy {
@@ -49,6 +51,8 @@ class PackedParameters {
     Memory scratch;
     kernels::BoundPass make;
   };
+  void refresh(size_t p, const Digest& present);
+
   Device device_;
   std::vector<Tensor> parameters_;
   std::vector<std::vector<Copy>> copies_;
