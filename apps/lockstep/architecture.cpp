@@ -40,9 +40,15 @@ int architecture_command(const ArchitectureArguments& a) {
 
 }  // namespace
 
-void add_architecture(CLI::App& app, Action& action) {
+void add_architecture(Commands& commands) {
   auto a = std::make_shared<ArchitectureArguments>();
-  CLI::App* sub = app.add_subcommand("architecture", "Print the job file of a known architecture");
+  CLI::App* sub = commands.add(
+      "architecture", "Print the job file of a known architecture",
+      "A network that the field calls by name, written out layer by layer with a training to begin "
+      "with: save it, change what you like, train it. Without a name all are listed.",
+      {{"lockstep architecture", "which there are"},
+       {"lockstep architecture resnet20 --classes 100 > job.toml", "for a hundred classes"}},
+      [a] { return architecture_command(*a); });
   sub->add_option("name", a->name, "Architecture; without it they are listed")->type_name("NAME");
   for (const Architecture& known : architectures()) {
     for (const FieldInfo& field : known.fields) {
@@ -50,7 +56,6 @@ void add_architecture(CLI::App& app, Action& action) {
       sub->add_option("--" + field.name, a->fields[field.name], field.help)->type_name("N");
     }
   }
-  sub->callback([a, &action] { action = [a] { return architecture_command(*a); }; });
 }
 
 }  // namespace lockstep::command

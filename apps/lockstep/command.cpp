@@ -14,6 +14,96 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::command {
+namespace {
+
+// Lines of at most `width` columns, broken between words.
+std::string wrapped(const std::string& text, size_t width) {
+  std::string out;
+  size_t column = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (text[at] == '\n') {
+      out += '\n';
+      column = 0;
+      ++at;
+      continue;
+    }
+    const size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    if (column > 0 && column + 1 + end - at > width) {
+      out += '\n';
+      column = 0;
+    }
+    if (column > 0) {
+      out += ' ';
+      ++column;
+    }
+    out.append(text, at, end - at);
+    column += end - at;
+    at = end < text.size() && text[end] == ' ' ? end + 1 : end;
+  }
+  return out + '\n';
+}
+
+}  // namespace
+
+Commands::Commands()
+    : app_(
+          "Lockstep trains deep networks in parallel: who computes changes the speed, never the "
+          "answer.",
+          "lockstep") {
+  app_.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION,
+                        "Print the version");
+  app_.set_help_flag("-h,--help", "Print this help");
+  app_.require_subcommand(1);
+  std::string codes = "Exit codes:\n";
+  for (const auto& [code, meaning] : exit_codes()) {
+    codes += fmt::format("  {:<4}{}\n", code, meaning);
+  }
+  app_.footer("`lockstep COMMAND --help` says more about each, with examples.\n\n" + codes);
+  add_train(*this);
+  add_evaluate(*this);
+  add_predict(*this);
+  add_summary(*this);
+  add_architecture(*this);
+  add_info(*this);
+  add_export_digits(*this);
+  add_reference(*this);
+  add_completion(*this);
+  add_man(*this);
+}
+
+CLI::App* Commands::add(const std::string& name, const std::string& purpose,
+                        const std::string& details, std::vector<Example> examples, Action action) {
+  CLI::App* const command = app_.add_subcommand(name, purpose);
+  std::string footer = wrapped(details, 80) + "\nExamples:\n";
+  for (const auto& [line, meaning] : examples) {
+    footer += fmt::format("  {}\n      {}\n", line, meaning);
+  }
+  command->footer(footer);
+  command->callback([this, action = std::move(action)] { action_ = action; });
+  pages_.push_back({command, details, std::move(examples)});
+  return command;
+}
+
+const std::vector<ExitCode>& exit_codes() {
+  static const std::vector<ExitCode> codes{
+      {0, "all went well"},
+      {exit_failure, "something failed: a wrong job file, data that cannot be read, no memory"},
+      {exit_usage, "the command line is wrong"},
+      {exit_stopped, "stopped by Ctrl-C, SIGTERM or max_time, after a checkpoint"}};
+  return codes;
+}
+
+const std::vector<Variable>& environment() {
+  static const std::vector<Variable> variables{
+      {"LOCKSTEP_DATA", "folder in which data is looked for that is not beside the job file"},
+      {"LOCKSTEP_CUDA_LIBRARY",
+       "path of liblockstep_cuda.so, where it is not found beside the command"},
+      {"LOCKSTEP_UNVERIFIED",
+       "GPU kernels to use although they have not been verified on hardware: names of ops with "
+       "commas between them, or `all`"},
+      {"NO_COLOR", "if set, no colour on terminals"}};
+  return variables;
+}
 
 void print(const std::string& text) {
   const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);

@@ -21,14 +21,67 @@ inline constexpr int exit_stopped = 130;  // as shells say it for Ctrl-C
 // What the chosen subcommand does; gives the exit code.
 using Action = std::function<int()>;
 
-// Each adds its subcommand, which sets `action` when it is chosen.
-void add_train(CLI::App& app, Action& action);
-void add_evaluate(CLI::App& app, Action& action);
-void add_predict(CLI::App& app, Action& action);
-void add_summary(CLI::App& app, Action& action);
-void add_architecture(CLI::App& app, Action& action);
-void add_info(CLI::App& app, Action& action);
-void add_export_digits(CLI::App& app, Action& action);
+struct Example {
+  std::string line, meaning;
+};
+
+// A subcommand, and what is said about it besides its options: help, manual and completion are made
+// from these.
+struct Page {
+  CLI::App* command = nullptr;
+  std::string details;  // paragraphs, an empty line between them
+  std::vector<Example> examples;
+};
+
+// The command with all its subcommands.
+class Commands {
+ public:
+  Commands();
+  Commands(const Commands&) = delete;
+  Commands& operator=(const Commands&) = delete;
+
+  CLI::App& app() { return app_; }
+  const CLI::App& app() const { return app_; }
+  const std::vector<Page>& pages() const { return pages_; }
+  // That of the subcommand which parsing chose.
+  const Action& action() const { return action_; }
+
+  // For the functions below. `purpose` is one line.
+  CLI::App* add(const std::string& name, const std::string& purpose, const std::string& details,
+                std::vector<Example> examples, Action action);
+
+ private:
+  CLI::App app_;
+  Action action_;
+  std::vector<Page> pages_;
+};
+
+// Each adds its subcommand. The names of values (JOB, MODEL, DIR, ...; "a|b" for words) say what
+// completion.cpp offers.
+void add_train(Commands& commands);
+void add_evaluate(Commands& commands);
+void add_predict(Commands& commands);
+void add_summary(Commands& commands);
+void add_architecture(Commands& commands);
+void add_info(Commands& commands);
+void add_export_digits(Commands& commands);
+void add_reference(Commands& commands);
+void add_completion(Commands& commands);
+void add_man(Commands& commands);
+
+// What scripts rely on: code and meaning.
+struct ExitCode {
+  int code;
+  const char* meaning;
+};
+const std::vector<ExitCode>& exit_codes();
+
+// Environment variables that the command and the library look at.
+struct Variable {
+  const char* name;
+  const char* meaning;
+};
+const std::vector<Variable>& environment();
 
 // Writes to standard output; FileError when that is not possible.
 void print(const std::string& text);

@@ -84,10 +84,17 @@ int evaluate_command(const EvaluateArguments& a) {
 
 }  // namespace
 
-void add_evaluate(CLI::App& app, Action& action) {
+void add_evaluate(Commands& commands) {
   auto a = std::make_shared<EvaluateArguments>();
-  CLI::App* sub = app.add_subcommand(
-      "evaluate", "Accuracy and loss of a model on labelled images, or loss against other images");
+  CLI::App* sub = commands.add(
+      "evaluate", "Accuracy and loss of a model on labelled images, or loss against other images",
+      "Every image counts once, so the result depends on neither threads nor the order of the "
+      "images.",
+      {{"lockstep evaluate runs/digits-1 builtin:digits", "the model of a run on all digits"},
+       {"lockstep evaluate model.safetensors flowers/test --crop --json", "for programs"},
+       {"lockstep evaluate denoiser.safetensors images --targets inputs --salt-and-pepper 0.1",
+        "how well noise is taken away"}},
+      [a] { return evaluate_command(*a); });
   sub->add_option("model", a->model, "Model file, or the folder of a run")
       ->required()
       ->type_name("MODEL");
@@ -117,7 +124,6 @@ void add_evaluate(CLI::App& app, Action& action) {
       ->type_name("NAME,...");
   sub->add_flag("--confusion", a->confusion, "Which classes are taken for which");
   sub->add_flag("--json", a->json, "Print one JSON object");
-  sub->callback([a, &action] { action = [a] { return evaluate_command(*a); }; });
 }
 
 }  // namespace lockstep::command

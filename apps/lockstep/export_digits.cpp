@@ -39,15 +39,18 @@ int export_command(const ExportArguments& a) {
 
 }  // namespace
 
-void add_export_digits(CLI::App& app, Action& action) {
+void add_export_digits(Commands& commands) {
   auto a = std::make_shared<ExportArguments>();
-  CLI::App* sub =
-      app.add_subcommand("export-digits", "Write the built-in digits as a folder of PNG files");
+  CLI::App* sub = commands.add(
+      "export-digits", "Write the built-in digits as a folder of PNG files",
+      "10,000 images of 28 x 28 pixels in one folder for each digit, as `train` and `evaluate` "
+      "take them.",
+      {{"lockstep export-digits digits --per-class 20", "20 of each digit"}},
+      [a] { return export_command(*a); });
   sub->add_option("folder", a->folder, "New folder")->required()->type_name("DIR");
   sub->add_option("--per-class", a->per_class, "Only the first N of each digit (default: all)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
-  sub->callback([a, &action] { action = [a] { return export_command(*a); }; });
 }
 
 }  // namespace lockstep::command

@@ -149,12 +149,14 @@ int info_command(bool as_json) {
 
 }  // namespace
 
-void add_info(CLI::App& app, Action& action) {
+void add_info(Commands& commands) {
   auto as_json = std::make_shared<bool>(false);
-  CLI::App* sub =
-      app.add_subcommand("info", "Version, processor, GPUs, libraries, and what results depend on");
+  CLI::App* sub = commands.add(
+      "info", "Version, processor, GPUs, libraries, and what results depend on",
+      "The lines `fingerprint` name what must be the same for two runs to have the same bits.",
+      {{"lockstep info", "a table"}, {"lockstep info --json", "for programs"}},
+      [as_json] { return info_command(*as_json); });
   sub->add_flag("--json", *as_json, "Print one JSON object");
-  sub->callback([as_json, &action] { action = [as_json] { return info_command(*as_json); }; });
 }
 
 }  // namespace lockstep::command

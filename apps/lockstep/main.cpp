@@ -30,23 +30,8 @@ std::string hint_for(const CLI::App& app, const std::vector<std::string>& unexpe
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{
-      "Lockstep trains deep networks in parallel: who computes changes the speed, never the "
-      "answer."};
-  app.name("lockstep");
-  app.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION,
-                       "Print the version");
-  app.set_help_flag("-h,--help", "Print this help");
-  app.require_subcommand(1);
-  Action action;
-  add_train(app, action);
-  add_evaluate(app, action);
-  add_predict(app, action);
-  add_summary(app, action);
-  add_architecture(app, action);
-  add_info(app, action);
-  add_export_digits(app, action);
-
+  Commands commands;
+  CLI::App& app = commands.app();
   if (argc > 1 && argv[1][0] != '-') {
     std::vector<std::string> names;
     for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
@@ -72,7 +57,7 @@ int run(int argc, char** argv) {
     print_error(error.what(), hint_for(app, {}));
     return exit_usage;
   }
-  return action();
+  return commands.action()();
 }
 
 }  // namespace

@@ -138,11 +138,17 @@ int predict_command(const PredictArguments& a) {
 
 }  // namespace
 
-void add_predict(CLI::App& app, Action& action) {
+void add_predict(Commands& commands) {
   auto a = std::make_shared<PredictArguments>();
-  CLI::App* sub = app.add_subcommand(
-      "predict",
-      "Classes of images, one line each: file, class, score; or the images made of them");
+  CLI::App* sub = commands.add(
+      "predict", "Classes of images, one line each: file, class, score; or the images made of them",
+      "Columns are separated by tabs. Networks that make images write them as PNG files into the "
+      "folder --out.",
+      {{"lockstep predict runs/digits-1 seven.png", "file, class and score"},
+       {"lockstep predict runs/digits-1 images --top 3",
+        "all images of a folder, three classes each"},
+       {"lockstep predict denoiser.safetensors noisy --out clean", "images of images"}},
+      [a] { return predict_command(*a); });
   sub->add_option("model", a->model, "Model file, or the folder of a run")
       ->required()
       ->type_name("MODEL");
@@ -162,7 +168,6 @@ void add_predict(CLI::App& app, Action& action) {
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   sub->add_flag("--json", a->json, "Print one JSON object");
-  sub->callback([a, &action] { action = [a] { return predict_command(*a); }; });
 }
 
 }  // namespace lockstep::command

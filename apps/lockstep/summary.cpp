@@ -29,9 +29,14 @@ int summary_command(const SummaryArguments& a) {
 
 }  // namespace
 
-void add_summary(CLI::App& app, Action& action) {
+void add_summary(Commands& commands) {
   auto a = std::make_shared<SummaryArguments>();
-  CLI::App* sub = app.add_subcommand("summary", "The layers of a job's or model's network");
+  CLI::App* sub =
+      commands.add("summary", "The layers of a job's or model's network",
+                   "Names, types, sizes of outputs, learnables and state, and their totals.",
+                   {{"lockstep summary job.toml --set depth=4", "a job, with a variable changed"},
+                    {"lockstep summary runs/digits-1", "the model of a run"}},
+                   [a] { return summary_command(*a); });
   sub->add_option("path", a->path, "Job file, model file, or the folder of a run")
       ->required()
       ->type_name("JOB|MODEL");
@@ -39,7 +44,6 @@ void add_summary(CLI::App& app, Action& action) {
                   "Change a field or variable of the job (any number of times)")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
-  sub->callback([a, &action] { action = [a] { return summary_command(*a); }; });
 }
 
 }  // namespace lockstep::command

@@ -223,9 +223,24 @@ int train_command(const TrainArguments& a) {
 
 }  // namespace
 
-void add_train(CLI::App& app, Action& action) {
+void add_train(Commands& commands) {
   auto a = std::make_shared<TrainArguments>();
-  CLI::App* sub = app.add_subcommand("train", "Train the network of a job file");
+  CLI::App* sub = commands.add(
+      "train", "Train the network of a job file",
+      "The run's folder takes the model, checkpoints, a log, a receipt of every iteration and the "
+      "job with all its options (job.json).\n\n"
+      "Ctrl-C finishes the iteration, writes a checkpoint and prints how to go on; once more ends "
+      "at once. A run that was stopped, however, and went on ends in the bits that an "
+      "uninterrupted one would have had. How many threads there are changes the speed, never the "
+      "answer.\n\n"
+      "Progress goes to standard error, the result to standard output. `lockstep reference` lists "
+      "all fields of a job.",
+      {{"lockstep train examples/jobs/digits.toml", "into runs/digits-1, or the next free number"},
+       {"lockstep train job.toml --check", "say whether all fits together; train nothing"},
+       {"lockstep train job.toml --dry-run", "say how long it would take"},
+       {"lockstep train job.toml --set max_epochs=5 --set training.seed=3", "change fields"},
+       {"lockstep train job.toml --out runs/a --resume", "go on with the run in runs/a"}},
+      [a] { return train_command(*a); });
   sub->add_option("job", a->job, "Job file (TOML, or a run's job.json)")
       ->required()
       ->type_name("JOB");
@@ -245,7 +260,7 @@ void add_train(CLI::App& app, Action& action) {
   sub->add_flag("--save-initial", a->save_initial,
                 "Also write the network before the first iteration");
   sub->add_option("--initial-model", a->initial_model, "Start from the values of this model")
-      ->type_name("FILE");
+      ->type_name("MODEL");
   CLI::Option* check =
       sub->add_flag("--check", a->check, "Say whether all fits together; train nothing");
   sub->add_flag("--dry-run", a->dry_run,
@@ -263,7 +278,6 @@ void add_train(CLI::App& app, Action& action) {
       sub->add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   json->excludes(check)->excludes(sub->get_option("--dry-run"));
   sub->add_flag("--quiet", a->quiet, "No progress");
-  sub->callback([a, &action] { action = [a] { return train_command(*a); }; });
 }
 
 }  // namespace lockstep::command

@@ -491,12 +491,12 @@ void FieldLister::number(const char* name, double& value, const char* help, Numb
 }
 
 void FieldLister::flag(const char* name, bool& value, const char* help) {
-  fields.push_back({name, "true or false", value ? "true" : "false", help});
+  fields.push_back({name, "true or false", value ? "true" : "false", help, {"true", "false"}});
 }
 
 void FieldLister::text(const char* name, std::string& value, const char* help,
                        const std::vector<std::string>& choices) {
-  fields.push_back({name, words_for(choices), '"' + value + '"', help});
+  fields.push_back({name, words_for(choices), '"' + value + '"', help, choices});
 }
 
 void FieldLister::size(const char* name, Size2d& value, const char* help, IntegerRule rule) {
@@ -552,7 +552,8 @@ void FieldLister::numbers(const char* name, std::vector<double>& values, const c
 void FieldLister::texts(const char* name, std::vector<std::string>& values, const char* help,
                         const std::vector<std::string>& choices) {
   fields.push_back({name, words_for(choices) + ", or a list of them",
-                    values.size() == 1 ? json(values[0]).dump() : json(values).dump(), help});
+                    values.size() == 1 ? json(values[0]).dump() : json(values).dump(), help,
+                    choices});
 }
 
 }  // namespace lockstep

@@ -183,6 +183,7 @@ class FieldWriter : public FieldVisitor {
 // What documentation needs to know about a field.
 struct FieldInfo {
   std::string name, type, default_value, help;
+  std::vector<std::string> choices = {};  // words it may be, where those are all
 };
 
 // Lists the fields with their present (default) values.

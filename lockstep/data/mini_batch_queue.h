@@ -24,11 +24,11 @@ struct MiniBatchQueueOptions {
   Shuffle shuffle = Shuffle::every_epoch;  // never: the order of the listing
   bool drop_last = true;                   // a last, partial mini-batch is dropped, else kept
   uint64_t seed = 0;                       // of shuffling, augmentation and noise
-  Augmentation augmentation;
-  InputNoise noise;
+  Augmentation augmentation = {};
+  InputNoise noise = {};
   // What an image-to-image network shall make of the images, one for each; may be the images
   // themselves (the same cache). Augmented as they are, without noise. Null: labels alone.
-  std::shared_ptr<const ImageCache> targets;
+  std::shared_ptr<const ImageCache> targets = {};
   int threads = 1;         // background threads
   int prefetch = 4;        // mini-batches ahead of the caller
   int64_t max_epochs = 1;  // epochs 0 to max_epochs - 1

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/runs/expression.h"
@@ -28,15 +29,31 @@ void visit_training(Job& job, FieldVisitor& v) {
 
 const std::vector<std::string> tables{"data",    "augmentation", "noise", "variables",
                                       "network", "training",     "name"};
+// Keys of [network]; not all are plain fields.
+std::vector<FieldInfo> network_fields() {
+  FieldLister lister;
+  lister.fields = {
+      {"input", "table", "none",
+       "height, width and channels: short for an image_input layer called \"input\" in front"},
+      {"layers", "list of layers and groups", "required",
+       "in order; each takes the one before it"}};
+  std::string loss = Network().loss();
+  lister.text("loss", loss, "what training makes small", loss_names());
+  return lister.fields;
+}
 // What runs add to the job.json they write.
 constexpr const char* noted_by_runs = "initial_model";
 
 template <class Visit>
-std::vector<std::string> names_of(Visit visit) {
+std::vector<FieldInfo> fields_of(Visit visit) {
   FieldLister lister;
   visit(lister);
+  return lister.fields;
+}
+
+std::vector<std::string> names_of(const std::vector<FieldInfo>& fields) {
   std::vector<std::string> names;
-  for (const FieldInfo& field : lister.fields) names.push_back(field.name);
+  for (const FieldInfo& field : fields) names.push_back(field.name);
   return names;
 }
 
@@ -47,12 +64,10 @@ std::string home_of(const json& tree, const std::string& key) {
   if (tree.contains("variables") && tree["variables"].is_object()) {
     for (const auto& [name, unused] : tree["variables"].items()) variables.push_back(name);
   }
-  Job job;
   homes.emplace_back("variables", std::move(variables));
-  homes.emplace_back("training", names_of([&](FieldVisitor& v) { visit_training(job, v); }));
-  homes.emplace_back("data", names_of([&](FieldVisitor& v) { job.data.visit(v); }));
-  homes.emplace_back("augmentation", names_of([&](FieldVisitor& v) { job.augmentation.visit(v); }));
-  homes.emplace_back("noise", names_of([&](FieldVisitor& v) { job.noise.visit(v); }));
+  for (const JobTable& table : job_tables()) {
+    if (table.name != "network") homes.emplace_back(table.name, names_of(table.fields));
+  }
   if (key == "name") return "";
   std::string found;
   std::vector<std::string> known;
@@ -96,7 +111,7 @@ ordered_json read_network(const json& tree, const JobSource& source,
   }
   const json& network = tree["network"];
   if (!network.is_object()) throw InvalidArgument("[network] must be a table");
-  const std::vector<std::string> known{"input", "layers", "loss"};
+  const std::vector<std::string> known = names_of(network_fields());
   for (const auto& [key, unused] : network.items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       throw InvalidArgument("[network] unknown field '" + key + "'", suggest(key, known));
@@ -264,6 +279,19 @@ void JobData::visit(FieldVisitor& v) {
   v.number("test_fraction", test_fraction,
            "share of each label's training images that are kept for the test",
            {.min = 0, .max = 1, .max_excluded = true});
+}
+
+std::vector<JobTable> job_tables() {
+  Job job;
+  return {{"data", "Where the images come from.",
+           fields_of([&](FieldVisitor& v) { job.data.visit(v); })},
+          {"augmentation", "How training images are changed, drawn anew for each use of an image.",
+           fields_of([&](FieldVisitor& v) { job.augmentation.visit(v); })},
+          {"noise", "What is put on the inputs of image-to-image networks.",
+           fields_of([&](FieldVisitor& v) { job.noise.visit(v); })},
+          {"network", "The network.", network_fields()},
+          {"training", "How it is trained.",
+           fields_of([&](FieldVisitor& v) { visit_training(job, v); })}};
 }
 
 ordered_json Job::resolved() const {

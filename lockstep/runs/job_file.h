@@ -54,6 +54,14 @@ struct JobData {
   void visit(FieldVisitor& v);
 };
 
+// A table of a job file, with its fields and their defaults.
+struct JobTable {
+  std::string name, help;
+  std::vector<FieldInfo> fields;
+};
+// All tables whose keys are known, in the order above: what documentation and completion list.
+std::vector<JobTable> job_tables();
+
 struct Job {
   std::string name;
   JobData data;  // folders as absolute paths

@@ -328,7 +328,8 @@ void QueuedStep::apply(const UpdateScalars& scalars) {
     statistics.push_back(reinterpret_cast<const float*>(s.exchanges[j].data() + at.statistics));
   }
   // Copies of the last iteration's values were done before this one's results came.
-  follow_statistics(s.plans, s.shards, statistics, [&](int k) { return s.state_of(k); });
+  follow_statistics(s.plans.statistics(), s.plans.statistic_channels(), s.shards, statistics,
+                    [&](int k) { return s.state_of(k); });
   for (const auto& follows : s.plans.statistics()) {
     for (int k : {follows.mean_state, follows.variance_state}) {
       const Tensor& state = s.network.state()[static_cast<size_t>(k)].value;

@@ -87,7 +87,9 @@ double combined(StateRule rule, std::vector<double>& values, const std::vector<d
 
 }  // namespace
 
-void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& shards,
+void follow_statistics(const std::vector<MovingStatistics>& statistics,
+                       const std::vector<int64_t>& channels_of,
+                       const std::vector<ShardRange>& shards,
                        const std::vector<const float*>& shard_statistics,
                        const std::function<float*(int k)>& state) {
   int64_t rows = 0;
@@ -98,9 +100,9 @@ void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& s
   }
   size_t at = 0;
   std::vector<double> mean, variance;
-  for (size_t k = 0; k < plans.statistics().size(); ++k) {
-    const auto channels = static_cast<size_t>(plans.statistic_channels()[k]);
-    const auto& s = plans.statistics()[k];
+  for (size_t k = 0; k < statistics.size(); ++k) {
+    const auto channels = static_cast<size_t>(channels_of[k]);
+    const auto& s = statistics[k];
     const auto count = static_cast<int64_t>(channels);
     if (s.rule != StateRule::mean_and_variance) {
       mean.resize(channels);

@@ -57,11 +57,13 @@ void check_batch(const MiniBatch& batch, size_t shards, size_t most_shards,
 // Observations whose label has the highest score, the first of equal ones.
 int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes);
 
-// Follows the statistics of a mini-batch. `shard_statistics`: by shard, for each of
-// plans.statistics() first all means, then all variances. mean = sum w_j mean_j; variance = sum w_j
-// (variance_j + (mean_j - mean)^2), by the tree; other rules as StateRule says. `state(k)`: host
-// memory of network state number k.
-void follow_statistics(const ShardPlans& plans, const std::vector<ShardRange>& shards,
+// Follows the statistics of a mini-batch. `channels_of`: each of `statistics`. `shard_statistics`:
+// by shard, for each of `statistics` first all means, then all variances. mean = sum w_j mean_j;
+// variance = sum w_j (variance_j + (mean_j - mean)^2), by the tree; other rules as
+// StateRule says. `state(k)`: host memory of network state number k.
+void follow_statistics(const std::vector<MovingStatistics>& statistics,
+                       const std::vector<int64_t>& channels_of,
+                       const std::vector<ShardRange>& shards,
                        const std::vector<const float*>& shard_statistics,
                        const std::function<float*(int k)>& state);
 

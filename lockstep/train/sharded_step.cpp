@@ -1,12 +1,13 @@
 #include "lockstep/train/sharded_step.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/train/gradient_sums.h"
 #include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/state_digest.h"
@@ -17,14 +18,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
-
-// Row-major copy of one learnable's gradient sum, and the conversion that fills it.
-struct GradientCopy {
-  Memory memory, scratch;
-  kernels::BoundPass convert;  // empty where the sum is row-major already
-  float* values = nullptr;
-  size_t count = 0;
-};
 
 }  // namespace
 
@@ -54,8 +47,7 @@ struct ShardedStep::State {
   ShardPlans plans;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by thread
   std::unique_ptr<TreeReduction> tree;
-  std::vector<GradientCopy> gradients;  // by learnable
-  std::vector<size_t> by_size;          // learnables, the largest first
+  std::optional<GradientSums> gradients;
   std::vector<Digest> learnable_digests;
 
   // Of the mini-batch at hand, by shard.
@@ -64,13 +56,11 @@ struct ShardedStep::State {
   std::vector<int64_t> correct;
   std::vector<std::vector<float>> shard_statistics;  // all channels of all statistics
   std::vector<int64_t> shards_by_thread;
-  std::atomic<int64_t> next{0};
 
   void make_runs(int64_t size);
   void prepare(const std::vector<ShardRange>& ranges);
   void compute_shard(size_t j, int thread, const MiniBatch& batch, int64_t iteration,
                      const ArithmeticMode& mode);
-  void make_gradient_copies();
   std::vector<double> cut_gradients(double observations);
   void update_statistics();
 };
@@ -96,34 +86,6 @@ void ShardedStep::State::prepare(const std::vector<ShardRange>& ranges) {
   for (auto& values : shard_statistics) {
     values.resize(static_cast<size_t>(plans.statistic_elements()));
   }
-}
-
-void ShardedStep::State::make_gradient_copies() {
-  const auto& table = kernels::table_for({});
-  const GradientLayout& layout = plans.gradient_layout();
-  for (size_t p = 0; p < layout.entries.size(); ++p) {
-    const auto& entry = layout.entries[p];
-    std::byte* const sum = reinterpret_cast<std::byte*>(tree->result()) + entry.offset;
-    GradientCopy copy;
-    copy.count = static_cast<size_t>(entry.spec.shape.elements());
-    if (entry.spec.row_major()) {
-      copy.values = reinterpret_cast<float*>(sum);
-    } else {
-      copy.memory = allocate_zeros(entry.spec.plain().bytes());
-      const auto pass = table.reorder(entry.spec, entry.spec.plain());
-      copy.scratch = allocate(pass.scratch_bytes);
-      void* const from = sum;
-      void* const to = copy.memory.data();
-      copy.convert = pass.bind(
-          {std::span<void* const>(&from, 1), std::span<void* const>(&to, 1), copy.scratch.data()});
-      copy.values = copy.memory.as<float>();
-    }
-    gradients.push_back(std::move(copy));
-    by_size.push_back(p);
-  }
-  std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) {
-    return layout.entries[a].spec.bytes() > layout.entries[b].spec.bytes();
-  });
 }
 
 void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& batch,
@@ -174,22 +136,21 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
 // instead of the number of observations.
 std::vector<double> ShardedStep::State::cut_gradients(double observations) {
   const bool norms = threshold_method != "absolute-value";
-  std::vector<std::vector<double>> squares(gradients.size());
-  pool.for_each(static_cast<int64_t>(by_size.size()), [&](int64_t i, int) {
+  std::vector<std::vector<double>> squares(gradients->size());
+  pool.for_each(static_cast<int64_t>(gradients->size()), [&](int64_t i, int) {
     const ArithmeticMode mode;
-    const size_t p = by_size[static_cast<size_t>(i)];
-    GradientCopy& g = gradients[p];
-    if (g.convert) g.convert({});
+    const size_t p = gradients->by_size()[static_cast<size_t>(i)];
+    gradients->convert(p);
     if (frozen[p]) {
       // Its gradient moves nothing.
     } else if (norms) {
-      squares[p] = block_squares(g.values, g.count);
+      squares[p] = block_squares(gradients->values(p), gradients->count(p));
     } else {
-      limit_elements(g.values, g.count, threshold, observations);
+      limit_elements(gradients->values(p), gradients->count(p), threshold, observations);
     }
     mode.check();
   });
-  std::vector<double> divisors(gradients.size(), observations);
+  std::vector<double> divisors(gradients->size(), observations);
   if (!norms) return divisors;
   const auto factors = threshold_factors(threshold_method, threshold, squares, observations);
   for (size_t p = 0; p < divisors.size(); ++p) divisors[p] /= factors[p];
@@ -199,7 +160,7 @@ std::vector<double> ShardedStep::State::cut_gradients(double observations) {
 void ShardedStep::State::update_statistics() {
   std::vector<const float*> values;
   for (size_t j = 0; j < shards.size(); ++j) values.push_back(shard_statistics[j].data());
-  follow_statistics(plans, shards, values, [&](int k) {
+  follow_statistics(plans.statistics(), plans.statistic_channels(), shards, values, [&](int k) {
     return network.state()[static_cast<size_t>(k)].value.data<float>();
   });
 }
@@ -216,7 +177,7 @@ ShardedStep::ShardedStep(Network& network, Solver& solver, ThreadPool& pool,
       options.deterministic ? TreeReduction::Order::tree : TreeReduction::Order::of_arrival);
   s.shards_by_thread.assign(static_cast<size_t>(pool.size()), 0);
   s.learnable_digests.resize(network.learnables().size());
-  s.make_gradient_copies();
+  s.gradients.emplace(s.plans.gradient_layout(), s.tree->result());
   for (const auto& l : network.learnables()) s.frozen.push_back(is_frozen(l.name, options.freeze));
   // Copies made for earlier uses of the network may be older than its values.
   network.packed().pack_all();
@@ -234,20 +195,10 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   }
   s.shards = shards;
   s.tree->begin(static_cast<int64_t>(shards.size()));
-  // One shard for every thread, the rest for whoever is free.
-  s.next = s.pool.size();
-  s.pool.run([&](int thread) {
-    const ArithmeticMode mode;
-    const auto count = static_cast<int64_t>(s.shards.size());
-    for (int64_t j = thread; j < count; j = s.next++) {
-      try {
-        s.compute_shard(static_cast<size_t>(j), thread, batch, iteration, mode);
-      } catch (...) {
-        s.next = count;  // the others stop after the shard they are at
-        throw;
-      }
-    }
-  });
+  for_each_shard(s.pool, static_cast<int64_t>(shards.size()),
+                 [&](int64_t j, int thread, const ArithmeticMode& mode) {
+                   s.compute_shard(static_cast<size_t>(j), thread, batch, iteration, mode);
+                 });
   StepResult result;
   result.loss_sum = tree_sum(s.losses);
   for (int64_t c : s.correct) result.correct += c;
@@ -258,16 +209,16 @@ void ShardedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
   std::vector<double> divisors;
   if (s.threshold > 0) divisors = s.cut_gradients(scalars.observations);
-  s.pool.for_each(static_cast<int64_t>(s.by_size.size()), [&](int64_t i, int) {
+  s.pool.for_each(static_cast<int64_t>(s.gradients->size()), [&](int64_t i, int) {
     const ArithmeticMode mode;
-    const size_t p = s.by_size[static_cast<size_t>(i)];
+    const size_t p = s.gradients->by_size()[static_cast<size_t>(i)];
     UpdateScalars own = scalars;
     if (!divisors.empty()) {
       own.observations = divisors[p];
-    } else if (s.gradients[p].convert) {
-      s.gradients[p].convert({});
+    } else {
+      s.gradients->convert(p);
     }
-    s.solver.update(p, s.gradients[p].values, own);
+    s.solver.update(p, s.gradients->values(p), own);
     s.network.packed().pack(static_cast<int>(p));
     // While the values are in the cache.
     s.learnable_digests[p] = learnable_digest(s.network, s.solver, p);

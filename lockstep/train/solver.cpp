@@ -1,24 +1,21 @@
 #include "lockstep/train/solver.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/kernels/table.h"
 #include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/train/updates.h"
 
 namespace lockstep {
 namespace {
 
 struct Slot {
-  Tensor value;
-  double rate_factor, l2_factor;
+  UpdateTarget target;
   std::vector<Tensor> state;
   bool frozen = false;
 };
-
-float* values(const Tensor& tensor) { return static_cast<float*>(tensor.raw()); }
 
 // Where a device's updates are added; the CPU has none.
 void* queue_of(Device device) {
@@ -29,8 +26,9 @@ std::vector<Slot> slots_of(Network& network, size_t arrays, const TrainingOption
   check_frozen(network, options.freeze);
   std::vector<Slot> slots;
   for (const auto& l : network.learnables()) {
-    Slot slot{l.value, l.spec.learning_rate_factor, l.spec.l2_factor, {}};
-    slot.frozen = is_frozen(l.name, options.freeze);
+    Slot slot{{l.value, l.spec.learning_rate_factor, l.spec.l2_factor},
+              {},
+              is_frozen(l.name, options.freeze)};
     for (size_t i = 0; i < arrays; ++i)
       slot.state.push_back(Tensor::zeros(l.value.shape(), DType::f32, l.value.device()));
     slots.push_back(std::move(slot));
@@ -48,9 +46,7 @@ class SlotSolver : public Solver {
 
   void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) final {
     Slot& s = slots_[index];
-    if (s.frozen) return;
-    const Device device = s.value.device();
-    update(s, kernels::table_for(device), gradient_sum, scalars, queue_of(device));
+    if (!s.frozen) update(s, gradient_sum, scalars);
   }
   std::vector<Tensor> state(size_t index) const final { return slots_[index].state; }
   std::vector<std::string> state_names() const final { return names_; }
@@ -59,15 +55,12 @@ class SlotSolver : public Solver {
   const TrainingOptions& options() const { return options_; }
 
  private:
-  virtual void update(Slot& s, const kernels::Table& table, const float* gradient_sum,
-                      const UpdateScalars& scalars, void* queue) = 0;
+  virtual void update(Slot& s, const float* gradient_sum, const UpdateScalars& scalars) = 0;
 
   const TrainingOptions options_;
   const std::vector<std::string> names_;
   std::vector<Slot> slots_;
 };
-
-size_t count_of(const Slot& s) { return static_cast<size_t>(s.value.shape().elements()); }
 
 class Sgdm final : public SlotSolver {
  public:
@@ -75,41 +68,30 @@ class Sgdm final : public SlotSolver {
       : SlotSolver(network, options, {"velocity"}) {}
 
  private:
-  void update(Slot& s, const kernels::Table& table, const float* gradient_sum,
-              const UpdateScalars& scalars, void* queue) override {
-    const kernels::SgdmUpdate u{static_cast<float>(scalars.observations),
-                                static_cast<float>(scalars.learning_rate * s.rate_factor),
-                                static_cast<float>(options().momentum),
-                                static_cast<float>(options().l2 * s.l2_factor)};
-    table.sgdm(values(s.value), values(s.state[0]), gradient_sum, count_of(s), u, queue);
+  void update(Slot& s, const float* gradient_sum, const UpdateScalars& scalars) override {
+    update_by_sgdm(s.target, s.state, gradient_sum, scalars.observations,
+                   {.learning_rate = scalars.learning_rate,
+                    .momentum = options().momentum,
+                    .l2 = options().l2});
   }
 };
 
-// adam and adamw: what l2 is times decides.
+// adam and adamw.
 class Adam final : public SlotSolver {
  public:
   Adam(Network& network, const TrainingOptions& options)
       : SlotSolver(network, options, {"mean", "square"}) {}
 
  private:
-  void update(Slot& s, const kernels::Table& table, const float* gradient_sum,
-              const UpdateScalars& scalars, void* queue) override {
+  void update(Slot& s, const float* gradient_sum, const UpdateScalars& scalars) override {
     const TrainingOptions& o = options();
-    const bool apart = o.solver == "adamw";
-    const double l2 = o.l2 * s.l2_factor, rate = scalars.learning_rate * s.rate_factor;
-    const auto t = static_cast<double>(scalars.iteration);
-    const double first = 1 - std::pow(o.gradient_decay, t);
-    const double second = 1 - std::pow(o.squared_gradient_decay, t);
-    const kernels::AdamUpdate u{static_cast<float>(scalars.observations),
-                                static_cast<float>(rate / first),
-                                o.gradient_decay,
-                                o.squared_gradient_decay,
-                                static_cast<float>(1 / std::sqrt(second)),
-                                static_cast<float>(o.epsilon),
-                                static_cast<float>(apart ? 0 : l2),
-                                static_cast<float>(apart ? rate * l2 : 0)};
-    table.adam(values(s.value), values(s.state[0]), values(s.state[1]), gradient_sum, count_of(s),
-               u, queue);
+    update_by_adam(s.target, s.state, gradient_sum, scalars.observations,
+                   {.learning_rate = scalars.learning_rate,
+                    .gradient_decay = o.gradient_decay,
+                    .squared_gradient_decay = o.squared_gradient_decay,
+                    .epsilon = o.epsilon,
+                    .l2 = o.l2},
+                   scalars.iteration, o.solver == "adamw");
   }
 };
 
@@ -119,14 +101,12 @@ class Rmsprop final : public SlotSolver {
       : SlotSolver(network, options, {"square"}) {}
 
  private:
-  void update(Slot& s, const kernels::Table& table, const float* gradient_sum,
-              const UpdateScalars& scalars, void* queue) override {
-    const TrainingOptions& o = options();
-    const kernels::RmspropUpdate u{static_cast<float>(scalars.observations),
-                                   static_cast<float>(scalars.learning_rate * s.rate_factor),
-                                   o.squared_gradient_decay, static_cast<float>(o.epsilon),
-                                   static_cast<float>(o.l2 * s.l2_factor)};
-    table.rmsprop(values(s.value), values(s.state[0]), gradient_sum, count_of(s), u, queue);
+  void update(Slot& s, const float* gradient_sum, const UpdateScalars& scalars) override {
+    update_by_rmsprop(s.target, s.state, gradient_sum, scalars.observations,
+                      {.learning_rate = scalars.learning_rate,
+                       .squared_gradient_decay = options().squared_gradient_decay,
+                       .epsilon = options().epsilon,
+                       .l2 = options().l2});
   }
 };
 

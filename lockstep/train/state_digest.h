@@ -11,7 +11,7 @@ namespace lockstep {
 // Of one learnable and its solver state, row-major.
 Digest learnable_digest(const Network& network, const Solver& solver, size_t index);
 
-// Of the values that a network has: learnables and state.
+// Of a network's learnables and state: what a loop of one's own compares.
 Digest network_digest(const Network& network);
 
 // Of everything after iteration `iteration`: the counter, all learnables with their solver state

@@ -1,5 +1,7 @@
 #include "lockstep/train/training_step.h"
 
+#include <atomic>
+
 #include "lockstep/base/error.h"
 #include "lockstep/train/queued_step.h"
 #include "lockstep/train/sharded_step.h"
@@ -17,6 +19,23 @@ std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size) {
     first += size;
   }
   return shards;
+}
+
+void for_each_shard(
+    ThreadPool& pool, int64_t count,
+    const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body) {
+  std::atomic<int64_t> next{pool.size()};
+  pool.run([&](int thread) {
+    const ArithmeticMode mode;
+    for (int64_t j = thread; j < count; j = next++) {
+      try {
+        body(j, thread, mode);
+      } catch (...) {
+        next = count;  // the others stop after the shard they are at
+        throw;
+      }
+    }
+  });
 }
 
 void refuse_on_gpus(const TrainingOptions& options) {

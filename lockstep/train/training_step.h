@@ -2,9 +2,11 @@
 // compute the shards (sharded_step.h), or a GPU's queues do (queued_step.h).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/engine/nn/network.h"
@@ -20,6 +22,13 @@ struct ShardRange {
 
 // V = ceil(n / shard_size) shards whose sizes differ by at most one, the larger ones first.
 std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size);
+
+// Runs body(shard, thread) for every shard in [0, count), each thread in the law's floating-point
+// mode, which the body checks at its end. Every thread begins with one shard, the rest go to
+// whoever is free. After an exception, which is rethrown, no further shard is begun.
+void for_each_shard(
+    ThreadPool& pool, int64_t count,
+    const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body);
 
 struct StepResult {
   double loss_sum = 0;  // over observations

@@ -104,9 +104,11 @@ class Command(unittest.TestCase):
     def test_help_lists_every_command(self):
         done = self.works("--help")
         self.assertEqual(done.stderr, "")
+        commands = ["train", "evaluate", "predict", "summary", "architecture", "info", "export-digits", "reference",
+                    "completion", "man"]
         self.assertEqual(re.findall(r"^  ([a-z-]+)  ", done.stdout.split("Subcommands:")[1], re.M),
-                         ["train", "evaluate", "predict", "summary", "architecture", "info", "export-digits"])
-        for name in ["train", "evaluate", "predict", "summary", "architecture", "info", "export-digits"]:
+                         commands)
+        for name in commands:
             self.assertIn("--help", self.works(name, "--help").stdout)
         for option in ["--set", "--out", "--threads", "--resume", "--save-initial", "--json", "--quiet"]:
             self.assertIn(option, self.works("train", "--help").stdout)

@@ -98,6 +98,15 @@ bool Tape::tracks(std::span<const Tensor> inputs) const {
   return false;
 }
 
+bool Tape::reads(const Tensor& tensor) const {
+  for (const auto& node : state_->nodes) {
+    for (const auto& t : node.inputs) {
+      if (t.defined() && t.id() == tensor.id()) return true;
+    }
+  }
+  return false;
+}
+
 void Tape::record(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
                   BackwardFunction backward) {
   for (const auto& t : outputs) state_->tracked.insert(t.id());

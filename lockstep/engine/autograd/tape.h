@@ -48,6 +48,8 @@ class Tape {
   // inputs must be recorded, and recording it.
   static Tape* current();
   bool tracks(std::span<const Tensor> inputs) const;
+  // Whether a recorded op has this tensor among its inputs.
+  bool reads(const Tensor& tensor) const;
   void record(std::vector<Tensor> inputs, std::vector<Tensor> outputs, BackwardFunction backward);
 
  private:

@@ -6,7 +6,9 @@
 //   network.initialize(0);
 //   Tensor probabilities = network.predict(images);
 //
-// Not thread-safe, unless said otherwise.
+// Not thread-safe, unless said otherwise. On the CPU forward() and predict() may run in several
+// threads at once as long as nothing changes the network: neither anybody else nor they themselves,
+// as they do where they update moving statistics.
 #pragma once
 
 #include <memory>
@@ -59,6 +61,9 @@ struct LoweredNetwork {
 struct LoweringOptions {
   bool training = false;
   bool pixels = false;  // inputs are u8 instead of f32
+  // Names of layers whose results are wanted; what they do not depend on is left out. None: the
+  // output layers.
+  std::vector<std::string> outputs = {};
 };
 
 struct ForwardOptions {
@@ -66,7 +71,12 @@ struct ForwardOptions {
   kernels::StepInfo step = {};   // what dropout's random numbers depend on
   DType precision = DType::f32;  // or bf16: ops that take it compute with it
   bool record = true;            // as one node, by a tape that tracks what is used
+  bool update_state = true;      // false: moving statistics stay as they are while training, too
+  // Names of layers whose results are wanted instead of those of the output layers.
+  std::vector<std::string> outputs = {};
 };
+
+struct NetworkPlan;
 
 class Network {
  public:
@@ -135,6 +145,8 @@ class Network {
   Tensor forward(const std::vector<Tensor>& inputs, const ForwardOptions& options = {});
   // All outputs.
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs, const ForwardOptions& options);
+  // How many observations fit inputs hold. Throws InvalidArgument for others.
+  int64_t check_inputs(std::span<const Tensor> inputs) const;
   // Outside training, without recording.
   Tensor predict(const Tensor& input);
 
@@ -153,6 +165,9 @@ class Network {
 
  private:
   struct State;
+  // The compiled network; made when first asked for.
+  std::shared_ptr<NetworkPlan> plan_for(int64_t n, const LoweringOptions& options, DType precision,
+                                        bool gradients);
   std::unique_ptr<State> state_;
 };
 

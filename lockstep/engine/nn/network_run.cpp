@@ -4,6 +4,7 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/network_state.h"
 #include "lockstep/engine/tensor/device_memory.h"
 
@@ -139,25 +140,21 @@ void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output,
 std::shared_ptr<PlanRun> lend(const std::shared_ptr<NetworkPlan>& plan, PackedParameters& packed,
                               const std::vector<const float*>& states) {
   std::unique_ptr<PlanRun> run;
-  if (plan->idle.empty()) {
-    run = std::make_unique<PlanRun>(plan->plan, packed, states);
-  } else {
-    run = std::move(plan->idle.back());
-    plan->idle.pop_back();
+  {
+    const std::lock_guard lock(plan->mutex);
+    if (!plan->idle.empty()) {
+      run = std::move(plan->idle.back());
+      plan->idle.pop_back();
+    }
   }
+  if (!run) run = std::make_unique<PlanRun>(plan->plan, packed, states);
   return {run.release(), [owner = std::weak_ptr<NetworkPlan>(plan)](PlanRun* used) {
             std::unique_ptr<PlanRun> back(used);
-            if (const auto home = owner.lock()) home->idle.push_back(std::move(back));
+            if (const auto home = owner.lock()) {
+              const std::lock_guard lock(home->mutex);
+              home->idle.push_back(std::move(back));
+            }
           }};
-}
-
-Digest digest_of_values(std::span<const Tensor> tensors) {
-  Digester digester;
-  for (const auto& t : tensors) {
-    const Tensor host = t.to({});
-    digester.bytes(host.raw(), host.bytes());
-  }
-  return digester.finish();
 }
 
 }  // namespace
@@ -165,10 +162,14 @@ Digest digest_of_values(std::span<const Tensor> tensors) {
 LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   if (!initialized()) throw InvalidArgument("[network] not initialized");
   const NetworkAnalysis a = state_->analyse();
+  std::vector<size_t> results = a.output_layers;
+  if (!options.outputs.empty()) results = state_->places_of(options.outputs);
+  const std::vector<bool> needed = state_->needed_for(results, a.order);
   LoweredNetwork out;
   std::map<std::string, int> values;
   Lowering lowering(out, options, n);
   for (size_t i : a.order) {
+    if (!needed[i]) continue;
     const LayerNode& node = state_->layers[i];
     std::vector<int> inputs;
     for (const auto& name : node.inputs) inputs.push_back(values.at(name));
@@ -176,18 +177,49 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     values[node.name] =
         lowering.run(node, state_->slots.at(owner), state_->learnables, state_->states, inputs);
   }
-  for (size_t i : a.output_layers) out.outputs.push_back(values.at(state_->layers[i].name));
+  for (size_t i : results) out.outputs.push_back(values.at(state_->layers[i].name));
   return out;
 }
 
-std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
-                                         const ForwardOptions& options) {
+std::vector<size_t> Network::State::places_of(const std::vector<std::string>& names) const {
+  std::vector<size_t> found;
+  for (const auto& name : names) {
+    const auto place = places.find(name);
+    if (place == places.end()) {
+      std::vector<std::string> known;
+      for (const auto& node : layers) known.push_back(node.name);
+      throw InvalidArgument("[network] no layer `" + name + "` to take the output of",
+                            suggest(name, known));
+    }
+    if (std::find(found.begin(), found.end(), place->second) != found.end()) {
+      throw InvalidArgument("[network] the output of `" + name + "` is wanted twice");
+    }
+    found.push_back(place->second);
+  }
+  return found;
+}
+
+std::vector<bool> Network::State::needed_for(const std::vector<size_t>& results,
+                                             const std::vector<size_t>& order) const {
+  std::vector<bool> needed(layers.size(), false);
+  for (size_t i : results) needed[i] = true;
+  for (auto i = order.rbegin(); i != order.rend(); ++i) {
+    if (!needed[*i]) continue;
+    for (const auto& name : layers[*i].inputs) needed[places.at(name)] = true;
+  }
+  // Every input is given, whether it matters or not.
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].layer->is_input()) needed[i] = true;
+  }
+  return needed;
+}
+
+int64_t Network::check_inputs(std::span<const Tensor> inputs) const {
   const std::vector<Shape> wanted = input_shapes();
   if (inputs.size() != wanted.size()) {
     throw InvalidArgument("[network] takes " + std::to_string(wanted.size()) +
                           " inputs, received " + std::to_string(inputs.size()));
   }
-  std::string key = options.training ? "training" : "inference";
   int64_t n = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Shape& shape = inputs[i].shape();
@@ -206,72 +238,91 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                             "move one of them: tensor.to(device) or network.to(device)");
     }
   }
-  Tape* tape = Tape::current();
-  std::vector<Tensor> tracked = inputs;
-  for (const auto& l : state_->learnables) tracked.push_back(l.value);
-  const bool record = options.record && tape && tape->tracks(tracked);
-  const bool pixels = inputs[0].dtype() == DType::u8;
-  key += " " + std::to_string(n) + (record ? " gradients" : "") + (pixels ? " pixels" : "") + " " +
-         std::string(name_of(options.precision));
+  return n;
+}
 
+std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions& options,
+                                               DType precision, bool gradients) {
+  std::string key = options.training ? "training" : "inference";
+  key +=
+      " " + std::to_string(n) + (gradients ? " gradients" : "") + (options.pixels ? " pixels" : "");
+  key += " " + std::string(name_of(precision));
+  for (const auto& name : options.outputs) key += " " + name;
+  const std::lock_guard lock(state_->mutex);
   auto& plans = state_->plans;
   const auto cached =
       std::find_if(plans.begin(), plans.end(), [&](const auto& p) { return p.first == key; });
   if (cached != plans.end()) {
     std::rotate(plans.begin(), cached, cached + 1);
-  } else {
-    LoweredNetwork lowered = lower(n, {options.training, pixels});
-    auto made = std::make_shared<NetworkPlan>();
-    PlanOptions plan_options;
-    plan_options.gradients = plan_options.input_gradients = record;
-    plan_options.precision = options.precision;
-    for (int value : lowered.outputs) {
-      plan_options.seeds.push_back(lowered.graph.mark_output(value));
-    }
-    for (int value : lowered.outputs) made->outputs.push_back(lowered.graph.shape(value));
-    for (auto s : lowered.statistics) {
-      s.mean_output = lowered.graph.mark_output(s.mean_output);
-      s.variance_output = lowered.graph.mark_output(s.variance_output);
-      made->statistics.push_back(s);
-    }
-    made->plan = std::make_shared<Plan>(lowered.graph, learnable_shapes(), plan_options, device());
-    if (plans.size() == State::kMostPlans) plans.pop_back();
-    plans.emplace(plans.begin(), key, std::move(made));
+    return plans.front().second;
   }
-  const std::shared_ptr<NetworkPlan> mine = plans.front().second;
+  LoweredNetwork lowered = lower(n, options);
+  auto made = std::make_shared<NetworkPlan>();
+  PlanOptions plan_options;
+  plan_options.gradients = plan_options.input_gradients = gradients;
+  plan_options.precision = precision;
+  for (int value : lowered.outputs) {
+    plan_options.seeds.push_back(lowered.graph.mark_output(value));
+  }
+  for (int value : lowered.outputs) made->outputs.push_back(lowered.graph.shape(value));
+  for (auto s : lowered.statistics) {
+    s.mean_output = lowered.graph.mark_output(s.mean_output);
+    s.variance_output = lowered.graph.mark_output(s.variance_output);
+    made->statistics.push_back(s);
+  }
+  made->plan = std::make_shared<Plan>(lowered.graph, learnable_shapes(), plan_options, device());
+  if (plans.size() == State::kMostPlans) plans.pop_back();
+  plans.emplace(plans.begin(), key, std::move(made));
+  return plans.front().second;
+}
+
+std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
+                                         const ForwardOptions& options) {
+  const int64_t n = check_inputs(inputs);
+  Tape* tape = Tape::current();
+  std::vector<Tensor> tracked = inputs;
+  for (const auto& l : state_->learnables) tracked.push_back(l.value);
+  const bool record = options.record && tape && tape->tracks(tracked);
+  const bool pixels = inputs[0].dtype() == DType::u8;
+  const std::shared_ptr<NetworkPlan> mine =
+      plan_for(n, {options.training, pixels, options.outputs}, options.precision, record);
   const std::shared_ptr<PlanRun> run = lend(mine, packed(), state_pointers());
   const ArithmeticMode mode;
-  packed().pack_all();
+  // From a device digests travel: they are taken where they are needed.
+  std::vector<Digest> digests;
+  if (record || device().is_cpu()) digests = packed().digests();
+  packed().refresh(digests);
   run_forward(*run, inputs, options.step);
 
   std::vector<Tensor> outputs;
   for (size_t k = 0; k < mine->outputs.size(); ++k) {
     outputs.push_back(output_of(*run, static_cast<int>(k), mine->outputs[k], device()));
   }
-  for (const auto& s : mine->statistics) {
-    follow(s.rule, state_->states[static_cast<size_t>(s.mean_state)].value, *run, s.mean_output,
-           s.momentum);
-    if (s.rule != StateRule::mean_and_variance) continue;
-    follow(s.rule, state_->states[static_cast<size_t>(s.variance_state)].value, *run,
-           s.variance_output, s.momentum);
+  if (options.update_state) {
+    for (const auto& s : mine->statistics) {
+      follow(s.rule, state_->states[static_cast<size_t>(s.mean_state)].value, *run, s.mean_output,
+             s.momentum);
+      if (s.rule != StateRule::mean_and_variance) continue;
+      follow(s.rule, state_->states[static_cast<size_t>(s.variance_state)].value, *run,
+             s.variance_output, s.momentum);
+    }
   }
   if (!record) return outputs;
   // The node keeps all that its run points to for as long as the tape may ask: the network may be
   // gone or started anew by then. Learnables that changed in place would give gradients of neither
   // the old nor the new ones.
-  const Digest learnables = digest_of_values(std::span(tracked).subspan(inputs.size()));
   tape->record(
       tracked, outputs,
-      [run, plan = mine->plan, packed = state_->packed, states = state_->states, learnables,
+      [run, plan = mine->plan, packed = state_->packed, states = state_->states, digests,
        n_inputs = inputs.size(), tracked, outputs = mine->outputs, device = device(),
        step = options.step,
        stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
-        if (!(digest_of_values(std::span(tracked).subspan(n_inputs)) == learnables)) {
+        if (packed->digests() != digests) {
           throw InvalidArgument("[network] learnables were changed between forward and gradient",
                                 "take the gradients of a tape before changing what they are of");
         }
         const ArithmeticMode fixed;
-        packed->pack_all();  // a forward run with other values may have come between
+        packed->refresh(digests);  // a forward run with other values may have come between
         // A backward run reuses the memory of what it read: a second one starts anew.
         if (stale) run_forward(*run, std::span(tracked).first(n_inputs), step);
         stale = true;

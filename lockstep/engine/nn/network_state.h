@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 
 #include "lockstep/engine/nn/network.h"
 
@@ -11,6 +12,7 @@ namespace lockstep {
 struct NetworkPlan {
   std::shared_ptr<const Plan> plan;
   std::vector<MovingStatistics> statistics;
+  std::mutex mutex;  // of `idle`
   std::vector<std::unique_ptr<PlanRun>> idle;
   std::vector<Shape> outputs;  // sizes with all observations
 };
@@ -43,10 +45,16 @@ struct Network::State {
   std::vector<NetworkState> states;
   std::map<std::string, LayerSlots> slots;   // by name of the layer that owns them
   std::shared_ptr<PackedParameters> packed;  // tapes keep it longer than the network
+  std::mutex mutex;                          // of `plans`
   std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans;  // last used first
   static constexpr size_t kMostPlans = 16;
 
   const LayerNode* find(const std::string& name) const;
+  // Throws InvalidArgument for an unknown name.
+  std::vector<size_t> places_of(const std::vector<std::string>& names) const;
+  // Whether each layer is an input or one that `results` depend on.
+  std::vector<bool> needed_for(const std::vector<size_t>& results,
+                               const std::vector<size_t>& order) const;
   NetworkAnalysis analyse() const;
 };
 

@@ -5,11 +5,20 @@
 #include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
+namespace {
+
+Digest digest_of(const Tensor& tensor) {
+  const Tensor host = tensor.to({});
+  return lockstep::digest_of(host.raw(), host.bytes());
+}
+
+}  // namespace
 
 PackedParameters::PackedParameters(std::vector<Tensor> parameters)
     : device_(parameters.empty() ? Device{} : parameters.front().device()),
       parameters_(std::move(parameters)),
-      copies_(parameters_.size()) {
+      copies_(parameters_.size()),
+      made_from_(parameters_.size()) {
   for (const auto& tensor : parameters_) {
     if (tensor.device() == device_) continue;
     throw InvalidArgument("[parameters] some lie on " + to_string(device_) + " and some on " +
@@ -25,6 +34,7 @@ void* PackedParameters::address(int parameter, const TensorSpec& spec) {
   const Tensor& tensor = parameters_[p];
   const TensorSpec plain{spec.shape, DType::f32, nullptr};
   if (spec == plain) return tensor.raw();
+  const std::lock_guard lock(mutex_);
   for (const auto& copy : copies_[p]) {
     if (copy.spec == spec) return copy.memory.data();
   }
@@ -44,16 +54,46 @@ void* PackedParameters::address(int parameter, const TensorSpec& spec) {
                          copy.scratch.data(), queue});
   copy.make({});
   copies_[p].push_back(std::move(copy));
+  // The others may have been made from other elements than this one.
+  if (made_from_[p] && *made_from_[p] != digest_of(tensor)) made_from_[p].reset();
   return to;
 }
 
 void PackedParameters::pack(int parameter) const {
   if (!device_.is_cpu()) memory_of(device_).activate();
-  for (const auto& copy : copies_[static_cast<size_t>(parameter)]) copy.make({});
+  const auto p = static_cast<size_t>(parameter);
+  made_from_[p].reset();
+  for (const auto& copy : copies_[p]) copy.make({});
 }
 
 void PackedParameters::pack_all() const {
   for (int p = 0; p < count(); ++p) pack(p);
+}
+
+std::vector<Digest> PackedParameters::digests() const {
+  std::vector<Digest> digests;
+  for (const auto& tensor : parameters_) digests.push_back(digest_of(tensor));
+  return digests;
+}
+
+void PackedParameters::refresh(const std::vector<Digest>& digests) {
+  if (!device_.is_cpu()) {
+    pack_all();
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  for (size_t p = 0; p < parameters_.size(); ++p) refresh(p, digests[p]);
+}
+
+void PackedParameters::refresh(int parameter) {
+  const auto p = static_cast<size_t>(parameter);
+  refresh(p, digest_of(parameters_[p]));
+}
+
+void PackedParameters::refresh(size_t p, const Digest& present) {
+  if (made_from_[p] && *made_from_[p] == present) return;
+  pack(static_cast<int>(p));
+  made_from_[p] = present;
 }
 
 }  // namespace lockstep

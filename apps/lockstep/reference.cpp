@@ -1,0 +1,150 @@
+#include "apps/lockstep/reference.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/lockstep/command.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/engine/nn/layer.h"
+#include "lockstep/runs/job_file.h"
+
+namespace lockstep::command {
+namespace {
+
+constexpr const char* head = R"(# The job file
+
+A job file is TOML and holds all of a training: `lockstep train FILE` runs it, `lockstep train FILE --check` says what is wrong with it. This page is what `lockstep reference` prints; `lockstep reference NAME` prints the part about one table or layer.
+
+```toml
+# two-layers.toml
+[data]
+train = "builtin:digits"
+validation_fraction = 0.1
+
+[variables]
+width = 16
+units = "10 * width"
+
+[network]
+input = { height = 28, width = 28, channels = 1 }
+layers = [
+  { type = "convolution2d", filters = "width", kernel = 5 },
+  { type = "batch_normalization" },
+  { type = "relu" },
+  { type = "max_pooling2d", pool = 4, stride = 4 },
+  { type = "fully_connected", units = "units" },
+  { type = "relu" },
+  { type = "fully_connected", units = 10 },
+  { type = "softmax" },
+]
+
+[training]
+max_epochs = 2
+```
+
+```console
+$ lockstep train two-layers.toml --check
+$ lockstep train two-layers.toml --set max_epochs=1 --set width=4 --quiet
+```
+
+`name`, a text outside all tables, is the job's name; without it that of the file.
+
+**Numbers** may be expressions in quotes: `+ - * / ^ ( )`, comparisons, `a ? b : c`, and `round` (halves away from zero), `sqrt`, `floor`, `ceil`, `min`, `max`, `abs`, `log` (natural), `exp`, `pow`. `[variables]` names numbers and expressions for them, in any order.
+
+**Changes**: `--set KEY=VALUE` changes a field from the command line. The key is dotted (`training.max_epochs=5`), or the bare name of a variable or field (`max_epochs=5`). A value is read as TOML, or as text where it is none.
+
+**Folders** that are not absolute are looked for beside the job file, then in the folder that the environment variable `LOCKSTEP_DATA` names.
+
+What is unknown, misspelt or out of range is refused, with the place and the nearest name.
+)";
+
+constexpr const char* layers_head = R"(## Layers
+
+An entry of `layers` is one of
+
+- a **layer**: `type`, its fields, and where wanted `name` and `inputs`. Without a name it is called by its type and a number (`relu_2`). Without inputs it takes the layer in front of it; `inputs` names others, one or a list.
+- a **layer used once more**: `{ type = "shared", layer = "NAME", inputs = ... }` has the learnables and state of the layer that it names.
+- a **group**: `{ repeat = N, layers = [...] }`, N >= 0 times one behind the other. Names given inside get the number of the repetition where there are several (`conv_1`, `conv_2`); a reference from inside means the layer of the same repetition, one from behind the group that of the last, and `group_input` the layer in front of this repetition.
+)";
+
+std::string in_cell(const std::string& text) {
+  std::string escaped;
+  for (char c : text) {
+    if (c == '|' || c == '*' || c == '_' || c == '<') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+std::string table_of(const std::vector<FieldInfo>& fields) {
+  std::string text = "| field | value | default | meaning |\n| --- | --- | --- | --- |\n";
+  for (const FieldInfo& f : fields) {
+    text +=
+        fmt::format("| `{}` | {} | {} | {} |\n", f.name, in_cell(f.type),
+                    f.default_value == "required" ? f.default_value : '`' + f.default_value + '`',
+                    in_cell(f.help));
+  }
+  return text;
+}
+
+std::string section_of(const JobTable& table) {
+  return "## [" + table.name + "]\n\n" + table.help + "\n\n" + table_of(table.fields);
+}
+
+std::string section_of(const LayerInfo& layer) {
+  std::string help = layer.help;
+  if (!help.empty()) help[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(help[0])));
+  return "### " + layer.type + "\n\n" + help + ".\n" +
+         (layer.fields.empty() ? "" : "\n" + table_of(layer.fields));
+}
+
+}  // namespace
+
+std::string reference_page() {
+  std::string text = head;
+  for (const JobTable& table : job_tables()) text += "\n" + section_of(table);
+  text += "\n" + std::string(layers_head);
+  for (const LayerInfo& layer : layer_registry()) text += "\n" + section_of(layer);
+  return text;
+}
+
+std::string reference_of(const std::string& topic) {
+  for (const JobTable& table : job_tables()) {
+    if (table.name == topic) return section_of(table);
+  }
+  for (const LayerInfo& layer : layer_registry()) {
+    if (layer.type == topic) return section_of(layer);
+  }
+  throw InvalidArgument("[reference] no table or layer is called `" + topic + "`",
+                        suggest(topic, reference_topics()));
+}
+
+std::vector<std::string> reference_topics() {
+  std::vector<std::string> topics;
+  for (const JobTable& table : job_tables()) topics.push_back(table.name);
+  for (const LayerInfo& layer : layer_registry()) topics.push_back(layer.type);
+  return topics;
+}
+
+void add_reference(Commands& commands) {
+  auto topics = std::make_shared<std::vector<std::string>>();
+  CLI::App* sub =
+      commands.add("reference", "Every table, field and layer of job files, as Markdown",
+                   "Without a name it prints the whole page.",
+                   {{"lockstep reference training", "the options of a training"},
+                    {"lockstep reference convolution2d max_pooling2d", "two layers"}},
+                   [topics] {
+                     std::string text = topics->empty() ? reference_page() : "";
+                     for (const std::string& topic : *topics) {
+                       text += (text.empty() ? "" : "\n") + reference_of(topic);
+                     }
+                     print(text);
+                     return 0;
+                   });
+  sub->add_option("name", *topics, "Tables (data, training, ...) and types of layers")
+      ->type_name("TOPIC");
+}
+
+}  // namespace lockstep::command

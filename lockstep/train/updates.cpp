@@ -1,0 +1,235 @@
+#include "lockstep/train/updates.h"
+
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "lockstep/base/arithmetic.h"
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/tensor/device_memory.h"
+
+namespace lockstep {
+namespace {
+
+float* elements(const Tensor& tensor) { return static_cast<float*>(tensor.raw()); }
+
+size_t count_of(const UpdateTarget& target) {
+  return static_cast<size_t>(target.value.shape().elements());
+}
+
+const kernels::Table& table_of(const UpdateTarget& target) {
+  return kernels::table_for(target.value.device());
+}
+
+// Where a device's updates are added; the CPU has none.
+void* queue_of(const UpdateTarget& target) {
+  const Device device = target.value.device();
+  return device.is_cpu() ? nullptr : memory_of(device).default_queue();
+}
+
+// What is updated, with what errors call it.
+struct Named {
+  UpdateTarget target;
+  std::string name;
+};
+
+std::vector<Named> named(const Network& network) {
+  std::vector<Named> all;
+  for (const auto& l : network.learnables()) {
+    all.push_back({{l.value, l.spec.learning_rate_factor, l.spec.l2_factor}, l.name});
+  }
+  return all;
+}
+
+std::vector<Named> named(std::span<const Tensor> values) {
+  std::vector<Named> all;
+  for (const auto& value : values) {
+    all.push_back({{value, 1, 1}, "value " + std::to_string(all.size() + 1)});
+  }
+  return all;
+}
+
+std::string described(const Tensor& tensor) {
+  return tensor.defined() ? tensor.spec().to_string() + " on " + to_string(tensor.device())
+                          : "an undefined tensor";
+}
+
+// Row-major f32 like `value`.
+bool fits(const Tensor& tensor, const Tensor& value) {
+  return tensor.defined() && tensor.spec() == value.spec() && tensor.device() == value.device();
+}
+
+void check(const std::string& solver, const std::vector<Named>& targets,
+           std::span<const Tensor> gradients) {
+  const std::string where = "[" + solver + "] ";
+  if (gradients.size() != targets.size()) {
+    throw InvalidArgument(where + std::to_string(targets.size()) + " learnables need as many " +
+                              "gradients, received " + std::to_string(gradients.size()),
+                          "value_and_gradient() gives one for each, in their order");
+  }
+  for (size_t p = 0; p < targets.size(); ++p) {
+    const Tensor& value = targets[p].target.value;
+    if (!value.defined() || value.dtype() != DType::f32 || !value.spec().row_major()) {
+      throw InvalidArgument(where + targets[p].name + " must be row-major and f32, received " +
+                            described(value));
+    }
+    if (fits(gradients[p], value)) continue;
+    throw InvalidArgument(where + "the gradient of " + targets[p].name + " must be " +
+                          described(value) + ", received " + described(gradients[p]));
+  }
+}
+
+// Makes the arrays of a state that is empty.
+void prepare(const std::string& solver, const std::vector<Named>& targets,
+             std::vector<Tensor>& state) {
+  if (state.empty()) {
+    for (const auto& [target, name] : targets) {
+      state.push_back(Tensor::zeros(target.value.shape(), DType::f32, target.value.device()));
+    }
+  }
+  const std::string hint = "begin with an empty state";
+  if (state.size() != targets.size()) {
+    throw InvalidArgument("[" + solver + "] the state is of " + std::to_string(state.size()) +
+                              " learnables, these are " + std::to_string(targets.size()),
+                          hint);
+  }
+  for (size_t p = 0; p < targets.size(); ++p) {
+    if (fits(state[p], targets[p].target.value)) continue;
+    throw InvalidArgument("[" + solver + "] the state of " + targets[p].name + " must be " +
+                              described(targets[p].target.value) + ", received " +
+                              described(state[p]),
+                          hint);
+  }
+}
+
+void for_all(const std::vector<Named>& targets, ThreadPool* pool,
+             const std::function<void(size_t)>& update) {
+  const auto body = [&](int64_t p, int) {
+    const ArithmeticMode mode;
+    update(static_cast<size_t>(p));
+    mode.check();
+  };
+  const auto count = static_cast<int64_t>(targets.size());
+  if (pool && !targets.empty() && targets[0].target.value.device().is_cpu()) {
+    pool->for_each(count, body);
+  } else {
+    for (int64_t p = 0; p < count; ++p) body(p, 0);
+  }
+}
+
+void sgdm(const std::vector<Named>& targets, std::span<const Tensor> gradients, SgdmState& state,
+          const SgdmOptions& options) {
+  check("sgdm", targets, gradients);
+  prepare("sgdm", targets, state.velocity);
+  for_all(targets, options.pool, [&](size_t p) {
+    const Tensor arrays[] = {state.velocity[p]};
+    update_by_sgdm(targets[p].target, arrays, elements(gradients[p]), 1, options);
+  });
+}
+
+void adam(const std::vector<Named>& targets, std::span<const Tensor> gradients, AdamState& state,
+          const AdamOptions& options, bool decoupled) {
+  const std::string name = decoupled ? "adamw" : "adam";
+  check(name, targets, gradients);
+  prepare(name, targets, state.mean);
+  prepare(name, targets, state.square);
+  ++state.iteration;
+  for_all(targets, options.pool, [&](size_t p) {
+    const Tensor arrays[] = {state.mean[p], state.square[p]};
+    update_by_adam(targets[p].target, arrays, elements(gradients[p]), 1, options, state.iteration,
+                   decoupled);
+  });
+}
+
+void rmsprop(const std::vector<Named>& targets, std::span<const Tensor> gradients,
+             RmspropState& state, const RmspropOptions& options) {
+  check("rmsprop", targets, gradients);
+  prepare("rmsprop", targets, state.square);
+  for_all(targets, options.pool, [&](size_t p) {
+    const Tensor arrays[] = {state.square[p]};
+    update_by_rmsprop(targets[p].target, arrays, elements(gradients[p]), 1, options);
+  });
+}
+
+}  // namespace
+
+void update_by_sgdm(const UpdateTarget& target, std::span<const Tensor> state,
+                    const float* gradient_sum, double observations, const SgdmOptions& options) {
+  const kernels::SgdmUpdate u{static_cast<float>(observations),
+                              static_cast<float>(options.learning_rate * target.rate_factor),
+                              static_cast<float>(options.momentum),
+                              static_cast<float>(options.l2 * target.l2_factor)};
+  table_of(target).sgdm(elements(target.value), elements(state[0]), gradient_sum, count_of(target),
+                        u, queue_of(target));
+}
+
+void update_by_adam(const UpdateTarget& target, std::span<const Tensor> state,
+                    const float* gradient_sum, double observations, const AdamOptions& options,
+                    int64_t iteration, bool decoupled) {
+  const double l2 = options.l2 * target.l2_factor;
+  const double rate = options.learning_rate * target.rate_factor;
+  const auto t = static_cast<double>(iteration);
+  const double first = 1 - std::pow(options.gradient_decay, t);
+  const double second = 1 - std::pow(options.squared_gradient_decay, t);
+  const kernels::AdamUpdate u{static_cast<float>(observations),
+                              static_cast<float>(rate / first),
+                              options.gradient_decay,
+                              options.squared_gradient_decay,
+                              static_cast<float>(1 / std::sqrt(second)),
+                              static_cast<float>(options.epsilon),
+                              static_cast<float>(decoupled ? 0 : l2),
+                              static_cast<float>(decoupled ? rate * l2 : 0)};
+  table_of(target).adam(elements(target.value), elements(state[0]), elements(state[1]),
+                        gradient_sum, count_of(target), u, queue_of(target));
+}
+
+void update_by_rmsprop(const UpdateTarget& target, std::span<const Tensor> state,
+                       const float* gradient_sum, double observations,
+                       const RmspropOptions& options) {
+  const kernels::RmspropUpdate u{static_cast<float>(observations),
+                                 static_cast<float>(options.learning_rate * target.rate_factor),
+                                 options.squared_gradient_decay,
+                                 static_cast<float>(options.epsilon),
+                                 static_cast<float>(options.l2 * target.l2_factor)};
+  table_of(target).rmsprop(elements(target.value), elements(state[0]), gradient_sum,
+                           count_of(target), u, queue_of(target));
+}
+
+void sgdm_update(Network& network, std::span<const Tensor> gradients, SgdmState& state,
+                 const SgdmOptions& options) {
+  sgdm(named(network), gradients, state, options);
+}
+void sgdm_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                 SgdmState& state, const SgdmOptions& options) {
+  sgdm(named(values), gradients, state, options);
+}
+
+void adam_update(Network& network, std::span<const Tensor> gradients, AdamState& state,
+                 const AdamOptions& options) {
+  adam(named(network), gradients, state, options, false);
+}
+void adam_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                 AdamState& state, const AdamOptions& options) {
+  adam(named(values), gradients, state, options, false);
+}
+
+void adamw_update(Network& network, std::span<const Tensor> gradients, AdamState& state,
+                  const AdamOptions& options) {
+  adam(named(network), gradients, state, options, true);
+}
+void adamw_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                  AdamState& state, const AdamOptions& options) {
+  adam(named(values), gradients, state, options, true);
+}
+
+void rmsprop_update(Network& network, std::span<const Tensor> gradients, RmspropState& state,
+                    const RmspropOptions& options) {
+  rmsprop(named(network), gradients, state, options);
+}
+void rmsprop_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                    RmspropState& state, const RmspropOptions& options) {
+  rmsprop(named(values), gradients, state, options);
+}
+
+}  // namespace lockstep

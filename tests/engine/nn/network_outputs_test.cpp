@@ -1,0 +1,134 @@
+// Results of inner layers, states that stay, and forward runs of several threads at once.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/ops/ops.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep {
+namespace {
+
+Tensor images(int64_t n, uint64_t seed) {
+  return optest::tensor_of(optest::random_array({n, 3, 8, 8}, seed, -1, 1));
+}
+
+Network network() {
+  Network n;
+  n.add(image_input({.height = 8, .width = 8, .channels = 3, .normalization = "none"}));
+  n.add(convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}));
+  n.add(batch_normalization(), "norm");
+  n.add(relu());
+  n.add(fully_connected({.units = 10}), "logits");
+  n.add(softmax(), "scores");
+  n.add(fully_connected({.units = 3}), "side", {"norm"});
+  n.initialize(3);
+  return n;
+}
+
+TEST(NetworkOutputs, OfInnerLayers) {
+  Network n = network();
+  const Tensor x = images(5, 1);
+  const auto usual = n.forward_all({x}, {});
+  ASSERT_EQ(usual.size(), 2u);  // scores and side
+  const auto wanted = n.forward_all({x}, {.outputs = {"side", "logits"}});
+  ASSERT_EQ(wanted.size(), 2u);
+  EXPECT_EQ(wanted[0].to_vector(), usual[1].to_vector());
+  EXPECT_EQ(ops::softmax(wanted[1]).to_vector(), usual[0].to_vector());
+  EXPECT_THROW(n.forward({x}, {.outputs = {"logit"}}), InvalidArgument);
+  EXPECT_THROW(n.forward({x}, {.outputs = {"logits", "logits"}}), InvalidArgument);
+}
+
+// Values in front of others that are results, too: derivatives of both come together.
+TEST(NetworkOutputs, HaveGradients) {
+  Network n = network();
+  const Tensor x = images(5, 1);
+  const auto values = n.learnable_values();
+  const auto gradient = [&](const std::vector<std::string>& names, const auto& loss) {
+    Tape tape;
+    tape.watch(values);
+    return tape.gradient(loss(n.forward_all({x}, {.outputs = names})), values);
+  };
+  const auto square = [](const Tensor& t) { return ops::sum(ops::multiplication({t, t})); };
+  const auto logits = gradient({"logits"}, [&](const auto& out) { return square(out[0]); });
+  const auto scores = gradient({"scores"}, [&](const auto& out) { return square(out[0]); });
+  const auto both = gradient({"logits", "scores"}, [&](const auto& out) {
+    return ops::addition({square(out[0]), square(out[1])});
+  });
+  for (size_t p = 0; p < values.size(); ++p) {
+    const auto sum = ops::addition({logits[p], scores[p]});
+    const auto a = optest::array_of(both[p]), b = optest::array_of(sum);
+    if (n.learnables()[p].name.starts_with("side")) {
+      for (float v : both[p].to_vector()) EXPECT_EQ(v, 0);
+    } else {
+      EXPECT_LT(optest::relative_error(a, b), 1e-5) << n.learnables()[p].name;
+    }
+  }
+}
+
+TEST(NetworkState, StaysWhereItIsWanted) {
+  Network n = network();
+  const auto before = n.state_value("norm.mean").to_vector();
+  const Tensor x = images(5, 1);
+  const Tensor kept = n.forward({x}, {.training = true, .update_state = false});
+  EXPECT_EQ(n.state_value("norm.mean").to_vector(), before);
+  EXPECT_EQ(n.forward({x}, {.training = true}).to_vector(), kept.to_vector());
+  EXPECT_NE(n.state_value("norm.mean").to_vector(), before);
+}
+
+TEST(NetworkForward, RunsInSeveralThreadsAtOnce) {
+  Network n = network();
+  std::vector<Tensor> inputs;
+  std::vector<std::vector<float>> expected;
+  Network alone = n.clone();
+  for (int64_t k = 0; k < 12; ++k) {
+    inputs.push_back(images(1 + k % 4, static_cast<uint64_t>(k)));
+    expected.push_back(alone.predict(inputs.back()).to_vector());
+  }
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::vector<float>> found(inputs.size());
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (size_t k = t; k < inputs.size(); k += 4) found[k] = n.predict(inputs[k]).to_vector();
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(found, expected);
+    // Other values: copies that kernels read are made anew.
+    n.initialize(static_cast<uint64_t>(round));
+    alone.initialize(static_cast<uint64_t>(round));
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      expected[k] = alone.predict(inputs[k]).to_vector();
+    }
+  }
+}
+
+// Copies made for a new plan between two changes must not pass for those of the old values.
+TEST(NetworkForward, FollowsLearnablesThatChangeAndChangeBack) {
+  Network n = network();
+  const Tensor weights = n.learnable("convolution2d_1.weights");
+  const Tensor one = images(1, 1), five = images(5, 2);
+  const auto before = n.predict(one).to_vector();
+  const Tensor kept = weights.clone();
+  weights.copy_from(Tensor::full(weights.shape(), 0.5f));
+  PlanOptions options;
+  LoweredNetwork lowered = n.lower(5, {});
+  for (int value : lowered.outputs) lowered.graph.mark_output(value);
+  const PlanRun run(std::make_shared<Plan>(lowered.graph, n.learnable_shapes(), options),
+                    n.packed(), n.state_pointers());
+  weights.copy_from(kept);
+  EXPECT_EQ(n.predict(one).to_vector(), before);
+  EXPECT_EQ(n.predict(five).to_vector(), n.clone().predict(five).to_vector());
+  n.packed().pack(0);
+  weights.copy_from(Tensor::full(weights.shape(), 0.5f));
+  n.packed().pack(0);
+  weights.copy_from(kept);
+  EXPECT_EQ(n.predict(one).to_vector(), before);
+}
+
+}  // namespace
+}  // namespace lockstep

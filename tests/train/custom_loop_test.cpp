@@ -1,0 +1,355 @@
+#include "lockstep/train/custom_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/train/state_digest.h"
+#include "lockstep/train/updates.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<float> random_values(int64_t n, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& v : values) v = uniform(engine);
+  return values;
+}
+
+Tensor random_tensor(const Shape& shape, unsigned seed) {
+  return Tensor::from(std::span<const float>(random_values(shape.elements(), seed)), shape);
+}
+
+Tensor labels(int64_t n, int32_t classes) {
+  std::vector<int32_t> values;
+  for (int64_t i = 0; i < n; ++i) values.push_back(static_cast<int32_t>(i * 7 % classes));
+  return Tensor::from(std::span<const int32_t>(values), {n});
+}
+
+// Smooth, with a convolution and batch normalisation.
+Network tiny_network() {
+  Network network({image_input({.height = 5, .width = 4, .channels = 2, .normalization = "none"}),
+                   convolution2d({.filters = 3, .kernel = {3, 3}}), batch_normalization(), tanh(),
+                   fully_connected({.units = 4})});
+  network.initialize(3);
+  return network;
+}
+
+Network plain_network() {
+  Network network;
+  network.add(image_input({.height = 5, .width = 4, .channels = 2, .normalization = "none"}));
+  network.add(convolution2d({.filters = 3, .kernel = {3, 3}}));
+  network.add(tanh(), "features");
+  network.add(fully_connected({.units = 4}), "scores");
+  network.initialize(3);
+  return network;
+}
+
+double distance(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  double difference = 0, size = 0;
+  EXPECT_EQ(a.size(), b.size());
+  for (size_t p = 0; p < a.size(); ++p) {
+    const auto x = a[p].to_vector(), y = b[p].to_vector();
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double d = static_cast<double>(x[i]) - static_cast<double>(y[i]);
+      difference += d * d;
+      size += static_cast<double>(y[i]) * static_cast<double>(y[i]);
+    }
+  }
+  return std::sqrt(difference / size);
+}
+
+Tensor loss_of(Shard& shard) {
+  return ops::softmax_cross_entropy(shard.forward(shard[0]), shard[1]);
+}
+
+template <class Failing>
+std::string error_of(Failing failing) {
+  try {
+    failing();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST(ValueAndGradient, OfAnyTensors) {
+  const Tensor x = random_tensor({2, 3}, 1), y = random_tensor({2, 3}, 2);
+  const Tensor both[] = {x, y};
+  const auto [value, gradients] = value_and_gradient(
+      [&] {
+        return ops::sum(ops::multiplication({x, x, y}));
+      },
+      both);
+  const auto a = x.to_vector(), b = y.to_vector(), dx = gradients[0].to_vector(),
+             dy = gradients[1].to_vector();
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    sum += static_cast<double>(a[i] * a[i] * b[i]);
+    EXPECT_NEAR(dx[i], 2 * a[i] * b[i], 1e-6);
+    EXPECT_NEAR(dy[i], a[i] * a[i], 1e-6);
+  }
+  EXPECT_NEAR(value, sum, 1e-6);
+}
+
+TEST(ValueAndGradient, NamesWhatIsWrong) {
+  const Tensor x = random_tensor({2, 3}, 1);
+  const Tensor one[] = {x};
+  expect_contains(error_of([&] { value_and_gradient([&] { return ops::relu(x); }, one); }),
+                  "must be one f32 number");
+  expect_contains(error_of([&] { value_and_gradient([&] { return Tensor(); }, one); }), "nothing");
+  const Tensor infinite = Tensor::full({2, 3}, std::numeric_limits<float>::infinity());
+  expect_contains(error_of([&] {
+                    value_and_gradient([&] { return ops::sum(ops::addition({x, infinite})); }, one);
+                  }),
+                  "the loss is inf");
+}
+
+// Central differences of the mean loss, which is summed in double.
+TEST(ShardedValueAndGradient, GradientsAreThoseOfTheLoss) {
+  Network network = tiny_network();
+  const Tensor x = random_tensor({11, 2, 5, 4}, 4), y = labels(11, 4);
+  ShardGroup group(network, {.threads = 2, .shard_size = 4});
+  const auto value = [&] { return sharded_value_and_gradient(loss_of, {x, y}, group, 1).value; };
+  const auto gradients = sharded_value_and_gradient(loss_of, {x, y}, group, 1).gradients;
+  ASSERT_EQ(gradients.size(), network.learnables().size());
+  std::vector<Tensor> expected;
+  for (const auto& learnable : network.learnables()) {
+    const Tensor slopes(learnable.value.shape(), DType::f32);
+    auto* const w = learnable.value.data<float>();
+    for (int64_t i = 0; i < slopes.shape().elements(); ++i) {
+      const float before = w[i];
+      constexpr float kStep = 1.0f / 128;
+      w[i] = before + kStep;
+      const double above = value();
+      w[i] = before - kStep;
+      const double below = value();
+      w[i] = before;
+      slopes.data<float>()[i] = static_cast<float>((above - below) / (2 * double{kStep}));
+    }
+    expected.push_back(slopes);
+  }
+  EXPECT_LT(distance(gradients, expected), 1e-3);
+}
+
+TEST(ShardedValueAndGradient, AgreesWithOneTape) {
+  Network network = plain_network();
+  const Tensor x = random_tensor({23, 2, 5, 4}, 4), y = labels(23, 4);
+  const auto whole = value_and_gradient(
+      [&] {
+        const Tensor logits = network.forward({x}, {.training = true});
+        return ops::mean(ops::softmax_cross_entropy(logits, y));
+      },
+      network);
+  for (int64_t shard_size : {1, 7, 23, 100}) {
+    ShardGroup group(network, {.threads = 3, .shard_size = shard_size});
+    const auto sharded = sharded_value_and_gradient(loss_of, {x, y}, group, 1);
+    EXPECT_NEAR(sharded.value, whole.value, 1e-6);
+    EXPECT_LT(distance(sharded.gradients, whole.gradients), 1e-5) << shard_size;
+  }
+}
+
+// Two runs of the network, gradients through its inputs, and learnables used by themselves.
+TEST(ShardedValueAndGradient, TakesOddLosses) {
+  Network network = plain_network();
+  const Tensor x = random_tensor({20, 2, 5, 4}, 4), y = labels(20, 4);
+  const Tensor weights = network.learnable("scores.weights"),
+               bias = network.learnable("scores.bias");
+  const auto odd = [&](const Tensor& features, const Tensor& scores, const Tensor& again,
+                       const Tensor& wanted) {
+    const Tensor direct = ops::fully_connected(ops::flatten(features), weights, bias);
+    return ops::addition({ops::softmax_cross_entropy(scores, wanted),
+                          ops::softmax_cross_entropy(again, wanted),
+                          ops::mean_squared_error(ops::tanh(direct), scores)});
+  };
+  const std::vector<std::string> outputs{"features", "scores"};
+  const auto whole = value_and_gradient(
+      [&] {
+        const auto both = network.forward_all({x}, {.training = true, .outputs = outputs});
+        const Tensor changed = ops::reshape(ops::concatenation({both[0], both[0]}), {36});
+        const Tensor again = network.forward({ops::addition({x, x})}, {.training = true});
+        return ops::addition({ops::mean(odd(both[0], both[1], again, y)),
+                              ops::mean(ops::multiplication({changed, changed}))});
+      },
+      network);
+  const ShardLoss loss = [&](Shard& shard) {
+    const auto both = shard.forward_all({shard[0]}, {.outputs = outputs});
+    const Tensor again = shard.forward(ops::addition({shard[0], shard[0]}));
+    const Tensor changed = ops::reshape(ops::concatenation({both[0], both[0]}), {36});
+    const Tensor zeros = Tensor::zeros(changed.shape());
+    return ops::addition(
+        {odd(both[0], both[1], again, shard[1]), ops::mean_squared_error(changed, zeros)});
+  };
+  ShardGroup one(network, {.threads = 1, .shard_size = 6});
+  const auto alone = sharded_value_and_gradient(loss, {x, y}, one, 1);
+  EXPECT_NEAR(alone.value, whole.value, 1e-5);
+  EXPECT_LT(distance(alone.gradients, whole.gradients), 1e-5);
+  ShardGroup three(network, {.threads = 3, .shard_size = 6});
+  const auto together = sharded_value_and_gradient(loss, {x, y}, three, 1);
+  EXPECT_EQ(together.value, alone.value);
+  EXPECT_EQ(distance(together.gradients, alone.gradients), 0);
+}
+
+// The same tensor through the network twice: a gradient through the input of the second run.
+TEST(ShardedValueAndGradient, GoesThroughInputs) {
+  Network network({image_input({.height = 4, .width = 4, .channels = 2, .normalization = "none"}),
+                   convolution2d({.filters = 2, .kernel = {3, 3}, .padding = same_padding}),
+                   tanh()});
+  network.initialize(1);
+  const Tensor x = random_tensor({9, 2, 4, 4}, 4), zeros = Tensor::zeros(x.shape());
+  const auto whole = value_and_gradient(
+      [&] {
+        return ops::mean(ops::mean_squared_error(network.forward({network.forward({x})}), zeros));
+      },
+      network);
+  ShardGroup group(network, {.threads = 2, .shard_size = 4});
+  const auto sharded = sharded_value_and_gradient(
+      [](Shard& shard) {
+        return ops::mean_squared_error(shard.forward(shard.forward(shard[0])), shard[1]);
+      },
+      {x, zeros}, group, 1);
+  EXPECT_NEAR(sharded.value, whole.value, 1e-6);
+  EXPECT_LT(distance(sharded.gradients, whole.gradients), 1e-5);
+}
+
+// Predictions of another network and of its own, made by all threads at once.
+TEST(ShardedValueAndGradient, LearnsFromAnotherNetwork) {
+  Network teacher = tiny_network();
+  teacher.initialize(9);
+  const Tensor x = random_tensor({40, 2, 5, 4}, 4);
+  const auto trained = [&](int threads) {
+    Network network = tiny_network();
+    ShardGroup group(network, {.threads = threads, .shard_size = 3});
+    SgdmState state;
+    for (int64_t iteration = 1; iteration <= 5; ++iteration) {
+      const auto step = sharded_value_and_gradient(
+          [&](Shard& shard) {
+            const Tensor scores = shard.forward(shard[0]);
+            return ops::addition({ops::mean_squared_error(scores, teacher.predict(shard[0])),
+                                  ops::mean_squared_error(scores, network.predict(shard[0]))});
+          },
+          {x}, group, iteration);
+      sgdm_update(network, step.gradients, state, {.learning_rate = 0.1});
+    }
+    return network_digest(network);
+  };
+  const Digest one = trained(1);
+  EXPECT_EQ(trained(3), one);
+  EXPECT_EQ(trained(5), one);
+}
+
+TEST(ShardedValueAndGradient, TakesALossAcrossObservationsOfOneShard) {
+  Network network = plain_network();
+  const Tensor x = random_tensor({20, 2, 5, 4}, 4), y = labels(20, 4);
+  const ShardLoss mean = [](Shard& shard) { return ops::mean(loss_of(shard)); };
+  ShardGroup group(network, {.threads = 2, .shard_size = 20});
+  const auto across = sharded_value_and_gradient(mean, {x, y}, group, 1);
+  const auto each = sharded_value_and_gradient(loss_of, {x, y}, group, 1);
+  EXPECT_NEAR(across.value, each.value, 1e-6);
+  EXPECT_LT(distance(across.gradients, each.gradients), 1e-6);
+  ShardGroup cut(network, {.threads = 2, .shard_size = 7});
+  expect_contains(error_of([&] {
+                    sharded_value_and_gradient(mean, {x, y}, cut, 1);
+                  }),
+                  "losses across observations are taken only where the mini-batch is one shard");
+}
+
+TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
+  Network network = tiny_network();
+  const Tensor x = random_tensor({20, 2, 5, 4}, 4), y = labels(20, 4);
+  ShardGroup group(network, {.threads = 2, .shard_size = 7});
+  const auto error = [&](const ShardLoss& loss, const std::vector<Tensor>& batch,
+                         int64_t iteration = 1) {
+    return error_of([&] { sharded_value_and_gradient(loss, batch, group, iteration); });
+  };
+  const Digest before = network_digest(network);
+  expect_contains(error([](Shard& shard) { return shard.forward(shard[0]); }, {x, y}),
+                  "a loss of 7 values wanted, one f32 for each observation of the shard");
+  expect_contains(error([](Shard&) { return Tensor(); }, {x, y}), "an undefined tensor");
+  expect_contains(error([](Shard& shard) { return Tensor::full({shard.size()}, 1); }, {x, y}),
+                  "does not depend on the network");
+  expect_contains(error([](Shard& shard) { return shard.forward(shard[2]); }, {x, y}),
+                  "the mini-batch has 2 tensors, number 2 is wanted");
+  expect_contains(error(loss_of, {x, labels(19, 4)}), "tensor 1 of the mini-batch must have");
+  expect_contains(error(loss_of, {}), "no tensors");
+  expect_contains(error(loss_of, {x, y}, 0), "iterations count from 1, received 0");
+  expect_contains(
+      error([](Shard& shard) { return shard.forward(shard[0], {.outputs = {"score"}}); }, {x, y}),
+      "no layer `score`");
+  // NaN in one observation: named whoever computed, and nothing has moved.
+  const Tensor spoilt = x.clone();
+  spoilt.data<float>()[13 * 40 + 5] = std::numeric_limits<float>::quiet_NaN();
+  const ShardLoss plain = [](Shard& shard) { return ops::mean_squared_error(shard[0], shard[0]); };
+  const std::string text = error(
+      [&](Shard& shard) {
+        return ops::addition({loss_of(shard), plain(shard)});
+      },
+      {spoilt, y}, 4);
+  expect_contains(text, "of the mini-batch is nan in iteration 4");
+  EXPECT_EQ(network_digest(network), before);
+  expect_contains(error_of([&] { ShardGroup(network, {.threads = -1}); }), "received -1 and 0");
+  Network raw({feature_input({.features = 3}), fully_connected({.units = 2})});
+  expect_contains(error_of([&] { ShardGroup{raw}; }), "not initialized");
+}
+
+TEST(ShardedValueAndGradient, FollowsChangesOfTheNetwork) {
+  Network network = tiny_network();
+  const Tensor x = random_tensor({20, 2, 5, 4}, 4), y = labels(20, 4);
+  ShardGroup group(network, {.threads = 2, .shard_size = 7});
+  const double first = sharded_value_and_gradient(loss_of, {x, y}, group, 1).value;
+  network.initialize(8);
+  const double other = sharded_value_and_gradient(loss_of, {x, y}, group, 1).value;
+  EXPECT_NE(first, other);
+  network.initialize(3);
+  EXPECT_EQ(sharded_value_and_gradient(loss_of, {x, y}, group, 1).value, first);
+}
+
+TEST(Updates, NameWhatIsWrong) {
+  Network network = plain_network();
+  std::vector<Tensor> gradients;
+  for (const auto& l : network.learnables()) gradients.push_back(Tensor::zeros(l.value.shape()));
+  SgdmState state;
+  AdamState adam;
+  const std::vector<Tensor> few(gradients.begin(), gradients.end() - 1);
+  expect_contains(error_of([&] { sgdm_update(network, few, state); }),
+                  "[sgdm] 4 learnables need as many gradients, received 3");
+  std::vector<Tensor> wrong = gradients;
+  wrong[2] = Tensor::zeros({3});
+  expect_contains(error_of([&] { adamw_update(network, wrong, adam); }),
+                  "[adamw] the gradient of scores.weights must be");
+  state.velocity = {Tensor::zeros({3})};
+  expect_contains(error_of([&] { sgdm_update(network, gradients, state); }),
+                  "the state is of 1 learnables");
+}
+
+TEST(Updates, WorkOnAnyTensors) {
+  const Tensor w = Tensor::full({3}, 2), g = Tensor::full({3}, 0.5f);
+  const Tensor values[] = {w}, gradients[] = {g};
+  SgdmState state;
+  const SgdmOptions options{.learning_rate = 0.1, .momentum = 0.5};
+  sgdm_update(values, gradients, state, options);
+  EXPECT_FLOAT_EQ(w.to_vector()[0], 1.95f);
+  sgdm_update(values, gradients, state, options);
+  EXPECT_FLOAT_EQ(w.to_vector()[0], 1.875f);
+  AdamState adam;
+  adam_update(values, gradients, adam, {.learning_rate = 0.1});
+  EXPECT_EQ(adam.iteration, 1);
+  EXPECT_NEAR(w.to_vector()[2], 1.775, 1e-6);
+  RmspropState rmsprop;
+  rmsprop_update(values, gradients, rmsprop, {.learning_rate = 0.1});
+  EXPECT_NEAR(w.to_vector()[1], 1.775 - 0.1 / std::sqrt(0.1), 1e-5);
+}
+
+}  // namespace
+}  // namespace lockstep

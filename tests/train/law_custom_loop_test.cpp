@@ -1,0 +1,156 @@
+// The law in loops of one's own. Run once more with sums in order of arrival compiled in.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/train/custom_loop.h"
+#include "lockstep/train/input_normalization.h"
+#include "lockstep/train/mini_batches.h"
+#include "lockstep/train/state_digest.h"
+#include "lockstep/train/trainer.h"
+#include "lockstep/train/updates.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+// 15 shards of two sizes, and a partial mini-batch at the end of every epoch.
+constexpr int64_t kMiniBatch = 100, kShard = 7, kImages = 370;
+
+Network test_network() {
+  Network network({image_input({.height = 28, .width = 28, .channels = 1}),
+                   convolution2d({.filters = 9, .kernel = {5, 5}, .stride = {2, 2}}),
+                   batch_normalization(), relu(),
+                   convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}),
+                   batch_normalization(), relu(), max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
+                   dropout({.probability = 0.3}), fully_connected({.units = 10}), softmax()});
+  network.initialize(11);
+  return network;
+}
+
+TrainingOptions test_options() {
+  TrainingOptions options;
+  options.mini_batch_size = kMiniBatch;
+  options.shard_size = kShard;
+  options.max_epochs = 2;
+  options.initial_learning_rate = 0.05;
+  options.last_mini_batch = "keep";
+  options.seed = 5;
+  options.threads = 2;
+  return options;
+}
+
+TrainingData test_data() {
+  TrainingData data;
+  data.training = testing::some_digits(kImages);
+  data.augmentation.translate_x = {-3, 3};
+  return data;
+}
+
+struct Loop {
+  std::vector<double> losses;
+  Digest digest;
+  std::vector<int64_t> shards_by_thread;
+};
+
+// A loss of one's own: of the whole network, or as the trainer's of the values in front of softmax.
+Tensor plain_loss(Shard& shard) { return ops::cross_entropy(shard.forward(shard[0]), shard[1]); }
+Tensor trainers_loss(Shard& shard) {
+  const Tensor logits = shard.forward(shard[0], {.outputs = {"fully_connected_1"}});
+  return ops::softmax_cross_entropy(logits, shard[1]);
+}
+
+// Trains with `update(network, gradients, pool, iteration)`.
+template <class Update>
+Loop run(int threads, const ShardLoss& loss, const Update& update) {
+  Network network = test_network();
+  const TrainingData data = test_data();
+  const TrainingOptions options = test_options();
+  ShardGroup group(network, {.threads = threads, .shard_size = kShard, .seed = 5});
+  const auto images = std::make_shared<const ImageCache>(data.training, 28, 28, 1, size_t{1} << 22);
+  set_input_normalization(network, images->fill(group.pool()).statistics);
+  MiniBatchQueue queue(images, mini_batches_of(data, options));
+  Loop loop;
+  for (int64_t iteration = 1; queue.has_data(); ++iteration) {
+    const auto batch = queue.next();
+    const Tensor x = Tensor::from(std::span(batch->pixels), {batch->size(), 1, 28, 28});
+    const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
+    const auto [value, gradients] = sharded_value_and_gradient(loss, {x, labels}, group, iteration);
+    loop.losses.push_back(value);
+    update(network, gradients, group.pool(), iteration);
+  }
+  loop.digest = network_digest(network);
+  loop.shards_by_thread = group.shards_by_thread();
+  return loop;
+}
+
+Loop run_sgdm(int threads, const ShardLoss& loss) {
+  SgdmState state;
+  return run(
+      threads, loss, [&](Network& network, const auto& gradients, ThreadPool& pool, int64_t) {
+        sgdm_update(network, gradients, state, {.learning_rate = 0.05, .l2 = 1e-4, .pool = &pool});
+      });
+}
+
+void expect_everyone_worked(const Loop& loop, int threads) {
+  std::string counts;
+  for (int64_t shards : loop.shards_by_thread) {
+    counts += " " + std::to_string(shards);
+    EXPECT_GT(shards, 0) << "a thread stayed idle";
+  }
+  std::printf("%d threads: shards by thread%s, digest %s\n", threads, counts.c_str(),
+              loop.digest.to_string().c_str());
+}
+
+TEST(LawOfCustomLoops, OneDigestForAnyNumberOfThreads) {
+  const Loop one = run_sgdm(1, plain_loss);
+  ASSERT_EQ(one.losses.size(), 8u);
+  expect_everyone_worked(one, 1);
+  for (int threads : {2, 3, 5}) {
+    const Loop many = run_sgdm(threads, plain_loss);
+    expect_everyone_worked(many, threads);
+    EXPECT_EQ(many.losses, one.losses);
+    EXPECT_EQ(many.digest, one.digest);
+  }
+}
+
+// The trainer's history and network, bit for bit.
+void expect_trainers_bits(const std::string& solver, const Loop& loop) {
+  Network network = test_network();
+  TrainingOptions options = test_options();
+  options.solver = solver;
+  const TrainingResult result = train(network, test_data(), options);
+  std::vector<double> losses;
+  for (const auto& record : result.iterations) losses.push_back(record.loss);
+  EXPECT_EQ(loop.losses, losses) << solver;
+  EXPECT_EQ(loop.digest, network_digest(network)) << solver;
+}
+
+TEST(LawOfCustomLoops, TheTrainersBitsForEverySolver) {
+  expect_trainers_bits("sgdm", run_sgdm(3, trainers_loss));
+  AdamState adam, adamw;
+  RmspropState rmsprop;
+  expect_trainers_bits(
+      "adam",
+      run(3, trainers_loss, [&](Network& network, const auto& gradients, ThreadPool&, int64_t) {
+        adam_update(network, gradients, adam, {.learning_rate = 0.05, .l2 = 1e-4});
+      }));
+  expect_trainers_bits("adamw",
+                       run(2, trainers_loss,
+                           [&](Network& network, const auto& gradients, ThreadPool& pool, int64_t) {
+                             adamw_update(network, gradients, adamw,
+                                          {.learning_rate = 0.05, .l2 = 1e-4, .pool = &pool});
+                           }));
+  expect_trainers_bits(
+      "rmsprop",
+      run(3, trainers_loss, [&](Network& network, const auto& gradients, ThreadPool&, int64_t) {
+        rmsprop_update(network, gradients, rmsprop, {.learning_rate = 0.05, .l2 = 1e-4});
+      }));
+}
+
+}  // namespace
+}  // namespace lockstep
