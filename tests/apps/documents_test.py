@@ -119,7 +119,7 @@ class Bash(unittest.TestCase):
     def test_values(self):
         self.assertEqual(self.complete("lockstep train job.toml --device c"), ["cpu", "cuda"])
         self.assertEqual(self.complete("lockstep completion "), ["bash", "fish", "zsh"])
-        self.assertEqual(self.complete("lockstep reference max_"), ["max_pooling2d"])
+        self.assertEqual(self.complete("lockstep reference max_pooling2"), ["max_pooling2d"])
         self.assertEqual(self.complete("lockstep reference relu tra"),
                          ["training", "transposed_convolution2d"])
 
