@@ -2,110 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/field_words.h"
 #include "lockstep/base/suggest.h"
 
 namespace lockstep {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 // Doubles count whole numbers exactly up to here.
 constexpr double exact_limit = 9007199254740992.0;
 
-constexpr auto no_min = std::numeric_limits<int64_t>::min();
-constexpr auto no_max = std::numeric_limits<int64_t>::max();
-
-// "10" rather than "10.0".
-std::string text_of(double value) {
-  std::string text = std::isfinite(value) ? json(value).dump() : std::to_string(value);
-  if (text.ends_with(".0")) text.resize(text.size() - 2);
-  return text;
-}
-
-std::string text_of(const json& value) {
-  if (value.is_number_float()) return text_of(value.get<double>());
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  constexpr size_t longest = 200;
-  if (text.size() > longest) text = text.substr(0, longest) + "...";
-  return text;
-}
-
-// "whole number >= 1": the words for what a rule admits.
-std::string words_for(const IntegerRule& rule, const std::string& noun) {
-  if (rule.min != no_min && rule.max != no_max) {
-    return noun + " from " + std::to_string(rule.min) + " to " + std::to_string(rule.max);
-  }
-  if (rule.min != no_min) return noun + " >= " + std::to_string(rule.min);
-  if (rule.max != no_max) return noun + " <= " + std::to_string(rule.max);
-  return noun;
-}
-
-std::string words_for(const NumberRule& rule) {
-  std::string text = "number";
-  const bool bounded_below = std::isfinite(rule.min);
-  if (bounded_below) text += (rule.min_excluded ? " > " : " >= ") + text_of(rule.min);
-  if (std::isfinite(rule.max)) {
-    text += bounded_below ? " and" : "";
-    text += (rule.max_excluded ? " < " : " <= ") + text_of(rule.max);
-  }
-  return text;
-}
-
-std::string words_for(const NumberRangeRule& rule) {
-  return std::string(rule.symmetric ? "number >= 0" : "number") +
-         ", or [low, high] with low <= high" +
-         (std::isfinite(rule.min) ? ", from " + text_of(rule.min) + " to " + text_of(rule.max)
-                                  : "");
-}
-
-std::string words_for(const std::vector<std::string>& choices) {
-  if (choices.empty()) return "text";
-  std::string text;
-  for (const std::string& choice : choices) {
-    text += text.empty() ? "one of " : ", ";
-    text += '"' + choice + '"';
-  }
-  return text;
-}
-
-std::string words_for_integer_or(const char* word) {
-  return std::string("whole number >= 1 or \"") + word + '"';
-}
-
-ordered_json json_of(const Padding2d& padding) {
-  if (padding.same) return "same";
-  const bool rows_equal = padding.top == padding.bottom;
-  const bool columns_equal = padding.left == padding.right;
-  if (rows_equal && columns_equal && padding.top == padding.left) return padding.top;
-  if (rows_equal && columns_equal) return ordered_json::array({padding.top, padding.left});
-  return ordered_json::array({padding.top, padding.bottom, padding.left, padding.right});
-}
-
-template <size_t axes>
-ordered_json json_of(const PaddingAlong<axes>& padding) {
-  if (padding.same) return "same";
-  if (padding == PaddingAlong<axes>::all(padding.before[0])) return padding.before[0];
-  if (axes > 1 && padding.before == padding.after) return padding.before;
-  ordered_json sides = ordered_json::array();
-  for (size_t a = 0; a < axes; ++a) {
-    sides.push_back(padding.before[a]);
-    sides.push_back(padding.after[a]);
-  }
-  return sides;
-}
-
-constexpr const char* words_for_padding1d = "\"same\", a whole number >= 0 or [before, after]";
-constexpr const char* words_for_padding3d =
-    "\"same\", a whole number >= 0, [depth, rows, columns] or six: before and after of each";
-
-ordered_json json_of(const Size2d& size) { return ordered_json::array({size[0], size[1]}); }
-
 }  // namespace
+
+using namespace detail;
 
 FieldReader::FieldReader(const json& object, std::string where, Expression expression,
                          std::vector<std::string> also)
@@ -142,7 +57,8 @@ int64_t FieldReader::whole(const char* name, const json& value, const IntegerRul
   int64_t result = 0;
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();
-    if (number > static_cast<uint64_t>(no_max)) wrong(name, expected, value);
+    if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      wrong(name, expected, value);
     result = static_cast<int64_t>(number);
   } else if (value.is_number_integer()) {
     result = value.get<int64_t>();
@@ -404,156 +320,6 @@ void FieldReader::finish() const {
       throw InvalidArgument("[" + where_ + "] unknown field '" + key + "'", suggest(key, known_));
     }
   }
-}
-
-void FieldWriter::integer(const char* name, int64_t& value, const char*, IntegerRule) {
-  object_[name] = value;
-}
-
-void FieldWriter::number(const char* name, double& value, const char*, NumberRule) {
-  if (!std::isfinite(value)) {
-    throw InvalidArgument("[fields] " + std::string(name) + " must be finite, received " +
-                          std::to_string(value));
-  }
-  object_[name] = value;
-}
-
-// A list of one is written as that one.
-void FieldWriter::numbers(const char* name, std::vector<double>& values, const char*, NumberRule) {
-  for (double value : values) {
-    if (std::isfinite(value)) continue;
-    throw InvalidArgument("[fields] " + std::string(name) + " must be finite, received " +
-                          std::to_string(value));
-  }
-  object_[name] = values.size() == 1 ? json(values[0]) : json(values);
-}
-
-void FieldWriter::texts(const char* name, std::vector<std::string>& values, const char*,
-                        const std::vector<std::string>&) {
-  object_[name] = values.size() == 1 ? json(values[0]) : json(values);
-}
-
-void FieldWriter::flag(const char* name, bool& value, const char*) { object_[name] = value; }
-
-void FieldWriter::text(const char* name, std::string& value, const char*,
-                       const std::vector<std::string>&) {
-  object_[name] = value;
-}
-
-void FieldWriter::size(const char* name, Size2d& value, const char*, IntegerRule) {
-  object_[name] = json_of(value);
-}
-
-void FieldWriter::size(const char* name, Size3d& value, const char*, IntegerRule) {
-  object_[name] = value;
-}
-
-void FieldWriter::integers(const char* name, std::vector<int64_t>& value, const char*,
-                           IntegerRule) {
-  object_[name] = value;
-}
-
-void FieldWriter::range(const char* name, Size2d& value, const char*) {
-  object_[name] = json_of(value);
-}
-
-void FieldWriter::number_range(const char* name, NumberRange& value, const char*, NumberRangeRule) {
-  object_[name] = ordered_json::array({value[0], value[1]});
-}
-
-void FieldWriter::padding(const char* name, Padding2d& value, const char*) {
-  object_[name] = json_of(value);
-}
-
-void FieldWriter::padding(const char* name, Padding1d& value, const char*) {
-  object_[name] = json_of(value);
-}
-
-void FieldWriter::padding(const char* name, Padding3d& value, const char*) {
-  object_[name] = json_of(value);
-}
-
-void FieldWriter::integer_or(const char* name, int64_t& value, const char* word, const char*) {
-  if (value == 0) {
-    object_[name] = word;
-  } else {
-    object_[name] = value;
-  }
-}
-
-void FieldLister::integer(const char* name, int64_t& value, const char* help, IntegerRule rule) {
-  fields.push_back({name, words_for(rule, "whole number"),
-                    rule.required ? "required" : std::to_string(value), help});
-}
-
-void FieldLister::number(const char* name, double& value, const char* help, NumberRule rule) {
-  fields.push_back({name, words_for(rule), text_of(value), help});
-}
-
-void FieldLister::flag(const char* name, bool& value, const char* help) {
-  fields.push_back({name, "true or false", value ? "true" : "false", help, {"true", "false"}});
-}
-
-void FieldLister::text(const char* name, std::string& value, const char* help,
-                       const std::vector<std::string>& choices) {
-  fields.push_back({name, words_for(choices), '"' + value + '"', help, choices});
-}
-
-void FieldLister::size(const char* name, Size2d& value, const char* help, IntegerRule rule) {
-  fields.push_back({name, words_for(rule, "whole number") + ", or [rows, columns]",
-                    rule.required ? "required" : json_of(value).dump(), help});
-}
-
-void FieldLister::size(const char* name, Size3d& value, const char* help, IntegerRule rule) {
-  fields.push_back({name, words_for(rule, "whole number") + ", or [depth, rows, columns]",
-                    rule.required ? "required" : ordered_json(value).dump(), help});
-}
-
-void FieldLister::integers(const char* name, std::vector<int64_t>& value, const char* help,
-                           IntegerRule rule) {
-  fields.push_back({name, words_for(rule, "whole number") + ", or a list of them",
-                    rule.required ? "required" : ordered_json(value).dump(), help});
-}
-
-void FieldLister::range(const char* name, Size2d& value, const char* help) {
-  fields.push_back({name, "whole number >= 0, or [low, high]", json_of(value).dump(), help});
-}
-
-void FieldLister::number_range(const char* name, NumberRange& value, const char* help,
-                               NumberRangeRule rule) {
-  fields.push_back(
-      {name, words_for(rule), "[" + text_of(value[0]) + "," + text_of(value[1]) + "]", help});
-}
-
-void FieldLister::padding(const char* name, Padding2d& value, const char* help) {
-  fields.push_back({name,
-                    "\"same\", whole number >= 0, [rows, columns] or [top, bottom, left, right]",
-                    json_of(value).dump(), help});
-}
-
-void FieldLister::padding(const char* name, Padding1d& value, const char* help) {
-  fields.push_back({name, words_for_padding1d, json_of(value).dump(), help});
-}
-
-void FieldLister::padding(const char* name, Padding3d& value, const char* help) {
-  fields.push_back({name, words_for_padding3d, json_of(value).dump(), help});
-}
-
-void FieldLister::integer_or(const char* name, int64_t& value, const char* word, const char* help) {
-  fields.push_back({name, words_for_integer_or(word),
-                    value == 0 ? '"' + std::string(word) + '"' : std::to_string(value), help});
-}
-
-void FieldLister::numbers(const char* name, std::vector<double>& values, const char* help,
-                          NumberRule rule) {
-  fields.push_back({name, words_for(rule) + ", or a list of them", json(values).dump(), help});
-}
-
-void FieldLister::texts(const char* name, std::vector<std::string>& values, const char* help,
-                        const std::vector<std::string>& choices) {
-  fields.push_back({name, words_for(choices) + ", or a list of them",
-                    values.size() == 1 ? json(values[0]).dump() : json(values).dump(), help,
-                    choices});
 }
 
 }  // namespace lockstep
