@@ -1,104 +1,22 @@
 #!/usr/bin/env python3
-"""Tests of the command as users meet it: exit codes, output, signals.
+"""Tests of the command as users meet it: exit codes and output.
 
 usage: command_test.py PATH_OF_LOCKSTEP [unittest options]
 """
 
-import fcntl
 import json
 import os
-import pathlib
-import pty
 import re
-import select
 import shutil
-import signal
 import struct
-import subprocess
-import sys
-import tempfile
-import termios
-import time
 import unittest
 
-COMMAND = sys.argv.pop(1)
-
-JOB = """
-[data]
-train = "digits"
-validation_fraction = 0.2
-test_fraction = 0.1
-
-[augmentation]
-translate_x = 1
-
-[variables]
-width = 4
-
-[network]
-input = { height = 28, width = 28, channels = 1 }
-layers = [
-  { type = "convolution2d", filters = "width", kernel = 5, stride = 2 },
-  { type = "batch_normalization" },
-  { type = "relu" },
-  { type = "dropout", probability = 0.1 },
-  { type = "fully_connected", units = 10 },
-  { type = "softmax" },
-]
-
-[training]
-mini_batch_size = 50
-shard_size = 7
-max_epochs = 3
-verbose_frequency = 2
-"""
+from support import JOB, CommandTest
 
 KEYS = {"test_accuracy", "validation_accuracy", "iterations", "images_per_second", "seconds", "digest"}
 
 
-class Command(unittest.TestCase):
-    maxDiff = None
-
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
-        done = subprocess.run([COMMAND, "export-digits", str(cls.shared / "digits"), "--per-class", "20"],
-                              capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.shared)
-
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
-        self.addCleanup(shutil.rmtree, self.folder)
-        (self.folder / "digits").symlink_to(self.shared / "digits")
-        self.write(JOB)
-
-    def write(self, text):
-        (self.folder / "job.toml").write_text(text, encoding="utf-8")
-
-    def run_command(self, *arguments, **environment):
-        return subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, text=True,
-                              timeout=300, env={**os.environ, **environment})
-
-    def works(self, *arguments, **environment):
-        done = self.run_command(*arguments, **environment)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done
-
-    def fails(self, code, error, *arguments):
-        """The exit code, and standard error exactly."""
-        done = self.run_command(*arguments)
-        self.assertEqual((done.returncode, done.stderr, done.stdout), (code, error, ""))
-
-    def result(self, *arguments):
-        done = self.works("train", "job.toml", "--json", "--quiet", *arguments)
-        self.assertEqual(done.stderr, "")
-        self.assertEqual(done.stdout.count("\n"), 1)
-        return json.loads(done.stdout)
-
+class Command(CommandTest):
     # ---- what does not train ----
 
     def test_help_lists_every_command(self):
@@ -431,98 +349,6 @@ validation_patience = 5
         again = self.result("--out", "b", "--initial-model", "a/initial.safetensors")
         self.assertEqual(again["digest"], first["digest"])
 
-    # ---- stopping ----
-
-    LONG = ("--set", "max_epochs=150", "--set", "checkpoint_frequency=100")
-
-    def stop(self, out, number):
-        """Starts a long training, sends the signal when it runs, and gives its end."""
-        arguments = ["train", "job.toml", "--out", out, "--json", *self.LONG]
-        process = subprocess.Popen([COMMAND, *arguments], cwd=self.folder, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for line in process.stderr:  # until the table has begun
-            if line.startswith("epoch"):
-                break
-        process.send_signal(number)
-        output, errors = process.communicate(timeout=120)
-        return process.returncode, output, errors
-
-    def test_resume_after_a_signal_gives_the_same_digest(self):
-        whole = self.result("--out", "whole", *self.LONG)
-        self.assertEqual(whole["iterations"], 300)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            out = f"out{int(number)}"
-            code, output, errors = self.stop(out, number)
-            self.assertEqual(code, 130, errors)
-            stopped = json.loads(output.splitlines()[-1])
-            self.assertTrue(stopped["stopped"])
-            self.assertIsNone(stopped["test_accuracy"])
-            self.assertLess(stopped["iterations"], 300)
-            self.assertFalse((self.folder / out / "model.safetensors").exists())
-            hint = re.search(r"^hint: go on with: lockstep (.*)$", errors, re.M).group(1)
-            self.assertEqual(hint, f"train job.toml --set max_epochs=150 "
-                                   f"--set checkpoint_frequency=100 --out {out} --resume")
-            end = json.loads(self.works(*hint.split(), "--json", "--threads", "3").stdout)
-            self.assertEqual(end["digest"], whole["digest"])
-            self.assertEqual(end["test_accuracy"], whole["test_accuracy"])
-            for name in ("receipt.jsonl", "model.safetensors"):
-                self.assertEqual((self.folder / out / name).read_bytes(),
-                                 (self.folder / "whole" / name).read_bytes())
-
-    def test_resume_after_sigkill_gives_the_same_digest(self):
-        whole = self.result("--out", "whole", *self.LONG)
-        arguments = ["train", "job.toml", "--out", "out", "--quiet", *self.LONG]
-        process = subprocess.Popen([COMMAND, *arguments], cwd=self.folder)
-        deadline = time.monotonic() + 60
-        while not list((self.folder / "out").glob("checkpoints/*.safetensors")):
-            self.assertLess(time.monotonic(), deadline)
-            self.assertIsNone(process.poll(), "it ended before a checkpoint was seen")
-            time.sleep(0.002)
-        process.kill()
-        process.wait()
-        end = self.result("--out", "out", "--resume", *self.LONG)
-        self.assertEqual(end["digest"], whole["digest"])
-
-    # ---- terminals ----
-
-    def on_terminal(self, *arguments, **environment):
-        """What a terminal of 60 columns receives on standard error."""
-        master, slave = pty.openpty()
-
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-        process = subprocess.Popen([COMMAND, *arguments], cwd=self.folder, stderr=slave,
-                                   stdout=subprocess.DEVNULL,
-                                   env={**os.environ, "TERM": "xterm", **environment})
-        os.close(slave)
-        text = b""
-        while True:
-            try:
-                ready, _, _ = select.select([master], [], [], 120)
-                piece = os.read(master, 65536) if ready else b""
-            except OSError:  # the other end is closed
-                piece = b""
-            if not piece:
-                break
-            text += piece
-        os.close(master)
-        self.assertEqual(process.wait(timeout=60), 0)
-        return text.decode()
-
-    def test_terminal_shows_a_bar_and_no_color_is_kept(self):
-        text = self.on_terminal("train", "job.toml", NO_COLOR="")
-        self.assertIn("\x1b[1mEpoch", text)
-        self.assertIn("\x1b[32m", text)
-        self.assertRegex(text, r"\d+%  epoch \d/3")
-        self.assertTrue(text.endswith("\r\x1b[K"), repr(text[-80:]))
-        text = self.on_terminal("train", "job.toml", NO_COLOR="1")
-        self.assertRegex(text, r"\d+%  epoch \d/3")
-        self.assertEqual(set(re.findall(r"\x1b\[[0-9;]*[A-Za-z]", text)), {"\x1b[K"})
-        table = [line for line in text.replace("\r\x1b[K", "\n").replace("\r\n", "\n").split("\n")
-                 if re.match(r"Epoch| +\d+ ", line)]
-        self.assertGreater(len(table), 3)
-        self.assertEqual(len({len(line) for line in table}), 1, table)
-        self.assertLessEqual(len(table[0]), 60)
-
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

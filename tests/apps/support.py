@@ -1,0 +1,88 @@
+"""What the tests of the command share."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMMAND = os.path.abspath(sys.argv.pop(1))
+
+JOB = """
+[data]
+train = "digits"
+validation_fraction = 0.2
+test_fraction = 0.1
+
+[augmentation]
+translate_x = 1
+
+[variables]
+width = 4
+
+[network]
+input = { height = 28, width = 28, channels = 1 }
+layers = [
+  { type = "convolution2d", filters = "width", kernel = 5, stride = 2 },
+  { type = "batch_normalization" },
+  { type = "relu" },
+  { type = "dropout", probability = 0.1 },
+  { type = "fully_connected", units = 10 },
+  { type = "softmax" },
+]
+
+[training]
+mini_batch_size = 50
+shard_size = 7
+max_epochs = 3
+verbose_frequency = 2
+"""
+
+
+class CommandTest(unittest.TestCase):
+    """A folder with a job and 20 digits of each class, and ways to run the command in it."""
+
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
+        done = subprocess.run([COMMAND, "export-digits", str(cls.shared / "digits"), "--per-class", "20"],
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared)
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        (self.folder / "digits").symlink_to(self.shared / "digits")
+        self.write(JOB)
+
+    def write(self, text):
+        (self.folder / "job.toml").write_text(text, encoding="utf-8")
+
+    def run_command(self, *arguments, **environment):
+        return subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, text=True,
+                              timeout=300, env={**os.environ, **environment})
+
+    def works(self, *arguments, **environment):
+        done = self.run_command(*arguments, **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def fails(self, code, error, *arguments):
+        """The exit code, and standard error exactly."""
+        done = self.run_command(*arguments)
+        self.assertEqual((done.returncode, done.stderr, done.stdout), (code, error, ""))
+
+    def result(self, *arguments):
+        done = self.works("train", "job.toml", "--json", "--quiet", *arguments)
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(done.stdout.count("\n"), 1)
+        return json.loads(done.stdout)
