@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep/command.h"
+#include "lockstep/base/error.h"
 #include "lockstep/engine/nn/architectures.h"
 #include "lockstep/runs/architecture_job.h"
 
@@ -25,6 +26,11 @@ json value_of(const std::string& text) {
 
 int architecture_command(const ArchitectureArguments& a) {
   if (a.name.empty()) {
+    for (const auto& [name, value] : a.fields) {
+      if (value.empty()) continue;
+      throw InvalidArgument("[architecture] --" + name + " is given, but no architecture",
+                            "say which: lockstep architecture resnet20 --" + name + " " + value);
+    }
     std::vector<std::pair<std::string, std::string>> rows;
     for (const Architecture& known : architectures()) rows.emplace_back(known.name, known.help);
     print_table(rows);

@@ -1,6 +1,7 @@
 // The manual page, lockstep(1), made from the definitions of the command line.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 
 #include "apps/lockstep/definitions.h"

@@ -286,6 +286,10 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   result.checkpoint = witness.last;
   if (result.training.stopped) return result;
 
+  // First of all: whatever becomes of the evaluation, the network is there.
+  result.model = folder.file("model.safetensors");
+  save_model(local_files(), result.model, network, result.classes);
+
   // Anew, although the trainer may have validated these values: for the confusion, and since
   // population statistics may have come after.
   EvaluationOptions evaluation{.threads = static_cast<int>(job.training.threads),
@@ -309,8 +313,6 @@ RunResult run_job(const Job& job, const RunOptions& options) {
         local_files(), folder.file("confusion.json"),
         confusion.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   }
-  result.model = folder.file("model.safetensors");
-  save_model(local_files(), result.model, network, result.classes);
   return result;
 }
 

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/loss.h"
+#include "lockstep/engine/nn/metric.h"
 #include "lockstep/train/tree.h"
 
 namespace lockstep {
@@ -67,8 +68,8 @@ void check_batch(const MiniBatch& batch, size_t shards, size_t most_shards,
 int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes) {
   int64_t correct = 0;
   for (int64_t n = 0; n < rows; ++n) {
-    const float* row = scores + n * classes;
-    correct += std::max_element(row, row + classes) - row == labels[n];
+    const std::span row(scores + n * classes, static_cast<size_t>(classes));
+    correct += predicted_class(row) == labels[n];
   }
   return correct;
 }

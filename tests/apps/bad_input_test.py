@@ -168,6 +168,13 @@ class BadInput(unittest.TestCase):
         self.job(data='[data]\ntrain = "a"\n')
         self.refused(self.train(), "/a")
 
+    def test_a_test_set_that_cannot_be_read_costs_no_model(self):
+        shutil.copytree(self.folder / "images", self.folder / "last")
+        sorted((self.folder / "last" / "3").iterdir())[0].write_bytes(b"no image")
+        self.job(data=DATA + 'test = "last"\n')
+        self.refused(self.train(), "last")
+        self.assertTrue((self.out / "model.safetensors").exists())
+
     # ---- job files ----
 
     def test_a_misspelt_option(self):
@@ -274,10 +281,12 @@ class BadInput(unittest.TestCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 
         done = self.run_command("train", "job.toml", "--quiet", "--out", self.folder / "full", preexec_fn=limit)
-        self.refused(done, "full/")
+        self.refused(done, "full/", "File too large")
         # A run that is there loses nothing when there is no room to go on.
-        self.refused(self.train("--resume", "--set", "max_epochs=3", preexec_fn=limit), str(self.out))
-        self.assertEqual(contents(self.out), kept)
+        said = self.refused(self.train("--resume", preexec_fn=limit), str(self.out), "File too large")
+        self.assertNotIn("another job", said)
+        for name, digest in contents(self.out).items():
+            self.assertEqual(digest, kept[name], name)
 
     def test_two_runs_into_one_folder(self):
         first = subprocess.Popen([COMMAND, "train", "job.toml", "--out", str(self.out), "--quiet", "--set",

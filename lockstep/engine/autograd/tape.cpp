@@ -150,7 +150,8 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
     const std::vector<Tensor> results = node->backward(outputs, wanted);
     for (size_t i = 0; i < results.size(); ++i) {
       if (!wanted[i] || !results[i].defined()) continue;
-      const Tensor diff = results[i].reshaped(node->inputs[i].shape());
+      const Tensor& of = node->inputs[i];
+      const Tensor diff = convert(results[i].reshaped(of.shape()), of.spec().plain());
       if (diff.device() != node->inputs[i].device()) {
         refuse_mixed("tape", node->inputs[i].device(), diff.device());
       }

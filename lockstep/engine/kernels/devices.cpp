@@ -198,8 +198,9 @@ std::vector<std::pair<std::string, std::string>> backend_versions() {
 
 void check_bf16(const Table& table) {
   if (table.bf16) return;
-  throw Unsupported("[kernels] there are no bf16 instructions here",
-                    "compute with fp32; bf16 needs a processor with AVX-512 BF16");
+  throw Unsupported("[kernels] there are no kernels for bf16 here",
+                    "compute with fp32: bf16 needs a processor with AVX-512 BF16, and no GPU's "
+                    "kernels have it yet");
 }
 
 const Table& table_for(Device device) {

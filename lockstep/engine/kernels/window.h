@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/fields.h"
 #include "lockstep/base/shape.h"
 
@@ -17,19 +18,18 @@ inline constexpr int kMostAxes = 3;
 // A number for each axis of space, outermost first.
 class Sizes {
  public:
+  // Throws InvalidArgument for more than kMostAxes.
   constexpr Sizes(std::initializer_list<int64_t> values) {
-    for (int64_t v : values) values_[static_cast<size_t>(axes_++)] = v;
+    for (int64_t v : values) add(v);
   }
   template <size_t axes>
   constexpr Sizes(const std::array<int64_t, axes>& values) {
     static_assert(axes <= kMostAxes);
-    for (int64_t v : values) values_[static_cast<size_t>(axes_++)] = v;
+    for (int64_t v : values) add(v);
   }
   static constexpr Sizes all(int axes, int64_t value) {
     Sizes sizes{};
-    for (; sizes.axes_ < axes; ++sizes.axes_) {
-      sizes.values_[static_cast<size_t>(sizes.axes_)] = value;
-    }
+    while (sizes.axes_ < axes) sizes.add(value);
     return sizes;
   }
 
@@ -47,6 +47,11 @@ class Sizes {
   friend constexpr bool operator==(const Sizes&, const Sizes&) = default;
 
  private:
+  constexpr void add(int64_t value) {
+    if (axes_ == kMostAxes) throw InvalidArgument("[window] space has at most three axes");
+    values_[static_cast<size_t>(axes_++)] = value;
+  }
+
   int axes_ = 0;
   std::array<int64_t, kMostAxes> values_{};  // 0 behind the last axis
 };

@@ -137,9 +137,9 @@ void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output,
 }
 
 // A run that goes back to its plan when it is no longer used, if the plan is still there then.
-std::shared_ptr<PlanRun> lend(const std::shared_ptr<NetworkPlan>& plan, PackedParameters& packed,
-                              const std::vector<const float*>& states) {
-  std::unique_ptr<PlanRun> run;
+std::shared_ptr<NetworkRun> lend(const std::shared_ptr<NetworkPlan>& plan, PackedParameters& packed,
+                                 const std::vector<NetworkState>& states) {
+  std::unique_ptr<NetworkRun> run;
   {
     const std::lock_guard lock(plan->mutex);
     if (!plan->idle.empty()) {
@@ -147,9 +147,21 @@ std::shared_ptr<PlanRun> lend(const std::shared_ptr<NetworkPlan>& plan, PackedPa
       plan->idle.pop_back();
     }
   }
-  if (!run) run = std::make_unique<PlanRun>(plan->plan, packed, states);
-  return {run.release(), [owner = std::weak_ptr<NetworkPlan>(plan)](PlanRun* used) {
-            std::unique_ptr<PlanRun> back(used);
+  if (!run) {
+    run = std::make_unique<NetworkRun>();
+    std::vector<const float*> pointers;
+    for (const auto& s : states) {
+      run->states.push_back(Tensor(s.value.spec(), s.value.device()));
+      pointers.push_back(static_cast<const float*>(run->states.back().raw()));
+    }
+    run->run = std::make_unique<PlanRun>(plan->plan, packed, pointers);
+  }
+  for (size_t i = 0; i < states.size(); ++i) {
+    const Tensor& value = states[i].value;
+    copy(value.device(), run->states[i].raw(), value.raw(), value.bytes());
+  }
+  return {run.release(), [owner = std::weak_ptr<NetworkPlan>(plan)](NetworkRun* used) {
+            std::unique_ptr<NetworkRun> back(used);
             if (const auto home = owner.lock()) {
               const std::lock_guard lock(home->mutex);
               home->idle.push_back(std::move(back));
@@ -286,7 +298,8 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   const bool pixels = inputs[0].dtype() == DType::u8;
   const std::shared_ptr<NetworkPlan> mine =
       plan_for(n, {options.training, pixels, options.outputs}, options.precision, record);
-  const std::shared_ptr<PlanRun> run = lend(mine, packed(), state_pointers());
+  const std::shared_ptr<NetworkRun> lent = lend(mine, packed(), state_->states);
+  const std::shared_ptr<PlanRun> run(lent, lent->run.get());
   const ArithmeticMode mode;
   // From a device digests travel: they are taken where they are needed.
   std::vector<Digest> digests;
@@ -313,9 +326,8 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   // the old nor the new ones.
   tape->record(
       tracked, outputs,
-      [run, plan = mine->plan, packed = state_->packed, states = state_->states, digests,
-       n_inputs = inputs.size(), tracked, outputs = mine->outputs, device = device(),
-       step = options.step,
+      [run, plan = mine->plan, packed = state_->packed, digests, n_inputs = inputs.size(), tracked,
+       outputs = mine->outputs, device = device(), step = options.step,
        stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
         if (packed->digests() != digests) {
           throw InvalidArgument("[network] learnables were changed between forward and gradient",

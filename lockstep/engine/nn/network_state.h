@@ -8,12 +8,19 @@
 
 namespace lockstep {
 
+// A run with states of its own: copies as they were when forward began, so that a gradient taken
+// later finds them so.
+struct NetworkRun {
+  std::vector<Tensor> states;
+  std::unique_ptr<PlanRun> run;
+};
+
 // Plans of a network in use by forward(): one for each (sizes, mode), with runs that wait for use.
 struct NetworkPlan {
   std::shared_ptr<const Plan> plan;
   std::vector<MovingStatistics> statistics;
   std::mutex mutex;  // of `idle`
-  std::vector<std::unique_ptr<PlanRun>> idle;
+  std::vector<std::unique_ptr<NetworkRun>> idle;
   std::vector<Shape> outputs;  // sizes with all observations
 };
 

@@ -269,7 +269,15 @@ int BuiltLayer::lower(LoweringLayer& context, std::span<const int> inputs) const
   if (builder.notes_ != notes) {
     refuse(type(), "build() did something else than before", why_the_same);
   }
-  return builder.number_of(result);
+  const int number = builder.number_of(result);
+  const Shape& shape = context.shape(number);
+  if (!shapes.empty() && (shape.rank() < 1 || shape[0] != shapes[0][0])) {
+    refuse(type(),
+           "build() gives " + shape.to_string() + " for " + std::to_string(shapes[0][0]) +
+               " observations",
+           "the first dimension of the result counts observations");
+  }
+  return number;
 }
 
 }  // namespace lockstep

@@ -24,7 +24,8 @@
 // The law holds by construction: build() sees shapes, never data, so a layer can keep nothing from
 // one mini-batch to the next but the state that it declares, whose values are combined over shards
 // by a rule. build() runs several times, for several numbers of observations, and must say the same
-// each time: a layer that asks for other learnables, state or ops than before is refused.
+// each time: while a network is compiled, a layer that asks for other learnables, state or kinds of
+// ops than a moment before is refused (numbers inside ops, a probability say, are not compared).
 #pragma once
 
 #include <concepts>

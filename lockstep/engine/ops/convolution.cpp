@@ -69,6 +69,8 @@ std::vector<Tensor> inputs_of(const Tensor& x, const Tensor& weights, const Tens
 }  // namespace
 
 OpPtr make_convolution(const ConvolutionParams& params, bool bias) {
+  check_axes("convolution",
+             {params.stride, params.dilation, params.padding.before, params.padding.after});
   return std::make_shared<Convolution>(params, bias);
 }
 

@@ -85,13 +85,18 @@ std::optional<Size2d> side_by_side_max_pooling(const Op& op) {
 }
 
 OpPtr make_max_pooling(const PoolingParams& params) {
+  check_axes("max_pooling",
+             {params.pool, params.stride, params.padding.before, params.padding.after});
   return std::make_shared<Pooling>(Pooling::Kind::max, params);
 }
 OpPtr make_average_pooling(const PoolingParams& params) {
+  check_axes("average_pooling",
+             {params.pool, params.stride, params.padding.before, params.padding.after});
   return std::make_shared<Pooling>(Pooling::Kind::average, params);
 }
 OpPtr make_global_average_pooling(int axes) {
   const Sizes ones = Sizes::all(axes, 1);
+  check_axes("global_average_pooling", {ones});
   PoolingParams params{ones, ones, Padding2d{}};
   return std::make_shared<Pooling>(Pooling::Kind::global_average, params);
 }

@@ -46,6 +46,16 @@ kernels::Window checked_window(const std::string& where, const Sizes& kernel, co
 
 }  // namespace
 
+void check_axes(std::string_view op, std::initializer_list<Sizes> sizes) {
+  for (const Sizes& s : sizes) {
+    if (s.axes() >= 1 && s.axes() == sizes.begin()->axes()) continue;
+    throw InvalidArgument(
+        "[" + std::string(op) + "] strides, windows and padding need one number " +
+        "of axes, from 1 to 3; received " + std::to_string(sizes.begin()->axes()) + " and " +
+        std::to_string(s.axes()));
+  }
+}
+
 kernels::Window resolve_window(std::string_view op, const Sizes& kernel, const Sizes& stride,
                                const Sizes& dilation, const WindowPadding& padding,
                                const Sizes& size) {

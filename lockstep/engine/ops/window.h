@@ -23,6 +23,9 @@ struct WindowPadding {
   friend bool operator==(const WindowPadding&, const WindowPadding&) = default;
 };
 
+// Throws InvalidArgument, naming `op`, unless all have one number of axes, from 1 to 3.
+void check_axes(std::string_view op, std::initializer_list<Sizes> sizes);
+
 // The window with padding as numbers, for an input of `size` along its axes. "same" pads so that
 // the output has ceil(size / stride) positions; an odd remainder goes behind (bottom, right).
 // Throws InvalidArgument, naming `op`, where sizes are below 1 or above 2^30, padding is negative

@@ -108,9 +108,9 @@ class Compiler {
       known.push_back(add_buffer(wanted, Place::parameter, value.slot));
       return known.back();
     }
-    if (value.source == Graph::Source::state) {
-      known.push_back(add_buffer(wanted, Place::state, value.slot));
-      return known.back();
+    if (value.source == Graph::Source::state && known.empty()) {
+      known.push_back(add_buffer(spec_of(v), Place::state, value.slot));
+      return in_layout(v, wanted, name);
     }
     known.push_back(converted(known.front(), wanted, name));
     return known.back();
@@ -230,7 +230,10 @@ class Compiler {
             if (value_of(v).source != Graph::Source::parameter || !wanted[static_cast<size_t>(v)]) {
               continue;
             }
-            layout.entries[static_cast<size_t>(value_of(v).slot)].spec = o.spec;
+            // Of a parameter that an op took as bf16, too.
+            const bool f32 = o.spec.dtype == DType::f32;
+            layout.entries[static_cast<size_t>(value_of(v).slot)].spec =
+                f32 ? o.spec : TensorSpec{o.spec.shape, DType::f32, nullptr};
           }
         }
       }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/bfloat16.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/blocked_normalization.cpp"
@@ -335,18 +336,8 @@ void with_window(const BlockedNormalization& p, const Call& call) {
   }
 }
 
-// Calls with a null pointer of the elements' type.
-template <class Call>
-void with_elements(const BlockedNormalization& p, const Call& call) {
-  if (p.dtype == DType::bf16) {
-    call(static_cast<BFloat16*>(nullptr));
-  } else {
-    call(static_cast<float*>(nullptr));
-  }
-}
-
 void measure(const BlockedNormalization& p, const void* x, float* mean, float* variance) {
-  with_elements(p, [&]<class T>(T*) {
+  with_elements(p.dtype, [&]<class T>(T*) {
     with_lanes(p, [&](const auto& l, const Group& g) {
       statistics(p, l, g, static_cast<const T*>(x), mean, variance);
     });
@@ -355,7 +346,7 @@ void measure(const BlockedNormalization& p, const void* x, float* mean, float* v
 
 void normalize(const BlockedNormalization& p, const void* x, const float* scale, const float* shift,
                const float* mean, const float* variance, void* y, uint8_t* marks) {
-  with_elements(p, [&]<class T>(T*) {
+  with_elements(p.dtype, [&]<class T>(T*) {
     with_window(p, [&](const auto& w) {
       with_lanes(p, [&](const auto& l, const Group& g) {
         normalize_group(p, w, l, g, static_cast<const T*>(x), scale, shift, mean, variance,
@@ -368,7 +359,7 @@ void normalize(const BlockedNormalization& p, const void* x, const float* scale,
 void backward(const BlockedNormalization& p, const void* x, const void* dy, const float* scale,
               const float* mean, const float* variance, const uint8_t* marks, void* dx,
               float* dscale, float* dshift) {
-  with_elements(p, [&]<class T>(T*) {
+  with_elements(p.dtype, [&]<class T>(T*) {
     with_window(p, [&](const auto& w) {
       with_lanes(p, [&](const auto& l, const Group& g) {
         backward_group(p, w, l, g, static_cast<const T*>(x), static_cast<const T*>(dy), scale, mean,
