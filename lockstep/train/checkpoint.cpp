@@ -214,9 +214,10 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   const std::string text = json.dump();
-  const auto bytes = write_safetensors(tensors, {{"lockstep.checkpoint", kFormat},
-                                                 {"lockstep.position", text},
-                                                 {"lockstep.checksum", checkpoint_checksum(tensors, text)}});
+  const auto bytes =
+      write_safetensors(tensors, {{"lockstep.checkpoint", kFormat},
+                                  {"lockstep.position", text},
+                                  {"lockstep.checksum", checkpoint_checksum(tensors, text)}});
   files.make_folders(folder);
   const std::string path =
       join_path(folder, fmt::format("{}{:08}{}", kPrefix, position.iteration, kSuffix));
