@@ -9,6 +9,7 @@
 #include "lockstep/engine/kernels/cuda/layout.h"
 #include "lockstep/engine/kernels/cuda/padding.h"
 #include "lockstep/engine/kernels/cuda/philox.h"
+#include "tests/engine/cuda/emulation.h"
 #include "tests/engine/cuda/harness.h"
 
 namespace lockstep::kernels::cudatest {
@@ -470,6 +471,30 @@ TEST(CudaKernels, Solver) {
   cuda::add(w.data(), g.data(), sum.data(), count, nullptr);
   cpu_table().add(w.data(), g.data(), expected.data(), count, nullptr);
   EXPECT_EQ(sum, expected);
+}
+
+// The CPU's bits, for blocks that are whole and not, and more of them than a warp has threads.
+TEST(CudaKernels, GradientThreshold) {
+  for (const size_t count : {1u, 1023u, 1024u, 1025u, 40000u}) {
+    SCOPED_TRACE(count);
+    std::vector<float> x = normal(count, 1);
+    if (count > 1024) x[1024] = kNaN;
+    // What lies behind the last block stays.
+    std::vector<double> sums(norm_blocks(count) + 1, -1), expected = sums;
+    cpu_table().block_squares(x.data(), count, expected.data(), nullptr);
+    EXPECT_EQ(expected.back(), -1);
+    for (const auto order : {emulation::Order::backwards, emulation::Order::forwards}) {
+      emulation::set_order(order);
+      cuda::block_squares(x.data(), count, sums.data(), nullptr);
+      EXPECT_EQ(0, std::memcmp(sums.data(), expected.data(), sums.size() * sizeof(double)));
+    }
+    std::vector<float> limited = x;
+    cpu_table().limit(x.data(), count, 0.5f, nullptr);
+    cuda::limit(limited.data(), count, 0.5f, nullptr);
+    EXPECT_EQ(0, std::memcmp(limited.data(), x.data(), count * sizeof(float)));
+  }
+  cuda::block_squares(nullptr, 0, nullptr, nullptr);
+  cuda::limit(nullptr, 0, 1, nullptr);
 }
 
 // The emulation itself: what a GPU would refuse or leave undefined is an error here.

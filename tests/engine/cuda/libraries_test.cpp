@@ -151,7 +151,7 @@ TEST(CudaLibraries, TableIsComplete) {
               t.clipped_relu && t.activation && t.addition && t.multiplication && t.dropout &&
               t.reshape && t.concatenation && t.sum && t.softmax && t.cross_entropy &&
               t.mean_squared_error && t.normalize_images && t.reorder && t.accumulate && t.zero &&
-              t.sgdm && t.adam && t.add);
+              t.sgdm && t.adam && t.rmsprop && t.add && t.block_squares && t.limit);
 }
 
 }  // namespace
