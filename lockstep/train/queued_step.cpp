@@ -253,8 +253,9 @@ std::vector<double> QueuedStep::State::cut_gradients(double observations) {
   memory.synchronize(queue);
   std::vector<std::vector<double>> by_learnable;
   const auto* here = reinterpret_cast<const double*>(squares_here->data());
-  for (size_t p = 0; p < frozen.size(); here += blocks(p++)) {
+  for (size_t p = 0; p < frozen.size(); ++p) {
     by_learnable.emplace_back(here, here + blocks(p));
+    here += blocks(p);
   }
   return threshold.divisors(by_learnable, observations);
 }

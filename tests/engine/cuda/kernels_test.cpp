@@ -16,8 +16,9 @@ namespace lockstep::kernels::cudatest {
 namespace {
 
 const std::vector<Shape>& all_shapes() {
-  static const std::vector<Shape> shapes{{1},           {5, 3},        {1, 1, 1, 1},  {2, 3, 5, 7},
-                                         {3, 33, 9, 4}, {2, 1, 17, 3}, {4, 40, 1, 1}, {300, 3}};
+  static const std::vector<Shape> shapes{{1},           {5, 3},        {1, 1, 1, 1},
+                                         {2, 3, 5, 7},  {3, 33, 9, 4}, {2, 1, 17, 3},
+                                         {4, 40, 1, 1}, {300, 3},      {2, 3, 2, 5, 4}};
   return shapes;
 }
 
@@ -206,6 +207,7 @@ TEST(CudaKernels, NormalizeImages) {
                                                {3, 1, 4, 6},
                                                {2, 40, 1, 1},
                                                {1, 3, 33, 9},
+                                               {2, 3, 4, 5, 6},
                                                {5, 17},
                                                {1, 1}}) {
     SCOPED_TRACE(shape.to_string());
@@ -234,6 +236,7 @@ TEST(CudaKernels, BatchNormalization) {
                                                {3, 33, 9, 4},
                                                {2, 1, 17, 3},
                                                {4, 40, 1, 1},
+                                               {3, 5, 2, 7, 4},
                                                {8, 16, 40, 40}}) {
     for (const bool training : {true, false}) {
       for (const bool relu : {true, false}) {
@@ -277,9 +280,9 @@ TEST(CudaKernels, GroupNormalization) {
   const struct {
     Shape src;
     std::vector<int64_t> groups;
-  } rows[] = {{{7, 5}, {1}},           {{300, 12}, {1, 3}},          {{6, 700}, {1, 7}},
-              {{2, 3, 5, 7}, {1, 3}},  {{3, 33, 9, 4}, {1, 11, 33}}, {{2, 1, 17, 3}, {1}},
-              {{4, 40, 1, 1}, {1, 4}}, {{2, 16, 40, 40}, {1, 4, 16}}};
+  } rows[] = {{{7, 5}, {1}},           {{300, 12}, {1, 3}},           {{6, 700}, {1, 7}},
+              {{2, 3, 5, 7}, {1, 3}},  {{3, 33, 9, 4}, {1, 11, 33}},  {{2, 1, 17, 3}, {1}},
+              {{4, 40, 1, 1}, {1, 4}}, {{2, 16, 40, 40}, {1, 4, 16}}, {{2, 6, 3, 4, 5}, {1, 3}}};
   for (const auto& row : rows) {
     for (const int64_t groups : row.groups) {
       SCOPED_TRACE(row.src.to_string() + " in " + std::to_string(groups));
@@ -321,6 +324,10 @@ TEST(CudaKernels, Pooling) {
       {{1, 2, 20, 18}, {.kernel = {20, 18}}},  // too large for positions of one byte
       {{2, 3, 9}, {{3}, {2}, {1}, {1}, {0}}},
       {{3, 1, 8}, {{2}, {1}, {2}, {0}, {1}}},
+      {{1, 1, 1, 1, 1}, {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}}},
+      {{2, 3, 4, 6, 5}, {{2, 2, 2}, {2, 2, 2}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}}},
+      {{2, 3, 5, 6, 7}, {{3, 2, 3}, {1, 2, 3}, {2, 1, 1}, {2, 1, 1}, {1, 0, 1}}},
+      {{1, 2, 8, 7, 9}, {{7, 6, 8}, {1, 1, 1}, {1, 1, 1}, {0, 1, 0}, {1, 0, 0}}},  // 336 places
   };
   for (const auto& row : rows) {
     using enum PoolingProblem::Kind;
@@ -343,8 +350,12 @@ TEST(CudaKernels, Pooling) {
 }
 
 TEST(CudaKernels, ChangeOfLayout) {
-  for (const Shape& shape : std::vector<Shape>{
-           {2, 3, 5, 7}, {3, 33, 9, 4}, {1, 70, 65, 3}, {1, 2, 1, 2}, {40, 32, 3, 3}}) {
+  for (const Shape& shape : std::vector<Shape>{{2, 3, 5, 7},
+                                               {3, 33, 9, 4},
+                                               {1, 70, 65, 3},
+                                               {1, 2, 1, 2},
+                                               {40, 32, 3, 3},
+                                               {2, 5, 3, 4, 7}}) {
     for (const DType dtype : {DType::f32, DType::u8, DType::i32, DType::i64}) {
       SCOPED_TRACE(shape.to_string() + " " + std::string(name_of(dtype)));
       const TensorSpec last = cuda::channels_last(shape, dtype);
@@ -405,18 +416,20 @@ TEST(CudaKernels, Bias) {
 }
 
 TEST(CudaKernels, Padding) {
-  const cuda::Images inner{2, 3, 4, 5};
-  const cuda::Frame frame{1, 0, 2, 3};
-  const cuda::Images outer = frame.around(inner);
+  const cuda::Volumes inner{2, 2, 3, 4, 5};
+  const cuda::Frame frame{0, 1, 0, 1, 2, 3};
+  const cuda::Volumes outer = frame.around(inner);
+  EXPECT_EQ(outer.planes, 3);
   EXPECT_EQ(outer.rows, 6);
   EXPECT_EQ(outer.columns, 7);
-  const std::vector<float> x = normal(2 * 3 * 4 * 5, 1);
-  std::vector<float> framed(2 * 6 * 7 * 5, kNaN), back(x.size(), kNaN);
+  const std::vector<float> x = normal(2 * 2 * 3 * 4 * 5, 1);
+  std::vector<float> framed(2 * 3 * 6 * 7 * 5, kNaN), back(x.size(), kNaN);
   cuda::launch_pad(inner, frame, x.data(), framed.data(), nullptr);
   for (size_t i = 0; i < framed.size(); ++i) {
-    const size_t d = i % 5, column = i / 5 % 7, row = i / 35 % 6, image = i / 210;
-    const bool inside = row >= 1 && row < 4 && column < 4;
-    EXPECT_EQ(framed[i], inside ? x[((image * 3 + row - 1) * 4 + column) * 5 + d] : 0.0f);
+    const size_t c = i % 5, column = i / 5 % 7, row = i / 35 % 6, plane = i / 210 % 3, n = i / 630;
+    const bool inside = plane < 2 && row >= 1 && row < 4 && column < 4;
+    const size_t from = (((n * 2 + plane) * 3 + row - 1) * 4 + column) * 5 + c;
+    EXPECT_EQ(framed[i], inside ? x[from] : 0.0f);
   }
   cuda::launch_crop(inner, frame, framed.data(), back.data(), nullptr);
   EXPECT_EQ(back, x);

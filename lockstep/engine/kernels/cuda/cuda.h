@@ -1,5 +1,5 @@
 // The GPU's kernels: cuDNN, cuBLASLt and own CUDA. See kernels/table.h for what each function
-// gives. Passes want channels last (layout.h) for tensors of rank 4, are bound to addresses in the
+// gives. Passes want channels last (layout.h) for tensors with space, are bound to addresses in the
 // device's memory and only add launches to PassMemory::queue: nothing waits, nothing is allocated,
 // nothing depends on the host's StepInfo, so runs can be captured in a CUDA graph.
 //
