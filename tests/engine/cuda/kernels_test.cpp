@@ -140,6 +140,8 @@ TEST(CudaKernels, Concatenation) {
               {{{4, 3}, {4, 300}}, 1},
               {{{4, 3}, {1, 3}}, 0},
               {{{4, 3, 2}, {4, 1, 2}}, 1},
+              {{{2, 3, 2, 5, 4}, {2, 4, 2, 5, 4}}, 1},
+              {{{2, 3, 2, 5, 4}, {2, 3, 3, 5, 4}}, 2},
               {{{7}}, 0}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.src.front().to_string() + " axis " + std::to_string(row.axis));
@@ -159,8 +161,15 @@ TEST(CudaKernels, Sum) {
 }
 
 TEST(CudaKernels, Softmax) {
-  for (const Shape& shape : std::vector<Shape>{
-           {1, 1}, {5, 3}, {3, 10}, {2, 33}, {4, 256}, {3, 1000}, {2, 3, 5, 7}, {2, 70, 3, 1}}) {
+  for (const Shape& shape : std::vector<Shape>{{1, 1},
+                                               {5, 3},
+                                               {3, 10},
+                                               {2, 33},
+                                               {4, 256},
+                                               {3, 1000},
+                                               {2, 3, 5, 7},
+                                               {2, 70, 3, 1},
+                                               {2, 3, 2, 5, 4}}) {
     SCOPED_TRACE(shape.to_string());
     compare(cpu_table().softmax({plain(shape)}), cuda::softmax({plain(shape)}), kClose);
     Given given;

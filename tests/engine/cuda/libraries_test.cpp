@@ -122,8 +122,8 @@ TEST(CudaLibraries, TransposedConvolution) {
 }
 
 TEST(CudaLibraries, FullyConnected) {
-  for (const Shape& shape :
-       std::vector<Shape>{{1, 1}, {5, 3}, {4, 1, 1, 1}, {2, 3, 5, 7}, {3, 4, 5}, {2, 40, 1, 1}}) {
+  for (const Shape& shape : std::vector<Shape>{
+           {1, 1}, {5, 3}, {4, 1, 1, 1}, {2, 3, 5, 7}, {3, 4, 5}, {2, 40, 1, 1}, {2, 3, 2, 5, 4}}) {
     SCOPED_TRACE(shape.to_string());
     for (const int64_t units : {1, 7}) {
       for (const bool bias : {true, false}) {

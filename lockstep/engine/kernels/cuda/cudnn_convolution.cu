@@ -13,8 +13,9 @@ namespace {
 
 int as_int(int64_t n) {
   if (n > std::numeric_limits<int>::max()) {
-    throw Unsupported("[cuda] cuDNN counts in 32 bits, this convolution has a dimension of " +
-                      std::to_string(n));
+    throw Unsupported(
+        "[cuda] cuDNN counts in 32 bits, this convolution has a dimension or stride of " +
+        std::to_string(n));
   }
   return static_cast<int>(n);
 }
@@ -24,6 +25,21 @@ std::vector<int> as_ints(const Numbers& numbers) {
   std::vector<int> ints;
   for (int64_t n : numbers) ints.push_back(as_int(n));
   return ints;
+}
+
+// Strides of n, c and space in memory without gaps.
+std::vector<int> packed_strides(const std::vector<int>& dims, cudnnTensorFormat_t format) {
+  std::vector<int64_t> strides(dims.size());
+  int64_t step = 1;
+  const auto put = [&](size_t i) {
+    strides[i] = step;
+    step *= dims[i];
+  };
+  if (format == CUDNN_TENSOR_NHWC) put(1);
+  for (size_t i = dims.size() - 1; i > 1; --i) put(i);
+  if (format == CUDNN_TENSOR_NCHW) put(1);
+  put(0);
+  return as_ints(strides);
 }
 
 // A cuDNN descriptor that is destroyed with its owner.
@@ -218,10 +234,10 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
   const Volumes framed = frame_.around(volumes_);
 
   Descriptors& d = *descriptors_;
-  // Whatever the format, dimensions come as n, c, space.
+  // By strides, which say channels last for any number of axes.
   const auto describe = [&](const TensorDescriptor& t, const std::vector<int>& dims) {
-    check(cudnnSetTensorNdDescriptorEx(t.get(), format, CUDNN_DATA_FLOAT,
-                                       static_cast<int>(dims.size()), dims.data()),
+    check(cudnnSetTensorNdDescriptor(t.get(), CUDNN_DATA_FLOAT, static_cast<int>(dims.size()),
+                                     dims.data(), packed_strides(dims, format).data()),
           "describing a tensor");
   };
   std::vector<int> x_dims = as_ints(g.x.dims());

@@ -14,9 +14,30 @@ int pixels(const cudnnTensorStruct& t) { return t.space[0] * t.space[1] * t.spac
 
 // `pixel`: its number, row by row.
 size_t place(const cudnnTensorStruct& t, int n, int c, int pixel) {
-  const bool last = t.format == CUDNN_TENSOR_NHWC;
-  return static_cast<size_t>(last ? (n * pixels(t) + pixel) * t.c + c
-                                  : (n * t.c + c) * pixels(t) + pixel);
+  int at = n * t.strides[0] + c * t.strides[1];
+  for (int a = 2; a >= 0; --a) {
+    at += pixel % t.space[a] * t.strides[2 + a];
+    pixel /= t.space[a];
+  }
+  return static_cast<size_t>(at);
+}
+
+void pack(cudnnTensorStruct& t, cudnnTensorFormat_t format) {
+  const bool last = format == CUDNN_TENSOR_NHWC;
+  int step = last ? t.c : 1;
+  for (int a = 2; a >= 0; --a) {
+    t.strides[2 + a] = step;
+    step *= t.space[a];
+  }
+  t.strides[1] = last ? 1 : pixels(t);
+  t.strides[0] = t.c * pixels(t);
+}
+
+bool is_packed(const cudnnTensorStruct& t, cudnnTensorFormat_t format) {
+  cudnnTensorStruct packed = t;
+  pack(packed, format);
+  return std::equal(t.strides + 5 - t.axes, t.strides + 5, packed.strides + 5 - t.axes) &&
+         std::equal(t.strides, t.strides + 2, packed.strides);
 }
 
 size_t elements(const cudnnTensorStruct& t) { return static_cast<size_t>(t.n * t.c * pixels(t)); }
@@ -64,14 +85,14 @@ bool fits(const cudnnTensorStruct& x, const cudnnTensorStruct& w,
   return y.space[axis] == (x.space[axis] + 2 * conv.pad[axis] - extent) / conv.stride[axis] + 1;
 }
 
-cudnnStatus_t supported(const cudnnTensorStruct& x, const cudnnTensorStruct& w,
+cudnnStatus_t supported(const cudnnTensorStruct& x, const cudnnFilterStruct& w,
                         const cudnnConvolutionStruct& conv, const cudnnTensorStruct& y) {
   const bool shapes = x.n == y.n && x.c == w.c * conv.groups && y.c == w.n &&
                       fits(x, w, conv, y, 0) && fits(x, w, conv, y, 1) && fits(x, w, conv, y, 2) &&
                       x.axes == conv.axes && w.axes == conv.axes && y.axes == conv.axes &&
-                      x.format == w.format && x.format == y.format;
+                      is_packed(x, w.format) && is_packed(y, w.format);
   if (!shapes) return CUDNN_STATUS_BAD_PARAM;
-  const bool grouped_last = conv.groups > 1 && x.format == CUDNN_TENSOR_NHWC;
+  const bool grouped_last = conv.groups > 1 && w.format == CUDNN_TENSOR_NHWC;
   return grouped_last ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;
 }
 
@@ -113,14 +134,10 @@ double at(const void* data, size_t i) {
   return static_cast<double>(static_cast<const float*>(data)[i]);
 }
 
-cudnnStatus_t describe(cudnnTensorStruct& t, cudnnTensorFormat_t format, int count,
-                       const int dims[]) {
+cudnnStatus_t describe(cudnnTensorStruct& t, int count, const int dims[]) {
   if (count != 4 && count != 5) return CUDNN_STATUS_NOT_SUPPORTED;
-  t = {format,
-       count - 2,
-       dims[0],
-       dims[1],
-       {count == 5 ? dims[2] : 1, dims[count - 2], dims[count - 1]}};
+  t = {count - 2, dims[0], dims[1], {1, 1, 1}, {}};
+  std::copy_n(dims + 2, t.axes, t.space + 3 - t.axes);
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -148,15 +165,22 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, void*) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* d) { return create(d); }
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t d) { return destroy(d); }
-cudnnStatus_t cudnnSetTensorNdDescriptorEx(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format,
-                                           cudnnDataType_t, int count, const int dims[]) {
-  return describe(*d, format, count, dims);
+cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataType_t, int count,
+                                         const int dims[], const int strides[]) {
+  const cudnnStatus_t status = describe(*d, count, dims);
+  if (status != CUDNN_STATUS_SUCCESS) return status;
+  std::copy_n(strides, 2, d->strides);
+  std::copy_n(strides + 2, d->axes, d->strides + 5 - d->axes);
+  return status;
 }
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* d) { return create(d); }
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t d) { return destroy(d); }
 cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t,
                                          cudnnTensorFormat_t format, int count, const int dims[]) {
-  return describe(*d, format, count, dims);
+  const cudnnStatus_t status = describe(*d, count, dims);
+  d->format = format;
+  pack(*d, format);
+  return status;
 }
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* d) {
   return create(d);

@@ -24,8 +24,8 @@ enum cudnnConvolutionMode_t { CUDNN_CROSS_CORRELATION = 1 };
 
 // Space has three axes; of two the first is missing.
 struct cudnnTensorStruct {
-  cudnnTensorFormat_t format;
   int axes, n, c, space[3];
+  int strides[5];  // of n, c, space
 };
 struct cudnnConvolutionStruct {
   int axes, pad[3], stride[3], dilation[3], groups;
@@ -36,7 +36,9 @@ struct cudnnContext {
 };
 using cudnnTensorDescriptor_t = cudnnTensorStruct*;
 // A type of its own, as in cuDNN.
-struct cudnnFilterStruct : cudnnTensorStruct {};
+struct cudnnFilterStruct : cudnnTensorStruct {
+  cudnnTensorFormat_t format;
+};
 using cudnnFilterDescriptor_t = cudnnFilterStruct*;
 using cudnnConvolutionDescriptor_t = cudnnConvolutionStruct*;
 using cudnnHandle_t = cudnnContext*;
@@ -74,8 +76,8 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle);
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, void* stream);
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* d);
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t d);
-cudnnStatus_t cudnnSetTensorNdDescriptorEx(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format,
-                                           cudnnDataType_t type, int count, const int dims[]);
+cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataType_t type, int count,
+                                         const int dims[], const int strides[]);
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* d);
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t d);
 cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type,
