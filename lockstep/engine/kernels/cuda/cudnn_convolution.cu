@@ -217,7 +217,7 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
   y_ = spec(given.y);
   const ConvolutionGeometry g = as_images(given);
 
-  // Numbers of the axes, behind those of a window without a third one.
+  // By axis of a volume: those that the window has not come first, of one element, without padding.
   const Window& w = g.window;
   const auto axes = static_cast<size_t>(w.axes()), missing = kMostAxes - axes;
   int64_t sizes[kMostAxes] = {1, 1, 1}, before[kMostAxes] = {}, after[kMostAxes] = {};
@@ -240,10 +240,9 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
                                      dims.data(), packed_strides(dims, format).data()),
           "describing a tensor");
   };
-  std::vector<int> x_dims = as_ints(g.x.dims());
-  for (size_t a = 0; a < axes; ++a)
-    x_dims[2 + a] += as_int(before[missing + a] + after[missing + a]);
-  describe(d.x, x_dims);
+  std::vector<int64_t> x_dims = g.x.dims();
+  for (size_t a = 0; a < axes; ++a) x_dims[2 + a] += before[missing + a] + after[missing + a];
+  describe(d.x, as_ints(x_dims));
   describe(d.y, as_ints(g.y.dims()));
   const std::vector<int> w_dims = as_ints(g.w.dims());
   check(cudnnSetFilterNdDescriptor(d.w.get(), CUDNN_DATA_FLOAT, format,
