@@ -1,25 +1,29 @@
 // Gradient clipping, by the law's norms: squares are summed by blocks of 1,024 elements in
-// row-major order, blocks by the fixed tree, so that no number of threads or workers matters. All
-// functions are thread-safe.
+// row-major order (kernels/gradient_threshold.h), blocks by the fixed tree, so that no number of
+// threads, workers or queues matters. All functions are thread-safe.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
-// Sum of squares of a learnable's gradient: of each block of 1,024 elements, in order.
-std::vector<double> block_squares(const float* gradient_sum, size_t count);
+// As the options state it.
+struct GradientThreshold {
+  double threshold = 0;  // 0: none
+  std::string method;
 
-// What each learnable's gradient is to be multiplied with so that no norm passes `threshold`.
-// `method`: "l2norm" (of each learnable by itself) or "global-l2norm" (of all together).
-// `squares`: block_squares() of the sums over `observations`, by learnable.
-std::vector<double> threshold_factors(const std::string& method, double threshold,
-                                      const std::vector<std::vector<double>>& squares,
-                                      double observations);
-
-// "absolute-value": elements of the mean gradient beyond +-threshold become that; NaN stays.
-void limit_elements(float* gradient_sum, size_t count, double threshold, double observations);
+  bool wanted() const { return threshold > 0; }
+  // "absolute-value" limits elements, the other two scale by norms.
+  bool of_elements() const { return method == "absolute-value"; }
+  // What elements of a sum over `observations` are limited to, so that those of the mean are to the
+  // threshold.
+  float most(double observations) const;
+  // What each learnable's sum is to be divided by, instead of `observations`, so that no norm
+  // passes the threshold: of each learnable by itself ("l2norm") or of all together
+  // ("global-l2norm"). `squares`: of the sums, by learnable and block; none where it is frozen.
+  std::vector<double> divisors(const std::vector<std::vector<double>>& squares,
+                               double observations) const;
+};
 
 }  // namespace lockstep

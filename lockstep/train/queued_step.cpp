@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
@@ -40,8 +41,9 @@ class Pinned {
 
 // What one shard brings to the device and back, piece behind piece in pinned memory.
 struct Exchange {
-  size_t target_bytes = 0, pixels = 0, targets = 0;  // offsets of what goes there
-  size_t losses = 0, scores = 0, statistics = 0;     // and of what comes back
+  size_t target_bytes = 0;
+  size_t pixels = 0, targets = 0, weights = 0;    // offsets of what goes there
+  size_t losses = 0, scores = 0, statistics = 0;  // and of what comes back
   size_t bytes = 0;
 
   Exchange(const ShardPlans& plans, size_t row_bytes, int64_t rows) {
@@ -54,6 +56,7 @@ struct Exchange {
     target_bytes = plans.labelled() ? n * sizeof(int32_t) : n * outputs * sizeof(float);
     pixels = place(n * row_bytes);
     targets = place(target_bytes);
+    weights = place(n * sizeof(float));
     losses = place(n * sizeof(float));
     scores = place(plans.labelled() ? n * outputs * sizeof(float) : 0);
     statistics = place(static_cast<size_t>(plans.statistic_elements()) * sizeof(float));
@@ -74,6 +77,8 @@ struct QueuedStep::State {
         streams(options.streams),
         deterministic(options.deterministic),
         seed(static_cast<uint64_t>(options.seed)),
+        threshold{options.gradient_threshold, options.gradient_threshold_method},
+        class_weights(options.class_weights.begin(), options.class_weights.end()),
         plans(n, options.dtype()) {}
 
   Network& network;
@@ -84,6 +89,9 @@ struct QueuedStep::State {
   const int64_t shard_size, most_rows, streams;
   const bool deterministic;
   const uint64_t seed;
+  const GradientThreshold threshold;
+  const std::vector<float> class_weights;
+  std::vector<bool> frozen;  // by learnable
 
   ShardPlans plans;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by stream
@@ -96,7 +104,11 @@ struct QueuedStep::State {
   // Row-major gradient sums, by learnable, and the conversions that fill them.
   std::vector<Memory> gradients, scratch;
   std::vector<kernels::BoundPass> conversions;
-  std::vector<const float*> gradient_values;
+  std::vector<float*> gradient_values;
+
+  // Their squares by blocks, learnable behind learnable, for thresholds of norms: there and here.
+  Memory squares;
+  std::unique_ptr<Pinned> squares_here;
 
   // The network's state as the host knows it, and learnables with the solver's state for digests.
   std::unique_ptr<Pinned> states, values;
@@ -112,6 +124,10 @@ struct QueuedStep::State {
   void mirror_state();
   void place_values();
   void convert_gradients();
+  size_t count(size_t learnable) const;
+  size_t blocks(size_t learnable) const;
+  void place_squares();
+  std::vector<double> cut_gradients(double observations);
   void add_shard(size_t j, const MiniBatch& batch, int64_t iteration);
   void add_tree(size_t first, size_t count);
   StepResult collect(const MiniBatch& batch);
@@ -186,7 +202,7 @@ void QueuedStep::State::convert_gradients() {
     // The tree ends in the first leaf's memory.
     auto* const sum = leaves[0].as<std::byte>() + entry.offset;
     if (entry.spec.row_major()) {
-      gradient_values.push_back(reinterpret_cast<const float*>(sum));
+      gradient_values.push_back(reinterpret_cast<float*>(sum));
       continue;
     }
     const auto pass = table.reorder(entry.spec, entry.spec.plain());
@@ -199,6 +215,49 @@ void QueuedStep::State::convert_gradients() {
                    scratch.back().data(), memory.default_queue()}));
     gradient_values.push_back(gradients.back().as<float>());
   }
+}
+
+size_t QueuedStep::State::count(size_t learnable) const {
+  return static_cast<size_t>(plans.gradient_layout().entries[learnable].spec.shape.elements());
+}
+
+// Frozen learnables have none: their gradient moves nothing.
+size_t QueuedStep::State::blocks(size_t learnable) const {
+  return frozen[learnable] ? 0 : kernels::norm_blocks(count(learnable));
+}
+
+void QueuedStep::State::place_squares() {
+  size_t bytes = 0;
+  for (size_t p = 0; p < frozen.size(); ++p) bytes += blocks(p) * sizeof(double);
+  squares = allocate(bytes, device);
+  squares_here = std::make_unique<Pinned>(memory, bytes);
+}
+
+// Cuts the sums. What each is to be divided by afterwards instead of the number of observations:
+// the host finds it by the CPU's own code, from one number for each block.
+std::vector<double> QueuedStep::State::cut_gradients(double observations) {
+  void* const queue = memory.default_queue();
+  if (threshold.of_elements()) {
+    for (size_t p = 0; p < frozen.size(); ++p) {
+      if (frozen[p]) continue;
+      table.limit(gradient_values[p], count(p), threshold.most(observations), queue);
+    }
+    return std::vector<double>(frozen.size(), observations);
+  }
+  auto* next = squares.as<double>();
+  for (size_t p = 0; p < frozen.size(); ++p) {
+    if (!frozen[p]) table.block_squares(gradient_values[p], count(p), next, queue);
+    next += blocks(p);
+  }
+  memory.copy_to_host(squares_here->data(), squares.data(), squares.bytes(), queue);
+  memory.synchronize(queue);
+  std::vector<std::vector<double>> by_learnable;
+  const auto* here = reinterpret_cast<const double*>(squares_here->data());
+  for (size_t p = 0; p < frozen.size(); ++p) {
+    by_learnable.emplace_back(here, here + blocks(p));
+    here += blocks(p);
+  }
+  return threshold.divisors(by_learnable, observations);
 }
 
 void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iteration) {
@@ -216,6 +275,13 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
                       reinterpret_cast<float*>(host + at.targets));
   }
   PlanRun& run = run_of(j);
+  if (!class_weights.empty()) {
+    auto* const weights = reinterpret_cast<float*>(host + at.weights);
+    for (size_t i = 0; i < rows; ++i) {
+      weights[i] = class_weights[static_cast<size_t>(batch.labels[first + i])];
+    }
+    run.set_seed(kLosses, weights, rows * sizeof(float));
+  }
   const kernels::StepInfo step{seed, static_cast<uint64_t>(iteration), range.first};
   run.set_input(0, host + at.pixels, rows * row_bytes);
   run.set_input(1, host + at.targets, at.target_bytes);
@@ -260,8 +326,12 @@ StepResult QueuedStep::State::collect(const MiniBatch& batch) {
   for (size_t j = 0; j < shards.size(); ++j) {
     const Exchange at(plans, row_bytes, shards[j].size);
     const auto* const loss = reinterpret_cast<const float*>(exchanges[j].data() + at.losses);
+    const auto* const weight = reinterpret_cast<const float*>(exchanges[j].data() + at.weights);
     double sum = 0;
-    for (int64_t i = 0; i < shards[j].size; ++i) sum += static_cast<double>(loss[i]);
+    for (int64_t i = 0; i < shards[j].size; ++i) {
+      const double seed_of = class_weights.empty() ? 1 : static_cast<double>(weight[i]);
+      sum += seed_of * static_cast<double>(loss[i]);
+    }
     losses.push_back(sum);
     if (!plans.labelled()) continue;
     result.correct +=
@@ -284,6 +354,8 @@ QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& 
   s.mirror_state();
   s.place_values();
   s.convert_gradients();
+  for (const auto& l : network.learnables()) s.frozen.push_back(is_frozen(l.name, options.freeze));
+  if (s.threshold.wanted() && !s.threshold.of_elements()) s.place_squares();
   // Copies made for earlier uses of the network may be older than its values.
   network.packed().pack_all();
 }
@@ -316,8 +388,12 @@ void QueuedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
   s.memory.activate();
   for (const auto& convert : s.conversions) convert({});
+  std::vector<double> divisors;
+  if (s.threshold.wanted()) divisors = s.cut_gradients(scalars.observations);
   for (size_t p = 0; p < s.gradient_values.size(); ++p) {
-    s.solver.update(p, s.gradient_values[p], scalars);
+    UpdateScalars own = scalars;
+    if (!divisors.empty()) own.observations = divisors[p];
+    s.solver.update(p, s.gradient_values[p], own);
   }
   s.network.packed().pack_all();
   if (s.plans.statistics().empty()) return;

@@ -1,5 +1,6 @@
 // A training step on a device with queues (a GPU): the host adds the work of all shards to the
-// queues, and waits once an iteration, for losses and batch statistics.
+// queues, and waits once an iteration, for losses and batch statistics, and once more for a
+// threshold of norms.
 #pragma once
 
 #include <memory>

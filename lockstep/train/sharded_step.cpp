@@ -28,8 +28,7 @@ struct ShardedStep::State {
         pool(p),
         shard_size(options.shard_size),
         seed(static_cast<uint64_t>(options.seed)),
-        threshold(options.gradient_threshold),
-        threshold_method(options.gradient_threshold_method),
+        threshold{options.gradient_threshold, options.gradient_threshold_method},
         class_weights(options.class_weights.begin(), options.class_weights.end()),
         plans(n, options.dtype()) {}
 
@@ -38,8 +37,7 @@ struct ShardedStep::State {
   ThreadPool& pool;
   int64_t shard_size;
   uint64_t seed;
-  double threshold;
-  std::string threshold_method;
+  GradientThreshold threshold;
   std::vector<float> class_weights;
   std::vector<bool> frozen;  // by learnable
   int64_t most_shards = 0;   // of a full mini-batch; threads beyond have nothing to do
@@ -135,7 +133,7 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
 // Brings the sums into row-major order and cuts them. What each is to be divided by afterwards
 // instead of the number of observations.
 std::vector<double> ShardedStep::State::cut_gradients(double observations) {
-  const bool norms = threshold_method != "absolute-value";
+  const auto& table = kernels::table_for({});
   std::vector<std::vector<double>> squares(gradients->size());
   pool.for_each(static_cast<int64_t>(gradients->size()), [&](int64_t i, int) {
     const ArithmeticMode mode;
@@ -143,18 +141,16 @@ std::vector<double> ShardedStep::State::cut_gradients(double observations) {
     gradients->convert(p);
     if (frozen[p]) {
       // Its gradient moves nothing.
-    } else if (norms) {
-      squares[p] = block_squares(gradients->values(p), gradients->count(p));
+    } else if (threshold.of_elements()) {
+      table.limit(gradients->values(p), gradients->count(p), threshold.most(observations), nullptr);
     } else {
-      limit_elements(gradients->values(p), gradients->count(p), threshold, observations);
+      squares[p].resize(kernels::norm_blocks(gradients->count(p)));
+      table.block_squares(gradients->values(p), gradients->count(p), squares[p].data(), nullptr);
     }
     mode.check();
   });
-  std::vector<double> divisors(gradients->size(), observations);
-  if (!norms) return divisors;
-  const auto factors = threshold_factors(threshold_method, threshold, squares, observations);
-  for (size_t p = 0; p < divisors.size(); ++p) divisors[p] /= factors[p];
-  return divisors;
+  if (threshold.of_elements()) return std::vector<double>(gradients->size(), observations);
+  return threshold.divisors(squares, observations);
 }
 
 void ShardedStep::State::update_statistics() {
@@ -208,7 +204,7 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
 void ShardedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
   std::vector<double> divisors;
-  if (s.threshold > 0) divisors = s.cut_gradients(scalars.observations);
+  if (s.threshold.wanted()) divisors = s.cut_gradients(scalars.observations);
   s.pool.for_each(static_cast<int64_t>(s.gradients->size()), [&](int64_t i, int) {
     const ArithmeticMode mode;
     const size_t p = s.gradients->by_size()[static_cast<size_t>(i)];

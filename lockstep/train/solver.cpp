@@ -6,6 +6,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/kernels/table.h"
 #include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/updates.h"
 
 namespace lockstep {
@@ -136,6 +137,13 @@ void try_updates(Device device, const TrainingOptions& options) {
     table.adam(nullptr, nullptr, nullptr, nullptr, 0, {}, queue);
   }
   if (options.solver == "rmsprop") table.rmsprop(nullptr, nullptr, nullptr, 0, {}, queue);
+  const GradientThreshold threshold{options.gradient_threshold, options.gradient_threshold_method};
+  if (!threshold.wanted()) return;
+  if (threshold.of_elements()) {
+    table.limit(nullptr, 0, 0, queue);
+  } else {
+    table.block_squares(nullptr, 0, nullptr, queue);
+  }
 }
 
 std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options) {

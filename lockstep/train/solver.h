@@ -38,7 +38,8 @@ void check_frozen(const Network& network, const std::vector<std::string>& frozen
 // Whether a learnable ("<layer>.<parameter>") belongs to one of these layers.
 bool is_frozen(const std::string& learnable, const std::vector<std::string>& frozen);
 
-// Updates nothing on a device: throws Unsupported where it cannot compute the options' solver.
+// Updates nothing on a device: throws Unsupported where it cannot compute the options' solver or
+// gradient threshold.
 void try_updates(Device device, const TrainingOptions& options);
 
 // A solver with zero state, on the network's device. The network must outlive it and stay

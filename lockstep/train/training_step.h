@@ -51,7 +51,7 @@ class TrainingStep {
   virtual const std::vector<int64_t>& shards_by_worker() const = 0;
 };
 
-// Throws Unsupported, naming it, for an option that is computed on the CPU only.
+// Throws Unsupported for bf16, which trains on the CPU only.
 void refuse_on_gpus(const TrainingOptions& options);
 
 // The step for the network's device. Keep the network, solver and pool alive. Of the resolved

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/table.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -17,24 +18,28 @@ using testing::some_digits;
 
 TEST(GradientThreshold, BlocksHold1024Elements) {
   const std::vector<float> g(2500, 2.0f);
-  EXPECT_EQ(block_squares(g.data(), g.size()), (std::vector<double>{4096, 4096, 1808}));
-  EXPECT_TRUE(block_squares(g.data(), 0).empty());
+  std::vector<double> sums(kernels::norm_blocks(g.size()));
+  kernels::table_for({}).block_squares(g.data(), g.size(), sums.data(), nullptr);
+  EXPECT_EQ(sums, (std::vector<double>{4096, 4096, 1808}));
+  EXPECT_EQ(kernels::norm_blocks(0), 0u);
 }
 
 TEST(GradientThreshold, EachNormOrAllTogetherIsCut) {
   // Sums over 10 observations: norms 0.3, 0.4 and 0; together 0.5.
   const std::vector<std::vector<double>> squares{{4, 5}, {16}, {}};
-  EXPECT_EQ(threshold_factors("l2norm", 0.35, squares, 10),
-            (std::vector<double>{1, 0.35 / 0.4, 1}));
-  EXPECT_EQ(threshold_factors("global-l2norm", 0.35, squares, 10),
-            (std::vector<double>{0.7, 0.7, 0.7}));
-  EXPECT_EQ(threshold_factors("global-l2norm", 0.5, squares, 10), (std::vector<double>{1, 1, 1}));
+  const auto divisors = [&](const char* method, double threshold) {
+    return GradientThreshold{threshold, method}.divisors(squares, 10);
+  };
+  EXPECT_EQ(divisors("l2norm", 0.35), (std::vector<double>{10, 10 / (0.35 / 0.4), 10}));
+  EXPECT_EQ(divisors("global-l2norm", 0.35), std::vector<double>(3, 10 / 0.7));
+  EXPECT_EQ(divisors("global-l2norm", 0.5), std::vector<double>(3, 10));
 }
 
 TEST(GradientThreshold, ElementsAreLimitedAndNotANumberStays) {
   const float infinite = std::numeric_limits<float>::infinity();
   std::vector<float> g{-31, -30, 0, 29.5f, 30, 1e30f, -infinite, std::nanf("")};
-  limit_elements(g.data(), g.size(), 3, 10);
+  const float most = GradientThreshold{3, "absolute-value"}.most(10);
+  kernels::table_for({}).limit(g.data(), g.size(), most, nullptr);
   EXPECT_TRUE(std::isnan(g.back()));
   g.pop_back();
   EXPECT_EQ(g, (std::vector<float>{-30, -30, 0, 29.5f, 30, 30, -30}));

@@ -109,6 +109,71 @@ TEST(QueuedStep, AdamAndTheBestNetwork) {
   expect_same(with("cuda:0"), with("cpu"));
 }
 
+TEST(QueuedStep, ClassWeights) {
+  const FakeDevice fake;
+  const auto with = [](const std::string& device, int64_t streams = 2) {
+    TrainingOptions options = options_for(device, streams);
+    for (int c = 0; c < 10; ++c) options.class_weights.push_back(c == 4 ? 0 : 0.3 * c);
+    return run(options);
+  };
+  const Outcome here = with("cpu");
+  for (int64_t streams : {1, 2, 3}) expect_same(with("cuda:0", streams), here);
+  EXPECT_NE(here.values, run(options_for("cpu")).values);
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+}
+
+TEST(QueuedStep, GradientThresholds) {
+  const FakeDevice fake;
+  const Outcome uncut = run(options_for("cpu"));
+  for (const std::string method : {"l2norm", "global-l2norm", "absolute-value"}) {
+    for (const bool freezes : {false, true}) {
+      SCOPED_TRACE(method + (freezes ? ", with a frozen layer" : ""));
+      const auto with = [&](const std::string& device) {
+        TrainingOptions options = options_for(device);
+        options.gradient_threshold = 0.01;
+        options.gradient_threshold_method = method;
+        if (freezes) options.freeze = {"convolution2d_1"};
+        return run(options);
+      };
+      const Outcome here = with("cpu");
+      expect_same(with("cuda:0"), here);
+      EXPECT_NE(here.values, uncut.values);
+    }
+  }
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+}
+
+// Both together, without recordings.
+TEST(QueuedStep, ClassWeightsWithAThresholdStopAndResume) {
+  const FakeDevice fake(0, {.records = false});
+  const auto with = [](const std::string& device) {
+    TrainingOptions options = options_for(device);
+    options.class_weights = {1, 2, 1, 2, 1, 2, 1, 2, 1, 2};
+    options.gradient_threshold = 0.02;
+    options.gradient_threshold_method = "global-l2norm";
+    return options;
+  };
+  const Outcome whole = run(with("cuda:0"));
+  expect_same(whole, run(with("cpu")));
+  const TemporaryFolder folder;
+  TrainingControl control{.checkpoint_folder = folder.path, .stop_after = 2};
+  run(with("cuda:0"), control);
+  control.stop_after = 0;
+  control.resume = true;
+  EXPECT_EQ(run(with("cuda:0"), control).values, whole.values);
+}
+
+TEST(QueuedStep, Bf16IsRefused) {
+  const FakeDevice fake;
+  TrainingOptions options = options_for("cuda:0");
+  options.precision = "bf16";
+  Network network = small_classifier();
+  const std::string message =
+      testing::message_of<Unsupported>([&] { train(network, digits(), options); });
+  EXPECT_NE(message.find("precision = bf16 is computed on the CPU only"), std::string::npos)
+      << message;
+}
+
 TEST(QueuedStep, StopsAndResumesAnywhere) {
   const FakeDevice fake;
   const Outcome whole = run(options_for("cuda:0"));

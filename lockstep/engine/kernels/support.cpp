@@ -45,9 +45,11 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
   visit.template operator()<"adam">(t.adam);
   visit.template operator()<"rmsprop">(t.rmsprop);
   visit.template operator()<"add">(t.add);
+  visit.template operator()<"block_squares">(t.block_squares);
+  visit.template operator()<"limit">(t.limit);
 }
 // A new function needs a line above.
-static_assert(sizeof(Table) == sizeof(void*) * (1 + 26));
+static_assert(sizeof(Table) == sizeof(void*) * (1 + 28));
 
 template <Name name, bool present, class Result, class... Arguments>
 Result refuse(Arguments...) {

@@ -13,6 +13,7 @@
 #include "lockstep/engine/kernels/cross_entropy.h"
 #include "lockstep/engine/kernels/dropout.h"
 #include "lockstep/engine/kernels/fully_connected.h"
+#include "lockstep/engine/kernels/gradient_threshold.h"
 #include "lockstep/engine/kernels/group_normalization.h"
 #include "lockstep/engine/kernels/mean_squared_error.h"
 #include "lockstep/engine/kernels/multiplication.h"
@@ -31,7 +32,7 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 7;
+  static constexpr int kVersion = 8;
   int version = kVersion;
   // Kernels take bf16 where their ops do, in hardware.
   bool bf16 = false;
@@ -75,6 +76,11 @@ struct Table {
                   void* queue);
   // sum[i] = a[i] + b[i]: what the fixed tree over shards is made of. May be in place.
   void (*add)(const float* a, const float* b, float* sum, size_t count, void* queue);
+
+  // Gradient clipping; see gradient_threshold.h. Queues and counts of 0 as above; `sums` are the
+  // device's too, norm_blocks(count) of them.
+  void (*block_squares)(const float* x, size_t count, double* sums, void* queue);
+  void (*limit)(float* x, size_t count, float most, void* queue);
 };
 
 // Throws Unsupported where the back end does not compute with bf16.

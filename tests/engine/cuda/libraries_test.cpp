@@ -37,8 +37,7 @@ const std::vector<Row>& rows() {
 
 std::string describe(const Row& r) {
   return r.src.to_string() + " to " + std::to_string(r.channels) + " channels, kernel " +
-         std::to_string(r.window.kernel[0]) + "x" + std::to_string(r.window.kernel[1]) +
-         ", groups " + std::to_string(r.groups);
+         r.window.kernel.to_string() + ", groups " + std::to_string(r.groups);
 }
 
 TEST(CudaLibraries, Convolution) {
@@ -60,8 +59,8 @@ TEST(CudaLibraries, Convolution) {
   }
 }
 
-// Sequences are images of one row; three axes are refused.
-TEST(CudaLibraries, ConvolutionAlongOtherAxes) {
+// Sequences are images of one row.
+TEST(CudaLibraries, ConvolutionAlongOneAxis) {
   ConvolutionProblem p;
   p.src = plain({2, 3, 9});
   p.weights = {5, 3, 3};
@@ -69,11 +68,39 @@ TEST(CudaLibraries, ConvolutionAlongOtherAxes) {
   p.dst = {2, 5, window_positions(p.window, 0, 9)};
   compare(cpu_table().convolution(p), cuda::convolution(p), kClose);
   EXPECT_TRUE(cuda::convolution(p).forward.reads[0].spec == cuda::channels_last({2, 3, 9}));
-  p.src = plain({2, 3, 9, 1, 1});
-  p.weights = {5, 3, 3, 1, 1};
-  p.window = {{3, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
-  p.dst = {2, 5, 7, 1, 1};
-  EXPECT_THROW(cuda::convolution(p), Unsupported);
+}
+
+TEST(CudaLibraries, ConvolutionAlongThreeAxes) {
+  const std::vector<Row> volumes{
+      {{1, 1, 1, 1, 1}, 1, {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}}},
+      {{2, 3, 9, 1, 1}, 5, {{3, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}}},
+      {{2, 3, 4, 5, 6}, 4, {{3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}},
+      {{2, 3, 6, 7, 8}, 5, {{2, 3, 2}, {1, 2, 3}, {2, 1, 3}, {1, 0, 2}, {0, 2, 1}}},
+      {{1, 4, 3, 4, 5}, 6, {{2, 2, 2}, {1, 1, 1}, {1, 1, 1}, {1, 0, 0}, {0, 0, 1}}, 2},
+  };
+  for (const Row& r : volumes) {
+    SCOPED_TRACE(describe(r));
+    const Window& w = r.window;
+    ConvolutionProblem p;
+    p.src = plain(r.src);
+    p.weights = {r.channels, r.src[1] / r.groups, w.kernel[0], w.kernel[1], w.kernel[2]};
+    p.dst = {r.src[0], r.channels, window_positions(w, 0, r.src[2]),
+             window_positions(w, 1, r.src[3]), window_positions(w, 2, r.src[4])};
+    p.window = w;
+    p.groups = r.groups;
+    p.bias = true;
+    compare(cpu_table().convolution(p), cuda::convolution(p), kClose);
+  }
+  // n x depth x rows x columns x c, where cuDNN has that.
+  ConvolutionProblem p;
+  p.src = plain({2, 3, 4, 5, 6});
+  p.weights = {4, 3, 2, 2, 2};
+  p.dst = {2, 4, 3, 4, 5};
+  p.window = {{2, 2, 2}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
+  const Kernel kernel = cuda::convolution(p);
+  EXPECT_TRUE(kernel.forward.reads[0].spec == cuda::channels_last(p.src.shape));
+  EXPECT_TRUE(kernel.forward.reads[1].spec == cuda::channels_last(p.weights));
+  EXPECT_TRUE(kernel.forward.writes[0].spec == cuda::channels_last(p.dst));
 }
 
 TEST(CudaLibraries, TransposedConvolution) {
@@ -95,8 +122,8 @@ TEST(CudaLibraries, TransposedConvolution) {
 }
 
 TEST(CudaLibraries, FullyConnected) {
-  for (const Shape& shape :
-       std::vector<Shape>{{1, 1}, {5, 3}, {4, 1, 1, 1}, {2, 3, 5, 7}, {3, 4, 5}, {2, 40, 1, 1}}) {
+  for (const Shape& shape : std::vector<Shape>{
+           {1, 1}, {5, 3}, {4, 1, 1, 1}, {2, 3, 5, 7}, {3, 4, 5}, {2, 40, 1, 1}, {2, 3, 2, 5, 4}}) {
     SCOPED_TRACE(shape.to_string());
     for (const int64_t units : {1, 7}) {
       for (const bool bias : {true, false}) {
@@ -151,7 +178,7 @@ TEST(CudaLibraries, TableIsComplete) {
               t.clipped_relu && t.activation && t.addition && t.multiplication && t.dropout &&
               t.reshape && t.concatenation && t.sum && t.softmax && t.cross_entropy &&
               t.mean_squared_error && t.normalize_images && t.reorder && t.accumulate && t.zero &&
-              t.sgdm && t.adam && t.add);
+              t.sgdm && t.adam && t.rmsprop && t.add && t.block_squares && t.limit);
 }
 
 }  // namespace

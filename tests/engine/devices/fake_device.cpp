@@ -304,6 +304,12 @@ const kernels::Table& fake_table() {
                    void* queue) {
       of(queue).add([=] { kernels::table_for({}).rmsprop(w, v, g, n, u, nullptr); });
     };
+    t.block_squares = [](const float* x, size_t n, double* sums, void* queue) {
+      of(queue).add([=] { kernels::table_for({}).block_squares(x, n, sums, nullptr); });
+    };
+    t.limit = [](float* x, size_t n, float most, void* queue) {
+      of(queue).add([=] { kernels::table_for({}).limit(x, n, most, nullptr); });
+    };
     t.add = [](const float* a, const float* b, float* sum, size_t n, void* queue) {
       of(queue).add([=] { kernels::table_for({}).add(a, b, sum, n, nullptr); });
     };

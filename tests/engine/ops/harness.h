@@ -60,7 +60,6 @@ struct Case {
   // Gradients of sum(dy * first output), one for each input; empty where it has none.
   std::function<std::vector<Array>(const std::vector<Array>&, const Array& dy)> backward;
   kernels::StepInfo step = {};
-  bool only_on_cpu = false;  // no CUDA kernel
   bool smooth = true;  // false: the derivative jumps here, or values are too large for differences
   // Size of the terms that cancel in an exact gradient of (almost) zero: errors are relative to it
   // there.

@@ -98,7 +98,6 @@ Case convolution(std::string name, std::vector<int64_t> x, std::vector<int64_t> 
   Case c;
   c.name = std::move(name);
   c.op = ops::make_convolution(p, bias);
-  c.only_on_cpu = p.stride.axes() == 3;
   c.inputs = {{random_array(x, 61)}, {random_array(weights, 62)}};
   if (bias) c.inputs.push_back({random_array({weights[0]}, 63)});
   ops::Sizes kernel = ops::Sizes::all(p.stride.axes(), 0);
@@ -138,7 +137,6 @@ Case pooling(std::string name, std::vector<int64_t> dims, Kind kind, ops::Poolin
   c.op = global              ? ops::make_global_average_pooling(p.pool.axes())
          : kind == Kind::max ? ops::make_max_pooling(p)
                              : ops::make_average_pooling(p);
-  c.only_on_cpu = p.pool.axes() == 3;
   c.inputs = {{random_array(std::move(dims), 64)}};
   const auto slide = [=](const Array& x) {
     return slide_of(x, p.pool, p.stride, ops::Sizes::all(p.pool.axes(), 1), p.padding);

@@ -50,6 +50,10 @@ void rmsprop_now(float* w, float* s, const float* gradient_sum, size_t count,
 void add_now(const float* a, const float* b, float* sum, size_t count, void*) {
   add(a, b, sum, count);
 }
+void block_squares_now(const float* x, size_t count, double* sums, void*) {
+  block_squares(x, count, sums);
+}
+void limit_now(float* x, size_t count, float most, void*) { limit(x, count, most); }
 
 }  // namespace
 
@@ -81,7 +85,9 @@ const Table& table() {
                               .sgdm = sgdm_now,
                               .adam = adam_now,
                               .rmsprop = rmsprop_now,
-                              .add = add_now};
+                              .add = add_now,
+                              .block_squares = block_squares_now,
+                              .limit = limit_now};
   return instance;
 }
 

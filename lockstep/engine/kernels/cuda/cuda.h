@@ -1,5 +1,5 @@
 // The GPU's kernels: cuDNN, cuBLASLt and own CUDA. See kernels/table.h for what each function
-// gives. Passes want channels last (layout.h) for tensors of rank 4, are bound to addresses in the
+// gives. Passes want channels last (layout.h) for tensors with space, are bound to addresses in the
 // device's memory and only add launches to PassMemory::queue: nothing waits, nothing is allocated,
 // nothing depends on the host's StepInfo, so runs can be captured in a CUDA graph.
 //
@@ -47,6 +47,9 @@ void rmsprop(float* w, float* s, const float* gradient_sum, size_t count, const 
              void* queue);
 // sum[i] = a[i] + b[i]. May be in place.
 void add(const float* a, const float* b, float* sum, size_t count, void* queue);
+// As in gradient_threshold.h.
+void block_squares(const float* x, size_t count, double* sums, void* queue);
+void limit(float* x, size_t count, float most, void* queue);
 
 // The same updates for the flat arrays of all learnables in one launch. A learnable starts at a
 // multiple of kSolverBlock; `factors` has an entry for each block of so many elements. The

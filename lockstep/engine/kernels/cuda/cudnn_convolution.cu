@@ -13,10 +13,33 @@ namespace {
 
 int as_int(int64_t n) {
   if (n > std::numeric_limits<int>::max()) {
-    throw Unsupported("[cuda] cuDNN counts in 32 bits, this convolution has a dimension of " +
-                      std::to_string(n));
+    throw Unsupported(
+        "[cuda] cuDNN counts in 32 bits, this convolution has a dimension or stride of " +
+        std::to_string(n));
   }
   return static_cast<int>(n);
+}
+
+template <class Numbers>
+std::vector<int> as_ints(const Numbers& numbers) {
+  std::vector<int> ints;
+  for (int64_t n : numbers) ints.push_back(as_int(n));
+  return ints;
+}
+
+// Strides of n, c and space in memory without gaps.
+std::vector<int> packed_strides(const std::vector<int>& dims, cudnnTensorFormat_t format) {
+  std::vector<int64_t> strides(dims.size());
+  int64_t step = 1;
+  const auto put = [&](size_t i) {
+    strides[i] = step;
+    step *= dims[i];
+  };
+  if (format == CUDNN_TENSOR_NHWC) put(1);
+  for (size_t i = dims.size() - 1; i > 1; --i) put(i);
+  if (format == CUDNN_TENSOR_NCHW) put(1);
+  put(0);
+  return as_ints(strides);
 }
 
 // A cuDNN descriptor that is destroyed with its owner.
@@ -86,13 +109,9 @@ void choose(const char* what, std::span<const Candidate> candidates,
 
 constexpr float kOne = 1, kZero = 0;
 
-// One axis as images of one row; two as they are.
+// One axis as images of one row; two and three as they are.
 ConvolutionGeometry as_images(const ConvolutionGeometry& given) {
-  if (given.window.axes() == 2) return given;
-  if (given.window.axes() != 1) {
-    throw Unsupported("[cuda] convolutions along three axes have no CUDA kernel",
-                      "the CPU has one");
-  }
+  if (given.window.axes() > 1) return given;
   const auto shape = [](const Shape& s) { return Shape{s[0], s[1], 1, s[2]}; };
   const Window& w = given.window;
   return {shape(given.x),
@@ -198,36 +217,44 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
   y_ = spec(given.y);
   const ConvolutionGeometry g = as_images(given);
 
+  // By axis of a volume: those that the window has not come first, of one element, without padding.
   const Window& w = g.window;
-  int64_t common[2], before[2], after[2];
-  for (size_t a = 0; a < 2; ++a) {
+  const auto axes = static_cast<size_t>(w.axes()), missing = kMostAxes - axes;
+  int64_t sizes[kMostAxes] = {1, 1, 1}, before[kMostAxes] = {}, after[kMostAxes] = {};
+  std::vector<int64_t> common(axes);
+  for (size_t a = 0; a < axes; ++a) {
     common[a] = std::min(w.pad_begin[a], w.pad_end[a]);
-    before[a] = w.pad_begin[a] - common[a];
-    after[a] = w.pad_end[a] - common[a];
+    before[missing + a] = w.pad_begin[a] - common[a];
+    after[missing + a] = w.pad_end[a] - common[a];
+    sizes[missing + a] = g.x[2 + static_cast<int>(a)];
   }
-  frame_ = {before[0], before[1], after[0], after[1]};
-  images_ = format == CUDNN_TENSOR_NHWC ? Images{g.x[0], g.x[2], g.x[3], g.x[1]}
-                                        : Images{g.x[0] * g.x[1], g.x[2], g.x[3], 1};
+  frame_ = {before[0], before[1], before[2], after[0], after[1], after[2]};
+  const bool last = format == CUDNN_TENSOR_NHWC;
+  volumes_ = {last ? g.x[0] : g.x[0] * g.x[1], sizes[0], sizes[1], sizes[2], last ? g.x[1] : 1};
+  const Volumes framed = frame_.around(volumes_);
 
   Descriptors& d = *descriptors_;
-  const auto describe = [&](const TensorDescriptor& t, const Shape& s, int64_t rows,
-                            int64_t columns) {
-    check(cudnnSetTensor4dDescriptor(t.get(), format, CUDNN_DATA_FLOAT, as_int(s[0]), as_int(s[1]),
-                                     as_int(rows), as_int(columns)),
+  // By strides, which say channels last for any number of axes.
+  const auto describe = [&](const TensorDescriptor& t, const std::vector<int>& dims) {
+    check(cudnnSetTensorNdDescriptor(t.get(), CUDNN_DATA_FLOAT, static_cast<int>(dims.size()),
+                                     dims.data(), packed_strides(dims, format).data()),
           "describing a tensor");
   };
-  const Images framed = frame_.around(images_);
-  describe(d.x, g.x, framed.rows, framed.columns);
-  describe(d.y, g.y, g.y[2], g.y[3]);
-  check(cudnnSetFilter4dDescriptor(d.w.get(), CUDNN_DATA_FLOAT, format, as_int(g.w[0]),
-                                   as_int(g.w[1]), as_int(g.w[2]), as_int(g.w[3])),
+  std::vector<int64_t> x_dims = g.x.dims();
+  for (size_t a = 0; a < axes; ++a) x_dims[2 + a] += before[missing + a] + after[missing + a];
+  describe(d.x, as_ints(x_dims));
+  describe(d.y, as_ints(g.y.dims()));
+  const std::vector<int> w_dims = as_ints(g.w.dims());
+  check(cudnnSetFilterNdDescriptor(d.w.get(), CUDNN_DATA_FLOAT, format,
+                                   static_cast<int>(w_dims.size()), w_dims.data()),
         "describing weights");
+  const std::vector<int> pads = as_ints(common), strides = as_ints(w.stride),
+                         dilations = as_ints(w.dilation);
   const cudnnMathType_t math = arithmetic().tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
   for (const auto window : {d.forward.window.get(), d.data.window.get(), d.weights.window.get()}) {
-    check(cudnnSetConvolution2dDescriptor(window, as_int(common[0]), as_int(common[1]),
-                                          as_int(w.stride[0]), as_int(w.stride[1]),
-                                          as_int(w.dilation[0]), as_int(w.dilation[1]),
-                                          CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+    check(cudnnSetConvolutionNdDescriptor(window, static_cast<int>(axes), pads.data(),
+                                          strides.data(), dilations.data(), CUDNN_CROSS_CORRELATION,
+                                          CUDNN_DATA_FLOAT),
           "describing a window");
     check(cudnnSetConvolutionGroupCount(window, as_int(g.groups)), "setting groups");
     check(cudnnSetConvolutionMathType(window, math), "setting the arithmetic");
@@ -241,8 +268,7 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
                 aligned_scratch(d.weights.workspace)};
   scratch_ = workspace_;
   if (frame_.any()) {
-    const auto elements = framed.images * framed.rows * framed.columns * framed.depth;
-    const size_t bytes = aligned_scratch(static_cast<size_t>(elements) * sizeof(float));
+    const size_t bytes = aligned_scratch(static_cast<size_t>(framed.elements()) * sizeof(float));
     scratch_.forward += bytes;
     scratch_.data += bytes;
     scratch_.weights += bytes;
@@ -259,7 +285,7 @@ const float* CudnnConvolution::padded(const float* x, size_t workspace, void* sc
                                       void* queue) const {
   if (!frame_.any()) return x;
   auto* framed = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + workspace);
-  launch_pad(images_, frame_, x, framed, queue);
+  launch_pad(volumes_, frame_, x, framed, queue);
   return framed;
 }
 
@@ -284,7 +310,7 @@ void CudnnConvolution::data(const float* w, const float* dy, float* dx, void* sc
                                      d.data.window.get(), d.data.algorithm, scratch,
                                      d.data.workspace, &kZero, d.x.get(), seen),
         "convolution, backward for data");
-  if (frame_.any()) launch_crop(images_, frame_, seen, dx, queue);
+  if (frame_.any()) launch_crop(volumes_, frame_, seen, dx, queue);
 }
 
 void CudnnConvolution::weights(const float* x, const float* dy, float* dw, void* scratch,

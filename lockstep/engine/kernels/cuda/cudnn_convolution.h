@@ -26,7 +26,7 @@ struct ConvolutionGeometry {
 class CudnnConvolution {
  public:
   // With channels last; where cuDNN has not all three passes for that, row-major. Throws
-  // Unsupported where it has neither, and for windows along three axes.
+  // Unsupported where it has neither.
   static std::shared_ptr<const CudnnConvolution> make(const ConvolutionGeometry& geometry);
   ~CudnnConvolution();
   CudnnConvolution(const CudnnConvolution&) = delete;
@@ -56,7 +56,7 @@ class CudnnConvolution {
   TensorSpec x_, w_, y_;
   cudnnTensorFormat_t format_;
   // cuDNN pads alike on both sides; what is more on one side is added by hand, in scratch.
-  Images images_;
+  Volumes volumes_;
   Frame frame_;
   Scratch workspace_, scratch_;  // cuDNN's own, and with the padded x behind it
   std::unique_ptr<Descriptors> descriptors_;

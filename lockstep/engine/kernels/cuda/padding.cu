@@ -5,61 +5,64 @@ namespace lockstep::kernels::cuda {
 namespace {
 
 struct Place {
-  int64_t image, row, column, depth;
+  int64_t volume, plane, row, column, channel;
 };
-__device__ Place place_of(int64_t i, const Images& m) {
-  const Division pixel = divide(i, m.depth);
-  const Division line = divide(pixel.quotient, m.columns);
-  const Division image = divide(line.quotient, m.rows);
-  return {image.quotient, image.remainder, line.remainder, pixel.remainder};
+__device__ Place place_of(int64_t i, const Volumes& v) {
+  const Division pixel = divide(i, v.channels);
+  const Division line = divide(pixel.quotient, v.columns);
+  const Division plane = divide(line.quotient, v.rows);
+  const Division volume = divide(plane.quotient, v.planes);
+  return {volume.quotient, volume.remainder, plane.remainder, line.remainder, pixel.remainder};
 }
-__device__ int64_t index_of(const Place& p, const Images& m) {
-  return ((p.image * m.rows + p.row) * m.columns + p.column) * m.depth + p.depth;
+__device__ int64_t index_of(const Place& p, const Volumes& v) {
+  const int64_t line = (p.volume * v.planes + p.plane) * v.rows + p.row;
+  return (line * v.columns + p.column) * v.channels + p.channel;
+}
+__device__ bool holds(const Volumes& v, const Place& p) {
+  return p.plane >= 0 && p.plane < v.planes && p.row >= 0 && p.row < v.rows && p.column >= 0 &&
+         p.column < v.columns;
 }
 
 struct Pad {
-  Images inner, outer;
-  int64_t top, left;
+  Volumes inner, outer;
+  Frame frame;
   const float* from;
   float* framed;
   __device__ void operator()(int64_t i) const {
     Place at = place_of(i, outer);
-    at.row -= top;
-    at.column -= left;
-    const bool inside =
-        at.row >= 0 && at.row < inner.rows && at.column >= 0 && at.column < inner.columns;
-    framed[i] = inside ? from[index_of(at, inner)] : 0.0f;
+    at.plane -= frame.front;
+    at.row -= frame.top;
+    at.column -= frame.left;
+    framed[i] = holds(inner, at) ? from[index_of(at, inner)] : 0.0f;
   }
 };
 
 struct Crop {
-  Images inner, outer;
-  int64_t top, left;
+  Volumes inner, outer;
+  Frame frame;
   const float* framed;
   float* to;
   __device__ void operator()(int64_t i) const {
     Place at = place_of(i, inner);
-    at.row += top;
-    at.column += left;
+    at.plane += frame.front;
+    at.row += frame.top;
+    at.column += frame.left;
     to[i] = framed[index_of(at, outer)];
   }
 };
 
-int64_t elements(const Images& m) { return m.images * m.rows * m.columns * m.depth; }
-
 }  // namespace
 
-void launch_pad(const Images& inner, const Frame& frame, const float* from, float* framed,
+void launch_pad(const Volumes& inner, const Frame& frame, const float* from, float* framed,
                 void* queue) {
-  const Images outer = frame.around(inner);
-  launch_each("padding", elements(outer), queue,
-              Pad{inner, outer, frame.top, frame.left, from, framed});
+  const Volumes outer = frame.around(inner);
+  launch_each("padding", outer.elements(), queue, Pad{inner, outer, frame, from, framed});
 }
 
-void launch_crop(const Images& inner, const Frame& frame, const float* framed, float* to,
+void launch_crop(const Volumes& inner, const Frame& frame, const float* framed, float* to,
                  void* queue) {
-  launch_each("cropping", elements(inner), queue,
-              Crop{inner, frame.around(inner), frame.top, frame.left, framed, to});
+  launch_each("cropping", inner.elements(), queue,
+              Crop{inner, frame.around(inner), frame, framed, to});
 }
 
 }  // namespace lockstep::kernels::cuda

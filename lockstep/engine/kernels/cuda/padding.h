@@ -5,26 +5,28 @@
 
 namespace lockstep::kernels::cuda {
 
-// `images` of rows x columns x depth elements: with channels last observations and channels,
-// row-major observations x channels and 1.
-struct Images {
-  int64_t images = 0, rows = 0, columns = 0, depth = 1;
+// `count` volumes of planes x rows x columns of `channels` elements: with channels last
+// observations and channels, row-major observations x channels and 1. An image is one plane.
+struct Volumes {
+  int64_t count = 0, planes = 1, rows = 0, columns = 0, channels = 1;
+  int64_t elements() const { return count * planes * rows * columns * channels; }
 };
 
-// Zeros around each image.
+// Zeros around each volume.
 struct Frame {
-  int64_t top = 0, left = 0, bottom = 0, right = 0;
-  bool any() const { return top + left + bottom + right > 0; }
-  Images around(const Images& inner) const {
-    return {inner.images, inner.rows + top + bottom, inner.columns + left + right, inner.depth};
+  int64_t front = 0, top = 0, left = 0, back = 0, bottom = 0, right = 0;
+  bool any() const { return front + top + left + back + bottom + right > 0; }
+  Volumes around(const Volumes& inner) const {
+    return {inner.count, inner.planes + front + back, inner.rows + top + bottom,
+            inner.columns + left + right, inner.channels};
   }
 };
 
 // framed = inner with zeros around it.
-void launch_pad(const Images& inner, const Frame& frame, const float* from, float* framed,
+void launch_pad(const Volumes& inner, const Frame& frame, const float* from, float* framed,
                 void* queue);
 // inner = framed without its frame.
-void launch_crop(const Images& inner, const Frame& frame, const float* framed, float* to,
+void launch_crop(const Volumes& inner, const Frame& frame, const float* framed, float* to,
                  void* queue);
 
 }  // namespace lockstep::kernels::cuda

@@ -38,23 +38,73 @@ struct Axis {
   }
 };
 
-struct Geometry {
-  Axis row, column;
-  int64_t channels;
+// Where in channels-last memory an element lies.
+struct Place {
+  int64_t observation, plane, row, column, channel;
 };
 
-// Where in channels-last memory of rows x columns element i lies.
-struct Place {
-  int64_t image, row, column, channel;
+// Images have one plane.
+struct Geometry {
+  Axis plane, row, column;
+  int64_t channels;
+
+  __device__ Place input_place(int64_t i) const { return place(i, plane.in, row.in, column.in); }
+  __device__ Place output_place(int64_t i) const {
+    return place(i, plane.out, row.out, column.out);
+  }
+  __device__ Place place(int64_t i, int64_t planes, int64_t rows, int64_t columns) const {
+    const Division pixel = divide(i, channels);
+    const Division line = divide(pixel.quotient, columns);
+    const Division slice = divide(line.quotient, rows);
+    const Division observation = divide(slice.quotient, planes);
+    return {observation.quotient, observation.remainder, slice.remainder, line.remainder,
+            pixel.remainder};
+  }
 };
-__device__ Place place_of(int64_t i, int64_t rows, int64_t columns, int64_t channels) {
-  const Division pixel = divide(i, channels);
-  const Division line = divide(pixel.quotient, columns);
-  const Division image = divide(line.quotient, rows);
-  return {image.quotient, image.remainder, line.remainder, pixel.remainder};
+
+// Calls visit(index in x, number of the element in its window) for the elements of an output's
+// window that lie inside, row by row.
+template <class Visit>
+__device__ void for_window(const Geometry& g, const Place& at, const Visit& visit) {
+  const Axis::Range planes = g.plane.inside(at.plane), rows = g.row.inside(at.row),
+                    columns = g.column.inside(at.column);
+  for (int64_t o = planes.first; o < planes.last; ++o) {
+    const int64_t slice = at.observation * g.plane.in + g.plane.place(at.plane, o);
+    for (int64_t p = rows.first; p < rows.last; ++p) {
+      const int64_t line = slice * g.row.in + g.row.place(at.row, p);
+      for (int64_t q = columns.first; q < columns.last; ++q) {
+        visit((line * g.column.in + g.column.place(at.column, q)) * g.channels + at.channel,
+              (o * g.row.kernel + p) * g.column.kernel + q);
+      }
+    }
+  }
 }
 
-// Position is the type of the workspace: the place of the maximum in its window, row by row.
+// Calls visit(place of the output, its index in y, number of the element in its window) for the
+// outputs whose window holds an input, in order.
+template <class Visit>
+__device__ void for_outputs(const Geometry& g, const Place& at, const Visit& visit) {
+  const Axis::Range planes = g.plane.outputs(at.plane), rows = g.row.outputs(at.row),
+                    columns = g.column.outputs(at.column);
+  for (int64_t z = planes.first; z < planes.last; ++z) {
+    const int64_t o = g.plane.element(at.plane, z);
+    if (o < 0) continue;
+    for (int64_t y = rows.first; y < rows.last; ++y) {
+      const int64_t p = g.row.element(at.row, y);
+      if (p < 0) continue;
+      for (int64_t x = columns.first; x < columns.last; ++x) {
+        const int64_t q = g.column.element(at.column, x);
+        if (q < 0) continue;
+        const int64_t line = (at.observation * g.plane.out + z) * g.row.out + y;
+        visit(Place{at.observation, z, y, x, at.channel},
+              (line * g.column.out + x) * g.channels + at.channel,
+              (o * g.row.kernel + p) * g.column.kernel + q);
+      }
+    }
+  }
+}
+
+// Position is the type of the workspace: the number of the maximum in its window.
 template <class Position>
 struct MaxForward {
   Geometry g;
@@ -62,23 +112,17 @@ struct MaxForward {
   float* y;
   Position* where;
   __device__ void operator()(int64_t i) const {
-    const Place at = place_of(i, g.row.out, g.column.out, g.channels);
-    const Axis::Range rows = g.row.inside(at.row), columns = g.column.inside(at.column);
     // As on the CPU: NaN is above nothing; a window with nothing above the lowest number gives
     // that, and its gradient to its first place.
     float best = -FLT_MAX;
     Position position = 0;
-    for (int64_t p = rows.first; p < rows.last; ++p) {
-      const int64_t line = at.image * g.row.in + g.row.place(at.row, p);
-      for (int64_t q = columns.first; q < columns.last; ++q) {
-        const float v =
-            x[(line * g.column.in + g.column.place(at.column, q)) * g.channels + at.channel];
-        if (v > best) {
-          best = v;
-          position = static_cast<Position>(p * g.column.kernel + q);
-        }
+    for_window(g, g.output_place(i), [&](int64_t from, int64_t number) {
+      const float v = x[from];
+      if (v > best) {
+        best = v;
+        position = static_cast<Position>(number);
       }
-    }
+    });
     y[i] = best;
     where[i] = position;
   }
@@ -92,19 +136,10 @@ struct MaxBackward {
   const Position* where;
   float* dx;
   __device__ void operator()(int64_t i) const {
-    const Place at = place_of(i, g.row.in, g.column.in, g.channels);
-    const Axis::Range rows = g.row.outputs(at.row), columns = g.column.outputs(at.column);
     float total = 0;
-    for (int64_t y = rows.first; y < rows.last; ++y) {
-      const int64_t p = g.row.element(at.row, y);
-      if (p < 0) continue;
-      for (int64_t x = columns.first; x < columns.last; ++x) {
-        const int64_t q = g.column.element(at.column, x);
-        if (q < 0) continue;
-        const int64_t o = ((at.image * g.row.out + y) * g.column.out + x) * g.channels + at.channel;
-        if (where[o] == static_cast<Position>(p * g.column.kernel + q)) total += dy[o];
-      }
-    }
+    for_outputs(g, g.input_place(i), [&](const Place&, int64_t from, int64_t number) {
+      if (where[from] == static_cast<Position>(number)) total += dy[from];
+    });
     dx[i] = total;
   }
 };
@@ -112,10 +147,12 @@ struct MaxBackward {
 // How many elements an average is taken of.
 struct Divisor {
   bool with_padding;
-  __device__ float operator()(const Geometry& g, int64_t y, int64_t x) const {
-    if (with_padding) return static_cast<float>(g.row.kernel * g.column.kernel);
-    const Axis::Range rows = g.row.inside(y), columns = g.column.inside(x);
-    return static_cast<float>((rows.last - rows.first) * (columns.last - columns.first));
+  __device__ float operator()(const Geometry& g, const Place& at) const {
+    if (with_padding) return static_cast<float>(g.plane.kernel * g.row.kernel * g.column.kernel);
+    const Axis::Range planes = g.plane.inside(at.plane), rows = g.row.inside(at.row),
+                      columns = g.column.inside(at.column);
+    return static_cast<float>((planes.last - planes.first) * (rows.last - rows.first) *
+                              (columns.last - columns.first));
   }
 };
 
@@ -125,17 +162,10 @@ struct AverageForward {
   const float* x;
   float* y;
   __device__ void operator()(int64_t i) const {
-    const Place at = place_of(i, g.row.out, g.column.out, g.channels);
-    const Axis::Range rows = g.row.inside(at.row), columns = g.column.inside(at.column);
+    const Place at = g.output_place(i);
     double total = 0;
-    for (int64_t p = rows.first; p < rows.last; ++p) {
-      const int64_t line = at.image * g.row.in + g.row.place(at.row, p);
-      for (int64_t q = columns.first; q < columns.last; ++q) {
-        total += static_cast<double>(
-            x[(line * g.column.in + g.column.place(at.column, q)) * g.channels + at.channel]);
-      }
-    }
-    y[i] = static_cast<float>(total) / divisor(g, at.row, at.column);
+    for_window(g, at, [&](int64_t from, int64_t) { total += static_cast<double>(x[from]); });
+    y[i] = static_cast<float>(total) / divisor(g, at);
   }
 };
 
@@ -145,17 +175,10 @@ struct AverageBackward {
   const float* dy;
   float* dx;
   __device__ void operator()(int64_t i) const {
-    const Place at = place_of(i, g.row.in, g.column.in, g.channels);
-    const Axis::Range rows = g.row.outputs(at.row), columns = g.column.outputs(at.column);
     float total = 0;
-    for (int64_t y = rows.first; y < rows.last; ++y) {
-      if (g.row.element(at.row, y) < 0) continue;
-      for (int64_t x = columns.first; x < columns.last; ++x) {
-        if (g.column.element(at.column, x) < 0) continue;
-        const int64_t o = ((at.image * g.row.out + y) * g.column.out + x) * g.channels + at.channel;
-        total += dy[o] / divisor(g, y, x);
-      }
-    }
+    for_outputs(g, g.input_place(i), [&](const Place& to, int64_t from, int64_t) {
+      total += dy[from] / divisor(g, to);
+    });
     dx[i] = total;
   }
 };
@@ -177,10 +200,10 @@ Kernel max_pooling(const Geometry& g, const TensorSpec& src, const TensorSpec& d
   return kernel;
 }
 
-// A sequence is an image of one row.
-constexpr Axis kOneRow{1, 1, 1, 1, 1, 0};
-
-Axis axis_of(const PoolingProblem& p, int axis) {
+// A sequence is an image of one row, an image one plane.
+Axis axis_of(const PoolingProblem& p, int from_last) {
+  const int axis = p.window.axes() - 1 - from_last;
+  if (axis < 0) return {1, 1, 1, 1, 1, 0};
   const auto a = static_cast<size_t>(axis);
   return {p.src.shape[2 + axis], p.dst[2 + axis],      p.window.kernel[a],
           p.window.stride[a],    p.window.dilation[a], p.window.pad_begin[a]};
@@ -189,15 +212,12 @@ Axis axis_of(const PoolingProblem& p, int axis) {
 }  // namespace
 
 Kernel pooling(const PoolingProblem& p) {
-  const int axes = p.window.axes();
-  if (axes > 2) {
-    throw Unsupported("[cuda] pooling along three axes has no CUDA kernel", "the CPU has one");
-  }
   const TensorSpec src = channels_last(p.src.shape), dst = channels_last(p.dst);
-  const Geometry g{axes == 2 ? axis_of(p, 0) : kOneRow, axis_of(p, axes - 1), p.src.shape[1]};
+  const Geometry g{axis_of(p, 2), axis_of(p, 1), axis_of(p, 0), p.src.shape[1]};
   if (p.kind == PoolingProblem::Kind::max) {
-    return g.row.kernel * g.column.kernel <= 256 ? max_pooling<uint8_t>(g, src, dst)
-                                                 : max_pooling<int32_t>(g, src, dst);
+    return g.plane.kernel * g.row.kernel * g.column.kernel <= 256
+               ? max_pooling<uint8_t>(g, src, dst)
+               : max_pooling<int32_t>(g, src, dst);
   }
   const Divisor divisor{p.kind == PoolingProblem::Kind::average_with_padding};
   const int64_t in = src.shape.elements(), out = p.dst.elements();

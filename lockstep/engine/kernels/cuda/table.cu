@@ -28,7 +28,9 @@ const Table& table() {
                               .sgdm = sgdm,
                               .adam = adam,
                               .rmsprop = rmsprop,
-                              .add = add};
+                              .add = add,
+                              .block_squares = block_squares,
+                              .limit = limit};
   return instance;
 }
 

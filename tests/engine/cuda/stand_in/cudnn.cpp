@@ -1,5 +1,6 @@
 #include "tests/engine/cuda/stand_in/cudnn.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -9,13 +10,54 @@ constexpr size_t kWorkspace = 300;
 // What the heuristics propose: only the last may be taken by default.
 constexpr int kVarying = 4, kTensorCores = 3, kGood = 2;
 
-size_t place(const cudnnTensorStruct& t, int n, int c, int y, int x) {
-  const bool last = t.format == CUDNN_TENSOR_NHWC;
-  return static_cast<size_t>(last ? ((n * t.h + y) * t.w + x) * t.c + c
-                                  : ((n * t.c + c) * t.h + y) * t.w + x);
+int pixels(const cudnnTensorStruct& t) { return t.space[0] * t.space[1] * t.space[2]; }
+
+// `pixel`: its number, row by row.
+size_t place(const cudnnTensorStruct& t, int n, int c, int pixel) {
+  int at = n * t.strides[0] + c * t.strides[1];
+  for (int a = 2; a >= 0; --a) {
+    at += pixel % t.space[a] * t.strides[2 + a];
+    pixel /= t.space[a];
+  }
+  return static_cast<size_t>(at);
 }
 
-size_t elements(const cudnnTensorStruct& t) { return static_cast<size_t>(t.n * t.c * t.h * t.w); }
+void pack(cudnnTensorStruct& t, cudnnTensorFormat_t format) {
+  const bool last = format == CUDNN_TENSOR_NHWC;
+  int step = last ? t.c : 1;
+  for (int a = 2; a >= 0; --a) {
+    t.strides[2 + a] = step;
+    step *= t.space[a];
+  }
+  t.strides[1] = last ? 1 : pixels(t);
+  t.strides[0] = t.c * pixels(t);
+}
+
+bool is_packed(const cudnnTensorStruct& t, cudnnTensorFormat_t format) {
+  cudnnTensorStruct packed = t;
+  pack(packed, format);
+  return std::equal(t.strides + 5 - t.axes, t.strides + 5, packed.strides + 5 - t.axes) &&
+         std::equal(t.strides, t.strides + 2, packed.strides);
+}
+
+size_t elements(const cudnnTensorStruct& t) { return static_cast<size_t>(t.n * t.c * pixels(t)); }
+
+// Which pixel of x element `element` of the window meets at pixel `to` of y; -1 where it is none.
+int pixel_under(const cudnnTensorStruct& x, const cudnnTensorStruct& w,
+                const cudnnConvolutionStruct& conv, const cudnnTensorStruct& y, int element,
+                int to) {
+  int pixel = 0, unit = 1;
+  for (int a = 2; a >= 0; --a) {
+    const int at =
+        to % y.space[a] * conv.stride[a] - conv.pad[a] + element % w.space[a] * conv.dilation[a];
+    if (at < 0 || at >= x.space[a]) return -1;
+    pixel += at * unit;
+    unit *= x.space[a];
+    to /= y.space[a];
+    element /= w.space[a];
+  }
+  return pixel;
+}
 
 // Calls body(x index, w index, y index) for all products of the convolution.
 template <class Body>
@@ -24,15 +66,12 @@ void for_products(const cudnnTensorStruct& x, const cudnnTensorStruct& w,
   for (int n = 0; n < y.n; ++n) {
     for (int k = 0; k < y.c; ++k) {
       const int group = k / (w.n / conv.groups);
-      for (int i = 0; i < y.h * y.w; ++i) {
+      for (int i = 0; i < pixels(y); ++i) {
         for (int c = 0; c < w.c; ++c) {
-          for (int j = 0; j < w.h * w.w; ++j) {
-            const int p = j / w.w, q = j % w.w;
-            const int row = i / y.w * conv.stride[0] - conv.pad[0] + p * conv.dilation[0];
-            const int column = i % y.w * conv.stride[1] - conv.pad[1] + q * conv.dilation[1];
-            if (row < 0 || row >= x.h || column < 0 || column >= x.w) continue;
-            body(place(x, n, group * w.c + c, row, column), place(w, k, c, p, q),
-                 place(y, n, k, i / y.w, i % y.w));
+          for (int j = 0; j < pixels(w); ++j) {
+            const int from = pixel_under(x, w, conv, y, j, i);
+            if (from < 0) continue;
+            body(place(x, n, group * w.c + c, from), place(w, k, c, j), place(y, n, k, i));
           }
         }
       }
@@ -40,18 +79,20 @@ void for_products(const cudnnTensorStruct& x, const cudnnTensorStruct& w,
   }
 }
 
-int positions(int size, int kernel, const cudnnConvolutionStruct& conv, int axis) {
-  const int extent = conv.dilation[axis] * (kernel - 1) + 1;
-  return (size + 2 * conv.pad[axis] - extent) / conv.stride[axis] + 1;
+bool fits(const cudnnTensorStruct& x, const cudnnTensorStruct& w,
+          const cudnnConvolutionStruct& conv, const cudnnTensorStruct& y, int axis) {
+  const int extent = conv.dilation[axis] * (w.space[axis] - 1) + 1;
+  return y.space[axis] == (x.space[axis] + 2 * conv.pad[axis] - extent) / conv.stride[axis] + 1;
 }
 
-cudnnStatus_t supported(const cudnnTensorStruct& x, const cudnnTensorStruct& w,
+cudnnStatus_t supported(const cudnnTensorStruct& x, const cudnnFilterStruct& w,
                         const cudnnConvolutionStruct& conv, const cudnnTensorStruct& y) {
   const bool shapes = x.n == y.n && x.c == w.c * conv.groups && y.c == w.n &&
-                      y.h == positions(x.h, w.h, conv, 0) && y.w == positions(x.w, w.w, conv, 1) &&
-                      x.format == w.format && x.format == y.format;
+                      fits(x, w, conv, y, 0) && fits(x, w, conv, y, 1) && fits(x, w, conv, y, 2) &&
+                      x.axes == conv.axes && w.axes == conv.axes && y.axes == conv.axes &&
+                      is_packed(x, w.format) && is_packed(y, w.format);
   if (!shapes) return CUDNN_STATUS_BAD_PARAM;
-  const bool grouped_last = conv.groups > 1 && x.format == CUDNN_TENSOR_NHWC;
+  const bool grouped_last = conv.groups > 1 && w.format == CUDNN_TENSOR_NHWC;
   return grouped_last ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;
 }
 
@@ -93,6 +134,13 @@ double at(const void* data, size_t i) {
   return static_cast<double>(static_cast<const float*>(data)[i]);
 }
 
+cudnnStatus_t describe(cudnnTensorStruct& t, int count, const int dims[]) {
+  if (count != 4 && count != 5) return CUDNN_STATUS_NOT_SUPPORTED;
+  t = {count - 2, dims[0], dims[1], {1, 1, 1}, {}};
+  std::copy_n(dims + 2, t.axes, t.space + 3 - t.axes);
+  return CUDNN_STATUS_SUCCESS;
+}
+
 template <class T>
 cudnnStatus_t create(T** d) {
   *d = new T{};
@@ -117,17 +165,22 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, void*) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* d) { return create(d); }
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t d) { return destroy(d); }
-cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format,
-                                         cudnnDataType_t, int n, int c, int h, int w) {
-  *d = {format, n, c, h, w};
-  return CUDNN_STATUS_SUCCESS;
+cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataType_t, int count,
+                                         const int dims[], const int strides[]) {
+  const cudnnStatus_t status = describe(*d, count, dims);
+  if (status != CUDNN_STATUS_SUCCESS) return status;
+  std::copy_n(strides, 2, d->strides);
+  std::copy_n(strides + 2, d->axes, d->strides + 5 - d->axes);
+  return status;
 }
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* d) { return create(d); }
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t d) { return destroy(d); }
-cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t,
-                                         cudnnTensorFormat_t format, int k, int c, int h, int w) {
-  *d = {{format, k, c, h, w}};
-  return CUDNN_STATUS_SUCCESS;
+cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t,
+                                         cudnnTensorFormat_t format, int count, const int dims[]) {
+  const cudnnStatus_t status = describe(*d, count, dims);
+  d->format = format;
+  pack(*d, format);
+  return status;
 }
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* d) {
   return create(d);
@@ -135,11 +188,15 @@ cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* d) 
 cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t d) {
   return destroy(d);
 }
-cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t d, int pad_h, int pad_w,
-                                              int stride_h, int stride_w, int dilation_h,
-                                              int dilation_w, cudnnConvolutionMode_t,
+cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t d, int axes,
+                                              const int pad[], const int stride[],
+                                              const int dilation[], cudnnConvolutionMode_t,
                                               cudnnDataType_t) {
-  *d = {{pad_h, pad_w}, {stride_h, stride_w}, {dilation_h, dilation_w}, 1, CUDNN_DEFAULT_MATH};
+  if (axes != 2 && axes != 3) return CUDNN_STATUS_NOT_SUPPORTED;
+  *d = {axes, {0, 0, 0}, {1, 1, 1}, {1, 1, 1}, 1, CUDNN_DEFAULT_MATH};
+  std::copy_n(pad, axes, d->pad + 3 - axes);
+  std::copy_n(stride, axes, d->stride + 3 - axes);
+  std::copy_n(dilation, axes, d->dilation + 3 - axes);
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t d, int groups) {

@@ -22,12 +22,13 @@ enum cudnnMathType_t {
 enum cudnnDeterminism_t { CUDNN_NON_DETERMINISTIC = 0, CUDNN_DETERMINISTIC = 1 };
 enum cudnnConvolutionMode_t { CUDNN_CROSS_CORRELATION = 1 };
 
+// Space has three axes; of two the first is missing.
 struct cudnnTensorStruct {
-  cudnnTensorFormat_t format;
-  int n, c, h, w;
+  int axes, n, c, space[3];
+  int strides[5];  // of n, c, space
 };
 struct cudnnConvolutionStruct {
-  int pad[2], stride[2], dilation[2], groups;
+  int axes, pad[3], stride[3], dilation[3], groups;
   cudnnMathType_t math;
 };
 struct cudnnContext {
@@ -35,7 +36,9 @@ struct cudnnContext {
 };
 using cudnnTensorDescriptor_t = cudnnTensorStruct*;
 // A type of its own, as in cuDNN.
-struct cudnnFilterStruct : cudnnTensorStruct {};
+struct cudnnFilterStruct : cudnnTensorStruct {
+  cudnnTensorFormat_t format;
+};
 using cudnnFilterDescriptor_t = cudnnFilterStruct*;
 using cudnnConvolutionDescriptor_t = cudnnConvolutionStruct*;
 using cudnnHandle_t = cudnnContext*;
@@ -73,17 +76,17 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle);
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, void* stream);
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* d);
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t d);
-cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t d, cudnnTensorFormat_t format,
-                                         cudnnDataType_t type, int n, int c, int h, int w);
+cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataType_t type, int count,
+                                         const int dims[], const int strides[]);
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* d);
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t d);
-cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type,
-                                         cudnnTensorFormat_t format, int k, int c, int h, int w);
+cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type,
+                                         cudnnTensorFormat_t format, int count, const int dims[]);
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* d);
 cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t d);
-cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t d, int pad_h, int pad_w,
-                                              int stride_h, int stride_w, int dilation_h,
-                                              int dilation_w, cudnnConvolutionMode_t mode,
+cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t d, int axes,
+                                              const int pad[], const int stride[],
+                                              const int dilation[], cudnnConvolutionMode_t mode,
                                               cudnnDataType_t type);
 cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t d, int groups);
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t d, cudnnMathType_t math);
