@@ -5,6 +5,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/data/array_datastore.h"
 #include "lockstep/data/crop.h"
+#include "lockstep/data/csv_datastore.h"
 #include "lockstep/data/digits.h"
 #include "lockstep/data/image_folder.h"
 #include "lockstep/data/mini_batch_queue.h"

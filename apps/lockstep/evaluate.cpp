@@ -18,7 +18,7 @@ namespace lockstep::command {
 namespace {
 
 struct EvaluateArguments {
-  std::string model, data, targets;
+  std::string model, data, label_column, targets;
   InputNoise noise;
   int64_t seed = 0;
   bool resize = false, crop = false;
@@ -36,7 +36,8 @@ DatastorePtr fitting(DatastorePtr images, const std::vector<Shape>& sizes, bool 
 int evaluate_command(const EvaluateArguments& a) {
   const auto begin = std::chrono::steady_clock::now();
   Model model = open_model(a.model);
-  DatastorePtr data = open_data(resolve_data_path(a.data, "."));
+  DatastorePtr data =
+      open_data(resolve_data_path(a.data, "."), {.allow_empty_folders = true}, a.label_column);
   if (!model.classes.empty()) data = with_classes(data, model.classes);
   EvaluationOptions options{.threads = a.threads,
                             .noise = a.noise,
@@ -52,6 +53,7 @@ int evaluate_command(const EvaluateArguments& a) {
                           "--targets names the folder of what it should make, or \"inputs\"");
   }
   if (a.resize || a.crop) {
+    check_images(*data, a.crop ? "--crop" : "--resize");
     data = fitting(data, model.network.input_shapes(), a.crop);
     if (options.targets) {
       options.targets = fitting(options.targets, model.network.output_shapes(), a.crop);
@@ -98,9 +100,13 @@ void add_evaluate(Commands& commands) {
   sub->add_option("model", a->model, "Model file, or the folder of a run")
       ->required()
       ->type_name("MODEL");
-  sub->add_option("data", a->data, "Folder with one folder of images a class, or builtin:digits")
+  sub->add_option("data", a->data,
+                  "Folder with one folder of images a class, a .csv file, or builtin:digits")
       ->required()
       ->type_name("DATA");
+  sub->add_option("--label-column", a->label_column,
+                  "Of a .csv file: the column of labels (default: the last)")
+      ->type_name("NAME");
   sub->add_option("--targets", a->targets,
                   "Image to image: folder of what the network should make, or \"inputs\"")
       ->type_name("DATA");

@@ -1,4 +1,4 @@
-// Images in memory as a datastore.
+// Images and arrays of floats in memory as a datastore.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "lockstep/data/datastore.h"
+#include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
 
-// What the images show: the class of each, and the names of the classes in the order of their
+// What the observations show: the class of each, and the names of the classes in the order of their
 // numbers. Without labels all are of one class, ""; without names of classes these are the numbers.
 struct ImageLabels {
   std::vector<int64_t> labels = {};       // indices into `classes`
@@ -28,5 +29,19 @@ struct ImageBlock {
   std::vector<uint8_t> pixels;
 };
 DatastorePtr array_datastore(ImageBlock block, ImageLabels labels = {});
+
+// `count` arrays of floats of one shape (features; channels x length; channels x depth x height x
+// width), row-major, one behind the other, taken over. They are what feature_input, sequence_input
+// and image3d_input take (image_input as well), or what a network learns to give. Called
+// "observation 0", ... Throws InvalidArgument as above, for a shape without elements, and naming an
+// element that is no finite number.
+struct ArrayBlock {
+  int64_t count = 0;
+  Shape shape;  // of one
+  std::vector<float> values = {};
+};
+DatastorePtr array_datastore(ArrayBlock block, ImageLabels labels = {});
+// The same of a tensor n x shape of f32, whose elements are copied.
+DatastorePtr array_datastore(const Tensor& values, ImageLabels labels = {});
 
 }  // namespace lockstep

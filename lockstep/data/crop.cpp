@@ -16,7 +16,9 @@ std::string text_of(int64_t height, int64_t width) {
 class CenterCropped final : public DatastoreWrapper {
  public:
   CenterCropped(DatastorePtr store, int64_t height, int64_t width)
-      : DatastoreWrapper(std::move(store)), height_(height), width_(width) {}
+      : DatastoreWrapper(std::move(store)), height_(height), width_(width) {
+    check_images(wrapped(), "crop");
+  }
 
   Image read(int64_t index) const override { return cut(wrapped().read(index), index); }
   Image read(int64_t index, Digest& content) const override {

@@ -30,6 +30,10 @@ class Subset final : public ImageDatastore {
   Image read(int64_t index, Digest& content) const override {
     return store_->read(at(index), content);
   }
+  std::optional<Shape> array_shape() const override { return store_->array_shape(); }
+  std::vector<float> read_array(int64_t index, Digest& content) const override {
+    return store_->read_array(at(index), content);
+  }
   int64_t label(int64_t index) const override { return store_->label(at(index)); }
   const std::vector<std::string>& classes() const override { return store_->classes(); }
   std::string name(int64_t index) const override { return store_->name(at(index)); }
@@ -56,6 +60,7 @@ class Transformed final : public DatastoreWrapper {
   Transformed(DatastorePtr store, std::function<Image(Image)> function, std::string name)
       : DatastoreWrapper(std::move(store)), function_(std::move(function)), name_(std::move(name)) {
     if (!function_) throw InvalidArgument("[transform] there is no function");
+    check_images(wrapped(), "transform");
   }
 
   Image read(int64_t index) const override {
@@ -99,6 +104,20 @@ class Transformed final : public DatastoreWrapper {
 }  // namespace
 
 ImageDatastore::~ImageDatastore() = default;
+
+std::optional<Shape> ImageDatastore::array_shape() const { return std::nullopt; }
+
+std::vector<float> ImageDatastore::read_array(int64_t index, Digest&) const {
+  throw Unsupported("[datastore] " + name(index) + " (" + describe() +
+                    ") is an image, no array of floats");
+}
+
+void check_images(const ImageDatastore& store, const std::string& what) {
+  const std::optional<Shape> shape = store.array_shape();
+  if (!shape) return;
+  throw Unsupported("[" + what + "] is for images, but the observations (" + store.describe() +
+                    ") are arrays of " + shape->to_string() + " floats");
+}
 
 DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices) {
   return std::make_shared<Subset>(std::move(store), std::move(indices));

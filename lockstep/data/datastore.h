@@ -1,28 +1,38 @@
-// Where labelled images come from: a listing in a fixed order that reads one image at a time.
+// Where labelled images, or arrays of floats, come from: a listing in a fixed order that reads one
+// observation at a time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/shape.h"
 #include "lockstep/data/image.h"
 
 namespace lockstep {
 
-// A listing of labelled images ("observations"), index 0 to size() - 1. Immutable; all members may
-// be called from any thread. Errors about an observation name it.
+// A listing of labelled observations, index 0 to size() - 1: images, or arrays of floats of one
+// shape (vectors of features, sequences, images with depth). Immutable; all members may be called
+// from any thread. Errors about an observation name it.
 class ImageDatastore {
  public:
   virtual ~ImageDatastore();
 
   virtual int64_t size() const = 0;
-  // The decoded image. Throws DataError (FileError) when it cannot be read or decoded.
+  // The decoded image. Throws DataError (FileError) when it cannot be read or decoded, Unsupported
+  // where observations are arrays.
   virtual Image read(int64_t index) const = 0;
   // The same, and its content_digest() at no second reading.
   virtual Image read(int64_t index, Digest& content) const = 0;
+  // Of one observation, where they are arrays of floats; none where they are images.
+  virtual std::optional<Shape> array_shape() const;
+  // The elements of an array, row-major and finite, and its content_digest(). Throws Unsupported
+  // where observations are images.
+  virtual std::vector<float> read_array(int64_t index, Digest& content) const;
   // Index into classes().
   virtual int64_t label(int64_t index) const = 0;
   // Names of the classes; those of folders are sorted bytewise.
@@ -72,6 +82,10 @@ DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets);
 
 // Digest of an image's size and pixels.
 Digest digest_of_image(const Image& image);
+
+// Throws Unsupported where observations are arrays: "[crop] is for images, ...". `what` is what
+// asks.
+void check_images(const ImageDatastore& store, const std::string& what);
 
 // Number of observations of each class, in the order of classes().
 std::vector<int64_t> count_each_label(const ImageDatastore& store);

@@ -19,6 +19,10 @@ class DatastoreWrapper : public ImageDatastore {
   int64_t size() const override { return store_->size(); }
   Image read(int64_t index) const override { return store_->read(index); }
   Image read(int64_t index, Digest& content) const override { return store_->read(index, content); }
+  std::optional<Shape> array_shape() const override { return store_->array_shape(); }
+  std::vector<float> read_array(int64_t index, Digest& content) const override {
+    return store_->read_array(index, content);
+  }
   int64_t label(int64_t index) const override { return store_->label(index); }
   const std::vector<std::string>& classes() const override { return store_->classes(); }
   std::string name(int64_t index) const override { return store_->name(index); }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -28,6 +29,24 @@ Digest digest_of_listing(const ImageDatastore& store, const std::vector<Digest>&
   return digester.finish();
 }
 
+// Tells the calling thread, which is number 0, now and then how many observations are done.
+class Told {
+ public:
+  explicit Told(const std::function<void(int64_t)>& progress) : progress_(progress) {}
+  void one_more(int thread) {
+    constexpr int64_t kBetweenCalls = 256;
+    const int64_t now = ++done_;
+    if (!progress_ || thread != 0 || now - told_ < kBetweenCalls) return;
+    told_ = now;
+    progress_(now);
+  }
+
+ private:
+  const std::function<void(int64_t)>& progress_;
+  std::atomic<int64_t> done_{0};
+  int64_t told_ = 0;  // of thread 0
+};
+
 }  // namespace
 
 ImageCache::ImageCache(DatastorePtr store, int64_t height, int64_t width, int64_t channels,
@@ -45,6 +64,7 @@ ImageCache::ImageCache(DatastorePtr store, int64_t height, int64_t width, int64_
                           "rows and columns lie in 1 to " + std::to_string(max_image_side) +
                               ", channels are 1 (grey) or 3 (colour)");
   }
+  check_images(*store_, "image cache");
   size_ = store_->size();
   image_bytes_ = static_cast<size_t>(height * width * channels);
   if (images_ == CachedImages::windowed) {
@@ -52,6 +72,27 @@ ImageCache::ImageCache(DatastorePtr store, int64_t height, int64_t width, int64_
     wholes_ = std::make_unique<std::atomic<const Planes*>[]>(static_cast<size_t>(size_));
     return;
   }
+  make_slots(budget_bytes);
+}
+
+ImageCache::ImageCache(DatastorePtr store, const Shape& shape, size_t budget_bytes)
+    : store_(std::move(store)), dtype_(DType::f32) {
+  if (store_ == nullptr) throw InvalidArgument("[image cache] there is no datastore");
+  const std::optional<Shape> given = store_->array_shape();
+  if (!given || !(*given == shape) || shape.rank() < 1 || shape.elements() < 1) {
+    throw InvalidArgument("[image cache] arrays of " + shape.to_string() +
+                          " floats wanted, but the observations (" + store_->describe() + ") are " +
+                          (given ? "arrays of " + given->to_string() : "images"));
+  }
+  size_ = store_->size();
+  channels_ = shape[0];
+  height_ = 1;
+  width_ = shape.elements() / channels_;
+  image_bytes_ = static_cast<size_t>(shape.elements()) * sizeof(float);
+  make_slots(budget_bytes);
+}
+
+void ImageCache::make_slots(size_t budget_bytes) {
   capacity_ = static_cast<int64_t>(
       std::min<uint64_t>(static_cast<uint64_t>(size_), budget_bytes / image_bytes_));
   const auto slots = static_cast<size_t>(capacity_);
@@ -72,16 +113,29 @@ void ImageCache::check_index(int64_t index) const {
   }
 }
 
+void ImageCache::check_content(int64_t index, const Digest& content) const {
+  if (contents_.empty() || contents_[static_cast<size_t>(index)] == content) return;
+  throw DataError("[image cache] " + store_->name(index) + " (" + store_->describe() +
+                      ") has changed since the beginning",
+                  "a run's data must stay as it is until the run has ended");
+}
+
 ImageCache::Planes ImageCache::load(int64_t index, Digest* content) const {
   Digest digest;
-  Image image = store_->read(index, digest);
-  if (content != nullptr) {
-    *content = digest;
-  } else if (!contents_.empty() && contents_[static_cast<size_t>(index)] != digest) {
-    throw DataError("[image cache] " + store_->name(index) + " (" + store_->describe() +
-                        ") has changed since the beginning",
-                    "a run's data must stay as it is until the run has ended");
+  if (dtype_ == DType::f32) {
+    const std::vector<float> values = store_->read_array(index, digest);
+    content != nullptr ? void(*content = digest) : check_content(index, digest);
+    if (values.size() * sizeof(float) != image_bytes_) {
+      throw DataError("[image cache] " + store_->name(index) + " (" + store_->describe() +
+                      ") has " + std::to_string(values.size()) + " elements, expected " +
+                      std::to_string(elements()));
+    }
+    Planes array{height_, width_, std::vector<uint8_t>(image_bytes_)};
+    std::memcpy(array.pixels.data(), values.data(), image_bytes_);
+    return array;
   }
+  Image image = store_->read(index, digest);
+  content != nullptr ? void(*content = digest) : check_content(index, digest);
   if (images_ == CachedImages::windowed) {
     check_holds_window(image, height_, width_,
                        store_->name(index) + " (" + store_->describe() + ")");
@@ -158,18 +212,15 @@ const uint8_t* ImageCache::get(int64_t index, const Window& where, std::vector<u
   return keep(index, scratch) ? slots_.get() + slot * image_bytes_ : scratch.data();
 }
 
-ImageCache::Contents ImageCache::fill(ThreadPool& pool,
-                                      const std::function<void(int64_t)>& progress) const {
-  constexpr int64_t kBetweenCalls = 256;  // images
+ImageCache::Contents ImageCache::fill_images(ThreadPool& pool, std::vector<Digest>& contents,
+                                             const std::function<void(int64_t)>& progress) const {
   struct alignas(64) Part {
     ChannelStatistics statistics;
     std::vector<uint8_t> scratch;
   };
   std::vector<Part> parts(static_cast<size_t>(pool.size()));
   for (Part& part : parts) part.statistics = ChannelStatistics(channels_);
-  std::vector<Digest> contents(static_cast<size_t>(size_));
-  std::atomic<int64_t> done{0};
-  int64_t told = 0;  // of the calling thread, which is number 0
+  Told told(progress);
   pool.for_each(size_, [&](int64_t i, int thread) {
     Part& part = parts[static_cast<size_t>(thread)];
     Planes image = load(i, &contents[static_cast<size_t>(i)]);
@@ -180,15 +231,48 @@ ImageCache::Contents ImageCache::fill(ThreadPool& pool,
       keep(i, part.scratch);
     }
     part.statistics.add(part.scratch.data(), height_ * width_);
-    const int64_t now = ++done;
-    if (progress && thread == 0 && now - told >= kBetweenCalls) {
-      told = now;
-      progress(now);
-    }
+    told.one_more(thread);
   });
-  if (progress) progress(size_);
-  Contents result{digest_of_listing(*store_, contents), ChannelStatistics(channels_)};
+  Contents result{{}, ChannelStatistics(channels_), {}};
   for (const Part& part : parts) result.statistics.merge(part.statistics);
+  return result;
+}
+
+// Sums in double round, so chunks are taken in order by one thread each, and put together in order:
+// where they begin depends on the number of arrays alone.
+ImageCache::Contents ImageCache::fill_arrays(ThreadPool& pool, std::vector<Digest>& contents,
+                                             const std::function<void(int64_t)>& progress) const {
+  constexpr int64_t kLeast = 64, kMostChunks = 256;
+  const int64_t chunk_size = std::max(kLeast, (size_ + kMostChunks - 1) / kMostChunks);
+  const int64_t chunks = (size_ + chunk_size - 1) / chunk_size;
+  std::vector<ArrayStatistics> parts(static_cast<size_t>(chunks));
+  Told told(progress);
+  pool.for_each(chunks, [&](int64_t chunk, int thread) {
+    const ArithmeticMode mode;
+    ArrayStatistics statistics(channels_);
+    const int64_t end = std::min((chunk + 1) * chunk_size, size_);
+    for (int64_t i = chunk * chunk_size; i < end; ++i) {
+      const Planes array = load(i, &contents[static_cast<size_t>(i)]);
+      keep(i, array.pixels);
+      statistics.add(reinterpret_cast<const float*>(array.pixels.data()), width_);
+      told.one_more(thread);
+    }
+    parts[static_cast<size_t>(chunk)] = std::move(statistics);
+    mode.check();
+  });
+  const ArithmeticMode mode;
+  Contents result{{}, {}, ArrayStatistics(channels_)};
+  for (const ArrayStatistics& part : parts) result.array_statistics.merge(part);
+  return result;
+}
+
+ImageCache::Contents ImageCache::fill(ThreadPool& pool,
+                                      const std::function<void(int64_t)>& progress) const {
+  std::vector<Digest> contents(static_cast<size_t>(size_));
+  Contents result = dtype_ == DType::f32 ? fill_arrays(pool, contents, progress)
+                                         : fill_images(pool, contents, progress);
+  if (progress) progress(size_);
+  result.listing = digest_of_listing(*store_, contents);
   contents_ = std::move(contents);
   return result;
 }

@@ -1,4 +1,4 @@
-// Decoded images, kept within a budget of memory.
+// Decoded images, or arrays of floats, kept within a budget of memory.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/fields.h"
+#include "lockstep/base/shape.h"
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/data/crop.h"
 #include "lockstep/data/datastore.h"
@@ -33,14 +35,21 @@ class ImageCache {
   // the system as it is filled. Throws InvalidArgument for a size that cannot be.
   ImageCache(DatastorePtr store, int64_t height, int64_t width, int64_t channels,
              size_t budget_bytes, CachedImages images = CachedImages::exact);
+  // Arrays of floats of that shape, at least one dimension. Throws InvalidArgument where the
+  // datastore's are of another, or images.
+  ImageCache(DatastorePtr store, const Shape& shape, size_t budget_bytes);
   ~ImageCache();
   ImageCache(const ImageCache&) = delete;
   ImageCache& operator=(const ImageCache&) = delete;
 
   int64_t size() const { return size_; }
+  // Of an element: u8 of images, f32 of arrays.
+  DType dtype() const { return dtype_; }
+  // Arrays count as one row of each channel (dimension 0), as wide as it has elements.
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }
   int64_t channels() const { return channels_; }
+  int64_t elements() const { return channels_ * height_ * width_; }
   size_t image_bytes() const { return image_bytes_; }
   CachedImages images() const { return images_; }
   // Number of images that the budget keeps, where all have one size; else 0.
@@ -50,7 +59,8 @@ class ImageCache {
   const DatastorePtr& store() const { return store_; }
   int64_t label(int64_t index) const { return store_->label(index); }
 
-  // The decoded image: image_bytes() bytes, channels x rows x columns. Points into the
+  // The decoded image: image_bytes() bytes, channels x rows x columns (of arrays the floats'
+  // bytes, aligned as they need it). Points into the
   // cache, or into `scratch` where the image is not kept. Grey and colour are converted as
   // convert_channels() does; of larger ones, the centre. Throws DataError when the file cannot be
   // decoded or has another size (naming it, its size and the expected size), InvalidArgument
@@ -64,8 +74,13 @@ class ImageCache {
 
   // What one pass over all images tells.
   struct Contents {
-    Digest listing;  // the same as listing_digest()
-    ChannelStatistics statistics;
+    Digest listing;                    // the same as listing_digest()
+    ChannelStatistics statistics;      // of images
+    ArrayStatistics array_statistics;  // of arrays
+    // Of either, for set_input_normalization().
+    std::vector<ChannelSummary> channels() const {
+      return array_statistics.count > 0 ? array_statistics.summaries() : statistics.summaries();
+    }
   };
   // Reads and decodes every image once, keeps what the budget holds, and returns the listing's
   // digest and the statistics. `progress`, if given, is called now and then by the calling thread
@@ -81,19 +96,27 @@ class ImageCache {
     std::vector<uint8_t> pixels;
   };
 
+  void make_slots(size_t budget_bytes);
   void check_index(int64_t index) const;
+  // Throws DataError where this is not what was read first.
+  void check_content(int64_t index, const Digest& content) const;
   Planes load(int64_t index, Digest* content) const;
   // Copies the pixels into the image's slot if it has one that nobody fills; says whether.
   bool keep(int64_t index, const std::vector<uint8_t>& pixels) const;
   // Keeps an image to be windowed if the budget allows and nobody else did; says where.
   const Planes* keep_whole(int64_t index, Planes& image) const;
   void cut(const Planes& image, const Window& where, std::vector<uint8_t>& scratch) const;
+  Contents fill_images(ThreadPool& pool, std::vector<Digest>& contents,
+                       const std::function<void(int64_t)>& progress) const;
+  Contents fill_arrays(ThreadPool& pool, std::vector<Digest>& contents,
+                       const std::function<void(int64_t)>& progress) const;
 
   DatastorePtr store_;
   int64_t size_ = 0, height_ = 0, width_ = 0, channels_ = 0;
+  DType dtype_ = DType::u8;
   size_t image_bytes_ = 0;
   int64_t capacity_ = 0;
-  CachedImages images_;
+  CachedImages images_ = CachedImages::exact;
   size_t reserved_bytes_ = 0;
   std::unique_ptr<uint8_t[]> slots_;                // capacity_ x image_bytes_, not initialised
   std::unique_ptr<std::atomic<uint8_t>[]> states_;  // State of each slot

@@ -96,6 +96,11 @@ void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_
   require(!options.targets || options.targets->size() == n,
           "there are " + std::to_string(options.targets ? options.targets->size() : 0) +
               " targets for " + std::to_string(n) + " observations");
+  if (cache->dtype() == DType::f32) {
+    if (options.augmentation.any()) check_images(*cache->store(), "augmentation");
+    if (options.noise.any()) check_images(*cache->store(), "noise");
+  }
+  if (options.targets && options.targets->dtype() == DType::f32) return;
   const bool of_one_size = !options.targets || (options.targets->height() == cache->height() &&
                                                 options.targets->width() == cache->width());
   require(of_one_size || !options.augmentation.moves(),
@@ -254,7 +259,7 @@ struct MiniBatchQueue::State {
                const AugmentationDraw& draw, std::vector<uint8_t>& scratch, uint8_t* to) const {
     Size2d whole;
     const uint8_t* const from = images.get(observation, where, scratch, &whole);
-    if (!options.augmentation.any()) {
+    if (!options.augmentation.any() || images.dtype() == DType::f32) {
       std::memcpy(to, from, images.image_bytes());
       return whole;
     }
@@ -275,6 +280,16 @@ struct MiniBatchQueue::State {
                     "images that are cut at random need targets of their own size");
   }
 
+  // Room for n observations of a cache's kind; the other is left empty.
+  static uint8_t* make_room(const ImageCache* images, int64_t n, std::vector<uint8_t>& pixels,
+                            std::vector<float>& values) {
+    const size_t elements = images ? static_cast<size_t>(n * images->elements()) : 0;
+    const bool arrays = images && images->dtype() == DType::f32;
+    pixels.resize(arrays ? 0 : elements);
+    values.resize(arrays ? elements : 0);
+    return arrays ? reinterpret_cast<uint8_t*>(values.data()) : pixels.data();
+  }
+
   // False when stopped on the way.
   bool make(int64_t number, MiniBatch& batch, std::vector<uint8_t>& scratch) {
     batch.epoch = number / per_epoch;
@@ -284,11 +299,10 @@ struct MiniBatchQueue::State {
     const int64_t n = std::min(options.mini_batch_size, cache->size() - begin);
     batch.observations.assign(order->begin() + begin, order->begin() + begin + n);
     batch.labels.resize(static_cast<size_t>(n));
-    const size_t bytes = cache->image_bytes();
-    batch.pixels.resize(static_cast<size_t>(n) * bytes);
     const ImageCache* const targets = options.targets.get();
-    const size_t target_bytes = targets ? targets->image_bytes() : 0;
-    batch.targets.resize(static_cast<size_t>(n) * target_bytes);
+    const size_t bytes = cache->image_bytes(), target_bytes = targets ? targets->image_bytes() : 0;
+    uint8_t* const inputs = make_room(cache.get(), n, batch.pixels, batch.values);
+    uint8_t* const wanted = make_room(targets, n, batch.targets, batch.target_values);
     for (size_t i = 0; i < batch.observations.size(); ++i) {
       if (stop.load(std::memory_order_relaxed)) return false;
       const int64_t observation = batch.observations[i];
@@ -297,14 +311,15 @@ struct MiniBatchQueue::State {
       const Window where = cache->images() == CachedImages::windowed
                                ? draw_window(options.seed, batch.epoch, observation)
                                : Window{};
-      uint8_t* const pixels = batch.pixels.data() + i * bytes;
+      uint8_t* const pixels = inputs + i * bytes;
       const Size2d size = place(*cache, observation, where, draw, scratch, pixels);
       add_noise(options.noise, options.seed, batch.epoch, observation, pixels,
                 static_cast<int64_t>(bytes));
       if (targets) {
-        uint8_t* const target = batch.targets.data() + i * target_bytes;
+        uint8_t* const target = wanted + i * target_bytes;
         const Size2d other = place(*targets, observation, where, draw, scratch, target);
-        if (!where.centre) check_same_size(observation, size, other);
+        if (!where.centre && targets->dtype() == DType::u8)
+          check_same_size(observation, size, other);
       }
       batch.labels[i] = static_cast<int32_t>(cache->label(observation));
     }

@@ -1,6 +1,8 @@
-// Mini-batches of images, decoded and augmented ahead of their use by background threads.
+// Mini-batches of images or arrays of floats, decoded and augmented ahead of their use by
+// background threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,13 +29,14 @@ struct MiniBatchQueueOptions {
   Augmentation augmentation = {};
   InputNoise noise = {};
   // What an image-to-image network shall make of the images, one for each; may be the images
-  // themselves (the same cache). Augmented as they are, without noise. Null: labels alone.
+  // themselves (the same cache). Augmented as they are, without noise. Or arrays of floats, which
+  // stay as they are. Null: labels alone.
   std::shared_ptr<const ImageCache> targets = {};
   int threads = 1;         // background threads
   int prefetch = 4;        // mini-batches ahead of the caller
   int64_t max_epochs = 1;  // epochs 0 to max_epochs - 1
   // Called with every mini-batch when it is made, by several background threads at once: may change
-  // pixels, labels and targets, also their number. What it does must depend on the mini-batch alone
+  // inputs, labels and targets, also their number. What it does must depend on the mini-batch alone
   // (its epoch and index, too) for the same mini-batches whatever the threads. What it throws,
   // next() throws.
   std::function<void(MiniBatch&)> preprocess = {};
@@ -46,9 +49,18 @@ struct MiniBatch {
   std::vector<uint8_t> pixels;        // n x channels x height x width
   std::vector<int32_t> labels;        // n indices into the classes
   std::vector<uint8_t> targets;       // n images, where there are such
-  Digest observations_digest;         // of `observations`, for the receipt
+  // Where observations (targets) are arrays of floats instead, these, row-major; then no pixels
+  // (targets).
+  std::vector<float> values, target_values;
+  Digest observations_digest;  // of `observations`, for the receipt
 
   int64_t size() const { return static_cast<int64_t>(observations.size()); }
+  // What the network takes: the bytes of `pixels` or of `values`.
+  std::span<const std::byte> inputs() const {
+    return values.empty() ? std::as_bytes(std::span(pixels)) : std::as_bytes(std::span(values));
+  }
+  // Elements of all targets, of either kind.
+  size_t target_elements() const { return targets.size() + target_values.size(); }
 };
 
 // The order of n observations in an epoch: a permutation that is a function of the arguments alone
@@ -79,8 +91,8 @@ class MiniBatchQueue {
  public:
   // Starts the threads. Throws InvalidArgument for options that cannot work: sizes below 1, a
   // mini-batch larger than the data with drop_last, no observations, a start outside, targets of
-  // another number, or of another size where images are translated.
-  // first_batch may equal the number of batches per epoch (the next epoch follows).
+  // another number, or of another size where images are translated, augmentation or noise of
+  // arrays. first_batch may equal the number of batches per epoch (the next epoch follows).
   MiniBatchQueue(std::shared_ptr<const ImageCache> cache, MiniBatchQueueOptions options,
                  int64_t first_epoch = 0, int64_t first_batch = 0);
   // Stops the threads after the image each is at.

@@ -8,10 +8,16 @@ namespace lockstep {
 
 ReadableImages readable_images(DatastorePtr store, ThreadPool& pool) {
   if (store == nullptr) throw InvalidArgument("[readable_images] there is no datastore");
+  const bool arrays = store->array_shape().has_value();
   std::vector<std::string> reasons(static_cast<size_t>(store->size()));
   pool.for_each(store->size(), [&](int64_t i, int) {
     try {
-      store->read(i);
+      Digest content;
+      if (arrays) {
+        store->read_array(i, content);
+      } else {
+        store->read(i);
+      }
     } catch (const DataError& error) {
       reasons[static_cast<size_t>(i)] = error.what();
     }

@@ -69,7 +69,9 @@ void resample(const uint8_t* source, uint8_t* target, int64_t lines, int64_t fro
 class Resized final : public DatastoreWrapper {
  public:
   Resized(DatastorePtr store, int64_t height, int64_t width)
-      : DatastoreWrapper(std::move(store)), height_(height), width_(width) {}
+      : DatastoreWrapper(std::move(store)), height_(height), width_(width) {
+    check_images(wrapped(), "resize");
+  }
 
   Image read(int64_t index) const override {
     return resize(wrapped().read(index), height_, width_);

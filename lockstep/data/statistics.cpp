@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -76,6 +77,74 @@ double ChannelStatistics::standard_deviation(int64_t c) const {
   const Wide square = Wide{sum.at(i)} * sum.at(i);
   // squares >= square (Cauchy and Schwarz), so the difference is exact and not negative.
   return std::sqrt(static_cast<double>(squares - square)) / static_cast<double>(count);
+}
+
+std::vector<ChannelSummary> ChannelStatistics::summaries() const {
+  std::vector<ChannelSummary> all;
+  for (int64_t c = 0; c < channels(); ++c) {
+    const auto i = static_cast<size_t>(c);
+    all.push_back(
+        {mean(c), standard_deviation(c), static_cast<double>(min[i]), static_cast<double>(max[i])});
+  }
+  return all;
+}
+
+ArrayStatistics::ArrayStatistics(int64_t channels) {
+  const auto n = static_cast<size_t>(channels);
+  mean.assign(n, 0);
+  squares.assign(n, 0);
+  min.assign(n, std::numeric_limits<float>::infinity());
+  max.assign(n, -std::numeric_limits<float>::infinity());
+}
+
+// Chan, Golub and LeVeque's update: no difference of large sums. `count` is that from before.
+void ArrayStatistics::add_channel(size_t c, double share, double their_mean, double their_squares) {
+  const double distance = their_mean - mean[c];
+  mean[c] += distance * share;
+  squares[c] += their_squares + distance * distance * count * share;
+}
+
+void ArrayStatistics::add(const float* data, int64_t places) {
+  const auto more = static_cast<double>(places);
+  const double share = more / (count + more);
+  for (size_t c = 0; c < mean.size(); ++c, data += places) {
+    double sum = 0, deviations = 0;
+    for (int64_t i = 0; i < places; ++i) {
+      sum += static_cast<double>(data[i]);
+      min[c] = std::min(min[c], data[i]);
+      max[c] = std::max(max[c], data[i]);
+    }
+    const double own = sum / more;
+    for (int64_t i = 0; i < places; ++i) {
+      const double distance = static_cast<double>(data[i]) - own;
+      deviations += distance * distance;
+    }
+    add_channel(c, share, own, deviations);
+  }
+  count += more;
+}
+
+void ArrayStatistics::merge(const ArrayStatistics& other) {
+  if (other.count == 0) return;
+  const double share = other.count / (count + other.count);
+  for (size_t c = 0; c < mean.size(); ++c) {
+    add_channel(c, share, other.mean.at(c), other.squares[c]);
+    min[c] = std::min(min[c], other.min[c]);
+    max[c] = std::max(max[c], other.max[c]);
+  }
+  count += other.count;
+}
+
+std::vector<ChannelSummary> ArrayStatistics::summaries() const {
+  std::vector<ChannelSummary> all(mean.size());
+  for (size_t c = 0; count > 0 && c < all.size(); ++c) {
+    // Rounded means would give equal elements a deviation.
+    const bool equal = min[c] == max[c];
+    all[c] = {equal ? static_cast<double>(min[c]) : mean[c],
+              equal ? 0 : std::sqrt(squares[c] / count), static_cast<double>(min[c]),
+              static_cast<double>(max[c])};
+  }
+  return all;
 }
 
 ChannelStatistics channel_statistics(const ImageCache& cache, ThreadPool& pool) {

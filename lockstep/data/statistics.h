@@ -1,6 +1,8 @@
-// Statistics of the channels of 8-bit images, exact.
+// Statistics of the channels of what networks are trained on: of 8-bit images exact, of arrays of
+// floats in double.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -8,6 +10,11 @@ namespace lockstep {
 
 class ImageCache;
 class ThreadPool;
+
+// What the normalisation of inputs takes of one channel.
+struct ChannelSummary {
+  double mean = 0, standard_deviation = 0, min = 0, max = 0;
+};
 
 // Sums over all pixels of all images, per channel, in integers: no order of summing can change
 // them. The sum of squares would exceed 64 bits beyond 2.8e14 pixels; that is checked.
@@ -30,8 +37,32 @@ struct ChannelStatistics {
   double mean(int64_t c) const;
   // Standard deviation (divided by count, not count - 1), from n S2 - S^2 in 128-bit integers.
   double standard_deviation(int64_t c) const;
+  std::vector<ChannelSummary> summaries() const;
 
   friend bool operator==(const ChannelStatistics&, const ChannelStatistics&) = default;
+};
+
+// Means and sums of squared deviations of floats, in double. They round, so that what comes out
+// depends on the order of add() and merge(), which callers fix.
+struct ArrayStatistics {
+  std::vector<double> mean, squares;  // per channel; squares: of deviations from the mean
+  std::vector<float> min, max;        // infinite, and minus that, where there is no element
+  double count = 0;                   // elements per channel
+
+  ArrayStatistics() = default;
+  explicit ArrayStatistics(int64_t channels);
+
+  int64_t channels() const { return static_cast<int64_t>(mean.size()); }
+  // Adds one array of channels() x `places` elements.
+  void add(const float* data, int64_t places);
+  // Adds another's, of as many channels.
+  void merge(const ArrayStatistics& other);
+  // Standard deviations divide by the count; that of equal elements is 0.
+  std::vector<ChannelSummary> summaries() const;
+
+ private:
+  // `share`: of the added elements among all there will be.
+  void add_channel(size_t c, double share, double their_mean, double their_squares);
 };
 
 // The statistics of all images of the cache, without augmentation. Decodes what is not cached (and

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/data/csv_datastore.h"
 #include "lockstep/data/datastore_wrapper.h"
 #include "lockstep/data/digits.h"
 #include "lockstep/data/image_folder.h"
@@ -107,16 +108,21 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
   return local_files().exists(there) ? there : here;
 }
 
-DatastorePtr open_data(const std::string& name, ImageFolderOptions options) {
+DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
+                       const std::string& label_column) {
   check_name(name);
   if (name == builtin_digits_name) return builtin_digits();
+  if (name.ends_with(".csv") && local_files().exists(name) && !local_files().is_folder(name)) {
+    return csv_datastore(name, {.label_column = label_column});
+  }
   if (!local_files().is_folder(name)) {
     const bool file = local_files().exists(name);
     const char* data = std::getenv("LOCKSTEP_DATA");
-    throw DataError("[data] " + name + (file ? " is no folder" : " is not there"),
-                    file || (data != nullptr && *data != '\0')
-                        ? "a folder with one folder of images for each class is wanted"
-                        : "LOCKSTEP_DATA may name a folder where data is looked for as well");
+    throw DataError(
+        "[data] " + name + (file ? " is no folder" : " is not there"),
+        file || (data != nullptr && *data != '\0')
+            ? "a folder with one folder of images for each class, or a .csv file, is wanted"
+            : "LOCKSTEP_DATA may name a folder where data is looked for as well");
   }
   return image_folder(name, options);
 }

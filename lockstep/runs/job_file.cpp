@@ -193,7 +193,8 @@ Job read_tree(JobSource& source, const std::string& path,
   read("training", [&](FieldVisitor& v) { visit_training(job, v); });
   job.training.check();
   if (job.data.train.empty()) {
-    throw InvalidArgument("[data] train is missing", "a folder of images, or \"builtin:digits\"");
+    throw InvalidArgument("[data] train is missing",
+                          "a folder of images, a .csv file, or \"builtin:digits\"");
   }
   if (job.data.resize && job.data.crop != "none") {
     throw InvalidArgument("[data] resize and crop cannot both be given",
@@ -259,9 +260,11 @@ std::string difference(const ordered_json& here, const ordered_json& there, cons
 }  // namespace
 
 void JobData::visit(FieldVisitor& v) {
-  v.text("train", train, "folder of training images, labelled by folder, or \"builtin:digits\"");
+  v.text("train", train,
+         "folder of training images, labelled by folder, a .csv file, or \"builtin:digits\"");
   v.text("validation", validation, "the same for validation while training");
   v.text("test", test, "the same for the test after training");
+  v.text("label_column", label_column, "of .csv files: the column of labels; \"\": the last");
   v.text("targets", targets,
          "image to image: folder of what to make of each image, or \"inputs\"; \"\": labels");
   v.text("validation_targets", validation_targets, "the same for the folder of validation images");

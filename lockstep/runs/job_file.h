@@ -31,11 +31,13 @@ namespace lockstep {
 
 inline constexpr int64_t max_job_layers = 10'000;
 
-// Where the images come from.
+// Where the images, or vectors of features, come from.
 struct JobData {
-  std::string train;       // a folder, or "builtin:digits"
+  std::string train;       // a folder, a .csv file, or "builtin:digits"
   std::string validation;  // the same, or "" for none
   std::string test;        // the same, or "" for none
+  // Of .csv files: the column with the labels, or "" for the last.
+  std::string label_column;
   // Shares of each label that are taken from the training images, where there is no folder.
   double validation_fraction = 0;
   double test_fraction = 0;

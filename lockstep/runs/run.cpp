@@ -77,7 +77,8 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
 class Opener {
  public:
   Opener(const Job& job, std::vector<UnreadableImage>& skipped)
-      : skip_(job.data.bad_images == "skip"),
+      : label_column_(job.data.label_column),
+        skip_(job.data.bad_images == "skip"),
         threads_(static_cast<int>(job.training.resolved().threads)),
         skipped_(skipped) {}
 
@@ -98,7 +99,8 @@ class Opener {
 
  private:
   DatastorePtr listed(const std::string& name, bool allow_empty_folders) const {
-    return open_data(name, {.allow_empty_folders = allow_empty_folders, .list_unreadable = skip_});
+    return open_data(name, {.allow_empty_folders = allow_empty_folders, .list_unreadable = skip_},
+                     label_column_);
   }
 
   ReadableImages readable(const DatastorePtr& store, const std::string& name) {
@@ -110,6 +112,7 @@ class Opener {
     return found;
   }
 
+  const std::string label_column_;
   bool skip_;
   int threads_;
   std::vector<UnreadableImage>& skipped_;
@@ -193,6 +196,8 @@ RunData open_run_data(const Job& job) {
   Opener opener(job, data.skipped);
   const bool labels = job.data.targets.empty();
   const DatastorePtr all = opener.open(job.data.train, !labels);
+  if (job.data.resize) check_images(*all, "data.resize");
+  if (job.data.crop != "none") check_images(*all, "data.crop");
   if (labels && !data.skipped.empty()) check_classes_left(*all);
   data.training = all;
   if (job.data.validation_fraction > 0 || job.data.test_fraction > 0) {

@@ -71,12 +71,14 @@ Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures mea
     : state_(new State(network, std::move(data), pool, std::move(measures))) {
   State& s = *state_;
   using Against = State::Against;
+  if (s.data.noise.any()) check_images(*s.data.images->store(), "noise");
   if (s.data.targets) {
     s.against = Against::images;
   } else if (network.loss() == "cross_entropy") {
     s.against = Against::labels;
   }
-  LoweredNetwork lowered = network.lower(kBatch, {.training = false, .pixels = true});
+  LoweredNetwork lowered =
+      network.lower(kBatch, {.training = false, .pixels = s.data.images->dtype() == DType::u8});
   const int scores = lowered.outputs.at(0);
   lowered.graph.mark_output(scores);
   if (s.against != Against::nothing) {
@@ -117,13 +119,12 @@ void Evaluator::State::fill_inputs(uint8_t* to, void* wanted, int64_t first, int
       labels[i] = i < rows ? static_cast<int32_t>(data.images->label(first + i)) : 0;
     }
   } else if (against == Against::images) {
-    const size_t count = data.targets->image_bytes();
+    const auto count = static_cast<size_t>(data.targets->elements());
     auto* const values = static_cast<float*>(wanted);
     std::fill_n(values + static_cast<size_t>(rows) * count,
                 static_cast<size_t>(kBatch - rows) * count, 0.0f);
     for (int64_t i = 0; i < rows; ++i) {
-      pixels_to_targets(data.targets->get(first + i, memory), count,
-                        values + static_cast<size_t>(i) * count);
+      copy_target(*data.targets, first + i, memory, values + static_cast<size_t>(i) * count);
     }
   }
 }

@@ -171,7 +171,8 @@ class Pass {
         on_cpu ? std::min<size_t>(static_cast<size_t>(pool.size()), shards_.size()) : 1;
     for (const ShardRange& shard : shards_) {
       if (runs_.contains(shard.size)) continue;
-      const LoweredNetwork lowered = network.lower(shard.size, {.training = false, .pixels = true});
+      const LoweredNetwork lowered =
+          network.lower(shard.size, {.training = false, .pixels = images.dtype() == DType::u8});
       const Graph part = up_to(lowered.graph, layers);
       auto& [elements, runs] = runs_[shard.size];
       for (const Normalization& layer : layers) {

@@ -66,7 +66,7 @@ struct Exchange {
 }  // namespace
 
 struct QueuedStep::State {
-  State(Network& n, Solver& v, const TrainingOptions& options)
+  State(Network& n, Solver& v, const TrainingOptions& options, DType inputs)
       : network(n),
         solver(v),
         device(n.device()),
@@ -79,7 +79,7 @@ struct QueuedStep::State {
         seed(static_cast<uint64_t>(options.seed)),
         threshold{options.gradient_threshold, options.gradient_threshold_method},
         class_weights(options.class_weights.begin(), options.class_weights.end()),
-        plans(n, options.dtype()) {}
+        plans(n, options.dtype(), inputs) {}
 
   Network& network;
   Solver& solver;
@@ -263,16 +263,15 @@ std::vector<double> QueuedStep::State::cut_gradients(double observations) {
 void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iteration) {
   const ShardRange range = shards[j];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
-  const size_t row_bytes = batch.pixels.size() / batch.labels.size();
+  const size_t row_bytes = plans.input_bytes();
   const Exchange at(plans, row_bytes, range.size);
   std::byte* const host = exchanges[j].data();
-  std::memcpy(host + at.pixels, batch.pixels.data() + first * row_bytes, rows * row_bytes);
+  std::memcpy(host + at.pixels, batch.inputs().data() + first * row_bytes, rows * row_bytes);
   if (plans.labelled()) {
     std::memcpy(host + at.targets, batch.labels.data() + first, at.target_bytes);
   } else {
     const auto count = static_cast<size_t>(plans.outputs());
-    pixels_to_targets(batch.targets.data() + first * count, rows * count,
-                      reinterpret_cast<float*>(host + at.targets));
+    copy_targets(batch, first * count, rows * count, reinterpret_cast<float*>(host + at.targets));
   }
   PlanRun& run = run_of(j);
   if (!class_weights.empty()) {
@@ -320,7 +319,7 @@ void QueuedStep::State::wait() {
 }
 
 StepResult QueuedStep::State::collect(const MiniBatch& batch) {
-  const size_t row_bytes = batch.pixels.size() / batch.labels.size();
+  const size_t row_bytes = plans.input_bytes();
   StepResult result;
   std::vector<double> losses;
   for (size_t j = 0; j < shards.size(); ++j) {
@@ -342,15 +341,15 @@ StepResult QueuedStep::State::collect(const MiniBatch& batch) {
   return result;
 }
 
-QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& options)
-    : state_(std::make_unique<State>(network, solver, options)) {
+QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& options,
+                       DType inputs)
+    : state_(std::make_unique<State>(network, solver, options, inputs)) {
   State& s = *state_;
   s.shards = cut_into_shards(options.mini_batch_size, options.shard_size);
   s.most_shards = s.shards.size();
   s.shards_by_stream.assign(static_cast<size_t>(s.streams), 0);
-  const Shape input = network.input_shapes().at(0);
   for (const auto& shard : s.shards) s.make_runs(shard.size);
-  s.prepare(static_cast<size_t>(input.elements()));
+  s.prepare(s.plans.input_bytes());
   s.mirror_state();
   s.place_values();
   s.convert_gradients();
@@ -373,7 +372,7 @@ StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
   State& s = *state_;
   s.shards = cut_into_shards(batch.size(), s.shard_size);
   check_batch(batch, s.shards.size(), s.most_shards, s.plans);
-  s.prepare(batch.pixels.size() / batch.labels.size());
+  s.prepare(s.plans.input_bytes());
   for (size_t j = 0; j < s.shards.size(); ++j) s.add_shard(j, batch, iteration);
   for (const auto& [size, all] : s.runs) {
     for (const auto& run : all) run.join();

@@ -15,7 +15,8 @@ class QueuedStep final : public TrainingStep {
   // See make_training_step(). options.streams queues share the shards (of each of the two sizes
   // that shards may have, with memory of their own); how many there are changes the speed alone:
   // the sums are the same tree's.
-  QueuedStep(Network& network, Solver& solver, const TrainingOptions& options);
+  QueuedStep(Network& network, Solver& solver, const TrainingOptions& options,
+             DType inputs = DType::u8);
   ~QueuedStep() override;
 
   StepResult compute(const MiniBatch& batch, int64_t iteration) override;

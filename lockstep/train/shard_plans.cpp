@@ -13,7 +13,7 @@ namespace lockstep {
 std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   const auto found = plans_.find(size);
   if (found != plans_.end()) return found->second;
-  LoweredNetwork lowered = network_.lower(size, {.training = true, .pixels = true});
+  LoweredNetwork lowered = network_.lower(size, {.training = true, .pixels = inputs_ == DType::u8});
   if (lowered.inputs.size() != 1 || lowered.outputs.size() != 1) {
     throw InvalidArgument(
         "[training] networks with one input and one output are trained, this has " +
@@ -37,6 +37,8 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
     s.variance_output = lowered.graph.mark_output(s.variance_output);
     statistics_.push_back(s);
   }
+  input_bytes_ = static_cast<size_t>(lowered.graph.shape(lowered.inputs[0]).elements() / size) *
+                 size_of(inputs_);
   labelled_ = network_.loss() == "cross_entropy";
   outputs_ = lowered.graph.shape(scores).elements() / size;
   auto made =
@@ -57,11 +59,17 @@ void check_batch(const MiniBatch& batch, size_t shards, size_t most_shards,
     throw InvalidArgument("[training] a mini-batch of " + std::to_string(batch.size()) +
                           " observations is larger than the step was made for");
   }
+  if (batch.inputs().size() != batch.labels.size() * plans.input_bytes()) {
+    throw InvalidArgument("[training] the network takes " + std::to_string(plans.input_bytes()) +
+                          " bytes for an observation, the mini-batch has " +
+                          std::to_string(batch.inputs().size()) + " for " +
+                          std::to_string(batch.labels.size()) + " observations");
+  }
   const size_t wanted = batch.labels.size() * static_cast<size_t>(plans.outputs());
-  if (!plans.labelled() && batch.targets.size() != wanted) {
+  if (!plans.labelled() && batch.target_elements() != wanted) {
     throw InvalidArgument("[training] the network gives " + std::to_string(plans.outputs()) +
                           " elements for an observation, the mini-batch's targets have " +
-                          std::to_string(batch.targets.size() / batch.labels.size()));
+                          std::to_string(batch.target_elements() / batch.labels.size()));
   }
 }
 

@@ -18,17 +18,19 @@ class ShardPlans {
   // Outputs of the plans, by number; from kFirstStatistic on come those that `statistics` names.
   static constexpr int kScores = 0, kLosses = 1, kFirstStatistic = 2;
 
-  ShardPlans(const Network& network, DType precision)
-      : ShardPlans(network, network.device(), precision) {}
-  ShardPlans(const Network& network, Device device, DType precision)
-      : network_(network), device_(device), precision_(precision) {}
+  // `inputs`: u8 where these are images, f32 where they are arrays.
+  ShardPlans(const Network& network, DType precision, DType inputs = DType::u8)
+      : ShardPlans(network, network.device(), precision, inputs) {}
+  ShardPlans(const Network& network, Device device, DType precision, DType inputs = DType::u8)
+      : network_(network), device_(device), precision_(precision), inputs_(inputs) {}
 
   // Compiled when first asked for. Throws InvalidArgument for a network that does not fit its loss.
   std::shared_ptr<const Plan> plan(int64_t size);
 
   // After the first plan:
   const GradientLayout& gradient_layout() const { return layout_; }
-  bool labelled() const { return labelled_; }  // labels are learned, else images
+  bool labelled() const { return labelled_; }          // labels are learned, else images or arrays
+  size_t input_bytes() const { return input_bytes_; }  // of an observation
   int64_t outputs() const {
     return outputs_;
   }  // of an observation: classes, or an image's elements
@@ -40,7 +42,8 @@ class ShardPlans {
  private:
   const Network& network_;
   const Device device_;
-  const DType precision_;
+  const DType precision_, inputs_;
+  size_t input_bytes_ = 0;
   std::map<int64_t, std::shared_ptr<const Plan>> plans_;
   GradientLayout layout_;
   bool labelled_ = true;
@@ -49,8 +52,8 @@ class ShardPlans {
   std::vector<int64_t> statistic_channels_;
 };
 
-// Throws InvalidArgument for a mini-batch of more shards than the step was made for, and for
-// targets of another size than the network's output.
+// Throws InvalidArgument for a mini-batch of more shards than the step was made for, for inputs of
+// another size or type than the plans', and for targets of another size than the network's output.
 void check_batch(const MiniBatch& batch, size_t shards, size_t most_shards,
                  const ShardPlans& plans);
 

@@ -22,7 +22,7 @@ constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 }  // namespace
 
 struct ShardedStep::State {
-  State(Network& n, Solver& v, ThreadPool& p, const TrainingOptions& options)
+  State(Network& n, Solver& v, ThreadPool& p, const TrainingOptions& options, DType inputs)
       : network(n),
         solver(v),
         pool(p),
@@ -30,7 +30,7 @@ struct ShardedStep::State {
         seed(static_cast<uint64_t>(options.seed)),
         threshold{options.gradient_threshold, options.gradient_threshold_method},
         class_weights(options.class_weights.begin(), options.class_weights.end()),
-        plans(n, options.dtype()) {}
+        plans(n, options.dtype(), inputs) {}
 
   Network& network;
   Solver& solver;
@@ -91,14 +91,13 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   const ShardRange range = shards[j];
   PlanRun& run = runs.at(range.size)[static_cast<size_t>(thread)];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
-  const size_t row_bytes = batch.pixels.size() / batch.labels.size();
-  std::memcpy(run.input(0), batch.pixels.data() + first * row_bytes, rows * row_bytes);
+  const size_t row_bytes = plans.input_bytes();
+  std::memcpy(run.input(0), batch.inputs().data() + first * row_bytes, rows * row_bytes);
   if (plans.labelled()) {
     std::memcpy(run.input(1), batch.labels.data() + first, rows * sizeof(int32_t));
   } else {
     const auto count = static_cast<size_t>(plans.outputs());
-    pixels_to_targets(batch.targets.data() + first * count, rows * count,
-                      static_cast<float*>(run.input(1)));
+    copy_targets(batch, first * count, rows * count, static_cast<float*>(run.input(1)));
   }
 
   const kernels::StepInfo step{seed, static_cast<uint64_t>(iteration), range.first};
@@ -162,8 +161,8 @@ void ShardedStep::State::update_statistics() {
 }
 
 ShardedStep::ShardedStep(Network& network, Solver& solver, ThreadPool& pool,
-                         const TrainingOptions& options)
-    : state_(std::make_unique<State>(network, solver, pool, options)) {
+                         const TrainingOptions& options, DType inputs)
+    : state_(std::make_unique<State>(network, solver, pool, options, inputs)) {
   State& s = *state_;
   const auto shards = cut_into_shards(options.mini_batch_size, options.shard_size);
   s.most_shards = static_cast<int64_t>(shards.size());

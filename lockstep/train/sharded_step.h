@@ -12,7 +12,8 @@ class ShardedStep final : public TrainingStep {
  public:
   // See make_training_step(). Everything is compiled for mini-batches of mini_batch_size; smaller
   // ones are compiled when they come.
-  ShardedStep(Network& network, Solver& solver, ThreadPool& pool, const TrainingOptions& options);
+  ShardedStep(Network& network, Solver& solver, ThreadPool& pool, const TrainingOptions& options,
+              DType inputs = DType::u8);
   ~ShardedStep() override;
 
   StepResult compute(const MiniBatch& batch, int64_t iteration) override;

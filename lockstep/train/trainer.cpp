@@ -93,7 +93,7 @@ class Training {
   }
 
   // Reads all images once: the listings' digests, and the statistics of the inputs.
-  ChannelStatistics read_images() {
+  std::vector<ChannelSummary> read_images() {
     if (data_.validation && data_.validation->size() > 0) {
       validation_ = cache_for(network_, data_.validation, budget_left());
       validation_targets_ =
@@ -122,14 +122,14 @@ class Training {
     add(validation_, listings_.validation);
     if (validation_targets_ != validation_) add(validation_targets_, listings_.validation_targets);
     tell([&](TrainingObserver& o) { o.preparing(0, total); });
-    ChannelStatistics statistics;
+    std::vector<ChannelSummary> statistics;
     for (const Reading& reading : readings) {
       auto contents = reading.cache->fill(pool_, [&](int64_t done) {
         tell([&](TrainingObserver& o) { o.preparing(before + done, total); });
       });
       before += reading.cache->size();
       *reading.listing = contents.listing;
-      if (reading.cache == images_.get()) statistics = std::move(contents.statistics);
+      if (reading.cache == images_.get()) statistics = contents.channels();
     }
     if (targets_ == images_) listings_.training_targets = listings_.training;
     if (validation_targets_ == validation_) listings_.validation_targets = listings_.validation;
@@ -147,8 +147,7 @@ class Training {
   }
 
   void prepare() {
-    const ChannelStatistics statistics = read_images();
-    set_input_normalization(network_, statistics);
+    set_input_normalization(network_, read_images());
     solver_ = make_solver(network_, options_);
     position_.identity = identity_of(network_, data_, options_, listings_);
     if (control_.resume) {
@@ -163,7 +162,7 @@ class Training {
     MiniBatchQueueOptions queue = mini_batches_of(data_, options_);
     queue.targets = targets_;
     queue_.emplace(images_, queue, position_.epoch, position_.batch);
-    step_ = make_training_step(network_, *solver_, pool_, options_);
+    step_ = make_training_step(network_, *solver_, pool_, options_, images_->dtype());
     if (validation_) {
       evaluator_ =
           std::make_unique<Evaluator>(network_,

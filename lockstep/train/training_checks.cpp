@@ -37,6 +37,8 @@ void check_training(const Network& network, const TrainingData& data,
     throw InvalidArgument("[training] the network is not initialized",
                           "call network.initialize(seed) first");
   }
+  check_inputs(network, *data.training);
+  check_changes(data);
   check_fits(network, data.training->classes(), data.training_targets);
   if (data.validation && !data.training_targets &&
       data.validation->classes() != data.training->classes()) {
@@ -50,7 +52,7 @@ void check_training(const Network& network, const TrainingData& data,
     const size_t classes = data.training->classes().size();
     if (data.training_targets || options.class_weights.size() != classes) {
       throw InvalidArgument("[training] class_weights must have " +
-                            (data.training_targets ? "no entries where targets are images"
+                            (data.training_targets ? "no entries where there are targets"
                                                    : "an entry for each of the " +
                                                          std::to_string(classes) + " classes") +
                             ", received " + std::to_string(options.class_weights.size()));

@@ -45,12 +45,12 @@ void refuse_on_gpus(const TrainingOptions& options) {
 }
 
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
-                                                 const TrainingOptions& options) {
+                                                 const TrainingOptions& options, DType inputs) {
   if (network.device() == Device{}) {
-    return std::make_unique<ShardedStep>(network, solver, pool, options);
+    return std::make_unique<ShardedStep>(network, solver, pool, options, inputs);
   }
   refuse_on_gpus(options);
-  return std::make_unique<QueuedStep>(network, solver, options);
+  return std::make_unique<QueuedStep>(network, solver, options, inputs);
 }
 
 }  // namespace lockstep

@@ -56,9 +56,10 @@ void refuse_on_gpus(const TrainingOptions& options);
 
 // The step for the network's device. Keep the network, solver and pool alive. Of the resolved
 // options mini_batch_size, shard_size, seed, streams, deterministic, gradient_threshold and its
-// method, class_weights and freeze matter. Throws InvalidArgument for a network that does not fit
-// its loss, and as refuse_on_gpus().
+// method, class_weights and freeze matter. `inputs`: u8 for images, f32 for arrays. Throws
+// InvalidArgument for a network that does not fit its loss, and as refuse_on_gpus().
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
-                                                 const TrainingOptions& options);
+                                                 const TrainingOptions& options,
+                                                 DType inputs = DType::u8);
 
 }  // namespace lockstep

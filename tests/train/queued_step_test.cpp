@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/array_datastore.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 
@@ -68,6 +69,30 @@ void expect_same(const Outcome& a, const Outcome& b) {
     EXPECT_EQ(a.result.validations[i].loss, b.result.validations[i].loss);
     expect_same(a.result.validations[i].accuracy, b.result.validations[i].accuracy);
   }
+}
+
+// Vectors of 16 floats, and two floats that they shall give.
+TEST(QueuedStep, ComputesOnArraysWhatThreadsCompute) {
+  const FakeDevice fake;
+  ArrayBlock inputs{70, {16}, {}}, targets{70, {2}, {}};
+  for (int64_t i = 0; i < 70 * 16; ++i) {
+    inputs.values.push_back(static_cast<float>(i * 37 % 101) / 50 - 1);
+    if (i % 8 == 0) targets.values.push_back(inputs.values.back());
+  }
+  TrainingData data;
+  data.training = data.validation = array_datastore(inputs);
+  data.training_targets = data.validation_targets = array_datastore(targets);
+  const auto on = [&](const char* device) {
+    Network network{feature_input({.features = 16, .normalization = "z-score"}),
+                    fully_connected({.units = 8}), batch_normalization(), relu(),
+                    fully_connected({.units = 2})};
+    network.set_loss("mean_squared_error");
+    network.initialize(1);
+    Outcome outcome{train(network, data, options_for(device)), {}};
+    for (const auto& s : network.state()) outcome.values.push_back(s.value.to_vector());
+    return outcome;
+  };
+  expect_same(on("cuda:0"), on("cpu"));
 }
 
 TEST(QueuedStep, ComputesWhatThreadsCompute) {

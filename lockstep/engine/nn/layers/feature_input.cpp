@@ -1,4 +1,4 @@
-// Inputs that have no datastore: vectors of features, sequences, images with depth.
+// Inputs that are arrays of floats: vectors of features, sequences, images with depth.
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
 #include "lockstep/engine/ops/normalize_images.h"
