@@ -13,13 +13,13 @@ struct CsvOptions {
 };
 
 // The rows of a file as arrays of one dimension, in the order of the file: the column of labels
-// names the class, all others hold finite numbers, which are read as f64 and
-// rounded to f32. Classes are sorted
-// bytewise.
+// names the class, all others hold finite numbers, which are read as f64 and rounded to f32.
+// Classes are sorted bytewise.
 //
-// The first line names the columns. Fields are separated by commas; those in "quotes" may hold
-// commas, and quotes doubled, but no line breaks. Blanks around numbers and empty lines do not
-// count, lines may end in LF or CR LF, and a byte order mark is passed over.
+// The first line names the columns; files that belong together must have them in one order. Fields
+// are separated by commas; those in "quotes" may hold commas, and quotes doubled, but no line
+// breaks. Blanks around numbers and empty lines do not count, lines may end in LF or CR LF, and a
+// byte order mark is passed over.
 //
 // Observations are called "line 2", ... Reads the file once, at once. Throws FileError when it
 // cannot be read; DataError naming file, line and column for what is no such file: no lines,

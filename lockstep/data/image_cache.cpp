@@ -113,18 +113,21 @@ void ImageCache::check_index(int64_t index) const {
   }
 }
 
-void ImageCache::check_content(int64_t index, const Digest& content) const {
-  if (contents_.empty() || contents_[static_cast<size_t>(index)] == content) return;
-  throw DataError("[image cache] " + store_->name(index) + " (" + store_->describe() +
-                      ") has changed since the beginning",
-                  "a run's data must stay as it is until the run has ended");
+void ImageCache::take_content(int64_t index, const Digest& read, Digest* content) const {
+  if (content != nullptr) {
+    *content = read;
+  } else if (!contents_.empty() && contents_[static_cast<size_t>(index)] != read) {
+    throw DataError("[image cache] " + store_->name(index) + " (" + store_->describe() +
+                        ") has changed since the beginning",
+                    "a run's data must stay as it is until the run has ended");
+  }
 }
 
 ImageCache::Planes ImageCache::load(int64_t index, Digest* content) const {
   Digest digest;
   if (dtype_ == DType::f32) {
     const std::vector<float> values = store_->read_array(index, digest);
-    content != nullptr ? void(*content = digest) : check_content(index, digest);
+    take_content(index, digest, content);
     if (values.size() * sizeof(float) != image_bytes_) {
       throw DataError("[image cache] " + store_->name(index) + " (" + store_->describe() +
                       ") has " + std::to_string(values.size()) + " elements, expected " +
@@ -135,7 +138,7 @@ ImageCache::Planes ImageCache::load(int64_t index, Digest* content) const {
     return array;
   }
   Image image = store_->read(index, digest);
-  content != nullptr ? void(*content = digest) : check_content(index, digest);
+  take_content(index, digest, content);
   if (images_ == CachedImages::windowed) {
     check_holds_window(image, height_, width_,
                        store_->name(index) + " (" + store_->describe() + ")");

@@ -59,12 +59,11 @@ class ImageCache {
   const DatastorePtr& store() const { return store_; }
   int64_t label(int64_t index) const { return store_->label(index); }
 
-  // The decoded image: image_bytes() bytes, channels x rows x columns (of arrays the floats'
-  // bytes, aligned as they need it). Points into the
-  // cache, or into `scratch` where the image is not kept. Grey and colour are converted as
-  // convert_channels() does; of larger ones, the centre. Throws DataError when the file cannot be
-  // decoded or has another size (naming it, its size and the expected size), InvalidArgument
-  // outside the listing.
+  // The decoded image: image_bytes() bytes, channels x rows x columns (of arrays the floats' bytes,
+  // aligned as they need it). Points into the cache, or into `scratch` where the image is not kept.
+  // Grey and colour are converted as convert_channels() does; of larger ones, the centre. Throws
+  // DataError when the file cannot be decoded or has another size (naming it, its size and the
+  // expected size), InvalidArgument outside the listing.
   const uint8_t* get(int64_t index, std::vector<uint8_t>& scratch) const {
     return get(index, Window{}, scratch);
   }
@@ -98,8 +97,9 @@ class ImageCache {
 
   void make_slots(size_t budget_bytes);
   void check_index(int64_t index) const;
-  // Throws DataError where this is not what was read first.
-  void check_content(int64_t index, const Digest& content) const;
+  // Gives the digest of what was read; without `content` it must be that of the first reading, else
+  // throws DataError.
+  void take_content(int64_t index, const Digest& read, Digest* content) const;
   Planes load(int64_t index, Digest* content) const;
   // Copies the pixels into the image's slot if it has one that nobody fills; says whether.
   bool keep(int64_t index, const std::vector<uint8_t>& pixels) const;

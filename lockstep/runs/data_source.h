@@ -13,10 +13,10 @@ inline constexpr const char* builtin_digits_name = "builtin:digits";
 // Names the images themselves as what an image-to-image network shall give.
 inline constexpr const char* image_targets_inputs = "inputs";
 
-// The absolute path of a folder or CSV file named in a job file that lies in `beside`: beside the file; or,
-// where nothing is there, in the folder that LOCKSTEP_DATA names, if it is there. Absolute paths,
-// "" and names such as "builtin:digits" stay. Throws InvalidArgument for unknown builtin names,
-// Unsupported for addresses ("s3://...").
+// The absolute path of a folder or CSV file named in a job file that lies in `beside`: beside the
+// file; or, where nothing is there, in the folder that LOCKSTEP_DATA names, if it is there.
+// Absolute paths, "" and names such as "builtin:digits" stay. Throws InvalidArgument for unknown
+// builtin names, Unsupported for addresses ("s3://...").
 std::string resolve_data_path(const std::string& name, const std::string& beside);
 
 // The images of a resolved name, or the rows of a file whose name ends in .csv, whose labels the

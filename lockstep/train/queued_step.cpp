@@ -42,11 +42,11 @@ class Pinned {
 // What one shard brings to the device and back, piece behind piece in pinned memory.
 struct Exchange {
   size_t target_bytes = 0;
-  size_t pixels = 0, targets = 0, weights = 0;    // offsets of what goes there
+  size_t inputs = 0, targets = 0, weights = 0;    // offsets of what goes there
   size_t losses = 0, scores = 0, statistics = 0;  // and of what comes back
   size_t bytes = 0;
 
-  Exchange(const ShardPlans& plans, size_t row_bytes, int64_t rows) {
+  Exchange(const ShardPlans& plans, int64_t rows) {
     const auto n = static_cast<size_t>(rows), outputs = static_cast<size_t>(plans.outputs());
     const auto place = [&](size_t size) {
       const size_t at = bytes;
@@ -54,7 +54,7 @@ struct Exchange {
       return at;
     };
     target_bytes = plans.labelled() ? n * sizeof(int32_t) : n * outputs * sizeof(float);
-    pixels = place(n * row_bytes);
+    inputs = place(n * plans.input_bytes());
     targets = place(target_bytes);
     weights = place(n * sizeof(float));
     losses = place(n * sizeof(float));
@@ -120,7 +120,7 @@ struct QueuedStep::State {
   }
 
   void make_runs(int64_t size);
-  void prepare(size_t row_bytes);
+  void prepare();
   void mirror_state();
   void place_values();
   void convert_gradients();
@@ -158,12 +158,12 @@ void QueuedStep::State::make_runs(int64_t size) {
 }
 
 // Memory for the shards at hand; nothing where an earlier mini-batch needed as much.
-void QueuedStep::State::prepare(size_t row_bytes) {
+void QueuedStep::State::prepare() {
   for (size_t j = 0; j < shards.size(); ++j) {
     make_runs(shards[j].size);
     // A smaller mini-batch may have larger shards: room for the largest there can be.
     if (j == exchanges.size()) {
-      exchanges.emplace_back(memory, Exchange(plans, row_bytes, most_rows).bytes);
+      exchanges.emplace_back(memory, Exchange(plans, most_rows).bytes);
     }
     if (j == leaves.size()) leaves.push_back(allocate(plans.gradient_layout().bytes, device));
   }
@@ -264,9 +264,9 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
   const ShardRange range = shards[j];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
   const size_t row_bytes = plans.input_bytes();
-  const Exchange at(plans, row_bytes, range.size);
+  const Exchange at(plans, range.size);
   std::byte* const host = exchanges[j].data();
-  std::memcpy(host + at.pixels, batch.inputs().data() + first * row_bytes, rows * row_bytes);
+  std::memcpy(host + at.inputs, batch.inputs().data() + first * row_bytes, rows * row_bytes);
   if (plans.labelled()) {
     std::memcpy(host + at.targets, batch.labels.data() + first, at.target_bytes);
   } else {
@@ -282,7 +282,7 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
     run.set_seed(kLosses, weights, rows * sizeof(float));
   }
   const kernels::StepInfo step{seed, static_cast<uint64_t>(iteration), range.first};
-  run.set_input(0, host + at.pixels, rows * row_bytes);
+  run.set_input(0, host + at.inputs, rows * row_bytes);
   run.set_input(1, host + at.targets, at.target_bytes);
   run.forward(step);
   run.get_output(kLosses, host + at.losses, rows * sizeof(float));
@@ -319,11 +319,10 @@ void QueuedStep::State::wait() {
 }
 
 StepResult QueuedStep::State::collect(const MiniBatch& batch) {
-  const size_t row_bytes = plans.input_bytes();
   StepResult result;
   std::vector<double> losses;
   for (size_t j = 0; j < shards.size(); ++j) {
-    const Exchange at(plans, row_bytes, shards[j].size);
+    const Exchange at(plans, shards[j].size);
     const auto* const loss = reinterpret_cast<const float*>(exchanges[j].data() + at.losses);
     const auto* const weight = reinterpret_cast<const float*>(exchanges[j].data() + at.weights);
     double sum = 0;
@@ -349,7 +348,7 @@ QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& 
   s.most_shards = s.shards.size();
   s.shards_by_stream.assign(static_cast<size_t>(s.streams), 0);
   for (const auto& shard : s.shards) s.make_runs(shard.size);
-  s.prepare(s.plans.input_bytes());
+  s.prepare();
   s.mirror_state();
   s.place_values();
   s.convert_gradients();
@@ -372,7 +371,7 @@ StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
   State& s = *state_;
   s.shards = cut_into_shards(batch.size(), s.shard_size);
   check_batch(batch, s.shards.size(), s.most_shards, s.plans);
-  s.prepare(s.plans.input_bytes());
+  s.prepare();
   for (size_t j = 0; j < s.shards.size(); ++j) s.add_shard(j, batch, iteration);
   for (const auto& [size, all] : s.runs) {
     for (const auto& run : all) run.join();
@@ -397,9 +396,8 @@ void QueuedStep::apply(const UpdateScalars& scalars) {
   s.network.packed().pack_all();
   if (s.plans.statistics().empty()) return;
   std::vector<const float*> statistics;
-  const Shape input = s.network.input_shapes().at(0);
   for (size_t j = 0; j < s.shards.size(); ++j) {
-    const Exchange at(s.plans, static_cast<size_t>(input.elements()), s.shards[j].size);
+    const Exchange at(s.plans, s.shards[j].size);
     statistics.push_back(reinterpret_cast<const float*>(s.exchanges[j].data() + at.statistics));
   }
   // Copies of the last iteration's values were done before this one's results came.

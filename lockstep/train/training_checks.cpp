@@ -48,6 +48,9 @@ void check_training(const Network& network, const TrainingData& data,
     throw InvalidArgument(
         "[training] training and validation data must both have targets, or none");
   }
+  if (data.validation && data.validation_targets) {
+    check_fits(network, data.validation->classes(), data.validation_targets);
+  }
   if (!options.class_weights.empty()) {
     const size_t classes = data.training->classes().size();
     if (data.training_targets || options.class_weights.size() != classes) {

@@ -275,6 +275,11 @@ TEST(Vectors, WhatDoesNotFitIsRefused) {
   expect_says(refusal({vectors, some_digits(10)}), "one image input wanted");
   data = regression();
   data.training_targets = data.training;
+  data.validation_targets = some_digits(64);
+  Network mixed{feature_input({.features = 2}), fully_connected({.units = 2})};
+  mixed.set_loss("mean_squared_error");
+  mixed.initialize(1);
+  expect_says(error_of([&] { train(mixed, data, options); }), "output of 2 is no image");
   Network other{feature_input({.features = 2}), fully_connected({.units = 3})};
   other.set_loss("mean_squared_error");
   other.initialize(1);
