@@ -164,6 +164,10 @@ int train_command(const TrainArguments& a) {
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   const Job job = read_job(local_files(), a.job, settings);
+  if (a.confusion && !job.data.targets.empty()) {
+    throw InvalidArgument("[train] --confusion is for networks that classify; " + a.job +
+                          " learns images");
+  }
   if (a.check) {
     check_job(job, a.initial_model);
     return 0;
@@ -209,8 +213,10 @@ int train_command(const TrainArguments& a) {
     return 0;
   }
   if (result.training.stopped) {
-    std::fprintf(stderr, "stopped after iteration %s; checkpoint %s\nhint: go on with: %s\n",
-                 format_count(result.training.last_iteration).c_str(), result.checkpoint.c_str(),
+    // One that stops before its first iteration has the checkpoint it came from.
+    const std::string saved = result.checkpoint.empty() ? "" : "; checkpoint " + result.checkpoint;
+    std::fprintf(stderr, "stopped after iteration %s%s\nhint: go on with: %s\n",
+                 format_count(result.training.last_iteration).c_str(), saved.c_str(),
                  how_to_go_on(a, options.folder).c_str());
   }
   if (a.json) {
@@ -230,7 +236,7 @@ void add_train(Commands& commands) {
       "The run's folder takes the model, checkpoints, a log, a receipt of every iteration and the "
       "job with all its options (job.json).\n\n"
       "Ctrl-C finishes the iteration, writes a checkpoint and prints how to go on; once more ends "
-      "at once. A run that was stopped, however, and went on ends in the bits that an "
+      "at once. A run that was stopped in whatever way and went on ends in the bits that an "
       "uninterrupted one would have had. How many threads there are changes the speed, never the "
       "answer.\n\n"
       "Progress goes to standard error, the result to standard output. `lockstep reference` lists "

@@ -76,7 +76,7 @@ std::string matrix_lines(const ConfusionMatrix& m, const Drawing& d) {
   return text + precision + "\n";
 }
 
-std::string list_lines(const ConfusionMatrix& m, size_t name_width) {
+std::string list_lines(const ConfusionMatrix& m, size_t name_width, size_t room) {
   std::string text =
       fmt::format("{}  {:>12}  {:>8}  {:>11}  most often taken for\n", fitted("class", name_width),
                   "observations", "recall %", "precision %");
@@ -93,7 +93,10 @@ std::string list_lines(const ConfusionMatrix& m, size_t name_width) {
                                    of.observed, share(of.recall()), share(of.precision()));
     if (most > 0) {
       const std::string& name = m.classes[static_cast<size_t>(other)];
-      line += fmt::format("  {} ({})", fitted(name, std::min(length_of(name), name_width)), most);
+      const std::string count = fmt::format(" ({})", most);
+      const size_t taken = length_of(line) + 2 + count.size();
+      const size_t left = std::max(room > taken ? room - taken : 0, least_name);
+      line += "  " + fitted(name, std::min({length_of(name), name_width, left})) + count;
     }
     text += line + "\n";
   }
@@ -117,7 +120,7 @@ std::string confusion_table(const ConfusionMatrix& m, int width) {
     d.name = std::min({room - d.width(m) + least_name, std::max(longest, least_name), most_name});
     return matrix_lines(m, d);
   }
-  return list_lines(m, std::min(std::max(longest, least_name), most_name));
+  return list_lines(m, std::min(std::max(longest, least_name), most_name), room);
 }
 
 }  // namespace lockstep

@@ -43,10 +43,11 @@ struct FollowedRun {
 
 // What a shard leaves behind.
 struct ShardResult {
-  double loss = 0;          // sum over rows
-  bool whole = false;       // one value for all rows
-  int64_t not_finite = -1;  // row in the mini-batch
-  double found = 0;         // there
+  double loss = 0;     // sum over rows
+  bool whole = false;  // one value for all rows
+  // Rows in the mini-batch: the first whose loss is no finite number, and the last; -1: none.
+  int64_t not_finite = -1, last_not_finite = -1;
+  double found = 0;  // at the first
   std::vector<FollowedRun> runs;
 };
 
@@ -344,8 +345,10 @@ void take_losses(const Tensor& losses, const ShardRange& range, size_t shards,
   for (size_t i = 0; i < values.size(); ++i) {
     const auto value = static_cast<double>(values[i]);
     result.loss += value;
-    if (std::isfinite(value) || result.not_finite >= 0) continue;
-    result.not_finite = range.first + static_cast<int64_t>(i);
+    if (std::isfinite(value)) continue;
+    result.last_not_finite = range.first + static_cast<int64_t>(i);
+    if (result.not_finite >= 0) continue;
+    result.not_finite = result.last_not_finite;
     result.found = value;
   }
 }
@@ -439,13 +442,16 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   for (const auto& result : results) {
     losses.push_back(result.loss);
     if (result.not_finite < 0) continue;
-    throw Error(
-        "[sharded_value_and_gradient] the loss of " +
-            (result.whole
-                 ? "the mini-batch"
-                 : "observation " + std::to_string(result.not_finite) + " of the mini-batch") +
-            " is " + std::to_string(result.found) + " in iteration " + std::to_string(iteration),
-        "a lower learning rate often helps");
+    // Batch normalisation spreads one such value over the observations of its shard.
+    const std::string first = std::to_string(result.not_finite);
+    const std::string rows =
+        result.not_finite == result.last_not_finite
+            ? "observation " + first
+            : "observations " + first + " to " + std::to_string(result.last_not_finite);
+    throw Error("[sharded_value_and_gradient] the loss of " +
+                    (result.whole ? "the mini-batch" : rows + " of the mini-batch") + " is " +
+                    std::to_string(result.found) + " in iteration " + std::to_string(iteration),
+                "a lower learning rate often helps");
   }
   // A loss across observations is divided by nothing.
   const double observations = results[0].whole ? 1 : static_cast<double>(n);

@@ -245,9 +245,7 @@ class Training {
         last = true;
         tell([&](TrainingObserver& o) { o.out_of_patience(record.iteration); });
       }
-      const bool out_of_time =
-          options_.max_time > 0 && seconds_since(started_) >= options_.max_time;
-      const bool stop = (control_.stop && control_.stop()) || out_of_time || dry_run_ends;
+      const bool stop = wants_to_stop() || dry_run_ends;
       if (due(options_.checkpoint_frequency, options_.checkpoint_frequency_unit, epoch_ends) ||
           last || stop) {
         checkpoint();
@@ -358,11 +356,16 @@ class Training {
     network_.packed().pack_all();
   }
 
+  bool wants_to_stop() const {
+    const bool out_of_time = options_.max_time > 0 && seconds_since(started_) >= options_.max_time;
+    return out_of_time || (control_.stop && control_.stop());
+  }
+
   // The last checkpoint is from before: whoever resumes from it comes here again.
   void population() {
     const auto begin = Clock::now();
     const auto go_on = [&](int64_t pass, int64_t passes) {
-      if (control_.stop && control_.stop()) return false;
+      if (wants_to_stop()) return false;
       tell([&](TrainingObserver& o) { o.population_pass(pass, passes); });
       return true;
     };

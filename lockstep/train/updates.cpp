@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "lockstep/base/arithmetic.h"
@@ -118,9 +119,26 @@ void for_all(const std::vector<Named>& targets, ThreadPool* pool,
   }
 }
 
+// Throws InvalidArgument, naming the field, unless low <= value < high.
+void check_option(const std::string& solver, const char* field, double value, double low,
+                  double high) {
+  if (value >= low && value < high) return;
+  throw InvalidArgument("[" + solver + "] " + field + " must be at least " + std::to_string(low) +
+                        (std::isfinite(high) ? " and below " + std::to_string(high) : "") +
+                        ", received " + std::to_string(value));
+}
+
+void check_options(const std::string& solver, double learning_rate, double l2) {
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  check_option(solver, "learning_rate", learning_rate, 0, infinite);
+  check_option(solver, "l2", l2, 0, infinite);
+}
+
 void sgdm(const std::vector<Named>& targets, std::span<const Tensor> gradients, SgdmState& state,
           const SgdmOptions& options) {
   check("sgdm", targets, gradients);
+  check_options("sgdm", options.learning_rate, options.l2);
+  check_option("sgdm", "momentum", options.momentum, 0, 1);
   prepare("sgdm", targets, state.velocity);
   for_all(targets, options.pool, [&](size_t p) {
     const Tensor arrays[] = {state.velocity[p]};
@@ -132,6 +150,9 @@ void adam(const std::vector<Named>& targets, std::span<const Tensor> gradients, 
           const AdamOptions& options, bool decoupled) {
   const std::string name = decoupled ? "adamw" : "adam";
   check(name, targets, gradients);
+  check_options(name, options.learning_rate, options.l2);
+  check_option(name, "gradient_decay", options.gradient_decay, 0, 1);
+  check_option(name, "squared_gradient_decay", options.squared_gradient_decay, 0, 1);
   prepare(name, targets, state.mean);
   prepare(name, targets, state.square);
   ++state.iteration;
@@ -145,6 +166,8 @@ void adam(const std::vector<Named>& targets, std::span<const Tensor> gradients, 
 void rmsprop(const std::vector<Named>& targets, std::span<const Tensor> gradients,
              RmspropState& state, const RmspropOptions& options) {
   check("rmsprop", targets, gradients);
+  check_options("rmsprop", options.learning_rate, options.l2);
+  check_option("rmsprop", "squared_gradient_decay", options.squared_gradient_decay, 0, 1);
   prepare("rmsprop", targets, state.square);
   for_all(targets, options.pool, [&](size_t p) {
     const Tensor arrays[] = {state.square[p]};

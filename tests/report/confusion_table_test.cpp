@@ -63,6 +63,12 @@ TEST(ConfusionTable, FitsOrBecomesAList) {
       << list;
 }
 
+TEST(ConfusionTable, ListsOfLongNamesFitToo) {
+  ConfusionMatrix m = some(30, 950, 50);
+  for (std::string& name : m.classes) name = "a class of a long name " + name;
+  EXPECT_LE(widest(confusion_table(m, 80)), 80u) << confusion_table(m, 80);
+}
+
 TEST(ConfusionTable, NamesAreCutAsCharacters) {
   ConfusionMatrix m({"Größenänderungsübersicht", "a\x1b[31mb"});
   m.counts = {1, 0, 0, 1};

@@ -296,7 +296,8 @@ TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
         return ops::addition({loss_of(shard), plain(shard)});
       },
       {spoilt, y}, 4);
-  expect_contains(text, "of the mini-batch is nan in iteration 4");
+  // Batch normalisation spreads it over the shard: rows 7 to 13.
+  expect_contains(text, "observations 7 to 13 of the mini-batch is nan in iteration 4");
   EXPECT_EQ(network_digest(network), before);
   expect_contains(error_of([&] { ShardGroup(network, {.threads = -1}); }), "received -1 and 0");
   Network raw({feature_input({.features = 3}), fully_connected({.units = 2})});
