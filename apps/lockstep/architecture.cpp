@@ -55,7 +55,8 @@ void add_architecture(Commands& commands) {
       {{"lockstep architecture", "which there are"},
        {"lockstep architecture resnet20 --classes 100 > job.toml", "for a hundred classes"}},
       [a] { return architecture_command(*a); });
-  sub->add_option("name", a->name, "Architecture; without it they are listed")->type_name("NAME");
+  sub->add_option("name", a->name, "Architecture; without it they are listed")
+      ->type_name("ARCHITECTURE");
   for (const Architecture& known : architectures()) {
     for (const FieldInfo& field : known.fields) {
       if (a->fields.contains(field.name)) continue;

@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "lockstep/base/error.h"
 
@@ -43,6 +45,33 @@ std::string wrapped(const std::string& text, size_t width) {
   return out + '\n';
 }
 
+// Descriptions in the right column are broken at 80 columns.
+class Formatter : public CLI::Formatter {
+ public:
+  Formatter() { column_width(kLeft); }
+
+  std::string make_description(const CLI::App* app) const override {
+    return wrapped(CLI::Formatter::make_description(app), kWidth);
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return narrow(CLI::Formatter::make_option_desc(option));
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::stringstream out;
+    CLI::detail::format_help(out, command->get_name(), narrow(command->get_description()), kLeft);
+    return out.str();
+  }
+
+ private:
+  static constexpr size_t kWidth = 80, kLeft = 30;
+
+  static std::string narrow(const std::string& text) {
+    std::string lines = wrapped(text, kWidth - kLeft);
+    lines.pop_back();
+    return lines;
+  }
+};
+
 }  // namespace
 
 Commands::Commands()
@@ -50,6 +79,7 @@ Commands::Commands()
           "Lockstep trains deep networks in parallel: who computes changes the speed, never the "
           "answer.",
           "lockstep") {
+  app_.formatter(std::make_shared<Formatter>());
   app_.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION,
                         "Print the version");
   app_.set_help_flag("-h,--help", "Print this help");

@@ -9,6 +9,7 @@
 #include "apps/lockstep/definitions.h"
 #include "apps/lockstep/reference.h"
 #include "lockstep/base/error.h"
+#include "lockstep/engine/nn/architectures.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/runs/job_file.h"
 
@@ -46,6 +47,8 @@ Offer offer_for(const std::string& value) {
       offer.folders = true;
     } else if (kind == "DEVICE") {
       offer.words.insert(offer.words.end(), {"auto", "cpu", "cuda"});
+    } else if (kind == "ARCHITECTURE") {
+      for (const Architecture& known : architectures()) offer.words.push_back(known.name);
     } else if (kind == "TOPIC") {
       offer.words = reference_topics();
     } else if (kind == "KEY=VALUE") {
