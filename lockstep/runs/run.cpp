@@ -252,6 +252,10 @@ JobPlan plan_job(const Job& job, const std::string& initial_model) {
                    data.training_targets, data.validation_targets, job.noise,
                    data.random_crop};
   check_training(plan.network, plan.training, job.training);
+  if (!job.training.metrics.empty() && !data.validation && !data.test) {
+    throw InvalidArgument("[training] metrics are of validation or test images, and there are none",
+                          "give data.validation, data.validation_fraction, or test images");
+  }
   // Which device it was is part of what is resumed.
   plan.job.training.device = to_string(resolve_training_device(plan.network, job.training));
   plan.iterations_per_epoch =

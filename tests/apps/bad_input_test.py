@@ -207,6 +207,12 @@ class BadInput(unittest.TestCase):
         self.job(network=NETWORK.replace("filters = 4", 'filters = "2 ^ 62"'))
         self.refused(self.train(), "filters")
 
+    def test_metrics_of_nothing(self):
+        self.job(data='[data]\ntrain = "images"\n')
+        self.refused(self.train("--set", 'metrics=["f1"]'), "metrics")
+        self.job()
+        self.refused(self.train("--set", 'metrics=["f2"]'), "f2", "f1")
+
     def test_sizes_that_do_not_fit(self):
         self.job(network=NETWORK.replace("kernel = 5", "kernel = 50"))
         self.refused(self.train(), "stem")
