@@ -118,6 +118,44 @@ TEST(LawOfCustomLoops, OneDigestForAnyNumberOfThreads) {
   }
 }
 
+// A position is the network, the solver's state and the number of the iteration: whoever has them
+// goes on, in another process on other threads.
+TEST(LawOfCustomLoops, StoppedAndGoneOnWithByOthers) {
+  const TrainingData data = test_data();
+  const auto images = std::make_shared<const ImageCache>(data.training, 28, 28, 1, size_t{1} << 22);
+  MiniBatchQueue queue(images, mini_batches_of(data, test_options()));
+  std::vector<std::vector<Tensor>> batches;
+  while (queue.has_data()) {
+    const auto batch = queue.next();
+    batches.push_back({Tensor::from(std::span(batch->pixels), {batch->size(), 1, 28, 28}),
+                       Tensor::from(std::span(batch->labels), {batch->size()})});
+  }
+  const auto steps = [&](Network& network, SgdmState& state, int threads, size_t from, size_t to) {
+    ShardGroup group(network, {.threads = threads, .shard_size = kShard, .seed = 5});
+    for (size_t i = from; i < to; ++i) {
+      const auto [value, gradients] =
+          sharded_value_and_gradient(plain_loss, batches[i], group, static_cast<int64_t>(i) + 1);
+      sgdm_update(network, gradients, state, {.learning_rate = 0.05});
+    }
+  };
+  Network whole = test_network();
+  SgdmState state;
+  steps(whole, state, 2, 0, batches.size());
+  for (size_t stop = 1; stop < batches.size(); stop += 3) {
+    Network first = test_network();
+    SgdmState before, after;
+    steps(first, before, 3, 0, stop);
+    Network second = first.clone();
+    for (const Tensor& velocity : before.velocity) after.velocity.push_back(velocity.clone());
+    steps(second, after, 5, stop, batches.size());
+    EXPECT_EQ(network_digest(second), network_digest(whole)) << stop;
+    Network without_state = first.clone();
+    SgdmState none;
+    steps(without_state, none, 5, stop, batches.size());
+    EXPECT_NE(network_digest(without_state), network_digest(whole)) << stop;
+  }
+}
+
 // The trainer's history and network, bit for bit.
 void expect_trainers_bits(const std::string& solver, const Loop& loop) {
   Network network = test_network();
