@@ -108,6 +108,11 @@ void print_estimate(const Trial& trial) {
   struct rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
   rows.emplace_back("the whole training", "about " + precise(total));
+  if (start.options.batch_normalization_statistics == "population") {
+    rows.emplace_back("and afterwards",
+                      "population statistics: a pass over the training images for "
+                      "each level of batch normalization");
+  }
   rows.emplace_back("memory",
                     fmt::format("{} MiB at most so far", format_count(usage.ru_maxrss / 1024)));
   rows.emplace_back("checkpoint", "written, and removed again");
