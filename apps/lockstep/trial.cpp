@@ -109,9 +109,7 @@ void print_estimate(const Trial& trial) {
   getrusage(RUSAGE_SELF, &usage);
   rows.emplace_back("the whole training", "about " + precise(total));
   if (start.options.batch_normalization_statistics == "population") {
-    rows.emplace_back("and afterwards",
-                      "population statistics: a pass over the training images for "
-                      "each level of batch normalization");
+    rows.emplace_back("and afterwards", "a pass over the images for each level of normalization");
   }
   rows.emplace_back("memory",
                     fmt::format("{} MiB at most so far", format_count(usage.ru_maxrss / 1024)));
