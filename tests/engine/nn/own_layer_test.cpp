@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/table.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"
@@ -68,6 +69,81 @@ Network gated(double probability = 0) {
             own_layer(ChannelGate{probability}), fully_connected({.units = 3}), softmax()};
   n.initialize(3);
   return n;
+}
+
+// Reads a state and learnables in layouts, and in bf16 types, that are not their own.
+struct Filters {
+  static constexpr const char* kType = "filters";
+  static constexpr const char* kHelp = "filters of learnables and of a state";
+  void visit(FieldVisitor&) {}
+  Value build(LayerBuilder& layer, Value x) const {
+    const Shape shape{16, 16, 3, 3};
+    const ops::Convolution2dParams params{.padding = same_padding};
+    const Value sum = layer.learnable("a", shape) + layer.learnable("b", shape);
+    const Value positive = layer.apply(ops::make_relu(), {sum});
+    x = layer.apply(ops::make_convolution2d(params, false), {x, positive});
+    const Value fixed = layer.state("fixed", shape, 0.01f);
+    return layer.apply(ops::make_convolution2d(params, false), {x, fixed});
+  }
+};
+
+TEST(OwnLayer, StatesAndLearnablesMayBeFilters) {
+  Network n{image_input({.height = 6, .width = 5, .channels = 16, .normalization = "none"}),
+            own_layer(Filters{})};
+  n.initialize(3);
+  const Tensor x = tensor_of(random_array({9, 16, 6, 5}, 1));
+  const optest::Array weights = random_array({9, 16, 6, 5}, 2);
+  const std::vector<Tensor> learnables = n.learnable_values();
+  const auto run = [&](bool as_layer, DType precision) {
+    Tape tape;
+    tape.watch(learnables);
+    Tensor y;
+    if (as_layer) {
+      y = n.forward({x}, {.training = true, .precision = precision});
+    } else {
+      const ops::Convolution2dParams params{.padding = same_padding};
+      const Tensor positive = ops::relu(ops::addition({learnables[0], learnables[1]}));
+      y = ops::convolution2d(x, positive, {}, params);
+      y = ops::convolution2d(y, n.state_value("filters_1.fixed"), {}, params);
+    }
+    auto all = tape.gradient(optest::weighted_sum(y, weights), learnables);
+    all.push_back(y);
+    return all;
+  };
+  const auto expected = run(false, DType::f32), planned = run(true, DType::f32);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_LE(relative_error(array_of(planned[i]), array_of(expected[i])), 1e-5) << i;
+  }
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  const auto narrow = run(true, DType::bf16);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(narrow[i].dtype(), DType::f32);
+    EXPECT_LE(relative_error(array_of(narrow[i]), array_of(expected[i])), 5e-2) << i;
+  }
+}
+
+// What forward read stays what it was for the gradient, whatever ran in between.
+TEST(NetworkForward, StatesOfARunAreThoseOfItsBeginning) {
+  Network n{image_input({.height = 6, .width = 5, .channels = 3, .normalization = "none"}),
+            convolution2d({.filters = 4, .kernel = {3, 3}}), batch_normalization(),
+            fully_connected({.units = 2})};
+  n.initialize(3);
+  const Tensor x = tensor_of(random_array({9, 3, 6, 5}, 1));
+  const optest::Array weights = random_array({9, 2}, 2);
+  const auto gradients = [&](bool train_between) {
+    Network copy = n.clone();
+    const std::vector<Tensor> learnables = copy.learnable_values();
+    Tape tape;
+    tape.watch(learnables);
+    const Tensor y = copy.forward({x});
+    if (train_between) copy.forward({x}, {.training = true, .record = false});
+    std::vector<std::vector<float>> values;
+    for (const Tensor& g : tape.gradient(optest::weighted_sum(y, weights), learnables)) {
+      values.push_back(g.to_vector());
+    }
+    return values;
+  };
+  EXPECT_EQ(gradients(true), gradients(false));
 }
 
 TEST(OwnLayer, ComputesWhatItsOpsDo) {
