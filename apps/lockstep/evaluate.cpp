@@ -127,7 +127,7 @@ void add_evaluate(Commands& commands) {
          "Besides accuracy and loss: top-K, precision, recall, f1, auc; of images: rmse, mae")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->type_name("NAME,...");
+      ->type_name("NAME");
   sub->add_flag("--confusion", a->confusion, "Which classes are taken for which");
   sub->add_flag("--json", a->json, "Print one JSON object");
 }

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/data/crop.h"
+#include "lockstep/data/csv_datastore.h"
 #include "lockstep/data/resize.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/train/trainer.h"
@@ -22,17 +23,21 @@ namespace {
 struct PredictArguments {
   std::string model;
   std::vector<std::string> files;
-  std::string out;
+  std::string out, label_column;
   bool resize = false, crop = false;
   int top = 1;
   int threads = 0;
   bool json = false;
 };
 
-// One line a file: classes with their scores, the best first.
-void print_classes(const PredictArguments& a, const Model& model, const ImageDatastore& images,
+bool is_table(const PredictArguments& a) {
+  return a.files.size() == 1 && a.files[0].ends_with(".csv");
+}
+
+// One line an observation: classes with their scores, the best first.
+void print_classes(const PredictArguments& a, const Model& model, const ImageDatastore& data,
                    const std::vector<float>& values) {
-  const auto count = static_cast<size_t>(images.size());
+  const auto count = static_cast<size_t>(data.size());
   const size_t outputs = count == 0 ? 0 : values.size() / count;
   if (!model.classes.empty() && model.classes.size() != outputs) {
     throw DataError("[model] " + a.model + " names other classes than its network has outputs");
@@ -46,7 +51,8 @@ void print_classes(const PredictArguments& a, const Model& model, const ImageDat
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t x, size_t y) { return row[x] > row[y]; });
     order.resize(std::min(outputs, static_cast<size_t>(a.top)));
-    const std::string file = images.name(static_cast<int64_t>(i));
+    const std::string file =
+        (is_table(a) ? a.files[0] + " " : "") + data.name(static_cast<int64_t>(i));
     text += file;
     nlohmann::ordered_json best = nlohmann::ordered_json::array();
     for (const size_t k : order) {
@@ -99,7 +105,7 @@ void write_images(const PredictArguments& a, const Shape& shape, const ImageData
                             "let --out name a new folder: nothing is overwritten");
     }
   }
-  local_files().make_folders(a.out);
+  make_folders(local_files(), a.out);
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
   for (int64_t i = 0; i < images.size(); ++i) {
@@ -117,21 +123,35 @@ void write_images(const PredictArguments& a, const Shape& shape, const ImageData
   }
 }
 
+DatastorePtr open_observations(const PredictArguments& a) {
+  if (is_table(a)) {
+    return csv_datastore(a.files[0],
+                         {.label_column = a.label_column, .labelled = !a.label_column.empty()});
+  }
+  if (!a.label_column.empty()) {
+    throw InvalidArgument("[predict] --label-column is for one .csv file");
+  }
+  return image_files(a.files);
+}
+
 int predict_command(const PredictArguments& a) {
   Model model = open_model(a.model);
-  DatastorePtr images = image_files(a.files);
+  DatastorePtr data = open_observations(a);
   const auto inputs = model.network.input_shapes();
-  if (inputs.size() == 1 && inputs[0].rank() == 3) {
-    if (a.resize) images = resized(images, inputs[0][1], inputs[0][2]);
-    if (a.crop) images = center_cropped(images, inputs[0][1], inputs[0][2]);
+  if (a.resize || a.crop) {
+    check_images(*data, a.crop ? "--crop" : "--resize");
+    if (inputs.size() == 1 && inputs[0].rank() == 3) {
+      data = a.crop ? center_cropped(data, inputs[0][1], inputs[0][2])
+                    : resized(data, inputs[0][1], inputs[0][2]);
+    }
   }
   const std::vector<float> values =
-      predict(model.network, images, {.threads = a.threads}).to_vector();
+      predict(model.network, data, {.threads = a.threads}).to_vector();
   const Shape shape = model.network.output_shapes().at(0);
   if (shape.rank() == 3 && (shape[0] == 1 || shape[0] == 3) && shape[1] * shape[2] > 1) {
-    write_images(a, shape, *images, values);
+    write_images(a, shape, *data, values);
   } else {
-    print_classes(a, model, *images, values);
+    print_classes(a, model, *data, values);
   }
   return 0;
 }
@@ -141,20 +161,25 @@ int predict_command(const PredictArguments& a) {
 void add_predict(Commands& commands) {
   auto a = std::make_shared<PredictArguments>();
   CLI::App* sub = commands.add(
-      "predict", "Classes of images, one line each: file, class, score; or the images made of them",
+      "predict",
+      "Classes of images or rows, one line each: file, class, score; or the images made of them",
       "Columns are separated by tabs. Networks that make images write them as PNG files into the "
       "folder --out.",
       {{"lockstep predict runs/digits-1 seven.png", "file, class and score"},
        {"lockstep predict runs/digits-1 images --top 3",
         "all images of a folder, three classes each"},
+       {"lockstep predict runs/iris-1 measured.csv", "all rows of a file of features"},
        {"lockstep predict denoiser.safetensors noisy --out clean", "images of images"}},
       [a] { return predict_command(*a); });
   sub->add_option("model", a->model, "Model file, or the folder of a run")
       ->required()
       ->type_name("MODEL");
-  sub->add_option("files", a->files, "Images, or folders of images")
+  sub->add_option("files", a->files, "Images, or folders of images; or one .csv file of features")
       ->required()
       ->type_name("FILES");
+  sub->add_option("--label-column", a->label_column,
+                  "Of a .csv file that holds labels, too: their column, which is passed over")
+      ->type_name("NAME");
   sub->add_option("--out", a->out, "Folder for images that the network makes (PNG)")
       ->type_name("DIR");
   CLI::Option* resize =

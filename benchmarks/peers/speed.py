@@ -56,12 +56,12 @@ def gather_images(data, folder):
     return f"{IMAGES} random PNG images (no CIFAR-10: give --data or set LOCKSTEP_TEST_DATA)"
 
 
-def speed_of_lockstep(command, images, job, width, depth, epochs):
+def speed_of_lockstep(command, images, job, width, depth, epochs, more):
     """Images per second, and the network as its run describes it."""
     settings = [f"data.train={images}", 'data.test=""', 'data.validation=""',
                 "data.validation_fraction=0", "augmentation.reflect_x=true",
                 "augmentation.translate_x=[-4, 4]", "augmentation.translate_y=[-4, 4]",
-                f"mini_batch_size={MINI_BATCH}", f"max_epochs={epochs}"]
+                f"mini_batch_size={MINI_BATCH}", f"max_epochs={epochs}", *more]
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
         if width:
@@ -112,11 +112,11 @@ def speed_of_torch(make, threads, layout, seconds):
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels-last": torch.channels_last}
 
 
-def measure(command, images, job, width, depth, epochs, rounds, seconds):
+def measure(command, images, job, width, depth, epochs, more, rounds, seconds):
     """Images per second of each round, by what ran."""
     figures = {"Lockstep": []}
     for _ in range(rounds):
-        ours, network = speed_of_lockstep(command, images, job, width, depth, epochs)
+        ours, network = speed_of_lockstep(command, images, job, width, depth, epochs, more)
         figures["Lockstep"].append(ours)
         make = (lambda: torch_network(width, depth)) if width else (lambda: JobNetwork(network))
         for threads in (1, THREADS):
@@ -153,6 +153,8 @@ def main():
     parser.add_argument("--network", choices=list(NETWORKS), help="only this one")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="of each short run of PyTorch")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="changes Lockstep's jobs, as precision=bf16; repeat for more")
     parser.add_argument("--json", metavar="FILE", help="where the figures go as JSON")
     arguments = parser.parse_args()
 
@@ -167,7 +169,7 @@ def main():
               f"images per second, medians of {arguments.rounds}\n")
         for name in [arguments.network] if arguments.network else NETWORKS:
             title, *settings = NETWORKS[name]
-            figures = measure(arguments.command, images, *settings, arguments.rounds,
+            figures = measure(arguments.command, images, *settings, arguments.set, arguments.rounds,
                               arguments.seconds)
             result = report["networks"][title] = judge(figures)
             rows.append([title, f"{result['lockstep_2_threads']:,.0f}"] +

@@ -130,16 +130,10 @@ class LocalFiles : public FileSystem {
     }
   }
 
-  void make_folders(const std::string& folder) override {
-    std::vector<std::string> missing;
-    for (std::string f = folder; !exists(f) && f != "." && f != "/"; f = folder_of(f)) {
-      missing.push_back(f);
-    }
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) fail("make folder", folder, error.value());
-    // Without their names whatever is synced inside is lost with the power.
-    for (const auto& made : missing) sync_folder(folder_of(made));
+  void make_folder(const std::string& folder) override {
+    if (::mkdir(folder.c_str(), 0777) == 0) return;
+    const int error = errno;
+    if (error != EEXIST || !is_folder(folder)) fail("make folder", folder, error);
   }
 
   bool exists(const std::string& path) override {
@@ -206,6 +200,20 @@ void write_atomically(FileSystem& files, const std::string& path,
 
 void write_atomically(FileSystem& files, const std::string& path, std::string_view text) {
   write_atomically(files, path, as_bytes(text));
+}
+
+void make_folders(FileSystem& files, const std::string& folder) {
+  std::vector<std::string> missing;
+  for (std::string f = folder; !files.exists(f); f = folder_of(f)) {
+    missing.push_back(f);
+    if (f == "." || f == "/") break;
+  }
+  if (missing.empty() && !files.is_folder(folder)) files.make_folder(folder);  // says what is there
+  for (; !missing.empty(); missing.pop_back()) {
+    files.make_folder(missing.back());
+    // Without its name whatever is synced inside is lost with the power.
+    files.sync_folder(folder_of(missing.back()));
+  }
 }
 
 std::string join_path(std::string_view folder, std::string_view name) {

@@ -33,8 +33,8 @@ class FileSystem {
   virtual void rename(const std::string& from, const std::string& to) = 0;
   // Makes renames and new names in the folder durable (fsync of the folder).
   virtual void sync_folder(const std::string& folder) = 0;
-  // With those around it; durable when it returns.
-  virtual void make_folders(const std::string& folder) = 0;
+  // One folder, in one that is there; nothing happens when it is a folder already.
+  virtual void make_folder(const std::string& folder) = 0;
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_folder(const std::string& path) = 0;
   // Names (not paths) in a folder, sorted bytewise; "." and ".." left out.
@@ -51,6 +51,9 @@ FileSystem& local_files();
 // possible and FileError is thrown.
 void write_atomically(FileSystem& files, const std::string& path, std::span<const std::byte> bytes);
 void write_atomically(FileSystem& files, const std::string& path, std::string_view text);
+
+// A folder with those around it, durable when it returns; nothing happens where they are there.
+void make_folders(FileSystem& files, const std::string& folder);
 
 // "a/b" from "a" and "b"; "b" where `folder` is empty or `name` starts with '/'.
 std::string join_path(std::string_view folder, std::string_view name);

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/data/array_datastore.h"
 #include "lockstep/data/datastore_wrapper.h"
@@ -158,7 +157,11 @@ size_t label_column(const Reader& reader, const std::vector<std::string>& column
 }  // namespace
 
 DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options) {
-  const std::vector<std::byte> bytes = local_files().read(path);
+  return csv_datastore(local_files(), path, options);
+}
+
+DatastorePtr csv_datastore(FileSystem& files, const std::string& path, const CsvOptions& options) {
+  const std::vector<std::byte> bytes = files.read(path);
   Reader reader(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   std::vector<std::string> columns, fields, names;
   if (!reader.next(columns)) {

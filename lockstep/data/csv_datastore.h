@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "lockstep/base/file.h"
 #include "lockstep/data/datastore.h"
 
 namespace lockstep {
@@ -26,5 +27,8 @@ struct CsvOptions {
 // columns of one name, a row of other columns, no number or none that f32 can hold, an empty label.
 // Thread-safe.
 DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options = {});
+// The same, from other files than the machine's own.
+DatastorePtr csv_datastore(FileSystem& files, const std::string& path,
+                           const CsvOptions& options = {});
 
 }  // namespace lockstep

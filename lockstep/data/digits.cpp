@@ -283,7 +283,7 @@ void export_as_folder(const ImageDatastore& store, const std::string& folder) {
   std::vector<int64_t> next(counts.size(), 0);
   for (size_t c = 0; c < counts.size(); ++c) {
     widths.push_back(std::to_string(std::max<int64_t>(counts[c] - 1, 0)).size());
-    files.make_folders(join_path(folder, store.classes()[c]));
+    make_folders(files, join_path(folder, store.classes()[c]));
   }
   for (int64_t i = 0; i < store.size(); ++i) {
     const auto label = static_cast<size_t>(store.label(i));

@@ -38,7 +38,7 @@ RunFolder::RunFolder(FileSystem& files, std::string path, const Job& job,
   nlohmann::ordered_json description = job.resolved();
   description.update(extra);
   if (!resume) refuse_other_run(files_, path_);
-  files_.make_folders(path_);
+  make_folders(files_, path_);
   lock();
   try {
     adopt(description, resume);

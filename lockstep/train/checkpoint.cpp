@@ -218,7 +218,7 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
       write_safetensors(tensors, {{"lockstep.checkpoint", kFormat},
                                   {"lockstep.position", text},
                                   {"lockstep.checksum", checkpoint_checksum(tensors, text)}});
-  files.make_folders(folder);
+  make_folders(files, folder);
   const std::string path =
       join_path(folder, fmt::format("{}{:08}{}", kPrefix, position.iteration, kSuffix));
   write_atomically(files, path, bytes);

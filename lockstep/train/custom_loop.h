@@ -127,8 +127,8 @@ class Shard {
 // statistics and loss have the bits of train(), which fuses the two in the same way.
 //
 // Throws InvalidArgument for tensors and losses that do not fit, and for losses that do not depend
-// on the network; Unsupported for a network on a GPU; Error naming the observation where a loss is
-// not finite; what `loss` throws. Moving statistics stay as they were then.
+// on the network; Unsupported for a network on a GPU; Error naming the observations where losses
+// are not finite; what `loss` throws. Moving statistics stay as they were then.
 ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
                                              const std::vector<Tensor>& batch, ShardGroup& group,
                                              int64_t iteration);

@@ -1,7 +1,6 @@
 #include "lockstep/train/evaluator.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -12,6 +11,7 @@
 #include "lockstep/train/metric_run.h"
 #include "lockstep/train/options.h"
 #include "lockstep/train/targets.h"
+#include "lockstep/train/training_step.h"
 #include "lockstep/train/tree.h"
 
 namespace lockstep {
@@ -64,7 +64,7 @@ struct Evaluator::State {
   void compute(int64_t first_chunk, int64_t end, float* outputs);
   void fill_inputs(uint8_t* pixels, void* wanted, int64_t first, int64_t rows, int thread);
   void run_on_device(PlanRun& run, int64_t first, int64_t rows);
-  void evaluate_chunk(int64_t chunk, int thread, float* outputs);
+  void evaluate_chunk(int64_t chunk, int thread, const ArithmeticMode& mode, float* outputs);
 };
 
 Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures measures)
@@ -174,8 +174,8 @@ void Evaluator::State::measure(int64_t chunk, const float* made_scores, const fl
   if (made_targets) k.targets.assign(made_targets, made_targets + count);
 }
 
-void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, float* outputs) {
-  const ArithmeticMode mode;
+void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, const ArithmeticMode& mode,
+                                      float* outputs) {
   PlanRun& run = runs[static_cast<size_t>(thread)];
   const int64_t first = chunk * kBatch, rows = rows_of(chunk), width = output.elements();
   const float *made = nullptr, *loss = nullptr, *wanted_image = nullptr;
@@ -212,18 +212,10 @@ void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, float* outputs)
 
 // As many threads as there are runs; each takes the next chunk that nobody has.
 void Evaluator::State::compute(int64_t first_chunk, int64_t end, float* outputs) {
-  std::atomic<int64_t> next{first_chunk};
-  pool.run([&](int thread) {
-    if (static_cast<size_t>(thread) >= runs.size()) return;
-    try {
-      for (int64_t chunk = next++; chunk < end; chunk = next++) {
-        evaluate_chunk(chunk, thread, outputs);
-      }
-    } catch (...) {
-      next = end;
-      throw;
-    }
-  });
+  const auto body = [&](int64_t chunk, int thread, const ArithmeticMode& mode) {
+    evaluate_chunk(first_chunk + chunk, thread, mode, outputs);
+  };
+  for_each_shard(pool, end - first_chunk, body, static_cast<int>(runs.size()));
 }
 
 Evaluation Evaluator::run(Tensor* outputs) {

@@ -1,7 +1,6 @@
 #include "lockstep/train/population_statistics.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -151,6 +150,9 @@ struct Moments {
   }
 };
 
+// Ends a pass in its middle.
+struct Stopped {};
+
 // The statistics of one pass's layers.
 class Pass {
  public:
@@ -192,21 +194,14 @@ class Pass {
   }
 
   std::vector<Moments> compute() {
-    std::atomic<size_t> next{0};
-    pool_.run([&](int thread) {
-      const auto worker = static_cast<size_t>(thread);
-      if (worker >= pixels_.size()) return;
-      const ArithmeticMode mode;
-      try {
-        for (size_t j = next++; j < shards_.size(); j = next++) {
-          tree_.add(static_cast<int64_t>(j), moments(shards_[j], worker));
-          mode.check();
-        }
-      } catch (...) {
-        next = shards_.size();
-        throw;
-      }
-    });
+    const auto body = [&](int64_t j, int thread, const ArithmeticMode& mode) {
+      // Only the caller's own thread may ask.
+      if (thread == 0 && options_.stop && options_.stop()) throw Stopped();
+      tree_.add(j, moments(shards_[static_cast<size_t>(j)], static_cast<size_t>(thread)));
+      mode.check();
+    };
+    for_each_shard(pool_, static_cast<int64_t>(shards_.size()), body,
+                   static_cast<int>(pixels_.size()));
     return tree_.take();
   }
 
@@ -298,17 +293,16 @@ PopulationResult set_population_statistics(Network& network, const ImageCache& i
   try {
     network.packed().pack_all();
     for (size_t p = 0; p < passes.size(); ++p) {
-      if (options.go_on && !options.go_on(static_cast<int64_t>(p), result.passes)) {
-        restore();
-        result.complete = false;
-        return result;
-      }
+      if (options.on_pass) options.on_pass(static_cast<int64_t>(p), result.passes);
       const auto moments = Pass(network, images, pool, options, passes[p]).compute();
       for (size_t i = 0; i < moments.size(); ++i) {
         set_state(network, passes[p][i].mean_state, moments[i].sum, moments[i].count);
         set_state(network, passes[p][i].variance_state, moments[i].squares, moments[i].count);
       }
     }
+  } catch (const Stopped&) {
+    restore();
+    result.complete = false;
   } catch (...) {
     restore();
     throw;

@@ -15,8 +15,10 @@ struct PopulationOptions {
   int64_t shard_size = 16;
   InputNoise noise = {};  // drawn once, as for validation
   uint64_t seed = 0;      // of the noise
-  // Called before every pass over the images; false ends the computation.
-  std::function<bool(int64_t pass, int64_t passes)> go_on = {};
+  // Called before every pass over the images.
+  std::function<void(int64_t pass, int64_t passes)> on_pass = {};
+  // Asked all the time, by the calling thread alone; true ends the computation.
+  std::function<bool()> stop = {};
 };
 
 struct PopulationResult {
@@ -33,7 +35,7 @@ struct PopulationResult {
 // all of them see together.
 //
 // The images are cut into shards of `shard_size`; moments of shards are merged in double by the
-// fixed tree, so the bits depend on no thread. When go_on() ends it the statistics are as before.
+// fixed tree, so the bits depend on no thread. When stop() ends it the statistics are as before.
 // Throws as check_population_statistics(), without having changed anything.
 PopulationResult set_population_statistics(Network& network, const ImageCache& images,
                                            ThreadPool& pool, const PopulationOptions& options);

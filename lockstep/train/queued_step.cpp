@@ -291,10 +291,10 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
                    rows * static_cast<size_t>(plans.outputs()) * sizeof(float));
   }
   std::byte* to = host + at.statistics;
-  for (size_t k = 0; k < plans.statistics().size(); ++k) {
-    const size_t bytes = static_cast<size_t>(plans.statistic_channels()[k]) * sizeof(float);
-    run.get_output(plans.statistics()[k].mean_output, to, bytes);
-    run.get_output(plans.statistics()[k].variance_output, to + bytes, bytes);
+  for (const MovingStatistics& of : plans.statistics()) {
+    const size_t bytes = static_cast<size_t>(of.channels) * sizeof(float);
+    run.get_output(of.mean_output, to, bytes);
+    run.get_output(of.variance_output, to + bytes, bytes);
     to += 2 * bytes;
   }
   run.backward(step);
@@ -401,7 +401,7 @@ void QueuedStep::apply(const UpdateScalars& scalars) {
     statistics.push_back(reinterpret_cast<const float*>(s.exchanges[j].data() + at.statistics));
   }
   // Copies of the last iteration's values were done before this one's results came.
-  follow_statistics(s.plans.statistics(), s.plans.statistic_channels(), s.shards, statistics,
+  follow_statistics(s.plans.statistics(), s.shards, statistics,
                     [&](int k) { return s.state_of(k); });
   for (const auto& follows : s.plans.statistics()) {
     for (int k : {follows.mean_state, follows.variance_state}) {

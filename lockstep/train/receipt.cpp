@@ -90,7 +90,7 @@ ReceiptWriter::~ReceiptWriter() {
 }
 
 void ReceiptWriter::start(const TrainingStart& start) {
-  state_->files.make_folders(state_->folder);
+  make_folders(state_->files, state_->folder);
   state_->open(state_->receipt, "receipt.jsonl", start.first_iteration - 1);
   state_->open(state_->log, "log.jsonl", start.first_iteration - 1);
   if (start.first_iteration == 1) return;

@@ -24,7 +24,6 @@ struct ShardPlan {
   std::shared_ptr<const Plan> plan;
   std::vector<Shape> outputs;
   std::vector<MovingStatistics> statistics;
-  std::vector<int64_t> channels;  // of each
 };
 
 struct PlanKey {
@@ -118,12 +117,7 @@ const ShardPlan& ShardGroup::State::plan(const PlanKey& key) {
     options.seeds.push_back(lowered.graph.mark_output(value));
   }
   if (!layout.entries.empty()) options.gradient_layout = &layout;
-  for (MovingStatistics s : lowered.statistics) {
-    made.channels.push_back(lowered.graph.shape(s.mean_output).elements());
-    s.mean_output = lowered.graph.mark_output(s.mean_output);
-    s.variance_output = lowered.graph.mark_output(s.variance_output);
-    made.statistics.push_back(s);
-  }
+  made.statistics = lowered.mark_statistics();
   made.plan =
       std::make_shared<const Plan>(lowered.graph, network.learnable_shapes(), options, Device{});
   return plans.emplace(key, std::move(made)).first->second;
@@ -194,7 +188,7 @@ void ShardGroup::State::follow(const std::vector<ShardResult>& results) {
       rows.push_back({0, result.runs[r].rows});
       values.push_back(result.runs[r].values.data());
     }
-    follow_statistics(first[r].plan->statistics, first[r].plan->channels, rows, values, [&](int k) {
+    follow_statistics(first[r].plan->statistics, rows, values, [&](int k) {
       return network.state()[static_cast<size_t>(k)].value.data<float>();
     });
   }
@@ -265,10 +259,10 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   }
   if (!plan.statistics.empty()) {
     FollowedRun followed{&plan, n, {}};
-    for (size_t k = 0; k < plan.statistics.size(); ++k) {
-      for (int output : {plan.statistics[k].mean_output, plan.statistics[k].variance_output}) {
+    for (const MovingStatistics& of : plan.statistics) {
+      for (int output : {of.mean_output, of.variance_output}) {
         const float* const from = run->output(output);
-        followed.values.insert(followed.values.end(), from, from + plan.channels[k]);
+        followed.values.insert(followed.values.end(), from, from + of.channels);
       }
     }
     s.result.runs.push_back(std::move(followed));

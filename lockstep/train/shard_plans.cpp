@@ -29,14 +29,7 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   options.precision = precision_;
   options.seeds = {lowered.graph.mark_output(loss.loss)};
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
-  statistics_.clear();
-  statistic_channels_.clear();
-  for (MovingStatistics s : lowered.statistics) {
-    statistic_channels_.push_back(lowered.graph.shape(s.mean_output).elements());
-    s.mean_output = lowered.graph.mark_output(s.mean_output);
-    s.variance_output = lowered.graph.mark_output(s.variance_output);
-    statistics_.push_back(s);
-  }
+  statistics_ = lowered.mark_statistics();
   input_bytes_ = static_cast<size_t>(lowered.graph.shape(lowered.inputs[0]).elements() / size) *
                  size_of(inputs_);
   labelled_ = network_.loss() == "cross_entropy";
@@ -49,7 +42,7 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
 
 int64_t ShardPlans::statistic_elements() const {
   int64_t count = 0;
-  for (int64_t channels : statistic_channels_) count += 2 * channels;
+  for (const MovingStatistics& s : statistics_) count += 2 * s.channels;
   return count;
 }
 
@@ -97,7 +90,6 @@ double combined(StateRule rule, std::vector<double>& values, const std::vector<d
 }  // namespace
 
 void follow_statistics(const std::vector<MovingStatistics>& statistics,
-                       const std::vector<int64_t>& channels_of,
                        const std::vector<ShardRange>& shards,
                        const std::vector<const float*>& shard_statistics,
                        const std::function<float*(int k)>& state) {
@@ -109,10 +101,9 @@ void follow_statistics(const std::vector<MovingStatistics>& statistics,
   }
   size_t at = 0;
   std::vector<double> mean, variance;
-  for (size_t k = 0; k < statistics.size(); ++k) {
-    const auto channels = static_cast<size_t>(channels_of[k]);
-    const auto& s = statistics[k];
-    const auto count = static_cast<int64_t>(channels);
+  for (const MovingStatistics& s : statistics) {
+    const int64_t count = s.channels;
+    const auto channels = static_cast<size_t>(count);
     if (s.rule != StateRule::mean_and_variance) {
       mean.resize(channels);
       for (size_t c = 0; c < channels; ++c) {

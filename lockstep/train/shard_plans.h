@@ -35,8 +35,7 @@ class ShardPlans {
     return outputs_;
   }  // of an observation: classes, or an image's elements
   const std::vector<MovingStatistics>& statistics() const { return statistics_; }
-  // Channels of each, and of all means and variances together.
-  const std::vector<int64_t>& statistic_channels() const { return statistic_channels_; }
+  // Elements of all means and variances together.
   int64_t statistic_elements() const;
 
  private:
@@ -49,7 +48,6 @@ class ShardPlans {
   bool labelled_ = true;
   int64_t outputs_ = 0;
   std::vector<MovingStatistics> statistics_;
-  std::vector<int64_t> statistic_channels_;
 };
 
 // Throws InvalidArgument for a mini-batch of more shards than the step was made for, for inputs of
@@ -60,12 +58,11 @@ void check_batch(const MiniBatch& batch, size_t shards, size_t most_shards,
 // Observations whose label has the highest score, the first of equal ones.
 int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes);
 
-// Follows the statistics of a mini-batch. `channels_of`: each of `statistics`. `shard_statistics`:
-// by shard, for each of `statistics` first all means, then all variances. mean = sum w_j mean_j;
-// variance = sum w_j (variance_j + (mean_j - mean)^2), by the tree; other rules as
-// StateRule says. `state(k)`: host memory of network state number k.
+// Follows the statistics of a mini-batch. `shard_statistics`: by shard, for each of `statistics`
+// first all means, then all variances. mean = sum w_j mean_j; variance = sum w_j (variance_j +
+// (mean_j - mean)^2), by the tree; other rules as StateRule says. `state(k)`: host memory of
+// network state number k.
 void follow_statistics(const std::vector<MovingStatistics>& statistics,
-                       const std::vector<int64_t>& channels_of,
                        const std::vector<ShardRange>& shards,
                        const std::vector<const float*>& shard_statistics,
                        const std::function<float*(int k)>& state);

@@ -117,9 +117,8 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
                                plans.outputs());
   }
   float* to = shard_statistics[j].data();
-  for (size_t k = 0; k < plans.statistics().size(); ++k) {
-    const auto& s = plans.statistics()[k];
-    const auto channels = static_cast<size_t>(plans.statistic_channels()[k]);
+  for (const MovingStatistics& s : plans.statistics()) {
+    const auto channels = static_cast<size_t>(s.channels);
     to = std::copy_n(run.output(s.mean_output), channels, to);
     to = std::copy_n(run.output(s.variance_output), channels, to);
   }
@@ -155,7 +154,7 @@ std::vector<double> ShardedStep::State::cut_gradients(double observations) {
 void ShardedStep::State::update_statistics() {
   std::vector<const float*> values;
   for (size_t j = 0; j < shards.size(); ++j) values.push_back(shard_statistics[j].data());
-  follow_statistics(plans.statistics(), plans.statistic_channels(), shards, values, [&](int k) {
+  follow_statistics(plans.statistics(), shards, values, [&](int k) {
     return network.state()[static_cast<size_t>(k)].value.data<float>();
   });
 }

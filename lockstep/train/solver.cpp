@@ -18,11 +18,6 @@ struct Slot {
   bool frozen = false;
 };
 
-// Where a device's updates are added; the CPU has none.
-void* queue_of(Device device) {
-  return device == Device{} ? nullptr : memory_of(device).default_queue();
-}
-
 std::vector<Slot> slots_of(Network& network, size_t arrays, const TrainingOptions& options) {
   check_frozen(network, options.freeze);
   std::vector<Slot> slots;
@@ -130,7 +125,7 @@ void check_frozen(const Network& network, const std::vector<std::string>& frozen
 
 void try_updates(Device device, const TrainingOptions& options) {
   const kernels::Table& table = kernels::table_for(device);
-  void* const queue = queue_of(device);
+  void* const queue = default_queue_of(device);
   table.add(nullptr, nullptr, nullptr, 0, queue);
   if (options.solver == "sgdm") table.sgdm(nullptr, nullptr, nullptr, 0, {}, queue);
   if (options.solver.starts_with("adam")) {

@@ -364,14 +364,13 @@ class Training {
   // The last checkpoint is from before: whoever resumes from it comes here again.
   void population() {
     const auto begin = Clock::now();
-    const auto go_on = [&](int64_t pass, int64_t passes) {
-      if (wants_to_stop()) return false;
+    const auto on_pass = [&](int64_t pass, int64_t passes) {
       tell([&](TrainingObserver& o) { o.population_pass(pass, passes); });
-      return true;
     };
     const PopulationResult done = set_population_statistics(
         network_, *images_, pool_,
-        {options_.shard_size, data_.noise, static_cast<uint64_t>(options_.seed), go_on});
+        {options_.shard_size, data_.noise, static_cast<uint64_t>(options_.seed), on_pass,
+         [&] { return wants_to_stop(); }});
     if (!done.complete) {
       result_.stopped = true;
       tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });

@@ -127,9 +127,9 @@ struct TrainingControl {
   std::string checkpoint_folder = {};
   FileSystem* files = nullptr;  // where that folder is; null: local_files()
   bool resume = false;          // go on from the newest sound checkpoint there, if any
-  // Asked after every iteration; true ends the training after a checkpoint. Also asked before every
-  // pass for population statistics; a training that resumes does them anew. May be called from the
-  // training thread only.
+  // Asked after every iteration; true ends the training after a checkpoint. Also asked while
+  // population statistics are computed; a training that resumes does them anew. May be called from
+  // the training thread only.
   std::function<bool()> stop = {};
   // Stop after this many iterations in all (a checkpoint is written); 0: no limit.
   int64_t stop_after = 0;

@@ -23,9 +23,12 @@ std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size) {
 
 void for_each_shard(
     ThreadPool& pool, int64_t count,
-    const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body) {
-  std::atomic<int64_t> next{pool.size()};
+    const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body,
+    int threads) {
+  if (threads == 0) threads = pool.size();
+  std::atomic<int64_t> next{threads};
   pool.run([&](int thread) {
+    if (thread >= threads) return;
     const ArithmeticMode mode;
     for (int64_t j = thread; j < count; j = next++) {
       try {

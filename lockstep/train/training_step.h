@@ -23,12 +23,14 @@ struct ShardRange {
 // V = ceil(n / shard_size) shards whose sizes differ by at most one, the larger ones first.
 std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size);
 
-// Runs body(shard, thread) for every shard in [0, count), each thread in the law's floating-point
-// mode, which the body checks at its end. Every thread begins with one shard, the rest go to
-// whoever is free. After an exception, which is rethrown, no further shard is begun.
+// Runs body(shard, thread, mode) for every shard in [0, count), each thread in the law's
+// floating-point mode, which the body checks at its end. The first `threads` of the pool (0: all)
+// each begin with one shard, the rest go to whoever is free. After an exception, which is rethrown,
+// no further shard is begun.
 void for_each_shard(
     ThreadPool& pool, int64_t count,
-    const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body);
+    const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body,
+    int threads = 0);
 
 struct StepResult {
   double loss_sum = 0;  // over observations

@@ -23,12 +23,6 @@ const kernels::Table& table_of(const UpdateTarget& target) {
   return kernels::table_for(target.value.device());
 }
 
-// Where a device's updates are added; the CPU has none.
-void* queue_of(const UpdateTarget& target) {
-  const Device device = target.value.device();
-  return device.is_cpu() ? nullptr : memory_of(device).default_queue();
-}
-
 // What is updated, with what errors call it.
 struct Named {
   UpdateTarget target;
@@ -119,6 +113,8 @@ void for_all(const std::vector<Named>& targets, ThreadPool* pool,
   }
 }
 
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
 // Throws InvalidArgument, naming the field, unless low <= value < high.
 void check_option(const std::string& solver, const char* field, double value, double low,
                   double high) {
@@ -129,9 +125,8 @@ void check_option(const std::string& solver, const char* field, double value, do
 }
 
 void check_options(const std::string& solver, double learning_rate, double l2) {
-  constexpr double infinite = std::numeric_limits<double>::infinity();
-  check_option(solver, "learning_rate", learning_rate, 0, infinite);
-  check_option(solver, "l2", l2, 0, infinite);
+  check_option(solver, "learning_rate", learning_rate, 0, kInfinite);
+  check_option(solver, "l2", l2, 0, kInfinite);
 }
 
 void sgdm(const std::vector<Named>& targets, std::span<const Tensor> gradients, SgdmState& state,
@@ -153,6 +148,7 @@ void adam(const std::vector<Named>& targets, std::span<const Tensor> gradients, 
   check_options(name, options.learning_rate, options.l2);
   check_option(name, "gradient_decay", options.gradient_decay, 0, 1);
   check_option(name, "squared_gradient_decay", options.squared_gradient_decay, 0, 1);
+  check_option(name, "epsilon", options.epsilon, 0, kInfinite);
   prepare(name, targets, state.mean);
   prepare(name, targets, state.square);
   ++state.iteration;
@@ -168,6 +164,7 @@ void rmsprop(const std::vector<Named>& targets, std::span<const Tensor> gradient
   check("rmsprop", targets, gradients);
   check_options("rmsprop", options.learning_rate, options.l2);
   check_option("rmsprop", "squared_gradient_decay", options.squared_gradient_decay, 0, 1);
+  check_option("rmsprop", "epsilon", options.epsilon, 0, kInfinite);
   prepare("rmsprop", targets, state.square);
   for_all(targets, options.pool, [&](size_t p) {
     const Tensor arrays[] = {state.square[p]};
@@ -184,7 +181,7 @@ void update_by_sgdm(const UpdateTarget& target, std::span<const Tensor> state,
                               static_cast<float>(options.momentum),
                               static_cast<float>(options.l2 * target.l2_factor)};
   table_of(target).sgdm(elements(target.value), elements(state[0]), gradient_sum, count_of(target),
-                        u, queue_of(target));
+                        u, default_queue_of(target.value.device()));
 }
 
 void update_by_adam(const UpdateTarget& target, std::span<const Tensor> state,
@@ -204,7 +201,7 @@ void update_by_adam(const UpdateTarget& target, std::span<const Tensor> state,
                               static_cast<float>(decoupled ? 0 : l2),
                               static_cast<float>(decoupled ? rate * l2 : 0)};
   table_of(target).adam(elements(target.value), elements(state[0]), elements(state[1]),
-                        gradient_sum, count_of(target), u, queue_of(target));
+                        gradient_sum, count_of(target), u, default_queue_of(target.value.device()));
 }
 
 void update_by_rmsprop(const UpdateTarget& target, std::span<const Tensor> state,
@@ -216,7 +213,7 @@ void update_by_rmsprop(const UpdateTarget& target, std::span<const Tensor> state
                                  static_cast<float>(options.epsilon),
                                  static_cast<float>(options.l2 * target.l2_factor)};
   table_of(target).rmsprop(elements(target.value), elements(state[0]), gradient_sum,
-                           count_of(target), u, queue_of(target));
+                           count_of(target), u, default_queue_of(target.value.device()));
 }
 
 void sgdm_update(Network& network, std::span<const Tensor> gradients, SgdmState& state,

@@ -54,8 +54,8 @@ struct RmspropOptions {
 
 // Change a network's learnables by the gradients of each, in the order of network.learnables();
 // learning_rate and l2 count times the learnable's factors. Throw InvalidArgument, naming the
-// learnable, for gradients and states of other numbers, shapes, types or devices, before anything
-// is changed.
+// learnable or the field, for gradients and states of other numbers, shapes, types or devices and
+// for options out of range, before anything is changed.
 void sgdm_update(Network& network, std::span<const Tensor> gradients, SgdmState& state,
                  const SgdmOptions& options = {});
 void adam_update(Network& network, std::span<const Tensor> gradients, AdamState& state,

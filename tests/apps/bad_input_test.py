@@ -7,20 +7,16 @@ usage: bad_input_test.py PATH_OF_LOCKSTEP [unittest options]
 
 import hashlib
 import json
-import os
-import pathlib
 import resource
 import shutil
 import signal
 import struct
 import subprocess
-import sys
-import tempfile
 import time
 import unittest
 import zlib
 
-COMMAND = os.path.abspath(sys.argv.pop(1))
+from support import COMMAND, DigitsTest
 
 DATA = """
 [data]
@@ -61,35 +57,19 @@ def contents(folder):
             for p in sorted(folder.rglob("*")) if p.is_file() and p.name != "lock"}
 
 
-class BadInput(unittest.TestCase):
-    maxDiff = None
-
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
-        done = subprocess.run([COMMAND, "export-digits", str(cls.shared / "images"), "--per-class", "8"],
-                              capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.shared)
+class BadInput(DigitsTest):
+    PER_CLASS = 8
 
     def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        shutil.copytree(self.shared / "images", self.folder / "images")
+        super().setUp()
+        shutil.copytree(self.shared / "digits", self.folder / "images")
         self.image = sorted((self.folder / "images" / "3").iterdir())[2]
         self.name = "images/3/" + self.image.name
         self.out = self.folder / "run"
         self.job()
 
     def job(self, data=DATA, network=NETWORK, training=TRAINING):
-        (self.folder / "job.toml").write_text(data + network + training, encoding="utf-8")
-
-    def run_command(self, *arguments, **options):
-        return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120,
-                              cwd=self.folder, **options)
+        self.write(data + network + training)
 
     def train(self, *arguments, **options):
         return self.run_command("train", "job.toml", "--out", self.out, "--quiet", *arguments, **options)

@@ -265,6 +265,39 @@ validation_patience = 5
         header = (self.folder / "made/00-2.png").read_bytes()[:26]
         self.assertEqual(struct.unpack(">8sI4sIIB", header[:25])[3:], (16, 16, 8))
 
+    def test_tables(self):
+        rows = "".join(f"{i}.5,2,small\n1{i},3e0,large\n" for i in range(10))
+        (self.folder / "flowers.csv").write_text("length,width,kind\n" + rows)
+        (self.folder / "found.csv").write_text("length,width\n3.4,2\n\n17,3\n")
+        self.write("""
+[data]
+train = "flowers.csv"
+[network]
+layers = [
+  { type = "feature_input", features = 2, normalization = "z-score" },
+  { type = "fully_connected", units = 2 },
+  { type = "softmax" },
+]
+[training]
+mini_batch_size = 10
+shard_size = 3
+max_epochs = 40
+initial_learning_rate = 0.1
+""")
+        self.works("train", "job.toml", "--out", "out", "--quiet")
+        result = json.loads(self.works("evaluate", "out", "flowers.csv", "--label-column", "kind", "--json").stdout)
+        self.assertEqual((result["accuracy"], result["observations"]), (1.0, 20))
+        lines = [line.split("\t") for line in self.works("predict", "out", "found.csv").stdout.splitlines()]
+        self.assertEqual([line[:2] for line in lines],
+                         [["found.csv line 2", "small"], ["found.csv line 4", "large"]])
+        lines = self.works("predict", "out", "flowers.csv", "--label-column", "kind").stdout.splitlines()
+        self.assertEqual([line.split("\t")[1] for line in lines], 10 * ["small", "large"])
+
+        self.assertIn("flowers.csv line 2, column 3 (kind): `small` is no number",
+                      self.run_command("predict", "out", "flowers.csv").stderr)
+        self.assertIn("--label-column", self.run_command("predict", "out", "digits", "--label-column", "kind").stderr)
+        self.assertIn("--resize", self.run_command("predict", "out", "found.csv", "--resize").stderr)
+
     def test_json_is_the_last_line(self):
         result = self.result("--out", "out")
         self.assertLessEqual(KEYS, set(result))

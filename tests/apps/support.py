@@ -42,15 +42,16 @@ verbose_frequency = 2
 """
 
 
-class CommandTest(unittest.TestCase):
-    """A folder with a job and 20 digits of each class, and ways to run the command in it."""
+class DigitsTest(unittest.TestCase):
+    """A folder for each test, digits that all tests share, and a way to run the command there."""
 
+    PER_CLASS = 20
     maxDiff = None
 
     @classmethod
     def setUpClass(cls):
         cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
-        done = subprocess.run([COMMAND, "export-digits", str(cls.shared / "digits"), "--per-class", "20"],
+        done = subprocess.run([COMMAND, "export-digits", cls.shared / "digits", "--per-class", str(cls.PER_CLASS)],
                               capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
 
@@ -60,16 +61,23 @@ class CommandTest(unittest.TestCase):
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_"))
-        self.addCleanup(shutil.rmtree, self.folder)
-        (self.folder / "digits").symlink_to(self.shared / "digits")
-        self.write(JOB)
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def write(self, text):
         (self.folder / "job.toml").write_text(text, encoding="utf-8")
 
-    def run_command(self, *arguments, **environment):
-        return subprocess.run([COMMAND, *arguments], cwd=self.folder, capture_output=True, text=True,
-                              timeout=300, env={**os.environ, **environment})
+    def run_command(self, *arguments, preexec_fn=None, **environment):
+        return subprocess.run([COMMAND, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True,
+                              timeout=300, preexec_fn=preexec_fn, env={**os.environ, **environment})
+
+
+class CommandTest(DigitsTest):
+    """With a job on 20 digits of each class."""
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "digits").symlink_to(self.shared / "digits")
+        self.write(JOB)
 
     def works(self, *arguments, **environment):
         done = self.run_command(*arguments, **environment)

@@ -30,66 +30,6 @@ class Files : public testing::Test {
   FileSystem& files_ = local_files();
 };
 
-// Fails at the call with the given number (0: the first). An append that fails has written half.
-class BreakingFiles : public FileSystem {
- public:
-  explicit BreakingFiles(int fail_at) : fail_at_(fail_at) {}
-  int calls() const { return calls_; }
-
-  std::vector<std::byte> read(const std::string& path) override {
-    step("read");
-    return real_.read(path);
-  }
-  std::unique_ptr<WritableFile> open(const std::string& path, bool append) override {
-    step("open");
-    return std::make_unique<BreakingFile>(*this, real_.open(path, append));
-  }
-  void rename(const std::string& from, const std::string& to) override {
-    step("rename");
-    real_.rename(from, to);
-  }
-  void sync_folder(const std::string& folder) override {
-    step("sync_folder");
-    real_.sync_folder(folder);
-  }
-  void make_folders(const std::string& folder) override { real_.make_folders(folder); }
-  bool exists(const std::string& path) override { return real_.exists(path); }
-  bool is_folder(const std::string& path) override { return real_.is_folder(path); }
-  std::vector<std::string> list(const std::string& path) override { return real_.list(path); }
-  void remove(const std::string& path) override {
-    step("remove");
-    real_.remove(path);
-  }
-
- private:
-  class BreakingFile : public WritableFile {
-   public:
-    BreakingFile(BreakingFiles& files, std::unique_ptr<WritableFile> real)
-        : files_(files), real_(std::move(real)) {}
-    void append(std::span<const std::byte> bytes) override {
-      if (files_.calls_ == files_.fail_at_) real_->append(bytes.first(bytes.size() / 2));
-      files_.step("append");
-      real_->append(bytes);
-    }
-    void sync() override {
-      files_.step("sync");
-      real_->sync();
-    }
-
-   private:
-    BreakingFiles& files_;
-    std::unique_ptr<WritableFile> real_;
-  };
-
-  void step(const char* what) {
-    if (calls_++ == fail_at_) throw FileError(std::string("[test] broken ") + what);
-  }
-
-  FileSystem& real_ = local_files();
-  int fail_at_;
-  int calls_ = 0;
-};
-
 TEST_F(Files, ReadsBackWhatWasWritten) {
   std::string text(100000, 'x');
   text[5] = '\0';
@@ -121,8 +61,8 @@ TEST_F(Files, ListsNamesBytewiseAndTellsFoldersFromFiles) {
   for (const char* name : {"b", "a", "B", "\xc3\xa9", ".hidden", "10", "9"}) {
     write_atomically(files_, path(name), std::string_view("x"));
   }
-  files_.make_folders(path("sub/deep/er"));
-  files_.make_folders(path("sub/deep/er"));  // being there is fine
+  make_folders(files_, path("sub/deep/er"));
+  make_folders(files_, path("sub/deep/er"));  // being there is fine
   const std::vector<std::string> expected = {".hidden", "10", "9",   "B",
                                              "a",       "b",  "sub", "\xc3\xa9"};
   EXPECT_EQ(files_.list(folder_), expected);
@@ -160,7 +100,7 @@ TEST_F(Files, ErrorsNameThePathAndTheReason) {
   EXPECT_EQ(error_of([&] { files_.read(folder_); }),
             "[file] cannot read " + folder_ + ": Is a directory");
   write_atomically(files_, path("file"), std::string_view("x"));
-  EXPECT_EQ(error_of([&] { files_.make_folders(path("file/sub")); }),
+  EXPECT_EQ(error_of([&] { make_folders(files_, path("file/sub")); }),
             "[file] cannot make folder " + path("file/sub") + ": Not a directory");
   EXPECT_NE(error_of([&] { files_.remove(folder_); }), "no error");
 }

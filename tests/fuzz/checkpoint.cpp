@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/engine/formats/safetensors.h"
-#include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/state_digest.h"
+#include "tests/fuzz/network.h"
 #include "tests/fuzz/target.h"
 #include "tests/train/power_cut.h"
 
@@ -12,14 +12,6 @@ namespace lockstep::fuzz {
 namespace {
 
 constexpr const char* kFile = "run/checkpoint-00000007.safetensors";
-
-Network small_network() {
-  Network network({image_input({.height = 4, .width = 4, .channels = 1}),
-                   convolution2d({.filters = 2, .kernel = {3, 3}}), batch_normalization(), relu(),
-                   fully_connected({.units = 3}), softmax()});
-  network.initialize(1);
-  return network;
-}
 
 nlohmann::ordered_json identity() { return {{"training", {{"seed", 1}}}, {"data", "some"}}; }
 
@@ -46,7 +38,7 @@ Bytes checkpoint_file() {
 
 void resume(std::span<const std::byte> bytes) {
   testing::PowerCutFiles files;
-  files.make_folders("run");
+  files.make_folder("run");
   write_atomically(files, kFile, bytes);
   Network network = small_network();
   const auto solver = make_solver(network, TrainingOptions());

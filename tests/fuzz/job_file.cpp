@@ -9,7 +9,7 @@ namespace {
 
 Job read(std::span<const std::byte> bytes, const std::string& name) {
   testing::PowerCutFiles files;  // in memory
-  files.make_folders("jobs");
+  files.make_folder("jobs");
   write_atomically(files, "jobs/" + name, bytes);
   return read_job(files, "jobs/" + name);
 }

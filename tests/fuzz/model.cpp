@@ -4,31 +4,23 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/engine/formats/safetensors.h"
-#include "lockstep/engine/nn/layers.h"
+#include "tests/fuzz/network.h"
 #include "tests/fuzz/target.h"
 #include "tests/train/power_cut.h"
 
 namespace lockstep::fuzz {
 namespace {
 
-Network small_network() {
-  Network network({image_input({.height = 4, .width = 4, .channels = 1}),
-                   convolution2d({.filters = 2, .kernel = {3, 3}}), batch_normalization(), relu(),
-                   fully_connected({.units = 3}), softmax()});
-  network.initialize(1);
-  return network;
-}
-
 Bytes model_file() {
   testing::PowerCutFiles files;  // in memory
-  files.make_folders("models");
+  files.make_folder("models");
   save_model(files, "models/m", small_network(), {"a", "b", "c"});
   return files.read("models/m");
 }
 
 void load(std::span<const std::byte> bytes) {
   testing::PowerCutFiles files;
-  files.make_folders("models");
+  files.make_folder("models");
   write_atomically(files, "models/m", bytes);
   const Model model = load_model(files, "models/m");
   model.network.summary();

@@ -1,8 +1,6 @@
-#include <png.h>
 #include <zlib.h>
 
-#include <algorithm>
-
+#include "tests/data/encode.h"
 #include "tests/fuzz/images.h"
 #include "tests/fuzz/target.h"
 
@@ -31,37 +29,16 @@ Bytes repaired(std::span<const std::byte> from) {
   return bytes;
 }
 
+// 11 x 9, of rows of `row_bytes`.
 Bytes encode(int bits, int type, bool interlaced, size_t row_bytes) {
-  Bytes bytes;
-  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
-  png_infop info = png_create_info_struct(png);
-  png_set_write_fn(
-      png, &bytes,
-      [](png_structp p, png_bytep data, size_t n) {
-        auto* target = static_cast<Bytes*>(png_get_io_ptr(p));
-        const auto* begin = reinterpret_cast<const std::byte*>(data);
-        target->insert(target->end(), begin, begin + n);
-      },
-      [](png_structp) {});
-  constexpr uint32_t kHeight = 11, kWidth = 9;
-  png_set_IHDR(png, info, kWidth, kHeight, bits, type,
-               interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
-               PNG_FILTER_TYPE_DEFAULT);
-  const png_color palette[4] = {{0, 0, 0}, {255, 0, 0}, {0, 255, 0}, {9, 8, 7}};
-  if (type == PNG_COLOR_TYPE_PALETTE) png_set_PLTE(png, info, palette, 4);
-  png_write_info(png, info);
-  const int passes = png_set_interlace_handling(png);
-  std::vector<png_byte> row(row_bytes);
-  for (int pass = 0; pass < passes; ++pass) {
-    for (uint32_t y = 0; y < kHeight; ++y) {
-      std::fill(row.begin(), row.end(),
-                static_cast<png_byte>(type == PNG_COLOR_TYPE_PALETTE ? y % 4 : 7 * y));
-      png_write_row(png, row.data());
-    }
+  testing::PngOptions options{.bits = bits, .type = type, .interlaced = interlaced};
+  const bool palette = type == PNG_COLOR_TYPE_PALETTE;
+  if (palette) options.palette = {{0, 0, 0}, {255, 0, 0}, {0, 255, 0}, {9, 8, 7}};
+  std::vector<std::vector<uint8_t>> rows;
+  for (int y = 0; y < 11; ++y) {
+    rows.emplace_back(row_bytes, static_cast<uint8_t>(palette ? y % 4 : 7 * y));
   }
-  png_write_end(png, info);
-  png_destroy_write_struct(&png, &info);
-  return bytes;
+  return testing::raw_png(11, 9, rows, options);
 }
 
 }  // namespace

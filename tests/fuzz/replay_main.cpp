@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
     if (argc == 2 && *end == '\0') {
       replay(mutations);
     } else if (argc == 3 && first == "--seeds") {
-      local_files().make_folders(argv[2]);
+      make_folders(local_files(), argv[2]);
       int number = 0;
       for (const Bytes& seed : fuzz::seeds()) {
         write_atomically(local_files(), join_path(argv[2], std::to_string(number++)), seed);

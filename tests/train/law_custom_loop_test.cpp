@@ -5,7 +5,6 @@
 #include <string>
 
 #include "lockstep/data/mini_batch_queue.h"
-#include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/input_normalization.h"
@@ -13,6 +12,7 @@
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/trainer.h"
 #include "lockstep/train/updates.h"
+#include "tests/train/law_network.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -20,17 +20,6 @@ namespace {
 
 // 15 shards of two sizes, and a partial mini-batch at the end of every epoch.
 constexpr int64_t kMiniBatch = 100, kShard = 7, kImages = 370;
-
-Network test_network() {
-  Network network({image_input({.height = 28, .width = 28, .channels = 1}),
-                   convolution2d({.filters = 9, .kernel = {5, 5}, .stride = {2, 2}}),
-                   batch_normalization(), relu(),
-                   convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}),
-                   batch_normalization(), relu(), max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
-                   dropout({.probability = 0.3}), fully_connected({.units = 10}), softmax()});
-  network.initialize(11);
-  return network;
-}
 
 TrainingOptions test_options() {
   TrainingOptions options;
@@ -67,7 +56,7 @@ Tensor trainers_loss(Shard& shard) {
 // Trains with `update(network, gradients, pool, iteration)`.
 template <class Update>
 Loop run(int threads, const ShardLoss& loss, const Update& update) {
-  Network network = test_network();
+  Network network = testing::law_network();
   const TrainingData data = test_data();
   const TrainingOptions options = test_options();
   ShardGroup group(network, {.threads = threads, .shard_size = kShard, .seed = 5});
@@ -138,11 +127,11 @@ TEST(LawOfCustomLoops, StoppedAndGoneOnWithByOthers) {
       sgdm_update(network, gradients, state, {.learning_rate = 0.05});
     }
   };
-  Network whole = test_network();
+  Network whole = testing::law_network();
   SgdmState state;
   steps(whole, state, 2, 0, batches.size());
   for (size_t stop = 1; stop < batches.size(); stop += 3) {
-    Network first = test_network();
+    Network first = testing::law_network();
     SgdmState before, after;
     steps(first, before, 3, 0, stop);
     Network second = first.clone();
@@ -158,7 +147,7 @@ TEST(LawOfCustomLoops, StoppedAndGoneOnWithByOthers) {
 
 // The trainer's history and network, bit for bit.
 void expect_trainers_bits(const std::string& solver, const Loop& loop) {
-  Network network = test_network();
+  Network network = testing::law_network();
   TrainingOptions options = test_options();
   options.solver = solver;
   const TrainingResult result = train(network, test_data(), options);

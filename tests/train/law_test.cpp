@@ -11,9 +11,9 @@
 #include "lockstep/base/file.h"
 #include "lockstep/data/digits.h"
 #include "lockstep/engine/kernels/table.h"
-#include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/receipt.h"
 #include "lockstep/train/trainer.h"
+#include "tests/train/law_network.h"
 
 namespace lockstep {
 namespace {
@@ -22,17 +22,6 @@ namespace {
 // training images make a partial mini-batch.
 constexpr int64_t kMiniBatch = 100, kShard = 7;
 constexpr int64_t kIterations = 12;  // 3 epochs of 4
-
-Network test_network() {
-  Network network({image_input({.height = 28, .width = 28, .channels = 1}),
-                   convolution2d({.filters = 9, .kernel = {5, 5}, .stride = {2, 2}}),
-                   batch_normalization(), relu(),
-                   convolution2d({.filters = 16, .kernel = {3, 3}, .padding = same_padding}),
-                   batch_normalization(), relu(), max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}),
-                   dropout({.probability = 0.3}), fully_connected({.units = 10}), softmax()});
-  network.initialize(11);
-  return network;
-}
 
 TrainingData test_data() {
   std::vector<int64_t> some, others;
@@ -71,7 +60,7 @@ struct TemporaryFolder {
 };
 
 TrainingResult run(const TrainingOptions& options, const TrainingControl& control = {}) {
-  Network network = test_network();
+  Network network = testing::law_network();
   return train(network, test_data(), options, control);
 }
 
@@ -124,7 +113,7 @@ TEST(Law, OneDigestForAdamToo) {
   expect_same_history(one, three);
 }
 
-// The layers that test_network() lacks, in two branches.
+// The layers that testing::law_network() lacks, in two branches.
 Network network_of_other_layers() {
   Network n;
   n.add(image_input({.height = 28, .width = 28, .channels = 1}));
@@ -249,7 +238,7 @@ TEST(Law, EarlierUsesOfTheNetworkDoNotMatter) {
   run(test_options(2), control);
   control.stop_after = 0;
   control.resume = true;
-  Network network = test_network();
+  Network network = testing::law_network();
   network.predict(Tensor::zeros({3, 1, 28, 28}));
   EXPECT_EQ(train(network, test_data(), test_options(2), control).digest, whole.digest);
 }
@@ -271,7 +260,7 @@ TEST(Law, TheCallersRoundingModeDoesNotMatter) {
   {
     // The network is initialized under the caller's mode: only training is the law's.
     std::fesetround(before);
-    Network network = test_network();
+    Network network = testing::law_network();
     const TrainingData data = test_data();
     std::fesetround(FE_UPWARD);
     upward = train(network, data, test_options(2));

@@ -78,6 +78,12 @@ void PowerCutFiles::power_on(Rest rest, uint64_t seed) {
     }
     c.now = c.safe;
   }
+  // What lay in a folder whose own name was lost is lost with it. Names come before those inside.
+  const auto lost = [&](const auto& entry) {
+    const std::string folder = folder_of(entry.first);
+    return folder != "." && !safe_.count(folder);
+  };
+  for (auto at = safe_.begin(); at != safe_.end();) at = lost(*at) ? safe_.erase(at) : ++at;
   now_ = safe_;
   calls_ = 0;
   cut_at_ = -1;
@@ -120,9 +126,14 @@ void PowerCutFiles::sync_folder(const std::string& folder) {
   std::erase_if(pending_, safe);
 }
 
-void PowerCutFiles::make_folders(const std::string& folder) {
+void PowerCutFiles::make_folder(const std::string& folder) {
   step();
-  for (std::string f = folder; f != "." && f != "/"; f = folder_of(f)) folders_.push_back(f);
+  if (is_folder(folder)) return;
+  if (now_.count(folder)) throw FileError("[test] " + folder + " is a file");
+  if (!is_folder(folder_of(folder))) throw FileError("[test] no folder for " + folder);
+  auto content = std::make_shared<Content>();
+  content->folder = true;
+  change({folder, "", content});
 }
 
 bool PowerCutFiles::exists(const std::string& path) {
@@ -132,7 +143,8 @@ bool PowerCutFiles::exists(const std::string& path) {
 
 bool PowerCutFiles::is_folder(const std::string& path) {
   if (dead_) throw PowerCut();
-  return std::find(folders_.begin(), folders_.end(), path) != folders_.end();
+  const auto found = now_.find(path);
+  return path == "." || (found != now_.end() && found->second->folder);
 }
 
 std::vector<std::string> PowerCutFiles::list(const std::string& folder) {
@@ -140,7 +152,8 @@ std::vector<std::string> PowerCutFiles::list(const std::string& folder) {
   if (!is_folder(folder)) throw FileError("[test] " + folder + " is no folder");
   std::vector<std::string> names;
   for (const auto& [name, content] : now_) {
-    if (folder_of(name) == folder) names.push_back(name.substr(folder.size() + 1));
+    if (folder_of(name) == folder)
+      names.push_back(folder == "." ? name : name.substr(folder.size() + 1));
   }
   return names;
 }

@@ -18,10 +18,10 @@ class PowerCut : public FileError {
   PowerCut() : FileError("[test] power cut") {}
 };
 
-// Bytes are safe after sync(), names (new, renamed, removed) after sync_folder() of their folder,
-// folders at once. The rest may be there or not: each name changes back or stays on its own, and
-// the bytes of a file may be the old ones, the new ones, the first of the new ones, or the right
-// number of zeros. POSIX allows all of that. One thread at a time.
+// Bytes are safe after sync(), names (new, renamed, removed; of files and folders) after
+// sync_folder() of their folder. The rest may be there or not: each name changes back or stays on
+// its own, and the bytes of a file may be the old ones, the new ones, the first of the new ones, or
+// the right number of zeros. POSIX allows all of that. One thread at a time.
 class PowerCutFiles : public FileSystem {
  public:
   // What a cut leaves of what was not synced.
@@ -41,7 +41,7 @@ class PowerCutFiles : public FileSystem {
   std::unique_ptr<WritableFile> open(const std::string& path, bool append) override;
   void rename(const std::string& from, const std::string& to) override;
   void sync_folder(const std::string& folder) override;
-  void make_folders(const std::string& folder) override;
+  void make_folder(const std::string& folder) override;
   bool exists(const std::string& path) override;
   bool is_folder(const std::string& path) override;
   std::vector<std::string> list(const std::string& folder) override;
@@ -50,6 +50,7 @@ class PowerCutFiles : public FileSystem {
  private:
   struct Content {
     std::vector<std::byte> now, safe;
+    bool folder = false;
   };
   using Names = std::map<std::string, std::shared_ptr<Content>>;
   // A change of names that is not safe yet: `name` stands for `content` (null: for nothing), and
@@ -66,7 +67,6 @@ class PowerCutFiles : public FileSystem {
 
   Names now_, safe_;
   std::vector<Change> pending_;
-  std::vector<std::string> folders_;
   int cut_at_ = -1, calls_ = 0;
   bool dead_ = false;
 };

@@ -27,7 +27,14 @@ void write(PowerCutFiles& files, const std::string& path, const std::string& tex
 // The file system itself: it must lose things, or the test below shows nothing.
 TEST(PowerCutFiles, LosesWhatWasNotSynced) {
   PowerCutFiles files;
-  files.make_folders("run");
+  files.make_folder("run");
+  files.make_folder("run/gone");
+  files.sync_folder("run");
+  files.power_on(PowerCutFiles::Rest::nothing, 0);
+  EXPECT_FALSE(files.exists("run"));
+  EXPECT_FALSE(files.exists("run/gone"));
+
+  make_folders(files, "run");
   write(files, "run/a", "new");
   EXPECT_EQ(files.read("run/a"), bytes_of("new"));
   files.power_on(PowerCutFiles::Rest::nothing, 0);
@@ -55,7 +62,7 @@ TEST(PowerCutFiles, WritesWithoutSyncingAreFoundOut) {
   bool lost = false;
   for (uint64_t seed = 0; seed < 64; ++seed) {
     PowerCutFiles files;
-    files.make_folders("run");
+    make_folders(files, "run");
     write_atomically(files, "run/a", "old");
     write(files, "run/a.tmp", "new");
     files.rename("run/a.tmp", "run/a");
@@ -72,7 +79,7 @@ TEST(WriteAtomically, LeavesTheOldOrTheNewWhereverThePowerGoes) {
     bool finished = false;
     for (uint64_t seed = 0; seed < 32; ++seed) {
       PowerCutFiles files;
-      files.make_folders("run");
+      make_folders(files, "run");
       write_atomically(files, "run/a", "old");
       files.cut_at(files.calls() + call);
       try {

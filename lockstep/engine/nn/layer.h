@@ -52,6 +52,7 @@ struct MovingStatistics {
   int mean_output = 0, variance_output = 0;  // numbers of the graph's outputs
   double momentum = 0.1;
   StateRule rule = StateRule::mean_and_variance;
+  int64_t channels = 0;  // elements of each of the two outputs, once they are marked
 };
 
 // What a layer sees while it becomes ops.

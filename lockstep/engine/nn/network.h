@@ -54,8 +54,12 @@ struct LoweredNetwork {
   Graph graph;
   std::vector<int> inputs;   // graph inputs of the input layers, in order
   std::vector<int> outputs;  // values of the output layers' results
-  // In training mode; mean_output and variance_output are values until the caller marks them.
+  // In training mode; mean_output and variance_output are values until they are marked.
   std::vector<MovingStatistics> statistics;
+
+  // Marks what `statistics` names as outputs of the graph, behind those there are. The same with
+  // numbers of outputs.
+  std::vector<MovingStatistics> mark_statistics();
 };
 
 struct LoweringOptions {

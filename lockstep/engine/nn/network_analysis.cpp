@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/network_state.h"
+#include "lockstep/engine/nn/shape_inference.h"
 
 namespace lockstep {
 namespace {
@@ -15,44 +16,30 @@ namespace {
 // Looking for near names takes time for each layer that there is.
 constexpr size_t kMostSuggestions = 10;
 
-// Infers shapes: ops are added to a graph that is thrown away.
-class ShapeInference final : public LoweringLayer {
+// The shape of one observation behind a layer whose learnables and state are known.
+class NodeInference final : public ShapeInference {
  public:
-  ShapeInference(const LayerNode& node, std::span<const Shape> inputs,
-                 const std::vector<ParameterSpec>& parameters, const std::vector<StateSpec>& states)
-      : node_(node), parameters_(parameters), states_(states) {
-    for (const auto& shape : inputs) values_.push_back(graph_.add_input(shape, DType::f32));
-  }
-  Shape run() { return graph_.shape(node_.layer->lower(*this, values_)); }
+  NodeInference(const LayerNode& node, std::span<const Shape> inputs,
+                const std::vector<ParameterSpec>& parameters, const std::vector<StateSpec>& states)
+      : ShapeInference(true, node.name, inputs),
+        node_(node),
+        parameters_(parameters),
+        states_(states) {}
+  Shape run() { return shape(node_.layer->lower(*this, values())); }
 
-  bool training() const override { return true; }
-  const std::string& name() const override { return node_.name; }
-  int parameter(int k) override {
-    return graph_.add_parameter(k, parameters_[static_cast<size_t>(k)].shape);
-  }
-  int state(int k) override { return graph_.add_state(k, states_[static_cast<size_t>(k)].shape); }
-  std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
-    std::vector<Shape> shapes;
-    for (int v : inputs) shapes.push_back(graph_.shape(v));
-    op->infer(shapes);  // here for a message without the layer's name: the caller adds it
-    return graph_.add(std::move(op), std::move(inputs), node_.name);
-  }
   int input() override {
-    const Shape one = node_.layer->input_shape();
-    std::vector<int64_t> dims = one.dims();
+    std::vector<int64_t> dims = node_.layer->input_shape().dims();
     dims.insert(dims.begin(), 1);
-    return graph_.add_input(Shape(dims), DType::f32);
+    return graph().add_input(Shape(dims), DType::f32);
   }
-  Shape shape(int value) const override { return graph_.shape(value); }
-  void follow(int, int, int, int, double) override {}
-  void follow(StateRule, int, int, double) override {}
 
  private:
+  Shape parameter_shape(int k) const override { return parameters_[static_cast<size_t>(k)].shape; }
+  Shape state_shape(int k) const override { return states_[static_cast<size_t>(k)].shape; }
+
   const LayerNode& node_;
   const std::vector<ParameterSpec>& parameters_;
   const std::vector<StateSpec>& states_;
-  Graph graph_;
-  std::vector<int> values_;
 };
 
 // The ranges that fields state hold for layers made in C++ too.
@@ -175,7 +162,7 @@ NetworkAnalysis Network::State::analyse() const {
     try {
       a.parameters[i] = node.layer->parameters(a.inputs[i]);
       a.states[i] = node.layer->states(a.inputs[i]);
-      a.outputs[i] = ShapeInference(node, a.inputs[i], a.parameters[i], a.states[i]).run();
+      a.outputs[i] = NodeInference(node, a.inputs[i], a.parameters[i], a.states[i]).run();
     } catch (const InvalidArgument& e) {
       std::string received;
       for (const auto& shape : a.inputs[i]) {

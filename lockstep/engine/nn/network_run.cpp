@@ -171,6 +171,16 @@ std::shared_ptr<NetworkRun> lend(const std::shared_ptr<NetworkPlan>& plan, Packe
 
 }  // namespace
 
+std::vector<MovingStatistics> LoweredNetwork::mark_statistics() {
+  std::vector<MovingStatistics> marked = statistics;
+  for (MovingStatistics& s : marked) {
+    s.channels = graph.shape(s.mean_output).elements();
+    s.mean_output = graph.mark_output(s.mean_output);
+    s.variance_output = graph.mark_output(s.variance_output);
+  }
+  return marked;
+}
+
 LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
   if (!initialized()) throw InvalidArgument("[network] not initialized");
   const NetworkAnalysis a = state_->analyse();
@@ -277,11 +287,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
     plan_options.seeds.push_back(lowered.graph.mark_output(value));
   }
   for (int value : lowered.outputs) made->outputs.push_back(lowered.graph.shape(value));
-  for (auto s : lowered.statistics) {
-    s.mean_output = lowered.graph.mark_output(s.mean_output);
-    s.variance_output = lowered.graph.mark_output(s.variance_output);
-    made->statistics.push_back(s);
-  }
+  made->statistics = lowered.mark_statistics();
   made->plan = std::make_shared<Plan>(lowered.graph, learnable_shapes(), plan_options, device());
   if (plans.size() == State::kMostPlans) plans.pop_back();
   plans.emplace(plans.begin(), key, std::move(made));

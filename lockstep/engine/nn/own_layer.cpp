@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/nn/shape_inference.h"
 
 namespace lockstep {
 
@@ -21,39 +22,18 @@ int place_of(const std::vector<Spec>& specs, const std::string& name) {
   return found == specs.end() ? -1 : static_cast<int>(found - specs.begin());
 }
 
-// Finds out what a layer asks for: its ops go into a graph that is thrown away.
-class Declaring final : public LoweringLayer {
+// Finds out what a layer asks for, which says itself of what shapes.
+class Declaring final : public ShapeInference {
  public:
-  Declaring(bool training, std::string name, std::span<const Shape> inputs)
-      : training_(training), name_(std::move(name)) {
-    for (const Shape& shape : inputs) values_.push_back(graph_.add_input(shape, DType::f32));
-  }
-  const std::vector<int>& values() const { return values_; }
+  using ShapeInference::ShapeInference;
   void declare_parameter(const Shape& shape) { parameters_.push_back(shape); }
   void declare_state(const Shape& shape) { states_.push_back(shape); }
-
-  bool training() const override { return training_; }
-  const std::string& name() const override { return name_; }
-  Shape shape(int value) const override { return graph_.shape(value); }
-  int parameter(int k) override {
-    return graph_.add_parameter(k, parameters_.at(static_cast<size_t>(k)));
-  }
-  int state(int k) override { return graph_.add_state(k, states_.at(static_cast<size_t>(k))); }
-  std::vector<int> add(OpPtr op, std::vector<int> inputs) override {
-    std::vector<Shape> shapes;
-    for (int v : inputs) shapes.push_back(graph_.shape(v));
-    op->infer(shapes);  // here for a message without the layer's name: the caller adds it
-    return graph_.add(std::move(op), std::move(inputs), name_);
-  }
   int input() override { throw InternalError("[own layer] no input layer"); }
-  void follow(int, int, int, int, double) override {}
-  void follow(StateRule, int, int, double) override {}
 
  private:
-  bool training_;
-  std::string name_;
-  Graph graph_;
-  std::vector<int> values_;
+  Shape parameter_shape(int k) const override { return parameters_.at(static_cast<size_t>(k)); }
+  Shape state_shape(int k) const override { return states_.at(static_cast<size_t>(k)); }
+
   std::vector<Shape> parameters_, states_;
 };
 

@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/convolution.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/with_bias.h"
 
 namespace lockstep::ops {
 namespace {
@@ -60,12 +61,6 @@ class Convolution final : public Op {
   bool bias_;
 };
 
-std::vector<Tensor> inputs_of(const Tensor& x, const Tensor& weights, const Tensor& bias) {
-  std::vector<Tensor> inputs{x, weights};
-  if (bias.defined()) inputs.push_back(bias);
-  return inputs;
-}
-
 }  // namespace
 
 OpPtr make_convolution(const ConvolutionParams& params, bool bias) {
@@ -84,12 +79,12 @@ OpPtr make_convolution3d(const Convolution3dParams& p, bool bias) {
 
 Tensor convolution1d(const Tensor& x, const Tensor& weights, const Tensor& bias,
                      const Convolution1dParams& params) {
-  return apply_op(make_convolution1d(params, bias.defined()), inputs_of(x, weights, bias))[0];
+  return apply_op(make_convolution1d(params, bias.defined()), with_bias(x, weights, bias))[0];
 }
 
 Tensor convolution3d(const Tensor& x, const Tensor& weights, const Tensor& bias,
                      const Convolution3dParams& params) {
-  return apply_op(make_convolution3d(params, bias.defined()), inputs_of(x, weights, bias))[0];
+  return apply_op(make_convolution3d(params, bias.defined()), with_bias(x, weights, bias))[0];
 }
 
 }  // namespace lockstep::ops

@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/convolution2d.h"
 
 #include "lockstep/engine/ops/convolution.h"
+#include "lockstep/engine/ops/with_bias.h"
 
 namespace lockstep::ops {
 
@@ -10,9 +11,7 @@ OpPtr make_convolution2d(const Convolution2dParams& p, bool bias) {
 
 Tensor convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
                      const Convolution2dParams& params) {
-  std::vector<Tensor> inputs{x, weights};
-  if (bias.defined()) inputs.push_back(bias);
-  return apply_op(make_convolution2d(params, bias.defined()), inputs)[0];
+  return apply_op(make_convolution2d(params, bias.defined()), with_bias(x, weights, bias))[0];
 }
 
 }  // namespace lockstep::ops

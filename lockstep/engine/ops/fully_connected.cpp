@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/fully_connected.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/with_bias.h"
 
 namespace lockstep::ops {
 namespace {
@@ -45,9 +46,7 @@ class FullyConnected final : public Op {
 OpPtr make_fully_connected(bool bias) { return std::make_shared<FullyConnected>(bias); }
 
 Tensor fully_connected(const Tensor& x, const Tensor& weights, const Tensor& bias) {
-  std::vector<Tensor> inputs{x, weights};
-  if (bias.defined()) inputs.push_back(bias);
-  return apply_op(make_fully_connected(bias.defined()), inputs)[0];
+  return apply_op(make_fully_connected(bias.defined()), with_bias(x, weights, bias))[0];
 }
 
 }  // namespace lockstep::ops

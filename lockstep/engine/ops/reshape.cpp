@@ -1,27 +1,18 @@
 #include "lockstep/engine/ops/reshape.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/reshaping.h"
 
 namespace lockstep::ops {
 namespace {
 
-class Reshape final : public Op {
+class Reshape final : public Reshaping {
  public:
   explicit Reshape(Shape observation) : observation_(std::move(observation)) {}
   std::string_view type() const override { return "reshape"; }
-  bool takes_bf16(size_t input) const override { return input == 0; }
-  std::vector<Shape> infer(std::span<const Shape> in) const override {
-    check_count(*this, in, 1, 1);
-    return {result(in[0])};
-  }
-  kernels::Kernel compile(const kernels::Table& table,
-                          std::span<const TensorSpec> in) const override {
-    check_floats(*this, in);
-    return table.reshape({in[0], result(in[0].shape)});
-  }
 
  private:
-  Shape result(const Shape& x) const {
+  Shape result(const Shape& x) const override {
     if (x.rank() < 1) {
       throw InvalidArgument("[reshape] an input of n x ... wanted, received " + x.to_string());
     }

@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/window.h"
+#include "lockstep/engine/ops/with_bias.h"
 
 namespace lockstep::ops {
 namespace {
@@ -69,9 +70,8 @@ OpPtr make_transposed_convolution2d(const TransposedConvolution2dParams& params,
 
 Tensor transposed_convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
                                 const TransposedConvolution2dParams& params) {
-  std::vector<Tensor> inputs{x, weights};
-  if (bias.defined()) inputs.push_back(bias);
-  return apply_op(make_transposed_convolution2d(params, bias.defined()), inputs)[0];
+  return apply_op(make_transposed_convolution2d(params, bias.defined()),
+                  with_bias(x, weights, bias))[0];
 }
 
 }  // namespace lockstep::ops

@@ -91,4 +91,8 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   }
 }
 
+void* default_queue_of(Device device) {
+  return device.is_cpu() ? nullptr : memory_of(device).default_queue();
+}
+
 }  // namespace lockstep

@@ -95,4 +95,7 @@ class DeviceQueue {
 // Copies between any two places, behind the default queues of both; done when the call returns.
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 
+// The queue to which a device's work is added where no other is named; null on the CPU.
+void* default_queue_of(Device device);
+
 }  // namespace lockstep

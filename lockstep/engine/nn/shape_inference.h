@@ -1,0 +1,51 @@
+// Layers lowered into a graph that is thrown away: what they ask for and what shapes come out.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/engine/nn/layer.h"
+#include "lockstep/engine/plan/graph.h"
+
+namespace lockstep {
+
+// Children say where shapes of parameters and states come from. One thread at a time.
+class ShapeInference : public LoweringLayer {
+ public:
+  ShapeInference(bool training, std::string name, std::span<const Shape> inputs)
+      : training_(training), name_(std::move(name)) {
+    for (const Shape& shape : inputs) values_.push_back(graph_.add_input(shape, DType::f32));
+  }
+  // Of the inputs.
+  const std::vector<int>& values() const { return values_; }
+
+  bool training() const final { return training_; }
+  const std::string& name() const final { return name_; }
+  Shape shape(int value) const final { return graph_.shape(value); }
+  int parameter(int k) final { return graph_.add_parameter(k, parameter_shape(k)); }
+  int state(int k) final { return graph_.add_state(k, state_shape(k)); }
+  // Throws what the op says of its inputs, without the layer's name: the caller adds it.
+  std::vector<int> add(OpPtr op, std::vector<int> inputs) final {
+    std::vector<Shape> shapes;
+    for (int v : inputs) shapes.push_back(graph_.shape(v));
+    op->infer(shapes);
+    return graph_.add(std::move(op), std::move(inputs), name_);
+  }
+  void follow(int, int, int, int, double) final {}
+  void follow(StateRule, int, int, double) final {}
+
+ protected:
+  Graph& graph() { return graph_; }
+
+ private:
+  virtual Shape parameter_shape(int k) const = 0;
+  virtual Shape state_shape(int k) const = 0;
+
+  bool training_;
+  std::string name_;
+  Graph graph_;
+  std::vector<int> values_;
+};
+
+}  // namespace lockstep
