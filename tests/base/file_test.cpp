@@ -10,15 +10,18 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "tests/base/breaking_files.h"
 
 namespace lockstep {
 namespace {
 
+using testing::BreakingFiles;
+
 // A folder of its own for each test, removed afterwards.
-class Files : public testing::Test {
+class Files : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "lockstep_file_XXXXXX";
+    std::string pattern = ::testing::TempDir() + "lockstep_file_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
   }

@@ -34,7 +34,7 @@ void parse(std::span<const std::byte> bytes) {
 std::vector<Bytes> seeds() {
   const std::string rows =
       "width,\"the \"\"height\"\"\", class\r\n1, 2.5e-3,oak\n\n-0.5,+7,\"a, b\"\n";
-  return {bytes_of("0\xEF\xBB\xBF" + rows), bytes_of("1" + rows), bytes_of("2" + rows),
+  return {bytes_of("1\xEF\xBB\xBF" + rows), bytes_of("1" + rows), bytes_of("2" + rows),
           bytes_of("0a,b\n1,2\n3,4\n"), bytes_of("1class,b\n1e38,2\n\"1e-320\",-4\n")};
 }
 
