@@ -10,7 +10,9 @@
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/trial.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "lockstep/report/confusion_table.h"
+#include "lockstep/report/profile_table.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/job_file.h"
 #include "lockstep/runs/run.h"
@@ -25,7 +27,7 @@ struct TrainArguments {
   std::string device;
   int threads = 0;
   bool resume = false, save_initial = false, json = false, quiet = false;
-  bool check = false, dry_run = false, confusion = false;
+  bool check = false, dry_run = false, confusion = false, profile = false;
   std::string initial_model;
 };
 
@@ -159,6 +161,13 @@ void print_closing_table(const RunResult& result, bool confusion) {
   }
 }
 
+// Into the run's folder; the table to standard output, unless there is JSON.
+void report_profile(const Profile& profile, const TrainArguments& a, const std::string& folder) {
+  write_atomically(local_files(), join_path(folder, "profile.json"), profile_json(profile));
+  write_atomically(local_files(), join_path(folder, "trace.json"), chrome_trace(profile));
+  if (!a.json) print("\n" + profile_table(profile, output_width()));
+}
+
 int train_command(const TrainArguments& a) {
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
@@ -177,6 +186,7 @@ int train_command(const TrainArguments& a) {
   options.resume = a.resume;
   options.save_initial = a.save_initial;
   options.initial_model = a.initial_model;
+  options.profile = a.profile;
   options.stop = [] { return stop_wanted != 0; };
 
   ProgressOptions progress_options;
@@ -224,6 +234,7 @@ int train_command(const TrainArguments& a) {
   } else if (!result.training.stopped) {
     print_closing_table(result, a.confusion);
   }
+  if (result.training.profile) report_profile(*result.training.profile, a, options.folder);
   return result.training.stopped ? exit_stopped : 0;
 }
 
@@ -278,6 +289,10 @@ void add_train(Commands& commands) {
   }
   sub->add_flag("--confusion", a->confusion,
                 "Also print which classes are taken for which (it is in confusion.json)")
+      ->excludes(check)
+      ->excludes(sub->get_option("--dry-run"));
+  sub->add_flag("--profile", a->profile,
+                "Also print where the time went, and write profile.json and trace.json")
       ->excludes(check)
       ->excludes(sub->get_option("--dry-run"));
   CLI::Option* json =

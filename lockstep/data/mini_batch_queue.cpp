@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -16,6 +17,13 @@
 
 namespace lockstep {
 namespace {
+
+// Of a processor, by the calling thread.
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 // Mini-batches whose buffers wait to be used again. Shared with the mini-batches given out, which
 // may outlive the queue.
@@ -194,6 +202,8 @@ struct MiniBatchQueue::State {
   int64_t taken;            // number of the next mini-batch for the caller, over all epochs
   int64_t claimed;          // number of the next one to be made; at most taken + prefetch
   std::vector<Slot> slots;  // mini-batch i lies at i % prefetch
+  double seconds = 0;       // of a processor, for `made` mini-batches
+  int64_t made = 0;
   std::vector<std::thread> makers;
 
   State(std::shared_ptr<const ImageCache> images, MiniBatchQueueOptions o, int64_t first_epoch,
@@ -239,16 +249,19 @@ struct MiniBatchQueue::State {
         if (stop.load() || claimed == end) return;
         number = claimed++;
       }
-      Slot made;
+      Slot slot;
+      const double before = thread_seconds();
       try {
-        made.batch = free_list->take();
-        if (!make(number, *made.batch, scratch)) return;
+        slot.batch = free_list->take();
+        if (!make(number, *slot.batch, scratch)) return;
       } catch (...) {
-        made = {nullptr, std::current_exception()};
+        slot = {nullptr, std::current_exception()};
       }
       {
         const std::lock_guard lock(mutex);
-        slot_of(number) = std::move(made);
+        slot_of(number) = std::move(slot);
+        seconds += thread_seconds() - before;
+        ++made;
       }
       wake_taker.notify_one();
     }
@@ -376,6 +389,11 @@ void MiniBatchQueue::shuffle(uint64_t seed) {
   if (options.shuffle == Shuffle::never) options.shuffle = Shuffle::once;
   state_ = std::make_unique<State>(state_->cache, std::move(options), 0, 0);
   state_->start();
+}
+
+double MiniBatchQueue::seconds_each() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->made == 0 ? 0 : state_->seconds / static_cast<double>(state_->made);
 }
 
 int64_t MiniBatchQueue::batches_per_epoch() const { return state_->per_epoch; }

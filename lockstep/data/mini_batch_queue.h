@@ -116,6 +116,9 @@ class MiniBatchQueue {
   void shuffle(uint64_t seed);
 
   int64_t batches_per_epoch() const;
+  // Processor seconds that a mini-batch has taken on the average to be made, of those made since
+  // the start, reset() or shuffle(); 0 before the first. Thread-safe.
+  double seconds_each() const;
   // Position of the mini-batch that next() will give.
   int64_t epoch() const;
   int64_t batch() const;

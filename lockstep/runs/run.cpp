@@ -290,6 +290,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   control.stop = options.stop;
   control.stop_after = options.stop_after;
   control.dry_run = options.dry_run;
+  control.profile = options.profile;
   result.training = train(network, plan.training, plan.job.training, control);
   receipt.finish();
   result.checkpoint = witness.last;

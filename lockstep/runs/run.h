@@ -25,6 +25,7 @@ struct RunOptions {
   std::function<bool()> stop;
   int64_t stop_after = 0;  // as in TrainingControl
   bool dry_run = false;    // as in TrainingControl
+  bool profile = false;    // as in TrainingControl
 };
 
 struct RunResult {

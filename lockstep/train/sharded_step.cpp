@@ -1,6 +1,7 @@
 #include "lockstep/train/sharded_step.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -19,10 +20,81 @@ namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 
+// Accounts of a step's parts around the passes.
+struct Accounts {
+  explicit Accounts(StepLedger& ledger) {
+    const auto open = [&](const char* name) {
+      return ledger.account(StepLedger::Phase::step, name);
+    };
+    waiting = ledger.waiting();
+    inputs = open("inputs of shards");
+    losses = open("losses of shards");
+    sums = open("sums over shards");
+    threshold = open("gradient threshold");
+    layouts = open("layouts of gradients");
+    solver = open("solver");
+    packing = open("layouts of learnables");
+    digests = open("digests of learnables");
+    statistics = open("moving statistics");
+  }
+  int waiting, inputs, losses, sums, threshold, layouts, solver, packing, digests, statistics;
+};
+
+// Where a training is followed: its ledger, its accounts, and those of each plan's passes.
+struct Books {
+  explicit Books(StepLedger& l) : ledger(l), accounts(l) {}
+  StepLedger& ledger;
+  Accounts accounts;
+  std::map<int64_t, std::vector<int>> passes;  // by the shard's size
+};
+
+// Books the time of a thread, or does nothing.
+class Bookkeeper final : public PassWatch {
+ public:
+  Bookkeeper(const Books* books, int thread) : books_(books), thread_(thread) {}
+  Bookkeeper(const Books* books, int thread, int64_t size) : Bookkeeper(books, thread) {
+    if (books) passes_ = books->passes.at(size).data();
+  }
+  void operator()(int Accounts::*account) const {
+    if (books_) books_->ledger.book(thread_, books_->accounts.*account);
+  }
+  void passed(size_t pass) override { books_->ledger.book(thread_, passes_[pass]); }
+  // What runs of a plan are given.
+  PassWatch* watch() { return books_ ? this : nullptr; }
+
+ private:
+  const Books* books_;
+  int thread_;
+  const int* passes_ = nullptr;
+};
+
+// Seconds of each pass, of one run after the other.
+class PassTimes final : public PassWatch {
+ public:
+  explicit PassTimes(size_t passes) : seconds(passes) {}
+  void begin() { last_ = std::chrono::steady_clock::now(); }
+  void passed(size_t pass) override {
+    const auto now = std::chrono::steady_clock::now();
+    seconds[pass].push_back(std::chrono::duration<double>(now - last_).count());
+    last_ = now;
+  }
+  double median(size_t pass) {
+    std::vector<double>& all = seconds[pass];
+    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+    std::nth_element(all.begin(), middle, all.end());
+    return *middle;
+  }
+
+ private:
+  std::vector<std::vector<double>> seconds;
+  std::chrono::steady_clock::time_point last_;
+};
+
 }  // namespace
 
 struct ShardedStep::State {
-  State(Network& n, Solver& v, ThreadPool& p, const TrainingOptions& options, DType inputs)
+  State(Network& n, Solver& v, ThreadPool& p, const TrainingOptions& options, DType inputs,
+        StepLedger* ledger)
       : network(n),
         solver(v),
         pool(p),
@@ -30,7 +102,9 @@ struct ShardedStep::State {
         seed(static_cast<uint64_t>(options.seed)),
         threshold{options.gradient_threshold, options.gradient_threshold_method},
         class_weights(options.class_weights.begin(), options.class_weights.end()),
-        plans(n, options.dtype(), inputs) {}
+        plans(n, options.dtype(), inputs) {
+    if (ledger) books.emplace(*ledger);
+  }
 
   Network& network;
   Solver& solver;
@@ -47,6 +121,9 @@ struct ShardedStep::State {
   std::unique_ptr<TreeReduction> tree;
   std::optional<GradientSums> gradients;
   std::vector<Digest> learnable_digests;
+  std::optional<Books> books;
+
+  const Books* kept() const { return books ? &*books : nullptr; }
 
   // Of the mini-batch at hand, by shard.
   std::vector<ShardRange> shards;
@@ -73,6 +150,13 @@ void ShardedStep::State::make_runs(int64_t size) {
     std::fill_n(made.back().seed(kLosses), size, 1.0f);
   }
   runs.emplace(size, std::move(made));
+  if (!books) return;
+  std::vector<int>& accounts = books->passes[size];
+  for (const PlanPass& pass : plan->passes()) {
+    using Phase = StepLedger::Phase;
+    accounts.push_back(
+        books->ledger.account(pass.backward ? Phase::backward : Phase::forward, pass.name));
+  }
 }
 
 void ShardedStep::State::prepare(const std::vector<ShardRange>& ranges) {
@@ -92,6 +176,8 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   PlanRun& run = runs.at(range.size)[static_cast<size_t>(thread)];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
   const size_t row_bytes = plans.input_bytes();
+  Bookkeeper book(kept(), thread, range.size);
+  book(&Accounts::waiting);
   std::memcpy(run.input(0), batch.inputs().data() + first * row_bytes, rows * row_bytes);
   if (plans.labelled()) {
     std::memcpy(run.input(1), batch.labels.data() + first, rows * sizeof(int32_t));
@@ -101,7 +187,8 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   }
 
   const kernels::StepInfo step{seed, static_cast<uint64_t>(iteration), range.first};
-  run.forward(step);
+  book(&Accounts::inputs);
+  run.forward(step, book.watch());
   const float* loss = run.output(kLosses);
   float* const seeds = run.seed(kLosses);
   double sum = 0;
@@ -122,9 +209,11 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
     to = std::copy_n(run.output(s.mean_output), channels, to);
     to = std::copy_n(run.output(s.variance_output), channels, to);
   }
-  run.backward(step);
+  book(&Accounts::losses);
+  run.backward(step, book.watch());
   mode.check();
   tree->add(static_cast<int64_t>(j), reinterpret_cast<const float*>(run.gradients()));
+  book(&Accounts::sums);
   ++shards_by_thread[static_cast<size_t>(thread)];
 }
 
@@ -133,10 +222,13 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
 std::vector<double> ShardedStep::State::cut_gradients(double observations) {
   const auto& table = kernels::table_for({});
   std::vector<std::vector<double>> squares(gradients->size());
-  pool.for_each(static_cast<int64_t>(gradients->size()), [&](int64_t i, int) {
+  pool.for_each(static_cast<int64_t>(gradients->size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
+    Bookkeeper book(kept(), thread);
+    book(&Accounts::waiting);
     const size_t p = gradients->by_size()[static_cast<size_t>(i)];
     gradients->convert(p);
+    book(&Accounts::layouts);
     if (frozen[p]) {
       // Its gradient moves nothing.
     } else if (threshold.of_elements()) {
@@ -146,7 +238,9 @@ std::vector<double> ShardedStep::State::cut_gradients(double observations) {
       table.block_squares(gradients->values(p), gradients->count(p), squares[p].data(), nullptr);
     }
     mode.check();
+    book(&Accounts::threshold);
   });
+  Bookkeeper(kept(), 0)(&Accounts::waiting);
   if (threshold.of_elements()) return std::vector<double>(gradients->size(), observations);
   return threshold.divisors(squares, observations);
 }
@@ -160,8 +254,8 @@ void ShardedStep::State::update_statistics() {
 }
 
 ShardedStep::ShardedStep(Network& network, Solver& solver, ThreadPool& pool,
-                         const TrainingOptions& options, DType inputs)
-    : state_(std::make_unique<State>(network, solver, pool, options, inputs)) {
+                         const TrainingOptions& options, DType inputs, StepLedger* ledger)
+    : state_(std::make_unique<State>(network, solver, pool, options, inputs, ledger)) {
   State& s = *state_;
   const auto shards = cut_into_shards(options.mini_batch_size, options.shard_size);
   s.most_shards = static_cast<int64_t>(shards.size());
@@ -193,6 +287,7 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
                  [&](int64_t j, int thread, const ArithmeticMode& mode) {
                    s.compute_shard(static_cast<size_t>(j), thread, batch, iteration, mode);
                  });
+  Bookkeeper(s.kept(), 0)(&Accounts::waiting);
   StepResult result;
   result.loss_sum = tree_sum(s.losses);
   for (int64_t c : s.correct) result.correct += c;
@@ -203,27 +298,69 @@ void ShardedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
   std::vector<double> divisors;
   if (s.threshold.wanted()) divisors = s.cut_gradients(scalars.observations);
-  s.pool.for_each(static_cast<int64_t>(s.gradients->size()), [&](int64_t i, int) {
+  s.pool.for_each(static_cast<int64_t>(s.gradients->size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
+    Bookkeeper book(s.kept(), thread);
+    book(&Accounts::waiting);
     const size_t p = s.gradients->by_size()[static_cast<size_t>(i)];
     UpdateScalars own = scalars;
     if (!divisors.empty()) {
       own.observations = divisors[p];
     } else {
       s.gradients->convert(p);
+      book(&Accounts::layouts);
     }
     s.solver.update(p, s.gradients->values(p), own);
+    book(&Accounts::solver);
     s.network.packed().pack(static_cast<int>(p));
+    book(&Accounts::packing);
     // While the values are in the cache.
     s.learnable_digests[p] = learnable_digest(s.network, s.solver, p);
     mode.check();
+    book(&Accounts::digests);
   });
   const ArithmeticMode mode;
+  const Bookkeeper book(s.kept(), 0);
+  book(&Accounts::waiting);
   s.update_statistics();
+  book(&Accounts::statistics);
 }
 
 Digest ShardedStep::digest(int64_t iteration) {
   return state_digest(state_->network, state_->learnable_digests, iteration);
+}
+
+void ShardedStep::time_passes() {
+  State& s = *state_;
+  if (!s.books) return;
+  constexpr int kRepeats = 25;
+  std::map<int, std::pair<double, double>> sums;  // by account: seconds and calls, by the shards
+  for (auto& [size, runs] : s.runs) {
+    const std::vector<int>& accounts = s.books->passes.at(size);
+    std::vector<PassTimes> times(runs.size(), PassTimes(accounts.size()));
+    s.pool.run([&, &r = runs](int thread) {
+      if (thread >= static_cast<int>(r.size())) return;
+      const ArithmeticMode mode;
+      PassTimes& own = times[static_cast<size_t>(thread)];
+      PlanRun& run = r[static_cast<size_t>(thread)];
+      for (int repeat = 0; repeat < kRepeats; ++repeat) {
+        own.begin();
+        run.forward({s.seed, 1, 0}, &own);
+        run.backward({s.seed, 1, 0}, &own);
+      }
+    });
+    double shards = 0;
+    for (const ShardRange& shard : s.shards) shards += shard.size == size ? 1 : 0;
+    for (size_t pass = 0; pass < accounts.size(); ++pass) {
+      for (PassTimes& of : times) {
+        sums[accounts[pass]].first += shards * of.median(pass);
+        sums[accounts[pass]].second += shards;
+      }
+    }
+  }
+  for (const auto& [account, sum] : sums) {
+    if (sum.second > 0) s.books->ledger.set_floor(account, sum.first / sum.second);
+  }
 }
 
 const std::vector<int64_t>& ShardedStep::shards_by_worker() const {

@@ -13,7 +13,7 @@ class ShardedStep final : public TrainingStep {
   // See make_training_step(). Everything is compiled for mini-batches of mini_batch_size; smaller
   // ones are compiled when they come.
   ShardedStep(Network& network, Solver& solver, ThreadPool& pool, const TrainingOptions& options,
-              DType inputs = DType::u8);
+              DType inputs = DType::u8, StepLedger* ledger = nullptr);
   ~ShardedStep() override;
 
   StepResult compute(const MiniBatch& batch, int64_t iteration) override;
@@ -21,6 +21,7 @@ class ShardedStep final : public TrainingStep {
   // apply() computed the costly part of it in all threads.
   Digest digest(int64_t iteration) override;
   const std::vector<int64_t>& shards_by_worker() const override;
+  void time_passes() override;
 
  private:
   struct State;

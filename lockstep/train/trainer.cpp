@@ -63,7 +63,9 @@ class Training {
         options_(options.resolved()),
         control_(control),
         files_(control.files ? *control.files : local_files()),
-        pool_(static_cast<int>(options_.threads)) {}
+        pool_(static_cast<int>(options_.threads)) {
+    if (control.profile) ledger_.emplace(pool_.size());
+  }
 
   TrainingResult run() {
     // Sums over shards and scalars are computed by this thread, too.
@@ -71,6 +73,7 @@ class Training {
     prepare();
     start();
     loop();
+    finish_profile();
     result_.digest = position_.digest;
     result_.out_of_patience = out_of_patience();
     result_.last_iteration = position_.iteration;
@@ -162,7 +165,8 @@ class Training {
     MiniBatchQueueOptions queue = mini_batches_of(data_, options_);
     queue.targets = targets_;
     queue_.emplace(images_, queue, position_.epoch, position_.batch);
-    step_ = make_training_step(network_, *solver_, pool_, options_, images_->dtype());
+    step_ = make_training_step(network_, *solver_, pool_, options_, images_->dtype(),
+                               ledger_ ? &*ledger_ : nullptr);
     if (validation_) {
       evaluator_ =
           std::make_unique<Evaluator>(network_,
@@ -217,7 +221,7 @@ class Training {
   }
 
   void loop() {
-    Clock::time_point before = Clock::now();
+    Clock::time_point before = begin_iteration();
     bool first = true;
     while (queue_->has_data() && !out_of_patience()) {
       if (control_.stop_after > 0 && position_.iteration >= control_.stop_after) {
@@ -226,7 +230,8 @@ class Training {
       }
       const IterationRecord record = iterate(before);
       // What observers take counts for the next iteration; validation and checkpoints do not.
-      before = Clock::now();
+      if (ledger_) ledger_->end_iteration(record.seconds);
+      before = begin_iteration();
       if (!first) {
         timed_seconds_ += record.seconds;
         timed_observations_ += record.observations_count;
@@ -254,12 +259,28 @@ class Training {
         result_.stopped = true;
         break;
       }
-      if (evaluated_ || saved_) before = Clock::now();
+      if (evaluated_ || saved_) before = begin_iteration();
       evaluated_ = saved_ = false;
     }
     if (!result_.stopped) return;
     checkpoint();
     tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });
+  }
+
+  Clock::time_point begin_iteration() {
+    if (ledger_) ledger_->begin_iteration();
+    return Clock::now();
+  }
+
+  // The time since the last booking was this thread's, for `part` of the step.
+  void book(const char* part) {
+    if (ledger_) ledger_->book(0, ledger_->account(StepLedger::Phase::step, part));
+  }
+
+  void finish_profile() {
+    if (!ledger_ || result_.iterations.empty()) return;
+    step_->time_passes();
+    result_.profile = ledger_->finish(queue_->seconds_each());
   }
 
   bool due(int64_t frequency, const std::string& unit, bool epoch_ends) const {
@@ -269,7 +290,11 @@ class Training {
   }
 
   IterationRecord iterate(Clock::time_point before) {
+    // Memory is filled, caches are cold and clocks rise: what comes after is what lasts.
+    if (ledger_ && result_.iterations.size() == 1) ledger_->forget();
+    book("records of the last iteration");
     const auto batch = queue_->next();
+    book("waiting for the mini-batch");
     IterationRecord r;
     r.iteration = position_.iteration + 1;
     r.epoch = batch->epoch + 1;
@@ -286,6 +311,7 @@ class Training {
                       std::to_string(r.epoch) + ") is not a finite number",
                   "a lower initial_learning_rate often helps; the last good values are kept");
     }
+    book("loss");
     step_->apply({r.learning_rate, r.iteration, n});
     r.digest = step_->digest(r.iteration);
     r.chain = next_link(position_.chain, r);
@@ -296,6 +322,7 @@ class Training {
     position_.epoch = epoch_ends ? batch->epoch + 1 : batch->epoch;
     position_.batch = epoch_ends ? 0 : batch->index + 1;
     r.elapsed = seconds_since(started_);
+    book("digest of the state");
     r.seconds = seconds_since(before);
     return r;
   }
@@ -405,6 +432,7 @@ class Training {
   std::shared_ptr<const ImageCache> images_, targets_, validation_, validation_targets_;
   std::unique_ptr<Solver> solver_;
   std::optional<MiniBatchQueue> queue_;
+  std::optional<StepLedger> ledger_;  // before the step, which books on it
   std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<Evaluator> evaluator_;
   Listings listings_;

@@ -23,6 +23,7 @@
 #include "lockstep/engine/nn/metric.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/options.h"
+#include "lockstep/train/profile.h"
 
 namespace lockstep {
 
@@ -135,6 +136,8 @@ struct TrainingControl {
   int64_t stop_after = 0;
   // Three iterations at most, then validation and a checkpoint, and a stop: tries everything out.
   bool dry_run = false;
+  // Says in the result where the time went. On the CPU only (else Unsupported).
+  bool profile = false;
 };
 
 struct TrainingResult {
@@ -151,6 +154,7 @@ struct TrainingResult {
   // Training observations per second of this process, from the second iteration on, validation
   // and checkpoints excluded.
   double images_per_second = 0;
+  std::optional<Profile> profile;         // where it was asked for and there was an iteration
   std::vector<int64_t> shards_by_thread;  // how many each compute thread (GPU: stream) did
 };
 

@@ -48,11 +48,15 @@ void refuse_on_gpus(const TrainingOptions& options) {
 }
 
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
-                                                 const TrainingOptions& options, DType inputs) {
+                                                 const TrainingOptions& options, DType inputs,
+                                                 StepLedger* ledger) {
   if (network.device() == Device{}) {
-    return std::make_unique<ShardedStep>(network, solver, pool, options, inputs);
+    return std::make_unique<ShardedStep>(network, solver, pool, options, inputs, ledger);
   }
   refuse_on_gpus(options);
+  if (ledger) {
+    throw Unsupported("[training] a profile is taken on the CPU only", "set device = \"cpu\"");
+  }
   return std::make_unique<QueuedStep>(network, solver, options, inputs);
 }
 

@@ -12,6 +12,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/options.h"
 #include "lockstep/train/solver.h"
+#include "lockstep/train/step_ledger.h"
 
 namespace lockstep {
 
@@ -51,6 +52,9 @@ class TrainingStep {
   virtual Digest digest(int64_t iteration) = 0;
   // Shards that each thread, or queue, computed since the beginning.
   virtual const std::vector<int64_t>& shards_by_worker() const = 0;
+  // After a training that a ledger follows: times the passes alone and sets their floors. Some
+  // tenths of a second.
+  virtual void time_passes() {}
 };
 
 // Throws Unsupported for bf16, which trains on the CPU only.
@@ -58,10 +62,12 @@ void refuse_on_gpus(const TrainingOptions& options);
 
 // The step for the network's device. Keep the network, solver and pool alive. Of the resolved
 // options mini_batch_size, shard_size, seed, streams, deterministic, gradient_threshold and its
-// method, class_weights and freeze matter. `inputs`: u8 for images, f32 for arrays. Throws
-// InvalidArgument for a network that does not fit its loss, and as refuse_on_gpus().
+// method, class_weights and freeze matter. `inputs`: u8 for images, f32 for arrays. `ledger`: where
+// threads book their time; null: nowhere. Throws InvalidArgument for a network that does not fit
+// its loss, and as refuse_on_gpus(); Unsupported for a ledger on a GPU.
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
                                                  const TrainingOptions& options,
-                                                 DType inputs = DType::u8);
+                                                 DType inputs = DType::u8,
+                                                 StepLedger* ledger = nullptr);
 
 }  // namespace lockstep

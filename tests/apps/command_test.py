@@ -298,6 +298,23 @@ initial_learning_rate = 0.1
         self.assertIn("--label-column", self.run_command("predict", "out", "digits", "--label-column", "kind").stderr)
         self.assertIn("--resize", self.run_command("predict", "out", "found.csv", "--resize").stderr)
 
+    def test_profile(self):
+        done = self.works("train", "job.toml", "--out", "out", "--profile", "--quiet")
+        self.assertIn(self.result()["digest"], done.stdout)
+        table = done.stdout.split("\n\n", 1)[1]
+        self.assertRegex(table, r"\Aphase +what +ms +share +floor +ratio\nforward ")
+        self.assertRegex(table, r"\n +all of it +[\d.]+ +(99|100)\.\d%\n")
+        self.assertRegex(table, r"\n5 iterations of [\d.]+ ms by \d+ threads?\. With the passes alone: ")
+        self.assertLessEqual(max(map(len, table.splitlines())), 100)
+        profile = json.loads((self.folder / "out/profile.json").read_text())
+        self.assertAlmostEqual(profile["booked"] / (profile["threads"] * profile["wall"]), 1, delta=0.02)
+        logged = [json.loads(line) for line in (self.folder / "out/log.jsonl").read_text().splitlines()]
+        seconds = [line["seconds"] for line in logged if "seconds" in line]
+        self.assertAlmostEqual(profile["wall"], sum(seconds[1:]), places=5)
+        trace = json.loads((self.folder / "out/trace.json").read_text())["traceEvents"]
+        self.assertEqual({event["ph"] for event in trace}, {"M", "X"})
+        self.assertEqual({event["tid"] for event in trace}, set(range(profile["threads"])))
+
     def test_json_is_the_last_line(self):
         result = self.result("--out", "out")
         self.assertLessEqual(KEYS, set(result))

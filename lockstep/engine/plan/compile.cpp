@@ -432,6 +432,15 @@ int Plan::reorders() const {
                                         [](const PlanStep& s) { return s.conversion; }));
 }
 
+std::vector<PlanPass> Plan::passes() const {
+  std::vector<PlanPass> passes;
+  for (const PlanStep& step : state_->steps) {
+    const bool backward = static_cast<int>(passes.size()) >= state_->forward_steps;
+    passes.push_back({step.name, backward, step.conversion});
+  }
+  return passes;
+}
+
 std::string Plan::describe() const {
   std::string text;
   for (size_t i = 0; i < state_->steps.size(); ++i) {

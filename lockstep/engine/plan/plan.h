@@ -34,6 +34,21 @@ struct PlanOptions {
   const GradientLayout* gradient_layout = nullptr;
 };
 
+// A pass of a plan: a kernel, a conversion of layout, a sum.
+struct PlanPass {
+  std::string name;       // "conv_1", "conv_1: gradient", "pool_1: layout"
+  bool backward = false;  // else of the forward run
+  bool conversion = false;
+};
+
+// Told about the passes of a run on the CPU.
+class PassWatch {
+ public:
+  virtual ~PassWatch() = default;
+  // Pass number `pass` of Plan::passes() has just ended; the next one begins.
+  virtual void passed(size_t pass) = 0;
+};
+
 // Immutable once compiled; shared by threads, each with its own PlanRun.
 class Plan {
  public:
@@ -49,6 +64,8 @@ class Plan {
   int reorders() const;
   // Memory of one run, gradients not included.
   size_t arena_bytes() const;
+  // Those of the forward run, then of the backward run, as they run.
+  std::vector<PlanPass> passes() const;
   // One line for each step: phase, name, and what it reads and writes.
   std::string describe() const;
 
@@ -97,8 +114,9 @@ class PlanRun {
   void set_seed(int i, const void* host, size_t bytes);
   void get_input_gradient(int i, void* host, size_t bytes) const;
 
-  void forward(const kernels::StepInfo& step);
-  void backward(const kernels::StepInfo& step);
+  // `watch`: see there; may be null.
+  void forward(const kernels::StepInfo& step, PassWatch* watch = nullptr);
+  void backward(const kernels::StepInfo& step, PassWatch* watch = nullptr);
 
   // Null on the CPU.
   void* queue() const;

@@ -76,8 +76,11 @@ struct PlanRun::State {
     }
   }
 
-  void run(const Phase& phase, const kernels::StepInfo& step) {
-    for (size_t i = phase.first; i < phase.end; ++i) steps[i](step);
+  void run(const Phase& phase, const kernels::StepInfo& step, PassWatch* watch = nullptr) {
+    for (size_t i = phase.first; i < phase.end; ++i) {
+      steps[i](step);
+      if (watch) watch->passed(i);
+    }
   }
 
   void run_on_device(Phase& phase, const kernels::StepInfo& step) {
@@ -207,19 +210,19 @@ void PlanRun::get_input_gradient(int i, void* host, size_t bytes) const {
   state_->fetch(state_->copied("input gradient", gradients, i, bytes), host, bytes);
 }
 
-void PlanRun::forward(const kernels::StepInfo& step) {
+void PlanRun::forward(const kernels::StepInfo& step, PassWatch* watch) {
   if (state_->device) {
     state_->run_on_device(state_->forward, step);
   } else {
-    state_->run(state_->forward, step);
+    state_->run(state_->forward, step, watch);
   }
 }
 
-void PlanRun::backward(const kernels::StepInfo& step) {
+void PlanRun::backward(const kernels::StepInfo& step, PassWatch* watch) {
   if (state_->device) {
     state_->run_on_device(state_->backward, step);
   } else {
-    state_->run(state_->backward, step);
+    state_->run(state_->backward, step, watch);
   }
 }
 

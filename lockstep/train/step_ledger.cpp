@@ -1,0 +1,124 @@
+#include "lockstep/train/step_ledger.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Of one thread: some ten iterations of a large network.
+constexpr size_t kMostSpans = 20'000;
+
+double in_seconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+}  // namespace
+
+double Profile::booked() const {
+  double sum = 0;
+  for (const ProfileAccount& a : accounts) sum += a.seconds;
+  return sum;
+}
+
+double Profile::floor() const {
+  double sum = 0;
+  for (const ProfileAccount& a : accounts) sum += std::isnan(a.floor) ? 0 : a.floor;
+  return sum;
+}
+
+StepLedger::StepLedger(int threads) : threads_(static_cast<size_t>(threads)) {
+  waiting_ = account(Phase::step, "waiting for other threads", true);
+  begin_iteration();
+}
+
+int StepLedger::account(Phase phase, const std::string& name, bool waiting) {
+  const auto found = std::find_if(accounts_.begin(), accounts_.end(), [&](const auto& a) {
+    return a.phase == phase && a.name == name;
+  });
+  if (found != accounts_.end()) return static_cast<int>(found - accounts_.begin());
+  ProfileAccount opened;
+  opened.phase = phase;
+  opened.name = name;
+  opened.waiting = waiting;
+  accounts_.push_back(std::move(opened));
+  for (Thread& t : threads_) t.entries.resize(accounts_.size());
+  return static_cast<int>(accounts_.size()) - 1;
+}
+
+void StepLedger::begin_iteration() {
+  const auto now = Clock::now();
+  for (Thread& t : threads_) t.last = now;
+}
+
+void StepLedger::end_iteration(double seconds) {
+  for (size_t t = 0; t < threads_.size(); ++t) book(static_cast<int>(t), waiting_);
+  ++iterations_;
+  wall_ += seconds;
+  for (const Thread& t : threads_) keep_spans_ &= t.spans.size() < kMostSpans;
+}
+
+void StepLedger::book(int thread, int account) {
+  Thread& t = threads_[static_cast<size_t>(thread)];
+  const auto now = Clock::now();
+  Entry& entry = t.entries[static_cast<size_t>(account)];
+  ++entry.calls;
+  entry.time += now - t.last;
+  if (keep_spans_) t.spans.push_back({account, t.last, now});
+  t.last = now;
+}
+
+void StepLedger::forget() {
+  for (Thread& t : threads_) {
+    std::fill(t.entries.begin(), t.entries.end(), Entry());
+    t.spans.clear();
+  }
+  iterations_ = 0;
+  wall_ = 0;
+  keep_spans_ = true;
+}
+
+void StepLedger::set_floor(int account, double seconds_each) {
+  accounts_[static_cast<size_t>(account)].floor = seconds_each;
+}
+
+Profile StepLedger::finish(double preparation_each) const {
+  Profile p;
+  p.threads = static_cast<int>(threads_.size());
+  p.iterations = iterations_;
+  p.wall = wall_;
+  p.preparation = preparation_each * static_cast<double>(iterations_);
+  // Those of the step behind the passes, the longest last: waiting.
+  std::vector<int> order, place(accounts_.size());
+  for (size_t a = 0; a < accounts_.size(); ++a) order.push_back(static_cast<int>(a));
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    const auto key = [&](int k) {
+      const ProfileAccount& of = accounts_[static_cast<size_t>(k)];
+      return std::pair(of.phase, of.waiting);
+    };
+    return key(a) < key(b);
+  });
+  for (int from : order) {
+    place[static_cast<size_t>(from)] = static_cast<int>(p.accounts.size());
+    ProfileAccount a = accounts_[static_cast<size_t>(from)];
+    for (const Thread& t : threads_) {
+      const Entry& entry = t.entries[static_cast<size_t>(from)];
+      a.calls += entry.calls;
+      a.seconds += in_seconds(entry.time);
+    }
+    a.floor *= static_cast<double>(a.calls);
+    p.accounts.push_back(std::move(a));
+  }
+  auto first = Clock::time_point::max();
+  for (const Thread& t : threads_) {
+    if (!t.spans.empty()) first = std::min(first, t.spans.front().begin);
+  }
+  for (size_t t = 0; t < threads_.size(); ++t) {
+    for (const Span& s : threads_[t].spans) {
+      p.spans.push_back({static_cast<int>(t), place[static_cast<size_t>(s.account)],
+                         in_seconds(s.begin - first), in_seconds(s.end - s.begin)});
+    }
+  }
+  return p;
+}
+
+}  // namespace lockstep

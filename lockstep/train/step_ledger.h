@@ -1,0 +1,66 @@
+// Books a team's time, thread by thread, on accounts: see profile.h.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/profile.h"
+
+namespace lockstep {
+
+// Every thread books its time since its last booking, so nothing is left out or counted twice. One
+// reading of the clock each. begin_iteration() and end_iteration() are for the thread that leads
+// the team, while no other books.
+class StepLedger {
+ public:
+  using Phase = ProfileAccount::Phase;
+
+  explicit StepLedger(int threads);
+
+  // The account of that name, opened where there is none. While no thread books.
+  int account(Phase phase, const std::string& name, bool waiting = false);
+  int waiting() const { return waiting_; }  // for other threads
+
+  // All threads' time begins now; what went before is on no account.
+  void begin_iteration();
+  // The iteration took `seconds`. Threads have waited since their last booking.
+  void end_iteration(double seconds);
+  // The time of `thread` since its last booking.
+  void book(int thread, int account);
+  // Drops what is booked; accounts and floors stay.
+  void forget();
+
+  // What a call takes at least. Waits for no thread.
+  void set_floor(int account, double seconds_each);
+  // `preparation_each`: processor seconds for a mini-batch, by other threads.
+  Profile finish(double preparation_each) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Entry {
+    int64_t calls = 0;
+    Clock::duration time = {};
+  };
+  struct Span {
+    int account;
+    Clock::time_point begin, end;
+  };
+  // Own cache lines: threads book all the time.
+  struct alignas(128) Thread {
+    Clock::time_point last;
+    std::vector<Entry> entries;  // by account
+    std::vector<Span> spans;
+  };
+
+  std::vector<ProfileAccount> accounts_;
+  std::vector<Thread> threads_;
+  int waiting_ = 0;
+  int64_t iterations_ = 0;
+  double wall_ = 0;
+  bool keep_spans_ = true;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,158 @@
+#include "lockstep/train/step_ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/thread_pool.h"
+#include "tests/engine/devices/fake_device.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+using Clock = std::chrono::steady_clock;
+using Phase = ProfileAccount::Phase;
+
+// Works, so that the time is spent whatever else the machine does.
+void spend(double seconds) {
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  while (Clock::now() < end) {
+  }
+}
+
+const ProfileAccount& account(const Profile& profile, const std::string& name) {
+  for (const ProfileAccount& a : profile.accounts) {
+    if (a.name == name) return a;
+  }
+  throw InvalidArgument("no account " + name);
+}
+
+TEST(StepLedger, BooksAllTimeOfAllThreadsOnce) {
+  constexpr int kThreads = 3, kIterations = 4;
+  ThreadPool pool(kThreads);
+  StepLedger ledger(kThreads);
+  const int work = ledger.account(Phase::forward, "work"),
+            rest = ledger.account(Phase::step, "rest");
+  EXPECT_EQ(ledger.account(Phase::forward, "work"), work);
+  EXPECT_NE(ledger.account(Phase::backward, "work"), work);
+  double wall = 0;
+  for (int i = 0; i < kIterations; ++i) {
+    spend(0.003);  // between iterations: on no account
+    ledger.begin_iteration();
+    const auto begin = Clock::now();
+    pool.run([&](int thread) {
+      ledger.book(thread, ledger.waiting());
+      spend(0.002 * (1 + thread));
+      ledger.book(thread, work);
+    });
+    ledger.book(0, ledger.waiting());
+    spend(0.001);
+    ledger.book(0, rest);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    ledger.end_iteration(seconds);
+    wall += seconds;
+  }
+  const Profile p = ledger.finish(0.5);
+  EXPECT_EQ(p.threads, kThreads);
+  EXPECT_EQ(p.iterations, kIterations);
+  EXPECT_DOUBLE_EQ(p.wall, wall);
+  EXPECT_DOUBLE_EQ(p.preparation, 0.5 * kIterations);
+  EXPECT_NEAR(p.booked(), kThreads * wall, 1e-3 * kThreads * wall);
+  EXPECT_EQ(account(p, "work").calls, kThreads * kIterations);
+  EXPECT_GE(account(p, "work").seconds, 0.012 * kIterations);
+  EXPECT_GE(account(p, "rest").seconds, 0.001 * kIterations);
+  // The first two threads wait for the third, and all others while the first is alone.
+  EXPECT_GE(account(p, "waiting for other threads").seconds, (0.004 + 0.002) * kIterations);
+  EXPECT_EQ(p.accounts.back().name, "waiting for other threads");
+  EXPECT_EQ(p.accounts.front().phase, Phase::forward);
+  // Spans are the same time, and those of a thread do not overlap.
+  double spans = 0;
+  std::map<int, double> ends;
+  for (const ProfileSpan& s : p.spans) {
+    EXPECT_GE(s.begin, ends[s.thread] - 1e-9);
+    ends[s.thread] = s.begin + s.seconds;
+    spans += s.seconds;
+  }
+  EXPECT_NEAR(spans, p.booked(), 1e-6);
+}
+
+TEST(StepLedger, FloorsAreOfAllCalls) {
+  StepLedger ledger(1);
+  const int work = ledger.account(Phase::forward, "work");
+  ledger.begin_iteration();
+  for (int i = 0; i < 3; ++i) ledger.book(0, work);
+  ledger.end_iteration(2);
+  ledger.set_floor(work, 0.5);
+  const Profile p = ledger.finish(0);
+  EXPECT_DOUBLE_EQ(account(p, "work").floor, 1.5);
+  EXPECT_TRUE(std::isnan(account(p, "waiting for other threads").floor));
+  EXPECT_DOUBLE_EQ(p.floor(), 1.5);
+  EXPECT_DOUBLE_EQ(p.efficiency(), 0.75);
+  ledger.forget();
+  const Profile none = ledger.finish(0);
+  EXPECT_EQ(none.iterations, 0);
+  EXPECT_EQ(none.booked(), 0);
+  EXPECT_TRUE(none.spans.empty());
+}
+
+TEST(TrainingProfile, AddsUpToTheRecordsAndChangesNoBit) {
+  for (const double threshold : {0.0, 0.5}) {
+    TrainingOptions options = small_options();
+    options.max_epochs = 6;
+    if (threshold > 0) options.gradient_threshold = threshold;
+    options.validation_frequency = 2;
+    const TrainingData data{.training = some_digits(60), .validation = some_digits(20, 100)};
+    Network network = small_classifier(), plain = small_classifier();
+    const TrainingResult with = train(network, data, options, {.profile = true});
+    const TrainingResult without = train(plain, data, options);
+    EXPECT_EQ(with.digest, without.digest);
+    EXPECT_EQ(with.network_digest, without.network_digest);
+    EXPECT_FALSE(without.profile);
+    ASSERT_TRUE(with.profile);
+    const Profile& p = *with.profile;
+    EXPECT_EQ(p.iterations, 17);  // of 18: not the first
+    double wall = 0;
+    for (size_t i = 1; i < with.iterations.size(); ++i) wall += with.iterations[i].seconds;
+    EXPECT_DOUBLE_EQ(p.wall, wall);
+    EXPECT_NEAR(p.booked(), p.threads * wall, 0.02 * p.threads * wall);
+    // Three shards of two sizes in each iteration.
+    EXPECT_EQ(account(p, "convolution2d_1").calls, 3 * 17);
+    EXPECT_EQ(account(p, "convolution2d_1: gradient").calls, 3 * 17);
+    EXPECT_EQ(account(p, "solver").calls, 17 * static_cast<int64_t>(network.learnables().size()));
+    EXPECT_EQ(account(p, "gradient threshold").calls > 0, threshold > 0);
+    for (const ProfileAccount& a : p.accounts) {
+      if (a.phase != Phase::step) {
+        EXPECT_GT(a.floor, 0) << a.name;
+      }
+    }
+    EXPECT_GT(p.efficiency(), 0);
+    EXPECT_GT(p.preparation, 0);
+  }
+}
+
+TEST(TrainingProfile, OfOneIterationIsOfThatOne) {
+  TrainingOptions options = small_options();
+  Network network = small_classifier();
+  const TrainingResult result =
+      train(network, {.training = some_digits(60)}, options, {.stop_after = 1, .profile = true});
+  ASSERT_TRUE(result.profile);
+  EXPECT_EQ(result.profile->iterations, 1);
+  EXPECT_DOUBLE_EQ(result.profile->wall, result.iterations[0].seconds);
+}
+
+TEST(TrainingProfile, OnADeviceIsRefused) {
+  const devicetest::FakeDevice fake;
+  TrainingOptions options = small_options();
+  options.device = "cuda:0";
+  Network network = small_classifier();
+  EXPECT_THROW(train(network, {.training = some_digits(60)}, options, {.profile = true}),
+               Unsupported);
+}
+
+}  // namespace
+}  // namespace lockstep
