@@ -1,38 +1,35 @@
-// The kernel for blocked images with every instruction set that this processor has, and with both
-// sizes of blocks: whichever convolutions choose, only one of them runs in the other tests.
+// The kernel for images in blocks or lanes with every instruction set that this processor has, and
+// with both sizes of blocks: whichever convolutions choose, only one of them runs in other tests.
 #include "lockstep/engine/kernels/cpu/blocked_normalization.h"
 
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <cmath>
 #include <vector>
 
 #include "lockstep/base/bfloat16.h"
 #include "tests/engine/ops/harness.h"
+#include "tests/engine/ops/only_target.h"
 
 namespace lockstep::optest {
 namespace {
 
 using kernels::cpu::BlockedNormalization;
 
-// While alive, Highway sees only this target.
-class Target {
- public:
-  explicit Target(int64_t target) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().DeInit();
-  }
-  ~Target() {
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().DeInit();
-  }
-  Target(const Target&) = delete;
-  Target& operator=(const Target&) = delete;
-};
+// Instead of a block's size: images in lanes.
+constexpr int64_t kImagesInLanes = 0;
 
-// n x c x h x w to n x blocks x h x w x block and back; what fills up the last block is 0.
+// n x c x h x w to n x blocks x h x w x block and back; what fills up the last block is 0. Or to
+// c x h x w x n.
 std::vector<float> blocked(const Array& x, int64_t block) {
+  if (block == kImagesInLanes) {
+    const int64_t n = x.dim(0), plane = x.count() / n;
+    std::vector<float> out(static_cast<size_t>(x.count()));
+    for (int64_t i = 0; i < x.count(); ++i) {
+      out[static_cast<size_t>(i % plane * n + i / plane)] = static_cast<float>(x[i]);
+    }
+    return out;
+  }
   const int64_t n = x.dim(0), c = x.dim(1), space = x.dim(2) * x.dim(3);
   const int64_t blocks = (c + block - 1) / block;
   std::vector<float> out(static_cast<size_t>(n * blocks * block * space));
@@ -46,6 +43,13 @@ std::vector<float> blocked(const Array& x, int64_t block) {
 
 Array unblocked(const std::vector<float>& from, std::vector<int64_t> dims, int64_t block) {
   Array out(std::move(dims));
+  if (block == kImagesInLanes) {
+    const int64_t n = out.dim(0), plane = out.count() / n;
+    for (int64_t i = 0; i < out.count(); ++i) {
+      out[i] = static_cast<double>(from[static_cast<size_t>(i % plane * n + i / plane)]);
+    }
+    return out;
+  }
   const int64_t c = out.dim(1), space = out.dim(2) * out.dim(3);
   const int64_t blocks = (c + block - 1) / block;
   for (int64_t i = 0; i < out.count(); ++i) {
@@ -106,7 +110,8 @@ void check(const Setting& setting, int64_t block, bool training, DType dtype) {
                                .channels = c,
                                .rows = x.dim(2),
                                .columns = x.dim(3),
-                               .block = block,
+                               .block = block == kImagesInLanes ? x.dim(0) : block,
+                               .images_in_lanes = block == kImagesInLanes,
                                .window_rows = setting.rows,
                                .window_columns = setting.columns,
                                .dtype = dtype,
@@ -178,6 +183,22 @@ TEST(BlockedNormalization, AgreesWithTheReferenceOnEveryInstructionSet) {
             check(setting, block, training, dtype);
           }
         }
+      }
+    }
+  }
+}
+
+TEST(BlockedNormalization, OfImagesInLanesAgreesWithTheReferenceOnEveryInstructionSet) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const Target only(target);
+    for (bool training : {true, false}) {
+      for (const Setting& setting : std::vector<Setting>{{{16, 3, 8, 8}, 2, 2},
+                                                         {{32, 11, 7, 5}, 2, 2},
+                                                         {{16, 2, 13, 21}, 3, 2},
+                                                         {{48, 1, 4, 3}, 1, 1}}) {
+        SCOPED_TRACE(std::string(hwy::TargetName(target)) + (training ? ", training, " : ", ") +
+                     shape_of(Array(setting.x)).to_string());
+        check(setting, kImagesInLanes, training, DType::f32);
       }
     }
   }

@@ -2,6 +2,8 @@
 // same chains of the reference.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 
@@ -126,13 +128,15 @@ class Chain {
 
 using reference::Pooling;
 
-class Layouts : public testing::TestWithParam<int64_t> {};
+// Channels, and observations: with 16 and 32 images lie in the lanes of vectors, where kernels are
+// for that.
+class Layouts : public testing::TestWithParam<std::tuple<int64_t, int64_t>> {};
 
 // conv, bn, relu, max pool, conv, added to a skip, fully connected.
 TEST_P(Layouts, ResidualNetworkMatchesTheReference) {
-  const int64_t channels = GetParam();
+  const auto [channels, n] = GetParam();
   Chain net;
-  const int x = net.input(random_array({3, 3, 10, 9}, 1));
+  const int x = net.input(random_array({n, 3, 10, 9}, 1));
   const int first = net.convolution(x, channels, 3, 1, false);
   const int activated = net.relu(net.batch_normalization(first, false));
   const int pooled = net.pool(activated, Pooling::max, {.pool = {2, 2}, .stride = {2, 2}});
@@ -146,9 +150,9 @@ TEST_P(Layouts, ResidualNetworkMatchesTheReference) {
 }
 
 TEST_P(Layouts, StridesPoolingAndConcatenationMatchTheReference) {
-  const int64_t channels = GetParam();
+  const auto [channels, n] = GetParam();
   Chain net;
-  const int x = net.input(random_array({2, 3, 9, 11}, 2));
+  const int x = net.input(random_array({n, 3, 9, 11}, 20));
   const int first = net.relu(net.convolution(x, channels, 5, 2));
   const int left = net.convolution(first, channels, 3, 2);
   const int right =
@@ -164,9 +168,9 @@ TEST_P(Layouts, StridesPoolingAndConcatenationMatchTheReference) {
 
 // The same tensor goes into ops that want it in different layouts, and twice into one of them.
 TEST_P(Layouts, ATensorReadInSeveralLayoutsGetsAllGradients) {
-  const int64_t channels = GetParam();
+  const auto [channels, n] = GetParam();
   Chain net;
-  const int x = net.input(random_array({2, channels, 6, 5}, 3));
+  const int x = net.input(random_array({n, channels, 6, 5}, 3));
   const int y = net.convolution(x, channels, 3);
   const int a = net.addition(y, y);
   const int b = net.addition(a, x);
@@ -176,13 +180,37 @@ TEST_P(Layouts, ATensorReadInSeveralLayoutsGetsAllGradients) {
   net.check();
 }
 
-INSTANTIATE_TEST_SUITE_P(Channels, Layouts, testing::Values(1, 7, 8, 11, 16, 17, 22, 33),
-                         testing::PrintToStringParamName());
+// The windows of all ops in a chain of 3 x 3 convolutions, with and without ReLU and pooling behind
+// the normalisation.
+TEST_P(Layouts, PoolingOfEveryKindMatchesTheReference) {
+  const auto [channels, n] = GetParam();
+  Chain net;
+  const int x = net.input(random_array({n, 2, 9, 11}, 4));
+  const int a = net.batch_normalization(net.convolution(x, channels, 3, 1, false), false);
+  const int b =
+      net.pool(a, Pooling::max, {.pool = {3, 2}, .stride = {2, 1}, .padding = padding(1)});
+  const int c = net.convolution(b, channels, 3);
+  const int d = net.pool(c, Pooling::average_with_padding,
+                         {.pool = {3, 3}, .stride = {1, 2}, .padding = padding(1)});
+  const int e = net.pool(d, Pooling::average_without_padding,
+                         {.pool = {2, 3}, .stride = {2, 2}, .padding = same_padding});
+  net.fully_connected(net.relu(e), 3);
+  net.check();
+}
+
+INSTANTIATE_TEST_SUITE_P(Channels, Layouts,
+                         testing::Combine(testing::Values(1, 7, 8, 11, 16, 17, 22, 33),
+                                          testing::Values(2, 3, 16, 32)),
+                         [](const auto& test) {
+                           return std::to_string(std::get<0>(test.param)) + "_of_" +
+                                  std::to_string(std::get<1>(test.param));
+                         });
 
 // What makes chains fast: ops that need not care leave the layout as it is.
 TEST(Layout, FlowsThroughElementwiseOpsNormalizationAndPooling) {
-  for (int64_t channels : {11, 16, 32}) {
-    const Shape shape{2, channels, 6, 6};
+  for (const auto& [n, channels] : std::vector<std::pair<int64_t, int64_t>>{
+           {2, 11}, {2, 16}, {2, 32}, {16, 3}, {16, 16}, {32, 5}}) {
+    const Shape shape{n, channels, 8, 8};
     const TensorSpec spec = image_layout({}, shape);
     const Tensor x = convert(tensor_of(random_array(shape.dims(), 1)), spec);
     const Tensor ones = Tensor::full({channels}, 1);

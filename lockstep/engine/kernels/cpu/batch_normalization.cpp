@@ -2,6 +2,7 @@
 
 #include "lockstep/engine/kernels/cpu/blocked_normalization.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 
@@ -23,15 +24,17 @@ int64_t block_of(const TensorSpec& images) {
   return (isa & wide) == wide ? 16 : 8;
 }
 
-// With the maximum over windows, oneDNN has nothing.
-Kernel with_max_pooling(const BatchNormalizationProblem& p) {
+// With the maximum over windows, or of images in lanes: oneDNN has nothing.
+Kernel own_normalization(const BatchNormalizationProblem& p) {
   const Shape& x = p.src.shape;
-  const auto [rows, columns] = *p.max_pool;
+  const auto [rows, columns] = p.max_pool.value_or(Size2d{1, 1});
+  const bool lanes = in_lanes(p.src);
   const BlockedNormalization images{.n = x[0],
                                     .channels = x[1],
                                     .rows = x[2],
                                     .columns = x[3],
-                                    .block = block_of(p.src),
+                                    .block = lanes ? x[0] : block_of(p.src),
+                                    .images_in_lanes = lanes,
                                     .window_rows = rows,
                                     .window_columns = columns,
                                     .epsilon = static_cast<float>(p.epsilon),
@@ -39,9 +42,10 @@ Kernel with_max_pooling(const BatchNormalizationProblem& p) {
                                     .relu = p.relu,
                                     .training = p.training};
   const Shape result{x[0], x[1], images.result_rows(), images.result_columns()};
-  const TensorSpec src = spec_of(blocked_desc(x, images.block, images.dtype)),
-                   dst = spec_of(blocked_desc(result, images.block, images.dtype)),
-                   per_channel = plain_spec(Shape{x[1]});
+  const auto laid_out = [&](const Shape& shape) {
+    return lanes ? lanes_spec(shape) : spec_of(blocked_desc(shape, images.block, images.dtype));
+  };
+  const TensorSpec src = laid_out(x), dst = laid_out(result), per_channel = plain_spec(Shape{x[1]});
   const Operand marks = workspace(static_cast<size_t>(images.result_elements()));
   const Operand mean = p.training ? output(1, per_channel) : input(3, per_channel);
   const Operand variance = p.training ? output(2, per_channel) : input(4, per_channel);
@@ -74,7 +78,7 @@ Kernel with_max_pooling(const BatchNormalizationProblem& p) {
 }  // namespace
 
 Kernel batch_normalization(const BatchNormalizationProblem& p) {
-  if (p.max_pool) return with_max_pooling(p);
+  if (p.max_pool || in_lanes(p.src)) return own_normalization(p);
   SingleThread one;
   using dnnl::normalization_flags, dnnl::prop_kind;
   const int64_t c = p.src.shape[1];

@@ -20,17 +20,18 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kNothing = 255;  // mark of a result that depends on no element: ReLU made it 0
 
-// Channels that are computed together: as many as a vector has lanes, and a block has a multiple
-// of them.
+// What a vector's lanes are: channels, of which a block has a multiple; or images of one channel.
 template <class D>
 struct Lanes {
   using V = hn::Vec<D>;
   D d;
+  bool images;
   hn::Rebind<int32_t, D> whole;
   hn::Rebind<uint8_t, D> bytes;
 
   // One value for each channel from `first` on; what fills up is `filling`.
   V load(const float* values, int64_t first, int64_t channels, float filling = 0) const {
+    if (images) return hn::Set(d, values[first]);
     HWY_ALIGN float some[16];
     std::fill_n(some, 16, filling);
     const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -40,8 +41,23 @@ struct Lanes {
   void store(V v, float* values, int64_t first, int64_t channels) const {
     HWY_ALIGN float some[16];
     hn::Store(v, d, some);
+    if (images) {
+      values[first] = some[0];  // as all others
+      return;
+    }
     const auto lanes = static_cast<int64_t>(hn::Lanes(d));
     for (int64_t i = 0; i < lanes && first + i < channels; ++i) values[first + i] = some[i];
+  }
+  // The sum of what the lanes have of a channel, in all of them: halves are added, so that vectors
+  // of every length give the same where images fill 16.
+  V sum(V v) const {
+    if (!images) return v;
+    HWY_ALIGN float some[16];
+    hn::Store(v, d, some);
+    for (size_t half = hn::Lanes(d) / 2; half > 0; half /= 2) {
+      for (size_t i = 0; i < half; ++i) some[i] += some[i + half];
+    }
+    return hn::Set(d, some[0]);
   }
 };
 
@@ -76,25 +92,46 @@ void store(hn::Vec<D> v, D, BFloat16* to) {
              reinterpret_cast<uint16_t*>(to));
 }
 
-// A vector's lanes of channels: where they lie in the arrays.
+// A vector's lanes of channels: where they lie in the arrays. Of images in lanes: a channel.
 struct Group {
   int64_t block;  // which
   int64_t lane;   // first lane within it
 };
 
+int64_t first_channel(const BlockedNormalization& p, const Group& g) {
+  return p.images_in_lanes ? g.block : g.block * p.block + g.lane;
+}
+
+// Planes that a group's statistics are over: those of the images, or of as many at a time as there
+// are lanes.
+template <class D>
+int64_t planes_of(const BlockedNormalization& p, D d) {
+  return p.images_in_lanes ? p.n / static_cast<int64_t>(hn::Lanes(d)) : p.n;
+}
+
 template <class D, class Body>
 void for_each_group(const BlockedNormalization& p, D d, const Body& body) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t b = 0; b < p.blocks(); ++b) {
-    for (int64_t lane = 0; lane < p.block; lane += lanes) body(Group{b, lane});
+    const int64_t end = p.images_in_lanes ? 1 : p.block;
+    for (int64_t lane = 0; lane < end; lane += lanes) body(Group{b, lane});
   }
 }
 
-int64_t plane_offset(const BlockedNormalization& p, int64_t n, const Group& g) {
+template <class D>
+int64_t plane_offset(const BlockedNormalization& p, D d, int64_t n, const Group& g) {
+  if (p.images_in_lanes) {
+    return g.block * p.rows * p.columns * p.block + n * static_cast<int64_t>(hn::Lanes(d));
+  }
   return (n * p.blocks() + g.block) * p.rows * p.columns * p.block + g.lane;
 }
 
-int64_t result_offset(const BlockedNormalization& p, int64_t n, const Group& g) {
+template <class D>
+int64_t result_offset(const BlockedNormalization& p, D d, int64_t n, const Group& g) {
+  if (p.images_in_lanes) {
+    return g.block * p.result_rows() * p.result_columns() * p.block +
+           n * static_cast<int64_t>(hn::Lanes(d));
+  }
   return (n * p.blocks() + g.block) * p.result_rows() * p.result_columns() * p.block + g.lane;
 }
 
@@ -108,8 +145,8 @@ void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g
   auto mean = hn::Zero(d), squares = hn::Zero(d);
   const int64_t positions = p.rows * p.columns;
   int64_t before = 0;
-  for (int64_t n = 0; n < p.n; ++n) {
-    const T* plane = x + plane_offset(p, n, g);
+  for (int64_t n = 0; n < planes_of(p, d); ++n) {
+    const T* plane = x + plane_offset(p, d, n, g);
     for (int64_t begin = 0; begin < positions; begin += kPiece) {
       const int64_t count = std::min(kPiece, positions - begin);
       const T* piece = plane + begin * p.block;
@@ -144,7 +181,16 @@ void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g
       before += count;
     }
   }
-  const int64_t first = g.block * p.block + g.lane;
+  const int64_t first = first_channel(p, g);
+  if (l.images) {
+    // Lanes have as many elements each: means of means, and what they lie apart.
+    const auto lanes = hn::Set(d, 1 / static_cast<float>(hn::Lanes(d)));
+    const auto all = hn::Mul(l.sum(mean), lanes);
+    const auto apart = hn::Sub(mean, all);
+    squares = hn::MulAdd(hn::Mul(apart, apart), hn::Set(d, static_cast<float>(before)), squares);
+    squares = hn::Mul(l.sum(squares), lanes);
+    mean = all;
+  }
   l.store(mean, means, first, p.channels);
   l.store(hn::Mul(squares, hn::Set(d, 1 / static_cast<float>(before))), variances, first,
           p.channels);
@@ -171,15 +217,15 @@ void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& 
                      const T* x, const float* scale, const float* shift, const float* mean,
                      const float* variance, T* y, uint8_t* marks) {
   const D d = l.d;
-  const int64_t first = g.block * p.block + g.lane, row = p.columns * p.block;
+  const int64_t first = first_channel(p, g), row = p.columns * p.block;
   const auto m = l.load(mean, first, p.channels);
   const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels, 1), p.epsilon);
   const auto factor = hn::Mul(l.load(scale, first, p.channels), inverse);
   const auto offset = l.load(shift, first, p.channels);
   const auto zero = hn::Zero(d);
-  for (int64_t n = 0; n < p.n; ++n) {
-    const T* plane = x + plane_offset(p, n, g);
-    int64_t to = result_offset(p, n, g);
+  for (int64_t n = 0; n < planes_of(p, d); ++n) {
+    const T* plane = x + plane_offset(p, d, n, g);
+    int64_t to = result_offset(p, d, n, g);
     for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
       const T* from = plane + oy * w.height() * row;
       for (int64_t ox = 0; ox < p.result_columns(); ++ox, to += p.block) {
@@ -220,9 +266,9 @@ void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l,
   const D d = l.d;
   const int64_t row = p.columns * p.block;
   sum = dot = hn::Zero(d);
-  for (int64_t n = 0; n < p.n; ++n) {
-    const T* plane = x + plane_offset(p, n, g);
-    int64_t at = result_offset(p, n, g);
+  for (int64_t n = 0; n < planes_of(p, d); ++n) {
+    const T* plane = x + plane_offset(p, d, n, g);
+    int64_t at = result_offset(p, d, n, g);
     auto image_sum = hn::Zero(d), image_dot = hn::Zero(d);
     for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
       const T* from = plane + oy * w.height() * row;
@@ -259,11 +305,13 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
                     const float* variance, const uint8_t* marks, T* dx, float* dscale,
                     float* dshift) {
   const D d = l.d;
-  const int64_t first = g.block * p.block + g.lane, row = p.columns * p.block;
+  const int64_t first = first_channel(p, g), row = p.columns * p.block;
   const auto m = l.load(mean, first, p.channels);
   const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels, 1), p.epsilon);
   auto sum = hn::Zero(d), dot = hn::Zero(d);
   backward_sums(p, w, l, g, x, dy, marks, m, sum, dot);
+  sum = l.sum(sum);
+  dot = l.sum(dot);
   l.store(hn::Mul(dot, inverse), dscale, first, p.channels);
   l.store(sum, dshift, first, p.channels);
 
@@ -278,9 +326,9 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
   const auto through_statistics = [&](const T* from) {
     return hn::NegMulAdd(hn::Sub(load(d, from), m), slope, hn::Neg(constant));
   };
-  for (int64_t n = 0; n < p.n; ++n) {
-    const int64_t begin = plane_offset(p, n, g);
-    int64_t at = result_offset(p, n, g);
+  for (int64_t n = 0; n < planes_of(p, d); ++n) {
+    const int64_t begin = plane_offset(p, d, n, g);
+    int64_t at = result_offset(p, d, n, g);
     for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
       const int64_t top = begin + oy * w.height() * row;
       for (int64_t ox = 0; ox < p.result_columns(); ++ox, at += p.block) {
@@ -316,10 +364,10 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
 template <class Body>
 void with_lanes(const BlockedNormalization& p, const Body& body) {
   const auto run = [&](auto d) {
-    const Lanes<decltype(d)> lanes{d, {}, {}};
+    const Lanes<decltype(d)> lanes{d, p.images_in_lanes, {}, {}};
     for_each_group(p, d, [&](const Group& g) { body(lanes, g); });
   };
-  if (p.block == 16) {
+  if (p.block >= 16) {
     run(hn::CappedTag<float, 16>());
   } else {
     run(hn::CappedTag<float, 8>());

@@ -1,5 +1,6 @@
-// Batch normalisation, ReLU and maximum over windows of images in blocked layouts, each direction
-// in two passes over memory. oneDNN takes three for the statistics and the normalisation, writes
+// Batch normalisation, ReLU and maximum over windows of images in layouts whose innermost dimension
+// fills vectors: blocks of channels, or the images themselves (lanes_layout.h). Each direction
+// takes two passes over memory. oneDNN takes three for the statistics and the normalisation, writes
 // past the caches, and pools in a pass of its own. All functions are thread-safe; none allocates.
 #pragma once
 
@@ -10,24 +11,27 @@
 namespace lockstep::kernels::cpu {
 
 // Images of n x channels x rows x columns, laid out as n x blocks x rows x columns x block: the
-// channels in blocks of 8 or 16, the last one filled up with zeros. Windows of window_rows x
+// channels in blocks of 8 or 16, the last one filled up with zeros. Or, with `images_in_lanes`, as
+// channels x rows x columns x n, n a multiple of 16; `block` is n then. Windows of window_rows x
 // window_columns lie side by side; rows and columns that fill none are normalised for the
 // statistics and the gradient but belong to no maximum. A window of 1 x 1 leaves all as it is.
 struct BlockedNormalization {
   int64_t n = 0, channels = 0, rows = 0, columns = 0;
-  int64_t block = 16;
+  int64_t block = 16;  // elements from column to column
+  bool images_in_lanes = false;
   int64_t window_rows = 1, window_columns = 1;
   float epsilon = 1e-5f;
   DType dtype = DType::f32;  // of x, y, dx and dy; or bf16, computed with as f32
   bool relu = false;
   bool training = true;  // the gradient goes through the statistics
 
-  int64_t blocks() const { return (channels + block - 1) / block; }
+  // Groups of planes that lie one behind the other: blocks of channels of an image, or channels.
+  int64_t blocks() const { return images_in_lanes ? channels : (channels + block - 1) / block; }
   int64_t result_rows() const { return rows / window_rows; }
   int64_t result_columns() const { return columns / window_columns; }
   // Elements of the result, filling included: as many marks are kept for the backward pass.
   int64_t result_elements() const {
-    return n * blocks() * result_rows() * result_columns() * block;
+    return (images_in_lanes ? 1 : n) * blocks() * result_rows() * result_columns() * block;
   }
 };
 

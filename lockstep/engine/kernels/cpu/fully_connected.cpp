@@ -1,6 +1,7 @@
 #include "lockstep/engine/kernels/fully_connected.h"
 
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 
 namespace lockstep::kernels::cpu {
@@ -11,6 +12,7 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
   // oneDNN flattens by itself: weights take the source's trailing dimensions, the elements are the
   // same. It knows ranks 2 to 5; others are flattened here.
   TensorSpec src_spec = p.src;
+  if (in_lanes(src_spec)) src_spec = src_spec.plain();  // oneDNN has nothing fast for it
   if (src_spec.shape.rank() > 4 || src_spec.shape.rank() == 3) {
     const int64_t n = p.src.shape[0];
     src_spec = {Shape{n, p.src.shape.elements() / n}, p.src.dtype, nullptr};

@@ -1,11 +1,13 @@
 #include "lockstep/engine/kernels/pooling.h"
 
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/lanes_pooling.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 
 namespace lockstep::kernels::cpu {
 
 Kernel pooling(const PoolingProblem& p) {
+  if (pools_in_lanes(p)) return lanes_pooling(p);
   SingleThread one;
   using dnnl::algorithm, dnnl::prop_kind;
   const bool max = p.kind == PoolingProblem::Kind::max;

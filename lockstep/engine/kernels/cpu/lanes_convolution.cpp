@@ -1,0 +1,348 @@
+#include "lockstep/engine/kernels/cpu/lanes_convolution.h"
+
+#include <algorithm>
+
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_convolution.cpp"
+#include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Results that a tile keeps in registers: filters x columns of vectors.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kMostFilters = 6;
+#else
+constexpr int kMostFilters = 2;
+#endif
+constexpr int kColumns = 4;
+// Channels after which results go back to memory, so that what is read again stays in the caches.
+constexpr int64_t kChannelBlock = 16;
+
+using D = hn::CappedTag<float, kLanes>;
+using V = hn::Vec<D>;
+
+// The convolution that forward and data have in common: `in` channels to `out`.
+struct Plane {
+  int64_t in, out, rows, columns, n;
+  int64_t row() const { return columns * n; }
+  int64_t size() const { return rows * columns * n; }
+};
+
+// Filters of a tile: as even as can be.
+int64_t tiles_of(int64_t filters) { return (filters + kMostFilters - 1) / kMostFilters; }
+int64_t tile_begin(int64_t filters, int64_t tile) { return filters * tile / tiles_of(filters); }
+
+// Adds to `filters` x `columns` results of one row what some channels and some rows of the window
+// give. left, right: the first (last) column has no neighbour. Weights: channels x 3 x 3 x filters.
+template <int filters, int columns, bool left, bool right>
+HWY_INLINE void tile(const Plane& p, const float* x, const float* weights, int64_t channels,
+                     int64_t first_row, int64_t end_row, float* y) {
+  const D d;
+  V sums[filters][columns];
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < columns; ++c) sums[f][c] = hn::Load(d, y + f * p.size() + c * p.n);
+  }
+  for (int64_t channel = 0; channel < channels; ++channel) {
+    for (int64_t r = first_row; r < end_row; ++r) {
+      const float* from = x + channel * p.size() + (r - 1) * p.row();
+      const float* w = weights + (channel * 9 + r * 3) * filters;
+      for (int k = 0; k < 3; ++k) {
+        V in[columns];
+        for (int c = 0; c < columns; ++c) {
+          const bool outside = (left && c + k == 0) || (right && c + k == columns + 1);
+          in[c] = outside ? hn::Zero(d) : hn::Load(d, from + (c + k - 1) * p.n);
+        }
+        for (int f = 0; f < filters; ++f) {
+          const V weight = hn::Set(d, w[k * filters + f]);
+          for (int c = 0; c < columns; ++c) {
+            if ((left && c + k == 0) || (right && c + k == columns + 1)) continue;
+            sums[f][c] = hn::MulAdd(weight, in[c], sums[f][c]);
+          }
+        }
+      }
+    }
+  }
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < columns; ++c) hn::Store(sums[f][c], d, y + f * p.size() + c * p.n);
+  }
+}
+
+template <int filters>
+void row_of_tiles(const Plane& p, const float* x, const float* weights, int64_t channels,
+                  int64_t first_row, int64_t end_row, float* y) {
+  int64_t c = 0;
+  const auto at = [&](auto how) { how(x + c * p.n, y + c * p.n); };
+  for (; c + kColumns <= p.columns; c += kColumns) {
+    const bool left = c == 0, right = c + kColumns == p.columns;
+    at([&](const float* from, float* to) {
+      if (left && right) {
+        tile<filters, kColumns, true, true>(p, from, weights, channels, first_row, end_row, to);
+      } else if (left) {
+        tile<filters, kColumns, true, false>(p, from, weights, channels, first_row, end_row, to);
+      } else if (right) {
+        tile<filters, kColumns, false, true>(p, from, weights, channels, first_row, end_row, to);
+      } else {
+        tile<filters, kColumns, false, false>(p, from, weights, channels, first_row, end_row, to);
+      }
+    });
+  }
+  for (; c < p.columns; ++c) {
+    const bool left = c == 0, right = c + 1 == p.columns;
+    at([&](const float* from, float* to) {
+      if (left && right) {
+        tile<filters, 1, true, true>(p, from, weights, channels, first_row, end_row, to);
+      } else if (left) {
+        tile<filters, 1, true, false>(p, from, weights, channels, first_row, end_row, to);
+      } else if (right) {
+        tile<filters, 1, false, true>(p, from, weights, channels, first_row, end_row, to);
+      } else {
+        tile<filters, 1, false, false>(p, from, weights, channels, first_row, end_row, to);
+      }
+    });
+  }
+}
+
+using RowOfTiles = void (*)(const Plane&, const float*, const float*, int64_t, int64_t, int64_t,
+                            float*);
+#if HWY_TARGET <= HWY_AVX3
+constexpr RowOfTiles kRows[] = {row_of_tiles<1>, row_of_tiles<2>, row_of_tiles<3>,
+                                row_of_tiles<4>, row_of_tiles<5>, row_of_tiles<6>};
+#else
+constexpr RowOfTiles kRows[] = {row_of_tiles<1>, row_of_tiles<2>};
+#endif
+
+// `packed`: for each tile of filters channels x 3 x 3 x filters.
+void convolve(const Plane& p, const float* x, const float* packed, const float* bias, float* y) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  for (int64_t f = 0; f < p.out; ++f) {
+    std::fill_n(y + f * p.size(), p.size(), bias ? bias[f] : 0.0f);
+  }
+  const int64_t tiles = tiles_of(p.out);
+  for (int64_t channel = 0; channel < p.in; channel += kChannelBlock) {
+    const int64_t channels = std::min(kChannelBlock, p.in - channel);
+    for (int64_t row = 0; row < p.rows; ++row) {
+      const int64_t first = row == 0 ? 1 : 0, end = row + 1 == p.rows ? 2 : 3;
+      for (int64_t t = 0; t < tiles; ++t) {
+        const int64_t f = tile_begin(p.out, t), filters = tile_begin(p.out, t + 1) - f;
+        const float* const weights = packed + (f * p.in + channel * filters) * 9;
+        for (int64_t lane = 0; lane < p.n; lane += lanes) {
+          kRows[filters - 1](p, x + channel * p.size() + row * p.row() + lane, weights, channels,
+                             first, end, y + f * p.size() + row * p.row() + lane);
+        }
+      }
+    }
+  }
+}
+
+// weight(f, c, r, k) for filter f and channel c, packed for convolve().
+template <class Weight>
+void pack(const Plane& p, float* packed, const Weight& weight) {
+  for (int64_t t = 0; t < tiles_of(p.out); ++t) {
+    const int64_t begin = tile_begin(p.out, t), end = tile_begin(p.out, t + 1);
+    for (int64_t c = 0; c < p.in; ++c) {
+      for (int64_t i = 0; i < 9; ++i) {
+        for (int64_t f = begin; f < end; ++f) *packed++ = weight(f, c, i);
+      }
+    }
+  }
+}
+
+void forward(const LanesConvolution& q, const float* x, const float* weights, const float* bias,
+             float* y, float* scratch) {
+  const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
+  pack(p, scratch,
+       [&](int64_t f, int64_t c, int64_t i) { return weights[(f * q.channels + c) * 9 + i]; });
+  convolve(p, x, scratch, bias, y);
+}
+
+// The same convolution the other way round: windows turned by half a circle.
+void data(const LanesConvolution& q, const float* dy, const float* weights, float* dx,
+          float* scratch) {
+  const Plane p{q.filters, q.channels, q.rows, q.columns, q.n};
+  pack(p, scratch,
+       [&](int64_t c, int64_t f, int64_t i) { return weights[(f * q.channels + c) * 9 + 8 - i]; });
+  convolve(p, dy, scratch, nullptr, dx);
+}
+
+// ---- Gradients of weights ----
+
+// Filters and channels whose products a tile sums in registers, for the three columns of the
+// window.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kGradientFilters = 4, kGradientChannels = 2;
+#else
+constexpr int kGradientFilters = 2, kGradientChannels = 1;
+#endif
+
+// In a fixed order: halves are added until one is left.
+float sum_of_lanes(const float* lanes) {
+  float s[kLanes];
+  std::copy_n(lanes, kLanes, s);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) s[i] += s[i + half];
+  }
+  return s[0];
+}
+
+// Where the sums of a tile are kept between bands of rows: of each filter channels x 9 places of
+// kLanes each.
+struct Gradient {
+  float* kept;
+  int64_t channels;
+  bool first;  // nothing is kept yet
+
+  Gradient at(int64_t filter, int64_t channel, int64_t place) const {
+    return {kept + ((filter * channels + channel) * 9 + place) * kLanes, channels, first};
+  }
+};
+
+// The products of some rows for the three columns of the window.
+template <int filters, int channels>
+HWY_INLINE void gradient_tile(const Plane& p, const float* x, const float* dy, int64_t rows,
+                              int64_t lane, const Gradient& to) {
+  const D d;
+  V s[filters][channels][3];
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < channels; ++c) {
+      for (int k = 0; k < 3; ++k) {
+        s[f][c][k] = to.first ? hn::Zero(d) : hn::Load(d, to.at(f, c, k).kept + lane);
+      }
+    }
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* from = x + row * p.row();
+    const float* diff = dy + row * p.row();
+    V window[channels][3];
+    for (int c = 0; c < channels; ++c) {
+      window[c][0] = hn::Zero(d);
+      window[c][1] = hn::Load(d, from + c * p.size());
+    }
+    for (int64_t column = 0; column < p.columns; ++column, from += p.n, diff += p.n) {
+      const bool last = column + 1 == p.columns;
+      for (int c = 0; c < channels; ++c) {
+        window[c][2] = last ? hn::Zero(d) : hn::Load(d, from + c * p.size() + p.n);
+      }
+      for (int f = 0; f < filters; ++f) {
+        const V g = hn::Load(d, diff + f * p.size());
+        for (int c = 0; c < channels; ++c) {
+          for (int k = 0; k < 3; ++k) s[f][c][k] = hn::MulAdd(g, window[c][k], s[f][c][k]);
+        }
+      }
+      for (int c = 0; c < channels; ++c) {
+        window[c][0] = window[c][1];
+        window[c][1] = window[c][2];
+      }
+    }
+  }
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < channels; ++c) {
+      for (int k = 0; k < 3; ++k) hn::Store(s[f][c][k], d, to.at(f, c, k).kept + lane);
+    }
+  }
+}
+
+template <int filters>
+void gradient_channels(const Plane& p, const float* x, const float* dy, int64_t rows, int64_t lane,
+                       const Gradient& to) {
+  int64_t c = 0;
+  for (; c + kGradientChannels <= p.in; c += kGradientChannels) {
+    gradient_tile<filters, kGradientChannels>(p, x + c * p.size(), dy, rows, lane, to.at(0, c, 0));
+  }
+  for (; c < p.in; ++c) {
+    gradient_tile<filters, 1>(p, x + c * p.size(), dy, rows, lane, to.at(0, c, 0));
+  }
+}
+
+void weights(const LanesConvolution& q, const float* x, const float* dy, float* dweights,
+             float* dbias, float* scratch) {
+  const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  // Rows that are taken together: enough for sums to be worth fetching.
+  const int64_t band = std::max<int64_t>(1, 64 / p.columns);
+  for (int64_t top = 0; top < p.rows; top += band) {
+    for (int64_t f = 0; f < p.out; f += kGradientFilters) {
+      const int64_t filters = std::min<int64_t>(kGradientFilters, p.out - f);
+      for (int64_t r = 0; r < 3; ++r) {
+        // Rows of dy whose neighbour r - 1 rows below lies in the image.
+        const int64_t begin = std::max(top, 1 - r);
+        const int64_t end = std::min(std::min(top + band, p.rows), p.rows + 1 - r);
+        const int64_t rows = std::max<int64_t>(0, end - begin);
+        for (int64_t lane = 0; lane < p.n; lane += lanes) {
+          const float* const from = x + (begin + r - 1) * p.row() + lane;
+          const float* const diff = dy + f * p.size() + begin * p.row() + lane;
+          // Images beyond the sixteenth are added to the sums of the first.
+          const Gradient to{scratch, p.in, top == 0 && lane < kLanes};
+          for (int64_t one = 0; one < filters;) {
+            if (filters == kGradientFilters) {
+              gradient_channels<kGradientFilters>(p, from, diff, rows, lane % kLanes,
+                                                  to.at(f, 0, 3 * r));
+              one += kGradientFilters;
+            } else {
+              gradient_channels<1>(p, from, diff + one * p.size(), rows, lane % kLanes,
+                                   to.at(f + one, 0, 3 * r));
+              ++one;
+            }
+          }
+        }
+      }
+      if (top + band < p.rows) continue;
+      // While they are in the cache.
+      for (int64_t i = f * p.in * 9; i < (f + filters) * p.in * 9; ++i) {
+        dweights[i] = sum_of_lanes(scratch + i * kLanes);
+      }
+    }
+  }
+  if (!dbias) return;
+  for (int64_t f = 0; f < q.filters; ++f) {
+    float sums[kLanes] = {};
+    const float* from = dy + f * p.size();
+    for (int64_t i = 0; i < p.size(); i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += from[i + lane];
+    }
+    dbias[f] = sum_of_lanes(sums);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels::cpu {
+
+HWY_EXPORT(forward);
+HWY_EXPORT(data);
+HWY_EXPORT(weights);
+
+size_t LanesConvolution::forward_scratch() const {
+  return static_cast<size_t>(channels * filters * 9) * sizeof(float);
+}
+
+size_t LanesConvolution::weights_scratch() const { return forward_scratch() * kLanes; }
+
+void lanes_convolution(const LanesConvolution& p, const float* x, const float* weights,
+                       const float* bias, float* y, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(forward)(p, x, weights, bias, y, scratch);
+}
+
+void lanes_convolution_data(const LanesConvolution& p, const float* dy, const float* weights,
+                            float* dx, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(data)(p, dy, weights, dx, scratch);
+}
+
+void lanes_convolution_weights(const LanesConvolution& p, const float* x, const float* dy,
+                               float* dweights, float* dbias, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(weights)(p, x, dy, dweights, dbias, scratch);
+}
+
+}  // namespace lockstep::kernels::cpu
+#endif

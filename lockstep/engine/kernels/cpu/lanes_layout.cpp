@@ -1,0 +1,16 @@
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
+
+#include "lockstep/engine/kernels/cpu/onednn.h"
+
+namespace lockstep::kernels::cpu {
+
+TensorSpec lanes_spec(const Shape& shape) {
+  return spec_of({dims_of(shape), data_type(DType::f32), dnnl::memory::format_tag::bcda});
+}
+
+bool in_lanes(const TensorSpec& spec) {
+  return !spec.row_major() && spec.dtype == DType::f32 && spec.shape.rank() == 4 &&
+         spec.shape[0] % kLanes == 0 && spec == lanes_spec(spec.shape);
+}
+
+}  // namespace lockstep::kernels::cpu

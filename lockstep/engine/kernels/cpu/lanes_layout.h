@@ -1,0 +1,19 @@
+// The layout in which images of a batch lie side by side, one in each lane of a vector: channels x
+// rows x columns x n. Any number of channels fills vectors, and every element of a window is one
+// vector away from the next.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/engine/kernels/kernel.h"
+
+namespace lockstep::kernels::cpu {
+
+// Images are taken in this layout in multiples of so many.
+inline constexpr int64_t kLanes = 16;
+
+// n x channels x rows x columns in this layout.
+TensorSpec lanes_spec(const Shape& shape);
+bool in_lanes(const TensorSpec& spec);
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,111 @@
+// Convolution of images in lanes with every instruction set that this processor has.
+#include "lockstep/engine/kernels/cpu/lanes_convolution.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "tests/engine/ops/harness.h"
+#include "tests/engine/ops/only_target.h"
+
+namespace lockstep::optest {
+namespace {
+
+using kernels::cpu::LanesConvolution;
+
+// Aligned as kernels want it.
+struct Memory {
+  explicit Memory(size_t count)
+      : data(static_cast<float*>(std::aligned_alloc(64, (count * sizeof(float) + 63) / 64 * 64)),
+             std::free) {
+    std::fill_n(data.get(), count, 1e30f);  // nothing may be read before it is written
+  }
+  std::unique_ptr<float[], void (*)(void*)> data;
+};
+
+// n x c x h x w to c x h x w x n and back.
+Memory in_lanes(const Array& x) {
+  Memory out(static_cast<size_t>(x.count()));
+  const int64_t n = x.dim(0), plane = x.count() / n;
+  for (int64_t i = 0; i < x.count(); ++i) {
+    out.data[static_cast<size_t>(i % plane * n + i / plane)] = static_cast<float>(x[i]);
+  }
+  return out;
+}
+Array from_lanes(const Memory& from, std::vector<int64_t> dims) {
+  Array out(std::move(dims));
+  const int64_t n = out.dim(0), plane = out.count() / n;
+  for (int64_t i = 0; i < out.count(); ++i) {
+    out[i] = static_cast<double>(from.data[static_cast<size_t>(i % plane * n + i / plane)]);
+  }
+  return out;
+}
+Array plain(const Memory& from, std::vector<int64_t> dims) {
+  Array out(std::move(dims));
+  for (int64_t i = 0; i < out.count(); ++i) {
+    out[i] = static_cast<double>(from.data[static_cast<size_t>(i)]);
+  }
+  return out;
+}
+Memory floats(const Array& x) {
+  Memory out(static_cast<size_t>(x.count()));
+  for (int64_t i = 0; i < x.count(); ++i) {
+    out.data[static_cast<size_t>(i)] = static_cast<float>(x[i]);
+  }
+  return out;
+}
+
+void check(const std::vector<int64_t>& x_dims, int64_t filters) {
+  const int64_t n = x_dims[0], c = x_dims[1], rows = x_dims[2], columns = x_dims[3];
+  const LanesConvolution p{
+      .n = n, .channels = c, .filters = filters, .rows = rows, .columns = columns};
+  const std::vector<int64_t> y_dims{n, filters, rows, columns}, w_dims{filters, c, 3, 3};
+  const Array x = random_array(x_dims, 1), w = random_array(w_dims, 2),
+              bias = random_array({filters}, 3), dy = random_array(y_dims, 4);
+  const reference::Window window{.before = {1, 1}, .after = {1, 1}};
+  const Memory xs = in_lanes(x), ws = floats(w), bs = floats(bias), dys = in_lanes(dy);
+  const auto scratch = [](size_t bytes) { return Memory(bytes / sizeof(float)); };
+
+  Memory y(static_cast<size_t>(dy.count())), dx(static_cast<size_t>(x.count()));
+  Memory dw(static_cast<size_t>(w.count())), db(static_cast<size_t>(filters));
+  lanes_convolution(p, xs.data.get(), ws.data.get(), bs.data.get(), y.data.get(),
+                    scratch(p.forward_scratch()).data.get());
+  EXPECT_LE(relative_error(from_lanes(y, y_dims), reference::convolution(x, w, bias, window)),
+            1e-6);
+  lanes_convolution(p, xs.data.get(), ws.data.get(), nullptr, y.data.get(),
+                    scratch(p.forward_scratch()).data.get());
+  EXPECT_LE(relative_error(from_lanes(y, y_dims), reference::convolution(x, w, {}, window)), 1e-6);
+  lanes_convolution_data(p, dys.data.get(), ws.data.get(), dx.data.get(),
+                         scratch(p.data_scratch()).data.get());
+  EXPECT_LE(relative_error(from_lanes(dx, x_dims), reference::convolution_diff_x(x, w, window, dy)),
+            1e-6);
+  lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(), db.data.get(),
+                            scratch(p.weights_scratch()).data.get());
+  EXPECT_LE(
+      relative_error(plain(dw, w_dims), reference::convolution_diff_weights(x, w, window, dy)),
+      1e-6);
+  EXPECT_LE(relative_error(plain(db, {filters}), reference::convolution_diff_bias(dy)), 1e-6);
+}
+
+TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const Target only(target);
+    for (const auto& [x, filters] :
+         std::vector<std::pair<std::vector<int64_t>, int64_t>>{{{16, 1, 1, 1}, 1},
+                                                               {{16, 3, 2, 3}, 11},
+                                                               {{32, 5, 3, 4}, 6},
+                                                               {{16, 11, 6, 5}, 22},
+                                                               {{16, 17, 5, 8}, 7},
+                                                               {{48, 2, 9, 13}, 13},
+                                                               {{16, 40, 4, 6}, 3}}) {
+      SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + shape_of(Array(x)).to_string() +
+                   " to " + std::to_string(filters));
+      check(x, filters);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::optest
