@@ -311,6 +311,8 @@ initial_learning_rate = 0.1
         logged = [json.loads(line) for line in (self.folder / "out/log.jsonl").read_text().splitlines()]
         seconds = [line["seconds"] for line in logged if "seconds" in line]
         self.assertAlmostEqual(profile["wall"], sum(seconds[1:]), places=5)
+        self.fails(1, "error: [train] --profile is of a training, and --check trains nothing\n",
+                   "train", "job.toml", "--check", "--profile")
         trace = json.loads((self.folder / "out/trace.json").read_text())["traceEvents"]
         self.assertEqual({event["ph"] for event in trace}, {"M", "X"})
         self.assertEqual({event["tid"] for event in trace}, set(range(profile["threads"])))

@@ -7,13 +7,17 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/engine/kernels/cpu/lanes_weights.h"
+#include "lockstep/engine/kernels/cpu/lanes_winograd.h"
 #include "tests/engine/ops/harness.h"
 #include "tests/engine/ops/only_target.h"
 
 namespace lockstep::optest {
 namespace {
 
+using kernels::cpu::lanes_weights_spec;
 using kernels::cpu::LanesConvolution;
+using kernels::cpu::LanesWinograd;
 
 // Aligned as kernels want it.
 struct Memory {
@@ -68,19 +72,39 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
   const Memory xs = in_lanes(x), ws = floats(w), bs = floats(bias), dys = in_lanes(dy);
   const auto scratch = [](size_t bytes) { return Memory(bytes / sizeof(float)); };
 
+  const auto packed = [&](bool turned, bool winograd) {
+    const TensorSpec spec = lanes_weights_spec({c, filters, turned, winograd});
+    Memory out(spec.bytes() / sizeof(float));
+    spec.layout->from_row_major(ws.data.get(), out.data.get());
+    return out;
+  };
   Memory y(static_cast<size_t>(dy.count())), dx(static_cast<size_t>(x.count()));
   Memory dw(static_cast<size_t>(w.count())), db(static_cast<size_t>(filters));
-  lanes_convolution(p, xs.data.get(), ws.data.get(), bs.data.get(), y.data.get(),
-                    scratch(p.forward_scratch()).data.get());
-  EXPECT_LE(relative_error(from_lanes(y, y_dims), reference::convolution(x, w, bias, window)),
-            1e-6);
-  lanes_convolution(p, xs.data.get(), ws.data.get(), nullptr, y.data.get(),
-                    scratch(p.forward_scratch()).data.get());
-  EXPECT_LE(relative_error(from_lanes(y, y_dims), reference::convolution(x, w, {}, window)), 1e-6);
-  lanes_convolution_data(p, dys.data.get(), ws.data.get(), dx.data.get(),
-                         scratch(p.data_scratch()).data.get());
-  EXPECT_LE(relative_error(from_lanes(dx, x_dims), reference::convolution_diff_x(x, w, window, dy)),
-            1e-6);
+  for (bool winograd : {false, true}) {
+    SCOPED_TRACE(winograd ? "Winograd's" : "direct");
+    const Memory there = packed(false, winograd), back = packed(true, winograd);
+    const LanesWinograd forward{n, c, filters, rows, columns}, data{n, filters, c, rows, columns};
+    for (const float* b : std::initializer_list<const float*>{bs.data.get(), nullptr}) {
+      if (winograd) {
+        lanes_winograd(forward, xs.data.get(), there.data.get(), b, y.data.get(),
+                       scratch(forward.scratch()).data.get());
+      } else {
+        lanes_convolution(p, xs.data.get(), there.data.get(), b, y.data.get());
+      }
+      EXPECT_LE(relative_error(from_lanes(y, y_dims),
+                               reference::convolution(x, w, b ? bias : Array(), window)),
+                1e-6);
+    }
+    if (winograd) {
+      lanes_winograd(data, dys.data.get(), back.data.get(), nullptr, dx.data.get(),
+                     scratch(data.scratch()).data.get());
+    } else {
+      lanes_convolution_data(p, dys.data.get(), back.data.get(), dx.data.get());
+    }
+    EXPECT_LE(
+        relative_error(from_lanes(dx, x_dims), reference::convolution_diff_x(x, w, window, dy)),
+        1e-6);
+  }
   lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(), db.data.get(),
                             scratch(p.weights_scratch()).data.get());
   EXPECT_LE(
@@ -103,6 +127,26 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
       SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + shape_of(Array(x)).to_string() +
                    " to " + std::to_string(filters));
       check(x, filters);
+    }
+  }
+}
+
+TEST(LanesWeights, ComeBackAsTheyWere) {
+  for (bool turned : {false, true}) {
+    for (bool winograd : {false, true}) {
+      for (const auto& [channels, filters] : {std::pair{1, 1}, {7, 13}, {16, 6}, {3, 25}}) {
+        const TensorSpec spec = lanes_weights_spec({channels, filters, turned, winograd});
+        const Tensor w = tensor_of(random_array(spec.shape.dims(), 1));
+        const Tensor there = convert(w, spec);
+        EXPECT_EQ(there.spec(), spec);
+        const Tensor back = convert(there, w.spec());
+        EXPECT_LE(relative_error(array_of(back), array_of(w)), winograd ? 1e-6 : 0)
+            << spec.to_string();
+        // From one to another, and as tensors are read.
+        const TensorSpec other = lanes_weights_spec({channels, filters, !turned, !winograd});
+        EXPECT_NE(other, spec);
+        EXPECT_LE(relative_error(array_of(convert(there, other)), array_of(w)), 1e-6);
+      }
     }
   }
 }

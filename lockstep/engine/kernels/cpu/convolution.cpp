@@ -5,6 +5,8 @@
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/lanes_convolution.h"
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/engine/kernels/cpu/lanes_weights.h"
+#include "lockstep/engine/kernels/cpu/lanes_winograd.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 
@@ -47,7 +49,7 @@ Operands as_a_block(const ConvolutionProblem& p) {
 // for three to six times its rounding error (1e-6 by norm instead of 2e-7). Where it was the faster
 // of the two, measured over 60 shapes with one thread (Zen 5): from 32 channels in and out and
 // enough positions on. Nothing is timed here: the same shapes always take the same algorithm.
-constexpr int64_t kWinogradChannels = 64, kWinogradPositions = 1'000;
+constexpr int64_t kWinogradChannels = 32, kWinogradPositions = 1'000;
 constexpr size_t kWinogradScratch = 64u << 20;
 
 bool winograd_pays(const ConvolutionProblem& p) {
@@ -60,20 +62,21 @@ bool winograd_pays(const ConvolutionProblem& p) {
          p.dst[0] * p.dst[2] * p.dst[3] >= kWinogradPositions;
 }
 
-// Over images in the lanes of vectors the direct algorithm comes near to what the processor can
-// multiply, whatever the number of channels (Zen 5, one thread: 180 to 220 GFLOP/s from 8 to 128
-// channels; oneDNN 48 with 11, 110 with 16, and as much as 90 to 215 of the direct algorithm's with
-// Winograd's). Narrow images leave too few columns.
-constexpr int64_t kFewestColumns = 4;
+// Images in the lanes of vectors are convolved at what the processor can multiply, whatever the
+// number of channels (Zen 5, one thread: 180 to 230 GFLOP/s; oneDNN 48 with 11 channels, 110 with
+// 16), and with Winograd's F(2x2, 3x3) at 240 to 460 GFLOP/s of the direct algorithm's (oneDNN's
+// F(4x4, 3x3): 180 to 250). Narrow images leave too few columns; with few channels more is
+// transformed than multiplied.
+constexpr int64_t kFewestColumns = 4, kFewestChannels = 16;
 
 bool lanes_pay(const ConvolutionProblem& p) {
   const auto& w = p.window;
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
-  return !winograd_pays(p) && (isa & wide) == wide && p.src.dtype == DType::f32 &&
-         w.kernel == Size2d{3, 3} && w.stride == Size2d{1, 1} && w.dilation == Size2d{1, 1} &&
-         w.pad_begin == Size2d{1, 1} && w.pad_end == Size2d{1, 1} && p.groups == 1 &&
-         p.src.shape[0] % kLanes == 0 && p.src.shape[3] >= kFewestColumns;
+  return (isa & wide) == wide && p.src.dtype == DType::f32 && w.kernel == Size2d{3, 3} &&
+         w.stride == Size2d{1, 1} && w.dilation == Size2d{1, 1} && w.pad_begin == Size2d{1, 1} &&
+         w.pad_end == Size2d{1, 1} && p.groups == 1 && p.src.shape[0] % kLanes == 0 &&
+         p.src.shape[3] >= kFewestColumns;
 }
 
 Kernel convolution_in_lanes(const ConvolutionProblem& p) {
@@ -82,25 +85,40 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
                             .filters = p.weights[0],
                             .rows = p.src.shape[2],
                             .columns = p.src.shape[3]};
+  const bool winograd = std::min(of.channels, of.filters) >= kFewestChannels;
+  const auto weights = [&](bool turned) {
+    return lanes_weights_spec({of.channels, of.filters, turned, winograd});
+  };
   const TensorSpec src = lanes_spec(p.src.shape), dst = lanes_spec(p.dst),
-                   weights = plain_spec(p.weights), bias = plain_spec(Shape{p.weights[0]});
-  std::vector<Operand> reads{input(0, src), input(1, weights)};
-  std::vector<Operand> writes{diff_input(1, weights)};
+                   plain = plain_spec(p.weights), bias = plain_spec(Shape{p.weights[0]});
+  std::vector<Operand> reads{input(0, src), input(1, weights(false))};
+  std::vector<Operand> writes{diff_input(1, plain)};
   if (p.bias) {
     reads.push_back(input(2, bias));
     writes.push_back(diff_input(2, bias));
   }
+  const LanesWinograd there{of.n, of.channels, of.filters, of.rows, of.columns},
+      back{of.n, of.filters, of.channels, of.rows, of.columns};
   Kernel kernel;
-  kernel.forward =
-      own_pass_with_scratch(reads, {output(0, dst)}, of.forward_scratch(),
-                            [of, biased = p.bias](void* const* r, void* const* w, void* scratch) {
-                              lanes_convolution(of, in(r, 0), in(r, 1), biased ? in(r, 2) : nullptr,
-                                                out(w, 0), static_cast<float*>(scratch));
-                            });
+  kernel.forward = own_pass_with_scratch(
+      reads, {output(0, dst)}, winograd ? there.scratch() : 0,
+      [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
+        const float* const b = biased ? in(r, 2) : nullptr;
+        if (winograd) {
+          lanes_winograd(there, in(r, 0), in(r, 1), b, out(w, 0), static_cast<float*>(scratch));
+        } else {
+          lanes_convolution(of, in(r, 0), in(r, 1), b, out(w, 0));
+        }
+      });
   kernel.backward.push_back(own_pass_with_scratch(
-      {diff_output(0, dst), input(1, weights)}, {diff_input(0, src)}, of.data_scratch(),
-      [of](void* const* r, void* const* w, void* scratch) {
-        lanes_convolution_data(of, in(r, 0), in(r, 1), out(w, 0), static_cast<float*>(scratch));
+      {diff_output(0, dst), input(1, weights(true))}, {diff_input(0, src)},
+      winograd ? back.scratch() : 0, [=](void* const* r, void* const* w, void* scratch) {
+        if (winograd) {
+          lanes_winograd(back, in(r, 0), in(r, 1), nullptr, out(w, 0),
+                         static_cast<float*>(scratch));
+        } else {
+          lanes_convolution_data(of, in(r, 0), in(r, 1), out(w, 0));
+        }
       }));
   kernel.backward.push_back(own_pass_with_scratch(
       {input(0, src), diff_output(0, dst)}, writes, of.weights_scratch(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/engine/kernels/cpu/lanes_weights.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_convolution.cpp"
@@ -36,15 +37,11 @@ struct Plane {
   int64_t size() const { return rows * columns * n; }
 };
 
-// Filters of a tile: as even as can be.
-int64_t tiles_of(int64_t filters) { return (filters + kMostFilters - 1) / kMostFilters; }
-int64_t tile_begin(int64_t filters, int64_t tile) { return filters * tile / tiles_of(filters); }
-
 // Adds to `filters` x `columns` results of one row what some channels and some rows of the window
 // give. left, right: the first (last) column has no neighbour. Weights: channels x 3 x 3 x filters.
 template <int filters, int columns, bool left, bool right>
-HWY_INLINE void tile(const Plane& p, const float* x, const float* weights, int64_t channels,
-                     int64_t first_row, int64_t end_row, float* y) {
+HWY_INLINE void tile(const Plane& p, const float* x, const float* weights, int64_t of,
+                     int64_t channels, int64_t first_row, int64_t end_row, float* y) {
   const D d;
   V sums[filters][columns];
   for (int f = 0; f < filters; ++f) {
@@ -53,7 +50,7 @@ HWY_INLINE void tile(const Plane& p, const float* x, const float* weights, int64
   for (int64_t channel = 0; channel < channels; ++channel) {
     for (int64_t r = first_row; r < end_row; ++r) {
       const float* from = x + channel * p.size() + (r - 1) * p.row();
-      const float* w = weights + (channel * 9 + r * 3) * filters;
+      const float* w = weights + (channel * 9 + r * 3) * of;
       for (int k = 0; k < 3; ++k) {
         V in[columns];
         for (int c = 0; c < columns; ++c) {
@@ -61,7 +58,7 @@ HWY_INLINE void tile(const Plane& p, const float* x, const float* weights, int64
           in[c] = outside ? hn::Zero(d) : hn::Load(d, from + (c + k - 1) * p.n);
         }
         for (int f = 0; f < filters; ++f) {
-          const V weight = hn::Set(d, w[k * filters + f]);
+          const V weight = hn::Set(d, w[k * of + f]);
           for (int c = 0; c < columns; ++c) {
             if ((left && c + k == 0) || (right && c + k == columns + 1)) continue;
             sums[f][c] = hn::MulAdd(weight, in[c], sums[f][c]);
@@ -76,21 +73,24 @@ HWY_INLINE void tile(const Plane& p, const float* x, const float* weights, int64
 }
 
 template <int filters>
-void row_of_tiles(const Plane& p, const float* x, const float* weights, int64_t channels,
-                  int64_t first_row, int64_t end_row, float* y) {
+void row_of_tiles(const Plane& p, const float* x, const float* weights, int64_t of,
+                  int64_t channels, int64_t first_row, int64_t end_row, float* y) {
   int64_t c = 0;
   const auto at = [&](auto how) { how(x + c * p.n, y + c * p.n); };
   for (; c + kColumns <= p.columns; c += kColumns) {
     const bool left = c == 0, right = c + kColumns == p.columns;
     at([&](const float* from, float* to) {
       if (left && right) {
-        tile<filters, kColumns, true, true>(p, from, weights, channels, first_row, end_row, to);
+        tile<filters, kColumns, true, true>(p, from, weights, of, channels, first_row, end_row, to);
       } else if (left) {
-        tile<filters, kColumns, true, false>(p, from, weights, channels, first_row, end_row, to);
+        tile<filters, kColumns, true, false>(p, from, weights, of, channels, first_row, end_row,
+                                             to);
       } else if (right) {
-        tile<filters, kColumns, false, true>(p, from, weights, channels, first_row, end_row, to);
+        tile<filters, kColumns, false, true>(p, from, weights, of, channels, first_row, end_row,
+                                             to);
       } else {
-        tile<filters, kColumns, false, false>(p, from, weights, channels, first_row, end_row, to);
+        tile<filters, kColumns, false, false>(p, from, weights, of, channels, first_row, end_row,
+                                              to);
       }
     });
   }
@@ -98,20 +98,20 @@ void row_of_tiles(const Plane& p, const float* x, const float* weights, int64_t 
     const bool left = c == 0, right = c + 1 == p.columns;
     at([&](const float* from, float* to) {
       if (left && right) {
-        tile<filters, 1, true, true>(p, from, weights, channels, first_row, end_row, to);
+        tile<filters, 1, true, true>(p, from, weights, of, channels, first_row, end_row, to);
       } else if (left) {
-        tile<filters, 1, true, false>(p, from, weights, channels, first_row, end_row, to);
+        tile<filters, 1, true, false>(p, from, weights, of, channels, first_row, end_row, to);
       } else if (right) {
-        tile<filters, 1, false, true>(p, from, weights, channels, first_row, end_row, to);
+        tile<filters, 1, false, true>(p, from, weights, of, channels, first_row, end_row, to);
       } else {
-        tile<filters, 1, false, false>(p, from, weights, channels, first_row, end_row, to);
+        tile<filters, 1, false, false>(p, from, weights, of, channels, first_row, end_row, to);
       }
     });
   }
 }
 
 using RowOfTiles = void (*)(const Plane&, const float*, const float*, int64_t, int64_t, int64_t,
-                            float*);
+                            int64_t, float*);
 #if HWY_TARGET <= HWY_AVX3
 constexpr RowOfTiles kRows[] = {row_of_tiles<1>, row_of_tiles<2>, row_of_tiles<3>,
                                 row_of_tiles<4>, row_of_tiles<5>, row_of_tiles<6>};
@@ -119,57 +119,40 @@ constexpr RowOfTiles kRows[] = {row_of_tiles<1>, row_of_tiles<2>, row_of_tiles<3
 constexpr RowOfTiles kRows[] = {row_of_tiles<1>, row_of_tiles<2>};
 #endif
 
-// `packed`: for each tile of filters channels x 3 x 3 x filters.
-void convolve(const Plane& p, const float* x, const float* packed, const float* bias, float* y) {
+void convolve(const Plane& p, const float* x, const float* weights, const float* bias, float* y) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
   for (int64_t f = 0; f < p.out; ++f) {
     std::fill_n(y + f * p.size(), p.size(), bias ? bias[f] : 0.0f);
   }
-  const int64_t tiles = tiles_of(p.out);
   for (int64_t channel = 0; channel < p.in; channel += kChannelBlock) {
     const int64_t channels = std::min(kChannelBlock, p.in - channel);
     for (int64_t row = 0; row < p.rows; ++row) {
       const int64_t first = row == 0 ? 1 : 0, end = row + 1 == p.rows ? 2 : 3;
-      for (int64_t t = 0; t < tiles; ++t) {
-        const int64_t f = tile_begin(p.out, t), filters = tile_begin(p.out, t + 1) - f;
-        const float* const weights = packed + (f * p.in + channel * filters) * 9;
-        for (int64_t lane = 0; lane < p.n; lane += lanes) {
-          kRows[filters - 1](p, x + channel * p.size() + row * p.row() + lane, weights, channels,
-                             first, end, y + f * p.size() + row * p.row() + lane);
+      for (int64_t t = 0; t < weight_tiles(p.out); ++t) {
+        const int64_t begin = weight_tile_begin(p.out, t),
+                      of = weight_tile_begin(p.out, t + 1) - begin;
+        const float* const w = weights + (begin * p.in + channel * of) * 9;
+        for (int64_t f = 0; f < of; f += kMostFilters) {
+          const int64_t filters = std::min<int64_t>(kMostFilters, of - f);
+          for (int64_t lane = 0; lane < p.n; lane += lanes) {
+            kRows[filters - 1](p, x + channel * p.size() + row * p.row() + lane, w + f, of,
+                               channels, first, end,
+                               y + (begin + f) * p.size() + row * p.row() + lane);
+          }
         }
       }
     }
   }
 }
 
-// weight(f, c, r, k) for filter f and channel c, packed for convolve().
-template <class Weight>
-void pack(const Plane& p, float* packed, const Weight& weight) {
-  for (int64_t t = 0; t < tiles_of(p.out); ++t) {
-    const int64_t begin = tile_begin(p.out, t), end = tile_begin(p.out, t + 1);
-    for (int64_t c = 0; c < p.in; ++c) {
-      for (int64_t i = 0; i < 9; ++i) {
-        for (int64_t f = begin; f < end; ++f) *packed++ = weight(f, c, i);
-      }
-    }
-  }
-}
-
 void forward(const LanesConvolution& q, const float* x, const float* weights, const float* bias,
-             float* y, float* scratch) {
-  const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
-  pack(p, scratch,
-       [&](int64_t f, int64_t c, int64_t i) { return weights[(f * q.channels + c) * 9 + i]; });
-  convolve(p, x, scratch, bias, y);
+             float* y) {
+  convolve({q.channels, q.filters, q.rows, q.columns, q.n}, x, weights, bias, y);
 }
 
-// The same convolution the other way round: windows turned by half a circle.
-void data(const LanesConvolution& q, const float* dy, const float* weights, float* dx,
-          float* scratch) {
-  const Plane p{q.filters, q.channels, q.rows, q.columns, q.n};
-  pack(p, scratch,
-       [&](int64_t c, int64_t f, int64_t i) { return weights[(f * q.channels + c) * 9 + 8 - i]; });
-  convolve(p, dy, scratch, nullptr, dx);
+// The same convolution the other way round.
+void data(const LanesConvolution& q, const float* dy, const float* weights, float* dx) {
+  convolve({q.filters, q.channels, q.rows, q.columns, q.n}, dy, weights, nullptr, dx);
 }
 
 // ---- Gradients of weights ----
@@ -183,13 +166,22 @@ constexpr int kGradientFilters = 2, kGradientChannels = 1;
 #endif
 
 // In a fixed order: halves are added until one is left.
-float sum_of_lanes(const float* lanes) {
+HWY_INLINE float sum_of_lanes(const float* lanes) {
+#if HWY_TARGET == HWY_SCALAR
   float s[kLanes];
   std::copy_n(lanes, kLanes, s);
   for (int64_t half = kLanes / 2; half > 0; half /= 2) {
     for (int64_t i = 0; i < half; ++i) s[i] += s[i + half];
   }
   return s[0];
+#else
+  const hn::FixedTag<float, 4> d;
+  auto s = hn::Add(hn::Add(hn::Load(d, lanes), hn::Load(d, lanes + 8)),
+                   hn::Add(hn::Load(d, lanes + 4), hn::Load(d, lanes + 12)));
+  s = hn::Add(s, hn::Shuffle1032(s));
+  s = hn::Add(s, hn::Shuffle2301(s));
+  return hn::GetLane(s);
+#endif
 }
 
 // Where the sums of a tile are kept between bands of rows: of each filter channels x 9 places of
@@ -249,60 +241,74 @@ HWY_INLINE void gradient_tile(const Plane& p, const float* x, const float* dy, i
   }
 }
 
+// Those of channels [first, end).
 template <int filters>
 void gradient_channels(const Plane& p, const float* x, const float* dy, int64_t rows, int64_t lane,
-                       const Gradient& to) {
-  int64_t c = 0;
-  for (; c + kGradientChannels <= p.in; c += kGradientChannels) {
+                       int64_t first, int64_t end, const Gradient& to) {
+  int64_t c = first;
+  for (; c + kGradientChannels <= end; c += kGradientChannels) {
     gradient_tile<filters, kGradientChannels>(p, x + c * p.size(), dy, rows, lane, to.at(0, c, 0));
   }
-  for (; c < p.in; ++c) {
+  for (; c < end; ++c) {
     gradient_tile<filters, 1>(p, x + c * p.size(), dy, rows, lane, to.at(0, c, 0));
+  }
+}
+
+// Rows [top, bottom) for filters [f, f + filters) and channels [c, end).
+void gradient_block(const Plane& p, const float* x, const float* dy, int64_t top, int64_t bottom,
+                    int64_t f, int64_t filters, int64_t c, int64_t end, float* kept) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  for (int64_t r = 0; r < 3; ++r) {
+    // Rows of dy whose neighbour r - 1 rows below lies in the image.
+    const int64_t first = std::max(top, 1 - r), last = std::min(bottom, p.rows + 1 - r);
+    const int64_t rows = std::max<int64_t>(0, last - first);
+    for (int64_t lane = 0; lane < p.n; lane += lanes) {
+      const float* const from = x + (first + r - 1) * p.row() + lane;
+      const float* const diff = dy + f * p.size() + first * p.row() + lane;
+      // Images beyond the sixteenth are added to the sums of the first.
+      const Gradient all{kept, p.in, top == 0 && lane < kLanes};
+      if (filters == kGradientFilters) {
+        gradient_channels<kGradientFilters>(p, from, diff, rows, lane % kLanes, c, end,
+                                            all.at(f, 0, 3 * r));
+        continue;
+      }
+      for (int64_t one = 0; one < filters; ++one) {
+        gradient_channels<1>(p, from, diff + one * p.size(), rows, lane % kLanes, c, end,
+                             all.at(f + one, 0, 3 * r));
+      }
+    }
   }
 }
 
 void weights(const LanesConvolution& q, const float* x, const float* dy, float* dweights,
              float* dbias, float* scratch) {
   const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
-  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
-  // Rows that are taken together: enough for sums to be worth fetching.
-  const int64_t band = std::max<int64_t>(1, 64 / p.columns);
+  // What is taken together: enough positions for sums to be worth fetching, and so few filters and
+  // channels that they stay in the second cache.
+  constexpr int64_t kPositions = 256, kFilters = 32, kChannels = 16;
+  const int64_t band = std::max<int64_t>(1, kPositions / p.columns);
   for (int64_t top = 0; top < p.rows; top += band) {
-    for (int64_t f = 0; f < p.out; f += kGradientFilters) {
-      const int64_t filters = std::min<int64_t>(kGradientFilters, p.out - f);
-      for (int64_t r = 0; r < 3; ++r) {
-        // Rows of dy whose neighbour r - 1 rows below lies in the image.
-        const int64_t begin = std::max(top, 1 - r);
-        const int64_t end = std::min(std::min(top + band, p.rows), p.rows + 1 - r);
-        const int64_t rows = std::max<int64_t>(0, end - begin);
-        for (int64_t lane = 0; lane < p.n; lane += lanes) {
-          const float* const from = x + (begin + r - 1) * p.row() + lane;
-          const float* const diff = dy + f * p.size() + begin * p.row() + lane;
-          // Images beyond the sixteenth are added to the sums of the first.
-          const Gradient to{scratch, p.in, top == 0 && lane < kLanes};
-          for (int64_t one = 0; one < filters;) {
-            if (filters == kGradientFilters) {
-              gradient_channels<kGradientFilters>(p, from, diff, rows, lane % kLanes,
-                                                  to.at(f, 0, 3 * r));
-              one += kGradientFilters;
-            } else {
-              gradient_channels<1>(p, from, diff + one * p.size(), rows, lane % kLanes,
-                                   to.at(f + one, 0, 3 * r));
-              ++one;
+    const int64_t bottom = std::min(top + band, p.rows);
+    for (int64_t block = 0; block < p.out; block += kFilters) {
+      const int64_t block_end = std::min(block + kFilters, p.out);
+      for (int64_t c = 0; c < p.in; c += kChannels) {
+        const int64_t end = std::min(c + kChannels, p.in);
+        for (int64_t f = block; f < block_end; f += kGradientFilters) {
+          const int64_t filters = std::min<int64_t>(kGradientFilters, block_end - f);
+          gradient_block(p, x, dy, top, bottom, f, filters, c, end, scratch);
+          if (bottom < p.rows) continue;
+          for (int64_t one = f; one < f + filters; ++one) {
+            for (int64_t i = (one * p.in + c) * 9; i < (one * p.in + end) * 9; ++i) {
+              dweights[i] = sum_of_lanes(scratch + i * kLanes);
             }
           }
         }
-      }
-      if (top + band < p.rows) continue;
-      // While they are in the cache.
-      for (int64_t i = f * p.in * 9; i < (f + filters) * p.in * 9; ++i) {
-        dweights[i] = sum_of_lanes(scratch + i * kLanes);
       }
     }
   }
   if (!dbias) return;
   for (int64_t f = 0; f < q.filters; ++f) {
-    float sums[kLanes] = {};
+    HWY_ALIGN float sums[kLanes] = {};
     const float* from = dy + f * p.size();
     for (int64_t i = 0; i < p.size(); i += kLanes) {
       for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += from[i + lane];
@@ -323,20 +329,18 @@ HWY_EXPORT(forward);
 HWY_EXPORT(data);
 HWY_EXPORT(weights);
 
-size_t LanesConvolution::forward_scratch() const {
-  return static_cast<size_t>(channels * filters * 9) * sizeof(float);
+size_t LanesConvolution::weights_scratch() const {
+  return static_cast<size_t>(channels * filters * 9 * kLanes) * sizeof(float);
 }
 
-size_t LanesConvolution::weights_scratch() const { return forward_scratch() * kLanes; }
-
 void lanes_convolution(const LanesConvolution& p, const float* x, const float* weights,
-                       const float* bias, float* y, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(forward)(p, x, weights, bias, y, scratch);
+                       const float* bias, float* y) {
+  HWY_DYNAMIC_DISPATCH(forward)(p, x, weights, bias, y);
 }
 
 void lanes_convolution_data(const LanesConvolution& p, const float* dy, const float* weights,
-                            float* dx, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(data)(p, dy, weights, dx, scratch);
+                            float* dx) {
+  HWY_DYNAMIC_DISPATCH(data)(p, dy, weights, dx);
 }
 
 void lanes_convolution_weights(const LanesConvolution& p, const float* x, const float* dy,

@@ -1,13 +1,57 @@
+#include <algorithm>
 #include <cstring>
 
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/lanes_weights.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels::cpu {
 
+namespace {
+
+// Row-major weights to a layout of their own, or back.
+Pass reorder_weights(const TensorSpec& from, const TensorSpec& to) {
+  return own_pass({input(0, from)}, {output(0, to)},
+                  [from, to](void* const* r, void* const* w, const StepInfo&) {
+                    if (from.row_major()) {
+                      to.layout->from_row_major(r[0], w[0]);
+                    } else {
+                      from.layout->to_row_major(r[0], w[0]);
+                    }
+                  });
+}
+
+// By way of row-major memory.
+Pass reorder_twice(const TensorSpec& from, const TensorSpec& to) {
+  const TensorSpec plain{from.shape, DType::f32, nullptr};
+  const Pass first = reorder(from, plain), second = reorder(plain, to);
+  const size_t between = (plain.bytes() + 63) / 64 * 64;
+  Pass pass;
+  pass.reads = first.reads;
+  pass.writes = second.writes;
+  pass.scratch_bytes = between + std::max(first.scratch_bytes, second.scratch_bytes);
+  pass.bind = [=](const PassMemory& where) {
+    void* const rows = where.scratch;
+    void* const rest = static_cast<std::byte*>(where.scratch) + between;
+    return BoundPass(
+        [one = first.bind({where.reads, std::span(&rows, 1), rest}),
+         two = second.bind({std::span(&rows, 1), where.writes, rest})](const StepInfo& step) {
+          one(step);
+          two(step);
+        });
+  };
+  return pass;
+}
+
+}  // namespace
+
 Pass reorder(const TensorSpec& from, const TensorSpec& to) {
+  if (in_lanes_weights(from) || in_lanes_weights(to)) {
+    const TensorSpec plain{from.shape, DType::f32, nullptr};
+    return from == plain || to == plain ? reorder_weights(from, to) : reorder_twice(from, to);
+  }
   SingleThread one;
   const dnnl::reorder::primitive_desc pd(engine(), desc_of(from), engine(), desc_of(to),
                                          attributes());
