@@ -33,6 +33,9 @@ WARM_UP = 3  # iterations of every run that do not count
 IMAGES = 2_560  # that a run uses: 20 mini-batches
 # Title, job (or a named architecture), width, depth, epochs of a run.
 NETWORKS = {"s3": ("S3, depth 1, width 16", "cifar10_s3", 16, 1, 20),
+            "s3-depth2": ("S3, depth 2, width 11", "cifar10_s3", 11, 2, 12),
+            "s3-depth3": ("S3, depth 3, width 9", "cifar10_s3", 9, 3, 8),
+            "s3-depth4": ("S3, depth 4, width 8", "cifar10_s3", 8, 4, 6),
             "s1": ("S1, depth 4, width 32", "cifar10_s1", 32, 4, 1),
             "resnet20": ("ResNet-20", "resnet20", None, None, 2)}
 
@@ -178,6 +181,13 @@ def main():
             header = (["network", "Lockstep, 2 threads"] +
                       ["PyTorch, " + key for key in result["pytorch"]] + ["ratio", "verdict"])
     lockstep_runs.print_table(*turned(header, rows))
+    depths = [report["networks"][NETWORKS[name][0]] for name in NETWORKS
+              if name.startswith("s3") and NETWORKS[name][0] in report["networks"]]
+    if len(depths) == 4:
+        ours = sum(1 / d["lockstep_2_threads"] for d in depths)
+        peers = sum(1 / max(d["pytorch"].values()) for d in depths)
+        report["s3_four_depths"] = peers / ours
+        print(f"\nS3, the four depths together (sum of times): {peers / ours:.2f}")
     if any(r["verdict"] == "void" for r in report["networks"].values()):
         print(f"\nvoid: PyTorch's {THREADS} threads were under 1.2 times as fast as its one: "
               "the machine was not free")

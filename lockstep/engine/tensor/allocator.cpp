@@ -1,5 +1,7 @@
 #include "lockstep/engine/tensor/allocator.h"
 
+#include <sys/mman.h>
+
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
@@ -17,6 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kLargePage = size_t{2} << 20;
 // Beyond this, memory goes back to the system at once. A device's own allocation is slow and nobody
 // else's: all of it is kept until it runs short.
 constexpr size_t kMostCached = size_t{256} << 20;
@@ -50,8 +53,20 @@ Cache& cache_of(Device device) {
   return (*caches)[device];
 }
 
+// Large pieces lie on large pages where the system gives them: kernels touch hundreds of pages at a
+// time, and addresses of so many small ones do not stay in the processor.
+void* cpu_allocate(size_t capacity) {
+  if (capacity < kLargePage) return std::aligned_alloc(kAlignment, capacity);
+  const size_t pages = (capacity + kLargePage - 1) / kLargePage * kLargePage;
+  void* const data = std::aligned_alloc(kLargePage, pages);
+#ifdef MADV_HUGEPAGE
+  if (data) madvise(data, pages, MADV_HUGEPAGE);  // a wish; small pages do as well
+#endif
+  return data;
+}
+
 void* system_allocate(size_t capacity, Device device) {
-  if (device.is_cpu()) return std::aligned_alloc(kAlignment, capacity);
+  if (device.is_cpu()) return cpu_allocate(capacity);
   return memory_of(device).allocate(capacity);
 }
 
