@@ -118,7 +118,7 @@ std::string profile_json(const Profile& profile) {
               {"efficiency", profile.efficiency()},
               {"preparation", profile.preparation},
               {"accounts", std::move(accounts)}}
-             .dump(2) +
+             .dump(2, ' ', false, json::error_handler_t::replace) +
          "\n";
 }
 
@@ -139,8 +139,8 @@ std::string chrome_trace(const Profile& profile) {
     const ProfileAccount& a = profile.accounts[static_cast<size_t>(s.account)];
     text += fmt::format(
         R"({{"ph":"X","name":{},"cat":"{}","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f}}}{})",
-        json(a.name).dump(), text_of(a.phase), s.thread, 1e6 * s.begin, 1e6 * s.seconds,
-        i + 1 < profile.spans.size() ? ",\n" : "\n");
+        json(a.name).dump(-1, ' ', false, json::error_handler_t::replace), text_of(a.phase),
+        s.thread, 1e6 * s.begin, 1e6 * s.seconds, i + 1 < profile.spans.size() ? ",\n" : "\n");
   }
   return text + "]}\n";
 }

@@ -16,8 +16,8 @@ struct ProfileAccount {
   bool waiting = false;  // for others
   int64_t calls = 0;     // by all threads
   double seconds = 0;    // of all threads together
-  // Passes: what as many calls take when nothing but the passes runs, one behind the other on the
-  // step's own buffers, in all threads at once; else NaN.
+  // Passes: what as many calls take, by the median, when nothing but the passes runs, one behind
+  // the other in the step's own memory, in all threads at once; else NaN.
   double floor = std::nan("");
 };
 
@@ -33,8 +33,8 @@ struct Profile {
   int threads = 0;
   int64_t iterations = 0;  // the first is left out, unless it was the only one
   double wall = 0;         // seconds of these iterations, as their records have them
-  std::vector<ProfileAccount>
-      accounts = {};  // forward and backward passes in their order, then the rest
+  std::vector<ProfileAccount> accounts =
+      {};  // forward and backward passes in their order, then the rest
   // Processor seconds of the threads that prepared mini-batches meanwhile; not in `accounts`.
   double preparation = 0;
   std::vector<ProfileSpan> spans = {};  // of the first of these iterations

@@ -27,6 +27,7 @@ struct Accounts {
       return ledger.account(StepLedger::Phase::step, name);
     };
     waiting = ledger.waiting();
+    plans = open("plans of shards");
     inputs = open("inputs of shards");
     losses = open("losses of shards");
     sums = open("sums over shards");
@@ -37,7 +38,8 @@ struct Accounts {
     digests = open("digests of learnables");
     statistics = open("moving statistics");
   }
-  int waiting, inputs, losses, sums, threshold, layouts, solver, packing, digests, statistics;
+  int waiting, plans, inputs, losses, sums, threshold, layouts, solver, packing, digests,
+      statistics;
 };
 
 // Where a training is followed: its ledger, its accounts, and those of each plan's passes.
@@ -45,7 +47,9 @@ struct Books {
   explicit Books(StepLedger& l) : ledger(l), accounts(l) {}
   StepLedger& ledger;
   Accounts accounts;
-  std::map<int64_t, std::vector<int>> passes;  // by the shard's size
+  // By the shard's size: accounts of its plan's passes, and how many there were.
+  std::map<int64_t, std::vector<int>> passes;
+  std::map<int64_t, int64_t> shards;
 };
 
 // Books the time of a thread, or does nothing.
@@ -71,22 +75,22 @@ class Bookkeeper final : public PassWatch {
 // Seconds of each pass, of one run after the other.
 class PassTimes final : public PassWatch {
  public:
-  explicit PassTimes(size_t passes) : seconds(passes) {}
+  explicit PassTimes(size_t passes) : seconds_(passes) {}
   void begin() { last_ = std::chrono::steady_clock::now(); }
   void passed(size_t pass) override {
     const auto now = std::chrono::steady_clock::now();
-    seconds[pass].push_back(std::chrono::duration<double>(now - last_).count());
+    seconds_[pass].push_back(std::chrono::duration<double>(now - last_).count());
     last_ = now;
   }
   double median(size_t pass) {
-    std::vector<double>& all = seconds[pass];
+    std::vector<double>& all = seconds_[pass];
     const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
     std::nth_element(all.begin(), middle, all.end());
     return *middle;
   }
 
  private:
-  std::vector<std::vector<double>> seconds;
+  std::vector<std::vector<double>> seconds_;
   std::chrono::steady_clock::time_point last_;
 };
 
@@ -133,12 +137,18 @@ struct ShardedStep::State {
   std::vector<int64_t> shards_by_thread;
 
   void make_runs(int64_t size);
+  void clear_inputs(PlanRun& run) const;
   void prepare(const std::vector<ShardRange>& ranges);
   void compute_shard(size_t j, int thread, const MiniBatch& batch, int64_t iteration,
                      const ArithmeticMode& mode);
   std::vector<double> cut_gradients(double observations);
   void update_statistics();
 };
+
+// Memory of inputs is used for other things once they are read: values that nothing trips over.
+void ShardedStep::State::clear_inputs(PlanRun& run) const {
+  for (int i = 0; i < run.inputs(); ++i) std::memset(run.input(i), 0, run.input_bytes(i));
+}
 
 void ShardedStep::State::make_runs(int64_t size) {
   if (runs.count(size) > 0) return;
@@ -282,6 +292,10 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
     s.prepare(shards);
   }
   s.shards = shards;
+  if (s.books) {
+    for (const ShardRange& shard : shards) ++s.books->shards[shard.size];
+  }
+  Bookkeeper(s.kept(), 0)(&Accounts::plans);
   s.tree->begin(static_cast<int64_t>(shards.size()));
   for_each_shard(s.pool, static_cast<int64_t>(shards.size()),
                  [&](int64_t j, int thread, const ArithmeticMode& mode) {
@@ -333,33 +347,42 @@ Digest ShardedStep::digest(int64_t iteration) {
 void ShardedStep::time_passes() {
   State& s = *state_;
   if (!s.books) return;
-  constexpr int kRepeats = 25;
-  std::map<int, std::pair<double, double>> sums;  // by account: seconds and calls, by the shards
+  constexpr int kMost = 25, kLeast = 3;
+  constexpr double kSeconds = 0.5;  // for each size of shards
+  struct Sum {
+    double seconds = 0, calls = 0;
+  };
+  std::map<int, Sum> sums;  // by account
   for (auto& [size, runs] : s.runs) {
     const std::vector<int>& accounts = s.books->passes.at(size);
     std::vector<PassTimes> times(runs.size(), PassTimes(accounts.size()));
+    const auto begin = std::chrono::steady_clock::now();
     s.pool.run([&, &r = runs](int thread) {
       if (thread >= static_cast<int>(r.size())) return;
       const ArithmeticMode mode;
       PassTimes& own = times[static_cast<size_t>(thread)];
       PlanRun& run = r[static_cast<size_t>(thread)];
-      for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      for (int repeat = 0; repeat < kMost; ++repeat) {
+        const auto now = std::chrono::steady_clock::now();
+        if (repeat >= kLeast && std::chrono::duration<double>(now - begin).count() > kSeconds) {
+          return;
+        }
+        s.clear_inputs(run);
         own.begin();
         run.forward({s.seed, 1, 0}, &own);
         run.backward({s.seed, 1, 0}, &own);
       }
     });
-    double shards = 0;
-    for (const ShardRange& shard : s.shards) shards += shard.size == size ? 1 : 0;
+    const auto shards = static_cast<double>(s.books->shards[size]);
     for (size_t pass = 0; pass < accounts.size(); ++pass) {
       for (PassTimes& of : times) {
-        sums[accounts[pass]].first += shards * of.median(pass);
-        sums[accounts[pass]].second += shards;
+        sums[accounts[pass]].seconds += shards * of.median(pass);
+        sums[accounts[pass]].calls += shards;
       }
     }
   }
   for (const auto& [account, sum] : sums) {
-    if (sum.second > 0) s.books->ledger.set_floor(account, sum.first / sum.second);
+    if (sum.calls > 0) s.books->ledger.set_floor(account, sum.seconds / sum.calls);
   }
 }
 

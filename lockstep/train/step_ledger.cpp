@@ -46,20 +46,25 @@ int StepLedger::account(Phase phase, const std::string& name, bool waiting) {
 }
 
 void StepLedger::begin_iteration() {
-  const auto now = Clock::now();
-  for (Thread& t : threads_) t.last = now;
+  begun_ = Clock::now();
+  for (Thread& t : threads_) t.last = begun_;
 }
 
-void StepLedger::end_iteration(double seconds) {
-  for (size_t t = 0; t < threads_.size(); ++t) book(static_cast<int>(t), waiting_);
+double StepLedger::end_iteration() {
+  const auto now = Clock::now();
+  for (Thread& t : threads_) book(t, waiting_, now);
+  for (const Thread& t : threads_) keep_spans_ &= t.spans.size() < kMostSpans;
+  const double seconds = in_seconds(now - begun_);
   ++iterations_;
   wall_ += seconds;
-  for (const Thread& t : threads_) keep_spans_ &= t.spans.size() < kMostSpans;
+  return seconds;
 }
 
 void StepLedger::book(int thread, int account) {
-  Thread& t = threads_[static_cast<size_t>(thread)];
-  const auto now = Clock::now();
+  book(threads_[static_cast<size_t>(thread)], account, Clock::now());
+}
+
+void StepLedger::book(Thread& t, int account, Clock::time_point now) const {
   Entry& entry = t.entries[static_cast<size_t>(account)];
   ++entry.calls;
   entry.time += now - t.last;

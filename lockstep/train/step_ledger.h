@@ -26,14 +26,14 @@ class StepLedger {
 
   // All threads' time begins now; what went before is on no account.
   void begin_iteration();
-  // The iteration took `seconds`. Threads have waited since their last booking.
-  void end_iteration(double seconds);
+  // Threads have waited since their last booking. Returns the seconds since begin_iteration().
+  double end_iteration();
   // The time of `thread` since its last booking.
   void book(int thread, int account);
   // Drops what is booked; accounts and floors stay.
   void forget();
 
-  // What a call takes at least. Waits for no thread.
+  // What a call of a pass takes when nothing but passes runs: see ProfileAccount::floor.
   void set_floor(int account, double seconds_each);
   // `preparation_each`: processor seconds for a mini-batch, by other threads.
   Profile finish(double preparation_each) const;
@@ -54,9 +54,11 @@ class StepLedger {
     std::vector<Entry> entries;  // by account
     std::vector<Span> spans;
   };
+  void book(Thread& thread, int account, Clock::time_point now) const;
 
   std::vector<ProfileAccount> accounts_;
   std::vector<Thread> threads_;
+  Clock::time_point begun_;
   int waiting_ = 0;
   int64_t iterations_ = 0;
   double wall_ = 0;

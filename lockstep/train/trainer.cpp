@@ -73,7 +73,6 @@ class Training {
     prepare();
     start();
     loop();
-    finish_profile();
     result_.digest = position_.digest;
     result_.out_of_patience = out_of_patience();
     result_.last_iteration = position_.iteration;
@@ -86,6 +85,7 @@ class Training {
     if (!result_.stopped && options_.batch_normalization_statistics == "population") population();
     result_.network_digest = network_digest(network_);
     result_.seconds = seconds_since(started_);
+    finish_profile();
     return std::move(result_);
   }
 
@@ -230,7 +230,6 @@ class Training {
       }
       const IterationRecord record = iterate(before);
       // What observers take counts for the next iteration; validation and checkpoints do not.
-      if (ledger_) ledger_->end_iteration(record.seconds);
       before = begin_iteration();
       if (!first) {
         timed_seconds_ += record.seconds;
@@ -323,7 +322,7 @@ class Training {
     position_.batch = epoch_ends ? 0 : batch->index + 1;
     r.elapsed = seconds_since(started_);
     book("digest of the state");
-    r.seconds = seconds_since(before);
+    r.seconds = ledger_ ? ledger_->end_iteration() : seconds_since(before);
     return r;
   }
 

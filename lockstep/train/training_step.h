@@ -52,8 +52,8 @@ class TrainingStep {
   virtual Digest digest(int64_t iteration) = 0;
   // Shards that each thread, or queue, computed since the beginning.
   virtual const std::vector<int64_t>& shards_by_worker() const = 0;
-  // After a training that a ledger follows: times the passes alone and sets their floors. Some
-  // tenths of a second.
+  // After a training that a ledger follows: times the passes alone and sets their floors. At least
+  // three times each, else half a second for each size of shards.
   virtual void time_passes() {}
 };
 

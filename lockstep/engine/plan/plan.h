@@ -96,6 +96,8 @@ class PlanRun {
   // Addresses on the plan's device, which stay the same.
   // Row-major memory of input number `i`, to be filled before each forward run.
   void* input(int i) const;
+  int inputs() const;  // how many
+  size_t input_bytes(int i) const;
   // Row-major result number `i`, valid after forward until the next one.
   const float* output(int i) const;
   // Derivative with respect to output `i` (a seed), to be filled before backward; it keeps what was
@@ -114,7 +116,7 @@ class PlanRun {
   void set_seed(int i, const void* host, size_t bytes);
   void get_input_gradient(int i, void* host, size_t bytes) const;
 
-  // `watch`: see there; may be null.
+  // `watch`: see there; may be null, and is told nothing on a device.
   void forward(const kernels::StepInfo& step, PassWatch* watch = nullptr);
   void backward(const kernels::StepInfo& step, PassWatch* watch = nullptr);
 

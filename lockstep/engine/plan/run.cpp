@@ -176,6 +176,14 @@ void* PlanRun::input(int i) const {
   return state_->address(state_->plan->state().inputs.at(static_cast<size_t>(i)));
 }
 
+int PlanRun::inputs() const { return static_cast<int>(state_->plan->state().inputs.size()); }
+
+size_t PlanRun::input_bytes(int i) const {
+  const Plan::State& plan = state_->plan->state();
+  const int buffer = plan.inputs.at(static_cast<size_t>(i));
+  return plan.buffers[static_cast<size_t>(buffer)].spec.bytes();
+}
+
 const float* PlanRun::output(int i) const {
   return static_cast<const float*>(
       state_->address(state_->plan->state().outputs.at(static_cast<size_t>(i))));

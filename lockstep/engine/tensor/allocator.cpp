@@ -27,7 +27,7 @@ constexpr size_t kMostCached = size_t{256} << 20;
 // Sizes are rounded up to four steps per power of two, so that near sizes share a free list and at
 // most a fifth is wasted; large ones of a device to its pages, since it has no other memory.
 size_t rounded(size_t bytes, Device device) {
-  constexpr size_t page = size_t{2} << 20, large = size_t{64} << 20;
+  constexpr size_t page = kLargePage, large = size_t{64} << 20;
   if (bytes <= 256) return 256;
   if (!device.is_cpu() && bytes >= large) return (bytes + page - 1) / page * page;
   const size_t step = std::bit_floor(bytes - 1) / 4;
@@ -54,13 +54,15 @@ Cache& cache_of(Device device) {
 }
 
 // Large pieces lie on large pages where the system gives them: kernels touch hundreds of pages at a
-// time, and addresses of so many small ones do not stay in the processor.
+// time, and addresses of so many small ones do not stay in the processor. From here on capacities
+// are multiples of such a page.
+constexpr size_t kLargePieces = 4 * kLargePage;
+
 void* cpu_allocate(size_t capacity) {
-  if (capacity < kLargePage) return std::aligned_alloc(kAlignment, capacity);
-  const size_t pages = (capacity + kLargePage - 1) / kLargePage * kLargePage;
-  void* const data = std::aligned_alloc(kLargePage, pages);
+  if (capacity < kLargePieces) return std::aligned_alloc(kAlignment, capacity);
+  void* const data = std::aligned_alloc(kLargePage, capacity);
 #ifdef MADV_HUGEPAGE
-  if (data) madvise(data, pages, MADV_HUGEPAGE);  // a wish; small pages do as well
+  if (data) madvise(data, capacity, MADV_HUGEPAGE);  // a wish; small pages do as well
 #endif
   return data;
 }

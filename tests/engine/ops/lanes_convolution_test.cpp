@@ -110,20 +110,25 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
   EXPECT_LE(
       relative_error(plain(dw, w_dims), reference::convolution_diff_weights(x, w, window, dy)),
       1e-6);
-  EXPECT_LE(relative_error(plain(db, {filters}), reference::convolution_diff_bias(dy)), 1e-6);
+  // Sums that nearly cancel.
+  EXPECT_LE(relative_error(plain(db, {filters}), reference::convolution_diff_bias(dy)), 3e-6);
 }
 
 TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     const Target only(target);
-    for (const auto& [x, filters] :
-         std::vector<std::pair<std::vector<int64_t>, int64_t>>{{{16, 1, 1, 1}, 1},
-                                                               {{16, 3, 2, 3}, 11},
-                                                               {{32, 5, 3, 4}, 6},
-                                                               {{16, 11, 6, 5}, 22},
-                                                               {{16, 17, 5, 8}, 7},
-                                                               {{48, 2, 9, 13}, 13},
-                                                               {{16, 40, 4, 6}, 3}}) {
+    for (const auto& [x, filters] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{
+             {{16, 1, 1, 1}, 1},
+             {{16, 3, 2, 3}, 11},
+             {{32, 5, 3, 4}, 6},
+             {{16, 11, 6, 5}, 22},
+             {{16, 17, 5, 8}, 7},
+             {{48, 2, 9, 13}, 13},
+             {{16, 40, 4, 6}, 3},
+             // Several bands of rows and blocks of filters and channels for the weights' gradient.
+             {{16, 3, 20, 21}, 5},
+             {{32, 18, 33, 9}, 35},
+             {{16, 2, 3, 257}, 3}}) {
       SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + shape_of(Array(x)).to_string() +
                    " to " + std::to_string(filters));
       check(x, filters);

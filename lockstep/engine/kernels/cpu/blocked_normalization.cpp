@@ -48,8 +48,8 @@ struct Lanes {
     const auto lanes = static_cast<int64_t>(hn::Lanes(d));
     for (int64_t i = 0; i < lanes && first + i < channels; ++i) values[first + i] = some[i];
   }
-  // The sum of what the lanes have of a channel, in all of them: halves are added, so that vectors
-  // of every length give the same where images fill 16.
+  // The sum of what the lanes have of a channel, in all of them: halves are added until one is
+  // left.
   V sum(V v) const {
     if (!images) return v;
     HWY_ALIGN float some[16];

@@ -184,7 +184,13 @@ HWY_INLINE float sum_of_lanes(const float* lanes) {
 #endif
 }
 
-// Where the sums of a tile are kept between bands of rows: of each filter channels x 9 places of
+// What is taken together: enough positions for sums to be worth fetching, and so few filters and
+// channels that they, and the sums, stay in the second cache.
+constexpr int64_t kPositions = 256;
+constexpr int64_t kFilterBlock = LanesConvolution::kFilterBlock;
+constexpr int64_t kGradientBlock = LanesConvolution::kChannelBlock;
+
+// Where the sums of a block are kept between bands of rows: of each filter `channels` x 9 places of
 // kLanes each.
 struct Gradient {
   float* kept;
@@ -241,40 +247,40 @@ HWY_INLINE void gradient_tile(const Plane& p, const float* x, const float* dy, i
   }
 }
 
-// Those of channels [first, end).
+// Those of some channels.
 template <int filters>
 void gradient_channels(const Plane& p, const float* x, const float* dy, int64_t rows, int64_t lane,
-                       int64_t first, int64_t end, const Gradient& to) {
-  int64_t c = first;
-  for (; c + kGradientChannels <= end; c += kGradientChannels) {
+                       const Gradient& to) {
+  int64_t c = 0;
+  for (; c + kGradientChannels <= to.channels; c += kGradientChannels) {
     gradient_tile<filters, kGradientChannels>(p, x + c * p.size(), dy, rows, lane, to.at(0, c, 0));
   }
-  for (; c < end; ++c) {
+  for (; c < to.channels; ++c) {
     gradient_tile<filters, 1>(p, x + c * p.size(), dy, rows, lane, to.at(0, c, 0));
   }
 }
 
-// Rows [top, bottom) for filters [f, f + filters) and channels [c, end).
-void gradient_block(const Plane& p, const float* x, const float* dy, int64_t top, int64_t bottom,
-                    int64_t f, int64_t filters, int64_t c, int64_t end, float* kept) {
+// Rows [top, bottom) for some filters and channels, of which `to` has the sums.
+void gradient_rows(const Plane& p, const float* x, const float* dy, int64_t top, int64_t bottom,
+                   int64_t filters, const Gradient& to) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
   for (int64_t r = 0; r < 3; ++r) {
-    // Rows of dy whose neighbour r - 1 rows below lies in the image.
+    // Rows of dy whose neighbour r - 1 rows below lies in the image; none where there is one row.
     const int64_t first = std::max(top, 1 - r), last = std::min(bottom, p.rows + 1 - r);
     const int64_t rows = std::max<int64_t>(0, last - first);
+    const float* const from = rows > 0 ? x + (first + r - 1) * p.row() : x;
+    const float* const diff = rows > 0 ? dy + first * p.row() : dy;
     for (int64_t lane = 0; lane < p.n; lane += lanes) {
-      const float* const from = x + (first + r - 1) * p.row() + lane;
-      const float* const diff = dy + f * p.size() + first * p.row() + lane;
       // Images beyond the sixteenth are added to the sums of the first.
-      const Gradient all{kept, p.in, top == 0 && lane < kLanes};
+      Gradient own = to.at(0, 0, 3 * r);
+      own.first = to.first && lane < kLanes;
       if (filters == kGradientFilters) {
-        gradient_channels<kGradientFilters>(p, from, diff, rows, lane % kLanes, c, end,
-                                            all.at(f, 0, 3 * r));
+        gradient_channels<kGradientFilters>(p, from + lane, diff + lane, rows, lane % kLanes, own);
         continue;
       }
-      for (int64_t one = 0; one < filters; ++one) {
-        gradient_channels<1>(p, from, diff + one * p.size(), rows, lane % kLanes, c, end,
-                             all.at(f + one, 0, 3 * r));
+      for (int64_t f = 0; f < filters; ++f) {
+        gradient_channels<1>(p, from + lane, diff + f * p.size() + lane, rows, lane % kLanes,
+                             own.at(f, 0, 0));
       }
     }
   }
@@ -283,35 +289,38 @@ void gradient_block(const Plane& p, const float* x, const float* dy, int64_t top
 void weights(const LanesConvolution& q, const float* x, const float* dy, float* dweights,
              float* dbias, float* scratch) {
   const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
-  // What is taken together: enough positions for sums to be worth fetching, and so few filters and
-  // channels that they stay in the second cache.
-  constexpr int64_t kPositions = 256, kFilters = 32, kChannels = 16;
   const int64_t band = std::max<int64_t>(1, kPositions / p.columns);
-  for (int64_t top = 0; top < p.rows; top += band) {
-    const int64_t bottom = std::min(top + band, p.rows);
-    for (int64_t block = 0; block < p.out; block += kFilters) {
-      const int64_t block_end = std::min(block + kFilters, p.out);
-      for (int64_t c = 0; c < p.in; c += kChannels) {
-        const int64_t end = std::min(c + kChannels, p.in);
-        for (int64_t f = block; f < block_end; f += kGradientFilters) {
-          const int64_t filters = std::min<int64_t>(kGradientFilters, block_end - f);
-          gradient_block(p, x, dy, top, bottom, f, filters, c, end, scratch);
-          if (bottom < p.rows) continue;
-          for (int64_t one = f; one < f + filters; ++one) {
-            for (int64_t i = (one * p.in + c) * 9; i < (one * p.in + end) * 9; ++i) {
-              dweights[i] = sum_of_lanes(scratch + i * kLanes);
-            }
-          }
+  for (int64_t block = 0; block < p.out; block += kFilterBlock) {
+    const int64_t all = std::min(kFilterBlock, p.out - block);
+    for (int64_t c = 0; c < p.in; c += kGradientBlock) {
+      const int64_t channels = std::min(kGradientBlock, p.in - c);
+      for (int64_t top = 0; top < p.rows; top += band) {
+        const int64_t bottom = std::min(top + band, p.rows);
+        const Gradient sums{scratch, channels, top == 0};
+        for (int64_t f = 0; f < all; f += kGradientFilters) {
+          const int64_t filters = std::min<int64_t>(kGradientFilters, all - f);
+          gradient_rows(p, x + c * p.size(), dy + (block + f) * p.size(), top, bottom, filters,
+                        sums.at(f, 0, 0));
         }
+      }
+      for (int64_t f = 0; f < all; ++f) {
+        float* const to = dweights + ((block + f) * p.in + c) * 9;
+        const float* const from = scratch + f * channels * 9 * kLanes;
+        for (int64_t i = 0; i < channels * 9; ++i) to[i] = sum_of_lanes(from + i * kLanes);
       }
     }
   }
   if (!dbias) return;
   for (int64_t f = 0; f < q.filters; ++f) {
     HWY_ALIGN float sums[kLanes] = {};
-    const float* from = dy + f * p.size();
-    for (int64_t i = 0; i < p.size(); i += kLanes) {
-      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += from[i + lane];
+    // Row by row, for the sake of rounding.
+    for (int64_t row = 0; row < p.rows; ++row) {
+      const float* const from = dy + f * p.size() + row * p.row();
+      float own[kLanes] = {};
+      for (int64_t i = 0; i < p.row(); i += kLanes) {
+        for (int64_t lane = 0; lane < kLanes; ++lane) own[lane] += from[i + lane];
+      }
+      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += own[lane];
     }
     dbias[f] = sum_of_lanes(sums);
   }
@@ -330,7 +339,8 @@ HWY_EXPORT(data);
 HWY_EXPORT(weights);
 
 size_t LanesConvolution::weights_scratch() const {
-  return static_cast<size_t>(channels * filters * 9 * kLanes) * sizeof(float);
+  const int64_t windows = std::min(channels, kChannelBlock) * std::min(filters, kFilterBlock);
+  return static_cast<size_t>(windows * 9 * kLanes) * sizeof(float);
 }
 
 void lanes_convolution(const LanesConvolution& p, const float* x, const float* weights,

@@ -8,13 +8,15 @@
 
 namespace lockstep::kernels::cpu {
 
-// Images lie as lanes_layout.h says, n a multiple of kLanes, at addresses that are multiples of 64;
-// windows move by one, and zeros surround the images, so
-// that results have their size.
+// Images lie as lanes_layout.h says, n a multiple of kLanes. They and scratch memory lie at
+// multiples of 64 bytes; weights, biases and their gradients anywhere. Windows move by one, and
+// zeros surround the images, so that results have their size.
 struct LanesConvolution {
   int64_t n = 0, channels = 0, filters = 0, rows = 0, columns = 0;
 
-  // Memory that lanes_convolution_weights() needs.
+  // Gradients of weights are summed for so many filters and channels at a time.
+  static constexpr int64_t kFilterBlock = 32, kChannelBlock = 16;
+  // Bytes that lanes_convolution_weights() needs.
   size_t weights_scratch() const;
 };
 

@@ -152,7 +152,7 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
 bool pools_in_lanes(const PoolingProblem& p) {
   const Window& w = p.window;
   return in_lanes(p.src) && w.axes() == 2 && w.dilation == Size2d{1, 1} &&
-         w.kernel[0] * w.kernel[1] <= kMostElements;
+         (p.kind != PoolingProblem::Kind::max || w.kernel[0] * w.kernel[1] <= kMostElements);
 }
 
 Kernel lanes_pooling(const PoolingProblem& p) {

@@ -5,7 +5,8 @@
 
 namespace lockstep::kernels::cpu {
 
-// For a window along two axes that is not dilated and has at most 255 elements.
+// For images in lanes and a window along two axes that is not dilated; of a maximum, one of 255
+// elements at most.
 bool pools_in_lanes(const PoolingProblem& p);
 Kernel lanes_pooling(const PoolingProblem& p);
 

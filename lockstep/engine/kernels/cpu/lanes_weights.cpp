@@ -49,7 +49,8 @@ class Layout final : public OpaqueLayout {
     return o && o->w_ == w_;
   }
   std::string to_string() const override {
-    return std::string(w_.winograd ? "Winograd's" : "direct") + (w_.turned ? ", turned" : "");
+    return std::string("for lanes, ") + (w_.winograd ? "Winograd's" : "direct") +
+           (w_.turned ? ", turned" : "");
   }
   void from_row_major(const void* source, void* destination) const override {
     const auto* from = static_cast<const float*>(source);

@@ -10,13 +10,13 @@ namespace lockstep::kernels::cpu {
 
 // What LanesConvolution says of images and windows; `in` channels become `out`.
 struct LanesWinograd {
-  // Elements between arrays that are written side by side, so that caches have room for all.
-  static constexpr int64_t kApart = 16;
   int64_t n = 0, in = 0, out = 0, rows = 0, columns = 0;
 
-  size_t scratch() const;
+  size_t scratch() const;  // bytes, at a multiple of 64
   // Tiles of 2 x 2 results that are computed together.
   int64_t group() const;
+  // Elements between arrays that are written side by side, so that caches have room for all.
+  static constexpr int64_t kApart = 16;
 };
 
 // y from x and weights (lanes_weights.h, winograd). `bias`: by result's channel, or null. With

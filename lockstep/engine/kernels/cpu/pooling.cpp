@@ -1,6 +1,7 @@
 #include "lockstep/engine/kernels/pooling.h"
 
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_pooling.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 
@@ -18,7 +19,9 @@ Kernel pooling(const PoolingProblem& p) {
   const WindowDims window(p.window);
   const auto &strides = window.strides, &kernel_dims = window.kernel, &dilates = window.dilates,
              &pad_l = window.pad_begin, &pad_r = window.pad_end;
-  const auto src = desc_of(p.src);
+  // oneDNN has nothing fast for images in lanes.
+  const TensorSpec src_spec = in_lanes(p.src) ? p.src.plain() : p.src;
+  const auto src = desc_of(src_spec);
   const auto forward =
       describe<PoolingForward>(prop_kind::forward_training, how, src, any_desc(p.dst, p.src.dtype),
                                strides, kernel_dims, dilates, pad_l, pad_r);
@@ -39,10 +42,10 @@ Kernel pooling(const PoolingProblem& p) {
   }
   Kernel kernel;
   kernel.forward = primitive_pass(PoolingForward(forward), scratch_of(forward),
-                                  {{DNNL_ARG_SRC, input(0, p.src)}}, writes);
+                                  {{DNNL_ARG_SRC, input(0, src_spec)}}, writes);
   kernel.backward.push_back(primitive_pass(PoolingBackward(backward), scratch_of(backward),
                                            back_reads,
-                                           {{DNNL_ARG_DIFF_SRC, diff_input(0, p.src)}}));
+                                           {{DNNL_ARG_DIFF_SRC, diff_input(0, src_spec)}}));
   return kernel;
 }
 
