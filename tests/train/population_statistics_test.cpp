@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 
 #include "lockstep/base/error.h"
@@ -295,7 +296,7 @@ TEST(PopulationStatistics, AnErrorLeavesTheNetworkAsItWas) {
   network.initialize(1);
   auto store = std::make_shared<testing::MemoryStore>(40, 6, 5, 1);
   const auto images = cache_for(network, store, 0);
-  int reads = 0;
+  std::atomic<int> reads = 0;  // by both threads
   store->on_read = [&](int64_t) {
     if (++reads > 60) throw DataError("[test] gone");
   };
