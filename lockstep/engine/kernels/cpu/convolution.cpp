@@ -64,9 +64,9 @@ bool winograd_pays(const ConvolutionProblem& p) {
 
 // Images in the lanes of vectors are convolved at what the processor can multiply, whatever the
 // number of channels (Zen 5, one thread, 8 to 128 channels, 8 to 32 columns: 180 to 230 GFLOP/s;
-// oneDNN 48 with 11 channels, 110 with 16), and with Winograd's F(2x2, 3x3) at 240 to 460 GFLOP/s
-// of the direct algorithm's (oneDNN's F(4x4, 3x3): 180 to 250). Narrow images leave too few
-// columns; with few channels more is transformed than multiplied.
+// oneDNN 48 with 11 channels, 110 with 16), and with Winograd's F(2x2, 3x3) within a training at
+// 240 to 345 of the direct algorithm's (oneDNN's F(4x4, 3x3): 180 to 250). Narrow images leave too
+// few columns; with few channels more is transformed than multiplied.
 constexpr int64_t kFewestColumns = 4, kFewestChannels = 16;
 
 bool lanes_pay(const ConvolutionProblem& p) {
