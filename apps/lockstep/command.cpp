@@ -56,6 +56,18 @@ class Formatter : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     return narrow(CLI::Formatter::make_option_desc(option));
   }
+  // What an option excludes can be a long list.
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    const std::string text = CLI::Formatter::make_option(option, is_positional);
+    const size_t end = text.find('\n');
+    if (end <= kWidth) return text;
+    std::string head = wrapped(text.substr(0, end).substr(2), kWidth - kHang);
+    head.pop_back();
+    for (size_t at = head.find('\n'); at != std::string::npos; at = head.find('\n', at + 1)) {
+      head.insert(at + 1, kHang, ' ');
+    }
+    return "  " + head + text.substr(end);
+  }
   std::string make_subcommand(const CLI::App* command) const override {
     std::stringstream out;
     CLI::detail::format_help(out, command->get_name(), narrow(command->get_description()), kLeft);
@@ -63,7 +75,7 @@ class Formatter : public CLI::Formatter {
   }
 
  private:
-  static constexpr size_t kWidth = 80, kLeft = 30;
+  static constexpr size_t kWidth = 80, kLeft = 30, kHang = 6;
 
   static std::string narrow(const std::string& text) {
     std::string lines = wrapped(text, kWidth - kLeft);

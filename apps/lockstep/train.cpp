@@ -177,9 +177,6 @@ int train_command(const TrainArguments& a) {
     throw InvalidArgument("[train] --confusion is for networks that classify; " + a.job +
                           " learns images");
   }
-  if (a.check && a.profile) {
-    throw InvalidArgument("[train] --profile is of a training, and --check trains nothing");
-  }
   if (a.check) {
     check_job(job, a.initial_model);
     return 0;
@@ -296,6 +293,7 @@ void add_train(Commands& commands) {
       ->excludes(sub->get_option("--dry-run"));
   sub->add_flag("--profile", a->profile,
                 "Also print where the time went, and write profile.json and trace.json")
+      ->excludes(check)
       ->excludes(sub->get_option("--dry-run"));
   CLI::Option* json =
       sub->add_flag("--json", a->json, "Print the result as one JSON object on the last line");

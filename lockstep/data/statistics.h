@@ -43,7 +43,7 @@ struct ChannelStatistics {
 };
 
 // Means and sums of squared deviations of floats, in double. They round, so that what comes out
-// depends on the order of add() and merge(), which callers fix.
+// depends on the order of add() and merge(), which callers fix. For one thread at a time.
 struct ArrayStatistics {
   std::vector<double> mean, squares;  // per channel; squares: of deviations from the mean
   std::vector<float> min, max;        // infinite, and minus that, where there is no element

@@ -13,11 +13,11 @@ namespace lockstep {
 // step would take without anything but its passes. Lines end in newlines. Thread-safe.
 std::string profile_table(const Profile& profile, int width, double least = 0.002);
 
-// All of it as JSON text, without the spans.
+// All of it as JSON text, without the spans. Thread-safe.
 std::string profile_json(const Profile& profile);
 
 // The spans in the Trace Event Format (complete events, one row a thread, microseconds) that
-// Perfetto and chrome://tracing read.
+// Perfetto and chrome://tracing read. Thread-safe.
 std::string chrome_trace(const Profile& profile);
 
 }  // namespace lockstep

@@ -111,7 +111,15 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
 DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
                        const std::string& label_column) {
   check_name(name);
-  if (name == builtin_digits_name) return builtin_digits();
+  const auto no_column = [&] {
+    if (label_column.empty()) return;
+    throw InvalidArgument("[data] the label column `" + label_column + "` is for .csv files, but " +
+                          name + " holds images");
+  };
+  if (name == builtin_digits_name) {
+    no_column();
+    return builtin_digits();
+  }
   if (name.ends_with(".csv") && local_files().exists(name) && !local_files().is_folder(name)) {
     return csv_datastore(name, {.label_column = label_column});
   }
@@ -124,6 +132,7 @@ DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
             ? "a folder with one folder of images for each class, or a .csv file, is wanted"
             : "LOCKSTEP_DATA may name a folder where data is looked for as well");
   }
+  no_column();
   return image_folder(name, options);
 }
 

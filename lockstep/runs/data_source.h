@@ -20,8 +20,8 @@ inline constexpr const char* image_targets_inputs = "inputs";
 std::string resolve_data_path(const std::string& name, const std::string& beside);
 
 // The images of a resolved name, or the rows of a file whose name ends in .csv, whose labels the
-// column of that name holds ("": the last). Throws FileError or DataError when there are none, and
-// as image_folder() and csv_datastore() do.
+// column of that name holds ("": the last). Throws FileError or DataError when there are none,
+// InvalidArgument for a column of images, and as image_folder() and csv_datastore() do.
 DatastorePtr open_data(const std::string& name,
                        ImageFolderOptions options = {.allow_empty_folders = true},
                        const std::string& label_column = {});

@@ -42,8 +42,8 @@ struct Profile {
   double booked() const;  // seconds on all accounts
   double floor() const;   // seconds of all passes' floors
   // The share of the threads' time that the passes need when nothing but them runs: 1 is a step
-  // without overhead.
-  double efficiency() const { return floor() / (wall * threads); }
+  // without overhead. NaN without iterations.
+  double efficiency() const { return iterations > 0 ? floor() / (wall * threads) : std::nan(""); }
 };
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/state_digest.h"
+#include "lockstep/train/step_books.h"
 #include "lockstep/train/targets.h"
 #include "lockstep/train/tree.h"
 
@@ -19,80 +20,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
-
-// Accounts of a step's parts around the passes.
-struct Accounts {
-  explicit Accounts(StepLedger& ledger) {
-    const auto open = [&](const char* name) {
-      return ledger.account(StepLedger::Phase::step, name);
-    };
-    waiting = ledger.waiting();
-    plans = open("plans of shards");
-    inputs = open("inputs of shards");
-    losses = open("losses of shards");
-    sums = open("sums over shards");
-    threshold = open("gradient threshold");
-    layouts = open("layouts of gradients");
-    solver = open("solver");
-    packing = open("layouts of learnables");
-    digests = open("digests of learnables");
-    statistics = open("moving statistics");
-  }
-  int waiting, plans, inputs, losses, sums, threshold, layouts, solver, packing, digests,
-      statistics;
-};
-
-// Where a training is followed: its ledger, its accounts, and those of each plan's passes.
-struct Books {
-  explicit Books(StepLedger& l) : ledger(l), accounts(l) {}
-  StepLedger& ledger;
-  Accounts accounts;
-  // By the shard's size: accounts of its plan's passes, and how many there were.
-  std::map<int64_t, std::vector<int>> passes;
-  std::map<int64_t, int64_t> shards;
-};
-
-// Books the time of a thread, or does nothing.
-class Bookkeeper final : public PassWatch {
- public:
-  Bookkeeper(const Books* books, int thread) : books_(books), thread_(thread) {}
-  Bookkeeper(const Books* books, int thread, int64_t size) : Bookkeeper(books, thread) {
-    if (books) passes_ = books->passes.at(size).data();
-  }
-  void operator()(int Accounts::*account) const {
-    if (books_) books_->ledger.book(thread_, books_->accounts.*account);
-  }
-  void passed(size_t pass) override { books_->ledger.book(thread_, passes_[pass]); }
-  // What runs of a plan are given.
-  PassWatch* watch() { return books_ ? this : nullptr; }
-
- private:
-  const Books* books_;
-  int thread_;
-  const int* passes_ = nullptr;
-};
-
-// Seconds of each pass, of one run after the other.
-class PassTimes final : public PassWatch {
- public:
-  explicit PassTimes(size_t passes) : seconds_(passes) {}
-  void begin() { last_ = std::chrono::steady_clock::now(); }
-  void passed(size_t pass) override {
-    const auto now = std::chrono::steady_clock::now();
-    seconds_[pass].push_back(std::chrono::duration<double>(now - last_).count());
-    last_ = now;
-  }
-  double median(size_t pass) {
-    std::vector<double>& all = seconds_[pass];
-    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-    std::nth_element(all.begin(), middle, all.end());
-    return *middle;
-  }
-
- private:
-  std::vector<std::vector<double>> seconds_;
-  std::chrono::steady_clock::time_point last_;
-};
 
 }  // namespace
 
@@ -125,9 +52,9 @@ struct ShardedStep::State {
   std::unique_ptr<TreeReduction> tree;
   std::optional<GradientSums> gradients;
   std::vector<Digest> learnable_digests;
-  std::optional<Books> books;
+  std::optional<StepBooks> books;
 
-  const Books* kept() const { return books ? &*books : nullptr; }
+  const StepBooks* kept() const { return books ? &*books : nullptr; }
 
   // Of the mini-batch at hand, by shard.
   std::vector<ShardRange> shards;
@@ -187,7 +114,7 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
   const size_t row_bytes = plans.input_bytes();
   Bookkeeper book(kept(), thread, range.size);
-  book(&Accounts::waiting);
+  book(&StepAccounts::waiting);
   std::memcpy(run.input(0), batch.inputs().data() + first * row_bytes, rows * row_bytes);
   if (plans.labelled()) {
     std::memcpy(run.input(1), batch.labels.data() + first, rows * sizeof(int32_t));
@@ -197,7 +124,7 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   }
 
   const kernels::StepInfo step{seed, static_cast<uint64_t>(iteration), range.first};
-  book(&Accounts::inputs);
+  book(&StepAccounts::inputs);
   run.forward(step, book.watch());
   const float* loss = run.output(kLosses);
   float* const seeds = run.seed(kLosses);
@@ -219,11 +146,11 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
     to = std::copy_n(run.output(s.mean_output), channels, to);
     to = std::copy_n(run.output(s.variance_output), channels, to);
   }
-  book(&Accounts::losses);
+  book(&StepAccounts::losses);
   run.backward(step, book.watch());
   mode.check();
   tree->add(static_cast<int64_t>(j), reinterpret_cast<const float*>(run.gradients()));
-  book(&Accounts::sums);
+  book(&StepAccounts::sums);
   ++shards_by_thread[static_cast<size_t>(thread)];
 }
 
@@ -235,10 +162,10 @@ std::vector<double> ShardedStep::State::cut_gradients(double observations) {
   pool.for_each(static_cast<int64_t>(gradients->size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
     Bookkeeper book(kept(), thread);
-    book(&Accounts::waiting);
+    book(&StepAccounts::waiting);
     const size_t p = gradients->by_size()[static_cast<size_t>(i)];
     gradients->convert(p);
-    book(&Accounts::layouts);
+    book(&StepAccounts::layouts);
     if (frozen[p]) {
       // Its gradient moves nothing.
     } else if (threshold.of_elements()) {
@@ -248,9 +175,9 @@ std::vector<double> ShardedStep::State::cut_gradients(double observations) {
       table.block_squares(gradients->values(p), gradients->count(p), squares[p].data(), nullptr);
     }
     mode.check();
-    book(&Accounts::threshold);
+    book(&StepAccounts::threshold);
   });
-  Bookkeeper(kept(), 0)(&Accounts::waiting);
+  Bookkeeper(kept(), 0)(&StepAccounts::waiting);
   if (threshold.of_elements()) return std::vector<double>(gradients->size(), observations);
   return threshold.divisors(squares, observations);
 }
@@ -295,13 +222,13 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   if (s.books) {
     for (const ShardRange& shard : shards) ++s.books->shards[shard.size];
   }
-  Bookkeeper(s.kept(), 0)(&Accounts::plans);
+  Bookkeeper(s.kept(), 0)(&StepAccounts::plans);
   s.tree->begin(static_cast<int64_t>(shards.size()));
   for_each_shard(s.pool, static_cast<int64_t>(shards.size()),
                  [&](int64_t j, int thread, const ArithmeticMode& mode) {
                    s.compute_shard(static_cast<size_t>(j), thread, batch, iteration, mode);
                  });
-  Bookkeeper(s.kept(), 0)(&Accounts::waiting);
+  Bookkeeper(s.kept(), 0)(&StepAccounts::waiting);
   StepResult result;
   result.loss_sum = tree_sum(s.losses);
   for (int64_t c : s.correct) result.correct += c;
@@ -315,29 +242,29 @@ void ShardedStep::apply(const UpdateScalars& scalars) {
   s.pool.for_each(static_cast<int64_t>(s.gradients->size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
     Bookkeeper book(s.kept(), thread);
-    book(&Accounts::waiting);
+    book(&StepAccounts::waiting);
     const size_t p = s.gradients->by_size()[static_cast<size_t>(i)];
     UpdateScalars own = scalars;
     if (!divisors.empty()) {
       own.observations = divisors[p];
     } else {
       s.gradients->convert(p);
-      book(&Accounts::layouts);
+      book(&StepAccounts::layouts);
     }
     s.solver.update(p, s.gradients->values(p), own);
-    book(&Accounts::solver);
+    book(&StepAccounts::solver);
     s.network.packed().pack(static_cast<int>(p));
-    book(&Accounts::packing);
+    book(&StepAccounts::packing);
     // While the values are in the cache.
     s.learnable_digests[p] = learnable_digest(s.network, s.solver, p);
     mode.check();
-    book(&Accounts::digests);
+    book(&StepAccounts::digests);
   });
   const ArithmeticMode mode;
   const Bookkeeper book(s.kept(), 0);
-  book(&Accounts::waiting);
+  book(&StepAccounts::waiting);
   s.update_statistics();
-  book(&Accounts::statistics);
+  book(&StepAccounts::statistics);
 }
 
 Digest ShardedStep::digest(int64_t iteration) {

@@ -64,7 +64,15 @@ class Training {
         control_(control),
         files_(control.files ? *control.files : local_files()),
         pool_(static_cast<int>(options_.threads)) {
-    if (control.profile) ledger_.emplace(pool_.size());
+    if (!control.profile) return;
+    ledger_.emplace(pool_.size());
+    const auto open = [&](const char* name) {
+      return ledger_->account(StepLedger::Phase::step, name);
+    };
+    parts_.records = open("records of the last iteration");
+    parts_.mini_batch = open("waiting for the mini-batch");
+    parts_.loss = open("loss");
+    parts_.digest = open("digest of the state");
   }
 
   TrainingResult run() {
@@ -266,14 +274,19 @@ class Training {
     tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });
   }
 
+  // The ledger's accounts of what lies around the step.
+  struct Parts {
+    int records = 0, mini_batch = 0, loss = 0, digest = 0;
+  };
+
   Clock::time_point begin_iteration() {
     if (ledger_) ledger_->begin_iteration();
     return Clock::now();
   }
 
   // The time since the last booking was this thread's, for `part` of the step.
-  void book(const char* part) {
-    if (ledger_) ledger_->book(0, ledger_->account(StepLedger::Phase::step, part));
+  void book(int Parts::*part) {
+    if (ledger_) ledger_->book(0, parts_.*part);
   }
 
   void finish_profile() {
@@ -291,9 +304,9 @@ class Training {
   IterationRecord iterate(Clock::time_point before) {
     // Memory is filled, caches are cold and clocks rise: what comes after is what lasts.
     if (ledger_ && result_.iterations.size() == 1) ledger_->forget();
-    book("records of the last iteration");
+    book(&Parts::records);
     const auto batch = queue_->next();
-    book("waiting for the mini-batch");
+    book(&Parts::mini_batch);
     IterationRecord r;
     r.iteration = position_.iteration + 1;
     r.epoch = batch->epoch + 1;
@@ -310,7 +323,7 @@ class Training {
                       std::to_string(r.epoch) + ") is not a finite number",
                   "a lower initial_learning_rate often helps; the last good values are kept");
     }
-    book("loss");
+    book(&Parts::loss);
     step_->apply({r.learning_rate, r.iteration, n});
     r.digest = step_->digest(r.iteration);
     r.chain = next_link(position_.chain, r);
@@ -321,7 +334,7 @@ class Training {
     position_.epoch = epoch_ends ? batch->epoch + 1 : batch->epoch;
     position_.batch = epoch_ends ? 0 : batch->index + 1;
     r.elapsed = seconds_since(started_);
-    book("digest of the state");
+    book(&Parts::digest);
     r.seconds = ledger_ ? ledger_->end_iteration() : seconds_since(before);
     return r;
   }
@@ -432,6 +445,7 @@ class Training {
   std::unique_ptr<Solver> solver_;
   std::optional<MiniBatchQueue> queue_;
   std::optional<StepLedger> ledger_;  // before the step, which books on it
+  Parts parts_;
   std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<Evaluator> evaluator_;
   Listings listings_;

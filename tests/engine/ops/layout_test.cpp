@@ -198,6 +198,18 @@ TEST_P(Layouts, PoolingOfEveryKindMatchesTheReference) {
   net.check();
 }
 
+// Of windows too large for a mark in a byte, a maximum takes other layouts; an average does not.
+TEST(Layout, LargeWindowsMatchTheReference) {
+  for (const Pooling kind : {Pooling::max, Pooling::average_with_padding}) {
+    Chain net;
+    const int x = net.input(random_array({16, 2, 18, 17}, 5));
+    const int pooled =
+        net.pool(net.convolution(x, 3, 3), kind, {.pool = {16, 16}, .stride = {1, 1}});
+    net.fully_connected(net.convolution(pooled, 2, 1), 3);
+    net.check();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Channels, Layouts,
                          testing::Combine(testing::Values(1, 7, 8, 11, 16, 17, 22, 33),
                                           testing::Values(2, 3, 16, 32)),

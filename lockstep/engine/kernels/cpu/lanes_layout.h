@@ -1,6 +1,6 @@
 // The layout in which images of a batch lie side by side, one in each lane of a vector: channels x
 // rows x columns x n. Any number of channels fills vectors, and every element of a window is one
-// vector away from the next.
+// vector away from the next. Thread-safe.
 #pragma once
 
 #include <cstdint>

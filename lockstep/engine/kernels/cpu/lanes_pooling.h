@@ -1,4 +1,4 @@
-// Pooling of images that lie in the lanes of vectors: see lanes_layout.h.
+// Pooling of images that lie in the lanes of vectors: see lanes_layout.h. Thread-safe.
 #pragma once
 
 #include "lockstep/engine/kernels/pooling.h"

@@ -1,0 +1,101 @@
+// Pooling of images in lanes, by itself: whether ops choose it or not depends on the processor.
+#include "lockstep/engine/kernels/cpu/lanes_pooling.h"
+
+#include <gtest/gtest.h>
+
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "tests/engine/ops/harness.h"
+
+namespace lockstep::optest {
+namespace {
+
+using kernels::PoolingProblem;
+using kernels::Window;
+using kernels::cpu::lanes_pooling;
+using kernels::cpu::lanes_spec;
+using kernels::cpu::pools_in_lanes;
+using Kind = PoolingProblem::Kind;
+
+Shape pooled(const Shape& x, const Window& w) {
+  return {x[0], x[1], kernels::window_positions(w, 0, x[2]), kernels::window_positions(w, 1, x[3])};
+}
+
+void check(const Shape& shape, const Window& w, Kind kind, reference::Pooling as) {
+  const PoolingProblem problem{lanes_spec(shape), pooled(shape, w), w, kind};
+  ASSERT_TRUE(pools_in_lanes(problem));
+  const kernels::Kernel kernel = lanes_pooling(problem);
+  const TensorSpec dst = lanes_spec(problem.dst);
+  const Array x = random_array(shape.dims(), 1), dy = random_array(problem.dst.dims(), 2);
+  const Tensor xs = convert(tensor_of(x), problem.src), dys = convert(tensor_of(dy), dst);
+  Tensor y(dst), dx(problem.src);
+  ASSERT_EQ(kernel.forward.scratch_bytes, 0u);
+  std::vector<std::byte> marks(static_cast<size_t>(problem.dst.elements()));
+  void *const forward_reads[] = {xs.raw()}, *const forward_writes[] = {y.raw(), marks.data()};
+  kernel.forward.bind({forward_reads, forward_writes})({});
+  void *const backward_reads[] = {dys.raw(), marks.data()}, *const backward_writes[] = {dx.raw()};
+  kernel.backward[0].bind({backward_reads, backward_writes})({});
+
+  const reference::Window window{.stride = {w.stride[0], w.stride[1]},
+                                 .before = {w.pad_begin[0], w.pad_begin[1]},
+                                 .after = {w.pad_end[0], w.pad_end[1]}};
+  EXPECT_LE(
+      relative_error(array_of(y), reference::pooling(x, as, w.kernel[0], w.kernel[1], window)),
+      1e-6);
+  EXPECT_LE(relative_error(array_of(dx),
+                           reference::pooling_diff(x, as, w.kernel[0], w.kernel[1], window, dy)),
+            1e-6);
+}
+
+TEST(LanesPooling, MatchesTheReference) {
+  const std::vector<Window> windows{{.kernel = {2, 2},
+                                     .stride = {2, 2},
+                                     .dilation = {1, 1},
+                                     .pad_begin = {0, 0},
+                                     .pad_end = {0, 0}},
+                                    {.kernel = {3, 2},
+                                     .stride = {1, 3},
+                                     .dilation = {1, 1},
+                                     .pad_begin = {2, 0},
+                                     .pad_end = {0, 1}},
+                                    {.kernel = {1, 1},
+                                     .stride = {1, 1},
+                                     .dilation = {1, 1},
+                                     .pad_begin = {0, 0},
+                                     .pad_end = {0, 0}},
+                                    {.kernel = {5, 7},
+                                     .stride = {3, 2},
+                                     .dilation = {1, 1},
+                                     .pad_begin = {1, 3},
+                                     .pad_end = {2, 3}}};
+  for (const Shape& shape : {Shape{16, 1, 7, 9}, Shape{48, 3, 5, 7}}) {
+    for (const Window& w : windows) {
+      SCOPED_TRACE(shape.to_string() + " by " + std::to_string(w.kernel[0]) + " x " +
+                   std::to_string(w.kernel[1]));
+      check(shape, w, Kind::max, reference::Pooling::max);
+      check(shape, w, Kind::average_with_padding, reference::Pooling::average_with_padding);
+      check(shape, w, Kind::average_without_padding, reference::Pooling::average_without_padding);
+    }
+  }
+}
+
+TEST(LanesPooling, TakesWhatItCanDo) {
+  const auto takes = [](const TensorSpec& src, Window w, Kind kind) {
+    return pools_in_lanes({src, pooled(src.shape, w), w, kind});
+  };
+  const auto window = [](int64_t rows, int64_t columns, int64_t dilation) {
+    return Window{.kernel = {rows, columns},
+                  .stride = {1, 1},
+                  .dilation = {dilation, dilation},
+                  .pad_begin = {0, 0},
+                  .pad_end = {0, 0}};
+  };
+  const Shape shape{16, 2, 40, 40};
+  EXPECT_TRUE(takes(lanes_spec(shape), window(15, 17, 1), Kind::max));
+  EXPECT_FALSE(takes(lanes_spec(shape), window(16, 16, 1), Kind::max));
+  EXPECT_TRUE(takes(lanes_spec(shape), window(16, 16, 1), Kind::average_with_padding));
+  EXPECT_FALSE(takes(lanes_spec(shape), window(2, 2, 2), Kind::max));
+  EXPECT_FALSE(takes({shape, DType::f32, nullptr}, window(2, 2, 1), Kind::max));
+}
+
+}  // namespace
+}  // namespace lockstep::optest
