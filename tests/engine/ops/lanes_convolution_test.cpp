@@ -89,27 +89,33 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
         lanes_winograd(forward, xs.data.get(), there.data.get(), b, y.data.get(),
                        scratch(forward.scratch()).data.get());
       } else {
-        lanes_convolution(p, xs.data.get(), there.data.get(), b, y.data.get());
+        lanes_convolution(p, xs.data.get(), there.data.get(), b, y.data.get(),
+                          scratch(p.scratch(false)).data.get());
       }
       EXPECT_LE(relative_error(from_lanes(y, y_dims),
                                reference::convolution(x, w, b ? bias : Array(), window)),
-                1e-6);
+                winograd ? 2e-6 : 1e-6);
     }
     if (winograd) {
       lanes_winograd(data, dys.data.get(), back.data.get(), nullptr, dx.data.get(),
                      scratch(data.scratch()).data.get());
     } else {
-      lanes_convolution_data(p, dys.data.get(), back.data.get(), dx.data.get());
+      lanes_convolution_data(p, dys.data.get(), back.data.get(), dx.data.get(),
+                             scratch(p.scratch(true)).data.get());
     }
     EXPECT_LE(
         relative_error(from_lanes(dx, x_dims), reference::convolution_diff_x(x, w, window, dy)),
-        1e-6);
+        winograd ? 2e-6 : 1e-6);
   }
-  lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(), db.data.get(),
+  const Array expected = reference::convolution_diff_weights(x, w, window, dy);
+  lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(),
                             scratch(p.weights_scratch()).data.get());
-  EXPECT_LE(
-      relative_error(plain(dw, w_dims), reference::convolution_diff_weights(x, w, window, dy)),
-      1e-6);
+  EXPECT_LE(relative_error(plain(dw, w_dims), expected), 1e-6);
+  const LanesWinograd winograd{n, c, filters, rows, columns};
+  lanes_winograd_weights(winograd, xs.data.get(), dys.data.get(), dw.data.get(),
+                         scratch(winograd.weights_scratch()).data.get());
+  EXPECT_LE(relative_error(plain(dw, w_dims), expected), 2e-6) << "Winograd's";
+  lanes_convolution_bias(p, dys.data.get(), db.data.get());
   // Sums that nearly cancel.
   EXPECT_LE(relative_error(plain(db, {filters}), reference::convolution_diff_bias(dy)), 3e-6);
 }
@@ -145,12 +151,12 @@ TEST(LanesWeights, ComeBackAsTheyWere) {
         const Tensor there = convert(w, spec);
         EXPECT_EQ(there.spec(), spec);
         const Tensor back = convert(there, w.spec());
-        EXPECT_LE(relative_error(array_of(back), array_of(w)), winograd ? 1e-6 : 0)
+        EXPECT_LE(relative_error(array_of(back), array_of(w)), winograd ? 2e-6 : 0)
             << spec.to_string();
         // From one to another, and as tensors are read.
         const TensorSpec other = lanes_weights_spec({channels, filters, !turned, !winograd});
         EXPECT_NE(other, spec);
-        EXPECT_LE(relative_error(array_of(convert(there, other)), array_of(w)), 1e-6);
+        EXPECT_LE(relative_error(array_of(convert(there, other)), array_of(w)), 2e-6);
       }
     }
   }

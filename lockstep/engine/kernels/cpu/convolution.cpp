@@ -62,10 +62,8 @@ bool winograd_pays(const ConvolutionProblem& p) {
          p.dst[0] * p.dst[2] * p.dst[3] >= kWinogradPositions;
 }
 
-// Images in the lanes of vectors are convolved at what the processor can multiply, whatever the
-// number of channels (Zen 5, one thread, 8 to 128 channels, 8 to 32 columns: 180 to 230 GFLOP/s;
-// oneDNN 48 with 11 channels, 110 with 16), and with Winograd's F(2x2, 3x3) within a training at
-// 240 to 345 of the direct algorithm's (oneDNN's F(4x4, 3x3): 180 to 250). Narrow images leave too
+// Images in the lanes of vectors are convolved as fast with any number of channels, and by
+// Winograd's algorithm at least as fast as by oneDNN (docs/benchmarks.md). Narrow images leave too
 // few columns; with few channels more is transformed than multiplied.
 constexpr int64_t kFewestColumns = 4, kFewestChannels = 16;
 
@@ -101,30 +99,37 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
       back{of.n, of.filters, of.channels, of.rows, of.columns};
   Kernel kernel;
   kernel.forward = own_pass_with_scratch(
-      reads, {output(0, dst)}, winograd ? there.scratch() : 0,
+      reads, {output(0, dst)}, winograd ? there.scratch() : of.scratch(false),
       [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
         const float* const b = biased ? in(r, 2) : nullptr;
         if (winograd) {
           lanes_winograd(there, in(r, 0), in(r, 1), b, out(w, 0), static_cast<float*>(scratch));
         } else {
-          lanes_convolution(of, in(r, 0), in(r, 1), b, out(w, 0));
+          lanes_convolution(of, in(r, 0), in(r, 1), b, out(w, 0), static_cast<float*>(scratch));
         }
       });
   kernel.backward.push_back(own_pass_with_scratch(
       {diff_output(0, dst), input(1, weights(true))}, {diff_input(0, src)},
-      winograd ? back.scratch() : 0, [=](void* const* r, void* const* w, void* scratch) {
+      winograd ? back.scratch() : of.scratch(true),
+      [=](void* const* r, void* const* w, void* scratch) {
         if (winograd) {
           lanes_winograd(back, in(r, 0), in(r, 1), nullptr, out(w, 0),
                          static_cast<float*>(scratch));
         } else {
-          lanes_convolution_data(of, in(r, 0), in(r, 1), out(w, 0));
+          lanes_convolution_data(of, in(r, 0), in(r, 1), out(w, 0), static_cast<float*>(scratch));
         }
       }));
   kernel.backward.push_back(own_pass_with_scratch(
-      {input(0, src), diff_output(0, dst)}, writes, of.weights_scratch(),
-      [of, biased = p.bias](void* const* r, void* const* w, void* scratch) {
-        lanes_convolution_weights(of, in(r, 0), in(r, 1), out(w, 0), biased ? out(w, 1) : nullptr,
-                                  static_cast<float*>(scratch));
+      {input(0, src), diff_output(0, dst)}, writes,
+      winograd ? there.weights_scratch() : of.weights_scratch(),
+      [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
+        auto* const memory = static_cast<float*>(scratch);
+        if (winograd) {
+          lanes_winograd_weights(there, in(r, 0), in(r, 1), out(w, 0), memory);
+        } else {
+          lanes_convolution_weights(of, in(r, 0), in(r, 1), out(w, 0), memory);
+        }
+        if (biased) lanes_convolution_bias(of, in(r, 1), out(w, 1));
       }));
   return kernel;
 }

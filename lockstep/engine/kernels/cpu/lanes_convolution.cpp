@@ -8,6 +8,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_convolution.cpp"
 #include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -24,8 +25,7 @@ constexpr int kMostFilters = 6;
 constexpr int kMostFilters = 2;
 #endif
 constexpr int kColumns = 4;
-// Channels after which results go back to memory, so that what is read again stays in the caches.
-constexpr int64_t kChannelBlock = 16;
+constexpr int64_t kChannels = LanesConvolution::kChannelBlock;
 
 using D = hn::CappedTag<float, kLanes>;
 using V = hn::Vec<D>;
@@ -37,31 +37,70 @@ struct Plane {
   int64_t size() const { return rows * columns * n; }
 };
 
-// Adds to `filters` x `columns` results of one row what some channels and some rows of the window
-// give. left, right: the first (last) column has no neighbour. Weights: channels x 3 x 3 x filters.
-template <int filters, int columns, bool left, bool right>
-HWY_INLINE void tile(const Plane& p, const float* x, const float* weights, int64_t of,
-                     int64_t channels, int64_t first_row, int64_t end_row, float* y) {
+// Three rows of some channels, side by side and between zeros: channels x (columns + 2) vectors
+// each. In the images themselves, rows and channels are often powers of two apart, and caches have
+// few places for those.
+class Rows {
+ public:
+  Rows(const Plane& p, int64_t channels, float* memory)
+      : p_(p), channels_(channels), memory_(memory), lanes_(static_cast<int64_t>(hn::Lanes(D()))) {
+    const D d;
+    for (int64_t c = 0; c < 3 * channels; ++c) {
+      hn::Store(hn::Zero(d), d, memory + c * channel());
+      hn::Store(hn::Zero(d), d, memory + (c + 1) * channel() - lanes_);
+    }
+  }
+  int64_t channel() const { return (p_.columns + 2) * lanes_; }
+  // Rows -1 and p.rows are zeros.
+  const float* row(int64_t row) const { return memory_ + (row + 1) % 3 * channels_ * channel(); }
+  void fetch(const float* x, int64_t row) {
+    const D d;
+    float* to = memory_ + (row + 1) % 3 * channels_ * channel() + lanes_;
+    for (int64_t c = 0; c < channels_; ++c, to += channel()) {
+      if (row < 0 || row >= p_.rows) {
+        std::fill_n(to, p_.columns * lanes_, 0.0f);
+        continue;
+      }
+      const float* const from = x + c * p_.size() + row * p_.row();
+      for (int64_t column = 0; column < p_.columns; ++column) {
+        hn::Store(hn::Load(d, from + column * p_.n), d, to + column * lanes_);
+      }
+    }
+  }
+
+ private:
+  const Plane& p_;
+  int64_t channels_;
+  float* memory_;
+  int64_t lanes_;
+};
+
+// Adds to `filters` x `columns` results of one row what some channels give; or, with `bias` (by
+// filter), begins them. rows: where the windows of the first column begin, in three rows. Weights:
+// channels x 3 x 3 x `of`.
+template <int filters, int columns>
+HWY_INLINE void tile(const Plane& p, const float* const (&rows)[3], int64_t channel_step,
+                     int64_t channels, const float* weights, int64_t of, const float* bias,
+                     float* y) {
   const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V sums[filters][columns];
   for (int f = 0; f < filters; ++f) {
-    for (int c = 0; c < columns; ++c) sums[f][c] = hn::Load(d, y + f * p.size() + c * p.n);
+    for (int c = 0; c < columns; ++c) {
+      sums[f][c] = bias ? hn::Set(d, bias[f]) : hn::Load(d, y + f * p.size() + c * p.n);
+      hwy::Prefetch(y + f * p.size() + (columns + c) * p.n);
+    }
   }
   for (int64_t channel = 0; channel < channels; ++channel) {
-    for (int64_t r = first_row; r < end_row; ++r) {
-      const float* from = x + channel * p.size() + (r - 1) * p.row();
-      const float* w = weights + (channel * 9 + r * 3) * of;
+    for (int r = 0; r < 3; ++r, weights += 3 * of) {
+      const float* const from = rows[r] + channel * channel_step;
+      V in[columns + 2];
+      for (int c = 0; c < columns + 2; ++c) in[c] = hn::Load(d, from + c * lanes);
       for (int k = 0; k < 3; ++k) {
-        V in[columns];
-        for (int c = 0; c < columns; ++c) {
-          const bool outside = (left && c + k == 0) || (right && c + k == columns + 1);
-          in[c] = outside ? hn::Zero(d) : hn::Load(d, from + (c + k - 1) * p.n);
-        }
         for (int f = 0; f < filters; ++f) {
-          const V weight = hn::Set(d, w[k * of + f]);
+          const V weight = hn::Set(d, weights[k * of + f]);
           for (int c = 0; c < columns; ++c) {
-            if ((left && c + k == 0) || (right && c + k == columns + 1)) continue;
-            sums[f][c] = hn::MulAdd(weight, in[c], sums[f][c]);
+            sums[f][c] = hn::MulAdd(weight, in[c + k], sums[f][c]);
           }
         }
       }
@@ -73,86 +112,79 @@ HWY_INLINE void tile(const Plane& p, const float* x, const float* weights, int64
 }
 
 template <int filters>
-void row_of_tiles(const Plane& p, const float* x, const float* weights, int64_t of,
-                  int64_t channels, int64_t first_row, int64_t end_row, float* y) {
-  int64_t c = 0;
-  const auto at = [&](auto how) { how(x + c * p.n, y + c * p.n); };
-  for (; c + kColumns <= p.columns; c += kColumns) {
-    const bool left = c == 0, right = c + kColumns == p.columns;
-    at([&](const float* from, float* to) {
-      if (left && right) {
-        tile<filters, kColumns, true, true>(p, from, weights, of, channels, first_row, end_row, to);
-      } else if (left) {
-        tile<filters, kColumns, true, false>(p, from, weights, of, channels, first_row, end_row,
-                                             to);
-      } else if (right) {
-        tile<filters, kColumns, false, true>(p, from, weights, of, channels, first_row, end_row,
-                                             to);
-      } else {
-        tile<filters, kColumns, false, false>(p, from, weights, of, channels, first_row, end_row,
-                                              to);
-      }
-    });
-  }
-  for (; c < p.columns; ++c) {
-    const bool left = c == 0, right = c + 1 == p.columns;
-    at([&](const float* from, float* to) {
-      if (left && right) {
-        tile<filters, 1, true, true>(p, from, weights, of, channels, first_row, end_row, to);
-      } else if (left) {
-        tile<filters, 1, true, false>(p, from, weights, of, channels, first_row, end_row, to);
-      } else if (right) {
-        tile<filters, 1, false, true>(p, from, weights, of, channels, first_row, end_row, to);
-      } else {
-        tile<filters, 1, false, false>(p, from, weights, of, channels, first_row, end_row, to);
-      }
-    });
+void tile_of_columns(const Plane& p, const float* const (&rows)[3], int64_t channel_step,
+                     int64_t channels, const float* weights, int64_t of, const float* bias,
+                     int64_t columns, float* y) {
+  if (columns == 4) {
+    tile<filters, 4>(p, rows, channel_step, channels, weights, of, bias, y);
+  } else if (columns == 3) {
+    tile<filters, 3>(p, rows, channel_step, channels, weights, of, bias, y);
+  } else if (columns == 2) {
+    tile<filters, 2>(p, rows, channel_step, channels, weights, of, bias, y);
+  } else {
+    tile<filters, 1>(p, rows, channel_step, channels, weights, of, bias, y);
   }
 }
 
-using RowOfTiles = void (*)(const Plane&, const float*, const float*, int64_t, int64_t, int64_t,
-                            int64_t, float*);
+using TileOfColumns = void (*)(const Plane&, const float* const (&)[3], int64_t, int64_t,
+                               const float*, int64_t, const float*, int64_t, float*);
 #if HWY_TARGET <= HWY_AVX3
-constexpr RowOfTiles kRows[] = {row_of_tiles<1>, row_of_tiles<2>, row_of_tiles<3>,
-                                row_of_tiles<4>, row_of_tiles<5>, row_of_tiles<6>};
+constexpr TileOfColumns kTiles[] = {tile_of_columns<1>, tile_of_columns<2>, tile_of_columns<3>,
+                                    tile_of_columns<4>, tile_of_columns<5>, tile_of_columns<6>};
 #else
-constexpr RowOfTiles kRows[] = {row_of_tiles<1>, row_of_tiles<2>};
+constexpr TileOfColumns kTiles[] = {tile_of_columns<1>, tile_of_columns<2>};
 #endif
 
-void convolve(const Plane& p, const float* x, const float* weights, const float* bias, float* y) {
+// The results of a row, from `channels` channels from `channel` on.
+void convolve_row(const Plane& p, const Rows& rows, int64_t row, int64_t channel, int64_t channels,
+                  const float* weights, const float* bias, float* y) {
+  constexpr float kNone[kMostFilters] = {};
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
-  for (int64_t f = 0; f < p.out; ++f) {
-    std::fill_n(y + f * p.size(), p.size(), bias ? bias[f] : 0.0f);
+  for (int64_t column = 0; column < p.columns; column += kColumns) {
+    const int64_t columns = std::min<int64_t>(kColumns, p.columns - column), at = column * lanes;
+    const float* const from[3] = {rows.row(row - 1) + at, rows.row(row) + at,
+                                  rows.row(row + 1) + at};
+    for (int64_t t = 0; t < weight_tiles(p.out); ++t) {
+      const int64_t begin = weight_tile_begin(p.out, t),
+                    of = weight_tile_begin(p.out, t + 1) - begin;
+      for (int64_t f = 0; f < of; f += kMostFilters) {
+        const int64_t filters = std::min<int64_t>(kMostFilters, of - f);
+        const float* const begin_with = channel > 0 ? nullptr : bias ? bias + begin + f : kNone;
+        kTiles[filters - 1](p, from, rows.channel(), channels,
+                            weights + (begin * p.in + channel * of) * 9 + f, of, begin_with,
+                            columns, y + (begin + f) * p.size() + row * p.row() + column * p.n);
+      }
+    }
   }
-  for (int64_t channel = 0; channel < p.in; channel += kChannelBlock) {
-    const int64_t channels = std::min(kChannelBlock, p.in - channel);
-    for (int64_t row = 0; row < p.rows; ++row) {
-      const int64_t first = row == 0 ? 1 : 0, end = row + 1 == p.rows ? 2 : 3;
-      for (int64_t t = 0; t < weight_tiles(p.out); ++t) {
-        const int64_t begin = weight_tile_begin(p.out, t),
-                      of = weight_tile_begin(p.out, t + 1) - begin;
-        const float* const w = weights + (begin * p.in + channel * of) * 9;
-        for (int64_t f = 0; f < of; f += kMostFilters) {
-          const int64_t filters = std::min<int64_t>(kMostFilters, of - f);
-          for (int64_t lane = 0; lane < p.n; lane += lanes) {
-            kRows[filters - 1](p, x + channel * p.size() + row * p.row() + lane, w + f, of,
-                               channels, first, end,
-                               y + (begin + f) * p.size() + row * p.row() + lane);
-          }
-        }
+}
+
+void convolve(const Plane& p, const float* x, const float* weights, const float* bias, float* y,
+              float* scratch) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  for (int64_t lane = 0; lane < p.n; lane += lanes) {
+    for (int64_t channel = 0; channel < p.in; channel += kChannels) {
+      const int64_t channels = std::min(kChannels, p.in - channel);
+      const float* const from = x + channel * p.size() + lane;
+      Rows rows(p, channels, scratch);
+      rows.fetch(from, -1);
+      rows.fetch(from, 0);
+      for (int64_t row = 0; row < p.rows; ++row) {
+        rows.fetch(from, row + 1);
+        convolve_row(p, rows, row, channel, channels, weights, bias, y + lane);
       }
     }
   }
 }
 
 void forward(const LanesConvolution& q, const float* x, const float* weights, const float* bias,
-             float* y) {
-  convolve({q.channels, q.filters, q.rows, q.columns, q.n}, x, weights, bias, y);
+             float* y, float* scratch) {
+  convolve({q.channels, q.filters, q.rows, q.columns, q.n}, x, weights, bias, y, scratch);
 }
 
 // The same convolution the other way round.
-void data(const LanesConvolution& q, const float* dy, const float* weights, float* dx) {
-  convolve({q.filters, q.channels, q.rows, q.columns, q.n}, dy, weights, nullptr, dx);
+void data(const LanesConvolution& q, const float* dy, const float* weights, float* dx,
+          float* scratch) {
+  convolve({q.filters, q.channels, q.rows, q.columns, q.n}, dy, weights, nullptr, dx, scratch);
 }
 
 // ---- Gradients of weights ----
@@ -187,8 +219,6 @@ HWY_INLINE float sum_of_lanes(const float* lanes) {
 // What is taken together: enough positions for sums to be worth fetching, and so few filters and
 // channels that they, and the sums, stay in the second cache.
 constexpr int64_t kPositions = 256;
-constexpr int64_t kFilterBlock = LanesConvolution::kFilterBlock;
-constexpr int64_t kGradientBlock = LanesConvolution::kChannelBlock;
 
 // Where the sums of a block are kept between bands of rows: of each filter `channels` x 9 places of
 // kLanes each.
@@ -287,13 +317,13 @@ void gradient_rows(const Plane& p, const float* x, const float* dy, int64_t top,
 }
 
 void weights(const LanesConvolution& q, const float* x, const float* dy, float* dweights,
-             float* dbias, float* scratch) {
+             float* scratch) {
   const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
   const int64_t band = std::max<int64_t>(1, kPositions / p.columns);
-  for (int64_t block = 0; block < p.out; block += kFilterBlock) {
-    const int64_t all = std::min(kFilterBlock, p.out - block);
-    for (int64_t c = 0; c < p.in; c += kGradientBlock) {
-      const int64_t channels = std::min(kGradientBlock, p.in - c);
+  for (int64_t block = 0; block < p.out; block += q.kFilterBlock) {
+    const int64_t all = std::min(q.kFilterBlock, p.out - block);
+    for (int64_t c = 0; c < p.in; c += q.kChannelBlock) {
+      const int64_t channels = std::min(q.kChannelBlock, p.in - c);
       for (int64_t top = 0; top < p.rows; top += band) {
         const int64_t bottom = std::min(top + band, p.rows);
         const Gradient sums{scratch, channels, top == 0};
@@ -310,7 +340,10 @@ void weights(const LanesConvolution& q, const float* x, const float* dy, float* 
       }
     }
   }
-  if (!dbias) return;
+}
+
+void bias(const LanesConvolution& q, const float* dy, float* dbias) {
+  const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
   for (int64_t f = 0; f < q.filters; ++f) {
     HWY_ALIGN float sums[kLanes] = {};
     // Row by row, for the sake of rounding.
@@ -337,6 +370,12 @@ namespace lockstep::kernels::cpu {
 HWY_EXPORT(forward);
 HWY_EXPORT(data);
 HWY_EXPORT(weights);
+HWY_EXPORT(bias);
+
+size_t LanesConvolution::scratch(bool back) const {
+  const int64_t in = std::min(back ? filters : channels, kChannelBlock);
+  return static_cast<size_t>(3 * in * (columns + 2) * kLanes) * sizeof(float);
+}
 
 size_t LanesConvolution::weights_scratch() const {
   const int64_t windows = std::min(channels, kChannelBlock) * std::min(filters, kFilterBlock);
@@ -344,18 +383,22 @@ size_t LanesConvolution::weights_scratch() const {
 }
 
 void lanes_convolution(const LanesConvolution& p, const float* x, const float* weights,
-                       const float* bias, float* y) {
-  HWY_DYNAMIC_DISPATCH(forward)(p, x, weights, bias, y);
+                       const float* bias, float* y, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(forward)(p, x, weights, bias, y, scratch);
 }
 
 void lanes_convolution_data(const LanesConvolution& p, const float* dy, const float* weights,
-                            float* dx) {
-  HWY_DYNAMIC_DISPATCH(data)(p, dy, weights, dx);
+                            float* dx, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(data)(p, dy, weights, dx, scratch);
 }
 
 void lanes_convolution_weights(const LanesConvolution& p, const float* x, const float* dy,
-                               float* dweights, float* dbias, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(weights)(p, x, dy, dweights, dbias, scratch);
+                               float* dweights, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(weights)(p, x, dy, dweights, scratch);
+}
+
+void lanes_convolution_bias(const LanesConvolution& p, const float* dy, float* dbias) {
+  HWY_DYNAMIC_DISPATCH(bias)(p, dy, dbias);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -14,21 +14,25 @@ namespace lockstep::kernels::cpu {
 struct LanesConvolution {
   int64_t n = 0, channels = 0, filters = 0, rows = 0, columns = 0;
 
-  // Gradients of weights are summed for so many filters and channels at a time.
+  // So many are taken at a time, so that what is read again stays in the caches.
   static constexpr int64_t kFilterBlock = 32, kChannelBlock = 16;
-  // Bytes that lanes_convolution_weights() needs.
+  // Bytes that lanes_convolution() needs, or `back` lanes_convolution_data().
+  size_t scratch(bool back) const;
+  // Those that lanes_convolution_weights() needs.
   size_t weights_scratch() const;
 };
 
 // y: filters x rows x columns x n, from x: channels x rows x columns x n, and weights as
 // lanes_weights.h has them, neither turned nor Winograd's. `bias`: by filter, or null.
 void lanes_convolution(const LanesConvolution& p, const float* x, const float* weights,
-                       const float* bias, float* y);
+                       const float* bias, float* y, float* scratch);
 // dx from dy and turned weights.
 void lanes_convolution_data(const LanesConvolution& p, const float* dy, const float* weights,
-                            float* dx);
-// dweights, filters x channels x 3 x 3 row-major, and dbias unless it is null, from x and dy.
+                            float* dx, float* scratch);
+// dweights, filters x channels x 3 x 3 row-major, from x and dy.
 void lanes_convolution_weights(const LanesConvolution& p, const float* x, const float* dy,
-                               float* dweights, float* dbias, float* scratch);
+                               float* dweights, float* scratch);
+// dbias, by filter, from dy.
+void lanes_convolution_bias(const LanesConvolution& p, const float* dy, float* dbias);
 
 }  // namespace lockstep::kernels::cpu

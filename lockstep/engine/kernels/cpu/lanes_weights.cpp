@@ -1,39 +1,68 @@
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
 
+#include <cstring>
 #include <memory>
+
+#include "lockstep/engine/kernels/cpu/lanes_winograd.h"
+#include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels::cpu {
 namespace {
 
-// G g G^T of a window, and back: the middle is the difference of what was made of it.
-void transform(const float (&g)[9], float (&u)[16]) {
-  float half[4][3];
-  for (int c = 0; c < 3; ++c) {
-    const float ends = g[c] + g[6 + c];
-    half[0][c] = g[c];
-    half[1][c] = 0.5f * (ends + g[3 + c]);
-    half[2][c] = 0.5f * (ends - g[3 + c]);
-    half[3][c] = g[6 + c];
-  }
-  for (int r = 0; r < 4; ++r) {
-    const float ends = half[r][0] + half[r][2];
-    u[4 * r] = half[r][0];
-    u[4 * r + 1] = 0.5f * (ends + half[r][1]);
-    u[4 * r + 2] = 0.5f * (ends - half[r][1]);
-    u[4 * r + 3] = half[r][2];
-  }
+constexpr double kA = kPointA, kB = kPointB;
+
+// One axis of G g, and back.
+template <class T>
+void spread(const T& g0, const T& g1, const T& g2, T* u, int step) {
+  u[0] = g0 * static_cast<float>(1 / kDivisor0);
+  const T even_a = (g0 + g2 * static_cast<float>(kA * kA)) * static_cast<float>(1 / kDivisorA),
+          odd_a = g1 * static_cast<float>(kA / kDivisorA);
+  const T even_b = (g0 + g2 * static_cast<float>(kB * kB)) * static_cast<float>(1 / kDivisorB),
+          odd_b = g1 * static_cast<float>(kB / kDivisorB);
+  u[step] = even_a + odd_a;
+  u[2 * step] = even_a - odd_a;
+  u[3 * step] = even_b + odd_b;
+  u[4 * step] = even_b - odd_b;
+  u[5 * step] = g2;
 }
-void transform_back(const float (&u)[16], float (&g)[9]) {
-  float half[4][3];
-  for (int r = 0; r < 4; ++r) {
-    half[r][0] = u[4 * r];
-    half[r][1] = u[4 * r + 1] - u[4 * r + 2];
-    half[r][2] = u[4 * r + 3];
+void gather(const float* u, int step, float& g0, float& g1, float& g2) {
+  g0 = u[0] * static_cast<float>(kDivisor0);
+  g1 = (u[step] - u[2 * step]) * static_cast<float>(kDivisorA / (2 * kA));
+  g2 = u[5 * step];
+}
+
+// G g G^T of a window, and back.
+template <class T>
+void transform(const T (&g)[9], T (&u)[36]) {
+  T half[6][3];
+  for (int c = 0; c < 3; ++c) spread(g[c], g[3 + c], g[6 + c], &half[0][c], 3);
+  for (int r = 0; r < 6; ++r) spread(half[r][0], half[r][1], half[r][2], u + 6 * r, 1);
+}
+void transform_back(const float (&u)[36], float (&g)[9]) {
+  float half[6][3];
+  for (int r = 0; r < 6; ++r) gather(u + 6 * r, 1, half[r][0], half[r][1], half[r][2]);
+  for (int c = 0; c < 3; ++c) gather(&half[0][c], 3, g[c], g[3 + c], g[6 + c]);
+}
+
+// Windows that are transformed side by side.
+constexpr int64_t kSide = 16;
+using Side = float __attribute__((vector_size(kSide * sizeof(float)), may_alias));
+
+// G g G^T of windows one after the other, `count` <= kSide of them; in `to` they lie side by side,
+// and their numbers `step` apart. `from`: where each begins. turned: by half a circle.
+LOCKSTEP_CLONES void transform_windows(const float* const* from, int64_t count, bool turned,
+                                       float* to, int64_t step) {
+  Side g[9]{}, u[36];
+  for (int64_t k = 0; k < count; ++k) {
+    for (int i = 0; i < 9; ++i) g[i][k] = from[k][turned ? 8 - i : i];
   }
-  for (int c = 0; c < 3; ++c) {
-    g[c] = half[0][c];
-    g[3 + c] = half[1][c] - half[2][c];
-    g[6 + c] = half[3][c];
+  transform(g, u);
+  for (int i = 0; i < 36; ++i) {
+    if (count == kSide) {
+      std::memcpy(to + i * step, &u[i], sizeof(Side));
+    } else {
+      for (int64_t k = 0; k < count; ++k) to[i * step + k] = u[i][k];
+    }
   }
 }
 
@@ -55,17 +84,25 @@ class Layout final : public OpaqueLayout {
   void from_row_major(const void* source, void* destination) const override {
     const auto* from = static_cast<const float*>(source);
     auto* const to = static_cast<float*>(destination);
-    for_each_window([&](int64_t window, int64_t at, int64_t step) {
-      float g[9];
-      for (int i = 0; i < 9; ++i) g[i] = from[window * 9 + (w_.turned ? 8 - i : i)];
-      if (!w_.winograd) {
-        for (int i = 0; i < 9; ++i) to[at + i * step] = g[i];
-        return;
-      }
-      float u[16];
-      transform(g, u);
-      for (int i = 0; i < 16; ++i) to[at + i * step] = u[i];
+    if (!w_.winograd) {
+      for_each_window([&](int64_t window, int64_t at, int64_t step) {
+        for (int i = 0; i < 9; ++i) to[at + i * step] = from[window * 9 + (w_.turned ? 8 - i : i)];
+      });
+      return;
+    }
+    // A window's place is its number in this order: they lie side by side.
+    const float* windows[kSide];
+    int64_t waiting = 0, first = 0;
+    const auto transform_waiting = [&] {
+      transform_windows(windows, waiting, w_.turned, to + first, w_.in() * w_.out());
+      first += waiting;
+      waiting = 0;
+    };
+    for_each_window([&](int64_t window, int64_t, int64_t) {
+      windows[waiting++] = from + window * 9;
+      if (waiting == kSide) transform_waiting();
     });
+    if (waiting > 0) transform_waiting();
   }
   void to_row_major(const void* source, void* destination) const override {
     const auto* from = static_cast<const float*>(source);
@@ -73,8 +110,8 @@ class Layout final : public OpaqueLayout {
     for_each_window([&](int64_t window, int64_t at, int64_t step) {
       float g[9];
       if (w_.winograd) {
-        float u[16];
-        for (int i = 0; i < 16; ++i) u[i] = from[at + i * step];
+        float u[36];
+        for (int i = 0; i < 36; ++i) u[i] = from[at + i * step];
         transform_back(u, g);
       } else {
         for (int i = 0; i < 9; ++i) g[i] = from[at + i * step];

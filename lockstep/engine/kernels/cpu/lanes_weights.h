@@ -1,5 +1,5 @@
 // Weights of 3 x 3 convolutions as kernels for images in lanes read them: result's channels in
-// tiles that registers hold, for each tile channel by channel.
+// tiles that registers hold, for each tile channel by channel. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ struct LanesWeights {
   int64_t channels = 0, filters = 0;
   // For the gradient of the images: windows turned by half a circle, from filters to channels.
   bool turned = false;
-  // 16 numbers for each window, G g G^T of Winograd's F(2x2, 3x3), instead of 9.
+  // 36 numbers for each window, G g G^T of Winograd's F(4x4, 3x3), instead of 9.
   bool winograd = false;
 
   // What they multiply, and what becomes of it.
   int64_t in() const { return turned ? filters : channels; }
   int64_t out() const { return turned ? channels : filters; }
   // Numbers of a window.
-  int64_t places() const { return winograd ? 16 : 9; }
+  int64_t places() const { return winograd ? 36 : 9; }
   friend bool operator==(const LanesWeights&, const LanesWeights&) = default;
 };
 
@@ -29,7 +29,7 @@ constexpr int64_t weight_tile_begin(int64_t out, int64_t tile) {
   return out * tile / weight_tiles(out);
 }
 
-// filters x channels x 3 x 3 in this layout: tiles x in x 9 x tile's channels; of Winograd's 16 x
+// filters x channels x 3 x 3 in this layout: tiles x in x 9 x tile's channels; of Winograd's 36 x
 // tiles x in x tile's channels.
 TensorSpec lanes_weights_spec(const LanesWeights& w);
 bool in_lanes_weights(const TensorSpec& spec);

@@ -1,0 +1,150 @@
+// How fast 3 x 3 convolutions are, by the number of their channels: shards of 32 observations,
+// whose images the kernels take in the lanes of vectors where that pays, beside shards of 31, which
+// go to oneDNN everywhere. One thread, data in the caches or not as the sizes have it; the two by
+// turns, and the median of the turns.
+//
+// usage: convolutions [--turns N]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/arithmetic.h"
+#include "lockstep/engine/kernels/table.h"
+
+namespace {
+
+using namespace lockstep;
+
+// Memory of one pass, aligned as plans align it and filled with numbers that are neither 0 nor
+// denormal.
+class Memory {
+ public:
+  explicit Memory(size_t bytes)
+      : data_(std::aligned_alloc(64, (std::max<size_t>(bytes, 1) + 63) / 64 * 64), std::free) {
+    auto* const values = static_cast<float*>(data_.get());
+    for (size_t i = 0; i < bytes / sizeof(float); ++i) {
+      values[i] = static_cast<float>(static_cast<double>(i % 61) / 61 - 0.5);
+    }
+  }
+  void* data() const { return data_.get(); }
+
+ private:
+  std::unique_ptr<void, void (*)(void*)> data_;
+};
+
+// A pass with memory of its own.
+class Bound {
+ public:
+  explicit Bound(const kernels::Pass& pass) : scratch_(pass.scratch_bytes) {
+    std::vector<void*> reads, writes;
+    const auto provide = [&](const std::vector<kernels::Operand>& operands,
+                             std::vector<void*>& addresses) {
+      for (const kernels::Operand& operand : operands) {
+        memory_.emplace_back(operand.spec.bytes());
+        addresses.push_back(memory_.back().data());
+      }
+    };
+    provide(pass.reads, reads);
+    provide(pass.writes, writes);
+    run_ = pass.bind({reads, writes, scratch_.data()});
+  }
+  double seconds() const {
+    const auto begin = std::chrono::steady_clock::now();
+    run_({});
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+ private:
+  std::vector<Memory> memory_;
+  Memory scratch_;
+  kernels::BoundPass run_;
+};
+
+struct Convolution {
+  int64_t channels, filters, side;
+  double operations(int64_t n) const {
+    return 2.0 * 9 * static_cast<double>(n * channels * filters * side * side);
+  }
+  kernels::Kernel kernel(int64_t n) const {
+    kernels::ConvolutionProblem problem;
+    problem.src = {Shape{n, channels, side, side}, DType::f32, nullptr};
+    problem.weights = Shape{filters, channels, 3, 3};
+    problem.dst = Shape{n, filters, side, side};
+    problem.window = {.kernel = {3, 3},
+                      .stride = {1, 1},
+                      .dilation = {1, 1},
+                      .pad_begin = {1, 1},
+                      .pad_end = {1, 1}};
+    problem.bias = false;
+    return kernels::table_for({}).convolution(problem);
+  }
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void run(int turns) {
+  const ArithmeticMode mode;
+  constexpr int64_t kInLanes = 32, kInBlocks = 31;
+  const std::vector<Convolution> all{{3, 16, 32},  {11, 11, 32}, {16, 16, 32}, {22, 22, 16},
+                                     {32, 32, 16}, {33, 33, 8},  {44, 44, 8},  {64, 64, 8}};
+  std::printf("GFLOP/s of a thread%11s32 observations%11s31 observations%18sratio\n", "", "", "");
+  std::printf("%-18s", "channels  image");
+  for (int k = 0; k < 3; ++k) std::printf("  %7s %7s %7s", "forward", "data", "weights");
+  std::printf("\n");
+  for (const Convolution& c : all) {
+    const kernels::Kernel lanes = c.kernel(kInLanes), blocks = c.kernel(kInBlocks);
+    std::vector<Bound> passes;
+    for (const kernels::Kernel* kernel : {&lanes, &blocks}) {
+      passes.emplace_back(kernel->forward);
+      for (const kernels::Pass& pass : kernel->backward) passes.emplace_back(pass);
+    }
+    std::vector<std::vector<double>> seconds(passes.size());
+    for (int turn = 0; turn <= turns; ++turn) {
+      for (size_t i = 0; i < passes.size(); ++i) {
+        const double s = passes[i].seconds();
+        if (turn > 0) seconds[i].push_back(s);  // the first finds cold caches
+      }
+    }
+    const std::string name = std::to_string(c.channels) + " to " + std::to_string(c.filters);
+    std::printf("%-10s%2lldx%-4lld", name.c_str(), static_cast<long long>(c.side),
+                static_cast<long long>(c.side));
+    std::vector<double> rates;
+    for (size_t i = 0; i < passes.size(); ++i) {
+      const int64_t n = i < passes.size() / 2 ? kInLanes : kInBlocks;
+      rates.push_back(c.operations(n) / median(seconds[i]) * 1e-9);
+    }
+    for (size_t i = 0; i < 6; ++i) {
+      std::printf("%s%8.0f", i % 3 == 0 ? " " : "", rates[i]);
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      std::printf("%s%8.2f", i == 0 ? " " : "", rates[i] / rates[i + 3]);
+    }
+    std::printf("\n");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int turns = 25;
+  if (argc == 3 && std::strcmp(argv[1], "--turns") == 0) turns = std::atoi(argv[2]);
+  if ((argc != 1 && argc != 3) || turns < 1) {
+    std::fprintf(stderr, "usage: convolutions [--turns N]\n");
+    return 2;
+  }
+  try {
+    run(turns);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
+  }
+}

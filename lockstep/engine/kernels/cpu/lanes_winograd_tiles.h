@@ -1,0 +1,166 @@
+// Tiles of Winograd's F(4x4, 3x3) and F(3x3, 4x4) on images in lanes, for files that Highway
+// compiles once for each instruction set.
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/engine/kernels/cpu/lanes_winograd.h"
+
+// Once for each instruction set, too.
+#if defined(LOCKSTEP_LANES_WINOGRAD_TILES) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_LANES_WINOGRAD_TILES
+#undef LOCKSTEP_LANES_WINOGRAD_TILES
+#else
+#define LOCKSTEP_LANES_WINOGRAD_TILES
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::CappedTag<float, kLanes>;
+using V = hn::Vec<D>;
+
+constexpr int kTile = 4,
+              kAround = 6;  // results of a tile along an axis, and the elements they need
+
+// Rows and columns of images, and the tiles over them. Units are what vectors hold: of a tile, as
+// many images as there are lanes; units of the same tile follow each other.
+struct Tiles {
+  int64_t n, rows, columns;
+
+  int64_t lanes() const { return static_cast<int64_t>(hn::Lanes(D())); }
+  int64_t row() const { return columns * n; }
+  int64_t plane() const { return rows * columns * n; }
+  int64_t across() const { return (columns + kTile - 1) / kTile; }
+  int64_t units() const { return (rows + kTile - 1) / kTile * across() * (n / lanes()); }
+};
+
+struct Unit {
+  int64_t row, column;  // of the tile's first result
+  int64_t lane;         // of the first image
+
+  Unit(const Tiles& t, int64_t number) {
+    const int64_t each = t.n / t.lanes(), tile = number / each;
+    row = tile / t.across() * kTile;
+    column = tile % t.across() * kTile;
+    lane = number % each * t.lanes();
+  }
+};
+
+// a, b: the points besides 0 and infinity, with both signs. See kPointA.
+struct Points {
+  V a, b, a2, b2, a3, b3, sum, product;
+
+  HWY_INLINE Points() {
+    const D d;
+    a = hn::Set(d, kPointA);
+    b = hn::Set(d, kPointB);
+    a2 = hn::Set(d, kPointA * kPointA);
+    b2 = hn::Set(d, kPointB * kPointB);
+    a3 = hn::Set(d, kPointA * kPointA * kPointA);
+    b3 = hn::Set(d, kPointB * kPointB * kPointB);
+    sum = hn::Set(d, kPointA * kPointA + kPointB * kPointB);
+    product = hn::Set(d, kPointA * kPointA * kPointB * kPointB);
+  }
+};
+
+// One axis of B^T d: six elements to six, `out` may be strided.
+HWY_INLINE void input_axis(const Points& p, const V& d0, const V& d1, const V& d2, const V& d3,
+                           const V& d4, const V& d5, V (&out)[kAround]) {
+  const V even_a = hn::NegMulAdd(p.b2, d2, d4), odd_a = hn::Mul(p.a, hn::NegMulAdd(p.b2, d1, d3));
+  const V even_b = hn::NegMulAdd(p.a2, d2, d4), odd_b = hn::Mul(p.b, hn::NegMulAdd(p.a2, d1, d3));
+  out[0] = hn::NegMulAdd(p.sum, d2, hn::MulAdd(p.product, d0, d4));
+  out[1] = hn::Add(even_a, odd_a);
+  out[2] = hn::Sub(even_a, odd_a);
+  out[3] = hn::Add(even_b, odd_b);
+  out[4] = hn::Sub(even_b, odd_b);
+  out[5] = hn::NegMulAdd(p.sum, d3, hn::MulAdd(p.product, d1, d5));
+}
+
+// B^T d B of a channel's elements around a tile, 36 vectors `step` apart. left, right: the tile
+// lies at that edge of the image, and is a whole one.
+template <bool left, bool right>
+HWY_INLINE void transform_whole(const Tiles& t, const Unit& u, const float* plane, float* to,
+                                int64_t step) {
+  const D d;
+  const Points points;
+  V half[kAround][kAround];
+  const float* from = plane + (u.row - 1) * t.row() + (u.column - 1) * t.n + u.lane;
+  for (int r = 0; r < kAround; ++r, from += t.row()) {
+    const int64_t row = u.row - 1 + r;
+    if (row < 0 || row >= t.rows) {
+      for (int c = 0; c < kAround; ++c) half[r][c] = hn::Zero(d);
+      continue;
+    }
+    input_axis(points, left ? hn::Zero(d) : hn::Load(d, from), hn::Load(d, from + t.n),
+               hn::Load(d, from + 2 * t.n), hn::Load(d, from + 3 * t.n),
+               hn::Load(d, from + 4 * t.n), right ? hn::Zero(d) : hn::Load(d, from + 5 * t.n),
+               half[r]);
+  }
+  for (int c = 0; c < kAround; ++c) {
+    V v[kAround];
+    input_axis(points, half[0][c], half[1][c], half[2][c], half[3][c], half[4][c], half[5][c], v);
+    for (int r = 0; r < kAround; ++r) hn::Store(v[r], d, to + (kAround * r + c) * step);
+  }
+}
+
+// That of a tile beyond whose columns the image ends.
+HWY_INLINE void transform_part(const Tiles& t, const Unit& u, const float* plane, float* to,
+                               int64_t step) {
+  const D d;
+  const Points points;
+  V half[kAround][kAround];
+  for (int r = 0; r < kAround; ++r) {
+    const int64_t row = u.row - 1 + r;
+    V e[kAround];
+    for (int c = 0; c < kAround; ++c) {
+      const int64_t column = u.column - 1 + c;
+      const bool inside = row >= 0 && row < t.rows && column >= 0 && column < t.columns;
+      e[c] = inside ? hn::Load(d, plane + row * t.row() + column * t.n + u.lane) : hn::Zero(d);
+    }
+    input_axis(points, e[0], e[1], e[2], e[3], e[4], e[5], half[r]);
+  }
+  for (int c = 0; c < kAround; ++c) {
+    V v[kAround];
+    input_axis(points, half[0][c], half[1][c], half[2][c], half[3][c], half[4][c], half[5][c], v);
+    for (int r = 0; r < kAround; ++r) hn::Store(v[r], d, to + (kAround * r + c) * step);
+  }
+}
+
+HWY_INLINE void transform_input(const Tiles& t, const Unit& u, const float* plane, float* to,
+                                int64_t step) {
+  const bool left = u.column == 0, right = u.column + kTile == t.columns;
+  if (u.column + kTile > t.columns) {
+    transform_part(t, u, plane, to, step);
+  } else if (left && right) {
+    transform_whole<true, true>(t, u, plane, to, step);
+  } else if (left) {
+    transform_whole<true, false>(t, u, plane, to, step);
+  } else if (right) {
+    transform_whole<false, true>(t, u, plane, to, step);
+  } else {
+    transform_whole<false, false>(t, u, plane, to, step);
+  }
+}
+
+// Asks for what transform_input() will read of a channel and has not for the tile before this one.
+// The lines are too far apart for processors to guess.
+HWY_INLINE void prefetch_input(const Tiles& t, const Unit& u, const float* plane) {
+  const int64_t end_row = std::min(u.row + kTile + 1, t.rows);
+  // The tile before it has the first two columns.
+  const int64_t column = u.column == 0 ? 0 : u.column + 1,
+                end = std::min(u.column + kTile + 1, t.columns);
+  for (int64_t row = std::max<int64_t>(0, u.row - 1); row < end_row; ++row) {
+    for (int64_t c = column; c < end; ++c) hwy::Prefetch(plane + row * t.row() + c * t.n + u.lane);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif

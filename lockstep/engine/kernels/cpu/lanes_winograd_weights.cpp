@@ -1,0 +1,313 @@
+#include <algorithm>
+
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/engine/kernels/cpu/lanes_winograd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_winograd_weights.cpp"
+#include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
+#include <hwy/highway.h>
+
+#include "lockstep/engine/kernels/cpu/lanes_winograd_tiles.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kPlaces = kAround * kAround;
+constexpr int kUnits = 4;  // that are multiplied together
+// Filters whose gradients are transformed at a time.
+constexpr int64_t kFilterBlock = 12;
+constexpr int64_t kApart = 16;  // elements between arrays that are written side by side
+constexpr int64_t kAhead = 2;   // channels between what is transformed and what is asked for
+
+// Sums of products that registers hold: filters x vectors of channels.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kMostVectors = 4;
+constexpr int64_t most_filters(int64_t vectors) { return vectors <= 2 ? 12 : 6; }
+#else
+constexpr int kMostVectors = 2;
+constexpr int64_t most_filters(int64_t) { return 4; }
+#endif
+
+// Memory between the steps, all of it in `scratch`. Channels are padded to whole vectors.
+struct Memory {
+  int64_t channels;      // padded
+  int64_t around_all;    // elements of a place: lanes x lanes
+  int64_t v_all, d_all;  // channels-by-images, filters-by-images
+  int64_t sums_all;      // filters x channels
+  float *around, *v, *d, *sums;
+
+  Memory(const LanesWinograd& p, int64_t lanes, float* scratch) {
+    channels = (p.in + lanes - 1) / lanes * lanes;
+    around_all = lanes * lanes + kApart;
+    v_all = kUnits * lanes * channels + kApart;
+    d_all = std::min(p.out, kFilterBlock) * kUnits * lanes + kApart;
+    sums_all = p.out * channels;
+    around = scratch;
+    v = around + kPlaces * around_all;
+    d = v + kPlaces * v_all;
+    sums = d + kPlaces * d_all;
+  }
+};
+
+// to[j][i] = from[i][j] of a square of as many vectors as lanes; rows of `to` are `step` apart.
+HWY_INLINE void transpose(const float* from, float* to, int64_t step) {
+#if HWY_TARGET <= HWY_AVX3
+  const D d;
+  const hn::Repartition<double, D> pairs;
+  // Within blocks of four: elements, then pairs of them.
+  V a[kLanes], b[kLanes];
+  for (int i = 0; i < kLanes; ++i) a[i] = hn::Load(d, from + i * kLanes);
+  for (int i = 0; i < kLanes; i += 2) {
+    b[i] = hn::InterleaveLower(d, a[i], a[i + 1]);
+    b[i + 1] = hn::InterleaveUpper(d, a[i], a[i + 1]);
+  }
+  for (int i = 0; i < kLanes; i += 4) {
+    for (int k = 0; k < 2; ++k) {
+      const auto lower = hn::BitCast(pairs, b[i + k]), upper = hn::BitCast(pairs, b[i + 2 + k]);
+      a[i + 2 * k] = hn::BitCast(d, hn::InterleaveLower(pairs, lower, upper));
+      a[i + 2 * k + 1] = hn::BitCast(d, hn::InterleaveUpper(pairs, lower, upper));
+    }
+  }
+  // Blocks: a[4 i + k] has in its j-th what row 4 j + k of the result has in its i-th.
+  for (int k = 0; k < 4; ++k) {
+    const V low02 = hn::ConcatLowerLower(d, a[8 + k], a[k]),
+            high02 = hn::ConcatUpperUpper(d, a[8 + k], a[k]),
+            low13 = hn::ConcatLowerLower(d, a[12 + k], a[4 + k]),
+            high13 = hn::ConcatUpperUpper(d, a[12 + k], a[4 + k]);
+    hn::Store(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(low13), low02), d, to + k * step);
+    hn::Store(hn::OddEvenBlocks(low13, hn::SwapAdjacentBlocks(low02)), d, to + (4 + k) * step);
+    hn::Store(hn::OddEvenBlocks(hn::SwapAdjacentBlocks(high13), high02), d, to + (8 + k) * step);
+    hn::Store(hn::OddEvenBlocks(high13, hn::SwapAdjacentBlocks(high02)), d, to + (12 + k) * step);
+  }
+#else
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  for (int64_t j = 0; j < lanes; ++j) {
+    for (int64_t i = 0; i < lanes; ++i) to[j * step + i] = from[i * lanes + j];
+  }
+#endif
+}
+
+// B^T x B of all channels around some units, an image behind the other, channels side by side.
+void transform_images(const LanesWinograd& p, const Tiles& tiles, int64_t first, int64_t count,
+                      const float* x, const Memory& to) {
+  const D d;
+  const int64_t lanes = tiles.lanes(), plane = tiles.plane();
+  for (int64_t block = 0; block < p.in; block += lanes) {
+    const int64_t channels = std::min(lanes, p.in - block);
+    for (int64_t u = 0; u < count; ++u) {
+      const Unit unit(tiles, first + u);
+      for (int64_t c = 0; c < channels; ++c) {
+        const float* const from = x + (block + c) * plane;
+        if (block + c + kAhead < p.in) prefetch_input(tiles, unit, from + kAhead * plane);
+        transform_input(tiles, unit, from, to.around + c * lanes, to.around_all);
+      }
+      for (int64_t place = 0; place < kPlaces; ++place) {
+        float* const around = to.around + place * to.around_all;
+        for (int64_t c = channels; c < lanes; ++c) hn::Store(hn::Zero(d), d, around + c * lanes);
+        transpose(around, to.v + place * to.v_all + u * lanes * to.channels + block, to.channels);
+      }
+    }
+  }
+}
+
+// One axis of G y, but for the divisors: four gradients to six.
+HWY_INLINE void gradient_axis(const Points& p, const V& y0, const V& y1, const V& y2, const V& y3,
+                              V (&out)[kAround]) {
+  const V even_a = hn::MulAdd(p.a2, y2, y0), odd_a = hn::Mul(p.a, hn::MulAdd(p.a2, y3, y1));
+  const V even_b = hn::MulAdd(p.b2, y2, y0), odd_b = hn::Mul(p.b, hn::MulAdd(p.b2, y3, y1));
+  out[0] = y0;
+  out[1] = hn::Add(even_a, odd_a);
+  out[2] = hn::Sub(even_a, odd_a);
+  out[3] = hn::Add(even_b, odd_b);
+  out[4] = hn::Sub(even_b, odd_b);
+  out[5] = y3;
+}
+
+// G y G^T of a filter's gradients in a unit, 36 vectors `step` apart.
+HWY_INLINE void transform_gradient(const Tiles& t, const Unit& u, const float* plane, float* to,
+                                   int64_t step) {
+  const D d;
+  const Points points;
+  V half[kTile][kAround];
+  const int64_t columns = std::min<int64_t>(kTile, t.columns - u.column);
+  for (int r = 0; r < kTile; ++r) {
+    const float* const from = plane + (u.row + r) * t.row() + u.column * t.n + u.lane;
+    V y[kTile];
+    for (int c = 0; c < kTile; ++c) {
+      y[c] = u.row + r < t.rows && c < columns ? hn::Load(d, from + c * t.n) : hn::Zero(d);
+    }
+    gradient_axis(points, y[0], y[1], y[2], y[3], half[r]);
+  }
+  for (int c = 0; c < kAround; ++c) {
+    V w[kAround];
+    gradient_axis(points, half[0][c], half[1][c], half[2][c], half[3][c], w);
+    for (int r = 0; r < kAround; ++r) hn::Store(w[r], d, to + (kAround * r + c) * step);
+  }
+}
+
+// Adds the products of some images to sums of filters x channels, which are `channels` apart, as
+// images are in v. A filter's are `d_step` apart.
+template <int filters, int vectors>
+HWY_INLINE void multiply(const float* v, int64_t channels, const float* gradients, int64_t d_step,
+                         int64_t images, float* to) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sums[filters][vectors];
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < vectors; ++c) sums[f][c] = hn::Zero(d);
+  }
+  for (int64_t i = 0; i < images; ++i, v += channels) {
+    V in[vectors];
+    for (int c = 0; c < vectors; ++c) in[c] = hn::Load(d, v + c * lanes);
+    for (int f = 0; f < filters; ++f) {
+      const V g = hn::Set(d, gradients[f * d_step + i]);
+      for (int c = 0; c < vectors; ++c) sums[f][c] = hn::MulAdd(g, in[c], sums[f][c]);
+    }
+  }
+  // Sums of sums round less than one long sum.
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < vectors; ++c) {
+      float* const sum = to + f * channels + c * lanes;
+      hn::Store(hn::Add(hn::Load(d, sum), sums[f][c]), d, sum);
+    }
+  }
+}
+
+using Multiply = void (*)(const float*, int64_t, const float*, int64_t, int64_t, float*);
+// By filters - 1, then by vectors - 1.
+#if HWY_TARGET <= HWY_AVX3
+constexpr Multiply kMultiply[][kMostVectors] = {
+    {multiply<1, 1>, multiply<1, 2>, multiply<1, 3>, multiply<1, 4>},
+    {multiply<2, 1>, multiply<2, 2>, multiply<2, 3>, multiply<2, 4>},
+    {multiply<3, 1>, multiply<3, 2>, multiply<3, 3>, multiply<3, 4>},
+    {multiply<4, 1>, multiply<4, 2>, multiply<4, 3>, multiply<4, 4>},
+    {multiply<5, 1>, multiply<5, 2>, multiply<5, 3>, multiply<5, 4>},
+    {multiply<6, 1>, multiply<6, 2>, multiply<6, 3>, multiply<6, 4>},
+    {multiply<7, 1>, multiply<7, 2>},
+    {multiply<8, 1>, multiply<8, 2>},
+    {multiply<9, 1>, multiply<9, 2>},
+    {multiply<10, 1>, multiply<10, 2>},
+    {multiply<11, 1>, multiply<11, 2>},
+    {multiply<12, 1>, multiply<12, 2>}};
+#else
+constexpr Multiply kMultiply[][kMostVectors] = {{multiply<1, 1>, multiply<1, 2>},
+                                                {multiply<2, 1>, multiply<2, 2>},
+                                                {multiply<3, 1>, multiply<3, 2>},
+                                                {multiply<4, 1>, multiply<4, 2>}};
+#endif
+
+// The products of `images` images for `filters` filters from `block` on.
+void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters, int64_t images) {
+  const int64_t vectors = m.channels / lanes, d_step = kUnits * lanes;
+  const int64_t parts = (vectors + kMostVectors - 1) / kMostVectors;
+  for (int64_t place = 0; place < kPlaces; ++place) {
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t begin = vectors * part / parts, of = vectors * (part + 1) / parts - begin;
+      const int64_t pieces = (filters + most_filters(of) - 1) / most_filters(of);
+      for (int64_t piece = 0; piece < pieces; ++piece) {
+        const int64_t f = filters * piece / pieces, some = filters * (piece + 1) / pieces - f;
+        kMultiply[some - 1][of - 1](
+            m.v + place * m.v_all + begin * lanes, m.channels, m.d + place * m.d_all + f * d_step,
+            d_step, images, m.sums + place * m.sums_all + (block + f) * m.channels + begin * lanes);
+      }
+    }
+  }
+}
+
+// One axis of A^T m: six sums to three weights.
+HWY_INLINE void weights_axis(const Points& p, const V (&m)[kAround], V (&out)[3]) {
+  const V sum_a = hn::Add(m[1], m[2]), difference_a = hn::Sub(m[1], m[2]);
+  const V sum_b = hn::Add(m[3], m[4]), difference_b = hn::Sub(m[3], m[4]);
+  out[0] = hn::Add(m[0], hn::Add(sum_a, sum_b));
+  out[1] = hn::MulAdd(p.a, difference_a, hn::Mul(p.b, difference_b));
+  out[2] = hn::Add(m[5], hn::MulAdd(p.a2, sum_a, hn::Mul(p.b2, sum_b)));
+}
+
+// A^T m A of all sums.
+void transform_sums(const LanesWinograd& p, const Memory& m, int64_t lanes, float* dweights) {
+  const D d;
+  const Points points;
+  for (int64_t f = 0; f < p.out; ++f) {
+    for (int64_t block = 0; block < p.in; block += lanes) {
+      V half[kAround][3];
+      for (int c = 0; c < kAround; ++c) {
+        V sums[kAround];
+        for (int r = 0; r < kAround; ++r) {
+          const int64_t place = kAround * r + c;
+          const V divided = hn::Set(d, static_cast<float>(1 / (kDivisors[r] * kDivisors[c])));
+          sums[r] =
+              hn::Mul(divided, hn::Load(d, m.sums + place * m.sums_all + f * m.channels + block));
+        }
+        weights_axis(points, sums, half[c]);
+      }
+      HWY_ALIGN float window[9 * kLanes];
+      for (int r = 0; r < 3; ++r) {
+        const V row[kAround] = {half[0][r], half[1][r], half[2][r],
+                                half[3][r], half[4][r], half[5][r]};
+        V w[3];
+        weights_axis(points, row, w);
+        for (int c = 0; c < 3; ++c) hn::Store(w[c], d, window + (3 * r + c) * lanes);
+      }
+      for (int64_t c = 0; c < std::min(lanes, p.in - block); ++c) {
+        float* const to = dweights + (f * p.in + block + c) * 9;
+        for (int64_t i = 0; i < 9; ++i) to[i] = window[i * lanes + c];
+      }
+    }
+  }
+}
+
+void winograd_weights(const LanesWinograd& p, const float* x, const float* dy, float* dweights,
+                      float* scratch) {
+  const Tiles tiles{p.n, p.rows, p.columns};
+  const int64_t lanes = tiles.lanes(), plane = tiles.plane();
+  const Memory m(p, lanes, scratch);
+  std::fill_n(m.sums, kPlaces * m.sums_all, 0.0f);
+  for (int64_t first = 0; first < tiles.units(); first += kUnits) {
+    const int64_t count = std::min<int64_t>(kUnits, tiles.units() - first);
+    transform_images(p, tiles, first, count, x, m);
+    for (int64_t block = 0; block < p.out; block += kFilterBlock) {
+      const int64_t filters = std::min(kFilterBlock, p.out - block);
+      for (int64_t f = 0; f < filters; ++f) {
+        for (int64_t u = 0; u < count; ++u) {
+          transform_gradient(tiles, Unit(tiles, first + u), dy + (block + f) * plane,
+                             m.d + (f * kUnits + u) * lanes, m.d_all);
+        }
+      }
+      multiply_all(m, lanes, block, filters, count * lanes);
+    }
+  }
+  transform_sums(p, m, lanes, dweights);
+}
+
+size_t weights_scratch(const LanesWinograd& p) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  const Memory m(p, lanes, nullptr);
+  return static_cast<size_t>(kPlaces * (m.around_all + m.v_all + m.d_all + m.sums_all)) *
+         sizeof(float);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels::cpu {
+
+HWY_EXPORT(winograd_weights);
+HWY_EXPORT(weights_scratch);
+
+size_t LanesWinograd::weights_scratch() const {
+  return HWY_DYNAMIC_DISPATCH(weights_scratch)(*this);
+}
+
+void lanes_winograd_weights(const LanesWinograd& p, const float* x, const float* dy,
+                            float* dweights, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(winograd_weights)(p, x, dy, dweights, scratch);
+}
+
+}  // namespace lockstep::kernels::cpu
+#endif
