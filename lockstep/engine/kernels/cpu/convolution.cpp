@@ -65,7 +65,7 @@ bool winograd_pays(const ConvolutionProblem& p) {
 // Images in the lanes of vectors are convolved as fast with any number of channels, and by
 // Winograd's algorithm at least as fast as by oneDNN (docs/benchmarks.md). Narrow images leave too
 // few columns; with few channels more is transformed than multiplied.
-constexpr int64_t kFewestColumns = 4, kFewestChannels = 16;
+constexpr int64_t kFewestColumns = 4, kFewestChannels = 10, kFewestForWeights = 16;
 
 bool lanes_pay(const ConvolutionProblem& p) {
   const auto& w = p.window;
@@ -83,7 +83,8 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
                             .filters = p.weights[0],
                             .rows = p.src.shape[2],
                             .columns = p.src.shape[3]};
-  const bool winograd = std::min(of.channels, of.filters) >= kFewestChannels;
+  const int64_t fewest = std::min(of.channels, of.filters);
+  const bool winograd = fewest >= kFewestChannels, for_weights = fewest >= kFewestForWeights;
   const auto weights = [&](bool turned) {
     return lanes_weights_spec({of.channels, of.filters, turned, winograd});
   };
@@ -121,10 +122,10 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
       }));
   kernel.backward.push_back(own_pass_with_scratch(
       {input(0, src), diff_output(0, dst)}, writes,
-      winograd ? there.weights_scratch() : of.weights_scratch(),
+      for_weights ? there.weights_scratch() : of.weights_scratch(),
       [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
         auto* const memory = static_cast<float*>(scratch);
-        if (winograd) {
+        if (for_weights) {
           lanes_winograd_weights(there, in(r, 0), in(r, 1), out(w, 0), memory);
         } else {
           lanes_convolution_weights(of, in(r, 0), in(r, 1), out(w, 0), memory);

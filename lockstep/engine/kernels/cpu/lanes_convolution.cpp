@@ -7,8 +7,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_convolution.cpp"
-#include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
