@@ -5,7 +5,9 @@ Lockstep: real trainings by the command, with augmentation, shuffling, metrics a
 median of the iterations' seconds in its own log. PyTorch: its whole step (forward, loss, backward,
 SGD with momentum) on random data that is in memory already, with 1 and 2 threads, NCHW and
 channels-last; its best counts. Short runs of all alternate; the figures are medians over the
-rounds.
+rounds. Lockstep runs twice each time: without the law, shards' gradients are added as they arrive.
+With --newest, so do the newest PyTorch, JAX and TensorFlow that another Python has
+(newest_step.py), on the networks without branches.
 """
 
 import argparse
@@ -112,36 +114,62 @@ def speed_of_torch(make, threads, layout, seconds):
     return MINI_BATCH / statistics.median(times[WARM_UP:])
 
 
+FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow"}
+
+
+def speeds_of_newest(python, framework, width, depth, seconds):
+    """Images per second of each way to write it, by a title; empty without that framework."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "newest_step.py")
+    done = subprocess.run([python, script, framework, *map(str, (width, depth, MINI_BATCH, THREADS,
+                                                                seconds))],
+                          capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode != 0:
+        print(f"{FRAMEWORKS[framework]} is left out: {done.stderr.strip().splitlines()[-1]}")
+        return {}
+    result = json.loads(done.stdout.splitlines()[-1])
+    title = f"{FRAMEWORKS[framework]} {result['version'].split('+')[0]}"
+    return {f"{title}, {name}": rate for name, rate in result["rates"].items()}
+
+
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels-last": torch.channels_last}
 
 
-def measure(command, images, job, width, depth, epochs, more, rounds, seconds):
-    """Images per second of each round, by what ran."""
-    figures = {"Lockstep": []}
+def measure(command, images, job, width, depth, epochs, more, rounds, seconds, newest):
+    """Images per second of each round, by what ran: Lockstep, Debian's PyTorch, the newest."""
+    ours, figures, others = {True: [], False: []}, {}, {}
     for _ in range(rounds):
-        ours, network = speed_of_lockstep(command, images, job, width, depth, epochs, more)
-        figures["Lockstep"].append(ours)
+        for lawful in ours:
+            speed, network = speed_of_lockstep(command, images, job, width, depth, epochs, [
+                *more, f"deterministic={str(lawful).lower()}"])
+            ours[lawful].append(speed)
         make = (lambda: torch_network(width, depth)) if width else (lambda: JobNetwork(network))
         for threads in (1, THREADS):
             for name, layout in LAYOUTS.items():
                 figures.setdefault((threads, name), []).append(
                     speed_of_torch(make, threads, layout, seconds))
-    return figures
+        for framework in FRAMEWORKS if newest and width else []:
+            speeds = speeds_of_newest(newest, framework, width, depth, seconds)
+            for title, speed in speeds.items():
+                others.setdefault(title, []).append(speed)
+    return ours, figures, others
 
 
-def judge(figures):
+def judge(ours, figures, others):
     """Medians over the rounds, their ratio, and whether the machine was free enough to compare."""
     median = {key: statistics.median(values) for key, values in figures.items()}
     best = {threads: max(median[threads, layout] for layout in LAYOUTS) for threads in (1, THREADS)}
-    ratios = [ours / max(figures[key][i] for key in figures if key != "Lockstep")
-              for i, ours in enumerate(figures["Lockstep"])]
+    speed = statistics.median(ours[True])
+    ratios = [speed / max(values[i] for values in figures.values())
+              for i, speed in enumerate(ours[True])]
     gain = best[THREADS] / best[1]
     return {
-        "lockstep_2_threads": median["Lockstep"],
+        "lockstep_2_threads": speed,
+        "lockstep_without_the_law": statistics.median(ours[False]),
         "pytorch": {f"{t} thread{'s' if t > 1 else ''}, {name}": median[t, name]
                     for t in (1, THREADS) for name in LAYOUTS},
-        "ratio": median["Lockstep"] / max(best.values()),
+        "ratio": speed / max(best.values()),
         "ratio_by_round": ratios,
+        "newest": {title: statistics.median(values) for title, values in others.items()},
         "pytorch_gain_of_second_thread": gain,
         "verdict": "valid" if gain >= 1.2 else "void",
     }
@@ -158,6 +186,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=5, help="of each short run of PyTorch")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="changes Lockstep's jobs, as precision=bf16; repeat for more")
+    parser.add_argument("--newest", metavar="PYTHON",
+                        help="a Python with the newest PyTorch, JAX or TensorFlow")
     parser.add_argument("--json", metavar="FILE", help="where the figures go as JSON")
     arguments = parser.parse_args()
 
@@ -173,14 +203,19 @@ def main():
         for name in [arguments.network] if arguments.network else NETWORKS:
             title, *settings = NETWORKS[name]
             figures = measure(arguments.command, images, *settings, arguments.set, arguments.rounds,
-                              arguments.seconds)
-            result = report["networks"][title] = judge(figures)
-            rows.append([title, f"{result['lockstep_2_threads']:,.0f}"] +
-                        [f"{value:,.0f}" for value in result["pytorch"].values()] +
-                        [f"{result['ratio']:.2f}", result["verdict"]])
-            header = (["network", "Lockstep, 2 threads"] +
-                      ["PyTorch, " + key for key in result["pytorch"]] + ["ratio", "verdict"])
-    lockstep_runs.print_table(*turned(header, rows))
+                              arguments.seconds, arguments.newest)
+            result = report["networks"][title] = judge(*figures)
+            row = {"network": title, "Lockstep, 2 threads": f"{result['lockstep_2_threads']:,.0f}"}
+            row["the same without the law"] = f"{result['lockstep_without_the_law']:,.0f}"
+            row |= {f"PyTorch, {key}": f"{value:,.0f}" for key, value in result["pytorch"].items()}
+            row |= {"ratio": f"{result['ratio']:.2f}", "verdict": result["verdict"]}
+            if result["newest"]:
+                row |= {key: f"{value:,.0f}" for key, value in result["newest"].items()}
+                best = max(result["newest"].values())
+                row["ratio to the best of these"] = f"{result['lockstep_2_threads'] / best:.2f}"
+            rows.append(row)
+    header = max(rows, key=len)
+    lockstep_runs.print_table(*turned(header, [[row.get(key, "") for key in header] for row in rows]))
     depths = [report["networks"][NETWORKS[name][0]] for name in NETWORKS
               if name.startswith("s3") and NETWORKS[name][0] in report["networks"]]
     if len(depths) == 4:

@@ -10,6 +10,8 @@ accuracies and the test accuracy after the last; then the means.
 
 import argparse
 import json
+import math
+import multiprocessing
 import os
 import statistics
 import sys
@@ -26,14 +28,23 @@ MINI_BATCH, SHIFT = 128, 4
 RATE, MOMENTUM, L2 = 0.05, 0.9, 1e-10
 
 
-def read_folder(path):
+def decode(path):
+    with Image.open(path) as opened:
+        return numpy.asarray(opened.convert("RGB")).transpose(2, 0, 1)
+
+
+def read_folder(path, workers=0):
     """N x 3 x H x W bytes and labels, of a folder with one sub-folder for each class."""
-    pixels, labels = [], []
+    files, labels = [], []
     for label, name in enumerate(sorted(os.listdir(path))):
-        for image in sorted(os.listdir(os.path.join(path, name))):
-            with Image.open(os.path.join(path, name, image)) as opened:
-                pixels.append(numpy.asarray(opened.convert("RGB")).transpose(2, 0, 1))
-            labels.append(label)
+        images = sorted(os.listdir(os.path.join(path, name)))
+        files += [os.path.join(path, name, image) for image in images]
+        labels += [label] * len(images)
+    if workers:
+        with multiprocessing.Pool(workers) as pool:
+            pixels = pool.map(decode, files, chunksize=256)
+    else:
+        pixels = [decode(file) for file in files]
     return torch.from_numpy(numpy.stack(pixels)), torch.tensor(labels)
 
 
@@ -121,7 +132,8 @@ def train_once(train, held_out, test, arguments, seed):
         validations.append(accuracy(network, held_x, held_y, mean))
         print(f"seed {seed}, epoch {epoch + 1}: {100 * validations[-1]:.2f} %, "
               f"{time.time() - begin:.0f} s", file=sys.stderr, flush=True)
-    return {"seed": seed, "validation": statistics.mean(validations[-10:]),
+    return {"seed": seed,
+            "validation": statistics.mean(validations[-10:]) if validations else math.nan,
             "validations": validations, "test": accuracy(network, *test, mean)}
 
 
@@ -136,6 +148,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=0, help="processes that decode images")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
                         help="holds cifar10/ (default: $LOCKSTEP_TEST_DATA)")
     parser.add_argument("--train", metavar="FOLDER", help="instead of cifar10/train there")
@@ -147,9 +160,10 @@ def main():
         parser.error("no images: give --data or set LOCKSTEP_TEST_DATA")
     torch.set_num_threads(arguments.threads)
     images = os.path.join(arguments.data, "cifar10")
-    train = read_folder(arguments.train or os.path.join(images, "train"))
-    test = read_folder(os.path.join(images, "test"))
-    held_out = read_folder(arguments.validation) if arguments.validation else None
+    workers = arguments.workers
+    train = read_folder(arguments.train or os.path.join(images, "train"), workers)
+    test = read_folder(os.path.join(images, "test"), workers)
+    held_out = read_folder(arguments.validation, workers) if arguments.validation else None
     runs = [train_once(train, held_out, test, arguments, seed) for seed in arguments.seeds]
     lockstep_runs.print_table(
         ["seed", "validation, last 10 epochs", "test"],
