@@ -2,10 +2,10 @@
 """A whole training from a folder of JPEG images, beside PyTorch: images per second with start,
 decoding, augmentation, validation and test included, and the most memory that it took.
 
-Both train examples/jobs/cifar10_s3.toml for a few epochs, as processes of their own: `lockstep train`,
-and torch_accuracy.py, which decodes the images once, by as many processes as were fastest on a part
-of them, keeps them as bytes and augments whole mini-batches. The two by turns; medians over the
-rounds.
+Both train examples/jobs/cifar10_s3.toml for a few epochs, as processes of their own: `lockstep
+train`, and torch_accuracy.py, which decodes the images once, by as many processes as are fastest in trials
+before, keeps them as bytes and augments whole mini-batches. Files were read before, so that they
+come from the system's memory. The two by turns; medians over the rounds.
 """
 
 import argparse
@@ -22,14 +22,16 @@ WORKERS = (0, 1, 2, 4)
 
 
 def measured(command, environment=None):
-    """Seconds of a command and its most memory in MiB, without that of its own children."""
+    """Seconds of a command, and the most memory in MiB of it or one of its processes."""
     begin = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                             env=environment)
     errors = child.stderr.read()
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:
-        raise SystemExit(f"error: exit code {child.returncode} from {command[0]}:\n{errors.decode()}")
+        raise SystemExit(f"error: exit code {child.returncode} from {command[0]}:\n"
+                         f"{errors.decode()}")
     return time.perf_counter() - begin, usage.ru_maxrss / 1024
 
 
@@ -40,34 +42,39 @@ def main():
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
                         help="holds cifar10/train and cifar10/test (default: $LOCKSTEP_TEST_DATA)")
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2, help="compute threads of both")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    if not arguments.data:
+    train = os.path.join(arguments.data or "", "cifar10", "train")
+    if not arguments.data or not os.path.isdir(train):
         parser.error("needs CIFAR-10: --data, or LOCKSTEP_TEST_DATA")
-    train = os.path.join(arguments.data, "cifar10", "train")
     images = sum(len(files) for _, _, files in os.walk(train)) * 9 // 10 * arguments.epochs
     here = os.path.dirname(os.path.abspath(__file__))
 
     def torch(*more):
         return [sys.executable, os.path.join(here, "torch_accuracy.py"), "--augment", "--data",
-                arguments.data, "--seeds", "0", *map(str, more)]
+                arguments.data, "--threads", str(arguments.threads), "--seeds", "0",
+                *map(str, more)]
 
+    measured(torch("--epochs", 0))  # reads the files
     trials = {}
     for workers in WORKERS:
         trials[workers] = measured(torch("--epochs", 0, "--workers", workers))[0]
     best = min(trials, key=trials.get)
     machine = lockstep_runs.machine()
-    print(f"{machine['processor']}, {machine['cores']} cores; {images:,} images in {arguments.epochs} "
-          f"epochs; medians of {arguments.rounds}")
-    print("PyTorch decodes in " + ", ".join(f"{seconds:.1f} s by {workers}"
-                                            for workers, seconds in trials.items()) + " processes\n")
+    print(f"{machine['processor']}, {machine['cores']} cores; {images:,} images in "
+          f"{arguments.epochs} epochs, {arguments.threads} threads; medians of {arguments.rounds}")
+    print("PyTorch starts, decodes and tests in " +
+          ", ".join(f"{seconds:.1f} s by {workers}" for workers, seconds in trials.items()) +
+          " processes\n")
 
     figures = {"Lockstep": [], "PyTorch": []}
     for _ in range(arguments.rounds):
         with tempfile.TemporaryDirectory() as out:
             figures["Lockstep"].append(measured(
-                [arguments.command, "train", lockstep_runs.job_path("cifar10_s3"), "--quiet", "--out",
-                 os.path.join(out, "run"), "--set", f"max_epochs={arguments.epochs}"],
+                [arguments.command, "train", lockstep_runs.job_path("cifar10_s3"), "--quiet",
+                 "--out", os.path.join(out, "run"), "--threads", str(arguments.threads), "--set",
+                 f"max_epochs={arguments.epochs}"],
                 dict(os.environ, LOCKSTEP_DATA=arguments.data)))
         figures["PyTorch"].append(measured(torch("--epochs", arguments.epochs, "--workers", best)))
     rows, rates = [], {}

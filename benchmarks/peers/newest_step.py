@@ -1,13 +1,16 @@
-"""Images per second of whole training steps of one framework, as JSON: for speed.py, which runs this
-with the Python that has the framework.
+"""Images per second of whole training steps of one framework, as JSON: for speed.py, which runs
+this with the Python that has the framework.
 
-The plain network of three levels (3x3 convolution, batch normalisation, ReLU, `depth` times; pooling;
-a fully connected layer), trained by SGD with momentum on random images that are in memory, written
-as each framework's documentation has it: channels last, and the whole step compiled.
+The plain network of three levels (3x3 convolution, batch normalisation, ReLU, `depth` times;
+pooling; a fully connected layer), trained by SGD with momentum on random images that are in memory. Each
+framework in the ways its documentation has for speed: JAX with the whole step compiled, TensorFlow
+as a function and compiled by XLA, PyTorch as it comes in both layouts, and compiled (network and
+loss) with channels last.
 
 usage: newest_step.py torch|jax|tensorflow WIDTH DEPTH MINI_BATCH THREADS SECONDS
 """
 
+import copy
 import json
 import os
 import statistics
@@ -52,26 +55,32 @@ def torch_steps(width, depth, mini_batch, threads):
     layers = []
     for level, convolutions in enumerate(channels_of(width, depth)):
         for before, after in convolutions:
-            layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after),
+                       nn.ReLU(inplace=True)]
         layers += [nn.MaxPool2d(2, 2) if level < 2 else nn.AvgPool2d(8)]
-    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * 4, 10))
-    model = model.to(memory_format=torch.channels_last).train()
-    x = torch.randn(mini_batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * 4, 10)).train()
+    images = torch.randn(mini_batch, 3, 32, 32)
     y = torch.randint(10, (mini_batch,))
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
     loss = nn.CrossEntropyLoss()
 
-    def stepping(forward):
+    def stepping(layout, compiled):
         def step():
             optimizer.zero_grad(set_to_none=True)
-            loss(forward(x), y).backward()
+            value(x, y).backward()
             optimizer.step()
+        own = copy.deepcopy(model).to(memory_format=layout)
+        x = images.contiguous(memory_format=layout)
+        optimizer = torch.optim.SGD(own.parameters(), lr=RATE, momentum=MOMENTUM)
+        value = lambda x, y: loss(own(x), y)  # noqa: E731
+        if compiled:
+            value = torch.compile(value)
         return step
-    return torch.__version__, {"eager": stepping(model), "compiled": stepping(torch.compile(model))}
+    return torch.__version__, {"NCHW": stepping(torch.contiguous_format, False),
+                               "channels-last": stepping(torch.channels_last, False),
+                               "compiled": stepping(torch.channels_last, True)}
 
 
-def jax_steps(width, depth, mini_batch, threads):
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"
+def jax_steps(width, depth, mini_batch, _):
     import functools
     import jax
     import jax.numpy as jnp
@@ -81,8 +90,9 @@ def jax_steps(width, depth, mini_batch, threads):
     parameters = []
     for convolutions in channels_of(width, depth):
         for before, after in convolutions:
+            scale = (2 / (9 * before)) ** 0.5
             parameters.append({
-                "kernel": jax.random.normal(next(keys), (3, 3, before, after)) * (2 / (9 * before)) ** 0.5,
+                "kernel": jax.random.normal(next(keys), (3, 3, before, after)) * scale,
                 "bias": jnp.zeros(after), "scale": jnp.ones(after), "offset": jnp.zeros(after)})
     parameters.append({"kernel": jax.random.normal(next(keys), (width * 4, 10)) * 0.1,
                        "bias": jnp.zeros(10)})
@@ -111,7 +121,8 @@ def jax_steps(width, depth, mini_batch, threads):
 
     @functools.partial(jax.jit, donate_argnums=(0, 1, 2))
     def update(parameters, momenta, statistics, x, y):
-        (value, new), gradients = jax.value_and_grad(loss, has_aux=True)(parameters, statistics, x, y)
+        differentiated = jax.value_and_grad(loss, has_aux=True)
+        (value, new), gradients = differentiated(parameters, statistics, x, y)
         momenta = jax.tree.map(lambda m, g: MOMENTUM * m + g, momenta, gradients)
         parameters = jax.tree.map(lambda p, m: p - RATE * m, parameters, momenta)
         return parameters, momenta, new, value
@@ -154,24 +165,29 @@ def tensorflow_steps(width, depth, mini_batch, threads):
         def update(x, y):
             with tf.GradientTape() as tape:
                 value = loss(y, model(x, training=True))
-            optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+            gradients = tape.gradient(value, model.trainable_variables)
+            optimizer.apply(gradients, model.trainable_variables)
             return value
         return lambda: update(x, y).numpy()
     return tf.__version__, {"function": stepping(False), "XLA": stepping(True)}
 
 
 def main():
+    frameworks = {"torch": torch_steps, "jax": jax_steps, "tensorflow": tensorflow_steps}
+    if len(sys.argv) != 7 or sys.argv[1] not in frameworks:
+        raise SystemExit(__doc__.strip().splitlines()[-1])
     framework, *numbers = sys.argv[1:]
     width, depth, mini_batch, threads = map(int, numbers[:4])
-    make = {"torch": torch_steps, "jax": jax_steps, "tensorflow": tensorflow_steps}[framework]
-    version, steps = make(width, depth, mini_batch, threads)
-    rates = {}
+    # XLA has a thread for each core that it may use.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    version, steps = frameworks[framework](width, depth, mini_batch, threads)
+    rates, failed = {}, {}
     for name, step in steps.items():
         try:
             rates[name] = rate_of(step, mini_batch, float(numbers[4]))
         except Exception as error:  # pylint: disable=broad-except
-            print(f"{framework}, {name}: {error}", file=sys.stderr)  # a compiler that is missing, say
-    print(json.dumps({"version": version, "rates": rates}))
+            failed[name] = str(error).splitlines()[0]  # a compiler that is missing, say
+    print(json.dumps({"version": version, "rates": rates, "failed": failed}))
 
 
 if __name__ == "__main__":

@@ -118,16 +118,20 @@ FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow"}
 
 
 def speeds_of_newest(python, framework, width, depth, seconds):
-    """Images per second of each way to write it, by a title; empty without that framework."""
+    """Images per second of each way to write it that works, by a title."""
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "newest_step.py")
-    done = subprocess.run([python, script, framework, *map(str, (width, depth, MINI_BATCH, THREADS,
-                                                                seconds))],
-                          capture_output=True, text=True, check=False, timeout=600)
-    if done.returncode != 0:
-        print(f"{FRAMEWORKS[framework]} is left out: {done.stderr.strip().splitlines()[-1]}")
+    numbers = map(str, (width, depth, MINI_BATCH, THREADS, seconds))
+    try:
+        done = subprocess.run([python, script, framework, *numbers], capture_output=True, text=True,
+                              check=True, timeout=900)
+    except (OSError, subprocess.SubprocessError) as error:
+        why = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
+        print(f"{FRAMEWORKS[framework]} is left out: {why}")
         return {}
     result = json.loads(done.stdout.splitlines()[-1])
     title = f"{FRAMEWORKS[framework]} {result['version'].split('+')[0]}"
+    for name, why in result["failed"].items():
+        print(f"{title}, {name} is left out: {why}")
     return {f"{title}, {name}": rate for name, rate in result["rates"].items()}
 
 
@@ -214,7 +218,7 @@ def main():
                 best = max(result["newest"].values())
                 row["ratio to the best of these"] = f"{result['lockstep_2_threads'] / best:.2f}"
             rows.append(row)
-    header = max(rows, key=len)
+    header = list(dict.fromkeys(key for row in rows for key in row))
     lockstep_runs.print_table(*turned(header, [[row.get(key, "") for key in header] for row in rows]))
     depths = [report["networks"][NETWORKS[name][0]] for name in NETWORKS
               if name.startswith("s3") and NETWORKS[name][0] in report["networks"]]

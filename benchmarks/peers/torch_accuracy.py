@@ -9,8 +9,8 @@ accuracies and the test accuracy after the last; then the means.
 """
 
 import argparse
+import contextlib
 import json
-import math
 import multiprocessing
 import os
 import statistics
@@ -40,12 +40,12 @@ def read_folder(path, workers=0):
         images = sorted(os.listdir(os.path.join(path, name)))
         files += [os.path.join(path, name, image) for image in images]
         labels += [label] * len(images)
-    if workers:
-        with multiprocessing.Pool(workers) as pool:
-            pixels = pool.map(decode, files, chunksize=256)
-    else:
-        pixels = [decode(file) for file in files]
-    return torch.from_numpy(numpy.stack(pixels)), torch.tensor(labels)
+    pixels = numpy.empty((len(files), *decode(files[0]).shape), numpy.uint8)
+    with multiprocessing.Pool(workers) if workers else contextlib.nullcontext() as pool:
+        decoded = pool.imap(decode, files, chunksize=256) if pool else map(decode, files)
+        for i, image in enumerate(decoded):
+            pixels[i] = image
+    return torch.from_numpy(pixels), torch.tensor(labels)
 
 
 def split(pixels, labels, generator):
@@ -133,7 +133,7 @@ def train_once(train, held_out, test, arguments, seed):
         print(f"seed {seed}, epoch {epoch + 1}: {100 * validations[-1]:.2f} %, "
               f"{time.time() - begin:.0f} s", file=sys.stderr, flush=True)
     return {"seed": seed,
-            "validation": statistics.mean(validations[-10:]) if validations else math.nan,
+            "validation": statistics.mean(validations[-10:]) if validations else 0.0,
             "validations": validations, "test": accuracy(network, *test, mean)}
 
 
@@ -148,7 +148,7 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--workers", type=int, default=0, help="processes that decode images")
+    parser.add_argument("--workers", type=int, default=0, help="processes that decode images; 0: this one")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
                         help="holds cifar10/ (default: $LOCKSTEP_TEST_DATA)")
     parser.add_argument("--train", metavar="FOLDER", help="instead of cifar10/train there")

@@ -1,7 +1,6 @@
-#pragma once
-
 // How a sharded step keeps its ledger: accounts opened once, bookings that cost nothing without
-// one.
+// one. A Bookkeeper is for one thread; StepBooks change only while no thread books.
+#pragma once
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +13,7 @@
 
 namespace lockstep {
 
-// StepAccounts of a step's parts around the passes.
+// Accounts of a step's parts around the passes.
 struct StepAccounts {
   explicit StepAccounts(StepLedger& ledger) {
     const auto open = [&](const char* name) {
@@ -46,7 +45,7 @@ struct StepBooks {
   std::map<int64_t, int64_t> shards;
 };
 
-// StepBooks the time of a thread, or does nothing.
+// Books the time of a thread, or does nothing.
 class Bookkeeper final : public PassWatch {
  public:
   Bookkeeper(const StepBooks* books, int thread) : books_(books), thread_(thread) {}

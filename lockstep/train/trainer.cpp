@@ -64,15 +64,7 @@ class Training {
         control_(control),
         files_(control.files ? *control.files : local_files()),
         pool_(static_cast<int>(options_.threads)) {
-    if (!control.profile) return;
-    ledger_.emplace(pool_.size());
-    const auto open = [&](const char* name) {
-      return ledger_->account(StepLedger::Phase::step, name);
-    };
-    parts_.records = open("records of the last iteration");
-    parts_.mini_batch = open("waiting for the mini-batch");
-    parts_.loss = open("loss");
-    parts_.digest = open("digest of the state");
+    if (control.profile) parts_ = Parts(ledger_.emplace(pool_.size()));
   }
 
   TrainingResult run() {
@@ -276,6 +268,16 @@ class Training {
 
   // The ledger's accounts of what lies around the step.
   struct Parts {
+    Parts() = default;
+    explicit Parts(StepLedger& ledger) {
+      const auto open = [&](const char* name) {
+        return ledger.account(StepLedger::Phase::step, name);
+      };
+      records = open("records of the last iteration");
+      mini_batch = open("waiting for the mini-batch");
+      loss = open("loss");
+      digest = open("digest of the state");
+    }
     int records = 0, mini_batch = 0, loss = 0, digest = 0;
   };
 

@@ -313,7 +313,9 @@ initial_learning_rate = 0.1
         logged = [json.loads(line) for line in (self.folder / "out/log.jsonl").read_text().splitlines()]
         seconds = [line["seconds"] for line in logged if "seconds" in line]
         self.assertAlmostEqual(profile["wall"], sum(seconds[1:]), places=5)
-        self.assertEqual(self.run_command("train", "job.toml", "--check", "--profile").returncode, 2)
+        refused = self.run_command("train", "job.toml", "--check", "--profile")
+        self.assertEqual(refused.returncode, 2)
+        self.assertRegex(refused.stderr, "--(check|profile) excludes --(check|profile)")
         trace = json.loads((self.folder / "out/trace.json").read_text())["traceEvents"]
         self.assertEqual({event["ph"] for event in trace}, {"M", "X"})
         self.assertEqual({event["tid"] for event in trace}, set(range(profile["threads"])))

@@ -70,7 +70,13 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
               bias = random_array({filters}, 3), dy = random_array(y_dims, 4);
   const reference::Window window{.before = {1, 1}, .after = {1, 1}};
   const Memory xs = in_lanes(x), ws = floats(w), bs = floats(bias), dys = in_lanes(dy);
-  const auto scratch = [](size_t bytes) { return Memory(bytes / sizeof(float)); };
+  // What lies behind scratch memory must stay.
+  constexpr size_t kBehind = 64;
+  std::vector<std::pair<size_t, Memory>> scratches;
+  const auto scratch = [&](size_t bytes) {
+    const size_t count = bytes / sizeof(float);
+    return scratches.emplace_back(count, Memory(count + kBehind)).second.data.get();
+  };
 
   const auto packed = [&](bool turned, bool winograd) {
     const TensorSpec spec = lanes_weights_spec({c, filters, turned, winograd});
@@ -87,10 +93,10 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
     for (const float* b : std::initializer_list<const float*>{bs.data.get(), nullptr}) {
       if (winograd) {
         lanes_winograd(forward, xs.data.get(), there.data.get(), b, y.data.get(),
-                       scratch(forward.scratch()).data.get());
+                       scratch(forward.scratch()));
       } else {
         lanes_convolution(p, xs.data.get(), there.data.get(), b, y.data.get(),
-                          scratch(p.scratch(false)).data.get());
+                          scratch(p.scratch(false)));
       }
       EXPECT_LE(relative_error(from_lanes(y, y_dims),
                                reference::convolution(x, w, b ? bias : Array(), window)),
@@ -98,10 +104,10 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
     }
     if (winograd) {
       lanes_winograd(data, dys.data.get(), back.data.get(), nullptr, dx.data.get(),
-                     scratch(data.scratch()).data.get());
+                     scratch(data.scratch()));
     } else {
       lanes_convolution_data(p, dys.data.get(), back.data.get(), dx.data.get(),
-                             scratch(p.scratch(true)).data.get());
+                             scratch(p.scratch(true)));
     }
     EXPECT_LE(
         relative_error(from_lanes(dx, x_dims), reference::convolution_diff_x(x, w, window, dy)),
@@ -109,15 +115,18 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
   }
   const Array expected = reference::convolution_diff_weights(x, w, window, dy);
   lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(),
-                            scratch(p.weights_scratch()).data.get());
+                            scratch(p.weights_scratch()));
   EXPECT_LE(relative_error(plain(dw, w_dims), expected), 1e-6);
   const LanesWinograd winograd{n, c, filters, rows, columns};
   lanes_winograd_weights(winograd, xs.data.get(), dys.data.get(), dw.data.get(),
-                         scratch(winograd.weights_scratch()).data.get());
+                         scratch(winograd.weights_scratch()));
   EXPECT_LE(relative_error(plain(dw, w_dims), expected), 2e-6) << "Winograd's";
   lanes_convolution_bias(p, dys.data.get(), db.data.get());
   // Sums that nearly cancel.
   EXPECT_LE(relative_error(plain(db, {filters}), reference::convolution_diff_bias(dy)), 3e-6);
+  for (const auto& [count, memory] : scratches) {
+    for (size_t i = 0; i < kBehind; ++i) ASSERT_EQ(memory.data[count + i], 1e30f);
+  }
 }
 
 TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
@@ -134,7 +143,10 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
              // Several bands of rows and blocks of filters and channels for the weights' gradient.
              {{16, 3, 20, 21}, 5},
              {{32, 18, 33, 9}, 35},
-             {{16, 2, 3, 257}, 3}}) {
+             {{16, 2, 3, 257}, 3},
+             // Several parts of vectors of channels, and pieces of filters for each.
+             {{16, 50, 4, 5}, 13},
+             {{16, 130, 5, 4}, 9}}) {
       SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + shape_of(Array(x)).to_string() +
                    " to " + std::to_string(filters));
       check(x, filters);

@@ -64,8 +64,11 @@ bool winograd_pays(const ConvolutionProblem& p) {
 
 // Images in the lanes of vectors are convolved as fast with any number of channels, and by
 // Winograd's algorithm at least as fast as by oneDNN (docs/benchmarks.md). Narrow images leave too
-// few columns; with few channels more is transformed than multiplied.
+// few columns. Winograd's algorithm needs channels, or more is transformed than multiplied; tiles
+// for as many vectors as it takes at once; and for gradients of weights sums of 36 numbers a
+// window, which grow with the product of the channels.
 constexpr int64_t kFewestColumns = 4, kFewestChannels = 10, kFewestForWeights = 16;
+constexpr size_t kMostSums = 16u << 20;
 
 bool lanes_pay(const ConvolutionProblem& p) {
   const auto& w = p.window;
@@ -77,6 +80,12 @@ bool lanes_pay(const ConvolutionProblem& p) {
          p.src.shape[3] >= kFewestColumns;
 }
 
+bool fills_winograd(const LanesConvolution& p) {
+  const int64_t tiles = (p.rows + kWinogradTile - 1) / kWinogradTile *
+                        ((p.columns + kWinogradTile - 1) / kWinogradTile);
+  return p.rows >= kFewestColumns && tiles * (p.n / kLanes) >= kWinogradUnits;
+}
+
 Kernel convolution_in_lanes(const ConvolutionProblem& p) {
   const LanesConvolution of{.n = p.src.shape[0],
                             .channels = p.src.shape[1],
@@ -84,7 +93,7 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
                             .rows = p.src.shape[2],
                             .columns = p.src.shape[3]};
   const int64_t fewest = std::min(of.channels, of.filters);
-  const bool winograd = fewest >= kFewestChannels, for_weights = fewest >= kFewestForWeights;
+  const bool winograd = fewest >= kFewestChannels && fills_winograd(of);
   const auto weights = [&](bool turned) {
     return lanes_weights_spec({of.channels, of.filters, turned, winograd});
   };
@@ -98,6 +107,8 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
   }
   const LanesWinograd there{of.n, of.channels, of.filters, of.rows, of.columns},
       back{of.n, of.filters, of.channels, of.rows, of.columns};
+  const bool for_weights =
+      winograd && fewest >= kFewestForWeights && there.weights_scratch() <= kMostSums;
   Kernel kernel;
   kernel.forward = own_pass_with_scratch(
       reads, {output(0, dst)}, winograd ? there.scratch() : of.scratch(false),

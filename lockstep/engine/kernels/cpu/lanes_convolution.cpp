@@ -88,7 +88,6 @@ HWY_INLINE void tile(const Plane& p, const float* const (&rows)[3], int64_t chan
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < columns; ++c) {
       sums[f][c] = bias ? hn::Set(d, bias[f]) : hn::Load(d, y + f * p.size() + c * p.n);
-      hwy::Prefetch(y + f * p.size() + (columns + c) * p.n);
     }
   }
   for (int64_t channel = 0; channel < channels; ++channel) {
@@ -150,9 +149,16 @@ void convolve_row(const Plane& p, const Rows& rows, int64_t row, int64_t channel
       for (int64_t f = 0; f < of; f += kMostFilters) {
         const int64_t filters = std::min<int64_t>(kMostFilters, of - f);
         const float* const begin_with = channel > 0 ? nullptr : bias ? bias + begin + f : kNone;
+        float* const to = y + (begin + f) * p.size() + row * p.row() + column * p.n;
+        // Results far apart are fetched before they can be written.
+        for (int64_t c = column + kColumns; c < std::min(column + 2 * kColumns, p.columns); ++c) {
+          for (int64_t k = 0; k < filters; ++k) {
+            hwy::Prefetch(to + k * p.size() + (c - column) * p.n);
+          }
+        }
         kTiles[filters - 1](p, from, rows.channel(), channels,
                             weights + (begin * p.in + channel * of) * 9 + f, of, begin_with,
-                            columns, y + (begin + f) * p.size() + row * p.row() + column * p.n);
+                            columns, to);
       }
     }
   }

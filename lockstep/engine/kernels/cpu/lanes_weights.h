@@ -23,8 +23,9 @@ struct LanesWeights {
   friend bool operator==(const LanesWeights&, const LanesWeights&) = default;
 };
 
-// Tiles have 6 channels of the result at most, as even as can be.
-constexpr int64_t weight_tiles(int64_t out) { return (out + 5) / 6; }
+// Tiles have so many channels of the result at most, as even as can be.
+inline constexpr int64_t kWeightTile = 6;
+constexpr int64_t weight_tiles(int64_t out) { return (out + kWeightTile - 1) / kWeightTile; }
 constexpr int64_t weight_tile_begin(int64_t out, int64_t tile) {
   return out * tile / weight_tiles(out);
 }

@@ -17,24 +17,6 @@ namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kPlaces = kAround * kAround;
-// Units that are computed together, and in registers of each result.
-constexpr int kUnits = 4;
-// Results of a tile of products. The layout of weights is made for 6; fewer registers take them in
-// pieces.
-#if HWY_TARGET <= HWY_AVX3
-constexpr int kMostFilters = 6;
-#else
-constexpr int kMostFilters = 2;
-#endif
-// Tiles of weights whose products are kept at a time, so that they stay in the second cache.
-constexpr int64_t kTilesOfWeights = 4;
-// Elements between arrays that are written side by side, so that caches have room for all.
-constexpr int64_t kApart = 16;
-
-// Channels between what is transformed and what is asked for.
-constexpr int64_t kAhead = 2;
-
 // One axis of A^T m: six products to four results.
 HWY_INLINE void output_axis(const Points& p, const V (&m)[kAround], V (&out)[kTile]) {
   const V sum_a = hn::Add(m[1], m[2]), difference_a = hn::Sub(m[1], m[2]);
@@ -71,26 +53,27 @@ HWY_INLINE void transform_output(const Tiles& t, const Unit& u, const float* fro
   }
 }
 
-// Sums over channels for `filters` results and kUnits units. Weights: channels x `of`.
+// Sums over channels for `filters` results and kWinogradUnits units. Weights: channels x `of`.
 template <int filters>
 HWY_INLINE void multiply(const float* v, const float* weights, int64_t of, int64_t channels,
                          float* m) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  V sums[filters][kUnits];
+  V sums[filters][kWinogradUnits];
   for (int f = 0; f < filters; ++f) {
-    for (int u = 0; u < kUnits; ++u) sums[f][u] = hn::Zero(d);
+    for (int u = 0; u < kWinogradUnits; ++u) sums[f][u] = hn::Zero(d);
   }
-  for (int64_t c = 0; c < channels; ++c, v += kUnits * lanes, weights += of) {
-    V in[kUnits];
-    for (int u = 0; u < kUnits; ++u) in[u] = hn::Load(d, v + u * lanes);
+  for (int64_t c = 0; c < channels; ++c, v += kWinogradUnits * lanes, weights += of) {
+    V in[kWinogradUnits];
+    for (int u = 0; u < kWinogradUnits; ++u) in[u] = hn::Load(d, v + u * lanes);
     for (int f = 0; f < filters; ++f) {
       const V w = hn::Set(d, weights[f]);
-      for (int u = 0; u < kUnits; ++u) sums[f][u] = hn::MulAdd(w, in[u], sums[f][u]);
+      for (int u = 0; u < kWinogradUnits; ++u) sums[f][u] = hn::MulAdd(w, in[u], sums[f][u]);
     }
   }
   for (int f = 0; f < filters; ++f) {
-    for (int u = 0; u < kUnits; ++u) hn::Store(sums[f][u], d, m + (f * kUnits + u) * lanes);
+    for (int u = 0; u < kWinogradUnits; ++u)
+      hn::Store(sums[f][u], d, m + (f * kWinogradUnits + u) * lanes);
   }
 }
 
@@ -105,15 +88,14 @@ constexpr Multiply kMultiply[] = {multiply<1>, multiply<2>};
 void winograd(const LanesWinograd& p, const float* x, const float* weights, const float* bias,
               float* y, float* scratch) {
   const Tiles tiles{p.n, p.rows, p.columns};
-  const int64_t lanes = tiles.lanes(), plane = tiles.plane(), each = kUnits * lanes;
-  // Transformed elements: 36 x in x kUnits; products: 36 x results x kUnits.
-  const int64_t most = std::min(p.out, 6 * kTilesOfWeights);
-  const int64_t v_all = p.in * each + kApart, m_all = most * each + kApart;
+  const int64_t lanes = tiles.lanes(), plane = tiles.plane(), each = kWinogradUnits * lanes;
+  // Transformed elements: 36 x in x kWinogradUnits; products: 36 x results x kWinogradUnits.
+  const int64_t v_all = p.around_all(lanes), m_all = p.products_all(lanes);
   float* const v = scratch;
-  float* const m = scratch + kPlaces * v_all;
-  for (int64_t first = 0; first < tiles.units(); first += kUnits) {
+  float* const m = scratch + kWinogradPlaces * v_all;
+  for (int64_t first = 0; first < tiles.units(); first += kWinogradUnits) {
     // Units that fill up a group are computed from what is there, and not used.
-    const int64_t count = std::min<int64_t>(kUnits, tiles.units() - first);
+    const int64_t count = std::min<int64_t>(kWinogradUnits, tiles.units() - first);
     for (int64_t c = 0; c < p.in; ++c) {
       for (int64_t u = 0; u < count; ++u) {
         const Unit unit(tiles, first + u);
@@ -121,11 +103,11 @@ void winograd(const LanesWinograd& p, const float* x, const float* weights, cons
         transform_input(tiles, unit, x + c * plane, v + c * each + u * lanes, v_all);
       }
     }
-    for (int64_t tile = 0; tile < weight_tiles(p.out); tile += kTilesOfWeights) {
-      const int64_t end_tile = std::min(tile + kTilesOfWeights, weight_tiles(p.out));
+    for (int64_t tile = 0; tile < weight_tiles(p.out); tile += kWinogradTilesOfWeights) {
+      const int64_t end_tile = std::min(tile + kWinogradTilesOfWeights, weight_tiles(p.out));
       const int64_t begin = weight_tile_begin(p.out, tile),
                     end = weight_tile_begin(p.out, end_tile);
-      for (int64_t place = 0; place < kPlaces; ++place) {
+      for (int64_t place = 0; place < kWinogradPlaces; ++place) {
         const float* const w = weights + place * p.in * p.out;
         for (int64_t k = tile; k < end_tile; ++k) {
           const int64_t of_tile = weight_tile_begin(p.out, k),
@@ -158,8 +140,8 @@ namespace lockstep::kernels::cpu {
 HWY_EXPORT(winograd);
 
 size_t LanesWinograd::scratch() const {
-  const int64_t most = std::min<int64_t>(out, 24);
-  return static_cast<size_t>(36 * ((in + most) * 4 * kLanes + 2 * 16)) * sizeof(float);
+  return static_cast<size_t>(kWinogradPlaces * (around_all(kLanes) + products_all(kLanes))) *
+         sizeof(float);
 }
 
 void lanes_winograd(const LanesWinograd& p, const float* x, const float* weights, const float* bias,

@@ -1,5 +1,6 @@
 // Tiles of Winograd's F(4x4, 3x3) and F(3x3, 4x4) on images in lanes, for files that Highway
-// compiles once for each instruction set.
+// compiles once for each instruction set. Planes, results and steps between them are whole vectors.
+// Thread-safe.
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_winograd.h"
 
@@ -24,8 +25,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, kLanes>;
 using V = hn::Vec<D>;
 
-constexpr int kTile = 4,
-              kAround = 6;  // results of a tile along an axis, and the elements they need
+// Results of a tile along an axis, and the elements that they need.
+constexpr int kTile = kWinogradTile, kAround = kTile + 2;
+// Channels between what is transformed and what is asked for.
+constexpr int64_t kAhead = 2;
+// Results of products that registers hold at once, beside four vectors each. Fewer registers take
+// tiles of weights (lanes_weights.h) in pieces.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kMostFilters = 6;
+#else
+constexpr int kMostFilters = 2;
+#endif
 
 // Rows and columns of images, and the tiles over them. Units are what vectors hold: of a tile, as
 // many images as there are lanes; units of the same tile follow each other.
@@ -68,7 +78,7 @@ struct Points {
   }
 };
 
-// One axis of B^T d: six elements to six, `out` may be strided.
+// One axis of B^T d: six elements to six.
 HWY_INLINE void input_axis(const Points& p, const V& d0, const V& d1, const V& d2, const V& d3,
                            const V& d4, const V& d5, V (&out)[kAround]) {
   const V even_a = hn::NegMulAdd(p.b2, d2, d4), odd_a = hn::Mul(p.a, hn::NegMulAdd(p.b2, d1, d3));
@@ -81,6 +91,16 @@ HWY_INLINE void input_axis(const Points& p, const V& d0, const V& d1, const V& d
   out[5] = hn::NegMulAdd(p.sum, d3, hn::MulAdd(p.product, d1, d5));
 }
 
+// B^T d B from the rows' d B: 36 vectors `step` apart.
+HWY_INLINE void transform_columns(const Points& points, const V (&half)[kAround][kAround],
+                                  float* to, int64_t step) {
+  for (int c = 0; c < kAround; ++c) {
+    V v[kAround];
+    input_axis(points, half[0][c], half[1][c], half[2][c], half[3][c], half[4][c], half[5][c], v);
+    for (int r = 0; r < kAround; ++r) hn::Store(v[r], D(), to + (kAround * r + c) * step);
+  }
+}
+
 // B^T d B of a channel's elements around a tile, 36 vectors `step` apart. left, right: the tile
 // lies at that edge of the image, and is a whole one.
 template <bool left, bool right>
@@ -89,23 +109,18 @@ HWY_INLINE void transform_whole(const Tiles& t, const Unit& u, const float* plan
   const D d;
   const Points points;
   V half[kAround][kAround];
-  const float* from = plane + (u.row - 1) * t.row() + (u.column - 1) * t.n + u.lane;
-  for (int r = 0; r < kAround; ++r, from += t.row()) {
+  for (int r = 0; r < kAround; ++r) {
     const int64_t row = u.row - 1 + r;
     if (row < 0 || row >= t.rows) {
       for (int c = 0; c < kAround; ++c) half[r][c] = hn::Zero(d);
       continue;
     }
-    input_axis(points, left ? hn::Zero(d) : hn::Load(d, from), hn::Load(d, from + t.n),
-               hn::Load(d, from + 2 * t.n), hn::Load(d, from + 3 * t.n),
-               hn::Load(d, from + 4 * t.n), right ? hn::Zero(d) : hn::Load(d, from + 5 * t.n),
-               half[r]);
+    const float* const from = plane + row * t.row() + u.column * t.n + u.lane;
+    input_axis(points, left ? hn::Zero(d) : hn::Load(d, from - t.n), hn::Load(d, from),
+               hn::Load(d, from + t.n), hn::Load(d, from + 2 * t.n), hn::Load(d, from + 3 * t.n),
+               right ? hn::Zero(d) : hn::Load(d, from + 4 * t.n), half[r]);
   }
-  for (int c = 0; c < kAround; ++c) {
-    V v[kAround];
-    input_axis(points, half[0][c], half[1][c], half[2][c], half[3][c], half[4][c], half[5][c], v);
-    for (int r = 0; r < kAround; ++r) hn::Store(v[r], d, to + (kAround * r + c) * step);
-  }
+  transform_columns(points, half, to, step);
 }
 
 // That of a tile beyond whose columns the image ends.
@@ -124,11 +139,7 @@ HWY_INLINE void transform_part(const Tiles& t, const Unit& u, const float* plane
     }
     input_axis(points, e[0], e[1], e[2], e[3], e[4], e[5], half[r]);
   }
-  for (int c = 0; c < kAround; ++c) {
-    V v[kAround];
-    input_axis(points, half[0][c], half[1][c], half[2][c], half[3][c], half[4][c], half[5][c], v);
-    for (int r = 0; r < kAround; ++r) hn::Store(v[r], d, to + (kAround * r + c) * step);
-  }
+  transform_columns(points, half, to, step);
 }
 
 HWY_INLINE void transform_input(const Tiles& t, const Unit& u, const float* plane, float* to,

@@ -15,40 +15,49 @@ namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kPlaces = kAround * kAround;
-constexpr int kUnits = 4;  // that are multiplied together
 // Filters whose gradients are transformed at a time.
 constexpr int64_t kFilterBlock = 12;
-constexpr int64_t kApart = 16;  // elements between arrays that are written side by side
-constexpr int64_t kAhead = 2;   // channels between what is transformed and what is asked for
 
 // Sums of products that registers hold: filters x vectors of channels.
 #if HWY_TARGET <= HWY_AVX3
 constexpr int kMostVectors = 4;
-constexpr int64_t most_filters(int64_t vectors) { return vectors <= 2 ? 12 : 6; }
+constexpr int64_t most_filters(int64_t vectors) {
+  return vectors <= 2 ? 2 * kMostFilters : kMostFilters;
+}
 #else
 constexpr int kMostVectors = 2;
 constexpr int64_t most_filters(int64_t) { return 4; }
 #endif
 
-// Memory between the steps, all of it in `scratch`. Channels are padded to whole vectors.
-struct Memory {
-  int64_t channels;      // padded
-  int64_t around_all;    // elements of a place: lanes x lanes
-  int64_t v_all, d_all;  // channels-by-images, filters-by-images
-  int64_t sums_all;      // filters x channels
-  float *around, *v, *d, *sums;
+// Elements, for each place, of what is kept between the steps. Channels are padded to whole
+// vectors.
+struct Sizes {
+  int64_t channels;   // padded
+  int64_t around;     // of a unit: lanes x lanes
+  int64_t images;     // images x channels
+  int64_t gradients;  // filters x images
+  int64_t sums;       // filters x channels
 
-  Memory(const LanesWinograd& p, int64_t lanes, float* scratch) {
+  Sizes(const LanesWinograd& p, int64_t lanes) {
+    const int64_t of_units = kWinogradUnits * lanes;
     channels = (p.in + lanes - 1) / lanes * lanes;
-    around_all = lanes * lanes + kApart;
-    v_all = kUnits * lanes * channels + kApart;
-    d_all = std::min(p.out, kFilterBlock) * kUnits * lanes + kApart;
-    sums_all = p.out * channels;
+    around = lanes * lanes + kWinogradApart;
+    images = of_units * channels + kWinogradApart;
+    gradients = std::min(p.out, kFilterBlock) * of_units + kWinogradApart;
+    sums = p.out * channels;
+  }
+  int64_t all() const { return kWinogradPlaces * (around + images + gradients + sums); }
+};
+
+struct Memory {
+  Sizes each;
+  float *around, *images, *gradients, *sums;
+
+  Memory(const LanesWinograd& p, int64_t lanes, float* scratch) : each(p, lanes) {
     around = scratch;
-    v = around + kPlaces * around_all;
-    d = v + kPlaces * v_all;
-    sums = d + kPlaces * d_all;
+    images = around + kWinogradPlaces * each.around;
+    gradients = images + kWinogradPlaces * each.images;
+    sums = gradients + kWinogradPlaces * each.gradients;
   }
 };
 
@@ -102,12 +111,13 @@ void transform_images(const LanesWinograd& p, const Tiles& tiles, int64_t first,
       for (int64_t c = 0; c < channels; ++c) {
         const float* const from = x + (block + c) * plane;
         if (block + c + kAhead < p.in) prefetch_input(tiles, unit, from + kAhead * plane);
-        transform_input(tiles, unit, from, to.around + c * lanes, to.around_all);
+        transform_input(tiles, unit, from, to.around + c * lanes, to.each.around);
       }
-      for (int64_t place = 0; place < kPlaces; ++place) {
-        float* const around = to.around + place * to.around_all;
+      for (int64_t place = 0; place < kWinogradPlaces; ++place) {
+        float* const around = to.around + place * to.each.around;
         for (int64_t c = channels; c < lanes; ++c) hn::Store(hn::Zero(d), d, around + c * lanes);
-        transpose(around, to.v + place * to.v_all + u * lanes * to.channels + block, to.channels);
+        transpose(around, to.images + place * to.each.images + u * lanes * to.each.channels + block,
+                  to.each.channels);
       }
     }
   }
@@ -201,17 +211,18 @@ constexpr Multiply kMultiply[][kMostVectors] = {{multiply<1, 1>, multiply<1, 2>}
 
 // The products of `images` images for `filters` filters from `block` on.
 void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters, int64_t images) {
-  const int64_t vectors = m.channels / lanes, d_step = kUnits * lanes;
+  const int64_t vectors = m.each.channels / lanes, d_step = kWinogradUnits * lanes;
   const int64_t parts = (vectors + kMostVectors - 1) / kMostVectors;
-  for (int64_t place = 0; place < kPlaces; ++place) {
+  for (int64_t place = 0; place < kWinogradPlaces; ++place) {
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t begin = vectors * part / parts, of = vectors * (part + 1) / parts - begin;
       const int64_t pieces = (filters + most_filters(of) - 1) / most_filters(of);
       for (int64_t piece = 0; piece < pieces; ++piece) {
         const int64_t f = filters * piece / pieces, some = filters * (piece + 1) / pieces - f;
         kMultiply[some - 1][of - 1](
-            m.v + place * m.v_all + begin * lanes, m.channels, m.d + place * m.d_all + f * d_step,
-            d_step, images, m.sums + place * m.sums_all + (block + f) * m.channels + begin * lanes);
+            m.images + place * m.each.images + begin * lanes, m.each.channels,
+            m.gradients + place * m.each.gradients + f * d_step, d_step, images,
+            m.sums + place * m.each.sums + (block + f) * m.each.channels + begin * lanes);
       }
     }
   }
@@ -238,8 +249,8 @@ void transform_sums(const LanesWinograd& p, const Memory& m, int64_t lanes, floa
         for (int r = 0; r < kAround; ++r) {
           const int64_t place = kAround * r + c;
           const V divided = hn::Set(d, static_cast<float>(1 / (kDivisors[r] * kDivisors[c])));
-          sums[r] =
-              hn::Mul(divided, hn::Load(d, m.sums + place * m.sums_all + f * m.channels + block));
+          sums[r] = hn::Mul(
+              divided, hn::Load(d, m.sums + place * m.each.sums + f * m.each.channels + block));
         }
         weights_axis(points, sums, half[c]);
       }
@@ -264,16 +275,16 @@ void winograd_weights(const LanesWinograd& p, const float* x, const float* dy, f
   const Tiles tiles{p.n, p.rows, p.columns};
   const int64_t lanes = tiles.lanes(), plane = tiles.plane();
   const Memory m(p, lanes, scratch);
-  std::fill_n(m.sums, kPlaces * m.sums_all, 0.0f);
-  for (int64_t first = 0; first < tiles.units(); first += kUnits) {
-    const int64_t count = std::min<int64_t>(kUnits, tiles.units() - first);
+  std::fill_n(m.sums, kWinogradPlaces * m.each.sums, 0.0f);
+  for (int64_t first = 0; first < tiles.units(); first += kWinogradUnits) {
+    const int64_t count = std::min<int64_t>(kWinogradUnits, tiles.units() - first);
     transform_images(p, tiles, first, count, x, m);
     for (int64_t block = 0; block < p.out; block += kFilterBlock) {
       const int64_t filters = std::min(kFilterBlock, p.out - block);
       for (int64_t f = 0; f < filters; ++f) {
         for (int64_t u = 0; u < count; ++u) {
           transform_gradient(tiles, Unit(tiles, first + u), dy + (block + f) * plane,
-                             m.d + (f * kUnits + u) * lanes, m.d_all);
+                             m.gradients + (f * kWinogradUnits + u) * lanes, m.each.gradients);
         }
       }
       multiply_all(m, lanes, block, filters, count * lanes);
@@ -284,9 +295,7 @@ void winograd_weights(const LanesWinograd& p, const float* x, const float* dy, f
 
 size_t weights_scratch(const LanesWinograd& p) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
-  const Memory m(p, lanes, nullptr);
-  return static_cast<size_t>(kPlaces * (m.around_all + m.v_all + m.d_all + m.sums_all)) *
-         sizeof(float);
+  return static_cast<size_t>(Sizes(p, lanes).all()) * sizeof(float);
 }
 
 }  // namespace
