@@ -64,9 +64,10 @@ bool winograd_pays(const ConvolutionProblem& p) {
 
 // Images in the lanes of vectors are convolved as fast with any number of channels, and by
 // Winograd's algorithm at least as fast as by oneDNN (docs/benchmarks.md). Narrow images leave too
-// few columns. Winograd's algorithm needs channels, or more is transformed than multiplied; tiles
-// for as many vectors as it takes at once; and for gradients of weights sums of 36 numbers a
-// window, which grow with the product of the channels.
+// few columns. Winograd's algorithm needs rows and channels, or more is transformed than
+// multiplied; tiles for half of the vectors that it takes at once; and for gradients of weights,
+// which take no more than there are, sums of 36 numbers a window, which grow with the product of
+// the channels.
 constexpr int64_t kFewestColumns = 4, kFewestChannels = 10, kFewestForWeights = 16;
 constexpr size_t kMostSums = 16u << 20;
 
@@ -83,7 +84,7 @@ bool lanes_pay(const ConvolutionProblem& p) {
 bool fills_winograd(const LanesConvolution& p) {
   const int64_t tiles = (p.rows + kWinogradTile - 1) / kWinogradTile *
                         ((p.columns + kWinogradTile - 1) / kWinogradTile);
-  return p.rows >= kFewestColumns && tiles * (p.n / kLanes) >= kWinogradUnits;
+  return 2 * tiles * (p.n / kLanes) >= kWinogradUnits;
 }
 
 Kernel convolution_in_lanes(const ConvolutionProblem& p) {
@@ -93,7 +94,8 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
                             .rows = p.src.shape[2],
                             .columns = p.src.shape[3]};
   const int64_t fewest = std::min(of.channels, of.filters);
-  const bool winograd = fewest >= kFewestChannels && fills_winograd(of);
+  const bool rows = of.rows >= kFewestColumns;
+  const bool winograd = rows && fewest >= kFewestChannels && fills_winograd(of);
   const auto weights = [&](bool turned) {
     return lanes_weights_spec({of.channels, of.filters, turned, winograd});
   };
@@ -108,7 +110,7 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
   const LanesWinograd there{of.n, of.channels, of.filters, of.rows, of.columns},
       back{of.n, of.filters, of.channels, of.rows, of.columns};
   const bool for_weights =
-      winograd && fewest >= kFewestForWeights && there.weights_scratch() <= kMostSums;
+      rows && fewest >= kFewestForWeights && there.weights_scratch() <= kMostSums;
   Kernel kernel;
   kernel.forward = own_pass_with_scratch(
       reads, {output(0, dst)}, winograd ? there.scratch() : of.scratch(false),
