@@ -1,6 +1,4 @@
 #include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -8,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/lockstep/command.h"
+#include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/trial.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
@@ -30,33 +29,6 @@ struct TrainArguments {
   bool check = false, dry_run = false, confusion = false, profile = false;
   std::string initial_model;
 };
-
-volatile sig_atomic_t stop_wanted = 0;
-
-extern "C" void on_stop_signal(int number) {
-  if (stop_wanted != 0) {
-    signal(number, SIG_DFL);
-    raise(number);  // delivered when this handler returns
-    return;
-  }
-  stop_wanted = 1;
-  constexpr char text[] = "\nfinishing the iteration; once more ends at once\n";
-  // Nothing can be done where it fails.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
-}
-
-void catch_stop_signals() {
-  struct sigaction action = {};
-  action.sa_handler = on_stop_signal;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (const int number : {SIGINT, SIGTERM}) {
-    struct sigaction before = {};
-    sigaction(number, nullptr, &before);
-    // A shell's background job ignores Ctrl-C, and goes on doing so.
-    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
-  }
-}
 
 // runs/<name>-1, or the next number that is free.
 std::string free_folder(const std::string& name) {
@@ -187,7 +159,7 @@ int train_command(const TrainArguments& a) {
   options.save_initial = a.save_initial;
   options.initial_model = a.initial_model;
   options.profile = a.profile;
-  options.stop = [] { return stop_wanted != 0; };
+  options.stop = stop_wanted;
 
   ProgressOptions progress_options;
   progress_options.terminal = error_is_terminal();
@@ -218,7 +190,7 @@ int train_command(const TrainArguments& a) {
   }
   if (!a.quiet) progress.finish();
   if (a.dry_run) {
-    if (stop_wanted != 0) return exit_stopped;
+    if (stop_wanted()) return exit_stopped;
     print_estimate(trial);
     return 0;
   }

@@ -59,6 +59,41 @@ class InterruptedCommand(CommandTest):
                 self.assertEqual((self.folder / out / name).read_bytes(),
                                  (self.folder / "whole" / name).read_bytes())
 
+    def test_no_handler_runs_where_something_computes(self):
+        process = subprocess.Popen([COMMAND, "train", "job.toml", "--out", "out", *self.LONG],
+                                   cwd=self.folder, text=True, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)
+        for line in process.stderr:
+            if line.startswith("epoch"):
+                break
+        threads = []
+        for task in os.listdir(f"/proc/{process.pid}/task"):
+            with open(f"/proc/{process.pid}/task/{task}/status") as status:
+                masks = dict(re.findall(r"^(Sig\w+):\s*([0-9a-f]+)$", status.read(), re.M))
+            threads.append({name: int(mask, 16) for name, mask in masks.items()})
+        process.kill()
+        process.communicate(timeout=60)
+        stops = sum(1 << (int(number) - 1) for number in (signal.SIGINT, signal.SIGTERM))
+        self.assertGreater(len(threads), 1)
+        for thread in threads:
+            self.assertEqual(thread["SigCgt"] & stops, 0)
+        # The one that waits for them takes them.
+        self.assertEqual(sum(thread["SigBlk"] & stops != stops for thread in threads), 1)
+
+    def test_the_second_signal_ends_at_once(self):
+        process = subprocess.Popen([COMMAND, "train", "job.toml", "--out", "out", *self.LONG],
+                                   cwd=self.folder, text=True, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)
+        for line in process.stderr:
+            if line.startswith("epoch"):
+                break
+        # Both are there before the first is taken.
+        process.send_signal(signal.SIGSTOP)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        self.assertIn(process.returncode, (-signal.SIGINT, -signal.SIGTERM), errors)
+
     def test_resume_after_sigkill_gives_the_same_digest(self):
         whole = self.result("--out", "whole", *self.LONG)
         arguments = ["train", "job.toml", "--out", "out", "--quiet", *self.LONG]

@@ -1,0 +1,45 @@
+#include "apps/lockstep/stop_signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+namespace lockstep::command {
+namespace {
+
+std::atomic<bool> wanted = false;
+
+void take(sigset_t signals) {
+  for (int number = 0; sigwait(&signals, &number) == 0;) {
+    if (wanted.exchange(true)) {
+      signal(number, SIG_DFL);
+      pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+      raise(number);  // ends the process
+    }
+    constexpr char text[] = "\nfinishing the iteration; once more ends at once\n";
+    // Nothing can be done where it fails.
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+  }
+}
+
+}  // namespace
+
+void catch_stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGINT, SIGTERM}) {
+    struct sigaction before = {};
+    sigaction(number, nullptr, &before);
+    // A shell's background job ignores Ctrl-C, and goes on doing so.
+    if (before.sa_handler != SIG_IGN) sigaddset(&signals, number);
+  }
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // Waits as long as the process lives.
+  std::thread(take, signals).detach();
+}
+
+bool stop_wanted() { return wanted; }
+
+}  // namespace lockstep::command
