@@ -14,11 +14,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import lockstep_runs
 
 WORKERS = (0, 1, 2, 4)
+LIMIT = 3600  # seconds of a run
 
 
 def measured(command, environment=None):
@@ -26,8 +28,11 @@ def measured(command, environment=None):
     begin = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                              env=environment)
+    limit = threading.Timer(LIMIT, child.kill)
+    limit.start()
     errors = child.stderr.read()
     _, status, usage = os.wait4(child.pid, 0)
+    limit.cancel()
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:
         raise SystemExit(f"error: exit code {child.returncode} from {command[0]}:\n"

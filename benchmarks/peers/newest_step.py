@@ -71,13 +71,16 @@ def torch_steps(width, depth, mini_batch, threads):
         own = copy.deepcopy(model).to(memory_format=layout)
         x = images.contiguous(memory_format=layout)
         optimizer = torch.optim.SGD(own.parameters(), lr=RATE, momentum=MOMENTUM)
-        value = lambda x, y: loss(own(x), y)  # noqa: E731
+
+        def value(x, y):
+            return loss(own(x), y)
         if compiled:
             value = torch.compile(value)
         return step
-    return torch.__version__, {"NCHW": stepping(torch.contiguous_format, False),
-                               "channels-last": stepping(torch.channels_last, False),
-                               "compiled": stepping(torch.channels_last, True)}
+    return torch.__version__, {
+        "NCHW": lambda: stepping(torch.contiguous_format, False),
+        "channels-last": lambda: stepping(torch.channels_last, False),
+        "compiled": lambda: stepping(torch.channels_last, True)}
 
 
 def jax_steps(width, depth, mini_batch, _):
@@ -135,7 +138,7 @@ def jax_steps(width, depth, mini_batch, _):
     def step():
         *state[:], value = update(*state, x, y)
         value.block_until_ready()
-    return jax.__version__, {"jit": step}
+    return jax.__version__, {"jit": lambda: step}
 
 
 def tensorflow_steps(width, depth, mini_batch, threads):
@@ -169,7 +172,8 @@ def tensorflow_steps(width, depth, mini_batch, threads):
             optimizer.apply(gradients, model.trainable_variables)
             return value
         return lambda: update(x, y).numpy()
-    return tf.__version__, {"function": stepping(False), "XLA": stepping(True)}
+    return tf.__version__, {"function": lambda: stepping(False),
+                            "XLA": lambda: stepping(True)}
 
 
 def main():
@@ -182,9 +186,9 @@ def main():
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     version, steps = frameworks[framework](width, depth, mini_batch, threads)
     rates, failed = {}, {}
-    for name, step in steps.items():
+    for name, make in steps.items():
         try:
-            rates[name] = rate_of(step, mini_batch, float(numbers[4]))
+            rates[name] = rate_of(make(), mini_batch, float(numbers[4]))
         except Exception as error:  # pylint: disable=broad-except
             failed[name] = str(error).splitlines()[0]  # a compiler that is missing, say
     print(json.dumps({"version": version, "rates": rates, "failed": failed}))

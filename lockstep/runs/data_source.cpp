@@ -111,19 +111,11 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
 DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
                        const std::string& label_column) {
   check_name(name);
-  const auto no_column = [&] {
-    if (label_column.empty()) return;
-    throw InvalidArgument("[data] the label column `" + label_column + "` is for .csv files, but " +
-                          name + " holds images");
-  };
-  if (name == builtin_digits_name) {
-    no_column();
-    return builtin_digits();
-  }
   if (name.ends_with(".csv") && local_files().exists(name) && !local_files().is_folder(name)) {
     return csv_datastore(name, {.label_column = label_column});
   }
-  if (!local_files().is_folder(name)) {
+  const bool builtin = name == builtin_digits_name;
+  if (!builtin && !local_files().is_folder(name)) {
     const bool file = local_files().exists(name);
     const char* data = std::getenv("LOCKSTEP_DATA");
     throw DataError(
@@ -132,8 +124,11 @@ DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
             ? "a folder with one folder of images for each class, or a .csv file, is wanted"
             : "LOCKSTEP_DATA may name a folder where data is looked for as well");
   }
-  no_column();
-  return image_folder(name, options);
+  if (!label_column.empty()) {
+    throw InvalidArgument("[data] the label column `" + label_column + "` is for .csv files, but " +
+                          name + " holds images");
+  }
+  return builtin ? builtin_digits() : image_folder(name, options);
 }
 
 DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& classes) {

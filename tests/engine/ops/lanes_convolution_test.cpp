@@ -7,8 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
 #include "lockstep/engine/kernels/cpu/lanes_winograd.h"
+#include "lockstep/engine/kernels/table.h"
 #include "tests/engine/ops/harness.h"
 #include "tests/engine/ops/only_target.h"
 
@@ -100,7 +102,7 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
       }
       EXPECT_LE(relative_error(from_lanes(y, y_dims),
                                reference::convolution(x, w, b ? bias : Array(), window)),
-                winograd ? 2e-6 : 1e-6);
+                winograd ? 1.5e-6 : 1e-6);
     }
     if (winograd) {
       lanes_winograd(data, dys.data.get(), back.data.get(), nullptr, dx.data.get(),
@@ -111,7 +113,7 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
     }
     EXPECT_LE(
         relative_error(from_lanes(dx, x_dims), reference::convolution_diff_x(x, w, window, dy)),
-        winograd ? 2e-6 : 1e-6);
+        winograd ? 1.5e-6 : 1e-6);
   }
   const Array expected = reference::convolution_diff_weights(x, w, window, dy);
   lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(),
@@ -120,7 +122,7 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
   const LanesWinograd winograd{n, c, filters, rows, columns};
   lanes_winograd_weights(winograd, xs.data.get(), dys.data.get(), dw.data.get(),
                          scratch(winograd.weights_scratch()));
-  EXPECT_LE(relative_error(plain(dw, w_dims), expected), 2e-6) << "Winograd's";
+  EXPECT_LE(relative_error(plain(dw, w_dims), expected), 1.5e-6) << "Winograd's";
   lanes_convolution_bias(p, dys.data.get(), db.data.get());
   // Sums that nearly cancel.
   EXPECT_LE(relative_error(plain(db, {filters}), reference::convolution_diff_bias(dy)), 3e-6);
@@ -154,6 +156,21 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
   }
 }
 
+// Sums of Winograd's gradients of weights grow with the product of the channels.
+TEST(LanesConvolution, TakesBoundedMemory) {
+  for (int64_t channels : {64, 512}) {
+    const Shape shape{16, channels, 8, 8};
+    const kernels::Kernel kernel = kernels::table_for({}).convolution(
+        {.src = {shape, DType::f32, nullptr},
+         .weights = {channels, channels, 3, 3},
+         .dst = shape,
+         .window = {.kernel = {3, 3}, .pad_begin = {1, 1}, .pad_end = {1, 1}},
+         .bias = false});
+    if (!kernels::cpu::in_lanes(kernel.forward.reads[0].spec)) GTEST_SKIP() << "not in lanes";
+    EXPECT_LE(kernel.backward[1].scratch_bytes, 16u << 20) << channels;
+  }
+}
+
 TEST(LanesWeights, ComeBackAsTheyWere) {
   for (bool turned : {false, true}) {
     for (bool winograd : {false, true}) {
@@ -163,12 +180,12 @@ TEST(LanesWeights, ComeBackAsTheyWere) {
         const Tensor there = convert(w, spec);
         EXPECT_EQ(there.spec(), spec);
         const Tensor back = convert(there, w.spec());
-        EXPECT_LE(relative_error(array_of(back), array_of(w)), winograd ? 2e-6 : 0)
+        EXPECT_LE(relative_error(array_of(back), array_of(w)), winograd ? 5e-7 : 0)
             << spec.to_string();
         // From one to another, and as tensors are read.
         const TensorSpec other = lanes_weights_spec({channels, filters, !turned, !winograd});
         EXPECT_NE(other, spec);
-        EXPECT_LE(relative_error(array_of(convert(there, other)), array_of(w)), 2e-6);
+        EXPECT_LE(relative_error(array_of(convert(there, other)), array_of(w)), 5e-7);
       }
     }
   }

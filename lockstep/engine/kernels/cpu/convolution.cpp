@@ -81,6 +81,7 @@ bool lanes_pay(const ConvolutionProblem& p) {
          p.src.shape[3] >= kFewestColumns;
 }
 
+// Whether the tiles fill half of the vectors that Winograd's algorithm takes at once.
 bool fills_winograd(const LanesConvolution& p) {
   const int64_t tiles = (p.rows + kWinogradTile - 1) / kWinogradTile *
                         ((p.columns + kWinogradTile - 1) / kWinogradTile);
@@ -94,8 +95,8 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
                             .rows = p.src.shape[2],
                             .columns = p.src.shape[3]};
   const int64_t fewest = std::min(of.channels, of.filters);
-  const bool rows = of.rows >= kFewestColumns;
-  const bool winograd = rows && fewest >= kFewestChannels && fills_winograd(of);
+  const bool tall = of.rows >= kFewestColumns;
+  const bool winograd = tall && fewest >= kFewestChannels && fills_winograd(of);
   const auto weights = [&](bool turned) {
     return lanes_weights_spec({of.channels, of.filters, turned, winograd});
   };
@@ -109,8 +110,8 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
   }
   const LanesWinograd there{of.n, of.channels, of.filters, of.rows, of.columns},
       back{of.n, of.filters, of.channels, of.rows, of.columns};
-  const bool for_weights =
-      rows && fewest >= kFewestForWeights && there.weights_scratch() <= kMostSums;
+  const bool winograd_weights =
+      tall && fewest >= kFewestForWeights && there.weights_scratch() <= kMostSums;
   Kernel kernel;
   kernel.forward = own_pass_with_scratch(
       reads, {output(0, dst)}, winograd ? there.scratch() : of.scratch(false),
@@ -135,10 +136,10 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
       }));
   kernel.backward.push_back(own_pass_with_scratch(
       {input(0, src), diff_output(0, dst)}, writes,
-      for_weights ? there.weights_scratch() : of.weights_scratch(),
+      winograd_weights ? there.weights_scratch() : of.weights_scratch(),
       [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
         auto* const memory = static_cast<float*>(scratch);
-        if (for_weights) {
+        if (winograd_weights) {
           lanes_winograd_weights(there, in(r, 0), in(r, 1), out(w, 0), memory);
         } else {
           lanes_convolution_weights(of, in(r, 0), in(r, 1), out(w, 0), memory);

@@ -2,33 +2,23 @@
 
 #include <algorithm>
 
-#include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_convolution.cpp"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
 #include <hwy/highway.h>
+
+#include "lockstep/engine/kernels/cpu/lanes_vectors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-// Results that a tile keeps in registers: filters x columns of vectors.
-#if HWY_TARGET <= HWY_AVX3
-constexpr int kMostFilters = 6;
-#else
-constexpr int kMostFilters = 2;
-#endif
+// Columns of a tile's results in registers.
 constexpr int kColumns = 4;
 constexpr int64_t kChannels = LanesConvolution::kChannelBlock;
-
-using D = hn::CappedTag<float, kLanes>;
-using V = hn::Vec<D>;
 
 // The convolution that forward and data have in common: `in` channels to `out`.
 struct Plane {

@@ -11,42 +11,42 @@ namespace {
 
 constexpr double kA = kPointA, kB = kPointB;
 
-// One axis of G g, and back.
-template <class T>
-void spread(const T& g0, const T& g1, const T& g2, T* u, int step) {
+// Windows that are transformed side by side.
+constexpr int64_t kSide = 16;
+using Side = float __attribute__((vector_size(kSide * sizeof(float)), may_alias));
+
+// One axis of G g: three numbers to six, `step` apart.
+void spread(const Side& g0, const Side& g1, const Side& g2, Side* u, int step) {
   u[0] = g0 * static_cast<float>(1 / kDivisor0);
-  const T even_a = (g0 + g2 * static_cast<float>(kA * kA)) * static_cast<float>(1 / kDivisorA),
-          odd_a = g1 * static_cast<float>(kA / kDivisorA);
-  const T even_b = (g0 + g2 * static_cast<float>(kB * kB)) * static_cast<float>(1 / kDivisorB),
-          odd_b = g1 * static_cast<float>(kB / kDivisorB);
+  const Side even_a = (g0 + g2 * static_cast<float>(kA * kA)) * static_cast<float>(1 / kDivisorA),
+             odd_a = g1 * static_cast<float>(kA / kDivisorA);
+  const Side even_b = (g0 + g2 * static_cast<float>(kB * kB)) * static_cast<float>(1 / kDivisorB),
+             odd_b = g1 * static_cast<float>(kB / kDivisorB);
   u[step] = even_a + odd_a;
   u[2 * step] = even_a - odd_a;
   u[3 * step] = even_b + odd_b;
   u[4 * step] = even_b - odd_b;
   u[5 * step] = g2;
 }
+
+// G g G^T.
+void transform(const Side (&g)[9], Side (&u)[36]) {
+  Side half[6][3];
+  for (int c = 0; c < 3; ++c) spread(g[c], g[3 + c], g[6 + c], &half[0][c], 3);
+  for (int r = 0; r < 6; ++r) spread(half[r][0], half[r][1], half[r][2], u + 6 * r, 1);
+}
+
+// The way back, of one window.
 void gather(const float* u, int step, float& g0, float& g1, float& g2) {
   g0 = u[0] * static_cast<float>(kDivisor0);
   g1 = (u[step] - u[2 * step]) * static_cast<float>(kDivisorA / (2 * kA));
   g2 = u[5 * step];
-}
-
-// G g G^T of a window, and back.
-template <class T>
-void transform(const T (&g)[9], T (&u)[36]) {
-  T half[6][3];
-  for (int c = 0; c < 3; ++c) spread(g[c], g[3 + c], g[6 + c], &half[0][c], 3);
-  for (int r = 0; r < 6; ++r) spread(half[r][0], half[r][1], half[r][2], u + 6 * r, 1);
 }
 void transform_back(const float (&u)[36], float (&g)[9]) {
   float half[6][3];
   for (int r = 0; r < 6; ++r) gather(u + 6 * r, 1, half[r][0], half[r][1], half[r][2]);
   for (int c = 0; c < 3; ++c) gather(&half[0][c], 3, g[c], g[3 + c], g[6 + c]);
 }
-
-// Windows that are transformed side by side.
-constexpr int64_t kSide = 16;
-using Side = float __attribute__((vector_size(kSide * sizeof(float)), may_alias));
 
 // G g G^T of windows one after the other, `count` <= kSide of them; in `to` they lie side by side,
 // and their numbers `step` apart. `from`: where each begins. turned: by half a circle.

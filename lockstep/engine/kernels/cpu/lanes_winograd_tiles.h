@@ -1,7 +1,6 @@
 // Tiles of Winograd's F(4x4, 3x3) and F(3x3, 4x4) on images in lanes, for files that Highway
 // compiles once for each instruction set. Planes, results and steps between them are whole vectors.
 // Thread-safe.
-#include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_winograd.h"
 
 // Once for each instruction set, too.
@@ -12,30 +11,18 @@
 #define LOCKSTEP_LANES_WINOGRAD_TILES
 #endif
 
-#include <hwy/cache_control.h>
-#include <hwy/highway.h>
-
 #include <algorithm>
+
+#include "lockstep/engine/kernels/cpu/lanes_vectors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::CappedTag<float, kLanes>;
-using V = hn::Vec<D>;
-
 // Results of a tile along an axis, and the elements that they need.
 constexpr int kTile = kWinogradTile, kAround = kTile + 2;
 // Channels between what is transformed and what is asked for.
 constexpr int64_t kAhead = 2;
-// Results of products that registers hold at once, beside four vectors each. Fewer registers take
-// tiles of weights (lanes_weights.h) in pieces.
-#if HWY_TARGET <= HWY_AVX3
-constexpr int kMostFilters = 6;
-#else
-constexpr int kMostFilters = 2;
-#endif
 
 // Rows and columns of images, and the tiles over them. Units are what vectors hold: of a tile, as
 // many images as there are lanes; units of the same tile follow each other.

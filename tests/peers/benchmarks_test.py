@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""The programs of benchmarks/, in short: they end well and print what the documentation shows.
+
+usage: benchmarks_test.py PATH_OF_LOCKSTEP PATH_OF_CONVOLUTIONS [unittest options]
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy
+
+import files
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+COMMAND, CONVOLUTIONS = sys.argv.pop(1), sys.argv.pop(1)
+
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def peer(script, *arguments):
+    return run(sys.executable, os.path.join(TOP, "benchmarks", "peers", script), "--command", COMMAND,
+               *arguments)
+
+
+class Benchmarks(unittest.TestCase):
+    def test_convolutions(self):
+        rows = run(CONVOLUTIONS, "--turns", "1").splitlines()[2:]
+        self.assertGreater(len(rows), 5)
+        for row in rows:
+            self.assertRegex(row, r"^\d+ to \d+ +(\d+)x\1( +\d+){6}( +\d+\.\d\d){3}$")
+
+    def test_speed(self):
+        # This Python has PyTorch, which may be too old to compile, and neither of the others.
+        text = peer("speed.py", "--network", "s3", "--rounds", "1", "--seconds", "0.1", "--newest",
+                    sys.executable)
+        for row in ("Lockstep, 2 threads", "the same without the law", "PyTorch, 1 thread, NCHW",
+                    "PyTorch, 2 threads, channels-last", "ratio", "ratio to the best of these"):
+            self.assertRegex(text, rf"(?m)^{row} +[\d.,]+$")
+        self.assertRegex(text, r"(?m)^PyTorch [\d.a-z]+, channels-last +[\d,]+$")
+        for name in ("JAX", "TensorFlow"):
+            self.assertRegex(text, rf"(?m)^{name} ([\d.]+, \w+ +[\d,]+|is left out: .+)$")
+
+    def test_end_to_end(self):
+        with tempfile.TemporaryDirectory() as data:
+            for part in ("train", "test"):
+                for number in range(200):
+                    folder = os.path.join(data, "cifar10", part, f"class{number % 10}")
+                    os.makedirs(folder, exist_ok=True)
+                    image = numpy.random.RandomState(number).randint(256, size=(32, 32, 3),
+                                                                     dtype=numpy.uint8)
+                    files.write_png(os.path.join(folder, f"{number}.png"), image)
+            text = peer("end_to_end.py", "--data", data, "--epochs", "1", "--rounds", "1")
+        self.assertIn("; 180 images in 1 epochs, 2 threads; medians of 1\n", text)
+        rates = {name: float(rate.replace(",", "")) for name, rate in re.findall(
+            r"(?m)^(Lockstep|PyTorch) +[\d.]+ +([\d,]+) +[\d,]+$", text)}
+        ratio = float(re.search(r"(?m)^ratio ([\d.]+)$", text).group(1))
+        self.assertAlmostEqual(ratio, rates["Lockstep"] / rates["PyTorch"], delta=0.05 * ratio)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
