@@ -32,7 +32,8 @@ inline constexpr int64_t kWinogradApart = 16;
 struct LanesWinograd {
   int64_t n = 0, in = 0, out = 0, rows = 0, columns = 0;
 
-  size_t scratch() const;  // bytes, at a multiple of 64
+  // Bytes, at a multiple of 64, that lanes_winograd() needs, and lanes_winograd_weights().
+  size_t scratch() const;
   size_t weights_scratch() const;
 
   // Elements of transformed images, and of products, for each of the places.
@@ -47,7 +48,7 @@ struct LanesWinograd {
 // weights that are turned, dx from dy: `in` are the filters then.
 void lanes_winograd(const LanesWinograd& p, const float* x, const float* weights, const float* bias,
                     float* y, float* scratch);
-// dweights, out x in x 3 x 3 row-major, from x and dy, with weights_scratch(): F(3x3, 4x4).
+// dweights, out x in x 3 x 3 row-major, from x and dy: F(3x3, 4x4).
 void lanes_winograd_weights(const LanesWinograd& p, const float* x, const float* dy,
                             float* dweights, float* scratch);
 
