@@ -25,14 +25,19 @@ class InterruptedCommand(CommandTest):
 
     LONG = ("--set", "max_epochs=150", "--set", "checkpoint_frequency=100")
 
-    def stop(self, out, number):
-        """Starts a long training, sends the signal when it runs, and gives its end."""
-        arguments = ["train", "job.toml", "--out", out, "--json", *self.LONG]
+    def running(self, out, *more):
+        """A long training, once it runs."""
+        arguments = ["train", "job.toml", "--out", out, *more, *self.LONG]
         process = subprocess.Popen([COMMAND, *arguments], cwd=self.folder, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for line in process.stderr:  # until the table has begun
             if line.startswith("epoch"):
                 break
+        return process
+
+    def stop(self, out, number):
+        """Sends the signal to a long training, and gives its end."""
+        process = self.running(out, "--json")
         process.send_signal(number)
         output, errors = process.communicate(timeout=120)
         return process.returncode, output, errors
@@ -60,12 +65,7 @@ class InterruptedCommand(CommandTest):
                                  (self.folder / "whole" / name).read_bytes())
 
     def test_no_handler_runs_where_something_computes(self):
-        process = subprocess.Popen([COMMAND, "train", "job.toml", "--out", "out", *self.LONG],
-                                   cwd=self.folder, text=True, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE)
-        for line in process.stderr:
-            if line.startswith("epoch"):
-                break
+        process = self.running("out")
         threads = []
         for task in os.listdir(f"/proc/{process.pid}/task"):
             with open(f"/proc/{process.pid}/task/{task}/status") as status:
@@ -81,12 +81,7 @@ class InterruptedCommand(CommandTest):
         self.assertEqual(sum(thread["SigBlk"] & stops != stops for thread in threads), 1)
 
     def test_the_second_signal_ends_at_once(self):
-        process = subprocess.Popen([COMMAND, "train", "job.toml", "--out", "out", *self.LONG],
-                                   cwd=self.folder, text=True, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE)
-        for line in process.stderr:
-            if line.startswith("epoch"):
-                break
+        process = self.running("out")
         # Both are there before the first is taken.
         process.send_signal(signal.SIGSTOP)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
