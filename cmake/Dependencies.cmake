@@ -12,10 +12,12 @@ find_package(tomlplusplus REQUIRED)
 find_package(muparser REQUIRED)
 find_package(xxHash REQUIRED)
 find_package(hwy 1.0 CONFIG REQUIRED)
+find_package(cppzmq REQUIRED)
+find_package(cereal REQUIRED)
 find_package(CLI11 REQUIRED) # the command only
 
 # Public: public headers include theirs.
-set(lockstep_public_dependencies Threads::Threads nlohmann_json::nlohmann_json)
+set(lockstep_public_dependencies Threads::Threads nlohmann_json::nlohmann_json cereal::cereal)
 set(lockstep_private_dependencies
     DNNL::dnnl
     OpenMP::OpenMP_CXX
@@ -26,4 +28,5 @@ set(lockstep_private_dependencies
     muparser::muparser
     xxHash::xxhash
     hwy::hwy
+    cppzmq
     ${CMAKE_DL_LIBS})

@@ -47,6 +47,13 @@ class Timeout : public Error {
   using Error::Error;
 };
 
+// A worker that others waited for is gone, or its group was ended: what it did can be done again by
+// the others.
+class WorkerLost : public Error {
+ public:
+  using Error::Error;
+};
+
 // The work was asked to stop from outside.
 class Cancelled : public Error {
  public:

@@ -12,7 +12,7 @@
 #include "lockstep/train/options.h"
 #include "lockstep/train/targets.h"
 #include "lockstep/train/training_step.h"
-#include "lockstep/train/tree.h"
+#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 namespace {

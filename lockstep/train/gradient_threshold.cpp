@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lockstep/train/tree.h"
+#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 namespace {

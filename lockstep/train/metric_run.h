@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/engine/nn/metric.h"
-#include "lockstep/train/merge_tree.h"
+#include "lockstep/parallel/comm/merge_tree.h"
 
 namespace lockstep {
 

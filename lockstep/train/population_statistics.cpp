@@ -9,7 +9,7 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/batch_normalization.h"
-#include "lockstep/train/merge_tree.h"
+#include "lockstep/parallel/comm/merge_tree.h"
 #include "lockstep/train/training_step.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
-#include "lockstep/train/tree.h"
+#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 namespace {

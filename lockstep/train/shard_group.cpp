@@ -12,7 +12,7 @@
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/gradient_sums.h"
 #include "lockstep/train/shard_plans.h"
-#include "lockstep/train/tree.h"
+#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 namespace {

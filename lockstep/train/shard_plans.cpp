@@ -6,7 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/metric.h"
-#include "lockstep/train/tree.h"
+#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 

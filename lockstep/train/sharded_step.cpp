@@ -14,7 +14,7 @@
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/step_books.h"
 #include "lockstep/train/targets.h"
-#include "lockstep/train/tree.h"
+#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 namespace {

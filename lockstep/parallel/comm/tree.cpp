@@ -1,10 +1,11 @@
-#include "lockstep/train/tree.h"
+#include "lockstep/parallel/comm/tree.h"
 
 #include <atomic>
 #include <bit>
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -15,6 +16,28 @@ namespace lockstep {
 
 int64_t tree_split(int64_t n) {
   return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n - 1)));
+}
+
+namespace {
+
+void add_subtrees(const LeafRun& node, const LeafRun& run, std::vector<LeafRun>& found) {
+  const int64_t end = node.first + node.count, run_end = run.first + run.count;
+  if (node.first >= run_end || end <= run.first) return;
+  if (node.first >= run.first && end <= run_end) {
+    found.push_back(node);
+    return;
+  }
+  const int64_t left = tree_split(node.count);
+  add_subtrees({node.first, left}, run, found);
+  add_subtrees({node.first + left, node.count - left}, run, found);
+}
+
+}  // namespace
+
+std::vector<LeafRun> complete_subtrees(int64_t leaves, const LeafRun& run) {
+  std::vector<LeafRun> found;
+  if (leaves > 0 && run.count > 0) add_subtrees({0, leaves}, run, found);
+  return found;
 }
 
 double tree_sum(std::span<const double> values) {
@@ -36,7 +59,8 @@ constexpr bool kBreakTheLaw = false;
 
 // An inner node: the sibling that came first waits in `waiting`.
 struct Node {
-  int parent = -1;
+  int parent = -1;         // -1: a root, whose sum goes to `to`
+  float* to = nullptr;
   bool is_left = false;  // of its parent
   std::atomic<float*> waiting{nullptr};
 };
@@ -49,10 +73,16 @@ struct TreeReduction::State {
   size_t count;
   Order order;
   Memory result;
+  // What comes: leaves of a run, in trees of their own.
   int64_t leaves = 0;
-  std::deque<Node> nodes;        // inner nodes, the root first
-  std::vector<int> leaf_parent;  // by leaf
+  LeafRun run;
+  std::vector<LeafRun> roots;
+  std::vector<float*> targets;   // by root
+  std::deque<Node> nodes;        // inner nodes
+  std::vector<int> root_nodes;   // by root; -1: a single leaf
+  std::vector<int> leaf_parent;  // by leaf of the run
   std::vector<bool> leaf_left;
+  std::vector<float*> leaf_to;  // of single leaves
   std::mutex mutex;
   std::vector<Memory> memory;
   std::vector<float*> free;
@@ -60,8 +90,8 @@ struct TreeReduction::State {
 
   void build(int64_t first, int64_t n, int parent, bool is_left) {
     if (n == 1) {
-      leaf_parent[static_cast<size_t>(first)] = parent;
-      leaf_left[static_cast<size_t>(first)] = is_left;
+      leaf_parent[static_cast<size_t>(first - run.first)] = parent;
+      leaf_left[static_cast<size_t>(first - run.first)] = is_left;
       return;
     }
     const int me = static_cast<int>(nodes.size());
@@ -71,6 +101,38 @@ struct TreeReduction::State {
     const int64_t left = tree_split(n);
     build(first, left, me, true);
     build(first + left, n - left, me, false);
+  }
+
+  void begin(int64_t all, const LeafRun& own, std::span<float* const> partials) {
+    // After a step that failed some nodes may still hold arrays.
+    for (auto& node : nodes) give(node.waiting.exchange(nullptr));
+    arrived = 0;
+    if (all != leaves || own != run) {
+      leaves = all;
+      run = own;
+      roots = order == Order::tree ? complete_subtrees(all, own) : std::vector<LeafRun>{own};
+      nodes.clear();
+      leaf_parent.assign(static_cast<size_t>(own.count), -1);
+      leaf_left.assign(static_cast<size_t>(own.count), false);
+      leaf_to.assign(static_cast<size_t>(own.count), nullptr);
+      root_nodes.clear();
+      for (const LeafRun& root : roots) {
+        root_nodes.push_back(root.count > 1 ? static_cast<int>(nodes.size()) : -1);
+        build(root.first, root.count, -1, false);
+      }
+    }
+    if (partials.size() != roots.size()) {
+      throw InvalidArgument("[tree] " + std::to_string(roots.size()) + " partial sums, room for " +
+                            std::to_string(partials.size()));
+    }
+    targets.assign(partials.begin(), partials.end());
+    for (size_t r = 0; r < roots.size(); ++r) {
+      if (root_nodes[r] >= 0) {
+        nodes[static_cast<size_t>(root_nodes[r])].to = partials[r];
+      } else {
+        leaf_to[static_cast<size_t>(roots[r].first - run.first)] = partials[r];
+      }
+    }
   }
 
   float* take() {
@@ -86,13 +148,13 @@ struct TreeReduction::State {
 
   bool add_as_it_comes(const float* values) {
     const std::lock_guard lock(mutex);
-    float* const sum = result.as<float>();
+    float* const sum = targets[0];
     if (arrived == 0) {
       std::memcpy(sum, values, count * sizeof(float));
     } else {
       kernels::table_for({}).add(sum, values, sum, count, nullptr);
     }
-    return ++arrived == leaves;
+    return ++arrived == run.count;
   }
 
   void give(float* buffer) {
@@ -108,18 +170,25 @@ TreeReduction::~TreeReduction() = default;
 
 void TreeReduction::begin(int64_t leaves) {
   if (leaves < 1) throw InvalidArgument("[tree] at least one leaf wanted");
-  State& s = *state_;
-  // After a step that failed some nodes may still hold arrays.
-  for (auto& node : s.nodes) s.give(node.waiting.exchange(nullptr));
-  if (leaves != s.leaves) {
-    s.leaves = leaves;
-    s.nodes.clear();
-    s.leaf_parent.assign(static_cast<size_t>(leaves), -1);
-    s.leaf_left.assign(static_cast<size_t>(leaves), false);
-    s.build(0, leaves, -1, false);
-  }
-  s.arrived = 0;
+  float* const whole[] = {result()};
+  state_->begin(leaves, {0, leaves}, whole);
 }
+
+void TreeReduction::begin(int64_t leaves, const LeafRun& run, std::span<float* const> partials) {
+  if (run.first < 0 || run.count < 1 || run.first + run.count > leaves) {
+    throw InvalidArgument("[tree] no run of " + std::to_string(leaves) + " leaves");
+  }
+  state_->begin(leaves, run, partials);
+}
+
+std::vector<LeafRun> TreeReduction::roots(int64_t leaves, const LeafRun& run) const {
+  if (order() == Order::tree) return complete_subtrees(leaves, run);
+  return run.count > 0 ? std::vector<LeafRun>{run} : std::vector<LeafRun>{};
+}
+
+TreeReduction::Order TreeReduction::order() const { return state_->order; }
+
+size_t TreeReduction::count() const { return state_->count; }
 
 float* TreeReduction::result() const { return state_->result.as<float>(); }
 
@@ -127,8 +196,9 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
   State& s = *state_;
   if (s.order == Order::of_arrival) return s.add_as_it_comes(values);
   const auto sum_into = kernels::table_for({}).add;
-  int at = s.leaf_parent[static_cast<size_t>(leaf)];
-  bool is_left = s.leaf_left[static_cast<size_t>(leaf)];
+  const auto place = static_cast<size_t>(leaf - s.run.first);
+  int at = s.leaf_parent[place];
+  bool is_left = s.leaf_left[place];
   const float* mine = values;
   float* owned = nullptr;  // the array behind `mine` once it is not the caller's
   while (at >= 0) {
@@ -145,7 +215,7 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
       }
     }
     node.waiting.store(nullptr, std::memory_order_relaxed);
-    float* to = node.parent < 0 ? s.result.as<float>() : other;
+    float* const to = node.parent < 0 ? node.to : other;
     sum_into(is_left ? mine : other, is_left ? other : mine, to, s.count, nullptr);
     s.give(owned);
     owned = other;
@@ -157,7 +227,7 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
       return true;
     }
   }
-  std::memcpy(s.result.data(), values, s.count * sizeof(float));  // the only leaf
+  std::memcpy(s.leaf_to[place], values, s.count * sizeof(float));  // a tree of its own
   return true;
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/tree.h"
+#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 

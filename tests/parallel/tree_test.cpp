@@ -1,4 +1,4 @@
-#include "lockstep/train/tree.h"
+#include "lockstep/parallel/comm/tree.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/train/merge_tree.h"
+#include "lockstep/parallel/comm/merge_tree.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,81 @@
+#include "lockstep/base/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "lockstep/base/descriptor.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+size_t rounded(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error("[shared memory] " + what + ": " + std::strerror(errno));
+}
+
+}  // namespace
+
+struct SharedMemory::State {
+  Descriptor descriptor;
+  std::mutex mutex;
+  size_t end = 0;  // of all regions reserved here
+};
+
+SharedMemory::SharedMemory(const std::string& name) : state_(std::make_unique<State>()) {
+  state_->descriptor = Descriptor(memfd_create(name.c_str(), MFD_CLOEXEC));
+  if (!state_->descriptor) fail("the system gives none");
+}
+
+SharedMemory::SharedMemory(int descriptor) : state_(std::make_unique<State>()) {
+  state_->descriptor = Descriptor(descriptor);
+  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
+SharedMemory::~SharedMemory() = default;
+
+int SharedMemory::descriptor() const { return state_->descriptor.get(); }
+
+SharedPlace SharedMemory::reserve(size_t bytes) {
+  const std::lock_guard lock(state_->mutex);
+  const SharedPlace place{state_->end, rounded(bytes == 0 ? 1 : bytes)};
+  if (ftruncate(descriptor(), static_cast<off_t>(place.offset + place.bytes)) != 0) {
+    fail("no room for " + std::to_string(bytes) + " bytes");
+  }
+  state_->end += place.bytes;
+  return place;
+}
+
+void SharedMemory::free(const SharedPlace& place) {
+  // Nothing is lost where the system cannot: the memory goes with the arena.
+  fallocate(descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            static_cast<off_t>(place.offset), static_cast<off_t>(place.bytes));
+}
+
+SharedRegion SharedMemory::map(const SharedPlace& place) const {
+  struct stat status {};
+  if (fstat(descriptor(), &status) != 0) fail("its size cannot be read");
+  const auto size = static_cast<size_t>(status.st_size);
+  if (place.bytes == 0 || place.offset != rounded(place.offset) || place.bytes > size ||
+      place.offset > size - place.bytes) {
+    throw InvalidArgument("[shared memory] a region of " + std::to_string(place.bytes) +
+                          " bytes at " + std::to_string(place.offset) + " lies outside the " +
+                          std::to_string(size) + " bytes there are");
+  }
+  const size_t bytes = place.bytes;
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(),
+                        static_cast<off_t>(place.offset));
+  if (at == MAP_FAILED) fail("a region of " + std::to_string(bytes) + " bytes cannot be mapped");
+  return {static_cast<std::byte*>(at), [bytes](std::byte* data) { munmap(data, bytes); }};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// Memory that processes of one host share: anonymous, passed by descriptor, gone with the last of
+// them, however they end.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// A mapped piece of shared memory. Unmapped when the last copy goes. Bytes are zeros at first and
+// take memory when they are first written.
+using SharedRegion = std::shared_ptr<std::byte[]>;
+
+// Where a region lies, as one process tells another.
+struct SharedPlace {
+  size_t offset = 0, bytes = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(offset, bytes);
+  }
+};
+
+// An arena (memfd_create(2)) from which one process reserves regions that it and others map. The
+// process that made it reserves and frees; the others only map. Thread-safe.
+class SharedMemory {
+ public:
+  // Throws Error where the system gives none. `name` is seen in /proc/PID/maps.
+  explicit SharedMemory(const std::string& name);
+  // The arena behind a descriptor that was inherited; takes it.
+  explicit SharedMemory(int descriptor);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  int descriptor() const;
+  // Zeros, at a place that no region has had. Throws Error.
+  SharedPlace reserve(size_t bytes);
+  // Gives the memory behind a region back; who has it mapped then reads zeros.
+  void free(const SharedPlace& place);
+  // Throws InvalidArgument for a place outside the arena, Error where it cannot be mapped.
+  SharedRegion map(const SharedPlace& place) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

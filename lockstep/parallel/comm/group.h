@@ -1,0 +1,40 @@
+// Groups of workers that exchange bytes: collectives move data, they never add.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "lockstep/base/time_limit.h"
+
+namespace lockstep {
+
+// The members call the same collectives in the same order, each from one thread. Every collective
+// has a limit: Timeout then names the members that are missing; WorkerLost where abort() was
+// called. After either the group is of no more use. A group of one is the identity.
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Returns when all have called it.
+  virtual void barrier(const TimeLimit& limit) = 0;
+  // Member r's `mine` of counts[r] bytes goes to everyone, one behind the other in order of ranks.
+  // `counts` are the same for all.
+  virtual void all_gather(std::span<const std::byte> mine, std::span<const size_t> counts,
+                          std::span<std::byte> all, const TimeLimit& limit) = 0;
+  // Of `mine`, to[r] bytes go to member r, one behind the other; from member r come from[r] bytes.
+  virtual void all_to_all(std::span<const std::byte> mine, std::span<const size_t> to,
+                          std::span<std::byte> all, std::span<const size_t> from,
+                          const TimeLimit& limit) = 0;
+  // `data` of member `root` becomes everyone's.
+  virtual void broadcast(std::span<std::byte> data, int root, const TimeLimit& limit) = 0;
+  // Ends the group for everybody. Thread-safe.
+  virtual void abort() = 0;
+  // The last collectives with their sequence numbers, the newest last, and who is missing in it.
+  virtual std::string history() const = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,331 @@
+#include "lockstep/parallel/comm/local_group.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/futex.h"
+#include "lockstep/base/thread_pool.h"
+
+namespace lockstep {
+namespace {
+
+// Bridges small differences between members without a system call.
+constexpr std::chrono::microseconds kSpin{20};
+// Members write what they send here, piece by piece.
+constexpr size_t kStage = size_t{256} << 10;
+constexpr size_t kLine = 64;
+
+enum Kind : uint32_t { nothing, barrier_kind, all_gather_kind, all_to_all_kind, broadcast_kind };
+constexpr const char* kNames[] = {"nothing", "barrier", "all_gather", "all_to_all", "broadcast"};
+
+// Everything lies in memory that is zeros at first.
+struct alignas(kLine) Member {
+  std::atomic<uint64_t> arrived;    // meetings it has come to
+  std::atomic<uint64_t> sequence;   // of its last collective
+  std::atomic<uint32_t> kind;       // of that
+};
+
+struct alignas(kLine) Head {
+  std::atomic<uint32_t> ticks;     // changes when all have come, or the group is ended
+  std::atomic<uint32_t> aborted;
+  std::atomic<uint32_t> sleepers;  // at most too many: who dies asleep stays counted
+};
+
+size_t rounded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+size_t window_offset(const LocalGroupOptions& o, int rank) {
+  const auto n = static_cast<size_t>(o.size), r = static_cast<size_t>(rank);
+  return sizeof(Head) + n * sizeof(Member) + n * kStage + r * rounded(o.window_bytes);
+}
+
+Head& head_of(std::byte* memory) { return *std::launder(reinterpret_cast<Head*>(memory)); }
+
+Member& member_of(std::byte* memory, int rank) {
+  return *std::launder(reinterpret_cast<Member*>(memory + sizeof(Head) +
+                                                 static_cast<size_t>(rank) * sizeof(Member)));
+}
+
+std::string name_of(const LocalGroupOptions& o, int rank) {
+  const auto r = static_cast<size_t>(rank);
+  return r < o.names.size() ? o.names[r] : "rank " + std::to_string(rank);
+}
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+size_t sum_of(std::span<const size_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), size_t{0});
+}
+
+}  // namespace
+
+struct LocalGroup::State {
+  State(SharedRegion m, int r, const LocalGroupOptions& o)
+      : memory(std::move(m)), rank(r), options(o), spins(o.size <= available_cores()) {}
+
+  struct Entry {
+    uint64_t sequence = 0;
+    Kind kind = nothing;
+    size_t bytes = 0;
+    bool complete = false;
+  };
+
+  SharedRegion memory;
+  const int rank;
+  const LocalGroupOptions options;
+  const bool spins;
+  uint64_t meetings = 0, sequence = 0;
+  std::array<Entry, 16> ring;
+
+  Head& head() const { return head_of(memory.get()); }
+  Member& member(int r) const { return member_of(memory.get(), r); }
+  std::byte* stage(int r) const {
+    const auto n = static_cast<size_t>(options.size);
+    return memory.get() + sizeof(Head) + n * sizeof(Member) + static_cast<size_t>(r) * kStage;
+  }
+
+  bool all_came() const {
+    for (int r = 0; r < options.size; ++r) {
+      if (member(r).arrived.load() < meetings) return false;
+    }
+    return true;
+  }
+
+  void begin(Kind kind, size_t bytes) {
+    ++sequence;
+    ring[sequence % ring.size()] = {sequence, kind, bytes, false};
+    member(rank).kind.store(kind);
+    member(rank).sequence.store(sequence);
+  }
+
+  void end() { ring[sequence % ring.size()].complete = true; }
+
+  void check_alive() const {
+    if (head().aborted.load() == 0) return;
+    throw WorkerLost("[group] it was ended during " + std::string(kNames[now().kind]) +
+                     " number " + std::to_string(sequence));
+  }
+
+  const Entry& now() const { return ring[sequence % ring.size()]; }
+
+  [[noreturn]] void time_out() const {
+    std::string names;
+    for (int r = 0; r < options.size; ++r) {
+      if (member(r).arrived.load() < meetings) {
+        names += (names.empty() ? "" : ", ") + name_of(options, r);
+      }
+    }
+    throw Timeout("[group] " + std::string(kNames[now().kind]) + " number " +
+                      std::to_string(sequence) + " did not complete in time: " + names +
+                      " did not come",
+                  "the last collectives were: " + history());
+  }
+
+  std::string history() const {
+    std::string text;
+    for (size_t i = 1; i <= ring.size(); ++i) {
+      const Entry& e = ring[(sequence + i) % ring.size()];
+      if (e.kind == nothing) continue;
+      text += (text.empty() ? "" : ", ") + std::string(kNames[e.kind]) + " " +
+              std::to_string(e.sequence) + " (" + std::to_string(e.bytes) + " bytes" +
+              (e.complete ? ")" : ", not complete)");
+    }
+    return text;
+  }
+
+  // All have come here, and what they wrote before is seen.
+  void meet(const TimeLimit& limit) {
+    if (options.size == 1) return;
+    ++meetings;
+    member(rank).arrived.store(meetings);
+    // Of the last two at least one sees the other.
+    if (all_came()) {
+      head().ticks.fetch_add(1);
+      if (head().sleepers.load() > 0) wake_all(head().ticks);
+      check_alive();
+      return;
+    }
+    if (spins) {
+      const auto until = TimeLimit::Clock::now() + kSpin;
+      do {
+        for (int i = 0; i < 16; ++i) {
+          pause();
+          if (all_came()) return check_alive();
+        }
+      } while (TimeLimit::Clock::now() < until);
+    }
+    head().sleepers.fetch_add(1);
+    for (;;) {
+      const uint32_t ticks = head().ticks.load();
+      const bool complete = all_came(), ended = head().aborted.load() != 0;
+      if (complete || ended || limit.reached()) {
+        head().sleepers.fetch_sub(1);
+        check_alive();
+        if (!complete) time_out();
+        return;
+      }
+      wait_while(head().ticks, ticks, limit);
+    }
+  }
+};
+
+size_t LocalGroup::bytes(const LocalGroupOptions& options) {
+  return window_offset(options, options.size);
+}
+
+LocalGroup::LocalGroup(SharedRegion memory, int rank, const LocalGroupOptions& options)
+    : state_(std::make_unique<State>(std::move(memory), rank, options)) {
+  if (options.size >= 1 && rank >= 0 && rank < options.size) return;
+  throw InvalidArgument("[group] rank " + std::to_string(rank) + " of " +
+                        std::to_string(options.size));
+}
+
+LocalGroup::~LocalGroup() = default;
+
+std::vector<std::unique_ptr<LocalGroup>> LocalGroup::of_threads(const LocalGroupOptions& options) {
+  const size_t size = bytes(options);
+  const std::align_val_t line{kLine};
+  auto* const data = static_cast<std::byte*>(::operator new(size, line));
+  const SharedRegion memory(data, [line](std::byte* d) { ::operator delete(d, line); });
+  std::memset(data, 0, size);
+  std::vector<std::unique_ptr<LocalGroup>> members;
+  for (int r = 0; r < options.size; ++r) {
+    members.push_back(std::make_unique<LocalGroup>(memory, r, options));
+  }
+  return members;
+}
+
+int LocalGroup::rank() const { return state_->rank; }
+int LocalGroup::size() const { return state_->options.size; }
+
+void LocalGroup::barrier(const TimeLimit& limit) {
+  state_->begin(barrier_kind, 0);
+  state_->meet(limit);
+  state_->end();
+}
+
+void LocalGroup::all_gather(std::span<const std::byte> mine, std::span<const size_t> counts,
+                            std::span<std::byte> all, const TimeLimit& limit) {
+  State& s = *state_;
+  const auto own = static_cast<size_t>(s.rank);
+  if (counts.size() != static_cast<size_t>(size()) || mine.size() != counts[own] ||
+      all.size() != sum_of(counts)) {
+    throw InvalidArgument("[group] all_gather: the sizes do not fit together");
+  }
+  s.begin(all_gather_kind, all.size());
+  const size_t longest = *std::max_element(counts.begin(), counts.end());
+  for (size_t at = 0; at < longest || at == 0; at += kStage) {
+    if (at < mine.size()) {
+      std::memcpy(s.stage(s.rank), mine.data() + at, std::min(kStage, mine.size() - at));
+    }
+    s.meet(limit);
+    std::byte* to = all.data();
+    for (int r = 0; r < size(); ++r) {
+      const size_t count = counts[static_cast<size_t>(r)];
+      if (at < count) std::memcpy(to + at, s.stage(r), std::min(kStage, count - at));
+      to += count;
+    }
+    s.meet(limit);
+  }
+  s.end();
+}
+
+// Round d: member r sends to member r + d.
+void LocalGroup::all_to_all(std::span<const std::byte> mine, std::span<const size_t> to,
+                            std::span<std::byte> all, std::span<const size_t> from,
+                            const TimeLimit& limit) {
+  State& s = *state_;
+  const auto n = static_cast<size_t>(size()), own = static_cast<size_t>(s.rank);
+  if (to.size() != n || from.size() != n || mine.size() != sum_of(to) ||
+      all.size() != sum_of(from) || to[own] != from[own]) {
+    throw InvalidArgument("[group] all_to_all: the sizes do not fit together");
+  }
+  s.begin(all_to_all_kind, mine.size());
+  if (to[own] > 0) {
+    std::memcpy(all.data() + sum_of(from.first(own)), mine.data() + sum_of(to.first(own)), to[own]);
+  }
+  for (size_t distance = 1; distance < n; ++distance) {
+    const size_t target = (own + distance) % n, source = (own + n - distance) % n;
+    const std::byte* const sent = mine.data() + sum_of(to.first(target));
+    std::byte* const received = all.data() + sum_of(from.first(source));
+    // All go on until the longest is through; how long that is, only its two members know.
+    for (size_t at = 0;; at += kStage) {
+      const size_t bytes = at < to[target] ? std::min(kStage, to[target] - at) : 0;
+      if (bytes > 0) std::memcpy(s.stage(s.rank), sent + at, bytes);
+      s.member(s.rank).kind.store(at + bytes < to[target] ? all_to_all_kind : nothing);
+      s.meet(limit);
+      bool more = false;
+      for (int r = 0; r < size(); ++r) more = more || s.member(r).kind.load() != nothing;
+      if (at < from[source]) {
+        std::memcpy(received + at, s.stage(static_cast<int>(source)),
+                    std::min(kStage, from[source] - at));
+      }
+      s.meet(limit);
+      if (!more) break;
+    }
+  }
+  s.end();
+}
+
+void LocalGroup::broadcast(std::span<std::byte> data, int root, const TimeLimit& limit) {
+  State& s = *state_;
+  if (root < 0 || root >= size()) {
+    throw InvalidArgument("[group] broadcast from rank " + std::to_string(root) + " of " +
+                          std::to_string(size()));
+  }
+  s.begin(broadcast_kind, data.size());
+  for (size_t at = 0; at < data.size() || at == 0; at += kStage) {
+    const size_t bytes = at < data.size() ? std::min(kStage, data.size() - at) : 0;
+    if (s.rank == root && bytes > 0) std::memcpy(s.stage(root), data.data() + at, bytes);
+    s.meet(limit);
+    if (s.rank != root && bytes > 0) std::memcpy(data.data() + at, s.stage(root), bytes);
+    s.meet(limit);
+  }
+  s.end();
+}
+
+void LocalGroup::abort() { abort(state_->memory); }
+
+std::string LocalGroup::history() const { return state_->history(); }
+
+std::byte* LocalGroup::window(int rank) const {
+  return state_->memory.get() + window_offset(state_->options, rank);
+}
+
+void LocalGroup::abort(const SharedRegion& memory) {
+  Head& head = head_of(memory.get());
+  head.aborted.store(1);
+  head.ticks.fetch_add(1);
+  wake_all(head.ticks);
+}
+
+std::string LocalGroup::missing(const SharedRegion& memory, const LocalGroupOptions& options) {
+  uint64_t most = 0;
+  for (int r = 0; r < options.size; ++r) {
+    most = std::max(most, member_of(memory.get(), r).arrived.load());
+  }
+  std::string text;
+  for (int r = 0; r < options.size; ++r) {
+    if (member_of(memory.get(), r).arrived.load() < most) {
+      text += (text.empty() ? "" : ", ") + name_of(options, r);
+    }
+  }
+  if (text.empty()) return text;
+  for (int r = 0; r < options.size; ++r) {
+    const Member& m = member_of(memory.get(), r);
+    if (m.arrived.load() < most) continue;
+    return text + " has not come to " + kNames[std::min<uint32_t>(m.kind.load(), broadcast_kind)] +
+           " number " + std::to_string(m.sequence.load());
+  }
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,145 @@
+#include "lockstep/parallel/process/child_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// Descriptors that a child gets begin here; those to be passed are first moved above all of them.
+constexpr int kFirst = 3, kMost = 16;
+
+[[noreturn]] void fail(const std::string& what, int number) {
+  throw Error("[process] " + what + ": " + std::strerror(number),
+              number == EAGAIN ? "raise the limit on processes (ulimit -u), or use fewer workers"
+                               : "");
+}
+
+// This executable, opened once; what the name points to may change later.
+int executable() {
+  static const Descriptor opened = [] {
+    const Descriptor low(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    return Descriptor(fcntl(low.get(), F_DUPFD_CLOEXEC, kFirst + kMost + 1));
+  }();
+  if (!opened) fail("/proc/self/exe cannot be opened", errno);
+  return opened.get();
+}
+
+std::string described(int status) {
+  if (WIFEXITED(status)) return "exited with status " + std::to_string(WEXITSTATUS(status));
+  const int number = WTERMSIG(status);
+  const char* const name = sigabbrev_np(number);
+  return "was killed by signal " + std::to_string(number) +
+         (name ? " (SIG" + std::string(name) + ")" : "");
+}
+
+struct Actions {
+  posix_spawn_file_actions_t value;
+  Actions() { posix_spawn_file_actions_init(&value); }
+  ~Actions() { posix_spawn_file_actions_destroy(&value); }
+};
+
+struct Attributes {
+  posix_spawnattr_t value;
+  Attributes() { posix_spawnattr_init(&value); }
+  ~Attributes() { posix_spawnattr_destroy(&value); }
+};
+
+}  // namespace
+
+ChildProcess::ChildProcess(const ChildOptions& options) {
+  if (options.descriptors.size() > static_cast<size_t>(kMost)) {
+    throw InvalidArgument("[process] at most " + std::to_string(kMost) + " descriptors are passed");
+  }
+  // Above their new places, so that putting one there closes no other.
+  std::vector<Descriptor> moved;
+  for (const int descriptor : options.descriptors) {
+    moved.emplace_back(fcntl(descriptor, F_DUPFD_CLOEXEC, kFirst + kMost + 1));
+    if (!moved.back()) fail("a descriptor cannot be passed", errno);
+  }
+  Actions actions;
+  int next = kFirst;
+  for (const Descriptor& descriptor : moved) {
+    posix_spawn_file_actions_adddup2(&actions.value, descriptor.get(), next++);
+  }
+  posix_spawn_file_actions_adddup2(&actions.value, executable(), next);
+  posix_spawn_file_actions_addclosefrom_np(&actions.value, next + 1);
+  Attributes attributes;
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes.value, &none);
+  posix_spawnattr_setsigdefault(&attributes.value, &all);
+  posix_spawnattr_setflags(&attributes.value, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+
+  const std::string path = "/proc/self/fd/" + std::to_string(next);
+  std::vector<std::string> words{program_invocation_short_name};
+  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const int error = posix_spawn(&pid_, path.c_str(), &actions.value, &attributes.value,
+                                arguments.data(), environ);
+  if (error != 0) fail("a worker cannot be started", error);
+  // It cannot be reaped by anybody else, so the number is still its own.
+  ended_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (!ended_) {
+    const int number = errno;
+    ::kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    reaped_ = true;
+    fail("a worker cannot be watched", number);
+  }
+}
+
+ChildProcess::~ChildProcess() {
+  if (!ended_ || reaped_) return;
+  kill();
+  // SIGKILL ends what the kernel does not hold itself; then nobody could wait for it.
+  wait(TimeLimit(10));
+}
+
+bool ChildProcess::ended() {
+  if (reaped_) return true;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
+  reaped_ = true;
+  how_ = described(status);
+  return true;
+}
+
+bool ChildProcess::stopped() const {
+  if (reaped_) return false;
+  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  // The state follows the name, which stands in parentheses and may hold any others.
+  const size_t end = line.rfind(')');
+  return end != std::string::npos && end + 2 < line.size() && line[end + 2] == 'T';
+}
+
+void ChildProcess::kill() {
+  if (!reaped_) ::kill(pid_, SIGKILL);
+}
+
+bool ChildProcess::wait(const TimeLimit& limit) {
+  while (!ended()) {
+    if (limit.reached()) return false;
+    pollfd watched{ended_.get(), POLLIN, 0};
+    poll(&watched, 1, limit.milliseconds_left());
+  }
+  return true;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,134 @@
+// Values as bytes between processes of one build (cereal, in the machine's own byte order). What is
+// read is bounded: no count is believed that the bytes left cannot hold.
+//
+// A type of one's own needs a member
+//   template <class Archive> void serialize(Archive& archive) { archive(a, b); }
+#pragma once
+
+#include <cereal/cereal.hpp>
+#include <cereal/types/map.hpp>
+#include <cereal/types/optional.hpp>
+#include <cereal/types/string.hpp>
+#include <cereal/types/tuple.hpp>
+#include <cereal/types/utility.hpp>
+#include <cereal/types/variant.hpp>
+#include <cereal/types/vector.hpp>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+using Bytes = std::vector<std::byte>;
+
+class OutputArchive : public cereal::OutputArchive<OutputArchive, cereal::AllowEmptyClassElision> {
+ public:
+  explicit OutputArchive(Bytes& to)
+      : cereal::OutputArchive<OutputArchive, cereal::AllowEmptyClassElision>(this), to_(to) {}
+  void write(const void* data, size_t size) {
+    const size_t before = to_.size();
+    to_.resize(before + size);
+    if (size > 0) std::memcpy(to_.data() + before, data, size);
+  }
+
+ private:
+  Bytes& to_;
+};
+
+class InputArchive : public cereal::InputArchive<InputArchive, cereal::AllowEmptyClassElision> {
+ public:
+  explicit InputArchive(std::span<const std::byte> from)
+      : cereal::InputArchive<InputArchive, cereal::AllowEmptyClassElision>(this), from_(from) {}
+  void read(void* data, size_t size) {
+    if (size > from_.size()) {
+      throw DataError("[message] it ends " + std::to_string(size - from_.size()) +
+                      " bytes too early");
+    }
+    if (size > 0) std::memcpy(data, from_.data(), size);
+    from_ = from_.subspan(size);
+  }
+  size_t left() const { return from_.size(); }
+
+ private:
+  std::span<const std::byte> from_;
+};
+
+template <class T>
+  requires std::is_arithmetic_v<T>
+void save(OutputArchive& archive, const T& value) {
+  archive.write(&value, sizeof value);
+}
+template <class T>
+  requires std::is_arithmetic_v<T>
+void load(InputArchive& archive, T& value) {
+  archive.read(&value, sizeof value);
+}
+template <class T>
+void save(OutputArchive& archive, const cereal::NameValuePair<T>& pair) {
+  archive(pair.value);
+}
+template <class T>
+void load(InputArchive& archive, cereal::NameValuePair<T>& pair) {
+  archive(pair.value);
+}
+template <class T>
+void save(OutputArchive& archive, const cereal::SizeTag<T>& tag) {
+  archive(tag.size);
+}
+template <class T>
+void load(InputArchive& archive, cereal::SizeTag<T>& tag) {
+  archive(tag.size);
+  if (tag.size > archive.left()) {
+    throw DataError("[message] it names " + std::to_string(tag.size) + " elements with " +
+                    std::to_string(archive.left()) + " bytes left");
+  }
+}
+template <class T>
+void save(OutputArchive& archive, const cereal::BinaryData<T>& data) {
+  archive.write(data.data, static_cast<size_t>(data.size));
+}
+template <class T>
+void load(InputArchive& archive, cereal::BinaryData<T>& data) {
+  archive.read(data.data, static_cast<size_t>(data.size));
+}
+
+template <class Archive>
+void serialize(Archive& archive, Digest& digest) {
+  archive(digest.high, digest.low);
+}
+
+template <class T>
+Bytes encode(const T& value) {
+  Bytes bytes;
+  OutputArchive archive(bytes);
+  archive(value);
+  return bytes;
+}
+
+// Throws DataError for bytes that are no T, or more than one.
+template <class T>
+T decode(std::span<const std::byte> bytes) {
+  InputArchive archive(bytes);
+  T value{};
+  try {
+    archive(value);
+  } catch (const cereal::Exception& e) {
+    throw DataError(std::string("[message] ") + e.what());
+  }
+  if (archive.left() > 0) {
+    throw DataError("[message] " + std::to_string(archive.left()) + " bytes too many");
+  }
+  return value;
+}
+
+}  // namespace lockstep
+
+CEREAL_REGISTER_ARCHIVE(lockstep::OutputArchive)
+CEREAL_REGISTER_ARCHIVE(lockstep::InputArchive)
+CEREAL_SETUP_ARCHIVE_TRAITS(lockstep::InputArchive, lockstep::OutputArchive)

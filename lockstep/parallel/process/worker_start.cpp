@@ -1,0 +1,62 @@
+#include "lockstep/parallel/process/worker_start.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kLimit = 30;
+constexpr size_t kMostBytes = 1 << 16;  // a socket takes it without a reader
+
+[[noreturn]] void fail(const char* what) {
+  throw Error("[worker] starting: " + std::string(what) + ": " + std::strerror(errno));
+}
+
+void receive_all(int socket, void* to, size_t bytes) {
+  const TimeLimit limit(kLimit);
+  for (size_t done = 0; done < bytes;) {
+    pollfd watched{socket, POLLIN, 0};
+    if (poll(&watched, 1, limit.milliseconds_left()) < 0 && errno != EINTR) fail("waiting");
+    if (limit.reached()) throw Timeout("[worker] starting: the client says nothing");
+    const ssize_t n = recv(socket, static_cast<std::byte*>(to) + done, bytes - done, MSG_DONTWAIT);
+    if (n == 0) throw Error("[worker] starting: the client is gone");
+    if (n > 0) {
+      done += static_cast<size_t>(n);
+    } else if (errno != EAGAIN && errno != EINTR) {
+      fail("reading");
+    }
+  }
+}
+
+}  // namespace
+
+void send_start(int socket, const WorkerStart& start) {
+  const Bytes content = encode(start);
+  const auto size = static_cast<uint32_t>(content.size());
+  if (content.size() > kMostBytes) {
+    throw InvalidArgument("[worker] its environment takes more than " +
+                          std::to_string(kMostBytes) + " bytes");
+  }
+  Bytes all(sizeof size + content.size());
+  std::memcpy(all.data(), &size, sizeof size);
+  std::memcpy(all.data() + sizeof size, content.data(), content.size());
+  const ssize_t n = ::send(socket, all.data(), all.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n != static_cast<ssize_t>(all.size())) fail("writing");
+}
+
+WorkerStart receive_start(int socket) {
+  uint32_t size = 0;
+  receive_all(socket, &size, sizeof size);
+  if (size > kMostBytes) throw DataError("[worker] starting: too long a message");
+  Bytes content(size);
+  receive_all(socket, content.data(), size);
+  return decode<WorkerStart>(content);
+}
+
+}  // namespace lockstep

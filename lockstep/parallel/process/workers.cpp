@@ -1,0 +1,200 @@
+#include "lockstep/parallel/process/workers.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <deque>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/process/child_process.h"
+#include "lockstep/parallel/process/worker_start.h"
+
+namespace lockstep {
+namespace {
+
+// How often it is looked whether workers are stopped, and for how long one may be.
+constexpr double kLook = 0.1, kStopped = 1.0;
+
+struct Worker {
+  ChildProcess process;
+  Descriptor lifeline;
+  Call<void> task;
+  TimeLimit hello;          // until when it must have said something
+  bool has_task = false;    // it said hello and was given its task
+  bool finished = false;    // its task has ended, one way or the other
+  std::optional<TimeLimit> stopped = {};  // until when it may be
+  std::string reason = {};  // why it was killed from here
+};
+
+}  // namespace
+
+struct Workers::State {
+  State(const SharedMemory& m, const WorkerOptions& o) : memory(m), options(o) {}
+
+  const SharedMemory& memory;
+  const WorkerOptions options;
+  ChannelServer channel;
+  std::map<uint32_t, Worker> workers;
+  std::deque<WorkerEvent> events;
+  uint32_t next = 1;
+  TimeLimit look{kLook};
+
+  void take_messages() {
+    while (auto message = channel.receive()) take(*message);
+  }
+
+  void take(ChannelServer::Message& message) {
+    const auto found = workers.find(message.worker);
+    if (found == workers.end() || message.content.empty()) return;
+    Worker& w = found->second;
+    const auto says = static_cast<WorkerSays>(message.content.front());
+    const std::span<const std::byte> rest = std::span(message.content).subspan(1);
+    using Kind = WorkerEvent::Kind;
+    if (says == WorkerSays::hello && !w.has_task) {
+      w.has_task = true;
+      channel.send(message.worker, encode(w.task));
+    } else if (says == WorkerSays::message) {
+      events.push_back({Kind::message, message.worker, Bytes(rest.begin(), rest.end())});
+    } else if (says == WorkerSays::finished) {
+      w.finished = true;
+      events.push_back({.kind = Kind::finished, .worker = message.worker});
+    } else if (says == WorkerSays::failed) {
+      w.finished = true;
+      events.push_back(
+          {.kind = Kind::failed, .worker = message.worker, .error = decode<TaskError>(rest)});
+    }
+  }
+
+  void look_at(uint32_t number, Worker& w) {
+    if (!w.has_task && w.hello.reached()) {
+      w.reason = "said nothing after its start";
+    } else if (!w.process.stopped()) {
+      w.stopped.reset();
+      return;
+    } else if (!w.stopped) {
+      w.stopped.emplace(kStopped);
+      return;
+    } else if (w.stopped->reached()) {
+      w.reason = "was stopped";
+    } else {
+      return;
+    }
+    (void)number;
+    w.process.kill();
+  }
+
+  void find_lost() {
+    std::vector<uint32_t> ended;
+    for (auto& [number, w] : workers) {
+      if (w.process.ended()) ended.push_back(number);
+    }
+    if (ended.empty()) return;
+    // What they said last has arrived by now or soon: it comes first.
+    channel.wait(TimeLimit(0.01), {});
+    take_messages();
+    for (const uint32_t number : ended) {
+      Worker& w = workers.at(number);
+      const std::string how =
+          w.reason.empty() ? w.process.how() : w.reason + " and was ended";
+      if (!w.finished) {
+        events.push_back({.kind = WorkerEvent::Kind::lost, .worker = number, .how = how});
+      }
+      channel.dismiss(number);
+      workers.erase(number);
+    }
+  }
+};
+
+Workers::Workers(const SharedMemory& memory, const WorkerOptions& options)
+    : state_(std::make_unique<State>(memory, options)) {
+  if (Runtime::present()) return;
+  throw InvalidArgument("[workers] this program cannot start worker processes",
+                        "begin main() with: lockstep::Runtime runtime(argc, argv);");
+}
+
+Workers::~Workers() {
+  // All at once, then one after the other.
+  for (auto& [number, w] : state_->workers) w.process.kill();
+}
+
+uint32_t Workers::start(const Call<void>& task, const std::vector<int>& cores) {
+  State& s = *state_;
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw Error(std::string("[workers] no socket for a new worker: ") + std::strerror(errno));
+  }
+  Descriptor mine(ends[0]), theirs(ends[1]);
+  ChildProcess process({.arguments = {worker_argument},
+                        .descriptors = {theirs.get(), s.memory.descriptor()}});
+  theirs.close();
+  const uint32_t number = s.next++;
+  WorkerStart start;
+  start.ticket = s.channel.admit(number);
+  start.parent = getpid();
+  start.cores = cores;
+  start.memory_bytes = s.options.memory_bytes;
+  start.environment = s.options.environment;
+  try {
+    send_start(mine.get(), start);
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (const Error&) {
+    // It has ended already: it is told as lost.
+  }
+  s.workers.emplace(number, Worker{.process = std::move(process),
+                                   .lifeline = std::move(mine),
+                                   .task = task,
+                                   .hello = TimeLimit(s.options.start_limit)});
+  return number;
+}
+
+bool Workers::send(uint32_t worker, std::span<const std::byte> content) {
+  const auto found = state_->workers.find(worker);
+  return found != state_->workers.end() && found->second.has_task &&
+         state_->channel.send(worker, content);
+}
+
+std::optional<WorkerEvent> Workers::wait(const TimeLimit& limit) {
+  State& s = *state_;
+  for (;;) {
+    s.take_messages();
+    s.find_lost();
+    if (s.look.reached()) {
+      for (auto& [number, w] : s.workers) s.look_at(number, w);
+      s.look = TimeLimit(kLook);
+    }
+    if (!s.events.empty()) {
+      WorkerEvent event = std::move(s.events.front());
+      s.events.pop_front();
+      return event;
+    }
+    if (limit.reached()) return std::nullopt;
+    std::vector<int> descriptors;
+    for (const auto& [number, w] : s.workers) descriptors.push_back(w.process.ended_descriptor());
+    s.channel.wait(TimeLimit(std::min(limit.left(), s.look.left() + 0.001)), descriptors);
+  }
+}
+
+void Workers::kill(uint32_t worker) {
+  const auto found = state_->workers.find(worker);
+  if (found != state_->workers.end()) found->second.process.kill();
+}
+
+void Workers::dismiss(uint32_t worker) {
+  const auto found = state_->workers.find(worker);
+  if (found == state_->workers.end()) return;
+  state_->channel.dismiss(worker);
+  state_->workers.erase(found);
+}
+
+bool Workers::present(uint32_t worker) const { return state_->workers.count(worker) > 0; }
+
+pid_t Workers::pid(uint32_t worker) const { return state_->workers.at(worker).process.pid(); }
+
+ChannelServer::Refusals Workers::refusals() const { return state_->channel.refusals(); }
+
+const std::string& Workers::endpoint() const { return state_->channel.endpoint(); }
+
+}  // namespace lockstep

@@ -1,0 +1,204 @@
+// The control channel and those who have no business on it.
+#include "lockstep/parallel/process/channel.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <netinet/in.h>
+#include <arpa/inet.h>
+
+#include <thread>
+#include <zmq.hpp>
+
+#include "lockstep/base/descriptor.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kTcp = "tcp://127.0.0.1:*";
+
+Bytes text(const std::string& s) { return encode(s); }
+
+// The next message, within a limit.
+std::optional<ChannelServer::Message> receive(ChannelServer& server, double seconds) {
+  for (const TimeLimit limit(seconds);;) {
+    if (auto message = server.receive()) return message;
+    if (limit.reached()) return std::nullopt;
+    server.wait(limit, {});
+  }
+}
+
+std::unique_ptr<ChannelClient> client_of(const ChannelTicket& ticket) {
+  return std::make_unique<ChannelClient>(ticket, -1, [] {});
+}
+
+class Channel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Channel, CarriesMessagesBothWays) {
+  ChannelServer server({.endpoint = GetParam()});
+  const auto client = client_of(server.admit(7));
+  client->send(text("hello"));
+  const auto message = receive(server, 10);
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->worker, 7u);
+  EXPECT_EQ(message->content, text("hello"));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(server.send(7, text(std::to_string(i))));
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(client->receive(TimeLimit(10)), text(std::to_string(i)));
+  }
+  EXPECT_FALSE(client->receive(TimeLimit(0.01)));
+  EXPECT_FALSE(server.send(8, text("nobody")));
+}
+
+TEST_P(Channel, UnknownKeysAreRefused) {
+  ChannelServer server({.endpoint = GetParam()});
+  ChannelServer other({.endpoint = GetParam()});
+  ChannelTicket stranger = server.admit(1);
+  const ChannelTicket elsewhere = other.admit(1);
+  stranger.public_key = elsewhere.public_key;
+  stranger.secret_key = elsewhere.secret_key;
+  const auto client = client_of(stranger);
+  client->send(text("let me in"));
+  EXPECT_FALSE(receive(server, 0.7));
+  EXPECT_GT(server.refusals().keys, 0);
+  EXPECT_FALSE(server.send(1, text("anybody?")));
+}
+
+TEST_P(Channel, NobodyComesInWhenNobodyChecksKeys) {
+  ChannelServer server({.endpoint = GetParam()});
+  const ChannelTicket ticket = server.admit(1);
+  server.stop_checking_keys();
+  const auto client = client_of(ticket);
+  client->send(text("let me in"));
+  EXPECT_FALSE(receive(server, 0.7));
+}
+
+TEST_P(Channel, WhoIsDismissedDoesNotComeBack) {
+  ChannelServer server({.endpoint = GetParam()});
+  const ChannelTicket ticket = server.admit(1);
+  {
+    const auto client = client_of(ticket);
+    client->send(text("here"));
+    ASSERT_TRUE(receive(server, 10));
+    server.dismiss(1);
+    client->send(text("still here"));
+    EXPECT_FALSE(receive(server, 0.3));
+  }
+  const auto again = client_of(ticket);
+  again->send(text("back"));
+  EXPECT_FALSE(receive(server, 0.7));
+}
+
+// With a key of its own, a worker cannot speak as another.
+TEST_P(Channel, NobodySpeaksAsAnother) {
+  ChannelServer server({.endpoint = GetParam()});
+  ChannelTicket ticket = server.admit(1);
+  server.admit(2);
+  ticket.worker = 2;
+  const auto client = client_of(ticket);
+  client->send(text("I am the other"));
+  EXPECT_FALSE(receive(server, 0.7));
+}
+
+TEST_P(Channel, WithoutEncryptionNobodyComesIn) {
+  ChannelServer server({.endpoint = GetParam()});
+  server.admit(1);
+  zmq::context_t context(1);
+  zmq::socket_t socket(context, ZMQ_DEALER);
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::routing_id, "worker-1");
+  socket.connect(server.endpoint());
+  socket.send(zmq::str_buffer("plain"), zmq::send_flags::dontwait);
+  EXPECT_FALSE(receive(server, 0.7));
+  EXPECT_GT(server.refusals().handshakes, 0);
+}
+
+TEST_P(Channel, MessagesThatAreTooLongEndTheConnection) {
+  ChannelServer server({.endpoint = GetParam(), .most_bytes = 1000});
+  const auto client = client_of(server.admit(1));
+  client->send(Bytes(900));
+  ASSERT_TRUE(receive(server, 10));
+  client->send(Bytes(100000));
+  EXPECT_FALSE(receive(server, 0.5));
+}
+
+INSTANTIATE_TEST_SUITE_P(Endpoints, Channel, ::testing::Values("", kTcp),
+                         [](const auto& endpoint) {
+                           return *endpoint.param == 0 ? std::string("Local") : std::string("Tcp");
+                         });
+
+// Connects by TCP and says something that is no handshake.
+Descriptor knock(int port, const std::string& words) {
+  Descriptor s(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(s.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return {};
+  [[maybe_unused]] const ssize_t n = ::send(s.get(), words.data(), words.size(), MSG_NOSIGNAL);
+  return s;
+}
+
+int port_of(const ChannelServer& server) {
+  return std::stoi(server.endpoint().substr(server.endpoint().rfind(':') + 1));
+}
+
+TEST(ChannelAttacks, GarbageAndReplaysDoNothing) {
+  ChannelServer server({.endpoint = kTcp});
+  const ChannelTicket ticket = server.admit(1);
+  const auto client = client_of(ticket);
+  client->send(text("one"));
+  ASSERT_TRUE(receive(server, 10));
+  std::vector<Descriptor> open;
+  for (int i = 0; i < 50; ++i) {
+    std::string words(static_cast<size_t>(1 + i * 20), '\0');
+    for (size_t k = 0; k < words.size(); ++k) words[k] = static_cast<char>(k * 37 + i);
+    open.push_back(knock(port_of(server), words));
+    // The greeting of a true client, said once more by somebody else, then nonsense.
+    std::string greeting("\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01" "CURVE", 17);
+    greeting.resize(64, '\0');
+    open.push_back(knock(port_of(server), greeting + words));
+  }
+  EXPECT_FALSE(receive(server, 0.5));
+  client->send(text("two"));
+  const auto message = receive(server, 10);
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->content, text("two"));
+  EXPECT_GT(server.refusals().handshakes, 0);
+}
+
+TEST(ChannelAttacks, AThousandConnectionsDoNotKeepWorkersOut) {
+  ChannelServer server({.endpoint = kTcp});
+  const auto client = client_of(server.admit(1));
+  client->send(text("before"));
+  ASSERT_TRUE(receive(server, 10));
+  const int port = port_of(server);
+  std::thread attacker([port] {
+    std::vector<Descriptor> open;
+    for (int i = 0; i < 1000; ++i) {
+      open.push_back(knock(port, "let me in"));
+      if (open.size() > 100) open.erase(open.begin());
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  double longest = 0;
+  for (int i = 0; i < 100; ++i) {
+    const auto before = TimeLimit::Clock::now();
+    client->send(text(std::to_string(i)));
+    const auto message = receive(server, 10);
+    ASSERT_TRUE(message);
+    longest = std::max(
+        longest, std::chrono::duration<double>(TimeLimit::Clock::now() - before).count());
+    std::this_thread::sleep_for(std::chrono::milliseconds(15));
+  }
+  attacker.join();
+  std::printf("longest way of a message meanwhile: %.1f ms\n", longest * 1000);
+  EXPECT_LT(longest, 2);
+  const auto late = client_of(server.admit(2));
+  late->send(text("late"));
+  EXPECT_TRUE(receive(server, 10));
+}
+
+}  // namespace
+}  // namespace lockstep

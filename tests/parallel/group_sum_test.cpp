@@ -1,0 +1,100 @@
+#include "lockstep/parallel/comm/group_sum.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/comm/deal.h"
+#include "tests/parallel/groups.h"
+
+namespace lockstep {
+namespace {
+
+// What every process can make for itself.
+std::vector<float> leaf_values(int64_t leaf, size_t count) {
+  std::mt19937 random(static_cast<unsigned>(leaf + 1));
+  std::uniform_real_distribution<float> value(-1, 1);
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) {
+    values[i] = std::ldexp(value(random), static_cast<int>(i % 25) - 12);
+  }
+  return values;
+}
+
+std::vector<float> whole_sum(int64_t leaves, size_t count) {
+  TreeReduction tree(count);
+  tree.begin(leaves);
+  for (int64_t j = leaves - 1; j >= 0; --j) tree.add(j, leaf_values(j, count).data());
+  return {tree.result(), tree.result() + count};
+}
+
+void sum_and_compare(LocalGroup& group, const GroupSumOptions& options,
+                     const std::vector<double>& loads, int threads) {
+  ThreadPool pool(threads);
+  GroupSum sum(group, pool, options);
+  for (const int64_t leaves : {options.most_leaves, options.most_leaves / 2 + 1, int64_t{1},
+                               options.most_leaves}) {
+    const auto runs = deal_leaves(leaves, loads);
+    sum.begin(leaves, runs);
+    const LeafRun own = runs[static_cast<size_t>(group.rank())];
+    for (int64_t i = own.count - 1; i >= 0; --i) {
+      const int64_t j = own.first + i;
+      std::memset(sum.leaf(j), static_cast<int>(j + 3), options.leaf_bytes);
+      sum.add(j, leaf_values(j, options.count).data());
+    }
+    sum.finish(TimeLimit(30));
+    const auto expected = whole_sum(leaves, options.count);
+    if (std::memcmp(sum.result(), expected.data(), options.count * sizeof(float)) != 0) {
+      throw InternalError("another sum");
+    }
+    for (int64_t j = 0; j < leaves; ++j) {
+      for (size_t b = 0; b < options.leaf_bytes; ++b) {
+        if (sum.said(j)[b] != static_cast<std::byte>(j + 3)) throw InternalError("other words");
+      }
+    }
+    // The sum is each member's own.
+    sum.result()[0] = static_cast<float>(group.rank());
+  }
+}
+
+TEST(GroupSum, TheSameBitsHoweverTheLeavesAreDealt) {
+  const std::vector<std::vector<double>> loads{
+      {1}, {1, 1}, {3, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 1, 0, 1}, {1, 2, 3, 4, 5, 6, 7, 8}};
+  for (const auto& load : loads) {
+    for (const size_t count : {size_t{1}, size_t{1023}, size_t{5000}, size_t{70001}}) {
+      for (const int64_t leaves : {1, 2, 7, 16, 23}) {
+        const GroupSumOptions sum{.count = count, .most_leaves = leaves, .leaf_bytes = 5};
+        const auto members = static_cast<int>(load.size());
+        const LocalGroupOptions options{.size = members,
+                                        .window_bytes = GroupSum::window_bytes(sum, members)};
+        const int failed = testing::on_threads(options, [&](LocalGroup& group) {
+          sum_and_compare(group, sum, load, 1 + group.rank() % 2);
+        });
+        EXPECT_EQ(failed, 0) << members << " members, " << count << " floats, " << leaves;
+      }
+    }
+  }
+}
+
+TEST(GroupSum, ProcessesToo) {
+  const GroupSumOptions sum{.count = 70001, .most_leaves = 15, .leaf_bytes = 40};
+  const LocalGroupOptions options{.size = 3, .window_bytes = GroupSum::window_bytes(sum, 3)};
+  EXPECT_EQ(testing::on_processes(options,
+                                  [&](LocalGroup& group) {
+                                    sum_and_compare(group, sum, {2, 1, 1}, 2);
+                                  }),
+            0);
+}
+
+TEST(GroupSum, MoreLeavesThanPlannedAreRefused) {
+  auto members = LocalGroup::of_threads({.size = 1});
+  ThreadPool pool(1);
+  GroupSum sum(*members[0], pool, {.count = 4, .most_leaves = 2});
+  EXPECT_THROW(sum.begin(3, deal_leaves(3, std::vector<double>{1})), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/comm/local_group.h"
+#include "tests/parallel/groups.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kLimit = 30;
+
+std::byte byte_of(int from, int to, size_t at) {
+  return static_cast<std::byte>(static_cast<size_t>(from * 31 + to * 7) + at * 13 + at / 251);
+}
+
+void require(bool holds) {
+  if (!holds) throw InternalError("wrong bytes");
+}
+
+// Every collective with counts that differ from member to member.
+void exchange(Group& group, size_t most) {
+  const int n = group.size(), me = group.rank();
+  const auto size = static_cast<size_t>(n);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    group.barrier(TimeLimit(kLimit));
+    std::vector<size_t> counts(size);
+    for (int r = 0; r < n; ++r) {
+      counts[static_cast<size_t>(r)] = most > 0 && r % 2 == 1 ? most - 1 : most;
+    }
+    std::vector<std::byte> mine(counts[static_cast<size_t>(me)]);
+    for (size_t i = 0; i < mine.size(); ++i) mine[i] = byte_of(me, repeat, i);
+    std::vector<std::byte> all(std::accumulate(counts.begin(), counts.end(), size_t{0}));
+    group.all_gather(mine, counts, all, TimeLimit(kLimit));
+    size_t at = 0;
+    for (int r = 0; r < n; ++r) {
+      for (size_t i = 0; i < counts[static_cast<size_t>(r)]; ++i) {
+        require(all[at++] == byte_of(r, repeat, i));
+      }
+    }
+    // Member a sends b's piece of `most` bytes, a bytes less.
+    const auto length = [&](int a, int b) {
+      const auto less = static_cast<size_t>(a + 2 * b);
+      return most > less ? most - less : 0;
+    };
+    std::vector<size_t> to(size), from(size);
+    std::vector<std::byte> sent, received;
+    for (int r = 0; r < n; ++r) {
+      to[static_cast<size_t>(r)] = length(me, r);
+      from[static_cast<size_t>(r)] = length(r, me);
+      for (size_t i = 0; i < length(me, r); ++i) sent.push_back(byte_of(me, r, i));
+    }
+    received.resize(std::accumulate(from.begin(), from.end(), size_t{0}));
+    group.all_to_all(sent, to, received, from, TimeLimit(kLimit));
+    at = 0;
+    for (int r = 0; r < n; ++r) {
+      for (size_t i = 0; i < length(r, me); ++i) require(received[at++] == byte_of(r, me, i));
+    }
+    std::vector<std::byte> data(most);
+    const int root = repeat % n;
+    for (size_t i = 0; i < most && me == root; ++i) data[i] = byte_of(root, 5, i);
+    group.broadcast(data, root, TimeLimit(kLimit));
+    for (size_t i = 0; i < most; ++i) require(data[i] == byte_of(root, 5, i));
+  }
+}
+
+struct Case {
+  const char* kind;
+  int size;
+  size_t bytes;
+};
+
+void PrintTo(const Case& c, std::ostream* to) {
+  *to << c.kind << " x " << c.size << " x " << c.bytes << " bytes";
+}
+
+class Groups : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Groups, MoveBytes) {
+  const Case c = GetParam();
+  const LocalGroupOptions options{.size = c.size};
+  const auto body = [&](LocalGroup& group) { exchange(group, c.bytes); };
+  const bool threads = std::strcmp(c.kind, "threads") == 0;
+  EXPECT_EQ(threads ? testing::on_threads(options, body) : testing::on_processes(options, body), 0);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* kind : {"threads", "processes"}) {
+    for (const int size : {1, 2, 3, 4, 8}) {
+      for (const size_t bytes : {size_t{0}, size_t{1}, size_t{12345}, size_t{3000001}}) {
+        all.push_back({kind, size, bytes});
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, Groups, ::testing::ValuesIn(cases()));
+
+// Who waits for one that does not come hears so within the limit, by name.
+TEST(Group, WhoIsMissingIsNamed) {
+  LocalGroupOptions options{.size = 3, .names = {"worker 4", "worker 7", "worker 9"}};
+  std::string text, hint;
+  std::mutex mutex;
+  EXPECT_EQ(testing::on_threads(options,
+                                [&](LocalGroup& group) {
+                                  group.barrier(TimeLimit(5));
+                                  if (group.rank() == 1) return;
+                                  try {
+                                    group.all_gather({}, std::vector<size_t>(3, 0), {},
+                                                     TimeLimit(0.2));
+                                  } catch (const Timeout& e) {
+                                    const std::lock_guard lock(mutex);
+                                    text = e.what();
+                                    hint = e.hint();
+                                    throw;
+                                  }
+                                }),
+            2);
+  EXPECT_NE(text.find("all_gather number 2"), std::string::npos) << text;
+  EXPECT_NE(text.find("worker 7 did not come"), std::string::npos) << text;
+  EXPECT_NE(hint.find("barrier 1 (0 bytes), all_gather 2"), std::string::npos) << hint;
+}
+
+// A member that is killed leaves nothing locked: the others are freed by whoever notices.
+TEST(Group, AbortFreesThoseWhoWaitForTheDead) {
+  const LocalGroupOptions options{.size = 3};
+  SharedMemory arena("lockstep-test");
+  const SharedRegion memory = arena.map(arena.reserve(LocalGroup::bytes(options)));
+  const pid_t victim = fork();
+  if (victim == 0) {
+    LocalGroup group(memory, 2, options);
+    for (;;) group.barrier(TimeLimit(60));
+  }
+  std::vector<std::thread> survivors;
+  std::atomic<int> freed{0};
+  for (int r = 0; r < 2; ++r) {
+    survivors.emplace_back([&, r] {
+      LocalGroup group(memory, r, options);
+      try {
+        for (;;) group.barrier(TimeLimit(60));
+      } catch (const WorkerLost&) {
+        ++freed;
+      }
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  kill(victim, SIGKILL);
+  waitpid(victim, nullptr, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_NE(LocalGroup::missing(memory, options).find("rank 2 has not come to barrier number"),
+            std::string::npos)
+      << LocalGroup::missing(memory, options);
+  const auto before = TimeLimit::Clock::now();
+  LocalGroup::abort(memory);
+  for (std::thread& t : survivors) t.join();
+  EXPECT_EQ(freed, 2);
+  EXPECT_LT(TimeLimit::Clock::now() - before, std::chrono::seconds(1));
+}
+
+TEST(Group, SizesThatDoNotFitAreRefused) {
+  auto members = LocalGroup::of_threads({.size = 1});
+  std::vector<std::byte> three(3), two(2);
+  const std::vector<size_t> counts{3};
+  EXPECT_THROW(members[0]->all_gather(two, counts, three, TimeLimit(1)), InvalidArgument);
+  EXPECT_THROW(members[0]->all_to_all(two, counts, three, counts, TimeLimit(1)), InvalidArgument);
+  EXPECT_THROW(members[0]->broadcast(two, 1, TimeLimit(1)), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep
