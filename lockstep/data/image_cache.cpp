@@ -15,6 +15,20 @@ std::string size_text(int64_t height, int64_t width, int64_t channels) {
   return std::to_string(height) + " x " + std::to_string(width) + " x " + std::to_string(channels);
 }
 
+constexpr size_t kLine = 64;  // what shared parts are aligned to
+
+size_t rounded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+// How a shared one begins; the slots' states, the digests of contents and the slots follow.
+struct SharedHead {
+  int64_t size, capacity;
+  uint64_t image_bytes;
+};
+
+size_t digests_offset(int64_t capacity) {
+  return kLine + rounded(static_cast<size_t>(capacity));
+}
+
 Digest digest_of_listing(const ImageDatastore& store, const std::vector<Digest>& contents) {
   Digester digester;
   digester.add(static_cast<uint64_t>(store.classes().size()));
@@ -97,8 +111,51 @@ void ImageCache::make_slots(size_t budget_bytes) {
       std::min<uint64_t>(static_cast<uint64_t>(size_), budget_bytes / image_bytes_));
   const auto slots = static_cast<size_t>(capacity_);
   reserved_bytes_ = slots * image_bytes_;
-  slots_ = std::make_unique_for_overwrite<uint8_t[]>(slots * image_bytes_);
-  states_ = std::make_unique<std::atomic<uint8_t>[]>(slots);
+  own_slots_ = std::make_unique_for_overwrite<uint8_t[]>(slots * image_bytes_);
+  own_states_ = std::make_unique<std::atomic<uint8_t>[]>(slots);
+  slots_ = own_slots_.get();
+  states_ = own_states_.get();
+}
+
+size_t ImageCache::shared_bytes() const {
+  return digests_offset(capacity_) + rounded(static_cast<size_t>(size_) * sizeof(Digest)) +
+         static_cast<size_t>(capacity_) * image_bytes_;
+}
+
+void ImageCache::use(const SharedRegion& region) const {
+  static_assert(std::atomic<uint8_t>::is_always_lock_free && empty == 0);
+  static_assert(sizeof(SharedHead) <= kLine);
+  shared_ = region;
+  own_slots_.reset();
+  own_states_.reset();
+  states_ = reinterpret_cast<std::atomic<uint8_t>*>(region.get() + kLine);
+  slots_ = reinterpret_cast<uint8_t*>(region.get() + digests_offset(capacity_) +
+                                      rounded(static_cast<size_t>(size_) * sizeof(Digest)));
+}
+
+SharedPlace ImageCache::share(SharedMemory& arena) const {
+  if (images_ == CachedImages::windowed) return {};
+  const SharedPlace place = arena.reserve(shared_bytes());
+  use(arena.map(place));
+  const SharedHead head{size_, capacity_, image_bytes_};
+  std::memcpy(shared_.get(), &head, sizeof head);
+  return place;
+}
+
+void ImageCache::attach(const SharedMemory& arena, const SharedPlace& place) const {
+  if (place.bytes == 0) return;
+  const SharedRegion region = arena.map(place);
+  SharedHead head{};
+  std::memcpy(&head, region.get(), sizeof head);
+  const bool same = images_ == CachedImages::exact && head.size == size_ &&
+                    head.image_bytes == image_bytes_ && head.capacity >= 0 &&
+                    head.capacity <= size_;
+  if (!same) throw InvalidArgument("[image cache] the shared one is of other images");
+  capacity_ = head.capacity;
+  use(region);
+  contents_.resize(static_cast<size_t>(size_));
+  std::memcpy(contents_.data(), region.get() + digests_offset(capacity_),
+              contents_.size() * sizeof(Digest));
 }
 
 ImageCache::~ImageCache() {
@@ -160,7 +217,7 @@ bool ImageCache::keep(int64_t index, const std::vector<uint8_t>& pixels) const {
   if (!states_[slot].compare_exchange_strong(expected, busy, std::memory_order_acquire)) {
     return false;
   }
-  std::memcpy(slots_.get() + slot * image_bytes_, pixels.data(), image_bytes_);
+  std::memcpy(slots_ + slot * image_bytes_, pixels.data(), image_bytes_);
   states_[slot].store(ready, std::memory_order_release);
   return true;
 }
@@ -209,10 +266,10 @@ const uint8_t* ImageCache::get(int64_t index, const Window& where, std::vector<u
   }
   if (whole != nullptr) *whole = {height_, width_};
   if (index < capacity_ && states_[slot].load(std::memory_order_acquire) == ready) {
-    return slots_.get() + slot * image_bytes_;
+    return slots_ + slot * image_bytes_;
   }
   scratch = load(index, nullptr).pixels;
-  return keep(index, scratch) ? slots_.get() + slot * image_bytes_ : scratch.data();
+  return keep(index, scratch) ? slots_ + slot * image_bytes_ : scratch.data();
 }
 
 ImageCache::Contents ImageCache::fill_images(ThreadPool& pool, std::vector<Digest>& contents,
@@ -277,6 +334,10 @@ ImageCache::Contents ImageCache::fill(ThreadPool& pool,
   if (progress) progress(size_);
   result.listing = digest_of_listing(*store_, contents);
   contents_ = std::move(contents);
+  if (shared_) {
+    std::memcpy(shared_.get() + digests_offset(capacity_), contents_.data(),
+                contents_.size() * sizeof(Digest));
+  }
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fields.h"
 #include "lockstep/base/shape.h"
+#include "lockstep/base/shared_memory.h"
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/data/crop.h"
 #include "lockstep/data/datastore.h"
@@ -71,6 +72,15 @@ class ImageCache {
   const uint8_t* get(int64_t index, const Window& where, std::vector<uint8_t>& scratch,
                      Size2d* whole = nullptr) const;
 
+  // Puts what is kept into an arena, where other processes with the same datastore find it; to be
+  // called before anything is read. Returns where that is, for attach(); an empty place where the
+  // images are windowed, which are not shared. A process that ends while it decodes an image leaves
+  // that image to be decoded each time.
+  SharedPlace share(SharedMemory& arena) const;
+  // Takes the place of another process's cache of the same datastore and size, after its fill().
+  // Nothing happens for an empty place. Throws InvalidArgument for another size.
+  void attach(const SharedMemory& arena, const SharedPlace& place) const;
+
   // What one pass over all images tells.
   struct Contents {
     Digest listing;                    // the same as listing_digest()
@@ -96,6 +106,8 @@ class ImageCache {
   };
 
   void make_slots(size_t budget_bytes);
+  size_t shared_bytes() const;
+  void use(const SharedRegion& region) const;
   void check_index(int64_t index) const;
   // Gives the digest of what was read; without `content` it must be that of the first reading, else
   // throws DataError.
@@ -115,11 +127,15 @@ class ImageCache {
   int64_t size_ = 0, height_ = 0, width_ = 0, channels_ = 0;
   DType dtype_ = DType::u8;
   size_t image_bytes_ = 0;
-  int64_t capacity_ = 0;
+  mutable int64_t capacity_ = 0;  // of an arena's slots where there is one
   CachedImages images_ = CachedImages::exact;
   size_t reserved_bytes_ = 0;
-  std::unique_ptr<uint8_t[]> slots_;                // capacity_ x image_bytes_, not initialised
-  std::unique_ptr<std::atomic<uint8_t>[]> states_;  // State of each slot
+  // Of slots, in this process's memory or in an arena.
+  mutable std::unique_ptr<uint8_t[]> own_slots_;
+  mutable std::unique_ptr<std::atomic<uint8_t>[]> own_states_;
+  mutable SharedRegion shared_;
+  mutable uint8_t* slots_ = nullptr;                // capacity_ x image_bytes_, not initialised
+  mutable std::atomic<uint8_t>* states_ = nullptr;  // State of each slot
   std::unique_ptr<std::atomic<const Planes*>[]> wholes_;  // of each image, where windowed
   mutable std::atomic<size_t> taken_bytes_{0};            // by wholes_
   // Of each image since fill(): an image that is read again must not have changed.

@@ -316,9 +316,14 @@ struct MiniBatchQueue::State {
     const size_t bytes = cache->image_bytes(), target_bytes = targets ? targets->image_bytes() : 0;
     uint8_t* const inputs = make_room(cache.get(), n, batch.pixels, batch.values);
     uint8_t* const wanted = make_room(targets, n, batch.targets, batch.target_values);
+    const MiniBatchQueueOptions::Rows rows =
+        options.rows ? options.rows(n) : MiniBatchQueueOptions::Rows{0, n};
     for (size_t i = 0; i < batch.observations.size(); ++i) {
       if (stop.load(std::memory_order_relaxed)) return false;
       const int64_t observation = batch.observations[i];
+      batch.labels[i] = static_cast<int32_t>(cache->label(observation));
+      const auto row = static_cast<int64_t>(i);
+      if (row < rows.first || row >= rows.first + rows.count) continue;
       const AugmentationDraw draw =
           draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
       const Window where = cache->images() == CachedImages::windowed
@@ -334,7 +339,6 @@ struct MiniBatchQueue::State {
         if (!where.centre && targets->dtype() == DType::u8)
           check_same_size(observation, size, other);
       }
-      batch.labels[i] = static_cast<int32_t>(cache->label(observation));
     }
     batch.observations_digest = digest_observations(batch.observations);
     if (options.preprocess) options.preprocess(batch);

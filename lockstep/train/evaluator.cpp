@@ -1,6 +1,7 @@
 #include "lockstep/train/evaluator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -46,6 +47,9 @@ struct Evaluator::State {
   Shape output;  // of one observation
   std::vector<double> losses;
   std::vector<int64_t> predicted;  // classes
+  // Where a chunk's go: those, or an area that several processes see.
+  double* losses_to = nullptr;
+  int64_t* predicted_to = nullptr;
   // Of the run at hand.
   std::optional<MetricRun> metrics;
   std::vector<std::vector<float>> wanted_images;  // by thread: targets of a chunk
@@ -65,6 +69,17 @@ struct Evaluator::State {
   void fill_inputs(uint8_t* pixels, void* wanted, int64_t first, int64_t rows, int thread);
   void run_on_device(PlanRun& run, int64_t first, int64_t rows);
   void evaluate_chunk(int64_t chunk, int thread, const ArithmeticMode& mode, float* outputs);
+  // Of labels; none where there are none.
+  std::vector<std::string> classes() const {
+    return against == Against::labels ? data.images->store()->classes()
+                                      : std::vector<std::string>{};
+  }
+  void begin_metrics(int64_t chunks) {
+    metrics.reset();
+    if (against == Against::nothing || measures.metrics.empty()) return;
+    metrics.emplace(measures.metrics, MetricProblem{classes(), output}, chunks);
+  }
+  Evaluation summarize();
 };
 
 Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures measures)
@@ -95,6 +110,8 @@ Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures mea
   s.scratch.resize(static_cast<size_t>(pool.size()));
   s.losses.resize(static_cast<size_t>(n));
   s.predicted.resize(static_cast<size_t>(n));
+  s.losses_to = s.losses.data();
+  s.predicted_to = s.predicted.data();
   s.wanted_images.resize(s.scratch.size());
 }
 
@@ -201,9 +218,9 @@ void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, const Arithmeti
   for (int64_t i = 0; i < rows; ++i) {
     const float* const row = made + i * width;
     const auto at = static_cast<size_t>(first + i);
-    if (against != Against::nothing) losses[at] = static_cast<double>(loss[i]);
+    if (against != Against::nothing) losses_to[at] = static_cast<double>(loss[i]);
     if (against == Against::labels) {
-      predicted[at] = predicted_class({row, static_cast<size_t>(width)});
+      predicted_to[at] = predicted_class({row, static_cast<size_t>(width)});
     }
     if (outputs) std::copy_n(row, width, outputs + (first + i) * width);
   }
@@ -231,13 +248,7 @@ Evaluation Evaluator::run(Tensor* outputs) {
   }
   s.network.packed().pack_all();
   const int64_t chunks = (n + kBatch - 1) / kBatch;
-  const bool labelled = s.against == State::Against::labels;
-  std::vector<std::string> classes;
-  if (labelled) classes = s.data.images->store()->classes();
-  s.metrics.reset();
-  if (s.against != State::Against::nothing && !s.measures.metrics.empty()) {
-    s.metrics.emplace(s.measures.metrics, MetricProblem{classes, s.output}, chunks);
-  }
+  s.begin_metrics(chunks);
   const bool in_order = s.metrics && s.metrics->in_order();
   const int64_t most = in_order ? kChunksAThread * static_cast<int64_t>(s.runs.size()) : chunks;
   s.kept.resize(in_order ? static_cast<size_t>(most) : 0);
@@ -249,13 +260,21 @@ Evaluation Evaluator::run(Tensor* outputs) {
       s.metrics->add_in_order(s.observations(chunk, k.scores.data(), k.targets.data()));
     }
   }
+  return s.summarize();
+}
+
+// The fixed order of sums over what chunks said.
+Evaluation Evaluator::State::summarize() {
+  const State& s = *this;
+  const int64_t n = s.data.images->size();
+  const bool labelled = s.against == Against::labels;
   Evaluation result;
   result.observations = n;
   result.loss = result.accuracy = std::nan("");
-  if (s.metrics) result.metrics = s.metrics->finish();
-  if (labelled && s.measures.confusion) result.confusion.emplace(classes);
+  if (metrics) result.metrics = metrics->finish();
+  if (labelled && s.measures.confusion) result.confusion.emplace(classes());
   if (n == 0) return result;
-  if (s.against != State::Against::nothing)
+  if (s.against != Against::nothing)
     result.loss = tree_sum(s.losses) / static_cast<double>(n);
   if (!labelled) return result;
   int64_t right = 0;
@@ -266,6 +285,86 @@ Evaluation Evaluator::run(Tensor* outputs) {
   }
   result.accuracy = static_cast<double>(right) / static_cast<double>(n);
   return result;
+}
+
+namespace {
+
+constexpr size_t kAreaLine = 64;
+
+// What several processes see: who is next, then by observation losses, classes, scores.
+struct Area {
+  Area(std::byte* memory, int64_t observations)
+      : next(reinterpret_cast<std::atomic<int64_t>*>(memory)),
+        losses(reinterpret_cast<double*>(memory + kAreaLine)),
+        predicted(reinterpret_cast<int64_t*>(losses + observations)),
+        scores(reinterpret_cast<float*>(predicted + observations)) {}
+
+  static size_t bytes(int64_t observations, int64_t width, bool with_scores) {
+    const size_t scores = with_scores ? static_cast<size_t>(width) * sizeof(float) : 0;
+    return kAreaLine +
+           static_cast<size_t>(observations) * (sizeof(double) + sizeof(int64_t) + scores);
+  }
+
+  std::atomic<int64_t>* next;
+  double* losses;
+  int64_t* predicted;
+  float* scores;
+};
+
+}  // namespace
+
+bool Evaluator::wants_scores() const {
+  return state_->against != State::Against::nothing && !state_->measures.metrics.empty();
+}
+
+size_t Evaluator::area_bytes(bool scores) const {
+  return Area::bytes(state_->data.images->size(), state_->output.elements(), scores);
+}
+
+void Evaluator::take_part(std::byte* memory, bool scores) {
+  const ArithmeticMode outer;
+  State& s = *state_;
+  const int64_t n = s.data.images->size(), chunks = (n + kBatch - 1) / kBatch;
+  const Area area(memory, n);
+  s.network.packed().pack_all();
+  s.losses_to = area.losses;
+  s.predicted_to = area.predicted;
+  s.pool.run([&](int thread) {
+    if (static_cast<size_t>(thread) >= s.runs.size()) return;
+    const ArithmeticMode mode;
+    for (;;) {
+      const int64_t chunk = area.next->fetch_add(1);
+      if (chunk >= chunks) return;
+      s.evaluate_chunk(chunk, thread, mode, scores ? area.scores : nullptr);
+    }
+  });
+  s.losses_to = s.losses.data();
+  s.predicted_to = s.predicted.data();
+}
+
+Evaluation Evaluator::result(const std::byte* memory) {
+  State& s = *state_;
+  const int64_t n = s.data.images->size(), width = s.output.elements();
+  const int64_t chunks = (n + kBatch - 1) / kBatch;
+  const Area area(const_cast<std::byte*>(memory), n);
+  std::copy_n(area.losses, n, s.losses.data());
+  std::copy_n(area.predicted, n, s.predicted.data());
+  s.begin_metrics(chunks);
+  std::vector<float> wanted;
+  std::vector<uint8_t> scratch;
+  for (int64_t chunk = 0; s.metrics && chunk < chunks; ++chunk) {
+    if (s.against == State::Against::images) {
+      wanted.resize(static_cast<size_t>(s.rows_of(chunk) * width));
+      for (int64_t i = 0; i < s.rows_of(chunk); ++i) {
+        copy_target(*s.data.targets, chunk * kBatch + i, scratch, wanted.data() + i * width);
+      }
+    }
+    const auto observations =
+        s.observations(chunk, area.scores + chunk * kBatch * width, wanted.data());
+    s.metrics->add(chunk, observations);
+    if (s.metrics->in_order()) s.metrics->add_in_order(observations);
+  }
+  return s.summarize();
 }
 
 namespace {

@@ -42,6 +42,17 @@ class Evaluator {
   // row-major. Loss and accuracy are NaN where there is nothing to compare with.
   Evaluation run(Tensor* outputs = nullptr);
 
+  // Several processes evaluate together, each with an Evaluator of the same data: in an area of
+  // zeros that all see they take batches from each other until none is left. `scores`: where
+  // metrics want them.
+  size_t area_bytes(bool scores) const;
+  // Takes part, with the network's present values; for processes other than the one that asks.
+  void take_part(std::byte* area, bool scores);
+  // When all have: what run() would have returned.
+  Evaluation result(const std::byte* area);
+  // Whether somebody has to say scores.
+  bool wants_scores() const;
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -72,8 +72,14 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.texts("metrics", metrics,
           "of validations: accuracy, top-K, precision, recall, f1, auc; of images: rmse, mae");
   v.integer("streams", streams, "GPU: queues that shards are dealt to", {.min = 1, .max = 64});
-  v.integer("threads", threads, "compute threads; 0: one for each processor",
+  v.integer("threads", threads, "compute threads (of each worker); 0: one for each processor",
             {.min = 0, .max = 1024});
+  v.integer("workers", workers, "worker processes; 0: the threads of one process",
+            {.min = 0, .max = 1024});
+  v.numbers("worker_load", worker_load,
+            "how many shards each worker gets beside the others; none: even", {.min = 0});
+  v.number("worker_limit", worker_limit,
+           "seconds until a hanging worker is replaced; 0: 10, or 20 times a shard", {.min = 0});
   v.integer("loader_threads", loader_threads, "threads that read and augment images",
             {.min = 1, .max = 256});
   v.integer("prefetch", prefetch, "mini-batches prepared ahead", {.min = 1, .max = 1024});
@@ -99,6 +105,9 @@ const std::vector<std::string>& TrainingOptions::free_fields() {
   static const std::vector<std::string> names{"metrics",
                                               "streams",
                                               "threads",
+                                              "workers",
+                                              "worker_load",
+                                              "worker_limit",
                                               "loader_threads",
                                               "prefetch",
                                               "cache_mib",
@@ -128,6 +137,16 @@ void TrainingOptions::check() const {
     throw InvalidArgument("[training] learning_rate_schedule must name a schedule",
                           "\"none\" leaves the rate as it is");
   }
+  if (!worker_load.empty()) {
+    const auto loaded = std::count_if(worker_load.begin(), worker_load.end(),
+                                      [](double load) { return load > 0; });
+    if (worker_load.size() != static_cast<size_t>(workers) || loaded == 0) {
+      throw InvalidArgument("[training] worker_load must name a load for each of the " +
+                                std::to_string(workers) + " workers, one of them above 0; it has " +
+                                std::to_string(worker_load.size()) + " entries",
+                            workers == 0 ? "set workers, too" : "");
+    }
+  }
   if (schedule_epochs.size() > learning_rate_schedule.size() ||
       schedule_epochs.size() + 1 < learning_rate_schedule.size()) {
     throw InvalidArgument("[training] schedule_epochs must have an entry for each of the " +
@@ -144,7 +163,10 @@ TrainingOptions TrainingOptions::resolved() const {
   if (r.squared_gradient_decay == 0) r.squared_gradient_decay = r.solver == "rmsprop" ? 0.9 : 0.999;
   if (r.shard_size == 0) r.shard_size = r.device.starts_with("cuda") ? 256 : 16;
   r.deterministic = r.deterministic && lockstep::deterministic();
-  if (r.threads == 0) r.threads = std::min(available_cores(), 1024);
+  if (r.threads == 0) {
+    const int64_t each = available_cores() / std::max<int64_t>(r.workers, 1);
+    r.threads = std::clamp<int64_t>(each, 1, 1024);
+  }
   return r;
 }
 

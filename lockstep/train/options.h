@@ -115,7 +115,16 @@ struct TrainingOptions {
   // The same of one's own; from C++ only.
   std::vector<MetricPtr> own_metrics = {};
   int64_t streams = 2;  // on a GPU: queues that shards are dealt to
-  int64_t threads = 0;  // compute threads; 0: one for each processor
+  // Compute threads, of each worker where there are such; 0: one for each processor, shared among
+  // the workers.
+  int64_t threads = 0;
+  // Worker processes that compute; 0: the threads of this one do. See TrainingProblem.
+  int64_t workers = 0;
+  // How many shards each worker gets beside the others, by rank; none: even. 0: it gets none.
+  std::vector<double> worker_load = {};
+  // Seconds without a finished iteration after which a worker that others wait for is ended and
+  // replaced; 0: the longer of 10 and 20 times what a shard takes.
+  double worker_limit = 0;
   int64_t loader_threads = 1;
   int64_t prefetch = 4;              // mini-batches prepared ahead
   int64_t cache_mib = 512;           // decoded images kept in memory, MiB

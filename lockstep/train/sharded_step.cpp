@@ -8,6 +8,7 @@
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/comm/deal.h"
 #include "lockstep/train/gradient_sums.h"
 #include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_plans.h"
@@ -20,6 +21,12 @@ namespace lockstep {
 namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
+
+// What a shard says besides its gradients; its statistics follow: all channels of all of them.
+struct ShardWords {
+  double loss = 0;
+  int64_t correct = 0;
+};
 
 }  // namespace
 
@@ -49,23 +56,37 @@ struct ShardedStep::State {
 
   ShardPlans plans;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by thread
-  std::unique_ptr<TreeReduction> tree;
+  TreeReduction::Order order = TreeReduction::Order::tree;
+  std::unique_ptr<LocalGroup> group;
+  std::vector<double> loads;
+  double limit = 0;  // seconds
+  std::function<void(int thread, int64_t shard)> watch;
+  double shard_seconds = 0;
+  std::unique_ptr<GroupSum> sum;
   std::optional<GradientSums> gradients;
   std::vector<Digest> learnable_digests;
   std::optional<StepBooks> books;
 
   const StepBooks* kept() const { return books ? &*books : nullptr; }
 
-  // Of the mini-batch at hand, by shard.
+  // Of the mini-batch at hand.
   std::vector<ShardRange> shards;
-  std::vector<double> losses;
-  std::vector<int64_t> correct;
-  std::vector<std::vector<float>> shard_statistics;  // all channels of all statistics
+  std::vector<LeafRun> dealt;  // by member
+  LeafRun own;                 // of them, this member's
   std::vector<int64_t> shards_by_thread;
+  std::vector<double> losses;  // by shard
 
   void make_runs(int64_t size);
   void clear_inputs(PlanRun& run) const;
   void prepare(const std::vector<ShardRange>& ranges);
+  void deal();
+  const ShardWords& words(size_t shard) const {
+    return *reinterpret_cast<const ShardWords*>(sum->said(static_cast<int64_t>(shard)));
+  }
+  const float* statistics(size_t shard) const {
+    return reinterpret_cast<const float*>(sum->said(static_cast<int64_t>(shard)) +
+                                          sizeof(ShardWords));
+  }
   void compute_shard(size_t j, int thread, const MiniBatch& batch, int64_t iteration,
                      const ArithmeticMode& mode);
   std::vector<double> cut_gradients(double observations);
@@ -100,11 +121,13 @@ void ShardedStep::State::prepare(const std::vector<ShardRange>& ranges) {
   shards = ranges;
   for (const auto& range : shards) make_runs(range.size);
   losses.assign(shards.size(), 0);
-  correct.assign(shards.size(), 0);
-  shard_statistics.resize(shards.size());
-  for (auto& values : shard_statistics) {
-    values.resize(static_cast<size_t>(plans.statistic_elements()));
-  }
+  deal();
+}
+
+void ShardedStep::State::deal() {
+  if (!group) return;
+  dealt = deal_leaves(static_cast<int64_t>(shards.size()), loads);
+  own = dealt[static_cast<size_t>(group->rank())];
 }
 
 void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& batch,
@@ -128,19 +151,19 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   run.forward(step, book.watch());
   const float* loss = run.output(kLosses);
   float* const seeds = run.seed(kLosses);
-  double sum = 0;
+  auto& said = *reinterpret_cast<ShardWords*>(sum->leaf(static_cast<int64_t>(j)));
+  said = {};
   for (size_t i = 0; i < rows; ++i) {
     if (!class_weights.empty()) {
       seeds[i] = class_weights[static_cast<size_t>(batch.labels[first + i])];
     }
-    sum += static_cast<double>(seeds[i]) * static_cast<double>(loss[i]);
+    said.loss += static_cast<double>(seeds[i]) * static_cast<double>(loss[i]);
   }
-  losses[j] = sum;
   if (plans.labelled()) {
-    correct[j] = count_correct(run.output(kScores), batch.labels.data() + first, range.size,
-                               plans.outputs());
+    said.correct = count_correct(run.output(kScores), batch.labels.data() + first, range.size,
+                                 plans.outputs());
   }
-  float* to = shard_statistics[j].data();
+  auto* to = reinterpret_cast<float*>(&said + 1);
   for (const MovingStatistics& s : plans.statistics()) {
     const auto channels = static_cast<size_t>(s.channels);
     to = std::copy_n(run.output(s.mean_output), channels, to);
@@ -149,7 +172,7 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   book(&StepAccounts::losses);
   run.backward(step, book.watch());
   mode.check();
-  tree->add(static_cast<int64_t>(j), reinterpret_cast<const float*>(run.gradients()));
+  sum->add(static_cast<int64_t>(j), reinterpret_cast<const float*>(run.gradients()));
   book(&StepAccounts::sums);
   ++shards_by_thread[static_cast<size_t>(thread)];
 }
@@ -184,7 +207,7 @@ std::vector<double> ShardedStep::State::cut_gradients(double observations) {
 
 void ShardedStep::State::update_statistics() {
   std::vector<const float*> values;
-  for (size_t j = 0; j < shards.size(); ++j) values.push_back(shard_statistics[j].data());
+  for (size_t j = 0; j < shards.size(); ++j) values.push_back(statistics(j));
   follow_statistics(plans.statistics(), shards, values, [&](int k) {
     return network.state()[static_cast<size_t>(k)].value.data<float>();
   });
@@ -197,18 +220,42 @@ ShardedStep::ShardedStep(Network& network, Solver& solver, ThreadPool& pool,
   const auto shards = cut_into_shards(options.mini_batch_size, options.shard_size);
   s.most_shards = static_cast<int64_t>(shards.size());
   s.prepare(shards);
-  s.tree = std::make_unique<TreeReduction>(
-      s.plans.gradient_layout().bytes / sizeof(float),
-      options.deterministic ? TreeReduction::Order::tree : TreeReduction::Order::of_arrival);
+  if (!options.deterministic) s.order = TreeReduction::Order::of_arrival;
   s.shards_by_thread.assign(static_cast<size_t>(pool.size()), 0);
   s.learnable_digests.resize(network.learnables().size());
-  s.gradients.emplace(s.plans.gradient_layout(), s.tree->result());
+  join(std::move(LocalGroup::of_threads({.size = 1})[0]), {1}, 1);
   for (const auto& l : network.learnables()) s.frozen.push_back(is_frozen(l.name, options.freeze));
   // Copies made for earlier uses of the network may be older than its values.
   network.packed().pack_all();
 }
 
 ShardedStep::~ShardedStep() = default;
+
+GroupSumOptions ShardedStep::sum_options() const {
+  const State& s = *state_;
+  return {.count = s.plans.gradient_layout().bytes / sizeof(float),
+          .most_leaves = s.most_shards,
+          .leaf_bytes = sizeof(ShardWords) +
+                        static_cast<size_t>(s.plans.statistic_elements()) * sizeof(float),
+          .order = s.order};
+}
+
+void ShardedStep::watch(std::function<void(int, int64_t)> watch) {
+  state_->watch = std::move(watch);
+}
+
+double ShardedStep::shard_seconds() const { return state_->shard_seconds; }
+
+void ShardedStep::join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) {
+  State& s = *state_;
+  s.sum.reset();
+  s.group = std::move(group);
+  s.loads = std::move(loads);
+  s.limit = limit;
+  s.sum = std::make_unique<GroupSum>(*s.group, s.pool, sum_options());
+  s.gradients.emplace(s.plans.gradient_layout(), s.sum->result());
+  s.deal();
+}
 
 StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   State& s = *state_;
@@ -223,15 +270,26 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
     for (const ShardRange& shard : shards) ++s.books->shards[shard.size];
   }
   Bookkeeper(s.kept(), 0)(&StepAccounts::plans);
-  s.tree->begin(static_cast<int64_t>(shards.size()));
-  for_each_shard(s.pool, static_cast<int64_t>(shards.size()),
-                 [&](int64_t j, int thread, const ArithmeticMode& mode) {
-                   s.compute_shard(static_cast<size_t>(j), thread, batch, iteration, mode);
-                 });
+  s.sum->begin(static_cast<int64_t>(shards.size()), s.dealt);
+  const auto begun = std::chrono::steady_clock::now();
+  for_each_shard(s.pool, s.own.count, [&](int64_t j, int thread, const ArithmeticMode& mode) {
+    if (s.watch) s.watch(thread, s.own.first + j);
+    s.compute_shard(static_cast<size_t>(s.own.first + j), thread, batch, iteration, mode);
+    if (s.watch) s.watch(thread, -1);
+  });
+  if (s.own.count > 0) {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
+    const int64_t busy = std::min<int64_t>(s.own.count, s.pool.size());
+    s.shard_seconds = taken.count() * static_cast<double>(busy) / static_cast<double>(s.own.count);
+  }
   Bookkeeper(s.kept(), 0)(&StepAccounts::waiting);
+  s.sum->finish(TimeLimit(s.limit));
   StepResult result;
+  for (size_t j = 0; j < shards.size(); ++j) {
+    s.losses[j] = s.words(j).loss;
+    result.correct += s.words(j).correct;
+  }
   result.loss_sum = tree_sum(s.losses);
-  for (int64_t c : s.correct) result.correct += c;
   return result;
 }
 

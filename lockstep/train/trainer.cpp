@@ -9,17 +9,18 @@
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/identity.h"
 #include "lockstep/train/input_normalization.h"
 #include "lockstep/train/learning_rate.h"
+#include "lockstep/train/local_iterations.h"
 #include "lockstep/train/mini_batches.h"
 #include "lockstep/train/population_statistics.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
-#include "lockstep/train/training_step.h"
+#include "lockstep/train/training_problem.h"
+#include "lockstep/train/worker_iterations.h"
 
 namespace lockstep {
 namespace {
@@ -57,14 +58,14 @@ Digest next_link(const Digest& chain, const PopulationRecord& r) {
 class Training {
  public:
   Training(Network& network, const TrainingData& data, const TrainingOptions& options,
-           const TrainingControl& control)
+           const TrainingControl& control, const Call<TrainingProblem>* call)
       : network_(network),
         data_(data),
         options_(options.resolved()),
         control_(control),
         files_(control.files ? *control.files : local_files()),
-        pool_(static_cast<int>(options_.threads)) {
-    if (control.profile) parts_ = Parts(ledger_.emplace(pool_.size()));
+        pool_(static_cast<int>(options_.threads * std::max<int64_t>(options_.workers, 1))) {
+    if (options_.workers > 0) start_workers(*call);
   }
 
   TrainingResult run() {
@@ -80,12 +81,14 @@ class Training {
     if (timed_seconds_ > 0) {
       result_.images_per_second = static_cast<double>(timed_observations_) / timed_seconds_;
     }
-    if (step_) result_.shards_by_thread = step_->shards_by_worker();
+    result_.shards_by_thread = iterations_->shards();
+    if (workers_) result_.workers = workers_->summaries();
+    iterations_->fetch();
     finish_network();
     if (!result_.stopped && options_.batch_normalization_statistics == "population") population();
     result_.network_digest = network_digest(network_);
     result_.seconds = seconds_since(started_);
-    finish_profile();
+    if (control_.profile) result_.profile = iterations_->profile();
     return std::move(result_);
   }
 
@@ -93,6 +96,25 @@ class Training {
   template <class Event>
   void tell(Event event) {
     for (TrainingObserver* observer : control_.observers) event(*observer);
+  }
+
+  // They prepare themselves while this process reads images.
+  void start_workers(const Call<TrainingProblem>& call) {
+    if (control_.profile) {
+      throw Unsupported("[training] a profile is taken of one process", "set workers = 0");
+    }
+    auto made = std::make_unique<WorkerIterations>(WorkerIterationsSetup{
+        .problem = call,
+        .options = options_,
+        .data = data_,
+        .learning_rate = [this](int64_t i) { return learning_rate(i); },
+        .tell = [this](const WorkerChange& c) { tell([&](TrainingObserver& o) { o.worker(c); }); }});
+    workers_ = made.get();
+    iterations_ = std::move(made);
+  }
+
+  double learning_rate(int64_t iteration) const {
+    return learning_rate_of(options_, iteration, iterations_per_epoch_);
   }
 
   // Reads all images once: the listings' digests, and the statistics of the inputs.
@@ -109,6 +131,7 @@ class Training {
         data_.random_crop && data_.training_targets && data_.training_targets != data_.training;
     images_ = cache_for(network_, data_.training, budget_left() / (halved ? 2 : 1), images);
     targets_ = target_cache_for(network_, data_.training_targets, images_, budget_left());
+    if (workers_) workers_->share({images_, targets_, validation_, validation_targets_});
     struct Reading {
       const ImageCache* cache;
       Digest* listing;
@@ -162,18 +185,32 @@ class Training {
           "resume it, or let this one write into another folder");
     }
     if (position_.iteration == 0) position_.chain = first_link();
-    MiniBatchQueueOptions queue = mini_batches_of(data_, options_);
-    queue.targets = targets_;
-    queue_.emplace(images_, queue, position_.epoch, position_.batch);
-    step_ = make_training_step(network_, *solver_, pool_, options_, images_->dtype(),
-                               ledger_ ? &*ledger_ : nullptr);
-    if (validation_) {
-      evaluator_ =
-          std::make_unique<Evaluator>(network_,
-                                      Evaluator::Data{validation_, validation_targets_, data_.noise,
-                                                      static_cast<uint64_t>(options_.seed)},
-                                      pool_, Measures{metrics()});
+    iterations_per_epoch_ =
+        batches_per_epoch(images_->size(), mini_batches_of(data_, options_));
+    const TrainingImages images{images_, targets_, validation_, validation_targets_};
+    if (workers_) {
+      std::unique_ptr<Evaluator> evaluator;
+      if (validation_) {
+        evaluator = std::make_unique<Evaluator>(
+            network_,
+            Evaluator::Data{validation_, validation_targets_, data_.noise,
+                            static_cast<uint64_t>(options_.seed)},
+            pool_, Measures{metrics()});
+      }
+      workers_->begin(network_, *solver_, std::move(evaluator), position_.iteration + 1);
+      return;
     }
+    iterations_ = std::make_unique<LocalIterations>(
+        LocalIterationsSetup{.network = network_,
+                             .solver = *solver_,
+                             .pool = pool_,
+                             .options = options_,
+                             .data = data_,
+                             .images = images,
+                             .metrics = validation_ ? metrics() : std::vector<MetricPtr>{},
+                             .learning_rate = [this](int64_t i) { return learning_rate(i); },
+                             .profile = control_.profile},
+        position_.iteration + 1);
   }
 
   std::vector<MetricPtr> metrics() const {
@@ -207,30 +244,32 @@ class Training {
     s.options = options_;
     s.observations = data_.training->size();
     s.validation_observations = validation_ ? validation_->size() : 0;
-    s.iterations_per_epoch = queue_->batches_per_epoch();
-    s.iterations = s.iterations_per_epoch * options_.max_epochs;
+    s.iterations_per_epoch = iterations_per_epoch_;
+    s.iterations = iterations_in_all();
     s.first_iteration = position_.iteration + 1;
     s.shards = (options_.mini_batch_size + options_.shard_size - 1) / options_.shard_size;
     s.device = network_.device();
-    s.threads = pool_.size();
+    s.threads = static_cast<int>(options_.threads);
+    s.workers = static_cast<int>(options_.workers);
     s.classifies = !targets_;
     s.data = listings_.training;
     s.chain = position_.chain;
-    iterations_per_epoch_ = s.iterations_per_epoch;
     tell([&](TrainingObserver& o) { o.start(s); });
   }
 
+  int64_t iterations_in_all() const { return iterations_per_epoch_ * options_.max_epochs; }
+
   void loop() {
-    Clock::time_point before = begin_iteration();
-    bool first = true;
-    while (queue_->has_data() && !out_of_patience()) {
+    iterations_->begin_timing();
+    bool first = true, stopping = false;
+    while (position_.iteration < iterations_in_all() && !out_of_patience()) {
       if (control_.stop_after > 0 && position_.iteration >= control_.stop_after) {
         result_.stopped = true;
         break;
       }
-      const IterationRecord record = iterate(before);
+      const IterationRecord record = iterate(stopping);
       // What observers take counts for the next iteration; validation and checkpoints do not.
-      before = begin_iteration();
+      iterations_->begin_timing();
       if (!first) {
         timed_seconds_ += record.seconds;
         timed_observations_ += record.observations_count;
@@ -238,27 +277,21 @@ class Training {
       first = false;
       result_.iterations.push_back(record);
       tell([&](TrainingObserver& o) { o.iteration(record); });
-      bool last = !queue_->has_data();
-      const bool epoch_ends = position_.batch == 0;
-      const bool dry_run_ends = control_.dry_run && position_.iteration >= kDryIterations;
-      if (due(options_.validation_frequency, options_.validation_frequency_unit, epoch_ends) ||
-          last || dry_run_ends) {
-        validate(record);
-      }
+      bool last = position_.iteration == iterations_in_all();
+      if (validation_due(position_.iteration)) validate(record);
       if (out_of_patience() && !last) {
         last = true;
         tell([&](TrainingObserver& o) { o.out_of_patience(record.iteration); });
       }
-      const bool stop = wants_to_stop() || dry_run_ends;
-      if (due(options_.checkpoint_frequency, options_.checkpoint_frequency_unit, epoch_ends) ||
-          last || stop) {
-        checkpoint();
-      }
+      stopping = stopping || wants_to_stop() || dry_run_ends(position_.iteration);
+      // Iterations that have been begun are finished.
+      const bool stop = stopping && iterations_->begun() <= position_.iteration;
+      if (checkpoint_due(position_.iteration) || last || stop) checkpoint();
       if (stop && !last) {
         result_.stopped = true;
         break;
       }
-      if (evaluated_ || saved_) before = begin_iteration();
+      if (evaluated_ || saved_) iterations_->begin_timing();
       evaluated_ = saved_ = false;
     }
     if (!result_.stopped) return;
@@ -266,89 +299,82 @@ class Training {
     tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });
   }
 
-  // The ledger's accounts of what lies around the step.
-  struct Parts {
-    Parts() = default;
-    explicit Parts(StepLedger& ledger) {
-      const auto open = [&](const char* name) {
-        return ledger.account(StepLedger::Phase::step, name);
-      };
-      records = open("records of the last iteration");
-      mini_batch = open("waiting for the mini-batch");
-      loss = open("loss");
-      digest = open("digest of the state");
-    }
-    int records = 0, mini_batch = 0, loss = 0, digest = 0;
-  };
-
-  Clock::time_point begin_iteration() {
-    if (ledger_) ledger_->begin_iteration();
-    return Clock::now();
-  }
-
-  // The time since the last booking was this thread's, for `part` of the step.
-  void book(int Parts::*part) {
-    if (ledger_) ledger_->book(0, parts_.*part);
-  }
-
-  void finish_profile() {
-    if (!ledger_ || result_.iterations.empty()) return;
-    step_->time_passes();
-    result_.profile = ledger_->finish(queue_->seconds_each());
-  }
-
-  bool due(int64_t frequency, const std::string& unit, bool epoch_ends) const {
+  bool due(int64_t iteration, int64_t frequency, const std::string& unit) const {
+    const bool epoch_ends = iteration % iterations_per_epoch_ == 0;
     if (frequency == 0) return epoch_ends;
-    if (unit == "epoch") return epoch_ends && position_.epoch % frequency == 0;
-    return position_.iteration % frequency == 0;
+    if (unit == "epoch") return epoch_ends && iteration / iterations_per_epoch_ % frequency == 0;
+    return iteration % frequency == 0;
   }
 
-  IterationRecord iterate(Clock::time_point before) {
-    // Memory is filled, caches are cold and clocks rise: what comes after is what lasts.
-    if (ledger_ && result_.iterations.size() == 1) ledger_->forget();
-    book(&Parts::records);
-    const auto batch = queue_->next();
-    book(&Parts::mini_batch);
+  bool dry_run_ends(int64_t iteration) const {
+    return control_.dry_run && iteration >= kDryIterations;
+  }
+
+  bool validation_due(int64_t iteration) const {
+    return due(iteration, options_.validation_frequency, options_.validation_frequency_unit) ||
+           iteration == iterations_in_all() || dry_run_ends(iteration);
+  }
+
+  bool checkpoint_due(int64_t iteration) const {
+    return due(iteration, options_.checkpoint_frequency, options_.checkpoint_frequency_unit);
+  }
+
+  // The last iteration that may be begun before what comes after `iteration` is known.
+  int64_t horizon(int64_t iteration) const {
+    constexpr int64_t kFar = 64;
+    if (control_.stop) return iteration;
+    int64_t last = iteration;
+    for (; last < std::min(iteration + kFar, iterations_in_all()); ++last) {
+      if (last == control_.stop_after || dry_run_ends(last) ||
+          (validation_ && validation_due(last)) ||
+          (!control_.checkpoint_folder.empty() && checkpoint_due(last))) {
+        break;
+      }
+    }
+    return last;
+  }
+
+  IterationRecord iterate(bool stopping) {
+    const int64_t next = position_.iteration + 1;
+    const IterationOutcome outcome =
+        iterations_->next(next, stopping ? std::max(next, iterations_->begun()) : horizon(next));
     IterationRecord r;
-    r.iteration = position_.iteration + 1;
-    r.epoch = batch->epoch + 1;
-    r.in_epoch = batch->index + 1;
-    r.observations = batch->observations_digest;
-    r.observations_count = batch->size();
-    r.learning_rate = learning_rate_of(options_, r.iteration, iterations_per_epoch_);
-    const StepResult sums = step_->compute(*batch, r.iteration);
-    const auto n = static_cast<double>(batch->size());
-    r.loss = sums.loss_sum / n;
-    r.accuracy = targets_ ? std::nan("") : static_cast<double>(sums.correct) / n;
+    r.iteration = next;
+    r.epoch = outcome.epoch + 1;
+    r.in_epoch = outcome.index + 1;
+    r.observations = outcome.observations_digest;
+    r.observations_count = outcome.observations;
+    r.learning_rate = learning_rate(next);
+    const auto n = static_cast<double>(outcome.observations);
+    r.loss = outcome.sums.loss_sum / n;
+    r.accuracy = targets_ ? std::nan("") : static_cast<double>(outcome.sums.correct) / n;
     if (!std::isfinite(r.loss)) {
+      iterations_->fetch();
       throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
                       std::to_string(r.epoch) + ") is not a finite number",
                   "a lower initial_learning_rate often helps; the last good values are kept");
     }
-    book(&Parts::loss);
-    step_->apply({r.learning_rate, r.iteration, n});
-    r.digest = step_->digest(r.iteration);
+    r.digest = outcome.digest;
     r.chain = next_link(position_.chain, r);
     position_.iteration = r.iteration;
     position_.digest = r.digest;
     position_.chain = r.chain;
     const bool epoch_ends = r.in_epoch == iterations_per_epoch_;
-    position_.epoch = epoch_ends ? batch->epoch + 1 : batch->epoch;
-    position_.batch = epoch_ends ? 0 : batch->index + 1;
+    position_.epoch = epoch_ends ? outcome.epoch + 1 : outcome.epoch;
+    position_.batch = epoch_ends ? 0 : outcome.index + 1;
     r.elapsed = seconds_since(started_);
-    book(&Parts::digest);
-    r.seconds = ledger_ ? ledger_->end_iteration() : seconds_since(before);
+    r.seconds = outcome.seconds;
     return r;
   }
 
   void validate(const IterationRecord& record) {
-    if (!evaluator_) return;
+    if (!validation_) return;
     if (!position_.validations.empty() &&
         position_.validations.back().iteration == record.iteration) {
       return;
     }
     const auto begin = Clock::now();
-    const Evaluation e = evaluator_->run();
+    const Evaluation e = iterations_->validate();
     const ValidationRecord v{record.iteration, record.epoch,         e.loss,   e.accuracy,
                              e.observations,   seconds_since(begin), e.metrics};
     position_.validations.push_back(v);
@@ -374,6 +400,7 @@ class Training {
   }
 
   void keep_best(const ValidationRecord& v) {
+    iterations_->fetch();
     BestNetwork best{v.iteration, v.loss, {}, {}};
     for (const auto& l : network_.learnables()) best.learnables.push_back(l.value.clone());
     for (const auto& s : network_.state()) best.state.push_back(s.value.clone());
@@ -399,7 +426,8 @@ class Training {
 
   bool wants_to_stop() const {
     const bool out_of_time = options_.max_time > 0 && seconds_since(started_) >= options_.max_time;
-    return out_of_time || (control_.stop && control_.stop());
+    return out_of_time || (control_.stop && control_.stop()) ||
+           (control_.interrupted && control_.interrupted());
   }
 
   // The last checkpoint is from before: whoever resumes from it comes here again.
@@ -429,6 +457,7 @@ class Training {
   void checkpoint() {
     if (control_.checkpoint_folder.empty() || saved_iteration_ == position_.iteration) return;
     tell([&](TrainingObserver& o) { o.saving(position_.iteration); });
+    iterations_->fetch();
     const std::string path = write_checkpoint(files_, control_.checkpoint_folder, network_,
                                               *solver_, position_, options_.checkpoints_kept);
     saved_iteration_ = position_.iteration;
@@ -445,11 +474,8 @@ class Training {
   const Clock::time_point started_ = Clock::now();
   std::shared_ptr<const ImageCache> images_, targets_, validation_, validation_targets_;
   std::unique_ptr<Solver> solver_;
-  std::optional<MiniBatchQueue> queue_;
-  std::optional<StepLedger> ledger_;  // before the step, which books on it
-  Parts parts_;
-  std::unique_ptr<TrainingStep> step_;
-  std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<Iterations> iterations_;
+  WorkerIterations* workers_ = nullptr;  // these, where worker processes compute
   Listings listings_;
   TrainingPosition position_;
   int64_t iterations_per_epoch_ = 0;
@@ -487,11 +513,33 @@ class Moved {
 
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control) {
+  if (options.workers > 0) {
+    throw InvalidArgument("[training] worker processes have to be told what is trained",
+                          "give train() the call of a function that makes it, see "
+                          "training_problem.h");
+  }
   check_training(network, data, options);
   TrainingOptions placed = options;
   placed.device = to_string(resolve_training_device(network, options));
   const Moved moved(network, parse_device(placed.device));
-  return Training(network, data, placed, control).run();
+  return Training(network, data, placed, control, nullptr).run();
+}
+
+TrainingResult train(const Call<TrainingProblem>& call, TrainingProblem& problem,
+                     const TrainingOptions& options, const TrainingControl& control) {
+  if (!problem.network.initialized()) {
+    problem.network.initialize(static_cast<uint64_t>(options.seed));
+  }
+  if (options.workers == 0) return train(problem.network, problem.data, options, control);
+  TrainingOptions placed = options;
+  if (placed.device == "auto") placed.device = "cpu";
+  check_training(problem.network, problem.data, placed);
+  placed.device = to_string(resolve_training_device(problem.network, placed));
+  if (parse_device(placed.device) != Device{}) {
+    throw Unsupported("[training] worker processes compute on the CPU",
+                      "set device = \"cpu\", or workers = 0");
+  }
+  return Training(problem.network, problem.data, placed, control, &call).run();
 }
 
 }  // namespace lockstep

@@ -78,6 +78,26 @@ struct PopulationRecord {
   double seconds = 0;
 };
 
+// A worker process came or went.
+struct WorkerChange {
+  uint32_t worker = 0;  // its number; none is used twice
+  int64_t pid = 0;
+  bool joined = false;    // takes part from now on; else it is lost
+  std::string how = {};   // of a lost one: "was killed by signal 9 (SIGKILL)"
+  int64_t iteration = 0;  // the last one that was finished then
+  int64_t members = 0;    // workers that compute now
+  // Of a lost one: seconds from the notice until the others went on.
+  double seconds = 0;
+};
+
+// One worker process's part in a training.
+struct WorkerSummary {
+  uint32_t worker = 0;
+  int64_t pid = 0;
+  int64_t shards = 0;    // computed
+  bool lost = false;
+};
+
 // What is known before the first iteration.
 struct TrainingStart {
   TrainingOptions options;   // resolved
@@ -89,7 +109,8 @@ struct TrainingStart {
   bool classifies = true;       // labels are learned, so that there is an accuracy
   int64_t shards = 0;           // of a full mini-batch: more threads than this are idle
   Device device;                // that computes
-  int threads = 1;
+  int threads = 1;              // of each worker, where there are such
+  int workers = 0;              // processes; 0: this one computes
   Digest data;   // of the training listing with contents
   Digest chain;  // of the receipt up to here
 };
@@ -116,6 +137,8 @@ class TrainingObserver {
   // Before every pass over the training images for population statistics, from 0.
   virtual void population_pass(int64_t pass, int64_t passes) { (void)pass, (void)passes; }
   virtual void population(const PopulationRecord&) {}
+  // A worker process came or went.
+  virtual void worker(const WorkerChange&) {}
   // The training ends before its time, from outside, after this iteration and its checkpoint.
   virtual void stopped(int64_t iteration) { (void)iteration; }
   // A damaged checkpoint was passed over when resuming; or anything else worth a line.
@@ -132,6 +155,9 @@ struct TrainingControl {
   // population statistics are computed; a training that resumes does them anew. May be called from
   // the training thread only.
   std::function<bool()> stop = {};
+  // The same for wishes from outside, as Ctrl-C is: worker processes may finish a few more
+  // iterations, which they have begun. (With `stop` they wait for its answer after every one.)
+  std::function<bool()> interrupted = {};
   // Stop after this many iterations in all (a checkpoint is written); 0: no limit.
   int64_t stop_after = 0;
   // Three iterations at most, then validation and a checkpoint, and a stop: tries everything out.
@@ -155,7 +181,9 @@ struct TrainingResult {
   // and checkpoints excluded.
   double images_per_second = 0;
   std::optional<Profile> profile;         // where it was asked for and there was an iteration
-  std::vector<int64_t> shards_by_thread;  // how many each compute thread (GPU: stream) did
+  // How many each compute thread (GPU: stream) did; with worker processes, each that is left.
+  std::vector<int64_t> shards_by_thread;
+  std::vector<WorkerSummary> workers;  // all there were
 };
 
 // Trains `network` (initialized; input normalisation is computed here) in place. Throws

@@ -9,45 +9,19 @@
 #include <string>
 
 #include "lockstep/base/file.h"
-#include "lockstep/data/digits.h"
 #include "lockstep/engine/kernels/table.h"
 #include "lockstep/train/receipt.h"
 #include "lockstep/train/trainer.h"
-#include "tests/train/law_network.h"
+#include "tests/train/law_problem.h"
 
 namespace lockstep {
 namespace {
 
-// Awkward on purpose: 100 observations in shards of at most 7 make 15 shards of two sizes, and 370
-// training images make a partial mini-batch.
-constexpr int64_t kMiniBatch = 100, kShard = 7;
-constexpr int64_t kIterations = 12;  // 3 epochs of 4
+constexpr int64_t kIterations = testing::law_iterations;
 
-TrainingData test_data() {
-  std::vector<int64_t> some, others;
-  for (int64_t i = 0; i < 370; ++i) some.push_back(i * 27);
-  for (int64_t i = 0; i < 101; ++i) others.push_back(i * 97 + 1);
-  TrainingData data;
-  data.training = subset(builtin_digits(), some);
-  data.validation = subset(builtin_digits(), others);
-  data.augmentation.reflect_x = true;
-  data.augmentation.translate_x = {-3, 3};
-  data.augmentation.translate_y = {-2, 4};
-  return data;
-}
+TrainingData test_data() { return testing::law_data(); }
 
-TrainingOptions test_options(int64_t threads) {
-  TrainingOptions options;
-  options.mini_batch_size = kMiniBatch;
-  options.shard_size = kShard;
-  options.max_epochs = 3;
-  options.initial_learning_rate = 0.05;
-  options.last_mini_batch = "keep";
-  options.validation_frequency = 5;
-  options.seed = 5;
-  options.threads = threads;
-  return options;
-}
+TrainingOptions test_options(int64_t threads) { return testing::law_options(threads); }
 
 // A folder that goes away again.
 struct TemporaryFolder {

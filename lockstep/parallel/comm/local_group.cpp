@@ -307,23 +307,32 @@ void LocalGroup::abort(const SharedRegion& memory) {
   wake_all(head.ticks);
 }
 
-std::string LocalGroup::missing(const SharedRegion& memory, const LocalGroupOptions& options) {
+std::vector<int> LocalGroup::missing(const SharedRegion& memory,
+                                     const LocalGroupOptions& options) {
   uint64_t most = 0;
   for (int r = 0; r < options.size; ++r) {
     most = std::max(most, member_of(memory.get(), r).arrived.load());
   }
-  std::string text;
+  std::vector<int> ranks;
   for (int r = 0; r < options.size; ++r) {
-    if (member_of(memory.get(), r).arrived.load() < most) {
-      text += (text.empty() ? "" : ", ") + name_of(options, r);
-    }
+    if (member_of(memory.get(), r).arrived.load() < most) ranks.push_back(r);
   }
-  if (text.empty()) return text;
+  return ranks;
+}
+
+std::string LocalGroup::describe_missing(const SharedRegion& memory,
+                                         const LocalGroupOptions& options) {
+  const std::vector<int> ranks = missing(memory, options);
+  if (ranks.empty()) return {};
+  std::string text;
+  for (const int r : ranks) text += (text.empty() ? "" : ", ") + name_of(options, r);
   for (int r = 0; r < options.size; ++r) {
+    if (std::find(ranks.begin(), ranks.end(), r) != ranks.end()) continue;
     const Member& m = member_of(memory.get(), r);
-    if (m.arrived.load() < most) continue;
-    return text + " has not come to " + kNames[std::min<uint32_t>(m.kind.load(), broadcast_kind)] +
-           " number " + std::to_string(m.sequence.load());
+    text += std::string(ranks.size() == 1 ? " has" : " have") + " not come to " +
+            kNames[std::min<uint32_t>(m.kind.load(), broadcast_kind)] + " number " +
+            std::to_string(m.sequence.load());
+    break;
   }
   return text;
 }

@@ -49,8 +49,11 @@ class LocalGroup final : public Group {
 
   // For whoever sees the memory without being a member: ends the group.
   static void abort(const SharedRegion& memory);
-  // "worker 2 has not come to barrier number 17": the members behind the others; "" for none.
-  static std::string missing(const SharedRegion& memory, const LocalGroupOptions& options);
+  // The members that the others wait for.
+  static std::vector<int> missing(const SharedRegion& memory, const LocalGroupOptions& options);
+  // "worker 2 has not come to barrier number 17"; "" for none.
+  static std::string describe_missing(const SharedRegion& memory,
+                                      const LocalGroupOptions& options);
 
  private:
   struct State;

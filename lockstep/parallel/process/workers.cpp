@@ -177,9 +177,11 @@ std::optional<WorkerEvent> Workers::wait(const TimeLimit& limit) {
   }
 }
 
-void Workers::kill(uint32_t worker) {
+void Workers::kill(uint32_t worker, const std::string& reason) {
   const auto found = state_->workers.find(worker);
-  if (found != state_->workers.end()) found->second.process.kill();
+  if (found == state_->workers.end()) return;
+  if (found->second.reason.empty()) found->second.reason = reason;
+  found->second.process.kill();
 }
 
 void Workers::dismiss(uint32_t worker) {

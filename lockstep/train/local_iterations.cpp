@@ -1,0 +1,160 @@
+#include "lockstep/train/local_iterations.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/parallel/comm/deal.h"
+#include "lockstep/train/evaluator.h"
+#include "lockstep/train/mini_batches.h"
+#include "lockstep/train/step_ledger.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The ledger's accounts of what lies around the step.
+struct Parts {
+  Parts() = default;
+  explicit Parts(StepLedger& ledger) {
+    const auto open = [&](const char* name) {
+      return ledger.account(StepLedger::Phase::step, name);
+    };
+    records = open("records of the last iteration");
+    mini_batch = open("waiting for the mini-batch");
+    loss = open("loss");
+    digest = open("digest of the state");
+  }
+  int records = 0, mini_batch = 0, loss = 0, digest = 0;
+};
+
+}  // namespace
+
+struct LocalIterations::State {
+  explicit State(const LocalIterationsSetup& s) : setup(s) {
+    if (setup.profile) parts = Parts(ledger.emplace(setup.pool.size()));
+  }
+
+  const LocalIterationsSetup setup;
+  std::optional<StepLedger> ledger;  // before the step, which books on it
+  Parts parts;
+  std::optional<MiniBatchQueue> queue;
+  std::unique_ptr<TrainingStep> step;
+  std::unique_ptr<Evaluator> evaluator;
+  int64_t begun = 0;
+  int64_t computed = 0;
+  Clock::time_point before = Clock::now();
+
+  // The time since the last booking was this thread's, for `part` of the step.
+  void book(int Parts::*part) {
+    if (ledger) ledger->book(0, parts.*part);
+  }
+
+  void make_queue(int64_t next, std::function<MiniBatchQueueOptions::Rows(int64_t)> rows) {
+    MiniBatchQueueOptions options = mini_batches_of(setup.data, setup.options);
+    options.targets = setup.images.targets;
+    options.rows = std::move(rows);
+    const int64_t per_epoch = batches_per_epoch(setup.images.training->size(), options);
+    queue.reset();
+    queue.emplace(setup.images.training, options, (next - 1) / per_epoch, (next - 1) % per_epoch);
+    begun = next - 1;
+  }
+};
+
+LocalIterations::LocalIterations(const LocalIterationsSetup& setup, int64_t first)
+    : state_(std::make_unique<State>(setup)) {
+  State& s = *state_;
+  if (first > 0) s.make_queue(first, {});
+  s.step = make_training_step(setup.network, setup.solver, setup.pool, setup.options,
+                              setup.images.training->dtype(), s.ledger ? &*s.ledger : nullptr);
+  if (!setup.images.validation) return;
+  s.evaluator = std::make_unique<Evaluator>(
+      setup.network,
+      Evaluator::Data{setup.images.validation, setup.images.validation_targets, setup.data.noise,
+                      static_cast<uint64_t>(setup.options.seed)},
+      setup.pool, Measures{setup.metrics});
+}
+
+LocalIterations::~LocalIterations() = default;
+
+void LocalIterations::begin_timing() {
+  if (state_->ledger) state_->ledger->begin_iteration();
+  state_->before = Clock::now();
+}
+
+IterationOutcome LocalIterations::next(int64_t iteration, int64_t) {
+  State& s = *state_;
+  // Memory is filled, caches are cold and clocks rise: what comes after is what lasts.
+  if (s.ledger && s.computed == 1) s.ledger->forget();
+  s.book(&Parts::records);
+  return compute(iteration, s.setup.learning_rate(iteration));
+}
+
+IterationOutcome LocalIterations::compute(int64_t iteration, double learning_rate) {
+  State& s = *state_;
+  s.begun = iteration;
+  const auto batch = s.queue->next();
+  s.book(&Parts::mini_batch);
+  IterationOutcome r;
+  r.iteration = iteration;
+  r.epoch = batch->epoch;
+  r.index = batch->index;
+  r.observations = batch->size();
+  r.observations_digest = batch->observations_digest;
+  r.sums = s.step->compute(*batch, iteration);
+  if (std::isfinite(r.sums.loss_sum)) {
+    s.book(&Parts::loss);
+    s.step->apply({learning_rate, iteration, static_cast<double>(batch->size())});
+    r.digest = s.step->digest(iteration);
+  }
+  s.book(&Parts::digest);
+  const auto now = Clock::now();
+  r.seconds = s.ledger ? s.ledger->end_iteration()
+                       : std::chrono::duration<double>(now - s.before).count();
+  s.before = now;
+  ++s.computed;
+  return r;
+}
+
+int64_t LocalIterations::begun() const { return state_->begun; }
+
+Evaluation LocalIterations::validate() { return state_->evaluator->run(); }
+
+std::vector<int64_t> LocalIterations::shards() const { return state_->step->shards_by_worker(); }
+
+std::optional<Profile> LocalIterations::profile() {
+  State& s = *state_;
+  if (!s.ledger || s.computed == 0) return std::nullopt;
+  s.step->time_passes();
+  return s.ledger->finish(s.queue->seconds_each());
+}
+
+ShardedStep& LocalIterations::step() {
+  auto* const sharded = dynamic_cast<ShardedStep*>(state_->step.get());
+  if (sharded == nullptr) throw Unsupported("[training] groups compute on the CPU");
+  return *sharded;
+}
+
+Evaluator* LocalIterations::evaluator() { return state_->evaluator.get(); }
+
+void LocalIterations::join(std::unique_ptr<LocalGroup> group, std::vector<double> loads,
+                           double limit, int64_t next) {
+  State& s = *state_;
+  // Of a mini-batch only the rows of this member's shards are wanted.
+  const auto rows = [rank = group->rank(), loads,
+                     shard_size = s.setup.options.shard_size](int64_t n) {
+    const std::vector<ShardRange> shards = cut_into_shards(n, shard_size);
+    const LeafRun own =
+        deal_leaves(static_cast<int64_t>(shards.size()), loads)[static_cast<size_t>(rank)];
+    if (own.count == 0) return MiniBatchQueueOptions::Rows{};
+    const ShardRange& first = shards[static_cast<size_t>(own.first)];
+    const ShardRange& last = shards[static_cast<size_t>(own.first + own.count - 1)];
+    return MiniBatchQueueOptions::Rows{first.first, last.first + last.size - first.first};
+  };
+  step().join(std::move(group), std::move(loads), limit);
+  s.make_queue(next, rows);
+}
+
+}  // namespace lockstep

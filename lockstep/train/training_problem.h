@@ -1,0 +1,34 @@
+// What is trained, as worker processes come by it: every one calls the same function.
+#pragma once
+
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/parallel/process/function.h"
+#include "lockstep/train/trainer.h"
+
+namespace lockstep {
+
+// A network (initialized or not) and its data. A function that returns one must give the same to
+// everybody who calls it with the same arguments: names and labels of the data are compared.
+struct TrainingProblem {
+  Network network;
+  TrainingData data;
+};
+
+// Trains on options.workers processes, each with options.threads compute threads:
+//
+//   TrainingProblem digits(int64_t seed);
+//
+//   const auto call = make_call<&digits>(int64_t{3});
+//   TrainingProblem problem = call();
+//   TrainingResult result = train(call, problem, {.workers = 4});
+//
+// The program begins with a Runtime (see runtime.h). `problem` is what the call returned here; its
+// network has the first values, and the trained ones in the end. The bits are those of train() by
+// one process, which this is without workers. Workers may be killed, stopped or hang: the others go
+// on at once from the last iteration that anybody finished, and a new one takes the place. Throws
+// what train() throws, also what was thrown in a worker; Error when workers end again and again,
+// naming the observations where those are the reason; Unsupported on a GPU.
+TrainingResult train(const Call<TrainingProblem>& call, TrainingProblem& problem,
+                     const TrainingOptions& options, const TrainingControl& control = {});
+
+}  // namespace lockstep

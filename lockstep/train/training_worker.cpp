@@ -1,0 +1,265 @@
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "lockstep/base/arithmetic.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/fields.h"
+#include "lockstep/parallel/process/runtime.h"
+#include "lockstep/train/evaluator.h"
+#include "lockstep/train/fingerprint.h"
+#include "lockstep/train/local_iterations.h"
+#include "lockstep/train/state_area.h"
+#include "lockstep/train/targets.h"
+#include "lockstep/train/worker_messages.h"
+
+namespace lockstep {
+namespace {
+
+// How long it waits for the client before it looks again; the channel's thread sees its end.
+constexpr double kPatience = 1;
+// Records that wait to be sent together, and those kept to be said again by another client's wish.
+constexpr double kSpeakAfter = 0.02, kWhisperAfter = 0.25;
+constexpr size_t kKept = 256;
+
+TrainingOptions options_of(const std::string& text) {
+  const nlohmann::json object = nlohmann::json::parse(text);
+  TrainingOptions options;
+  FieldReader reader(object, "training");
+  options.visit(reader);
+  return options.resolved();
+}
+
+class TrainingWorker {
+ public:
+  explicit TrainingWorker(const TrainingTask& task)
+      : options_(options_of(task.options)),
+        problem_(task.problem()),
+        pool_(static_cast<int>(options_.threads)) {
+    build();
+  }
+
+  void run() {
+    const ArithmeticMode mode;
+    while (!over_) {
+      const bool busy = may_compute();
+      if (busy) compute();
+      // With something to do it only looks whether there is a message.
+      for (auto m = worker_context().receive(TimeLimit(busy ? 0 : kPatience)); m;
+           m = worker_context().receive(TimeLimit(0))) {
+        std::visit([this](const auto& order) { take(order); }, decode<WorkerOrder>(*m));
+      }
+    }
+  }
+
+ private:
+  void build() {
+    Network& network = problem_.network;
+    if (!network.initialized()) network.initialize(static_cast<uint64_t>(options_.seed));
+    solver_ = make_solver(network, options_);
+    const TrainingData& data = problem_.data;
+    // Empty ones: the client's take their place, where it shares them.
+    const auto budget = static_cast<size_t>(options_.cache_mib) << 20;
+    images_.validation = data.validation && data.validation->size() > 0
+                             ? cache_for(network, data.validation, budget)
+                             : nullptr;
+    images_.validation_targets =
+        target_cache_for(network, data.validation_targets, images_.validation, budget);
+    images_.training =
+        cache_for(network, data.training, budget,
+                  data.random_crop ? CachedImages::windowed : CachedImages::exact);
+    images_.targets = target_cache_for(network, data.training_targets, images_.training, budget);
+    iterations_ = std::make_unique<LocalIterations>(
+        LocalIterationsSetup{.network = network,
+                             .solver = *solver_,
+                             .pool = pool_,
+                             .options = options_,
+                             .data = data,
+                             .images = images_},
+        0);
+    const GroupSumOptions sum = iterations_->step().sum_options();
+    ReadyReport ready{.names = digest_of_names(data),
+                      .fingerprint = {},
+                      .sum_count = sum.count,
+                      .leaf_bytes = sum.leaf_bytes,
+                      .state_bytes = state_bytes(network, *solver_),
+                      .area_bytes = 0,
+                      .most_leaves = sum.most_leaves};
+    for (const auto& e : numerics_fingerprint()) ready.fingerprint.emplace_back(e.name, e.value);
+    say(ready);
+  }
+
+  template <class Report>
+  void say(const Report& report) {
+    worker_context().send(encode(WorkerReport(report)));
+  }
+
+  void take(const BeginOrder& order) {
+    const SharedMemory& memory = worker_context().memory();
+    images_.training->attach(memory, order.images);
+    if (images_.targets && images_.targets != images_.training) {
+      images_.targets->attach(memory, order.targets);
+    }
+    if (images_.validation) images_.validation->attach(memory, order.validation);
+    if (images_.validation_targets && images_.validation_targets != images_.validation) {
+      images_.validation_targets->attach(memory, order.validation_targets);
+    }
+    for (int i = 0; i < 2; ++i) states_[i] = memory.map(order.states[i]);
+    if (order.evaluation.bytes > 0) evaluation_ = memory.map(order.evaluation);
+    scores_ = order.scores;
+    board_memory_ = memory.map(order.board);
+    board_ = reinterpret_cast<WorkerBoard*>(board_memory_.get());
+    iterations_->step().watch([this](int thread, int64_t shard) {
+      if (thread < WorkerBoard::kThreads) board_->shards[thread].store(shard + 1);
+    });
+  }
+
+  void take(const FormOrder& order) {
+    if (order.state >= 0) {
+      read_state(states_[order.state].get(), problem_.network, *solver_);
+      records_.clear();
+    }
+    finished_ = order.next - 1;
+    const LocalGroupOptions group{.size = static_cast<int>(order.names.size()),
+                                  .window_bytes = order.window_bytes,
+                                  .names = order.names};
+    iterations_->join(
+        std::make_unique<LocalGroup>(worker_context().memory().map(order.memory), order.rank,
+                                     group),
+        order.loads, order.limit, order.next);
+    generation_ = order.generation;
+    together_ = true;
+    rates_.clear();
+    speaks_ = order.speaks;
+    // Records that the one who spoke before did not send any more.
+    said_ = order.known;
+    speak(0);
+    iterations_->begin_timing();
+  }
+
+  void take(const GrantOrder& order) {
+    if (order.generation != generation_) return;
+    const int64_t expected = finished_ + static_cast<int64_t>(rates_.size()) + 1;
+    if (order.first != expected) {
+      throw InternalError("[worker] iteration " + std::to_string(order.first) +
+                          " is granted where " + std::to_string(expected) + " is the next");
+    }
+    if (rates_.empty()) iterations_->begin_timing();
+    rates_.insert(rates_.end(), order.learning_rates.begin(), order.learning_rates.end());
+  }
+
+  void take(const HaltOrder& order) {
+    if (order.generation == generation_) halt();
+  }
+
+  void take(const PublishOrder& order) {
+    write_state(problem_.network, *solver_, states_[order.state].get());
+    say(PublishedReport{order.state, finished_});
+  }
+
+  void take(const ValidateOrder& order) {
+    if (order.generation != generation_) return;
+    iterations_->evaluator()->take_part(evaluation_.get(), scores_);
+    say(ValidatedReport{order.generation});
+  }
+
+  void take(const EndOrder&) { over_ = true; }
+
+  bool may_compute() const { return together_ && !rates_.empty(); }
+
+  void halt() {
+    together_ = false;
+    rates_.clear();
+    say(HaltedReport{generation_, finished_});
+  }
+
+  void compute() {
+    board_->iteration.store(finished_ + 1);
+    IterationOutcome o;
+    try {
+      o = iterations_->compute(finished_ + 1, rates_.front());
+    } catch (const WorkerLost&) {
+      halt();
+      return;
+    } catch (const Timeout&) {
+      // The client ends whoever hangs; should it not, there is nothing to go on with.
+      halt();
+      return;
+    }
+    int64_t shards = 0;
+    for (const int64_t n : iterations_->shards()) shards += n;
+    board_->computed.store(shards);
+    board_->shard_seconds.store(iterations_->step().shard_seconds());
+    rates_.pop_front();
+    ++finished_;
+    records_.push_back({o.iteration, o.epoch, o.index, o.observations, o.observations_digest,
+                        o.sums.loss_sum, o.sums.correct, o.digest, o.seconds});
+    if (records_.size() > kKept) records_.pop_front();
+    if (!std::isfinite(o.sums.loss_sum)) {
+      // Nothing was applied: the training ends here.
+      --finished_;
+      speak(0);
+      together_ = false;
+      rates_.clear();
+      return;
+    }
+    const double soon = speaks_ ? 0 : kSpeakAfter, later = speaks_ ? kSpeakAfter : kWhisperAfter;
+    speak(rates_.empty() ? soon : later);
+  }
+
+  // Sends the records that were not sent, unless the last time is less than `after` seconds ago.
+  void speak(double after) {
+    const auto now = TimeLimit::Clock::now();
+    if (std::chrono::duration<double>(now - spoken_).count() < after) return;
+    spoken_ = now;
+    RecordsReport report{.generation = generation_, .records = {}};
+    for (const WorkerRecord& r : records_) {
+      if (r.iteration > said_) report.records.push_back(r);
+    }
+    if (report.records.empty()) return;
+    said_ = report.records.back().iteration;
+    say(report);
+  }
+
+  const TrainingOptions options_;
+  TrainingProblem problem_;
+  ThreadPool pool_;
+  std::unique_ptr<Solver> solver_;
+  TrainingImages images_;
+  std::unique_ptr<LocalIterations> iterations_;
+  SharedRegion states_[2], evaluation_, board_memory_;
+  WorkerBoard* board_ = nullptr;
+  bool scores_ = false, speaks_ = false, together_ = false, over_ = false;
+  int64_t generation_ = 0, finished_ = 0, said_ = 0;
+  std::deque<double> rates_;  // of the iterations that are granted
+  std::deque<WorkerRecord> records_;
+  TimeLimit::Clock::time_point spoken_ = TimeLimit::Clock::now();
+};
+
+void add_names(Digester& digester, const DatastorePtr& store) {
+  digester.add(store ? static_cast<uint64_t>(store->size()) : 0);
+  if (!store) return;
+  for (const std::string& name : store->classes()) digester.add(std::string_view(name));
+  for (int64_t i = 0; i < store->size(); ++i) {
+    const std::string name = store->name(i);
+    digester.add(std::string_view(name));
+    digester.add(static_cast<uint64_t>(store->label(i)));
+  }
+}
+
+}  // namespace
+
+Digest digest_of_names(const TrainingData& data) {
+  Digester digester;
+  for (const DatastorePtr& store :
+       {data.training, data.validation, data.training_targets, data.validation_targets}) {
+    add_names(digester, store);
+  }
+  return digester.finish();
+}
+
+void train_as_worker(TrainingTask task) { TrainingWorker(task).run(); }
+
+}  // namespace lockstep

@@ -1,0 +1,676 @@
+#include "lockstep/train/worker_iterations.h"
+
+#include <fmt/format.h>
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/thread_pool.h"
+#include "lockstep/parallel/comm/deal.h"
+#include "lockstep/parallel/comm/group_sum.h"
+#include "lockstep/parallel/process/workers.h"
+#include "lockstep/train/fingerprint.h"
+#include "lockstep/train/mini_batches.h"
+#include "lockstep/train/state_area.h"
+#include "lockstep/train/training_step.h"
+#include "lockstep/train/worker_messages.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = TimeLimit::Clock;
+
+// Workers are granted iterations for so many seconds ahead, within these bounds.
+constexpr double kAhead = 0.1;
+constexpr int64_t kLeastAhead = 2, kMostAhead = 16;
+// Until a worker has its problem built, and until it answers between iterations.
+constexpr double kReadyLimit = 600, kAnswerLimit = 10;
+constexpr double kLeastLimit = 10, kShards = 20;  // of a hanging worker, see worker_limit
+// The same shard may end this many workers; so many in a row may end without an iteration.
+constexpr int kDeathsOfAShard = 3, kLossesInARow = 10;
+
+struct Member {
+  enum class Phase { building, ready, member };
+  Phase phase = Phase::building;
+  int64_t pid = 0;
+  int slot = 0;            // its cores and its load
+  TimeLimit limit{kReadyLimit};
+  SharedPlace board;
+  SharedRegion board_memory;
+  bool halted = true;      // it computes nothing until a group is formed
+  int64_t finished = -1;   // the iteration whose values it has; -1: none
+
+  const WorkerBoard& on_board() const {
+    return *reinterpret_cast<const WorkerBoard*>(board_memory.get());
+  }
+};
+
+}  // namespace
+
+struct WorkerIterations::State {
+  explicit State(const WorkerIterationsSetup& s) : setup(s), workers(memory) {}
+
+  const WorkerIterationsSetup setup;
+  SharedMemory memory{"lockstep"};
+  Workers workers;
+  std::map<uint32_t, Member> members;
+  std::vector<WorkerSummary> gone;
+
+  // Of the problem, the same for all.
+  Call<void> task;
+  Digest names;
+  BeginOrder begin;
+  SharedRegion states[2], evaluation;
+  std::optional<ReadyReport> ready;  // of the first
+  Network* network = nullptr;
+  Solver* solver = nullptr;
+  std::unique_ptr<Evaluator> evaluator;
+
+  // The present group.
+  int64_t generation = 0;
+  std::vector<uint32_t> ranks;
+  SharedPlace group_place;
+  SharedRegion group_memory;
+  LocalGroupOptions group;
+  bool broken = false;
+
+  // Iterations.
+  int64_t granted = 0, received = 0, taken = 0;  // the last of each
+  std::map<int64_t, WorkerRecord> records;       // not yet taken
+  std::map<int64_t, Digest> digests;             // of all since the published state
+  int published = 0;                             // which of the states is good
+  int64_t published_iteration = 0;
+  std::optional<int64_t> publishing, validated_left;
+  Clock::time_point progress = Clock::now();
+  double iteration_seconds = 0;
+
+  // Losses.
+  struct Loss {
+    WorkerChange change;
+    Clock::time_point noticed;
+  };
+  std::vector<Loss> losses;            // since the group broke
+  std::vector<int> free_slots;         // of lost workers
+  std::optional<TimeLimit> restart;    // when the next may be started
+  int losses_in_a_row = 0;
+  std::map<std::pair<int64_t, int64_t>, int> deaths;  // by iteration and shard
+
+  int64_t wanted() const { return setup.options.workers; }
+  double load_of(int slot) const {
+    const auto& loads = setup.options.worker_load;
+    return loads.empty() ? 1 : loads[static_cast<size_t>(slot)];
+  }
+
+  std::vector<int> cores_of(int slot) const;
+  void start_worker(int slot);
+  void handle(const WorkerEvent& event);
+  void handle_loss(const WorkerEvent& event);
+  void blame(const Member& m);
+  std::string observations_of(int64_t iteration, int64_t shard) const;
+  void take(uint32_t worker, const ReadyReport& r);
+  void take(uint32_t worker, const RecordsReport& r);
+  void take(uint32_t worker, const HaltedReport& r);
+  void take(uint32_t worker, const PublishedReport& r);
+  void take(uint32_t worker, const ValidatedReport& r);
+  bool step(double seconds);
+  void start_replacements();
+  bool joiners() const;
+  bool await_rest();
+  bool publish(uint32_t source);
+  bool form(int64_t base, bool from_state);
+  void regroup();
+  void end_hanging();
+  void advance(int64_t target, int64_t last);
+  void await_progress();
+  double limit() const;
+  std::string name(uint32_t worker) const { return "worker " + std::to_string(worker); }
+
+  template <class Order>
+  bool order(uint32_t worker, const Order& what) {
+    return workers.send(worker, encode(WorkerOrder(what)));
+  }
+};
+
+// Cores of their own where there are enough; else the system deals them.
+std::vector<int> WorkerIterations::State::cores_of(int slot) const {
+  const auto threads = static_cast<int>(setup.options.threads);
+  std::vector<int> cores;
+  if (threads * wanted() > available_cores()) return cores;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  int seen = 0;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &set)) continue;
+    if (seen >= slot * threads && seen < (slot + 1) * threads) cores.push_back(core);
+    ++seen;
+  }
+  return cores;
+}
+
+void WorkerIterations::State::start_worker(int slot) {
+  const uint32_t number = workers.start(task, cores_of(slot));
+  Member m;
+  m.slot = slot;
+  m.pid = workers.pid(number);
+  m.board = memory.reserve(sizeof(WorkerBoard));
+  m.board_memory = memory.map(m.board);
+  members.emplace(number, std::move(m));
+}
+
+double WorkerIterations::State::limit() const {
+  if (setup.options.worker_limit > 0) return setup.options.worker_limit;
+  std::vector<double> seconds;
+  for (const auto& [number, m] : members) {
+    const double last = m.on_board().shard_seconds.load();
+    if (last > 0) seconds.push_back(last);
+  }
+  if (seconds.empty()) return kReadyLimit;  // the first iteration may prepare things
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return std::max(kLeastLimit, kShards * *middle);
+}
+
+// One event, if there is one within these seconds.
+bool WorkerIterations::State::step(double seconds) {
+  start_replacements();
+  const auto event = workers.wait(TimeLimit(seconds));
+  if (event) handle(*event);
+  for (const auto& [number, m] : members) {
+    if (m.phase != Member::Phase::building || !m.limit.reached()) continue;
+    workers.kill(number, "was not ready in time");
+  }
+  return event.has_value();
+}
+
+void WorkerIterations::State::handle(const WorkerEvent& event) {
+  using Kind = WorkerEvent::Kind;
+  if (members.count(event.worker) == 0) return;
+  switch (event.kind) {
+    case Kind::message:
+      std::visit([&](const auto& report) { take(event.worker, report); },
+                 decode<WorkerReport>(event.content));
+      break;
+    case Kind::failed:
+      event.error.rethrow(name(event.worker) + ": ");
+    case Kind::finished:
+    case Kind::lost:
+      handle_loss(event);
+  }
+}
+
+void WorkerIterations::State::handle_loss(const WorkerEvent& event) {
+  const auto found = members.find(event.worker);
+  Member m = std::move(found->second);
+  members.erase(found);
+  gone.push_back({event.worker, m.pid, m.on_board().computed.load(), true});
+  free_slots.push_back(m.slot);
+  Loss loss{{.worker = event.worker,
+             .pid = m.pid,
+             .joined = false,
+             .how = event.how.empty() ? "has ended" : event.how,
+             .iteration = received,
+             .members = 0,
+             .seconds = 0},
+            Clock::now()};
+  const bool member = std::find(ranks.begin(), ranks.end(), event.worker) != ranks.end();
+  if (member) {
+    if (!broken && group_memory) LocalGroup::abort(group_memory);
+    broken = true;
+    blame(m);
+  }
+  losses.push_back(std::move(loss));
+  ++losses_in_a_row;
+  if (losses_in_a_row >= kLossesInARow) {
+    throw Error(fmt::format("[workers] {} workers in a row were lost before an iteration was "
+                            "finished; the last one {}",
+                            losses_in_a_row, losses.back().change.how),
+                "the log of the system (dmesg) may say why");
+  }
+  // At once for the first, then more and more slowly.
+  const double delay = losses_in_a_row < 3 ? 0 : 0.1 * std::exp2(losses_in_a_row - 3);
+  restart.emplace(delay);
+  memory.free(m.board);
+}
+
+// Who dies while it computes a shard may die of it.
+void WorkerIterations::State::blame(const Member& m) {
+  const WorkerBoard& board = m.on_board();
+  const int64_t iteration = board.iteration.load();
+  std::string guilty;
+  for (int t = 0; t < static_cast<int>(setup.options.threads); ++t) {
+    const int64_t shard = board.shards[t].load() - 1;
+    if (shard < 0 || ++deaths[{iteration, shard}] < kDeathsOfAShard) continue;
+    guilty += fmt::format("{}shard {} ({})", guilty.empty() ? "" : "; ", shard + 1,
+                          observations_of(iteration, shard));
+  }
+  if (guilty.empty()) return;
+  throw Error(fmt::format("[workers] {} workers ended while they computed the same of iteration "
+                          "{}: {}",
+                          kDeathsOfAShard, iteration, guilty),
+              "try these observations alone, in one process");
+}
+
+// "a.png, b.png"
+std::string WorkerIterations::State::observations_of(int64_t iteration, int64_t shard) const {
+  const ImageDatastore& data = *setup.data.training;
+  const MiniBatchQueueOptions queue = mini_batches_of(setup.data, setup.options);
+  const int64_t per_epoch = batches_per_epoch(data.size(), queue);
+  const auto order =
+      epoch_order(data.size(), queue.shuffle, queue.seed, (iteration - 1) / per_epoch);
+  const int64_t first = (iteration - 1) % per_epoch * queue.mini_batch_size;
+  const int64_t n = std::min(queue.mini_batch_size, data.size() - first);
+  const ShardRange range = cut_into_shards(n, setup.options.shard_size)[static_cast<size_t>(shard)];
+  std::string text;
+  for (int64_t i = 0; i < range.size; ++i) {
+    const int64_t observation = order[static_cast<size_t>(first + range.first + i)];
+    text += (i > 0 ? ", " : "") + data.name(observation);
+  }
+  return text;
+}
+
+void WorkerIterations::State::start_replacements() {
+  if (free_slots.empty() || (restart && !restart->reached())) return;
+  // A replacement takes the slot that is free for the longest time.
+  while (!free_slots.empty()) {
+    const int slot = free_slots.front();
+    free_slots.erase(free_slots.begin());
+    start_worker(slot);
+  }
+}
+
+void WorkerIterations::State::take(uint32_t worker, const ReadyReport& r) {
+  Member& m = members.at(worker);
+  std::vector<FingerprintEntry> there;
+  for (const auto& [entry, value] : r.fingerprint) there.push_back({entry, value});
+  const std::string difference = fingerprint_difference(numerics_fingerprint(), there);
+  if (!difference.empty()) {
+    throw InvalidArgument("[workers] " + name(worker) + " computes with other numerics: " +
+                          difference);
+  }
+  if (r.names != names) {
+    throw InvalidArgument("[workers] " + name(worker) + " has other data than its client",
+                          "the function that makes the problem must give the same to all who call "
+                          "it, and folders must not change meanwhile");
+  }
+  if (!ready) ready = r;
+  m.phase = Member::Phase::ready;
+}
+
+void WorkerIterations::State::take(uint32_t worker, const RecordsReport& r) {
+  if (r.generation != generation) return;
+  for (const WorkerRecord& record : r.records) {
+    const auto [known, is_new] = digests.emplace(record.iteration, record.digest);
+    if (known->second != record.digest) {
+      throw Error(fmt::format("[workers] after iteration {} {} has the digest {}, others {}",
+                              record.iteration, name(worker), record.digest.to_string(),
+                              known->second.to_string()),
+                  "the processors of this machine disagree: a fault in hardware, or in a layer of "
+                  "one's own");
+    }
+    if (record.iteration <= received) continue;
+    received = record.iteration;
+    progress = Clock::now();
+    losses_in_a_row = 0;
+    iteration_seconds = record.seconds;
+    if (record.iteration > taken) records.emplace(record.iteration, record);
+  }
+  while (digests.size() > 4096) digests.erase(digests.begin());
+}
+
+void WorkerIterations::State::take(uint32_t worker, const HaltedReport& r) {
+  if (r.generation != generation) return;
+  Member& m = members.at(worker);
+  m.halted = true;
+  m.finished = r.finished;
+  if (!broken && group_memory) LocalGroup::abort(group_memory);
+  broken = true;
+}
+
+void WorkerIterations::State::take(uint32_t, const PublishedReport& r) { publishing = r.finished; }
+
+void WorkerIterations::State::take(uint32_t, const ValidatedReport& r) {
+  if (r.generation == generation && validated_left) --*validated_left;
+}
+
+bool WorkerIterations::State::joiners() const {
+  return std::any_of(members.begin(), members.end(), [](const auto& entry) {
+    return entry.second.phase == Member::Phase::ready;
+  });
+}
+
+// Brings the members of the present group to rest. False where one was lost meanwhile.
+bool WorkerIterations::State::await_rest() {
+  if (broken && group_memory) LocalGroup::abort(group_memory);
+  const auto resting = [&] {
+    return std::all_of(members.begin(), members.end(), [](const auto& entry) {
+      return entry.second.phase != Member::Phase::member || entry.second.halted;
+    });
+  };
+  for (auto& [number, m] : members) {
+    if (m.phase == Member::Phase::member && !m.halted) order(number, HaltOrder{generation});
+  }
+  for (const TimeLimit limit(kAnswerLimit + (broken ? 0 : this->limit())); !resting();) {
+    step(std::min(0.1, limit.left()));
+    if (!limit.reached()) continue;
+    for (const auto& [number, m] : members) {
+      if (m.phase == Member::Phase::member && !m.halted) workers.kill(number, "did not answer");
+    }
+    return false;
+  }
+  return true;
+}
+
+// A member writes its state where the others find it.
+bool WorkerIterations::State::publish(uint32_t source) {
+  const int other = 1 - published;
+  publishing.reset();
+  if (!order(source, PublishOrder{other})) return false;
+  for (const TimeLimit limit(kAnswerLimit + this->limit()); !publishing;) {
+    step(std::min(0.1, limit.left()));
+    if (members.count(source) == 0) return false;
+    if (!limit.reached()) continue;
+    workers.kill(source, "did not answer");
+    return false;
+  }
+  published = other;
+  published_iteration = *publishing;
+  digests.erase(digests.begin(), digests.lower_bound(published_iteration));
+  return true;
+}
+
+bool WorkerIterations::State::form(int64_t base, bool from_state) {
+  ++generation;
+  ranks.clear();
+  // By slot, so that loads stay where they were.
+  for (const auto& [number, m] : members) {
+    if (m.phase != Member::Phase::building) ranks.push_back(number);
+  }
+  std::sort(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) {
+    return members.at(a).slot < members.at(b).slot;
+  });
+  std::vector<double> loads;
+  group = {.size = static_cast<int>(ranks.size()), .window_bytes = 0, .names = {}};
+  for (const uint32_t number : ranks) {
+    loads.push_back(load_of(members.at(number).slot));
+    group.names.push_back(name(number));
+  }
+  if (std::none_of(loads.begin(), loads.end(), [](double load) { return load > 0; })) {
+    // Those with a load are gone for the moment; the idle ones step in.
+    loads.assign(loads.size(), 1);
+  }
+  const GroupSumOptions sum{.count = static_cast<size_t>(ready->sum_count),
+                            .most_leaves = ready->most_leaves,
+                            .leaf_bytes = static_cast<size_t>(ready->leaf_bytes)};
+  group.window_bytes = GroupSum::window_bytes(sum, group.size);
+  if (group_memory) memory.free(group_place);
+  group_place = memory.reserve(LocalGroup::bytes(group));
+  group_memory = memory.map(group_place);
+  // Who speaks has the records that have not arrived.
+  uint32_t speaker = ranks.front();
+  for (const uint32_t number : ranks) {
+    if (members.at(number).finished == base) speaker = number;
+  }
+  bool all = true;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    Member& m = members.at(ranks[r]);
+    if (m.phase == Member::Phase::ready) {
+      BeginOrder own = begin;
+      own.board = m.board;
+      all = order(ranks[r], own) && all;
+    }
+    const bool behind = from_state || m.finished != base;
+    FormOrder f;
+    f.generation = generation;
+    f.memory = group_place;
+    f.window_bytes = group.window_bytes;
+    f.rank = static_cast<int32_t>(r);
+    f.names = group.names;
+    f.loads = loads;
+    // The client ends who hangs before this.
+    f.limit = 4 * std::max(limit(), kAnswerLimit);
+    f.next = base + 1;
+    f.state = behind ? published : -1;
+    f.known = std::min(received, base);
+    f.speaks = ranks[r] == speaker;
+    all = order(ranks[r], f) && all;
+    const bool joined = m.phase == Member::Phase::ready;
+    m.phase = Member::Phase::member;
+    m.halted = false;
+    m.finished = base;
+    if (joined && setup.tell) {
+      setup.tell({.worker = ranks[r],
+                  .pid = m.pid,
+                  .joined = true,
+                  .how = {},
+                  .iteration = base,
+                  .members = static_cast<int64_t>(ranks.size())});
+    }
+  }
+  granted = base;
+  received = std::min(received, base);
+  broken = false;
+  progress = Clock::now();
+  return all;
+}
+
+// Forms a group of all who are there.
+void WorkerIterations::State::regroup() {
+  for (;;) {
+    if (!await_rest()) continue;
+    int64_t base = -1;
+    uint32_t source = 0;
+    bool anybody = false;
+    for (const auto& [number, m] : members) {
+      if (m.phase == Member::Phase::building) continue;
+      anybody = true;
+      if (m.phase == Member::Phase::member && m.finished > base) {
+        base = m.finished;
+        source = number;
+      }
+    }
+    // At the beginning all come together; later one goes on with who is there.
+    const bool beginning = generation == 0;
+    const bool building = std::any_of(members.begin(), members.end(), [](const auto& entry) {
+      return entry.second.phase == Member::Phase::building;
+    });
+    if (!anybody || (beginning && (building || !free_slots.empty()))) {
+      step(0.1);
+      continue;
+    }
+    const bool from_state = base < 0;  // nobody has any: the published one serves
+    if (from_state) {
+      base = published_iteration;
+    } else if (std::any_of(members.begin(), members.end(), [&](const auto& entry) {
+                 return entry.second.phase != Member::Phase::building &&
+                        (entry.second.phase == Member::Phase::ready ||
+                         entry.second.finished != base);
+               })) {
+      if (!publish(source)) continue;
+    }
+    if (!form(base, from_state)) continue;
+    for (Loss& loss : losses) {
+      loss.change.seconds = std::chrono::duration<double>(Clock::now() - loss.noticed).count();
+      loss.change.members = static_cast<int64_t>(ranks.size());
+      if (setup.tell) setup.tell(loss.change);
+    }
+    losses.clear();
+    return;
+  }
+}
+
+// Nothing has moved for too long: ends those who are not where the others wait.
+void WorkerIterations::State::end_hanging() {
+  const std::vector<int> missing = LocalGroup::missing(group_memory, group);
+  const std::string where = LocalGroup::describe_missing(group_memory, group);
+  for (const int rank : missing) {
+    workers.kill(ranks[static_cast<size_t>(rank)], "hung (" + where + ")");
+  }
+  for (const uint32_t number : ranks) {
+    if (missing.empty()) workers.kill(number, "hung");
+  }
+  progress = Clock::now();
+}
+
+// One event, or a tenth of a second; who makes no progress is ended.
+void WorkerIterations::State::await_progress() {
+  const double left = limit() - std::chrono::duration<double>(Clock::now() - progress).count();
+  if (left <= 0) end_hanging();
+  step(std::clamp(left, 0.001, 0.1));
+}
+
+// Until the record of iteration `target` has arrived; those up to `last` may be begun.
+void WorkerIterations::State::advance(int64_t target, int64_t last) {
+  progress = Clock::now();
+  while (received < target) {
+    const bool growing = joiners();
+    if (broken || (growing && granted == received)) {
+      regroup();
+      continue;
+    }
+    const double each = std::max(iteration_seconds, 1e-6);
+    const int64_t ahead = std::clamp(static_cast<int64_t>(kAhead / each), kLeastAhead, kMostAhead);
+    const int64_t to = growing ? granted : std::min(last, received + ahead);
+    // Several at a time, unless they wait for it.
+    if (to > granted && (granted == received || to - granted >= ahead / 2 || to == last)) {
+      GrantOrder grant{.generation = generation, .first = granted + 1, .learning_rates = {}};
+      for (int64_t i = granted + 1; i <= to; ++i) {
+        grant.learning_rates.push_back(setup.learning_rate(i));
+      }
+      granted = to;
+      for (const uint32_t worker : ranks) {
+        if (!order(worker, grant)) workers.kill(worker, "was not to be reached");
+      }
+    }
+    await_progress();
+  }
+}
+
+WorkerIterations::WorkerIterations(const WorkerIterationsSetup& setup)
+    : state_(std::make_unique<State>(setup)) {
+  State& s = *state_;
+  nlohmann::ordered_json object;
+  FieldWriter writer(object);
+  TrainingOptions copy = setup.options;
+  copy.visit(writer);
+  s.task = make_call<&train_as_worker>(TrainingTask{setup.problem, object.dump()});
+  s.names = digest_of_names(setup.data);
+  for (int slot = 0; slot < static_cast<int>(setup.options.workers); ++slot) s.start_worker(slot);
+}
+
+WorkerIterations::~WorkerIterations() = default;
+
+void WorkerIterations::share(const TrainingImages& images) {
+  State& s = *state_;
+  s.begin.images = images.training->share(s.memory);
+  if (images.targets && images.targets != images.training) {
+    s.begin.targets = images.targets->share(s.memory);
+  }
+  if (images.validation) s.begin.validation = images.validation->share(s.memory);
+  if (images.validation_targets && images.validation_targets != images.validation) {
+    s.begin.validation_targets = images.validation_targets->share(s.memory);
+  }
+}
+
+void WorkerIterations::begin(Network& network, Solver& solver,
+                             std::unique_ptr<Evaluator> evaluator, int64_t first) {
+  State& s = *state_;
+  s.network = &network;
+  s.solver = &solver;
+  s.evaluator = std::move(evaluator);
+  const size_t bytes = state_bytes(network, solver);
+  for (int i = 0; i < 2; ++i) {
+    s.begin.states[i] = s.memory.reserve(bytes);
+    s.states[i] = s.memory.map(s.begin.states[i]);
+  }
+  write_state(network, solver, s.states[0].get());
+  s.published_iteration = s.granted = s.received = s.taken = first - 1;
+  if (s.evaluator) {
+    s.begin.scores = s.evaluator->wants_scores();
+    s.begin.evaluation = s.memory.reserve(s.evaluator->area_bytes(s.begin.scores));
+    s.evaluation = s.memory.map(s.begin.evaluation);
+  }
+  s.regroup();
+}
+
+IterationOutcome WorkerIterations::next(int64_t iteration, int64_t last) {
+  State& s = *state_;
+  if (s.records.count(iteration) == 0) s.advance(iteration, last);
+  const WorkerRecord r = s.records.at(iteration);
+  s.records.erase(iteration);
+  s.taken = iteration;
+  return {.iteration = r.iteration,
+          .epoch = r.epoch,
+          .index = r.index,
+          .observations = r.observations,
+          .observations_digest = r.observations_digest,
+          .sums = {r.loss_sum, r.correct},
+          .digest = r.digest,
+          .seconds = r.seconds};
+}
+
+int64_t WorkerIterations::begun() const {
+  return std::max(state_->granted, state_->taken);
+}
+
+Evaluation WorkerIterations::validate() {
+  State& s = *state_;
+  for (;;) {
+    if (s.broken || s.joiners()) s.regroup();
+    // After a loss some iterations may have to be done again.
+    s.advance(s.taken, s.taken);
+    std::memset(s.evaluation.get(), 0, s.begin.evaluation.bytes);
+    s.validated_left = static_cast<int64_t>(s.ranks.size());
+    for (const uint32_t worker : s.ranks) {
+      if (!s.order(worker, ValidateOrder{s.generation})) {
+        s.workers.kill(worker, "was not to be reached");
+      }
+    }
+    const auto* const next = reinterpret_cast<const std::atomic<int64_t>*>(s.evaluation.get());
+    int64_t seen = -1;
+    while (!s.broken && *s.validated_left > 0) {
+      if (next->load() != seen) {
+        seen = next->load();
+        s.progress = Clock::now();
+      }
+      s.await_progress();
+    }
+    s.validated_left.reset();
+    if (!s.broken) return s.evaluator->result(s.evaluation.get());
+  }
+}
+
+void WorkerIterations::fetch() {
+  State& s = *state_;
+  while (s.published_iteration != s.taken) {
+    if (s.broken) s.regroup();
+    s.advance(s.taken, s.taken);
+    s.publish(s.ranks.front());
+  }
+  read_state(s.states[s.published].get(), *s.network, *s.solver);
+}
+
+std::vector<int64_t> WorkerIterations::shards() const {
+  std::vector<int64_t> all;
+  for (const auto& [number, m] : state_->members) all.push_back(m.on_board().computed.load());
+  return all;
+}
+
+std::vector<WorkerSummary> WorkerIterations::summaries() const {
+  std::vector<WorkerSummary> all = state_->gone;
+  for (const auto& [number, m] : state_->members) 
+    all.push_back({number, m.pid, m.on_board().computed.load(), false});
+  
+  std::sort(all.begin(), all.end(), [](const WorkerSummary& a, const WorkerSummary& b) {
+    return a.worker < b.worker;
+  });
+  return all;
+}
+
+}  // namespace lockstep

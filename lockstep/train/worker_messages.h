@@ -1,0 +1,208 @@
+// What the client of a training and its workers say to each other, and the memory they share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/base/shared_memory.h"
+#include "lockstep/parallel/process/serialize.h"
+#include "lockstep/train/training_problem.h"
+
+namespace lockstep {
+
+// The task of a worker process.
+struct TrainingTask {
+  Call<TrainingProblem> problem;
+  std::string options;  // JSON, resolved
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(problem, options);
+  }
+};
+
+// Runs a task until the client says that it is over.
+void train_as_worker(TrainingTask task);
+
+// Where a worker is, for the client to look at when it is lost or hangs.
+struct WorkerBoard {
+  static constexpr int kThreads = 1024;
+
+  std::atomic<int64_t> iteration;         // that is computed
+  std::atomic<int64_t> computed;          // shards since its beginning
+  std::atomic<double> shard_seconds;      // what one took, last
+  std::atomic<int64_t> shards[kThreads];  // by thread: number + 1 of the one under way; 0: none
+};
+
+// ---- to workers ----
+
+// Where things lie; once, after Ready.
+struct BeginOrder {
+  SharedPlace images, targets, validation, validation_targets;  // caches; empty: its own
+  SharedPlace states[2];
+  SharedPlace evaluation;
+  SharedPlace board;
+  bool scores = false;  // validations say them
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(images, targets, validation, validation_targets, states[0], states[1], evaluation,
+            board, scores);
+  }
+};
+
+// A group is formed.
+struct FormOrder {
+  int64_t generation = 0;
+  SharedPlace memory;
+  uint64_t window_bytes = 0;
+  int32_t rank = 0;
+  std::vector<std::string> names;  // by rank
+  std::vector<double> loads;       // by rank
+  double limit = 0;                // seconds of a meeting
+  int64_t next = 1;                // the first iteration
+  int32_t state = -1;              // which of the states to take; -1: it has its own
+  int64_t known = 0;               // records up to this iteration have arrived
+  bool speaks = false;             // sends records at once, others now and then
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation, memory, window_bytes, rank, names, loads, limit, next, state, known,
+            speaks);
+  }
+};
+
+// Iterations may be computed, with these learning rates.
+struct GrantOrder {
+  int64_t generation = 0;
+  int64_t first = 0;
+  std::vector<double> learning_rates;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation, first, learning_rates);
+  }
+};
+
+// The group is over: say where you are.
+struct HaltOrder {
+  int64_t generation = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation);
+  }
+};
+
+// Write the state where the others find it.
+struct PublishOrder {
+  int32_t state = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(state);
+  }
+};
+
+struct ValidateOrder {
+  int64_t generation = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation);
+  }
+};
+
+struct EndOrder {
+  bool end = true;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(end);
+  }
+};
+
+using WorkerOrder = std::variant<BeginOrder, FormOrder, GrantOrder, HaltOrder, PublishOrder,
+                                 ValidateOrder, EndOrder>;
+
+// ---- from workers ----
+
+// What the worker has built.
+struct ReadyReport {
+  Digest names;  // of what is trained on: classes, names, labels
+  std::vector<std::pair<std::string, std::string>> fingerprint;
+  uint64_t sum_count = 0, leaf_bytes = 0, state_bytes = 0, area_bytes = 0;
+  int64_t most_leaves = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(names, fingerprint, sum_count, leaf_bytes, state_bytes, area_bytes, most_leaves);
+  }
+};
+
+struct WorkerRecord {
+  int64_t iteration = 0, epoch = 0, index = 0, observations = 0;
+  Digest observations_digest;
+  double loss_sum = 0;
+  int64_t correct = 0;
+  Digest digest;
+  double seconds = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(iteration, epoch, index, observations, observations_digest, loss_sum, correct, digest,
+            seconds);
+  }
+};
+
+struct RecordsReport {
+  int64_t generation = 0;
+  std::vector<WorkerRecord> records;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation, records);
+  }
+};
+
+struct HaltedReport {
+  int64_t generation = 0;
+  int64_t finished = 0;  // the last iteration whose values it has
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation, finished);
+  }
+};
+
+struct PublishedReport {
+  int32_t state = 0;
+  int64_t finished = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(state, finished);
+  }
+};
+
+struct ValidatedReport {
+  int64_t generation = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation);
+  }
+};
+
+using WorkerReport =
+    std::variant<ReadyReport, RecordsReport, HaltedReport, PublishedReport, ValidatedReport>;
+
+// Of a problem's classes, names and labels.
+Digest digest_of_names(const TrainingData& data);
+
+}  // namespace lockstep

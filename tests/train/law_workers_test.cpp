@@ -1,0 +1,96 @@
+// The law over worker processes: however many, with whatever load, whoever dies. Run once more with
+// sums in order of arrival compiled in, where these tests must fail.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "tests/train/law_problem.h"
+
+namespace lockstep {
+namespace {
+
+TrainingResult run(const TrainingOptions& options, const TrainingControl& control = {}) {
+  const auto call = make_call<&testing::law_problem>();
+  TrainingProblem problem = call();
+  return train(call, problem, options, control);
+}
+
+void expect_same_history(const TrainingResult& a, const TrainingResult& b) {
+  EXPECT_EQ(a.digest, b.digest);
+  EXPECT_EQ(a.network_digest, b.network_digest);
+  ASSERT_EQ(a.iterations.size(), b.iterations.size());
+  for (size_t i = 0; i < a.iterations.size(); ++i) {
+    EXPECT_EQ(a.iterations[i].digest, b.iterations[i].digest) << "iteration " << i + 1;
+    EXPECT_EQ(a.iterations[i].loss, b.iterations[i].loss) << "iteration " << i + 1;
+    EXPECT_EQ(a.iterations[i].accuracy, b.iterations[i].accuracy) << "iteration " << i + 1;
+    EXPECT_EQ(a.iterations[i].chain, b.iterations[i].chain) << "iteration " << i + 1;
+  }
+  ASSERT_EQ(a.validations.size(), b.validations.size());
+  for (size_t i = 0; i < a.validations.size(); ++i) {
+    EXPECT_EQ(a.validations[i].loss, b.validations[i].loss);
+    EXPECT_EQ(a.validations[i].accuracy, b.validations[i].accuracy);
+    ASSERT_EQ(a.validations[i].metrics.size(), b.validations[i].metrics.size());
+    for (size_t k = 0; k < a.validations[i].metrics.size(); ++k) {
+      EXPECT_EQ(a.validations[i].metrics[k].value, b.validations[i].metrics[k].value);
+    }
+  }
+}
+
+// Workers with a load have all computed, those without nothing.
+void expect_shares(const TrainingResult& result, const TrainingOptions& options) {
+  std::string counts;
+  ASSERT_EQ(result.workers.size(), static_cast<size_t>(options.workers));
+  for (size_t w = 0; w < result.workers.size(); ++w) {
+    const int64_t shards = result.workers[w].shards;
+    counts += " " + std::to_string(shards);
+    const bool loaded = options.worker_load.empty() || options.worker_load[w] > 0;
+    EXPECT_EQ(shards > 0, loaded) << "worker " << w + 1;
+  }
+  std::printf("%d workers of %d threads: shards by worker%s, digest %s\n",
+              static_cast<int>(options.workers), static_cast<int>(options.threads), counts.c_str(),
+              result.digest.to_string().c_str());
+}
+
+const TrainingResult& one_process() {
+  static const TrainingResult result = [] {
+    TrainingOptions options = testing::law_options(1);
+    options.metrics = {"f1", "auc"};
+    return run(options);
+  }();
+  return result;
+}
+
+TrainingOptions options_of(int64_t workers, int64_t threads, std::vector<double> load = {}) {
+  TrainingOptions options = testing::law_options(threads);
+  options.metrics = {"f1", "auc"};
+  options.workers = workers;
+  options.worker_load = std::move(load);
+  return options;
+}
+
+TEST(LawOfWorkers, OneDigestForAnyNumberOfProcesses) {
+  for (const int64_t workers : {1, 2, 3, 4, 5, 8}) {
+    for (const int64_t threads : {1, 2}) {
+      const TrainingOptions options = options_of(workers, threads);
+      const TrainingResult many = run(options);
+      expect_shares(many, options);
+      expect_same_history(one_process(), many);
+    }
+  }
+}
+
+TEST(LawOfWorkers, OneDigestForAnyLoad) {
+  for (const auto& load : {std::vector<double>{3, 1}, std::vector<double>{1, 1, 1, 0, 1}}) {
+    for (const int64_t threads : {1, 2}) {
+      const TrainingOptions options = options_of(static_cast<int64_t>(load.size()), threads, load);
+      const TrainingResult many = run(options);
+      expect_shares(many, options);
+      expect_same_history(one_process(), many);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
