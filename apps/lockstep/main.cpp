@@ -7,6 +7,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/parallel/process/runtime.h"
 
 namespace {
 
@@ -63,6 +64,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const lockstep::Runtime runtime(argc, argv);
   try {
     return run(argc, argv);
   } catch (const lockstep::Error& error) {

@@ -24,7 +24,8 @@ struct TrainArguments {
   std::vector<std::string> settings;
   std::string out;
   std::string device;
-  int threads = 0;
+  int threads = 0, workers = 0;
+  std::vector<double> worker_load;
   bool resume = false, save_initial = false, json = false, quiet = false;
   bool check = false, dry_run = false, confusion = false, profile = false;
   std::string initial_model;
@@ -38,11 +39,20 @@ std::string free_folder(const std::string& name) {
   }
 }
 
+// "3,1"
+std::string loads_of(const TrainArguments& a) {
+  std::string text;
+  for (const double load : a.worker_load) text += fmt::format("{}{}", text.empty() ? "" : ",", load);
+  return text;
+}
+
 std::string how_to_go_on(const TrainArguments& a, const std::string& folder) {
   std::string line = "lockstep train " + shell_word(a.job);
   for (const std::string& setting : a.settings) line += " --set " + shell_word(setting);
   if (!a.device.empty()) line += " --device " + shell_word(a.device);
   if (a.threads > 0) line += " --threads " + std::to_string(a.threads);
+  if (a.workers > 0) line += " --workers " + std::to_string(a.workers);
+  if (!a.worker_load.empty()) line += " --worker-load " + loads_of(a);
   if (!a.initial_model.empty()) line += " --initial-model " + shell_word(a.initial_model);
   return line + " --out " + shell_word(folder) + " --resume";
 }
@@ -61,6 +71,15 @@ nlohmann::ordered_json skipped_of(const RunResult& result) {
     images.push_back({{"name", image.name}, {"reason", image.reason}});
   }
   return images;
+}
+
+nlohmann::ordered_json workers_of(const TrainingResult& result) {
+  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
+  for (const WorkerSummary& w : result.workers) {
+    workers.push_back(
+        {{"worker", w.worker}, {"pid", w.pid}, {"shards", w.shards}, {"lost", w.lost}});
+  }
+  return workers;
 }
 
 nlohmann::ordered_json summary_of(const RunResult& result, const std::string& folder,
@@ -88,6 +107,7 @@ nlohmann::ordered_json summary_of(const RunResult& result, const std::string& fo
                {"out_of_patience", t.out_of_patience},
                {"network_iteration", t.network_iteration},
                {"shards_by_thread", t.shards_by_thread},
+               {"workers", workers_of(t)},
                {"skipped_images", skipped_of(result)},
                {"folder", folder},
                {"model", result.model.empty() ? json() : json(result.model)}};
@@ -144,6 +164,8 @@ int train_command(const TrainArguments& a) {
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
+  if (a.workers > 0) settings.push_back("training.workers=" + std::to_string(a.workers));
+  if (!a.worker_load.empty()) settings.push_back("training.worker_load=[" + loads_of(a) + "]");
   const Job job = read_job(local_files(), a.job, settings);
   if (a.confusion && !job.data.targets.empty()) {
     throw InvalidArgument("[train] --confusion is for networks that classify; " + a.job +
@@ -159,7 +181,7 @@ int train_command(const TrainArguments& a) {
   options.save_initial = a.save_initial;
   options.initial_model = a.initial_model;
   options.profile = a.profile;
-  options.stop = stop_wanted;
+  options.interrupted = stop_wanted;
 
   ProgressOptions progress_options;
   progress_options.terminal = error_is_terminal();
@@ -220,8 +242,8 @@ void add_train(Commands& commands) {
       "job with all its options (job.json).\n\n"
       "Ctrl-C finishes the iteration, writes a checkpoint and prints how to go on; once more ends "
       "at once. A run that was stopped in whatever way and went on ends in the bits that an "
-      "uninterrupted one would have had. How many threads there are changes the speed, never the "
-      "answer.\n\n"
+      "uninterrupted one would have had. How many threads or worker processes there are, and "
+      "which of them die on the way, changes the speed, never the answer.\n\n"
       "Progress goes to standard error, the result to standard output. `lockstep reference` lists "
       "all fields of a job.",
       {{"lockstep train examples/jobs/digits.toml", "into runs/digits-1, or the next free number"},
@@ -242,6 +264,14 @@ void add_train(Commands& commands) {
   sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
+  sub->add_option("--workers", a->workers,
+                  "Worker processes, each with that many threads (default: none)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  sub->add_option("--worker-load", a->worker_load,
+                  "How many shards each worker gets beside the others, as 3,1")
+      ->type_name("LOADS")
+      ->delimiter(',');
   sub->add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU where there is one")
       ->type_name("DEVICE");
   CLI::Option* resume = sub->add_flag("--resume", a->resume, "Go on with the run in --out");

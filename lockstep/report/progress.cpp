@@ -148,15 +148,22 @@ void Progress::start(const TrainingStart& start) {
   const bool cpu = start.device == Device{};
   text += fmt::format("; {} iterations in {} epochs; ", format_count(start.iterations),
                       format_count(start.options.max_epochs));
+  if (start.workers > 0) {
+    text += fmt::format("{} {} of ", start.workers, start.workers == 1 ? "worker" : "workers");
+  }
   text += cpu ? fmt::format("{} {}", start.threads, start.threads == 1 ? "thread" : "threads")
               : to_string(start.device);
   line(text);
   if (!start.options.deterministic) {
     line("note: deterministic is off: the bits depend on who computes first");
   }
-  if (cpu && start.shards > 0 && start.threads > start.shards) {
+  const int64_t workers = std::max(start.workers, 1);
+  if (cpu && start.shards > 0 && start.workers > start.shards) {
+    line(fmt::format("note: only {} of the {} workers are useful: a mini-batch has {} shards",
+                     start.shards, start.workers, start.shards));
+  } else if (cpu && start.shards > 0 && start.threads * workers > start.shards) {
     line(fmt::format("note: only {} of the {} threads are useful: a mini-batch has {} shards",
-                     start.shards, start.threads, start.shards));
+                     start.shards, start.threads * workers, start.shards));
   }
   if (start.first_iteration > 1) {
     line(fmt::format("going on after iteration {}", format_count(start.first_iteration - 1)));
@@ -249,6 +256,21 @@ void Progress::notice(const std::string& text) {
   emit();
 }
 
+void Progress::worker(const WorkerChange& c) {
+  workers_ = c.members;
+  if (!started_) return;  // they come together at the beginning
+  row();
+  const auto left = fmt::format("{} {}", c.members, c.members == 1 ? "worker" : "workers");
+  line(c.joined ? fmt::format("worker {} (process {}) joined after iteration {}: {} now", c.worker,
+                              c.pid, format_count(c.iteration), left)
+                : fmt::format("worker {} (process {}) {} after iteration {}: {} went on after "
+                              "{:.0f} ms",
+                              c.worker, c.pid, c.how, format_count(c.iteration), left,
+                              c.seconds * 1000));
+  draw(true);
+  emit();
+}
+
 void Progress::out_of_patience(int64_t iteration) {
   row();
   line(fmt::format("ended after iteration {}: {} validations in a row were no better",
@@ -297,6 +319,9 @@ std::string Progress::bar() const {
     parts.push_back(
         format_count(static_cast<int64_t>(std::llround(rate_observations_ / rate_seconds_))) +
         " images/s");
+  }
+  if (start_.workers > 0) {
+    parts.push_back(fmt::format("workers {}/{}", workers_, start_.workers));
   }
   parts.push_back("loss " + loss_text(r.loss));
   parts.push_back(

@@ -33,6 +33,7 @@ class Progress : public TrainingObserver {
   void start(const TrainingStart& start) override;
   void iteration(const IterationRecord& record) override;
   void validation(const ValidationRecord& record) override;
+  void worker(const WorkerChange& change) override;
   void out_of_patience(int64_t iteration) override;
   void population_pass(int64_t pass, int64_t passes) override;
   void population(const PopulationRecord& record) override;
@@ -52,6 +53,7 @@ class Progress : public TrainingObserver {
   ProgressOptions options_;
   TrainingStart start_;
   bool started_ = false;
+  int64_t workers_ = 0;  // that compute now
   std::optional<IterationRecord> last_;              // the newest iteration
   std::optional<ValidationRecord> validated_;        // of `last_`, waiting for its row
   bool row_due_ = false;                             // `last_` waits for its row

@@ -330,6 +330,11 @@ Job read_job(FileSystem& files, const std::string& path, const std::vector<std::
   }
 }
 
+Job read_resolved_job(const std::string& text) {
+  JobSource source{json::parse(text), {}};
+  return read_tree(source, "the client's job", {});
+}
+
 std::string job_difference(const ordered_json& here, const ordered_json& there) {
   const auto comparable = [](ordered_json job) {
     if (!job.is_object()) return job;

@@ -93,6 +93,9 @@ struct Job {
 Job read_job(FileSystem& files, const std::string& path,
              const std::vector<std::string>& settings = {});
 
+// The job that resolved() gave as text.
+Job read_resolved_job(const std::string& text);
+
 // The first field by which two resolved jobs differ, as "training.momentum: 0.9 there, 0.8 here",
 // or "". The name and what only speed, memory and output depend on may differ.
 std::string job_difference(const nlohmann::ordered_json& here, const nlohmann::ordered_json& there);

@@ -1,5 +1,7 @@
 #include "lockstep/runs/run.h"
 
+#include <algorithm>
+
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/crop.h"
@@ -9,6 +11,7 @@
 #include "lockstep/runs/run_folder.h"
 #include "lockstep/train/mini_batches.h"
 #include "lockstep/train/receipt.h"
+#include "lockstep/train/training_problem.h"
 
 namespace lockstep {
 namespace {
@@ -257,11 +260,37 @@ JobPlan plan_job(const Job& job, const std::string& initial_model) {
                           "give data.validation, data.validation_fraction, or test images");
   }
   // Which device it was is part of what is resumed.
-  plan.job.training.device = to_string(resolve_training_device(plan.network, job.training));
+  if (job.training.workers > 0 && job.training.device == "auto") plan.job.training.device = "cpu";
+  plan.job.training.device = to_string(resolve_training_device(plan.network, plan.job.training));
   plan.iterations_per_epoch =
       batches_per_epoch(data.training->size(), mini_batches_of(plan.training, job.training));
   return plan;
 }
+
+namespace {
+
+// What worker processes do to have the same as plan_job() gave here.
+TrainingProblem job_problem(std::string job, std::string initial_model) {
+  JobPlan plan = plan_job(read_resolved_job(job), initial_model);
+  return {std::move(plan.network), std::move(plan.training)};
+}
+
+TrainingResult train_plan(JobPlan& plan, const std::string& initial_model,
+                          const TrainingControl& control) {
+  TrainingProblem problem{std::move(plan.network), plan.training};
+  const auto call = make_call<&job_problem>(plan.job.resolved().dump(), initial_model);
+  const auto finally = [&] { plan.network = std::move(problem.network); };
+  try {
+    TrainingResult result = train(call, problem, plan.job.training, control);
+    finally();
+    return result;
+  } catch (...) {
+    finally();
+    throw;
+  }
+}
+
+}  // namespace
 
 RunResult run_job(const Job& job, const RunOptions& options) {
   if (!options.resume) refuse_other_run(local_files(), options.folder);
@@ -288,10 +317,11 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   control.checkpoint_folder = folder.file("checkpoints");
   control.resume = folder.resumed();
   control.stop = options.stop;
+  control.interrupted = options.interrupted;
   control.stop_after = options.stop_after;
   control.dry_run = options.dry_run;
   control.profile = options.profile;
-  result.training = train(network, plan.training, plan.job.training, control);
+  result.training = train_plan(plan, options.initial_model, control);
   receipt.finish();
   result.checkpoint = witness.last;
   if (result.training.stopped) return result;
@@ -302,7 +332,8 @@ RunResult run_job(const Job& job, const RunOptions& options) {
 
   // Anew, although the trainer may have validated these values: for the confusion, and since
   // population statistics may have come after.
-  EvaluationOptions evaluation{.threads = static_cast<int>(job.training.threads),
+  const int64_t threads = job.training.threads * std::max<int64_t>(job.training.workers, 1);
+  EvaluationOptions evaluation{.threads = static_cast<int>(threads),
                                .noise = job.noise,
                                .seed = static_cast<uint64_t>(job.training.seed),
                                .metrics = job.training.metrics,

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/metric_run.h"
@@ -335,6 +336,7 @@ void Evaluator::take_part(std::byte* memory, bool scores) {
     for (;;) {
       const int64_t chunk = area.next->fetch_add(1);
       if (chunk >= chunks) return;
+      fail_point("validation", 0, chunk);
       s.evaluate_chunk(chunk, thread, mode, scores ? area.scores : nullptr);
     }
   });

@@ -107,6 +107,19 @@ void ReceiptWriter::stopped(int64_t iteration) {
   state_->flush(true);
 }
 
+void ReceiptWriter::worker(const WorkerChange& c) {
+  nlohmann::ordered_json json{{"event", c.joined ? "worker joined" : "worker lost"},
+                              {"worker", c.worker},
+                              {"pid", c.pid},
+                              {"iteration", c.iteration},
+                              {"members", c.members}};
+  if (!c.joined) {
+    json["how"] = c.how;
+    json["seconds"] = c.seconds;
+  }
+  state_->log.pending += json.dump() + "\n";
+}
+
 void ReceiptWriter::notice(const std::string& text) {
   const nlohmann::ordered_json json{{"event", "notice"}, {"text", text}};
   state_->log.pending +=

@@ -28,6 +28,8 @@ class ReceiptWriter : public TrainingObserver {
   // interrupted.
   void out_of_patience(int64_t iteration) override;
   void stopped(int64_t iteration) override;
+  // In the log.
+  void worker(const WorkerChange& change) override;
   // In the log; also before start().
   void notice(const std::string& text) override;
   // Writes what is left. Throws FileError.

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
 #include "lockstep/parallel/comm/deal.h"
 #include "lockstep/train/gradient_sums.h"
 #include "lockstep/train/gradient_threshold.h"
@@ -170,6 +171,7 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
     to = std::copy_n(run.output(s.variance_output), channels, to);
   }
   book(&StepAccounts::losses);
+  fail_point("backward", iteration, static_cast<int64_t>(j));
   run.backward(step, book.watch());
   mode.check();
   sum->add(static_cast<int64_t>(j), reinterpret_cast<const float*>(run.gradients()));
@@ -283,6 +285,7 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
     s.shard_seconds = taken.count() * static_cast<double>(busy) / static_cast<double>(s.own.count);
   }
   Bookkeeper(s.kept(), 0)(&StepAccounts::waiting);
+  fail_point("exchange", iteration);
   s.sum->finish(TimeLimit(s.limit));
   StepResult result;
   for (size_t j = 0; j < shards.size(); ++j) {
@@ -295,6 +298,7 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
 
 void ShardedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
+  fail_point("update", scalars.iteration);
   std::vector<double> divisors;
   if (s.threshold.wanted()) divisors = s.cut_gradients(scalars.observations);
   s.pool.for_each(static_cast<int64_t>(s.gradients->size()), [&](int64_t i, int thread) {

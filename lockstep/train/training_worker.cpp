@@ -6,6 +6,7 @@
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
 #include "lockstep/base/fields.h"
 #include "lockstep/parallel/process/runtime.h"
 #include "lockstep/train/evaluator.h"
@@ -117,6 +118,7 @@ class TrainingWorker {
   }
 
   void take(const FormOrder& order) {
+    fail_point("join", order.next);
     if (order.state >= 0) {
       read_state(states_[order.state].get(), problem_.network, *solver_);
       records_.clear();
@@ -155,6 +157,7 @@ class TrainingWorker {
   }
 
   void take(const PublishOrder& order) {
+    fail_point("publish", finished_);
     write_state(problem_.network, *solver_, states_[order.state].get());
     say(PublishedReport{order.state, finished_});
   }

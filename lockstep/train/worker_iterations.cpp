@@ -87,7 +87,8 @@ struct WorkerIterations::State {
   std::map<int64_t, Digest> digests;             // of all since the published state
   int published = 0;                             // which of the states is good
   int64_t published_iteration = 0;
-  std::optional<int64_t> publishing, validated_left;
+  std::optional<int64_t> publishing;
+  std::optional<std::set<uint32_t>> validating;  // who has not said that it is ready
   Clock::time_point progress = Clock::now();
   double iteration_seconds = 0;
 
@@ -335,8 +336,8 @@ void WorkerIterations::State::take(uint32_t worker, const HaltedReport& r) {
 
 void WorkerIterations::State::take(uint32_t, const PublishedReport& r) { publishing = r.finished; }
 
-void WorkerIterations::State::take(uint32_t, const ValidatedReport& r) {
-  if (r.generation == generation && validated_left) --*validated_left;
+void WorkerIterations::State::take(uint32_t worker, const ValidatedReport& r) {
+  if (r.generation == generation && validating) validating->erase(worker);
 }
 
 bool WorkerIterations::State::joiners() const {
@@ -507,6 +508,11 @@ void WorkerIterations::State::regroup() {
 
 // Nothing has moved for too long: ends those who are not where the others wait.
 void WorkerIterations::State::end_hanging() {
+  for (const uint32_t number : validating.value_or(std::set<uint32_t>{})) {
+    workers.kill(number, "hung (it has not done its part of a validation)");
+  }
+  progress = Clock::now();
+  if (validating) return;
   const std::vector<int> missing = LocalGroup::missing(group_memory, group);
   const std::string where = LocalGroup::describe_missing(group_memory, group);
   for (const int rank : missing) {
@@ -515,7 +521,6 @@ void WorkerIterations::State::end_hanging() {
   for (const uint32_t number : ranks) {
     if (missing.empty()) workers.kill(number, "hung");
   }
-  progress = Clock::now();
 }
 
 // One event, or a tenth of a second; who makes no progress is ended.
@@ -626,7 +631,7 @@ Evaluation WorkerIterations::validate() {
     // After a loss some iterations may have to be done again.
     s.advance(s.taken, s.taken);
     std::memset(s.evaluation.get(), 0, s.begin.evaluation.bytes);
-    s.validated_left = static_cast<int64_t>(s.ranks.size());
+    s.validating.emplace(s.ranks.begin(), s.ranks.end());
     for (const uint32_t worker : s.ranks) {
       if (!s.order(worker, ValidateOrder{s.generation})) {
         s.workers.kill(worker, "was not to be reached");
@@ -634,14 +639,14 @@ Evaluation WorkerIterations::validate() {
     }
     const auto* const next = reinterpret_cast<const std::atomic<int64_t>*>(s.evaluation.get());
     int64_t seen = -1;
-    while (!s.broken && *s.validated_left > 0) {
+    while (!s.broken && !s.validating->empty()) {
       if (next->load() != seen) {
         seen = next->load();
         s.progress = Clock::now();
       }
       s.await_progress();
     }
-    s.validated_left.reset();
+    s.validating.reset();
     if (!s.broken) return s.evaluator->result(s.evaluation.get());
   }
 }

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
 #include "lockstep/engine/kernels/table.h"
 #include "lockstep/engine/tensor/allocator.h"
 
@@ -224,6 +225,7 @@ void GroupSum::finish(const TimeLimit& limit) {
   s.group.barrier(limit);
   s.take_words();
   s.add_slice();
+  fail_point("gather");
   s.group.barrier(limit);
   s.take_slices();
 }

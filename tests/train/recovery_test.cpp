@@ -1,0 +1,299 @@
+// Workers that die, hang and stop while they train: the others go on, and the bits stay.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
+#include "lockstep/parallel/process/runtime.h"
+#include "tests/train/law_problem.h"
+
+namespace lockstep {
+namespace {
+
+// Where and how a worker fails.
+struct Failure {
+  std::string place;      // of fail_point(); "": nowhere
+  std::string how;        // "kill", "stop", "hang", "throw"
+  uint32_t worker = 0;    // its number; 0: every one
+  int64_t iteration = 0;  // of the place; -1: any
+  int64_t shard = -1;     // the same
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(place, how, worker, iteration, shard);
+  }
+};
+
+Failure failure;
+
+void fail_here(const char* place, int64_t iteration, int64_t shard) {
+  if (failure.place != place) return;
+  if (failure.worker != 0 && worker_context().worker() != failure.worker) return;
+  if (failure.iteration >= 0 && iteration != 0 && iteration != failure.iteration) return;
+  if (failure.shard >= 0 && shard != failure.shard) return;
+  if (failure.how == "kill") kill(getpid(), SIGKILL);
+  if (failure.how == "stop") kill(getpid(), SIGSTOP);
+  if (failure.how == "throw") throw DataError("[test] thrown on purpose", "do not");
+  if (failure.how == "hang") std::this_thread::sleep_for(std::chrono::seconds(120));
+}
+
+TrainingProblem failing_problem(Failure f) {
+  failure = std::move(f);
+  set_fail_point_hook(fail_here);
+  return testing::law_problem();
+}
+
+// Longer than the tests of the law: 60 epochs of 4 iterations.
+TrainingOptions long_options(int64_t workers, int64_t epochs = 60) {
+  TrainingOptions options = testing::law_options(1);
+  options.max_epochs = epochs;
+  options.workers = workers;
+  return options;
+}
+
+// Follows a training; counts observations, and whose process ids there were.
+class Follower : public TrainingObserver {
+ public:
+  void iteration(const IterationRecord& r) override {
+    EXPECT_EQ(r.iteration, last + 1) << "an iteration was told twice, or not at all";
+    last = r.iteration;
+    observations[r.epoch] += r.observations_count;
+    if (on_iteration) on_iteration(r);
+  }
+  void worker(const WorkerChange& c) override {
+    changes.push_back(c);
+    if (c.joined) {
+      present[c.worker] = static_cast<pid_t>(c.pid);
+    } else {
+      present.erase(c.worker);
+    }
+  }
+
+  int64_t last = 0;
+  std::map<int64_t, int64_t> observations;  // by epoch
+  std::map<uint32_t, pid_t> present;
+  std::vector<WorkerChange> changes;
+  std::function<void(const IterationRecord&)> on_iteration;
+};
+
+std::vector<WorkerChange> losses(const Follower& follower) {
+  std::vector<WorkerChange> all;
+  for (const auto& c : follower.changes) {
+    if (!c.joined) all.push_back(c);
+  }
+  return all;
+}
+
+TrainingResult run(const TrainingOptions& options, Follower& follower, const Failure& f = {},
+                   TrainingControl control = {}) {
+  const auto call = make_call<&failing_problem>(f);
+  TrainingProblem problem = testing::law_problem();
+  control.observers.push_back(&follower);
+  return train(call, problem, options, control);
+}
+
+const TrainingResult& undisturbed(int64_t epochs) {
+  static std::map<int64_t, TrainingResult> results;
+  if (results.count(epochs) == 0) {
+    TrainingOptions options = testing::law_options(2);
+    options.max_epochs = epochs;
+    TrainingProblem problem = testing::law_problem();
+    results[epochs] = train(problem.network, problem.data, options);
+  }
+  return results[epochs];
+}
+
+void expect_undisturbed(const TrainingResult& result, const Follower& follower, int64_t epochs) {
+  EXPECT_EQ(result.digest, undisturbed(epochs).digest);
+  EXPECT_EQ(result.network_digest, undisturbed(epochs).network_digest);
+  EXPECT_EQ(result.iterations.back().chain, undisturbed(epochs).iterations.back().chain);
+  ASSERT_EQ(result.validations.size(), undisturbed(epochs).validations.size());
+  for (size_t i = 0; i < result.validations.size(); ++i) {
+    EXPECT_EQ(result.validations[i].loss, undisturbed(epochs).validations[i].loss);
+  }
+  EXPECT_EQ(follower.observations.size(), static_cast<size_t>(epochs));
+  for (const auto& [epoch, count] : follower.observations) EXPECT_EQ(count, 370) << epoch;
+}
+
+TEST(Recovery, AKilledWorkerIsReplacedAndTheOthersGoOn) {
+  Follower follower;
+  std::map<uint32_t, pid_t> before;
+  pid_t victim = 0;
+  follower.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration != 20) return;
+    before = follower.present;
+    victim = before.rbegin()->second;
+    kill(victim, SIGKILL);
+  };
+  const TrainingResult result = run(long_options(3), follower);
+  expect_undisturbed(result, follower, 60);
+  const auto lost = losses(follower);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].pid, victim);
+  EXPECT_EQ(lost[0].how, "was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(lost[0].members, 2);
+  std::printf("the others went on after %.1f ms\n", lost[0].seconds * 1000);
+  EXPECT_LT(lost[0].seconds, 0.5);
+  EXPECT_EQ(follower.present.size(), 3u) << "no replacement came";
+  int64_t survivors = 0;
+  for (const auto& [number, pid] : before) {
+    if (pid == victim) continue;
+    EXPECT_EQ(follower.present[number], pid);
+    ++survivors;
+  }
+  EXPECT_EQ(survivors, 2);
+}
+
+// How many kills: short here, long by the environment.
+int kills() {
+  const char* const text = getenv("LOCKSTEP_TEST_KILLS");
+  return text ? std::atoi(text) : 12;
+}
+
+TEST(Recovery, KillsAtRandomMoments) {
+  const int wanted = kills();
+  const int64_t epochs = 30 + 30 * static_cast<int64_t>(wanted);
+  std::mt19937 random(7);
+  Follower follower;
+  int killed = 0;
+  int64_t next = 5;
+  follower.on_iteration = [&](const IterationRecord& r) {
+    if (killed == wanted || r.iteration < next || follower.present.size() < 2) return;
+    next = r.iteration + 4 + static_cast<int64_t>(random() % 60);
+    auto victim = follower.present.begin();
+    std::advance(victim, static_cast<std::ptrdiff_t>(random() % follower.present.size()));
+    // Not always between iterations.
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    kill(victim->second, SIGKILL);
+    follower.present.erase(victim);
+    ++killed;
+  };
+  const TrainingResult result = run(long_options(4, epochs), follower);
+  expect_undisturbed(result, follower, epochs);
+  EXPECT_EQ(killed, wanted);
+  std::vector<double> seconds;
+  for (const auto& loss : losses(follower)) seconds.push_back(loss.seconds);
+  ASSERT_EQ(seconds.size(), static_cast<size_t>(killed));
+  std::sort(seconds.begin(), seconds.end());
+  std::printf("%d workers killed in %lld iterations; the others went on after %.1f ms (median), "
+              "%.1f ms (longest); digest %s\n",
+              killed, static_cast<long long>(result.last_iteration),
+              seconds[seconds.size() / 2] * 1000, seconds.back() * 1000,
+              result.digest.to_string().c_str());
+}
+
+TEST(Recovery, AllMayDieAtOnce) {
+  Follower follower;
+  follower.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration != 30 && r.iteration != 31) return;
+    for (const auto& [number, pid] : follower.present) kill(pid, SIGKILL);
+  };
+  expect_undisturbed(run(long_options(3), follower), follower, 60);
+  EXPECT_EQ(losses(follower).size(), 6u);
+}
+
+TEST(Recovery, AStoppedWorkerIsEndedAndReplaced) {
+  Follower follower;
+  follower.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration == 20) kill(follower.present.begin()->second, SIGSTOP);
+  };
+  expect_undisturbed(run(long_options(3), follower), follower, 60);
+  const auto lost = losses(follower);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].how, "was stopped and was ended");
+}
+
+struct Place {
+  const char* place;
+  const char* how;
+};
+
+void PrintTo(const Place& p, std::ostream* to) { *to << p.how << " at " << p.place; }
+
+class FailPoints : public ::testing::TestWithParam<Place> {};
+
+TEST_P(FailPoints, LeaveTheBitsAlone) {
+  const Place p = GetParam();
+  Follower follower;
+  TrainingOptions options = long_options(3);
+  options.worker_limit = 1.5;
+  // What has no iteration fails the first time.
+  const std::string place = p.place;
+  const int64_t iteration = place == "join" ? 1 : 37;
+  TrainingControl control;
+  bool asked = false;
+  if (place == "publish") {
+    // A worker that comes makes another publish.
+    follower.on_iteration = [&](const IterationRecord& r) {
+      if (r.iteration != 36 || asked) return;
+      asked = true;
+      kill(follower.present.at(3), SIGKILL);
+    };
+  }
+  const uint32_t worker = place == "publish" ? 1 : 2;
+  const TrainingResult result =
+      run(options, follower, {p.place, p.how, worker, place == "publish" ? -1 : iteration, -1},
+          control);
+  expect_undisturbed(result, follower, 60);
+  const auto lost = losses(follower);
+  ASSERT_FALSE(lost.empty()) << "nothing failed";
+  for (const auto& loss : lost) {
+    std::printf("worker %u %s after iteration %lld; back after %.0f ms\n", loss.worker,
+                loss.how.c_str(), static_cast<long long>(loss.iteration), loss.seconds * 1000);
+  }
+  if (std::string(p.how) == "hang" && place == "exchange") {
+    EXPECT_NE(lost[0].how.find("hung (worker 2 has not come to barrier number "),
+              std::string::npos)
+        << lost[0].how;
+  }
+}
+
+std::vector<Place> places() {
+  std::vector<Place> all;
+  for (const char* place :
+       {"backward", "exchange", "gather", "update", "validation", "join", "publish"}) {
+    for (const char* how : {"kill", "stop", "hang"}) all.push_back({place, how});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FailPoints, ::testing::ValuesIn(places()));
+
+TEST(Recovery, AShardThatAlwaysEndsItsWorkerStopsTheRun) {
+  Follower follower;
+  try {
+    run(long_options(3), follower, {"backward", "kill", 0, 9, 4});
+    FAIL() << "it went on";
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("3 workers ended while they computed the same of iteration 9: shard 5 ("),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("(3/294.png, 1/620.png, "), std::string::npos) << text;
+  }
+  EXPECT_LE(losses(follower).size(), 3u);
+}
+
+TEST(Recovery, ErrorsOfWorkersAreRethrown) {
+  Follower follower;
+  try {
+    run(long_options(2), follower, {"update", "throw", 2, 9, -1});
+    FAIL() << "it went on";
+  } catch (const DataError& e) {
+    EXPECT_EQ(std::string(e.what()), "worker 2: [test] thrown on purpose");
+    EXPECT_EQ(e.hint(), "do not");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
