@@ -1,5 +1,8 @@
 #include "lockstep/data/mini_batch_queue.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -238,6 +241,10 @@ struct MiniBatchQueue::State {
   }
 
   void make_all() {
+    // Where cores are scarce it shall not take one from a thread that computes, but use the time in
+    // which that waits. It is no matter if the system refuses.
+    const sched_param none{};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     std::vector<uint8_t> scratch;
     for (;;) {
       int64_t number = 0;

@@ -1,6 +1,7 @@
 // Who computes the iterations of a training: the threads of this process, or worker processes.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,6 +27,7 @@ struct IterationOutcome {
   // Afterwards. Where the loss is not a finite number nothing was applied, and this is none.
   Digest digest;
   double seconds = 0;  // since the one before, or since begin_timing()
+  std::chrono::steady_clock::time_point finished = {};
 };
 
 // All images of a training, cached. Targets and validation may be null.

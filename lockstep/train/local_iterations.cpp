@@ -113,7 +113,7 @@ IterationOutcome LocalIterations::compute(int64_t iteration, double learning_rat
   const auto now = Clock::now();
   r.seconds = s.ledger ? s.ledger->end_iteration()
                        : std::chrono::duration<double>(now - s.before).count();
-  s.before = now;
+  s.before = r.finished = now;
   ++s.computed;
   return r;
 }

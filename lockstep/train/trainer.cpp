@@ -362,7 +362,7 @@ class Training {
     const bool epoch_ends = r.in_epoch == iterations_per_epoch_;
     position_.epoch = epoch_ends ? outcome.epoch + 1 : outcome.epoch;
     position_.batch = epoch_ends ? 0 : outcome.index + 1;
-    r.elapsed = seconds_since(started_);
+    r.elapsed = std::chrono::duration<double>(outcome.finished - started_).count();
     r.seconds = outcome.seconds;
     return r;
   }

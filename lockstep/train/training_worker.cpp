@@ -126,6 +126,7 @@ class TrainingWorker {
     finished_ = order.next - 1;
     const LocalGroupOptions group{.size = static_cast<int>(order.names.size()),
                                   .window_bytes = order.window_bytes,
+                                  .spin = order.spin,
                                   .names = order.names};
     iterations_->join(
         std::make_unique<LocalGroup>(worker_context().memory().map(order.memory), order.rank,
@@ -198,7 +199,8 @@ class TrainingWorker {
     rates_.pop_front();
     ++finished_;
     records_.push_back({o.iteration, o.epoch, o.index, o.observations, o.observations_digest,
-                        o.sums.loss_sum, o.sums.correct, o.digest, o.seconds});
+                        o.sums.loss_sum, o.sums.correct, o.digest, o.seconds,
+                        o.finished.time_since_epoch().count()});
     if (records_.size() > kKept) records_.pop_front();
     if (!std::isfinite(o.sums.loss_sum)) {
       // Nothing was applied: the training ends here.

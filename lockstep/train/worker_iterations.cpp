@@ -397,7 +397,8 @@ bool WorkerIterations::State::form(int64_t base, bool from_state) {
     return members.at(a).slot < members.at(b).slot;
   });
   std::vector<double> loads;
-  group = {.size = static_cast<int>(ranks.size()), .window_bytes = 0, .names = {}};
+  const bool spin = setup.options.threads * static_cast<int64_t>(ranks.size()) <= available_cores();
+  group = {.size = static_cast<int>(ranks.size()), .window_bytes = 0, .spin = spin, .names = {}};
   for (const uint32_t number : ranks) {
     loads.push_back(load_of(members.at(number).slot));
     group.names.push_back(name(number));
@@ -431,6 +432,7 @@ bool WorkerIterations::State::form(int64_t base, bool from_state) {
     f.generation = generation;
     f.memory = group_place;
     f.window_bytes = group.window_bytes;
+    f.spin = group.spin;
     f.rank = static_cast<int32_t>(r);
     f.names = group.names;
     f.loads = loads;
@@ -617,7 +619,8 @@ IterationOutcome WorkerIterations::next(int64_t iteration, int64_t last) {
           .observations_digest = r.observations_digest,
           .sums = {r.loss_sum, r.correct},
           .digest = r.digest,
-          .seconds = r.seconds};
+          .seconds = r.seconds,
+          .finished = Clock::time_point(Clock::duration(r.finished))};
 }
 
 int64_t WorkerIterations::begun() const {

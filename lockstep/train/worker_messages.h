@@ -61,6 +61,7 @@ struct FormOrder {
   int64_t generation = 0;
   SharedPlace memory;
   uint64_t window_bytes = 0;
+  bool spin = false;  // as in LocalGroupOptions
   int32_t rank = 0;
   std::vector<std::string> names;  // by rank
   std::vector<double> loads;       // by rank
@@ -72,7 +73,7 @@ struct FormOrder {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(generation, memory, window_bytes, rank, names, loads, limit, next, state, known,
+    archive(generation, memory, window_bytes, spin, rank, names, loads, limit, next, state, known,
             speaks);
   }
 };
@@ -152,11 +153,12 @@ struct WorkerRecord {
   int64_t correct = 0;
   Digest digest;
   double seconds = 0;
+  int64_t finished = 0;  // when, by the steady clock of the host
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(iteration, epoch, index, observations, observations_digest, loss_sum, correct, digest,
-            seconds);
+            seconds, finished);
   }
 };
 

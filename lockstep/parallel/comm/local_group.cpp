@@ -9,13 +9,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/futex.h"
-#include "lockstep/base/thread_pool.h"
 
 namespace lockstep {
 namespace {
 
-// Bridges small differences between members without a system call.
-constexpr std::chrono::microseconds kSpin{20};
+// Bridges small differences between members without a system call, whose way back takes about as
+// long where a core has gone to sleep.
+constexpr std::chrono::microseconds kSpin{200};
 // Members write what they send here, piece by piece.
 constexpr size_t kStage = size_t{256} << 10;
 constexpr size_t kLine = 64;
@@ -69,7 +69,7 @@ size_t sum_of(std::span<const size_t> counts) {
 
 struct LocalGroup::State {
   State(SharedRegion m, int r, const LocalGroupOptions& o)
-      : memory(std::move(m)), rank(r), options(o), spins(o.size <= available_cores()) {}
+      : memory(std::move(m)), rank(r), options(o) {}
 
   struct Entry {
     uint64_t sequence = 0;
@@ -81,7 +81,6 @@ struct LocalGroup::State {
   SharedRegion memory;
   const int rank;
   const LocalGroupOptions options;
-  const bool spins;
   uint64_t meetings = 0, sequence = 0;
   std::array<Entry, 16> ring;
 
@@ -153,7 +152,7 @@ struct LocalGroup::State {
       check_alive();
       return;
     }
-    if (spins) {
+    if (options.spin) {
       const auto until = TimeLimit::Clock::now() + kSpin;
       do {
         for (int i = 0; i < 16; ++i) {

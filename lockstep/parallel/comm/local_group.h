@@ -14,6 +14,9 @@ struct LocalGroupOptions {
   int size = 1;
   // Of each member's window, see LocalGroup::window().
   size_t window_bytes = 0;
+  // Members that wait look at the memory for a moment before they sleep: where each has a core of
+  // its own.
+  bool spin = false;
   // What errors call the members; "rank 0", "rank 1", ... where there are none.
   std::vector<std::string> names = {};
 };
