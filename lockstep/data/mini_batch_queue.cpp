@@ -323,14 +323,18 @@ struct MiniBatchQueue::State {
     const size_t bytes = cache->image_bytes(), target_bytes = targets ? targets->image_bytes() : 0;
     uint8_t* const inputs = make_room(cache.get(), n, batch.pixels, batch.values);
     uint8_t* const wanted = make_room(targets, n, batch.targets, batch.target_values);
-    const MiniBatchQueueOptions::Rows rows =
-        options.rows ? options.rows(n) : MiniBatchQueueOptions::Rows{0, n};
+    std::vector<MiniBatchQueueOptions::Rows> wanted_rows;
+    if (options.rows) wanted_rows = options.rows(batch.epoch, batch.index, n);
+    const auto is_wanted = [&](int64_t row) {
+      return !options.rows || std::any_of(wanted_rows.begin(), wanted_rows.end(), [&](auto& rows) {
+        return row >= rows.first && row < rows.first + rows.count;
+      });
+    };
     for (size_t i = 0; i < batch.observations.size(); ++i) {
       if (stop.load(std::memory_order_relaxed)) return false;
       const int64_t observation = batch.observations[i];
       batch.labels[i] = static_cast<int32_t>(cache->label(observation));
-      const auto row = static_cast<int64_t>(i);
-      if (row < rows.first || row >= rows.first + rows.count) continue;
+      if (!is_wanted(static_cast<int64_t>(i))) continue;
       const AugmentationDraw draw =
           draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
       const Window where = cache->images() == CachedImages::windowed

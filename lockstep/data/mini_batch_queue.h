@@ -35,12 +35,12 @@ struct MiniBatchQueueOptions {
   int threads = 1;         // background threads
   int prefetch = 4;        // mini-batches ahead of the caller
   int64_t max_epochs = 1;  // epochs 0 to max_epochs - 1
-  // Of a mini-batch of n observations, the rows whose inputs and targets are wanted; the others'
-  // are left as they may be. Empty: all.
+  // Of mini-batch number `index` of an epoch, with n observations, the rows whose inputs and
+  // targets are wanted; the others' are left as they may be. Empty: all.
   struct Rows {
     int64_t first = 0, count = 0;
   };
-  std::function<Rows(int64_t n)> rows = {};
+  std::function<std::vector<Rows>(int64_t epoch, int64_t index, int64_t n)> rows = {};
   // Called with every mini-batch when it is made, by several background threads at once: may change
   // inputs, labels and targets, also their number. What it does must depend on the mini-batch alone
   // (its epoch and index, too) for the same mini-batches whatever the threads. What it throws,

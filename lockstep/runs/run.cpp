@@ -275,21 +275,6 @@ TrainingProblem job_problem(std::string job, std::string initial_model) {
   return {std::move(plan.network), std::move(plan.training)};
 }
 
-TrainingResult train_plan(JobPlan& plan, const std::string& initial_model,
-                          const TrainingControl& control) {
-  TrainingProblem problem{std::move(plan.network), plan.training};
-  const auto call = make_call<&job_problem>(plan.job.resolved().dump(), initial_model);
-  const auto finally = [&] { plan.network = std::move(problem.network); };
-  try {
-    TrainingResult result = train(call, problem, plan.job.training, control);
-    finally();
-    return result;
-  } catch (...) {
-    finally();
-    throw;
-  }
-}
-
 }  // namespace
 
 RunResult run_job(const Job& job, const RunOptions& options) {
@@ -321,7 +306,8 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   control.stop_after = options.stop_after;
   control.dry_run = options.dry_run;
   control.profile = options.profile;
-  result.training = train_plan(plan, options.initial_model, control);
+  const auto call = make_call<&job_problem>(plan.job.resolved().dump(), options.initial_model);
+  result.training = train(call, network, plan.training, plan.job.training, control);
   receipt.finish();
   result.checkpoint = witness.last;
   if (result.training.stopped) return result;

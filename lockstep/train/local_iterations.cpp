@@ -8,6 +8,7 @@
 #include "lockstep/parallel/comm/deal.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/mini_batches.h"
+#include "lockstep/train/shard_check.h"
 #include "lockstep/train/step_ledger.h"
 
 namespace lockstep {
@@ -43,6 +44,7 @@ struct LocalIterations::State {
   std::optional<MiniBatchQueue> queue;
   std::unique_ptr<TrainingStep> step;
   std::unique_ptr<Evaluator> evaluator;
+  int64_t per_epoch = 1;
   int64_t begun = 0;
   int64_t computed = 0;
   Clock::time_point before = Clock::now();
@@ -52,11 +54,10 @@ struct LocalIterations::State {
     if (ledger) ledger->book(0, parts.*part);
   }
 
-  void make_queue(int64_t next, std::function<MiniBatchQueueOptions::Rows(int64_t)> rows) {
+  void make_queue(int64_t next, decltype(MiniBatchQueueOptions::rows) rows) {
     MiniBatchQueueOptions options = mini_batches_of(setup.data, setup.options);
     options.targets = setup.images.targets;
     options.rows = std::move(rows);
-    const int64_t per_epoch = batches_per_epoch(setup.images.training->size(), options);
     queue.reset();
     queue.emplace(setup.images.training, options, (next - 1) / per_epoch, (next - 1) % per_epoch);
     begun = next - 1;
@@ -66,6 +67,8 @@ struct LocalIterations::State {
 LocalIterations::LocalIterations(const LocalIterationsSetup& setup, int64_t first)
     : state_(std::make_unique<State>(setup)) {
   State& s = *state_;
+  s.per_epoch = batches_per_epoch(setup.images.training->size(),
+                                  mini_batches_of(setup.data, setup.options));
   if (first > 0) s.make_queue(first, {});
   s.step = make_training_step(setup.network, setup.solver, setup.pool, setup.options,
                               setup.images.training->dtype(), s.ledger ? &*s.ledger : nullptr);
@@ -143,15 +146,21 @@ void LocalIterations::join(std::unique_ptr<LocalGroup> group, std::vector<double
                            double limit, int64_t next) {
   State& s = *state_;
   // Of a mini-batch only the rows of this member's shards are wanted.
-  const auto rows = [rank = group->rank(), loads,
-                     shard_size = s.setup.options.shard_size](int64_t n) {
-    const std::vector<ShardRange> shards = cut_into_shards(n, shard_size);
-    const LeafRun own =
-        deal_leaves(static_cast<int64_t>(shards.size()), loads)[static_cast<size_t>(rank)];
-    if (own.count == 0) return MiniBatchQueueOptions::Rows{};
-    const ShardRange& first = shards[static_cast<size_t>(own.first)];
-    const ShardRange& last = shards[static_cast<size_t>(own.first + own.count - 1)];
-    return MiniBatchQueueOptions::Rows{first.first, last.first + last.size - first.first};
+  const auto rows = [rank = group->rank(), loads, options = s.setup.options,
+                     per_epoch = s.per_epoch](int64_t epoch, int64_t index, int64_t n) {
+    const std::vector<ShardRange> shards = cut_into_shards(n, options.shard_size);
+    const std::vector<LeafRun> dealt = deal_leaves(static_cast<int64_t>(shards.size()), loads);
+    const LeafRun own = dealt[static_cast<size_t>(rank)];
+    std::vector<MiniBatchQueueOptions::Rows> wanted;
+    const auto add = [&](int64_t from, int64_t count) {
+      const ShardRange& first = shards[static_cast<size_t>(from)];
+      const ShardRange& last = shards[static_cast<size_t>(from + count - 1)];
+      wanted.push_back({first.first, last.first + last.size - first.first});
+    };
+    if (own.count > 0) add(own.first, own.count);
+    const auto check = check_due(epoch * per_epoch + index + 1, options.check_frequency, dealt);
+    if (check && check->times(rank) > 0) add(check->shard, 1);
+    return wanted;
   };
   step().join(std::move(group), std::move(loads), limit);
   s.make_queue(next, rows);

@@ -12,6 +12,7 @@
 #include "lockstep/parallel/comm/deal.h"
 #include "lockstep/train/gradient_sums.h"
 #include "lockstep/train/gradient_threshold.h"
+#include "lockstep/train/shard_check.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/step_books.h"
@@ -39,6 +40,7 @@ struct ShardedStep::State {
         pool(p),
         shard_size(options.shard_size),
         seed(static_cast<uint64_t>(options.seed)),
+        check_frequency(options.check_frequency),
         threshold{options.gradient_threshold, options.gradient_threshold_method},
         class_weights(options.class_weights.begin(), options.class_weights.end()),
         plans(n, options.dtype(), inputs) {
@@ -50,6 +52,7 @@ struct ShardedStep::State {
   ThreadPool& pool;
   int64_t shard_size;
   uint64_t seed;
+  int64_t check_frequency;
   GradientThreshold threshold;
   std::vector<float> class_weights;
   std::vector<bool> frozen;  // by learnable
@@ -76,6 +79,8 @@ struct ShardedStep::State {
   LeafRun own;                 // of them, this member's
   std::vector<int64_t> shards_by_thread;
   std::vector<double> losses;  // by shard
+  std::optional<ShardCheck> check;
+  std::vector<std::byte> words_again[2];  // of the shard that is computed again
 
   void make_runs(int64_t size);
   void clear_inputs(PlanRun& run) const;
@@ -88,8 +93,15 @@ struct ShardedStep::State {
     return reinterpret_cast<const float*>(sum->said(static_cast<int64_t>(shard)) +
                                           sizeof(ShardWords));
   }
+  // `again`: 0, or the how-manieth time, only to see whether the same comes out.
   void compute_shard(size_t j, int thread, const MiniBatch& batch, int64_t iteration,
-                     const ArithmeticMode& mode);
+                     const ArithmeticMode& mode, int64_t again);
+  size_t word_bytes() const {
+    return sizeof(ShardWords) + static_cast<size_t>(plans.statistic_elements()) * sizeof(float);
+  }
+  size_t digests() const { return network.learnables().size() + 1; }
+  void note_result(const PlanRun& run, const std::byte* said, int64_t again);
+  void compare_results(int64_t iteration) const;
   std::vector<double> cut_gradients(double observations);
   void update_statistics();
 };
@@ -132,7 +144,8 @@ void ShardedStep::State::deal() {
 }
 
 void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& batch,
-                                       int64_t iteration, const ArithmeticMode& mode) {
+                                       int64_t iteration, const ArithmeticMode& mode,
+                                       int64_t again) {
   const ShardRange range = shards[j];
   PlanRun& run = runs.at(range.size)[static_cast<size_t>(thread)];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
@@ -152,7 +165,10 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   run.forward(step, book.watch());
   const float* loss = run.output(kLosses);
   float* const seeds = run.seed(kLosses);
-  auto& said = *reinterpret_cast<ShardWords*>(sum->leaf(static_cast<int64_t>(j)));
+  std::byte* const words_to =
+      again > 0 ? words_again[static_cast<size_t>(again - 1)].data()
+                : sum->leaf(static_cast<int64_t>(j));
+  auto& said = *reinterpret_cast<ShardWords*>(words_to);
   said = {};
   for (size_t i = 0; i < rows; ++i) {
     if (!class_weights.empty()) {
@@ -174,9 +190,35 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   fail_point("backward", iteration, static_cast<int64_t>(j));
   run.backward(step, book.watch());
   mode.check();
+  corruption_point("gradients", iteration, static_cast<int64_t>(j), run.gradients(),
+                   plans.gradient_layout().bytes);
+  if (check && check->shard == static_cast<int64_t>(j)) note_result(run, words_to, again);
+  if (again > 0) return;
   sum->add(static_cast<int64_t>(j), reinterpret_cast<const float*>(run.gradients()));
   book(&StepAccounts::sums);
   ++shards_by_thread[static_cast<size_t>(thread)];
+}
+
+// What this member got, for the others: first as the owner, then as one who checks.
+void ShardedStep::State::note_result(const PlanRun& run, const std::byte* said, int64_t again) {
+  auto* to = reinterpret_cast<Digest*>(sum->own()) + static_cast<size_t>(again) * digests();
+  for (const auto& entry : plans.gradient_layout().entries) {
+    *to++ = digest_of(run.gradients() + entry.offset, entry.spec.bytes());
+  }
+  *to = digest_of(said, word_bytes());
+}
+
+void ShardedStep::State::compare_results(int64_t iteration) const {
+  std::map<int, size_t> times;  // by rank
+  const auto of = [&](int rank, size_t again) {
+    const auto* const from = reinterpret_cast<const Digest*>(sum->said_by(rank)) + again * digests();
+    return ShardDigests(from, from + digests());
+  };
+  std::vector<ShardDigests> results{of(check->owner, 0)};
+  for (const int rank : check->checkers) results.push_back(of(rank, ++times[rank]));
+  std::vector<std::string> names;
+  for (const auto& l : network.learnables()) names.push_back(l.name);
+  lockstep::compare_results(iteration, *check, results, names);
 }
 
 // Brings the sums into row-major order and cuts them. What each is to be divided by afterwards
@@ -237,8 +279,8 @@ GroupSumOptions ShardedStep::sum_options() const {
   const State& s = *state_;
   return {.count = s.plans.gradient_layout().bytes / sizeof(float),
           .most_leaves = s.most_shards,
-          .leaf_bytes = sizeof(ShardWords) +
-                        static_cast<size_t>(s.plans.statistic_elements()) * sizeof(float),
+          .leaf_bytes = s.word_bytes(),
+          .member_bytes = s.check_frequency > 0 ? 3 * s.digests() * sizeof(Digest) : 0,
           .order = s.order};
 }
 
@@ -256,6 +298,7 @@ void ShardedStep::join(std::unique_ptr<LocalGroup> group, std::vector<double> lo
   s.limit = limit;
   s.sum = std::make_unique<GroupSum>(*s.group, s.pool, sum_options());
   s.gradients.emplace(s.plans.gradient_layout(), s.sum->result());
+  for (auto& words : s.words_again) words.resize(s.word_bytes());
   s.deal();
 }
 
@@ -273,12 +316,18 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   }
   Bookkeeper(s.kept(), 0)(&StepAccounts::plans);
   s.sum->begin(static_cast<int64_t>(shards.size()), s.dealt);
+  s.check = check_due(iteration, s.check_frequency, s.dealt);
+  const int64_t again = s.check ? s.check->times(s.group->rank()) : 0;
   const auto begun = std::chrono::steady_clock::now();
-  for_each_shard(s.pool, s.own.count, [&](int64_t j, int thread, const ArithmeticMode& mode) {
-    if (s.watch) s.watch(thread, s.own.first + j);
-    s.compute_shard(static_cast<size_t>(s.own.first + j), thread, batch, iteration, mode);
+  const auto body = [&](int64_t i, int thread, const ArithmeticMode& mode) {
+    const int64_t j = i < s.own.count ? s.own.first + i : s.check->shard;
+    if (s.watch) s.watch(thread, j);
+    s.compute_shard(static_cast<size_t>(j), thread, batch, iteration, mode,
+                    std::max<int64_t>(i - s.own.count + 1, 0));
     if (s.watch) s.watch(thread, -1);
-  });
+  };
+  for_each_shard(s.pool, s.own.count + again, body,
+                 static_cast<int>(std::min<int64_t>(s.pool.size(), s.most_shards)));
   if (s.own.count > 0) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
     const int64_t busy = std::min<int64_t>(s.own.count, s.pool.size());
@@ -287,6 +336,7 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   Bookkeeper(s.kept(), 0)(&StepAccounts::waiting);
   fail_point("exchange", iteration);
   s.sum->finish(TimeLimit(s.limit));
+  if (s.check) s.compare_results(iteration);
   StepResult result;
   for (size_t j = 0; j < shards.size(); ++j) {
     s.losses[j] = s.words(j).loss;

@@ -30,7 +30,7 @@ class ShardedStep final : public TrainingStep {
   // What a group's windows must hold (see GroupSum::window_bytes()).
   GroupSumOptions sum_options() const;
 
-  // In a group throws Timeout and WorkerLost; then learnables, states and solver are as before.
+  // Throws ShardsDiffer where a check fails, in a group Timeout and WorkerLost; then learnables, states and solver are as before.
   StepResult compute(const MiniBatch& batch, int64_t iteration) override;
   void apply(const UpdateScalars& scalars) override;
   // apply() computed the costly part of it in all threads.

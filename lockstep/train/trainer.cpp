@@ -525,21 +525,19 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
   return Training(network, data, placed, control, nullptr).run();
 }
 
-TrainingResult train(const Call<TrainingProblem>& call, TrainingProblem& problem,
+TrainingResult train(const Call<TrainingProblem>& call, Network& network, const TrainingData& data,
                      const TrainingOptions& options, const TrainingControl& control) {
-  if (!problem.network.initialized()) {
-    problem.network.initialize(static_cast<uint64_t>(options.seed));
-  }
-  if (options.workers == 0) return train(problem.network, problem.data, options, control);
+  if (!network.initialized()) network.initialize(static_cast<uint64_t>(options.seed));
+  if (options.workers == 0) return train(network, data, options, control);
   TrainingOptions placed = options;
   if (placed.device == "auto") placed.device = "cpu";
-  check_training(problem.network, problem.data, placed);
-  placed.device = to_string(resolve_training_device(problem.network, placed));
+  check_training(network, data, placed);
+  placed.device = to_string(resolve_training_device(network, placed));
   if (parse_device(placed.device) != Device{}) {
     throw Unsupported("[training] worker processes compute on the CPU",
                       "set device = \"cpu\", or workers = 0");
   }
-  return Training(problem.network, problem.data, placed, control, &call).run();
+  return Training(network, data, placed, control, &call).run();
 }
 
 }  // namespace lockstep

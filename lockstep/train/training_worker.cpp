@@ -12,6 +12,7 @@
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/local_iterations.h"
+#include "lockstep/train/shard_check.h"
 #include "lockstep/train/state_area.h"
 #include "lockstep/train/targets.h"
 #include "lockstep/train/worker_messages.h"
@@ -85,8 +86,7 @@ class TrainingWorker {
                       .fingerprint = {},
                       .sum_count = sum.count,
                       .leaf_bytes = sum.leaf_bytes,
-                      .state_bytes = state_bytes(network, *solver_),
-                      .area_bytes = 0,
+                      .member_bytes = sum.member_bytes,
                       .most_leaves = sum.most_leaves};
     for (const auto& e : numerics_fingerprint()) ready.fingerprint.emplace_back(e.name, e.value);
     say(ready);
@@ -185,6 +185,12 @@ class TrainingWorker {
     try {
       o = iterations_->compute(finished_ + 1, rates_.front());
     } catch (const WorkerLost&) {
+      halt();
+      return;
+    } catch (const ShardsDiffer& e) {
+      say(DisagreementReport{generation_, e.iteration(), e.shard(),
+                             std::vector<int32_t>(e.faulty().begin(), e.faulty().end()), e.what(),
+                             e.hint()});
       halt();
       return;
     } catch (const Timeout&) {

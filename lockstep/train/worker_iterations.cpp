@@ -101,7 +101,8 @@ struct WorkerIterations::State {
   std::vector<int> free_slots;         // of lost workers
   std::optional<TimeLimit> restart;    // when the next may be started
   int losses_in_a_row = 0;
-  std::map<std::pair<int64_t, int64_t>, int> deaths;  // by iteration and shard
+  std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
+  int64_t disagreed = 0;  // the last generation that did
 
   int64_t wanted() const { return setup.options.workers; }
   double load_of(int slot) const {
@@ -118,6 +119,7 @@ struct WorkerIterations::State {
   void take(uint32_t worker, const ReadyReport& r);
   void take(uint32_t worker, const RecordsReport& r);
   void take(uint32_t worker, const HaltedReport& r);
+  void take(uint32_t worker, const DisagreementReport& r);
   void take(uint32_t worker, const PublishedReport& r);
   void take(uint32_t worker, const ValidatedReport& r);
   bool step(double seconds);
@@ -334,6 +336,18 @@ void WorkerIterations::State::take(uint32_t worker, const HaltedReport& r) {
   broken = true;
 }
 
+// Who got something else than the others is replaced, and the iteration is done again.
+void WorkerIterations::State::take(uint32_t, const DisagreementReport& r) {
+  if (r.generation != generation || r.generation == disagreed) return;
+  disagreed = r.generation;  // all report the same
+  if (r.faulty.empty() || ++disagreements[{r.iteration, r.shard}] == kDeathsOfAShard) {
+    throw Error(r.message, r.hint);
+  }
+  for (const int32_t rank : r.faulty) {
+    workers.kill(ranks.at(static_cast<size_t>(rank)), "computed otherwise than others (" + r.message + ")");
+  }
+}
+
 void WorkerIterations::State::take(uint32_t, const PublishedReport& r) { publishing = r.finished; }
 
 void WorkerIterations::State::take(uint32_t worker, const ValidatedReport& r) {
@@ -409,7 +423,8 @@ bool WorkerIterations::State::form(int64_t base, bool from_state) {
   }
   const GroupSumOptions sum{.count = static_cast<size_t>(ready->sum_count),
                             .most_leaves = ready->most_leaves,
-                            .leaf_bytes = static_cast<size_t>(ready->leaf_bytes)};
+                            .leaf_bytes = static_cast<size_t>(ready->leaf_bytes),
+                            .member_bytes = static_cast<size_t>(ready->member_bytes)};
   group.window_bytes = GroupSum::window_bytes(sum, group.size);
   if (group_memory) memory.free(group_place);
   group_place = memory.reserve(LocalGroup::bytes(group));

@@ -137,12 +137,12 @@ using WorkerOrder = std::variant<BeginOrder, FormOrder, GrantOrder, HaltOrder, P
 struct ReadyReport {
   Digest names;  // of what is trained on: classes, names, labels
   std::vector<std::pair<std::string, std::string>> fingerprint;
-  uint64_t sum_count = 0, leaf_bytes = 0, state_bytes = 0, area_bytes = 0;
+  uint64_t sum_count = 0, leaf_bytes = 0, member_bytes = 0;
   int64_t most_leaves = 0;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(names, fingerprint, sum_count, leaf_bytes, state_bytes, area_bytes, most_leaves);
+    archive(names, fingerprint, sum_count, leaf_bytes, member_bytes, most_leaves);
   }
 };
 
@@ -182,6 +182,19 @@ struct HaltedReport {
   }
 };
 
+// A check has failed; nothing was applied.
+struct DisagreementReport {
+  int64_t generation = 0;
+  int64_t iteration = 0, shard = 0;
+  std::vector<int32_t> faulty;  // ranks; none: it is not known who
+  std::string message, hint;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation, iteration, shard, faulty, message, hint);
+  }
+};
+
 struct PublishedReport {
   int32_t state = 0;
   int64_t finished = 0;
@@ -202,7 +215,8 @@ struct ValidatedReport {
 };
 
 using WorkerReport =
-    std::variant<ReadyReport, RecordsReport, HaltedReport, PublishedReport, ValidatedReport>;
+    std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport, PublishedReport,
+                 ValidatedReport>;
 
 // Of a problem's classes, names and labels.
 Digest digest_of_names(const TrainingData& data);

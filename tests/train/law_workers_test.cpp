@@ -14,7 +14,7 @@ namespace {
 TrainingResult run(const TrainingOptions& options, const TrainingControl& control = {}) {
   const auto call = make_call<&testing::law_problem>();
   TrainingProblem problem = call();
-  return train(call, problem, options, control);
+  return train(call, problem.network, problem.data, options, control);
 }
 
 void expect_same_history(const TrainingResult& a, const TrainingResult& b) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/training_problem.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -94,6 +95,18 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   texts("device", &O::device);
   integers("streams", &O::streams, {0, 65});
   integers("threads", &O::threads, {-1, 1025});
+  integers("workers", &O::workers, {-1, 1025});
+  rows.push_back({"worker_load", [](O& o) {
+                    o.workers = 2;
+                    o.worker_load = {1, -1};
+                  }});
+  rows.push_back({"worker_load", [](O& o) {
+                    o.workers = 2;
+                    o.worker_load = {0, 0};
+                  }});
+  rows.push_back({"worker_load", [](O& o) { o.worker_load = {1}; }});
+  numbers("worker_limit", &O::worker_limit, {-1});
+  integers("check_frequency", &O::check_frequency, {-1});
   integers("loader_threads", &O::loader_threads, {0, 257});
   integers("prefetch", &O::prefetch, {0, 1025});
   integers("cache_mib", &O::cache_mib, {-1, (1 << 24) + 1});
@@ -158,14 +171,17 @@ struct Row {
   Change change;
 };
 
+// 50 observations: the last mini-batch of an epoch is not full.
+TrainingProblem small_problem() {
+  return {small_classifier(), {some_digits(50), some_digits(10, 5), {.reflect_x = true}}};
+}
+
 TrainingResult train_with(const TrainingOptions& options) {
-  Network network = small_classifier();
+  TrainingProblem problem = small_problem();
   const TemporaryFolder folder;
   TrainingControl control;
   control.checkpoint_folder = folder.path;
-  // 50 observations: the last mini-batch of an epoch is not full.
-  return train(network, {some_digits(50), some_digits(10, 5), {.reflect_x = true}}, options,
-               control);
+  return train(make_call<&small_problem>(), problem.network, problem.data, options, control);
 }
 
 TEST(Options, EveryOneHasItsDocumentedEffect) {
@@ -265,6 +281,12 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
        }},
       {"streams", Effect::same_digest, nothing, [](O& o) { o.streams = 4; }},
       {"threads", Effect::same_digest, nothing, [](O& o) { o.threads = 3; }},
+      {"workers", Effect::same_digest, nothing, [](O& o) { o.workers = 2; }},
+      {"worker_load", Effect::same_digest, [](O& o) { o.workers = 2; },
+       [](O& o) { o.worker_load = {1, 2}; }},
+      {"worker_limit", Effect::same_digest, [](O& o) { o.workers = 2; },
+       [](O& o) { o.worker_limit = 100; }},
+      {"check_frequency", Effect::same_digest, nothing, [](O& o) { o.check_frequency = 1; }},
       {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.loader_threads = 3; }},
       {"prefetch", Effect::same_digest, nothing, [](O& o) { o.prefetch = 1; }},
       {"cache_mib", Effect::same_digest, nothing, [](O& o) { o.cache_mib = 0; }},

@@ -47,7 +47,8 @@ struct GroupSum::State {
         pool(p),
         options(o),
         tree(o.count, o.order),
-        said(rounded(o.leaf_bytes) * static_cast<size_t>(o.most_leaves)) {}
+        said(rounded(o.leaf_bytes) * static_cast<size_t>(o.most_leaves)),
+        said_by(rounded(o.member_bytes) * static_cast<size_t>(g.size())) {}
 
   // One addition of the tree's upper part: of partial sums, or of what was added before.
   struct Operand {
@@ -62,7 +63,7 @@ struct GroupSum::State {
   ThreadPool& pool;
   const GroupSumOptions options;
   TreeReduction tree;  // of this member's leaves; its result is the whole sum
-  std::vector<std::byte> said;
+  std::vector<std::byte> said, said_by;  // by leaf; by member
   int64_t leaves = 0;
   std::vector<LeafRun> runs;
   std::vector<Addition> additions;
@@ -71,10 +72,15 @@ struct GroupSum::State {
 
   LeafRun own() const { return runs[static_cast<size_t>(group.rank())]; }
 
-  // A window: what leaves say, the partial sums, the slice.
+  // A window: what leaves say, what the member says, the partial sums, the slice.
   std::byte* words(int rank) const { return group.window(rank); }
+  std::byte* words_by(int rank) const { return group.window(rank) + said.size(); }
+  std::byte* by(int rank) {
+    return said_by.data() + static_cast<size_t>(rank) * rounded(options.member_bytes);
+  }
   float* partial(int rank, size_t number) const {
     return reinterpret_cast<float*>(group.window(rank) + said.size() +
+                                    rounded(options.member_bytes) +
                                     number * rounded(options.count * sizeof(float)));
   }
   float* slice(int rank) const { return partial(rank, most_partials(options.most_leaves)); }
@@ -158,6 +164,9 @@ struct GroupSum::State {
   }
 
   void take_words() {
+    for (int r = 0; options.member_bytes > 0 && r < group.size(); ++r) {
+      std::memcpy(by(r), words_by(r), options.member_bytes);
+    }
     const size_t width = rounded(options.leaf_bytes);
     for (int r = 0; r < group.size(); ++r) {
       const LeafRun& run = runs[static_cast<size_t>(r)];
@@ -170,7 +179,7 @@ struct GroupSum::State {
 
 size_t GroupSum::window_bytes(const GroupSumOptions& o, int members) {
   if (members == 1) return 0;
-  return rounded(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) +
+  return rounded(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) + rounded(o.member_bytes) +
          most_partials(o.most_leaves) * rounded(o.count * sizeof(float)) +
          rounded(longest_slice(o.count, members) * sizeof(float));
 }
@@ -211,6 +220,10 @@ std::byte* GroupSum::leaf(int64_t leaf) {
   return state_->said.data() + static_cast<size_t>(leaf) * rounded(state_->options.leaf_bytes);
 }
 
+std::byte* GroupSum::own() { return state_->by(state_->group.rank()); }
+
+const std::byte* GroupSum::said_by(int rank) const { return state_->by(rank); }
+
 void GroupSum::add(int64_t leaf, const float* values) { state_->tree.add(leaf, values); }
 
 void GroupSum::finish(const TimeLimit& limit) {
@@ -221,6 +234,9 @@ void GroupSum::finish(const TimeLimit& limit) {
   if (s.own().count > 0 && width > 0) {
     std::memcpy(s.words(s.group.rank()) + first, s.said.data() + first,
                 static_cast<size_t>(s.own().count) * width);
+  }
+  if (s.options.member_bytes > 0) {
+    std::memcpy(s.words_by(s.group.rank()), s.by(s.group.rank()), s.options.member_bytes);
   }
   s.group.barrier(limit);
   s.take_words();

@@ -14,7 +14,8 @@ namespace lockstep {
 struct GroupSumOptions {
   size_t count = 0;        // floats that are summed
   int64_t most_leaves = 1;
-  size_t leaf_bytes = 0;   // that every leaf says besides, as they are
+  size_t leaf_bytes = 0;    // that every leaf says besides, as they are
+  size_t member_bytes = 0;  // and every member
   TreeReduction::Order order = TreeReduction::Order::tree;
 };
 
@@ -36,12 +37,15 @@ class GroupSum {
   // The bytes that a leaf of this member says besides.
   std::byte* leaf(int64_t leaf);
   void add(int64_t leaf, const float* values);
+  // The bytes that this member says.
+  std::byte* own();
   // When all leaves of this member are added. Throws as collectives do.
   void finish(const TimeLimit& limit);
 
   // Then: the sum, which may be changed, and what each leaf of anybody said, until the next begin().
   float* result() const;
   const std::byte* said(int64_t leaf) const;
+  const std::byte* said_by(int rank) const;
 
  private:
   struct State;
