@@ -49,6 +49,12 @@ std::string checkpoint_checksum(const std::vector<NamedTensor>& tensors,
 // Whether there are checkpoints, sound or not.
 bool holds_checkpoints(FileSystem& files, const std::string& folder);
 
+// Which checkpoints are looked at.
+struct CheckpointChoice {
+  int64_t before = 0;      // of those before this iteration; 0: of all
+  bool only_read = false;  // damaged ones keep their names
+};
+
 // Finds the newest sound checkpoint in a folder, loads it into network and solver, and returns the
 // position; nothing when there is none. Damaged ones are named to `notice`, renamed to *.damaged
 // and passed over. Throws
@@ -57,6 +63,6 @@ bool holds_checkpoints(FileSystem& files, const std::string& folder);
 std::optional<TrainingPosition> resume_from_checkpoint(
     FileSystem& files, const std::string& folder, Network& network, Solver& solver,
     const nlohmann::ordered_json& identity, bool allow_other_numerics,
-    const std::function<void(const std::string&)>& notice);
+    const std::function<void(const std::string&)>& notice, const CheckpointChoice& choice = {});
 
 }  // namespace lockstep

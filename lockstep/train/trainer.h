@@ -145,6 +145,13 @@ class TrainingObserver {
   virtual void notice(const std::string& text) { (void)text; }
 };
 
+// An iteration of an earlier training, computed again to see whether the same comes out.
+struct Replay {
+  std::string checkpoints;  // of that training: it begins with the newest one before the iteration,
+                            // without any with the first iteration; they are only read
+  int64_t iteration = 1;    // the last one
+};
+
 struct TrainingControl {
   std::vector<TrainingObserver*> observers = {};  // kept by the caller
   // "": no checkpoints. Unless `resume`, a folder that holds some already is refused.
@@ -162,6 +169,8 @@ struct TrainingControl {
   int64_t stop_after = 0;
   // Three iterations at most, then validation and a checkpoint, and a stop: tries everything out.
   bool dry_run = false;
+  // Computes again, without validating or writing anything; `resume` and folder do not matter then.
+  std::optional<Replay> replay = {};
   // Says in the result where the time went. On the CPU only (else Unsupported).
   bool profile = false;
 };

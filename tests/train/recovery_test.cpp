@@ -292,7 +292,8 @@ void flip_a_bit(const char*, int64_t iteration, int64_t shard, void* data, size_
   if (!flips || iteration != failure.iteration || shard != failure.shard) return;
   if (failure.worker != 0 && worker_context().worker() != failure.worker) return;
   ++calls;
-  static_cast<unsigned char*>(data)[bytes / 12 * 4 + 2] ^= 64;
+  // Of the last array, which is shorter than 64 bytes: no padding of a layout.
+  static_cast<unsigned char*>(data)[bytes - 64 + 2] ^= 64;
 }
 
 TrainingProblem flipping_problem(Failure f) {
