@@ -105,6 +105,8 @@ Commands::Commands()
   add_evaluate(*this);
   add_predict(*this);
   add_summary(*this);
+  add_verify(*this);
+  add_diff(*this);
   add_architecture(*this);
   add_info(*this);
   add_export_digits(*this);

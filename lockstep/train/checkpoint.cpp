@@ -232,8 +232,16 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
 std::optional<TrainingPosition> resume_from_checkpoint(
     FileSystem& files, const std::string& folder, Network& network, Solver& solver,
     const nlohmann::ordered_json& identity, bool allow_other_numerics,
-    const std::function<void(const std::string&)>& notice) {
+    const std::function<void(const std::string&)>& notice, const CheckpointChoice& choice) {
+  const auto pass_over = [&](const std::string& path, const std::string& what) {
+    if (choice.only_read) {
+      notice(what + "; an earlier checkpoint is used if there is one");
+    } else {
+      set_aside(files, path, what, notice);
+    }
+  };
   for (const auto& [iteration, path] : newest_first(files, folder)) {
+    if (choice.before > 0 && iteration >= choice.before) continue;
     Loaded loaded;
     TrainingPosition position;
     std::vector<FingerprintEntry> fingerprint;
@@ -256,10 +264,10 @@ std::optional<TrainingPosition> resume_from_checkpoint(
         fingerprint.push_back({name, value.get<std::string>()});
       }
     } catch (const DataError& e) {
-      set_aside(files, path, e.what(), notice);
+      pass_over(path, e.what());
       continue;
     } catch (const nlohmann::json::exception& e) {
-      set_aside(files, path, "[checkpoint] " + path + ": " + e.what(), notice);
+      pass_over(path, "[checkpoint] " + path + ": " + e.what());
       continue;
     }
     const std::string different = first_difference(identity, position.identity, "");

@@ -51,6 +51,54 @@ void check_continues(FileSystem& files, const std::string& path, const TrainingS
 
 }  // namespace
 
+Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observations, double loss,
+                    const Digest& digest) {
+  Digester digester;
+  digester.add(chain);
+  digester.add(static_cast<uint64_t>(iteration));
+  digester.add(observations);
+  digester.bytes(&loss, sizeof loss);
+  digester.add(digest);
+  return digester.finish();
+}
+
+std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path) {
+  const std::string text = read_text(files, path);
+  std::vector<ReceiptLine> lines;
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    const std::string where =
+        "[receipt] " + path + ", line " + std::to_string(lines.size() + 1) + ": ";
+    const auto json = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
+    begin = end + 1;
+    if (json.is_discarded() || !json.is_object()) throw DataError(where + "it is no JSON object");
+    if (json.contains("phase")) break;  // after the iterations
+    ReceiptLine line;
+    try {
+      line = {.iteration = json.at("iteration").get<int64_t>(),
+              .epoch = json.at("epoch").get<int64_t>(),
+              .loss = json.at("loss").get<double>(),
+              .observations = Digest::parse(json.at("observations").get<std::string>()),
+              .digest = Digest::parse(json.at("digest").get<std::string>()),
+              .chain = Digest::parse(json.at("chain").get<std::string>())};
+    } catch (const nlohmann::json::exception& e) {
+      throw DataError(where + e.what());
+    } catch (const InvalidArgument& e) {
+      throw DataError(where + e.what());
+    }
+    if (line.iteration != static_cast<int64_t>(lines.size()) + 1) {
+      throw DataError(where + "iteration " + std::to_string(line.iteration) + " stands where " +
+                      std::to_string(lines.size() + 1) + " should");
+    }
+    if (!lines.empty() && receipt_link(lines.back().chain, line.iteration, line.observations,
+                                       line.loss, line.digest) != line.chain) {
+      throw DataError(where + "it does not fit its chain: it, or the line before it, was changed");
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
 struct ReceiptWriter::State {
   FileSystem& files;
   std::string folder;

@@ -4,11 +4,27 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/file.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {
+
+// One line of a receipt.
+struct ReceiptLine {
+  int64_t iteration = 0, epoch = 0;
+  double loss = 0;
+  Digest observations, digest, chain;
+};
+
+// A receipt's chain after an iteration: a digest of the chain before it and of what the line says.
+Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observations, double loss,
+                    const Digest& digest);
+
+// The iterations of a receipt. Throws FileError; DataError naming the line for what is no receipt,
+// leaves out an iteration, or does not fit its chain.
+std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path);
 
 // Writes the receipt and, with times, the log of every iteration and validation:
 // receipt.jsonl and log.jsonl in `folder`. When a training resumes, lines after the resumed

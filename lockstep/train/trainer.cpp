@@ -17,6 +17,7 @@
 #include "lockstep/train/local_iterations.h"
 #include "lockstep/train/mini_batches.h"
 #include "lockstep/train/population_statistics.h"
+#include "lockstep/train/receipt.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
 #include "lockstep/train/training_problem.h"
@@ -32,16 +33,6 @@ constexpr int64_t kDryIterations = 3;
 
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
-}
-
-Digest next_link(const Digest& chain, const IterationRecord& r) {
-  Digester digester;
-  digester.add(chain);
-  digester.add(static_cast<uint64_t>(r.iteration));
-  digester.add(r.observations);
-  digester.bytes(&r.loss, sizeof r.loss);
-  digester.add(r.digest);
-  return digester.finish();
 }
 
 Digest next_link(const Digest& chain, const PopulationRecord& r) {
@@ -62,7 +53,7 @@ class Training {
       : network_(network),
         data_(data),
         options_(options.resolved()),
-        control_(control),
+        control_(replaying(control)),
         files_(control.files ? *control.files : local_files()),
         pool_(static_cast<int>(options_.threads * std::max<int64_t>(options_.workers, 1))) {
     if (options_.workers > 0) start_workers(*call);
@@ -85,7 +76,7 @@ class Training {
     if (workers_) result_.workers = workers_->summaries();
     iterations_->fetch();
     finish_network();
-    if (!result_.stopped && options_.batch_normalization_statistics == "population") population();
+    if (!result_.stopped && !control_.replay && options_.batch_normalization_statistics == "population") population();
     result_.network_digest = network_digest(network_);
     result_.seconds = seconds_since(started_);
     if (control_.profile) result_.profile = iterations_->profile();
@@ -93,6 +84,14 @@ class Training {
   }
 
  private:
+  // Nothing is written then, and it stops after the iteration.
+  static TrainingControl replaying(TrainingControl control) {
+    if (!control.replay) return control;
+    control.checkpoint_folder.clear();
+    control.stop_after = control.replay->iteration;
+    return control;
+  }
+
   template <class Event>
   void tell(Event event) {
     for (TrainingObserver* observer : control_.observers) event(*observer);
@@ -176,7 +175,7 @@ class Training {
     set_input_normalization(network_, read_images());
     solver_ = make_solver(network_, options_);
     position_.identity = identity_of(network_, data_, options_, listings_);
-    if (control_.resume) {
+    if (control_.replay || control_.resume) {
       resume();
     } else if (!control_.checkpoint_folder.empty() &&
                holds_checkpoints(files_, control_.checkpoint_folder)) {
@@ -225,13 +224,16 @@ class Training {
   }
 
   void resume() {
-    if (control_.checkpoint_folder.empty()) {
+    const bool replay = control_.replay.has_value();
+    if (!replay && control_.checkpoint_folder.empty()) {
       throw InvalidArgument("[training] resuming needs a folder of checkpoints");
     }
     auto found = resume_from_checkpoint(
-        files_, control_.checkpoint_folder, network_, *solver_, position_.identity,
-        options_.allow_other_numerics,
-        [&](const std::string& text) { tell([&](TrainingObserver& o) { o.notice(text); }); });
+        files_, replay ? control_.replay->checkpoints : control_.checkpoint_folder, network_,
+        *solver_, position_.identity, options_.allow_other_numerics,
+        [&](const std::string& text) { tell([&](TrainingObserver& o) { o.notice(text); }); },
+        {.before = replay ? control_.replay->iteration : 0, .only_read = replay});
+    if (!found && replay) return;
     if (!found) {
       tell([](TrainingObserver& o) { o.notice("no checkpoint found: starting anew"); });
       return;
@@ -311,6 +313,7 @@ class Training {
   }
 
   bool validation_due(int64_t iteration) const {
+    if (control_.replay) return false;
     return due(iteration, options_.validation_frequency, options_.validation_frequency_unit) ||
            iteration == iterations_in_all() || dry_run_ends(iteration);
   }
@@ -355,7 +358,7 @@ class Training {
                   "a lower initial_learning_rate often helps; the last good values are kept");
     }
     r.digest = outcome.digest;
-    r.chain = next_link(position_.chain, r);
+    r.chain = receipt_link(position_.chain, r.iteration, r.observations, r.loss, r.digest);
     position_.iteration = r.iteration;
     position_.digest = r.digest;
     position_.chain = r.chain;
@@ -410,7 +413,7 @@ class Training {
   // Gives the network the values that the training was for.
   void finish_network() {
     result_.network_iteration = position_.iteration;
-    if (result_.stopped || !position_.best) return;
+    if (result_.stopped || control_.replay || !position_.best) return;
     const BestNetwork& best = *position_.best;
     result_.network_iteration = best.iteration;
     for (size_t i = 0; i < best.learnables.size(); ++i) {
@@ -468,7 +471,7 @@ class Training {
   Network& network_;
   const TrainingData& data_;
   const TrainingOptions options_;
-  const TrainingControl& control_;
+  const TrainingControl control_;
   FileSystem& files_;
   ThreadPool pool_;
   const Clock::time_point started_ = Clock::now();

@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include "apps/lockstep/command.h"
+#include "lockstep/report/progress.h"
+#include "lockstep/runs/compare_runs.h"
+
+namespace lockstep::command {
+namespace {
+
+struct VerifyArguments {
+  std::string run;
+  int64_t iteration = 0;
+  int threads = 0;
+  std::string initial_model;
+};
+
+struct DiffArguments {
+  std::string a, b;
+  int threads = 0;
+  std::string initial_model_a, initial_model_b;
+};
+
+// A line of progress on a terminal, for what takes longer than a second.
+std::function<void(int64_t, int64_t)> progress_of(const std::string& what) {
+  if (!error_is_terminal()) return {};
+  return [what](int64_t done, int64_t total) {
+    if (done % 10 != 0 && done != total) return;
+    std::fprintf(stderr, "\r\x1b[K%s: iteration %s of %s%s", what.c_str(),
+                 format_count(done).c_str(), format_count(total).c_str(),
+                 done == total ? "\r\x1b[K" : "");
+    std::fflush(stderr);
+  };
+}
+
+int verify_command(const VerifyArguments& a) {
+  const Verification v = verify_run(
+      a.run, a.iteration, {a.threads, a.initial_model, progress_of("computing again")});
+  const std::string from = v.from > 0
+                               ? fmt::format("the checkpoint after iteration {}", v.from)
+                               : std::string("the beginning");
+  if (v.differs > 0) {
+    print_table({{"iteration", format_count(v.iteration)},
+                 {"computed from", from},
+                 {"differs", fmt::format("iteration {}: {}", format_count(v.differs), v.what)}});
+    return exit_failure;
+  }
+  print_table({{"iteration", format_count(v.iteration)},
+               {"computed from", from},
+               {"loss", fmt::format("{}, as in the receipt", v.line.loss)},
+               {"digest", v.line.digest.to_string() + ", as in the receipt"}});
+  return 0;
+}
+
+std::string difference_text(const TensorDifference& t) {
+  if (std::isnan(t.largest)) return "of another size, or not in both";
+  return fmt::format("{} of {} elements, by up to {:.3g}", format_count(t.different),
+                     format_count(t.elements), t.largest);
+}
+
+int diff_command(const DiffArguments& a) {
+  const RunDifference d =
+      compare_runs(a.a, a.b, {a.threads, a.initial_model_a, progress_of(a.a)},
+                   {a.threads, a.initial_model_b, progress_of(a.b)});
+  if (d.iteration == 0) {
+    print(fmt::format("the same in all {} iterations that both have\n", format_count(d.common)));
+    return 0;
+  }
+  std::vector<std::pair<std::string, std::string>> rows{
+      {"part in", fmt::format("iteration {}, epoch {}", format_count(d.iteration), d.epoch)},
+      {"by", d.what},
+      {"why", d.why}};
+  constexpr size_t most = 10;
+  for (size_t i = 0; i < d.tensors.size() && i < most; ++i) {
+    rows.emplace_back(d.tensors[i].name, difference_text(d.tensors[i]));
+  }
+  if (d.tensors.size() > most) {
+    rows.emplace_back("...", fmt::format("{} more", d.tensors.size() - most));
+  }
+  print_table(rows);
+  return exit_failure;
+}
+
+}  // namespace
+
+void add_verify(Commands& commands) {
+  auto a = std::make_shared<VerifyArguments>();
+  CLI::App* sub = commands.add(
+      "verify", "Compute an iteration of a run again and compare it with the receipt",
+      "One process computes it, from the newest checkpoint before it, however many workers did the "
+      "first time; those on the way are compared, too. The run is only read. Exit code 1 where "
+      "something differs.",
+      {{"lockstep verify runs/digits-1 --iteration 100", "whether it comes out the same"}},
+      [a] { return verify_command(*a); });
+  sub->add_option("run", a->run, "Folder of a run")->required()->type_name("RUN");
+  sub->add_option("--iteration", a->iteration, "Which iteration")
+      ->required()
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
+  sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  sub->add_option("--initial-model", a->initial_model, "The model that the run started from")
+      ->type_name("MODEL");
+}
+
+void add_diff(Commands& commands) {
+  auto a = std::make_shared<DiffArguments>();
+  CLI::App* sub = commands.add(
+      "diff", "Where two runs part: the first iteration, what differs in it, and why",
+      "Receipts are compared; the first iteration that differs is computed again for both, which "
+      "says in which layers they differ and whether a run is what its job computes. The runs are "
+      "only read. Exit code 1 where they differ.",
+      {{"lockstep diff runs/digits-1 runs/digits-2", "whether they are the same training"}},
+      [a] { return diff_command(*a); });
+  sub->add_option("a", a->a, "Folder of a run")->required()->type_name("RUN");
+  sub->add_option("b", a->b, "Folder of another")->required()->type_name("RUN");
+  sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  sub->add_option("--initial-model-a", a->initial_model_a, "The model that the first started from")
+      ->type_name("MODEL");
+  sub->add_option("--initial-model-b", a->initial_model_b, "The model that the second started from")
+      ->type_name("MODEL");
+}
+
+}  // namespace lockstep::command

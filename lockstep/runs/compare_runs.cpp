@@ -1,0 +1,176 @@
+#include "lockstep/runs/compare_runs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/run.h"
+
+namespace lockstep {
+namespace {
+
+struct RunOnDisk {
+  std::string folder;
+  Job job;
+  std::vector<ReceiptLine> receipt;
+};
+
+RunOnDisk open_run(const std::string& folder) {
+  const std::string job = join_path(folder, "job.json");
+  if (!local_files().exists(job)) {
+    throw InvalidArgument("[run] " + folder + " holds no run: there is no job.json",
+                          "name the folder that lockstep train wrote to");
+  }
+  return {folder, read_job(local_files(), job),
+          read_receipt(local_files(), join_path(folder, "receipt.jsonl"))};
+}
+
+// Compares what is computed with what the receipt says.
+class Follower : public TrainingObserver {
+ public:
+  Follower(const RunOnDisk& run, int64_t until, const ReplayOptions& options)
+      : run_(run), until_(until), options_(options) {}
+
+  void start(const TrainingStart& start) override { from = start.first_iteration - 1; }
+  void iteration(const IterationRecord& r) override {
+    if (options_.progress) options_.progress(r.iteration - from, until_ - from);
+    const ReceiptLine& line = run_.receipt[static_cast<size_t>(r.iteration - 1)];
+    if (differs > 0) return;
+    if (line.observations != r.observations) {
+      what = "other observations are in the mini-batch";
+    } else if (line.loss != r.loss) {
+      what = fmt::format("the loss is {} in the receipt, {} now", line.loss, r.loss);
+    } else if (line.digest != r.digest) {
+      what = fmt::format("the digest is {} in the receipt, {} now", line.digest.to_string(),
+                         r.digest.to_string());
+    } else {
+      return;
+    }
+    differs = r.iteration;
+  }
+
+  int64_t from = 0, differs = 0;
+  std::string what;
+
+ private:
+  const RunOnDisk& run_;
+  const int64_t until_;
+  const ReplayOptions& options_;
+};
+
+// The network after the iteration.
+Network replay(const RunOnDisk& run, int64_t iteration, const ReplayOptions& options,
+               Follower& follower) {
+  Job job = run.job;
+  job.training.workers = 0;
+  job.training.worker_load.clear();
+  job.training.threads = options.threads;
+  job.training.max_time = 0;
+  JobPlan plan = plan_job(job, options.initial_model);
+  TrainingControl control;
+  control.observers = {&follower};
+  control.replay = Replay{join_path(run.folder, "checkpoints"), iteration};
+  train(plan.network, plan.training, plan.job.training, control);
+  return std::move(plan.network);
+}
+
+void require_iteration(const RunOnDisk& run, int64_t iteration) {
+  const auto last = static_cast<int64_t>(run.receipt.size());
+  if (iteration >= 1 && iteration <= last) return;
+  throw InvalidArgument(fmt::format("[run] the receipt of {} has iterations 1 to {}, not {}",
+                                    run.folder, last, iteration));
+}
+
+void compare(const std::string& name, const Tensor& a, const Tensor& b,
+             std::vector<TensorDifference>& found) {
+  if (!(a.shape() == b.shape())) {
+    found.push_back({name, a.shape().elements(), a.shape().elements(), std::nan("")});
+    return;
+  }
+  TensorDifference d{name, a.shape().elements(), 0, 0};
+  const Tensor left = a.to({}), right = b.to({});
+  const auto *x = left.data<float>(), *y = right.data<float>();
+  for (int64_t i = 0; i < d.elements; ++i) {
+    if (std::memcmp(x + i, y + i, sizeof(float)) == 0) continue;
+    ++d.different;
+    d.largest = std::max(d.largest, std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+  }
+  if (d.different > 0) found.push_back(d);
+}
+
+std::vector<TensorDifference> compare(const Network& a, const Network& b) {
+  std::vector<TensorDifference> found;
+  const auto match = [&](const auto& left, const auto& right) {
+    for (size_t i = 0; i < left.size() || i < right.size(); ++i) {
+      if (i >= left.size() || i >= right.size() || left[i].name != right[i].name) {
+        found.push_back({i < left.size() ? left[i].name : right[i].name, 0, 0, std::nan("")});
+        return;
+      }
+      compare(left[i].name, left[i].value, right[i].value, found);
+    }
+  };
+  match(a.learnables(), b.learnables());
+  match(a.state(), b.state());
+  return found;
+}
+
+std::string reason(const RunDifference& d, const Follower& a, const Follower& b,
+                   const std::string& folder_a, const std::string& folder_b) {
+  const auto not_itself = [](const std::string& folder, const Follower& f) {
+    return fmt::format("{} is not what its job computes here: in iteration {} {}", folder,
+                       f.differs, f.what);
+  };
+  if (a.differs > 0) return not_itself(folder_a, a);
+  if (b.differs > 0) return not_itself(folder_b, b);
+  if (!d.job.empty()) return "the jobs differ in " + d.job;
+  if (d.what == "observations") return "the images, or their order, differ";
+  return "both are what they compute here: images, initial model or libraries differ";
+}
+
+}  // namespace
+
+Verification verify_run(const std::string& folder, int64_t iteration,
+                        const ReplayOptions& options) {
+  const RunOnDisk run = open_run(folder);
+  require_iteration(run, iteration);
+  Follower follower(run, iteration, options);
+  replay(run, iteration, options, follower);
+  return {iteration, follower.from, follower.differs, follower.what,
+          run.receipt[static_cast<size_t>(iteration - 1)]};
+}
+
+RunDifference compare_runs(const std::string& folder_a, const std::string& folder_b,
+                           const ReplayOptions& options_a, const ReplayOptions& options_b) {
+  const RunOnDisk a = open_run(folder_a), b = open_run(folder_b);
+  RunDifference d;
+  d.job = job_difference(a.job.resolved(), b.job.resolved());
+  d.common = static_cast<int64_t>(std::min(a.receipt.size(), b.receipt.size()));
+  for (int64_t i = 0; i < d.common && d.iteration == 0; ++i) {
+    const ReceiptLine &x = a.receipt[static_cast<size_t>(i)],
+                      &y = b.receipt[static_cast<size_t>(i)];
+    if (x.observations != y.observations) {
+      d.what = "observations";
+    } else if (x.loss != y.loss) {
+      d.what = "loss";
+    } else if (x.digest != y.digest) {
+      d.what = "digest";
+    } else {
+      continue;
+    }
+    d.iteration = x.iteration;
+    d.epoch = x.epoch;
+  }
+  if (d.iteration == 0) return d;
+  Follower of_a(a, d.iteration, options_a), of_b(b, d.iteration, options_b);
+  const Network left = replay(a, d.iteration, options_a, of_a);
+  const Network right = replay(b, d.iteration, options_b, of_b);
+  d.tensors = compare(left, right);
+  d.why = reason(d, of_a, of_b, folder_a, folder_b);
+  return d;
+}
+
+}  // namespace lockstep
