@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
-#include "lockstep/data/image_cache.h"
 #include "lockstep/engine/nn/metric.h"
 #include "lockstep/train/solver.h"
 #include "lockstep/train/trainer.h"
+#include "lockstep/train/training_images.h"
 #include "lockstep/train/training_step.h"
 
 namespace lockstep {
@@ -28,11 +28,6 @@ struct IterationOutcome {
   Digest digest;
   double seconds = 0;  // since the one before, or since begin_timing()
   std::chrono::steady_clock::time_point finished = {};
-};
-
-// All images of a training, cached. Targets and validation may be null.
-struct TrainingImages {
-  std::shared_ptr<const ImageCache> training, targets, validation, validation_targets;
 };
 
 // One thread at a time.

@@ -20,6 +20,7 @@
 #include "lockstep/train/receipt.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
+#include "lockstep/train/training_images.h"
 #include "lockstep/train/training_problem.h"
 #include "lockstep/train/worker_iterations.h"
 
@@ -117,62 +118,18 @@ class Training {
   }
 
   // Reads all images once: the listings' digests, and the statistics of the inputs.
-  std::vector<ChannelSummary> read_images() {
-    if (data_.validation && data_.validation->size() > 0) {
-      validation_ = cache_for(network_, data_.validation, budget_left());
-      validation_targets_ =
-          target_cache_for(network_, data_.validation_targets, validation_, budget_left());
-    }
-    // After those, since images to be cut take all the memory there is: of whole images nobody
-    // knows how much they need. Targets of their own get half of it.
-    const CachedImages images = data_.random_crop ? CachedImages::windowed : CachedImages::exact;
-    const bool halved =
-        data_.random_crop && data_.training_targets && data_.training_targets != data_.training;
-    images_ = cache_for(network_, data_.training, budget_left() / (halved ? 2 : 1), images);
-    targets_ = target_cache_for(network_, data_.training_targets, images_, budget_left());
-    if (workers_) workers_->share({images_, targets_, validation_, validation_targets_});
-    struct Reading {
-      const ImageCache* cache;
-      Digest* listing;
-    };
-    std::vector<Reading> readings;
-    int64_t total = 0, before = 0;
-    const auto add = [&](const std::shared_ptr<const ImageCache>& cache, Digest& listing) {
-      if (!cache) return;
-      total += cache->size();
-      readings.push_back({cache.get(), &listing});
-    };
-    add(images_, listings_.training);
-    if (targets_ != images_) add(targets_, listings_.training_targets);
-    add(validation_, listings_.validation);
-    if (validation_targets_ != validation_) add(validation_targets_, listings_.validation_targets);
-    tell([&](TrainingObserver& o) { o.preparing(0, total); });
-    std::vector<ChannelSummary> statistics;
-    for (const Reading& reading : readings) {
-      auto contents = reading.cache->fill(pool_, [&](int64_t done) {
-        tell([&](TrainingObserver& o) { o.preparing(before + done, total); });
-      });
-      before += reading.cache->size();
-      *reading.listing = contents.listing;
-      if (reading.cache == images_.get()) statistics = contents.channels();
-    }
-    if (targets_ == images_) listings_.training_targets = listings_.training;
-    if (validation_targets_ == validation_) listings_.validation_targets = listings_.validation;
-    return statistics;
-  }
-
-  // Memory for caches that those made so far have not taken.
-  size_t budget_left() const {
-    size_t budget = static_cast<size_t>(options_.cache_mib) << 20;
-    for (const auto& cache : {images_, targets_, validation_, validation_targets_}) {
-      if (!cache || (cache == targets_ && targets_ == images_)) continue;
-      budget -= std::min(budget, cache->reserved_bytes());
-    }
-    return budget;
+  std::vector<ChannelSummary> read_all() {
+    images_ = open_images(network_, data_, options_);
+    if (workers_) workers_->share(images_);
+    const ImagesRead read = read_images(images_, pool_, [&](int64_t done, int64_t total) {
+      tell([&](TrainingObserver& o) { o.preparing(done, total); });
+    });
+    listings_ = read.listings;
+    return read.channels;
   }
 
   void prepare() {
-    set_input_normalization(network_, read_images());
+    set_input_normalization(network_, read_all());
     solver_ = make_solver(network_, options_);
     position_.identity = identity_of(network_, data_, options_, listings_);
     if (control_.replay || control_.resume) {
@@ -185,14 +142,13 @@ class Training {
     }
     if (position_.iteration == 0) position_.chain = first_link();
     iterations_per_epoch_ =
-        batches_per_epoch(images_->size(), mini_batches_of(data_, options_));
-    const TrainingImages images{images_, targets_, validation_, validation_targets_};
+        batches_per_epoch(images_.training->size(), mini_batches_of(data_, options_));
     if (workers_) {
       std::unique_ptr<Evaluator> evaluator;
-      if (validation_) {
+      if (images_.validation) {
         evaluator = std::make_unique<Evaluator>(
             network_,
-            Evaluator::Data{validation_, validation_targets_, data_.noise,
+            Evaluator::Data{images_.validation, images_.validation_targets, data_.noise,
                             static_cast<uint64_t>(options_.seed)},
             pool_, Measures{metrics()});
       }
@@ -205,8 +161,8 @@ class Training {
                              .pool = pool_,
                              .options = options_,
                              .data = data_,
-                             .images = images,
-                             .metrics = validation_ ? metrics() : std::vector<MetricPtr>{},
+                             .images = images_,
+                             .metrics = images_.validation ? metrics() : std::vector<MetricPtr>{},
                              .learning_rate = [this](int64_t i) { return learning_rate(i); },
                              .profile = control_.profile},
         position_.iteration + 1);
@@ -245,7 +201,7 @@ class Training {
     TrainingStart s;
     s.options = options_;
     s.observations = data_.training->size();
-    s.validation_observations = validation_ ? validation_->size() : 0;
+    s.validation_observations = images_.validation ? images_.validation->size() : 0;
     s.iterations_per_epoch = iterations_per_epoch_;
     s.iterations = iterations_in_all();
     s.first_iteration = position_.iteration + 1;
@@ -253,7 +209,7 @@ class Training {
     s.device = network_.device();
     s.threads = static_cast<int>(options_.threads);
     s.workers = static_cast<int>(options_.workers);
-    s.classifies = !targets_;
+    s.classifies = !images_.targets;
     s.data = listings_.training;
     s.chain = position_.chain;
     tell([&](TrainingObserver& o) { o.start(s); });
@@ -329,7 +285,7 @@ class Training {
     int64_t last = iteration;
     for (; last < std::min(iteration + kFar, iterations_in_all()); ++last) {
       if (last == control_.stop_after || dry_run_ends(last) ||
-          (validation_ && validation_due(last)) ||
+          (images_.validation && validation_due(last)) ||
           (!control_.checkpoint_folder.empty() && checkpoint_due(last))) {
         break;
       }
@@ -350,7 +306,7 @@ class Training {
     r.learning_rate = learning_rate(next);
     const auto n = static_cast<double>(outcome.observations);
     r.loss = outcome.sums.loss_sum / n;
-    r.accuracy = targets_ ? std::nan("") : static_cast<double>(outcome.sums.correct) / n;
+    r.accuracy = images_.targets ? std::nan("") : static_cast<double>(outcome.sums.correct) / n;
     if (!std::isfinite(r.loss)) {
       iterations_->fetch();
       throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
@@ -371,7 +327,7 @@ class Training {
   }
 
   void validate(const IterationRecord& record) {
-    if (!validation_) return;
+    if (!images_.validation) return;
     if (!position_.validations.empty() &&
         position_.validations.back().iteration == record.iteration) {
       return;
@@ -440,7 +396,7 @@ class Training {
       tell([&](TrainingObserver& o) { o.population_pass(pass, passes); });
     };
     const PopulationResult done = set_population_statistics(
-        network_, *images_, pool_,
+        network_, *images_.training, pool_,
         {options_.shard_size, data_.noise, static_cast<uint64_t>(options_.seed), on_pass,
          [&] { return wants_to_stop(); }});
     if (!done.complete) {
@@ -475,7 +431,7 @@ class Training {
   FileSystem& files_;
   ThreadPool pool_;
   const Clock::time_point started_ = Clock::now();
-  std::shared_ptr<const ImageCache> images_, targets_, validation_, validation_targets_;
+  TrainingImages images_;
   std::unique_ptr<Solver> solver_;
   std::unique_ptr<Iterations> iterations_;
   WorkerIterations* workers_ = nullptr;  // these, where worker processes compute

@@ -14,7 +14,6 @@
 #include "lockstep/train/local_iterations.h"
 #include "lockstep/train/shard_check.h"
 #include "lockstep/train/state_area.h"
-#include "lockstep/train/targets.h"
 #include "lockstep/train/worker_messages.h"
 
 namespace lockstep {
@@ -63,16 +62,7 @@ class TrainingWorker {
     solver_ = make_solver(network, options_);
     const TrainingData& data = problem_.data;
     // Empty ones: the client's take their place, where it shares them.
-    const auto budget = static_cast<size_t>(options_.cache_mib) << 20;
-    images_.validation = data.validation && data.validation->size() > 0
-                             ? cache_for(network, data.validation, budget)
-                             : nullptr;
-    images_.validation_targets =
-        target_cache_for(network, data.validation_targets, images_.validation, budget);
-    images_.training =
-        cache_for(network, data.training, budget,
-                  data.random_crop ? CachedImages::windowed : CachedImages::exact);
-    images_.targets = target_cache_for(network, data.training_targets, images_.training, budget);
+    images_ = open_images(network, data, options_);
     iterations_ = std::make_unique<LocalIterations>(
         LocalIterationsSetup{.network = network,
                              .solver = *solver_,

@@ -9,17 +9,9 @@
 
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/iterations.h"
-#include "lockstep/train/training_problem.h"
+#include "lockstep/train/worker_crew.h"
 
 namespace lockstep {
-
-struct WorkerIterationsSetup {
-  Call<TrainingProblem> problem;
-  const TrainingOptions& options;     // resolved
-  const TrainingData& data;           // what the problem's is, too
-  std::function<double(int64_t)> learning_rate = {};
-  std::function<void(const WorkerChange&)> tell = {};
-};
 
 // Keeps what the setup refers to. The thread that made it must go on living: workers end with it.
 class WorkerIterations final : public Iterations {

@@ -1,0 +1,443 @@
+#include "lockstep/train/worker_crew.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/thread_pool.h"
+#include "lockstep/parallel/comm/group_sum.h"
+#include "lockstep/train/fingerprint.h"
+#include "lockstep/train/mini_batches.h"
+#include "lockstep/train/training_step.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = TimeLimit::Clock;
+
+constexpr double kLeastLimit = 10, kShards = 20;  // of a hanging worker, see worker_limit
+// The same shard may end this many workers; so many in a row may end without an iteration.
+constexpr int kDeathsOfAShard = 3, kLossesInARow = 10;
+
+double load_of(const TrainingOptions& options, int slot) {
+  return options.worker_load.empty() ? 1 : options.worker_load[static_cast<size_t>(slot)];
+}
+
+std::string name(uint32_t worker) { return "worker " + std::to_string(worker); }
+
+}  // namespace
+
+WorkerCrew::WorkerCrew(const WorkerIterationsSetup& s) : setup(s), workers(memory) {
+  nlohmann::ordered_json object;
+  FieldWriter writer(object);
+  TrainingOptions copy = setup.options;
+  copy.visit(writer);
+  task = make_call<&train_as_worker>(TrainingTask{setup.problem, object.dump()});
+  names = digest_of_names(setup.data);
+  for (int slot = 0; slot < static_cast<int>(setup.options.workers); ++slot) start_worker(slot);
+}
+
+// Cores of their own where there are enough; else the system deals them.
+std::vector<int> WorkerCrew::cores_of(int slot) const {
+  const auto threads = static_cast<int>(setup.options.threads);
+  std::vector<int> cores;
+  if (threads * setup.options.workers > available_cores()) return cores;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  int seen = 0;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &set)) continue;
+    if (seen >= slot * threads && seen < (slot + 1) * threads) cores.push_back(core);
+    ++seen;
+  }
+  return cores;
+}
+
+void WorkerCrew::start_worker(int slot) {
+  const uint32_t number = workers.start(task, cores_of(slot));
+  Member m;
+  m.slot = slot;
+  m.pid = workers.pid(number);
+  m.board = memory.reserve(sizeof(WorkerBoard));
+  m.board_memory = memory.map(m.board);
+  members.emplace(number, std::move(m));
+}
+
+double WorkerCrew::limit() const {
+  if (setup.options.worker_limit > 0) return setup.options.worker_limit;
+  std::vector<double> seconds;
+  for (const auto& [number, m] : members) {
+    const double last = m.on_board().shard_seconds.load();
+    if (last > 0) seconds.push_back(last);
+  }
+  if (seconds.empty()) return kReadyLimit;  // the first iteration may prepare things
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return std::max(kLeastLimit, kShards * *middle);
+}
+
+// One event, if there is one within these seconds.
+bool WorkerCrew::step(double seconds) {
+  start_replacements();
+  const auto event = workers.wait(TimeLimit(seconds));
+  if (event) handle(*event);
+  for (const auto& [number, m] : members) {
+    if (m.phase != Member::Phase::building || !m.limit.reached()) continue;
+    workers.kill(number, "was not ready in time");
+  }
+  return event.has_value();
+}
+
+void WorkerCrew::handle(const WorkerEvent& event) {
+  using Kind = WorkerEvent::Kind;
+  if (members.count(event.worker) == 0) return;
+  switch (event.kind) {
+    case Kind::message:
+      std::visit([&](const auto& report) { take(event.worker, report); },
+                 decode<WorkerReport>(event.content));
+      break;
+    case Kind::failed:
+      event.error.rethrow(name(event.worker) + ": ");
+    case Kind::finished:
+    case Kind::lost:
+      handle_loss(event);
+  }
+}
+
+void WorkerCrew::handle_loss(const WorkerEvent& event) {
+  const auto found = members.find(event.worker);
+  Member m = std::move(found->second);
+  members.erase(found);
+  gone.push_back({event.worker, m.pid, m.on_board().computed.load(), true});
+  free_slots.push_back(m.slot);
+  Loss loss{{.worker = event.worker,
+             .pid = m.pid,
+             .joined = false,
+             .how = event.how.empty() ? "has ended" : event.how,
+             .iteration = received,
+             .members = 0,
+             .seconds = 0},
+            Clock::now()};
+  const bool member = std::find(ranks.begin(), ranks.end(), event.worker) != ranks.end();
+  if (member) {
+    if (!broken && group_memory) LocalGroup::abort(group_memory);
+    broken = true;
+    blame(m);
+  }
+  losses.push_back(std::move(loss));
+  ++losses_in_a_row;
+  if (losses_in_a_row >= kLossesInARow) {
+    throw Error(fmt::format("[workers] {} workers in a row were lost before an iteration was "
+                            "finished; the last one {}",
+                            losses_in_a_row, losses.back().change.how),
+                "the log of the system (dmesg) may say why");
+  }
+  // At once for the first, then more and more slowly.
+  const double delay = losses_in_a_row < 3 ? 0 : 0.1 * std::exp2(losses_in_a_row - 3);
+  restart.emplace(delay);
+  memory.free(m.board);
+}
+
+// Who dies while it computes a shard may die of it.
+void WorkerCrew::blame(const Member& m) {
+  const WorkerBoard& board = m.on_board();
+  const int64_t iteration = board.iteration.load();
+  std::string guilty;
+  for (int t = 0; t < static_cast<int>(setup.options.threads); ++t) {
+    const int64_t shard = board.shards[t].load() - 1;
+    if (shard < 0 || ++deaths[{iteration, shard}] < kDeathsOfAShard) continue;
+    guilty += fmt::format("{}shard {} ({})", guilty.empty() ? "" : "; ", shard + 1,
+                          observations_of(iteration, shard));
+  }
+  if (guilty.empty()) return;
+  throw Error(fmt::format("[workers] {} workers ended while they computed the same of iteration "
+                          "{}: {}",
+                          kDeathsOfAShard, iteration, guilty),
+              "try these observations alone, in one process");
+}
+
+// "a.png, b.png"
+std::string WorkerCrew::observations_of(int64_t iteration, int64_t shard) const {
+  const ImageDatastore& data = *setup.data.training;
+  const MiniBatchQueueOptions queue = mini_batches_of(setup.data, setup.options);
+  const int64_t per_epoch = batches_per_epoch(data.size(), queue);
+  const auto order =
+      epoch_order(data.size(), queue.shuffle, queue.seed, (iteration - 1) / per_epoch);
+  const int64_t first = (iteration - 1) % per_epoch * queue.mini_batch_size;
+  const int64_t n = std::min(queue.mini_batch_size, data.size() - first);
+  const ShardRange range = cut_into_shards(n, setup.options.shard_size)[static_cast<size_t>(shard)];
+  std::string text;
+  for (int64_t i = 0; i < range.size; ++i) {
+    const int64_t observation = order[static_cast<size_t>(first + range.first + i)];
+    text += (i > 0 ? ", " : "") + data.name(observation);
+  }
+  return text;
+}
+
+void WorkerCrew::start_replacements() {
+  if (free_slots.empty() || (restart && !restart->reached())) return;
+  // A replacement takes the slot that is free for the longest time.
+  while (!free_slots.empty()) {
+    const int slot = free_slots.front();
+    free_slots.erase(free_slots.begin());
+    start_worker(slot);
+  }
+}
+
+void WorkerCrew::take(uint32_t worker, const ReadyReport& r) {
+  Member& m = members.at(worker);
+  std::vector<FingerprintEntry> there;
+  for (const auto& [entry, value] : r.fingerprint) there.push_back({entry, value});
+  const std::string difference = fingerprint_difference(numerics_fingerprint(), there);
+  if (!difference.empty()) {
+    throw InvalidArgument("[workers] " + name(worker) + " computes with other numerics: " +
+                          difference);
+  }
+  if (r.names != names) {
+    throw InvalidArgument("[workers] " + name(worker) + " has other data than its client",
+                          "the function that makes the problem must give the same to all who call "
+                          "it, and folders must not change meanwhile");
+  }
+  if (!ready) ready = r;
+  m.phase = Member::Phase::ready;
+}
+
+void WorkerCrew::take(uint32_t worker, const RecordsReport& r) {
+  if (r.generation != generation) return;
+  for (const WorkerRecord& record : r.records) {
+    const auto [known, is_new] = digests.emplace(record.iteration, record.digest);
+    if (known->second != record.digest) {
+      throw Error(fmt::format("[workers] after iteration {} {} has the digest {}, others {}",
+                              record.iteration, name(worker), record.digest.to_string(),
+                              known->second.to_string()),
+                  "the processors of this machine disagree: a fault in hardware, or in a layer of "
+                  "one's own");
+    }
+    if (record.iteration <= received) continue;
+    received = record.iteration;
+    progress = Clock::now();
+    losses_in_a_row = 0;
+    iteration_seconds = record.seconds;
+    if (record.iteration > taken) records.emplace(record.iteration, record);
+  }
+  while (digests.size() > 4096) digests.erase(digests.begin());
+}
+
+void WorkerCrew::take(uint32_t worker, const HaltedReport& r) {
+  if (r.generation != generation) return;
+  Member& m = members.at(worker);
+  m.halted = true;
+  m.finished = r.finished;
+  if (!broken && group_memory) LocalGroup::abort(group_memory);
+  broken = true;
+}
+
+// Who got something else than the others is replaced, and the iteration is done again.
+void WorkerCrew::take(uint32_t, const DisagreementReport& r) {
+  if (r.generation != generation || r.generation == disagreed) return;
+  disagreed = r.generation;  // all report the same
+  if (r.faulty.empty() || ++disagreements[{r.iteration, r.shard}] == kDeathsOfAShard) {
+    throw Error(r.message, r.hint);
+  }
+  for (const int32_t rank : r.faulty) {
+    workers.kill(ranks.at(static_cast<size_t>(rank)), "computed otherwise than others (" + r.message + ")");
+  }
+}
+
+void WorkerCrew::take(uint32_t, const PublishedReport& r) { publishing = r.finished; }
+
+void WorkerCrew::take(uint32_t worker, const ValidatedReport& r) {
+  if (r.generation == generation && validating) validating->erase(worker);
+}
+
+bool WorkerCrew::joiners() const {
+  return std::any_of(members.begin(), members.end(), [](const auto& entry) {
+    return entry.second.phase == Member::Phase::ready;
+  });
+}
+
+// Brings the members of the present group to rest. False where one was lost meanwhile.
+bool WorkerCrew::await_rest() {
+  if (broken && group_memory) LocalGroup::abort(group_memory);
+  const auto resting = [&] {
+    return std::all_of(members.begin(), members.end(), [](const auto& entry) {
+      return entry.second.phase != Member::Phase::member || entry.second.halted;
+    });
+  };
+  for (auto& [number, m] : members) {
+    if (m.phase == Member::Phase::member && !m.halted) order(number, HaltOrder{generation});
+  }
+  for (const TimeLimit limit(kAnswerLimit + (broken ? 0 : this->limit())); !resting();) {
+    step(std::min(0.1, limit.left()));
+    if (!limit.reached()) continue;
+    for (const auto& [number, m] : members) {
+      if (m.phase == Member::Phase::member && !m.halted) workers.kill(number, "did not answer");
+    }
+    return false;
+  }
+  return true;
+}
+
+// A member writes its state where the others find it.
+bool WorkerCrew::publish(uint32_t source) {
+  const int other = 1 - published;
+  publishing.reset();
+  if (!order(source, PublishOrder{other})) return false;
+  for (const TimeLimit limit(kAnswerLimit + this->limit()); !publishing;) {
+    step(std::min(0.1, limit.left()));
+    if (members.count(source) == 0) return false;
+    if (!limit.reached()) continue;
+    workers.kill(source, "did not answer");
+    return false;
+  }
+  published = other;
+  published_iteration = *publishing;
+  digests.erase(digests.begin(), digests.lower_bound(published_iteration));
+  return true;
+}
+
+bool WorkerCrew::form(int64_t base, bool from_state) {
+  ++generation;
+  ranks.clear();
+  // By slot, so that loads stay where they were.
+  for (const auto& [number, m] : members) {
+    if (m.phase != Member::Phase::building) ranks.push_back(number);
+  }
+  std::sort(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) {
+    return members.at(a).slot < members.at(b).slot;
+  });
+  std::vector<double> loads;
+  const bool spin = setup.options.threads * static_cast<int64_t>(ranks.size()) <= available_cores();
+  group = {.size = static_cast<int>(ranks.size()), .window_bytes = 0, .spin = spin, .names = {}};
+  for (const uint32_t number : ranks) {
+    loads.push_back(load_of(setup.options, members.at(number).slot));
+    group.names.push_back(name(number));
+  }
+  if (std::none_of(loads.begin(), loads.end(), [](double load) { return load > 0; })) {
+    // Those with a load are gone for the moment; the idle ones step in.
+    loads.assign(loads.size(), 1);
+  }
+  const GroupSumOptions sum{.count = static_cast<size_t>(ready->sum_count),
+                            .most_leaves = ready->most_leaves,
+                            .leaf_bytes = static_cast<size_t>(ready->leaf_bytes),
+                            .member_bytes = static_cast<size_t>(ready->member_bytes)};
+  group.window_bytes = GroupSum::window_bytes(sum, group.size);
+  if (group_memory) memory.free(group_place);
+  group_place = memory.reserve(LocalGroup::bytes(group));
+  group_memory = memory.map(group_place);
+  // Who speaks has the records that have not arrived.
+  uint32_t speaker = ranks.front();
+  for (const uint32_t number : ranks) {
+    if (members.at(number).finished == base) speaker = number;
+  }
+  bool all = true;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    Member& m = members.at(ranks[r]);
+    if (m.phase == Member::Phase::ready) {
+      BeginOrder own = begin;
+      own.board = m.board;
+      all = order(ranks[r], own) && all;
+    }
+    const bool behind = from_state || m.finished != base;
+    FormOrder f;
+    f.generation = generation;
+    f.memory = group_place;
+    f.window_bytes = group.window_bytes;
+    f.spin = group.spin;
+    f.rank = static_cast<int32_t>(r);
+    f.names = group.names;
+    f.loads = loads;
+    // The client ends who hangs before this.
+    f.limit = 4 * std::max(limit(), kAnswerLimit);
+    f.next = base + 1;
+    f.state = behind ? published : -1;
+    f.known = std::min(received, base);
+    f.speaks = ranks[r] == speaker;
+    all = order(ranks[r], f) && all;
+    const bool joined = m.phase == Member::Phase::ready;
+    m.phase = Member::Phase::member;
+    m.halted = false;
+    m.finished = base;
+    if (joined && setup.tell) {
+      setup.tell({.worker = ranks[r],
+                  .pid = m.pid,
+                  .joined = true,
+                  .how = {},
+                  .iteration = base,
+                  .members = static_cast<int64_t>(ranks.size())});
+    }
+  }
+  granted = base;
+  received = std::min(received, base);
+  broken = false;
+  progress = Clock::now();
+  return all;
+}
+
+// Forms a group of all who are there.
+void WorkerCrew::regroup() {
+  for (;;) {
+    if (!await_rest()) continue;
+    int64_t base = -1;
+    uint32_t source = 0;
+    bool anybody = false;
+    for (const auto& [number, m] : members) {
+      if (m.phase == Member::Phase::building) continue;
+      anybody = true;
+      if (m.phase == Member::Phase::member && m.finished > base) {
+        base = m.finished;
+        source = number;
+      }
+    }
+    // At the beginning all come together; later one goes on with who is there.
+    const bool beginning = generation == 0;
+    const bool building = std::any_of(members.begin(), members.end(), [](const auto& entry) {
+      return entry.second.phase == Member::Phase::building;
+    });
+    if (!anybody || (beginning && (building || !free_slots.empty()))) {
+      step(0.1);
+      continue;
+    }
+    const bool from_state = base < 0;  // nobody has any: the published one serves
+    if (from_state) {
+      base = published_iteration;
+    } else if (std::any_of(members.begin(), members.end(), [&](const auto& entry) {
+                 return entry.second.phase != Member::Phase::building &&
+                        (entry.second.phase == Member::Phase::ready ||
+                         entry.second.finished != base);
+               })) {
+      if (!publish(source)) continue;
+    }
+    if (!form(base, from_state)) continue;
+    for (Loss& loss : losses) {
+      loss.change.seconds = std::chrono::duration<double>(Clock::now() - loss.noticed).count();
+      loss.change.members = static_cast<int64_t>(ranks.size());
+      if (setup.tell) setup.tell(loss.change);
+    }
+    losses.clear();
+    return;
+  }
+}
+
+// Nothing has moved for too long: ends those who are not where the others wait.
+void WorkerCrew::end_hanging() {
+  for (const uint32_t number : validating.value_or(std::set<uint32_t>{})) {
+    workers.kill(number, "hung (it has not done its part of a validation)");
+  }
+  progress = Clock::now();
+  if (validating) return;
+  const std::vector<int> missing = LocalGroup::missing(group_memory, group);
+  const std::string where = LocalGroup::describe_missing(group_memory, group);
+  for (const int rank : missing) {
+    workers.kill(ranks[static_cast<size_t>(rank)], "hung (" + where + ")");
+  }
+  for (const uint32_t number : ranks) {
+    if (missing.empty()) workers.kill(number, "hung");
+  }
+}
+
+}  // namespace lockstep

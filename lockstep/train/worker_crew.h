@@ -1,0 +1,133 @@
+// The worker processes of a training as its client sees them: who is there, who is lost, and the
+// groups they form.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/process/workers.h"
+#include "lockstep/train/worker_messages.h"
+
+namespace lockstep {
+
+struct WorkerIterationsSetup {
+  Call<TrainingProblem> problem;
+  const TrainingOptions& options;  // resolved
+  const TrainingData& data;        // what the problem's is, too
+  std::function<double(int64_t)> learning_rate = {};
+  std::function<void(const WorkerChange&)> tell = {};
+};
+
+// One thread at a time, which must go on living: workers end with it. Members are for
+// WorkerIterations, which grants iterations to the group that stands.
+struct WorkerCrew {
+  // Until a worker has its problem built, and until it answers between iterations; seconds.
+  static constexpr double kReadyLimit = 600, kAnswerLimit = 10;
+
+  struct Member {
+    enum class Phase { building, ready, member };
+    Phase phase = Phase::building;
+    int64_t pid = 0;
+    int slot = 0;            // its cores and its load
+    TimeLimit limit{kReadyLimit};
+    SharedPlace board;
+    SharedRegion board_memory;
+    bool halted = true;      // it computes nothing until a group is formed
+    int64_t finished = -1;   // the iteration whose values it has; -1: none
+  
+    const WorkerBoard& on_board() const {
+      return *reinterpret_cast<const WorkerBoard*>(board_memory.get());
+    }
+  };
+
+  // Starts the workers of the options.
+  explicit WorkerCrew(const WorkerIterationsSetup& setup);
+
+  // Handles one event, if there is one within these seconds. Throws what a worker threw.
+  bool step(double seconds);
+  // Forms a group of all who are there, from the last iteration that anybody finished.
+  void regroup();
+  // A member writes its state where all find it. False where it is lost instead.
+  bool publish(uint32_t source);
+  // Whether somebody waits to take part.
+  bool joiners() const;
+  // Ends those of the group that the others wait for.
+  void end_hanging();
+  // Seconds without progress after which somebody hangs.
+  double limit() const;
+  // Sends an order. False where the worker is not to be reached.
+  template <class Order>
+  bool order(uint32_t worker, const Order& what) {
+    return workers.send(worker, encode(WorkerOrder(what)));
+  }
+
+  const WorkerIterationsSetup setup;
+  SharedMemory memory{"lockstep"};
+  Workers workers;
+  std::map<uint32_t, Member> members;
+  std::vector<WorkerSummary> gone;
+
+  // Of the problem, the same for all.
+  Call<void> task;
+  Digest names;
+  BeginOrder begin;
+  SharedRegion states[2];
+  std::optional<ReadyReport> ready;  // of the first
+
+  // The present group.
+  int64_t generation = 0;
+  std::vector<uint32_t> ranks;
+  SharedPlace group_place;
+  SharedRegion group_memory;
+  LocalGroupOptions group;
+  bool broken = false;
+
+  // Iterations.
+  int64_t granted = 0, received = 0, taken = 0;  // the last of each
+  std::map<int64_t, WorkerRecord> records;       // not yet taken
+  std::map<int64_t, Digest> digests;             // of all since the published state
+  int published = 0;                             // which of the states is good
+  int64_t published_iteration = 0;
+  std::optional<int64_t> publishing;
+  std::optional<std::set<uint32_t>> validating;  // who has not said that it is ready
+  TimeLimit::Clock::time_point progress = TimeLimit::Clock::now();
+  double iteration_seconds = 0;
+
+  // Losses.
+  struct Loss {
+    WorkerChange change;
+    TimeLimit::Clock::time_point noticed;
+  };
+  std::vector<Loss> losses;            // since the group broke
+  std::vector<int> free_slots;         // of lost workers
+  std::optional<TimeLimit> restart;    // when the next may be started
+  int losses_in_a_row = 0;
+  std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
+  int64_t disagreed = 0;  // the last generation that did
+
+ private:
+  std::vector<int> cores_of(int slot) const;
+  void start_worker(int slot);
+  void handle(const WorkerEvent& event);
+  void handle_loss(const WorkerEvent& event);
+  void blame(const Member& m);
+  std::string observations_of(int64_t iteration, int64_t shard) const;
+  void take(uint32_t worker, const ReadyReport& r);
+  void take(uint32_t worker, const RecordsReport& r);
+  void take(uint32_t worker, const HaltedReport& r);
+  void take(uint32_t worker, const DisagreementReport& r);
+  void take(uint32_t worker, const PublishedReport& r);
+  void take(uint32_t worker, const ValidatedReport& r);
+  void start_replacements();
+  bool await_rest();
+  bool form(int64_t base, bool from_state);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Trainings by worker processes as users meet them: killed, stopped, resumed, compared.
+
+usage: workers_test.py PATH_OF_LOCKSTEP [unittest options]
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+COMMAND = sys.argv.pop(1)
+LIMIT = 120
+JOB = """
+name = "small"
+[data]
+train = "builtin:digits"
+validation_fraction = 0.1
+[network]
+input = { height = 28, width = 28, channels = 1 }
+layers = [
+  { type = "convolution2d", filters = 8, kernel = 5, stride = 2 },
+  { type = "batch_normalization" },
+  { type = "relu" },
+  { type = "dropout", probability = 0.2 },
+  { type = "fully_connected", units = 10 },
+  { type = "softmax" },
+]
+[training]
+mini_batch_size = 100
+shard_size = 7
+max_epochs = 3
+validation_frequency = "epoch"
+checkpoint_frequency = 20
+checkpoints_kept = 3
+"""
+
+
+def children_of(pid):
+    """Worker processes of a client, by process id."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == pid:
+            found.append(int(entry))
+    return sorted(found)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Workers(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.job = os.path.join(self.folder.name, "small.toml")
+        with open(self.job, "w") as file:
+            file.write(JOB)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def out(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def start(self, name, *more):
+        return subprocess.Popen([COMMAND, "train", self.job, "--out", self.out(name), *more],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def train(self, name, *more, code=0):
+        child = self.start(name, *more)
+        out, errors = child.communicate(timeout=LIMIT)
+        self.assertEqual(child.returncode, code, errors)
+        return out, errors
+
+    def command(self, *arguments, code=0):
+        done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done.stdout + done.stderr
+
+    def receipt(self, name):
+        with open(os.path.join(self.out(name), "receipt.jsonl"), "rb") as file:
+            return file.read()
+
+    def log(self, name):
+        with open(os.path.join(self.out(name), "log.jsonl")) as file:
+            return [json.loads(line) for line in file]
+
+    def checkpoints(self, name):
+        try:
+            return len(os.listdir(os.path.join(self.out(name), "checkpoints")))
+        except FileNotFoundError:
+            return 0
+
+    def await_checkpoint(self, name, child):
+        for _ in range(2000):
+            if self.checkpoints(name) > 0 or child.poll() is not None:
+                break
+            time.sleep(0.005)
+        self.assertIsNone(child.poll(), "it has ended too early")
+
+    def test_receipts_are_the_same_however_many_there_are(self):
+        self.train("one")
+        for workers, more in ((1, []), (2, []), (3, ["--threads", "2"]),
+                              (5, ["--worker-load", "1,1,1,0,1"])):
+            name = f"by{workers}"
+            out, errors = self.train(name, "--workers", str(workers), "--json", *more)
+            result = json.loads(out.splitlines()[-1])
+            self.assertEqual(self.receipt(name), self.receipt("one"))
+            shards = [w["shards"] for w in result["workers"]]
+            self.assertEqual(len(shards), workers)
+            for number, count in enumerate(shards):
+                self.assertEqual(count > 0, workers != 5 or number != 3, shards)
+            threads = "2 threads" if workers == 3 else "1 thread" if workers > 1 else ""
+            self.assertIn(f"; {workers} worker{'s' if workers > 1 else ''} of {threads}", errors)
+            self.assertFalse([w for w in result["workers"] if alive(w["pid"])])
+
+    def test_a_killed_worker_is_told_and_replaced(self):
+        self.train("one", "--set", "max_epochs=20")
+        child = self.start("killed", "--workers", "3", "--set", "max_epochs=20")
+        self.await_checkpoint("killed", child)
+        victim = children_of(child.pid)[-1]
+        os.kill(victim, signal.SIGKILL)
+        _, errors = child.communicate(timeout=LIMIT)
+        self.assertEqual(child.returncode, 0, errors)
+        self.assertRegex(errors, rf"worker \d \(process {victim}\) was killed by signal 9 \(SIGKILL\) "
+                                 r"after iteration \d+: 2 workers went on after \d+ ms")
+        self.assertRegex(errors, r"worker \d \(process \d+\) joined after iteration \d+: 3 workers now")
+        self.assertEqual(self.receipt("killed"), self.receipt("one"))
+        events = [e for e in self.log("killed") if "event" in e]
+        lost = [e for e in events if e["event"] == "worker lost"]
+        self.assertEqual([(e["pid"], e["members"]) for e in lost], [(victim, 2)])
+        self.assertEqual(len([e for e in events if e["event"] == "worker joined"]), 4)
+
+    def test_a_killed_client_leaves_nothing_and_is_resumed_on_another_number(self):
+        self.train("one", "--set", "max_epochs=20")
+        child = self.start("again", "--workers", "4", "--set", "max_epochs=20")
+        self.await_checkpoint("again", child)
+        workers = children_of(child.pid)
+        self.assertEqual(len(workers), 4)
+        os.kill(workers[0], signal.SIGSTOP)
+        child.kill()
+        child.communicate(timeout=LIMIT)
+        for _ in range(400):
+            if not any(alive(w) for w in workers):
+                break
+            time.sleep(0.005)
+        self.assertFalse([w for w in workers if alive(w)])
+        for number in (3, 1):
+            more = ["--workers", str(number), "--set", "max_epochs=20", "--resume"]
+            if number == 1:
+                more[:2] = []
+            else:
+                more += ["--set", "training.max_time=0.2"]
+            self.train("again", *more, code=130 if number == 3 else 0)
+        self.assertEqual(self.receipt("again"), self.receipt("one"))
+
+    def test_ctrl_c_stops_them_all_with_a_checkpoint(self):
+        child = self.start("stopped", "--workers", "2", "--set", "max_epochs=100")
+        self.await_checkpoint("stopped", child)
+        workers = children_of(child.pid)
+        for pid in [child.pid] + workers:  # as a terminal does
+            os.kill(pid, signal.SIGINT)
+        _, errors = child.communicate(timeout=LIMIT)
+        self.assertEqual(child.returncode, 130, errors)
+        self.assertRegex(errors, r"hint: go on with: lockstep train \S+ --set max_epochs=100 "
+                                 r"--workers 2 --out \S+ --resume")
+        self.assertFalse([w for w in workers if alive(w)])
+        self.assertNotIn("worker lost", str(self.log("stopped")))
+
+    def test_more_than_useful_is_told(self):
+        _, errors = self.train("many", "--workers", "4", "--set", "mini_batch_size=14",
+                               "--set", "max_epochs=1", "--set", "validation_frequency=\"epoch\"")
+        self.assertIn("note: only 2 of the 4 workers are useful: a mini-batch has 2 shards", errors)
+
+    def test_loads_that_cannot_be_are_refused(self):
+        text = self.command("train", self.job, "--workers", "2", "--worker-load", "1,2,3",
+                            "--out", self.out("x"), code=1)
+        self.assertIn("worker_load must name a load for each of the 2 workers", text)
+        text = self.command("train", self.job, "--workers", "2", "--profile", "--out",
+                            self.out("x"), code=1)
+        self.assertIn("a profile is taken of one process", text)
+
+    def test_verify(self):
+        self.train("run", "--workers", "2")
+        for iteration, origin in ((10, "the beginning"), (255, "the checkpoint after iteration 240")):
+            text = self.command("verify", self.out("run"), "--iteration", str(iteration))
+            self.assertIn(f"computed from  {origin}\n", text)
+            self.assertRegex(text, r"digest +[0-9a-f]{32}, as in the receipt")
+        text = self.command("verify", self.out("run"), "--iteration", "100000", code=1)
+        self.assertIn("has iterations 1 to 270, not 100000", text)
+        text = self.command("verify", self.folder.name, "--iteration", "1", code=1)
+        self.assertIn("holds no run", text)
+
+    def test_verify_finds_what_was_changed(self):
+        self.train("run")
+        path = os.path.join(self.out("run"), "receipt.jsonl")
+        with open(path) as file:
+            lines = file.read().splitlines()
+        changed = json.loads(lines[99])
+        changed["loss"] += 1
+        with open(path, "w") as file:
+            file.write("\n".join(lines[:99] + [json.dumps(changed)] + lines[100:]) + "\n")
+        text = self.command("verify", self.out("run"), "--iteration", "120", code=1)
+        self.assertIn("line 100: it does not fit its chain", text)
+        self.assertEqual(len(os.listdir(os.path.join(self.out("run"), "checkpoints"))), 3)
+
+    def test_diff(self):
+        self.train("a", "--workers", "2")
+        self.train("b")
+        self.train("momentum", "--set", "momentum=0.8")
+        self.train("seed", "--set", "seed=1")
+        text = self.command("diff", self.out("a"), self.out("b"))
+        self.assertEqual(text, "the same in all 270 iterations that both have\n")
+        text = self.command("diff", self.out("a"), self.out("momentum"), code=1)
+        self.assertRegex(text, r"part in +iteration 2, epoch 1\nby +digest\n"
+                               r"why +the jobs differ in training.momentum: 0.8 there, 0.9 here\n"
+                               r"convolution2d_1.weights +\d+ of 200 elements, by up to ")
+        text = self.command("diff", self.out("a"), self.out("seed"), code=1)
+        self.assertRegex(text, r"part in +iteration 1, epoch 1\nby +observations\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
