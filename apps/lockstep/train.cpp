@@ -42,7 +42,8 @@ std::string free_folder(const std::string& name) {
 // "3,1"
 std::string loads_of(const TrainArguments& a) {
   std::string text;
-  for (const double load : a.worker_load) text += fmt::format("{}{}", text.empty() ? "" : ",", load);
+  for (const double load : a.worker_load)
+    text += fmt::format("{}{}", text.empty() ? "" : ",", load);
   return text;
 }
 

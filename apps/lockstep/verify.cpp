@@ -37,11 +37,10 @@ std::function<void(int64_t, int64_t)> progress_of(const std::string& what) {
 }
 
 int verify_command(const VerifyArguments& a) {
-  const Verification v = verify_run(
-      a.run, a.iteration, {a.threads, a.initial_model, progress_of("computing again")});
-  const std::string from = v.from > 0
-                               ? fmt::format("the checkpoint after iteration {}", v.from)
-                               : std::string("the beginning");
+  const Verification v =
+      verify_run(a.run, a.iteration, {a.threads, a.initial_model, progress_of("computing again")});
+  const std::string from = v.from > 0 ? fmt::format("the checkpoint after iteration {}", v.from)
+                                      : std::string("the beginning");
   if (v.differs > 0) {
     print_table({{"iteration", format_count(v.iteration)},
                  {"computed from", from},
@@ -62,9 +61,8 @@ std::string difference_text(const TensorDifference& t) {
 }
 
 int diff_command(const DiffArguments& a) {
-  const RunDifference d =
-      compare_runs(a.a, a.b, {a.threads, a.initial_model_a, progress_of(a.a)},
-                   {a.threads, a.initial_model_b, progress_of(a.b)});
+  const RunDifference d = compare_runs(a.a, a.b, {a.threads, a.initial_model_a, progress_of(a.a)},
+                                       {a.threads, a.initial_model_b, progress_of(a.b)});
   if (d.iteration == 0) {
     print(fmt::format("the same in all {} iterations that both have\n", format_count(d.common)));
     return 0;

@@ -25,9 +25,7 @@ struct SharedHead {
   uint64_t image_bytes;
 };
 
-size_t digests_offset(int64_t capacity) {
-  return kLine + rounded(static_cast<size_t>(capacity));
-}
+size_t digests_offset(int64_t capacity) { return kLine + rounded(static_cast<size_t>(capacity)); }
 
 Digest digest_of_listing(const ImageDatastore& store, const std::vector<Digest>& contents) {
   Digester digester;

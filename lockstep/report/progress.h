@@ -53,7 +53,7 @@ class Progress : public TrainingObserver {
   ProgressOptions options_;
   TrainingStart start_;
   bool started_ = false;
-  int64_t workers_ = 0;  // that compute now
+  int64_t workers_ = 0;                              // that compute now
   std::optional<IterationRecord> last_;              // the newest iteration
   std::optional<ValidationRecord> validated_;        // of `last_`, waiting for its row
   bool row_due_ = false;                             // `last_` waits for its row

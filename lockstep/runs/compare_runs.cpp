@@ -97,7 +97,8 @@ void compare(const std::string& name, const Tensor& a, const Tensor& b,
   for (int64_t i = 0; i < d.elements; ++i) {
     if (std::memcmp(x + i, y + i, sizeof(float)) == 0) continue;
     ++d.different;
-    d.largest = std::max(d.largest, std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
+    d.largest =
+        std::max(d.largest, std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i])));
   }
   if (d.different > 0) found.push_back(d);
 }

@@ -21,10 +21,10 @@ struct ReplayOptions {
 // What came out of an iteration computed again.
 struct Verification {
   int64_t iteration = 0;
-  int64_t from = 0;          // computed from the checkpoint after this one; 0: from the beginning
-  int64_t differs = 0;       // the first that came out differently; 0: none
-  std::string what;          // "the loss is 0.3 in the receipt, 0.4 now", of that one
-  ReceiptLine line;          // of the receipt, of `iteration`
+  int64_t from = 0;     // computed from the checkpoint after this one; 0: from the beginning
+  int64_t differs = 0;  // the first that came out differently; 0: none
+  std::string what;     // "the loss is 0.3 in the receipt, 0.4 now", of that one
+  ReceiptLine line;     // of the receipt, of `iteration`
 };
 
 // Computes an iteration of the run in a folder again, in this process, from the newest checkpoint
@@ -47,8 +47,8 @@ struct RunDifference {
   int64_t common = 0;     // iterations in both receipts
   int64_t iteration = 0;  // the first that differs; 0: none of those in both
   int64_t epoch = 0;
-  std::string what;       // "observations", "loss" or "digest": the first that differs
-  std::string why;        // as far as it can be told
+  std::string what;  // "observations", "loss" or "digest": the first that differs
+  std::string why;   // as far as it can be told
   // Learnables and network state after that iteration, computed again for both, in the order of the
   // network; those that differ.
   std::vector<TensorDifference> tensors;

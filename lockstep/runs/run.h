@@ -24,9 +24,9 @@ struct RunOptions {
   // Asked after every iteration; true ends the run after a checkpoint. Asked by one thread.
   std::function<bool()> stop;
   std::function<bool()> interrupted;  // as in TrainingControl
-  int64_t stop_after = 0;  // as in TrainingControl
-  bool dry_run = false;    // as in TrainingControl
-  bool profile = false;    // as in TrainingControl
+  int64_t stop_after = 0;             // as in TrainingControl
+  bool dry_run = false;               // as in TrainingControl
+  bool profile = false;               // as in TrainingControl
 };
 
 struct RunResult {

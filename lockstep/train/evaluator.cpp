@@ -9,12 +9,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/nn/loss.h"
+#include "lockstep/parallel/comm/tree.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/metric_run.h"
 #include "lockstep/train/options.h"
 #include "lockstep/train/targets.h"
 #include "lockstep/train/training_step.h"
-#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 namespace {
@@ -275,8 +275,7 @@ Evaluation Evaluator::State::summarize() {
   if (metrics) result.metrics = metrics->finish();
   if (labelled && s.measures.confusion) result.confusion.emplace(classes());
   if (n == 0) return result;
-  if (s.against != Against::nothing)
-    result.loss = tree_sum(s.losses) / static_cast<double>(n);
+  if (s.against != Against::nothing) result.loss = tree_sum(s.losses) / static_cast<double>(n);
   if (!labelled) return result;
   int64_t right = 0;
   for (int64_t i = 0; i < n; ++i) {

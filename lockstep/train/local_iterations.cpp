@@ -67,8 +67,8 @@ struct LocalIterations::State {
 LocalIterations::LocalIterations(const LocalIterationsSetup& setup, int64_t first)
     : state_(std::make_unique<State>(setup)) {
   State& s = *state_;
-  s.per_epoch = batches_per_epoch(setup.images.training->size(),
-                                  mini_batches_of(setup.data, setup.options));
+  s.per_epoch =
+      batches_per_epoch(setup.images.training->size(), mini_batches_of(setup.data, setup.options));
   if (first > 0) s.make_queue(first, {});
   s.step = make_training_step(setup.network, setup.solver, setup.pool, setup.options,
                               setup.images.training->dtype(), s.ledger ? &*s.ledger : nullptr);
@@ -114,8 +114,8 @@ IterationOutcome LocalIterations::compute(int64_t iteration, double learning_rat
   }
   s.book(&Parts::digest);
   const auto now = Clock::now();
-  r.seconds = s.ledger ? s.ledger->end_iteration()
-                       : std::chrono::duration<double>(now - s.before).count();
+  r.seconds =
+      s.ledger ? s.ledger->end_iteration() : std::chrono::duration<double>(now - s.before).count();
   s.before = r.finished = now;
   ++s.computed;
   return r;

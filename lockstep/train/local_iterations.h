@@ -23,7 +23,8 @@ struct LocalIterationsSetup {
 // Keeps what the setup refers to.
 class LocalIterations final : public Iterations {
  public:
-  // Iterations from `first` on; 0: join() says where. Throws what making queue, step and evaluator throws.
+  // Iterations from `first` on; 0: join() says where. Throws what making queue, step and evaluator
+  // throws.
   LocalIterations(const LocalIterationsSetup& setup, int64_t first);
   ~LocalIterations() override;
 

@@ -142,8 +142,8 @@ void TrainingOptions::check() const {
                           "\"none\" leaves the rate as it is");
   }
   if (!worker_load.empty()) {
-    const auto loaded = std::count_if(worker_load.begin(), worker_load.end(),
-                                      [](double load) { return load > 0; });
+    const auto loaded =
+        std::count_if(worker_load.begin(), worker_load.end(), [](double load) { return load > 0; });
     if (worker_load.size() != static_cast<size_t>(workers) || loaded == 0) {
       throw InvalidArgument("[training] worker_load must name a load for each of the " +
                                 std::to_string(workers) + " workers, one of them above 0; it has " +

@@ -126,8 +126,8 @@ struct TrainingOptions {
   // replaced; 0: the longer of 10 and 20 times what a shard takes.
   double worker_limit = 0;
   int64_t loader_threads = 1;
-  int64_t prefetch = 4;              // mini-batches prepared ahead
-  int64_t cache_mib = 512;           // decoded images kept in memory, MiB
+  int64_t prefetch = 4;     // mini-batches prepared ahead
+  int64_t cache_mib = 512;  // decoded images kept in memory, MiB
   // Every so many iterations one shard is computed again, by other workers where there are such,
   // and all must get the same bits; 0: never. On the CPU. Costs one part in so many shards.
   int64_t check_frequency = 100;

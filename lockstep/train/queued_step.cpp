@@ -7,11 +7,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/parallel/comm/tree.h"
 #include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
-#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 namespace {

@@ -16,7 +16,7 @@ namespace lockstep {
 // Which shard is computed again, and by whom.
 struct ShardCheck {
   int64_t shard = 0;
-  int owner = 0;              // the rank whose shard it is
+  int owner = 0;  // the rank whose shard it is
   // Ranks that compute it again: two others. Of two members both do, and the other once more; one
   // alone does.
   std::vector<int> checkers;

@@ -9,10 +9,10 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/sum.h"
+#include "lockstep/parallel/comm/tree.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/gradient_sums.h"
 #include "lockstep/train/shard_plans.h"
-#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 namespace {

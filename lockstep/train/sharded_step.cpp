@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/parallel/comm/deal.h"
+#include "lockstep/parallel/comm/tree.h"
 #include "lockstep/train/gradient_sums.h"
 #include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_check.h"
@@ -17,7 +18,6 @@
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/step_books.h"
 #include "lockstep/train/targets.h"
-#include "lockstep/parallel/comm/tree.h"
 
 namespace lockstep {
 namespace {
@@ -165,9 +165,8 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   run.forward(step, book.watch());
   const float* loss = run.output(kLosses);
   float* const seeds = run.seed(kLosses);
-  std::byte* const words_to =
-      again > 0 ? words_again[static_cast<size_t>(again - 1)].data()
-                : sum->leaf(static_cast<int64_t>(j));
+  std::byte* const words_to = again > 0 ? words_again[static_cast<size_t>(again - 1)].data()
+                                        : sum->leaf(static_cast<int64_t>(j));
   auto& said = *reinterpret_cast<ShardWords*>(words_to);
   said = {};
   for (size_t i = 0; i < rows; ++i) {
@@ -211,7 +210,8 @@ void ShardedStep::State::note_result(const PlanRun& run, const std::byte* said, 
 void ShardedStep::State::compare_results(int64_t iteration) const {
   std::map<int, size_t> times;  // by rank
   const auto of = [&](int rank, size_t again) {
-    const auto* const from = reinterpret_cast<const Digest*>(sum->said_by(rank)) + again * digests();
+    const auto* const from =
+        reinterpret_cast<const Digest*>(sum->said_by(rank)) + again * digests();
     return ShardDigests(from, from + digests());
   };
   std::vector<ShardDigests> results{of(check->owner, 0)};

@@ -19,8 +19,8 @@ class ShardedStep final : public TrainingStep {
   ~ShardedStep() override;
 
   // Computes as a member of a group from now on: the shards that its load gives it; sums and
-  // statistics are those of all. `loads`: of each member, see deal_leaves(). `limit`: seconds that a
-  // meeting with the others may take. Begins with the first meeting's memory untouched.
+  // statistics are those of all. `loads`: of each member, see deal_leaves(). `limit`: seconds that
+  // a meeting with the others may take. Begins with the first meeting's memory untouched.
   void join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit);
   // `watch` is told by each thread when it begins a shard of the mini-batch (from 0), and when it
   // has ended one (-1).
@@ -30,7 +30,8 @@ class ShardedStep final : public TrainingStep {
   // What a group's windows must hold (see GroupSum::window_bytes()).
   GroupSumOptions sum_options() const;
 
-  // Throws ShardsDiffer where a check fails, in a group Timeout and WorkerLost; then learnables, states and solver are as before.
+  // Throws ShardsDiffer where a check fails, in a group Timeout and WorkerLost; then learnables,
+  // states and solver are as before.
   StepResult compute(const MiniBatch& batch, int64_t iteration) override;
   void apply(const UpdateScalars& scalars) override;
   // apply() computed the costly part of it in all threads.

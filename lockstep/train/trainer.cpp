@@ -77,7 +77,9 @@ class Training {
     if (workers_) result_.workers = workers_->summaries();
     iterations_->fetch();
     finish_network();
-    if (!result_.stopped && !control_.replay && options_.batch_normalization_statistics == "population") population();
+    if (!result_.stopped && !control_.replay &&
+        options_.batch_normalization_statistics == "population")
+      population();
     result_.network_digest = network_digest(network_);
     result_.seconds = seconds_since(started_);
     if (control_.profile) result_.profile = iterations_->profile();
@@ -108,7 +110,8 @@ class Training {
         .options = options_,
         .data = data_,
         .learning_rate = [this](int64_t i) { return learning_rate(i); },
-        .tell = [this](const WorkerChange& c) { tell([&](TrainingObserver& o) { o.worker(c); }); }});
+        .tell =
+            [this](const WorkerChange& c) { tell([&](TrainingObserver& o) { o.worker(c); }); }});
     workers_ = made.get();
     iterations_ = std::move(made);
   }

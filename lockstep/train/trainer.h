@@ -94,7 +94,7 @@ struct WorkerChange {
 struct WorkerSummary {
   uint32_t worker = 0;
   int64_t pid = 0;
-  int64_t shards = 0;    // computed
+  int64_t shards = 0;  // computed
   bool lost = false;
 };
 
@@ -111,8 +111,8 @@ struct TrainingStart {
   Device device;                // that computes
   int threads = 1;              // of each worker, where there are such
   int workers = 0;              // processes; 0: this one computes
-  Digest data;   // of the training listing with contents
-  Digest chain;  // of the receipt up to here
+  Digest data;                  // of the training listing with contents
+  Digest chain;                 // of the receipt up to here
 };
 
 // Followed while training. Called by the thread that called train(), between iterations, in the
@@ -189,7 +189,7 @@ struct TrainingResult {
   // Training observations per second of this process, from the second iteration on, validation
   // and checkpoints excluded.
   double images_per_second = 0;
-  std::optional<Profile> profile;         // where it was asked for and there was an iteration
+  std::optional<Profile> profile;  // where it was asked for and there was an iteration
   // How many each compute thread (GPU: stream) did; with worker processes, each that is left.
   std::vector<int64_t> shards_by_thread;
   std::vector<WorkerSummary> workers;  // all there were

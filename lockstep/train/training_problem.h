@@ -23,11 +23,11 @@ struct TrainingProblem {
 //   TrainingResult result = train(call, problem.network, problem.data, {.workers = 4});
 //
 // The program begins with a Runtime (see runtime.h). Network and data are what the call returned
-// here; the network has the first values, and the trained ones in the end. The bits are those of train() by
-// one process, which this is without workers. Workers may be killed, stopped or hang: the others go
-// on at once from the last iteration that anybody finished, and a new one takes the place. Throws
-// what train() throws, also what was thrown in a worker; Error when workers end again and again,
-// naming the observations where those are the reason; Unsupported on a GPU.
+// here; the network has the first values, and the trained ones in the end. The bits are those of
+// train() by one process, which this is without workers. Workers may be killed, stopped or hang:
+// the others go on at once from the last iteration that anybody finished, and a new one takes the
+// place. Throws what train() throws, also what was thrown in a worker; Error when workers end again
+// and again, naming the observations where those are the reason; Unsupported on a GPU.
 TrainingResult train(const Call<TrainingProblem>& call, Network& network, const TrainingData& data,
                      const TrainingOptions& options, const TrainingControl& control = {});
 

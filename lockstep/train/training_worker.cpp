@@ -63,14 +63,13 @@ class TrainingWorker {
     const TrainingData& data = problem_.data;
     // Empty ones: the client's take their place, where it shares them.
     images_ = open_images(network, data, options_);
-    iterations_ = std::make_unique<LocalIterations>(
-        LocalIterationsSetup{.network = network,
-                             .solver = *solver_,
-                             .pool = pool_,
-                             .options = options_,
-                             .data = data,
-                             .images = images_},
-        0);
+    iterations_ = std::make_unique<LocalIterations>(LocalIterationsSetup{.network = network,
+                                                                         .solver = *solver_,
+                                                                         .pool = pool_,
+                                                                         .options = options_,
+                                                                         .data = data,
+                                                                         .images = images_},
+                                                    0);
     const GroupSumOptions sum = iterations_->step().sum_options();
     ReadyReport ready{.names = digest_of_names(data),
                       .fingerprint = {},
@@ -118,10 +117,9 @@ class TrainingWorker {
                                   .window_bytes = order.window_bytes,
                                   .spin = order.spin,
                                   .names = order.names};
-    iterations_->join(
-        std::make_unique<LocalGroup>(worker_context().memory().map(order.memory), order.rank,
-                                     group),
-        order.loads, order.limit, order.next);
+    iterations_->join(std::make_unique<LocalGroup>(worker_context().memory().map(order.memory),
+                                                   order.rank, group),
+                      order.loads, order.limit, order.next);
     generation_ = order.generation;
     together_ = true;
     rates_.clear();

@@ -194,8 +194,8 @@ void WorkerCrew::take(uint32_t worker, const ReadyReport& r) {
   for (const auto& [entry, value] : r.fingerprint) there.push_back({entry, value});
   const std::string difference = fingerprint_difference(numerics_fingerprint(), there);
   if (!difference.empty()) {
-    throw InvalidArgument("[workers] " + name(worker) + " computes with other numerics: " +
-                          difference);
+    throw InvalidArgument("[workers] " + name(worker) +
+                          " computes with other numerics: " + difference);
   }
   if (r.names != names) {
     throw InvalidArgument("[workers] " + name(worker) + " has other data than its client",
@@ -244,7 +244,8 @@ void WorkerCrew::take(uint32_t, const DisagreementReport& r) {
     throw Error(r.message, r.hint);
   }
   for (const int32_t rank : r.faulty) {
-    workers.kill(ranks.at(static_cast<size_t>(rank)), "computed otherwise than others (" + r.message + ")");
+    workers.kill(ranks.at(static_cast<size_t>(rank)),
+                 "computed otherwise than others (" + r.message + ")");
   }
 }
 
@@ -255,9 +256,8 @@ void WorkerCrew::take(uint32_t worker, const ValidatedReport& r) {
 }
 
 bool WorkerCrew::joiners() const {
-  return std::any_of(members.begin(), members.end(), [](const auto& entry) {
-    return entry.second.phase == Member::Phase::ready;
-  });
+  return std::any_of(members.begin(), members.end(),
+                     [](const auto& entry) { return entry.second.phase == Member::Phase::ready; });
 }
 
 // Brings the members of the present group to rest. False where one was lost meanwhile.
@@ -307,9 +307,8 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
   for (const auto& [number, m] : members) {
     if (m.phase != Member::Phase::building) ranks.push_back(number);
   }
-  std::sort(ranks.begin(), ranks.end(), [&](uint32_t a, uint32_t b) {
-    return members.at(a).slot < members.at(b).slot;
-  });
+  std::sort(ranks.begin(), ranks.end(),
+            [&](uint32_t a, uint32_t b) { return members.at(a).slot < members.at(b).slot; });
   std::vector<double> loads;
   const bool spin = setup.options.threads * static_cast<int64_t>(ranks.size()) <= available_cores();
   group = {.size = static_cast<int>(ranks.size()), .window_bytes = 0, .spin = spin, .names = {}};

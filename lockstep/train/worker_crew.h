@@ -35,13 +35,13 @@ struct WorkerCrew {
     enum class Phase { building, ready, member };
     Phase phase = Phase::building;
     int64_t pid = 0;
-    int slot = 0;            // its cores and its load
+    int slot = 0;  // its cores and its load
     TimeLimit limit{kReadyLimit};
     SharedPlace board;
     SharedRegion board_memory;
-    bool halted = true;      // it computes nothing until a group is formed
-    int64_t finished = -1;   // the iteration whose values it has; -1: none
-  
+    bool halted = true;     // it computes nothing until a group is formed
+    int64_t finished = -1;  // the iteration whose values it has; -1: none
+
     const WorkerBoard& on_board() const {
       return *reinterpret_cast<const WorkerBoard*>(board_memory.get());
     }
@@ -105,12 +105,12 @@ struct WorkerCrew {
     WorkerChange change;
     TimeLimit::Clock::time_point noticed;
   };
-  std::vector<Loss> losses;            // since the group broke
-  std::vector<int> free_slots;         // of lost workers
-  std::optional<TimeLimit> restart;    // when the next may be started
+  std::vector<Loss> losses;          // since the group broke
+  std::vector<int> free_slots;       // of lost workers
+  std::optional<TimeLimit> restart;  // when the next may be started
   int losses_in_a_row = 0;
   std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
-  int64_t disagreed = 0;  // the last generation that did
+  int64_t disagreed = 0;                                             // the last generation that did
 
  private:
   std::vector<int> cores_of(int slot) const;

@@ -81,8 +81,8 @@ void WorkerIterations::share(const TrainingImages& images) {
   }
 }
 
-void WorkerIterations::begin(Network& network, Solver& solver,
-                             std::unique_ptr<Evaluator> evaluator, int64_t first) {
+void WorkerIterations::begin(Network& network, Solver& solver, std::unique_ptr<Evaluator> evaluator,
+                             int64_t first) {
   State& s = *state_;
   s.network = &network;
   s.solver = &solver;
@@ -119,9 +119,7 @@ IterationOutcome WorkerIterations::next(int64_t iteration, int64_t last) {
           .finished = Clock::time_point(Clock::duration(r.finished))};
 }
 
-int64_t WorkerIterations::begun() const {
-  return std::max(state_->granted, state_->taken);
-}
+int64_t WorkerIterations::begun() const { return std::max(state_->granted, state_->taken); }
 
 Evaluation WorkerIterations::validate() {
   State& s = *state_;
@@ -168,12 +166,11 @@ std::vector<int64_t> WorkerIterations::shards() const {
 
 std::vector<WorkerSummary> WorkerIterations::summaries() const {
   std::vector<WorkerSummary> all = state_->gone;
-  for (const auto& [number, m] : state_->members) 
+  for (const auto& [number, m] : state_->members)
     all.push_back({number, m.pid, m.on_board().computed.load(), false});
-  
-  std::sort(all.begin(), all.end(), [](const WorkerSummary& a, const WorkerSummary& b) {
-    return a.worker < b.worker;
-  });
+
+  std::sort(all.begin(), all.end(),
+            [](const WorkerSummary& a, const WorkerSummary& b) { return a.worker < b.worker; });
   return all;
 }
 

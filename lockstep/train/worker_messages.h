@@ -214,9 +214,8 @@ struct ValidatedReport {
   }
 };
 
-using WorkerReport =
-    std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport, PublishedReport,
-                 ValidatedReport>;
+using WorkerReport = std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport,
+                                  PublishedReport, ValidatedReport>;
 
 // Of a problem's classes, names and labels.
 Digest digest_of_names(const TrainingData& data);

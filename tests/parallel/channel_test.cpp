@@ -1,11 +1,11 @@
 // The control channel and those who have no business on it.
 #include "lockstep/parallel/process/channel.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <netinet/in.h>
-#include <arpa/inet.h>
 
 #include <thread>
 #include <zmq.hpp>
@@ -123,10 +123,9 @@ TEST_P(Channel, MessagesThatAreTooLongEndTheConnection) {
   EXPECT_FALSE(receive(server, 0.5));
 }
 
-INSTANTIATE_TEST_SUITE_P(Endpoints, Channel, ::testing::Values("", kTcp),
-                         [](const auto& endpoint) {
-                           return *endpoint.param == 0 ? std::string("Local") : std::string("Tcp");
-                         });
+INSTANTIATE_TEST_SUITE_P(Endpoints, Channel, ::testing::Values("", kTcp), [](const auto& endpoint) {
+  return *endpoint.param == 0 ? std::string("Local") : std::string("Tcp");
+});
 
 // Connects by TCP and says something that is no handshake.
 Descriptor knock(int port, const std::string& words) {
@@ -156,7 +155,10 @@ TEST(ChannelAttacks, GarbageAndReplaysDoNothing) {
     for (size_t k = 0; k < words.size(); ++k) words[k] = static_cast<char>(k * 37 + i);
     open.push_back(knock(port_of(server), words));
     // The greeting of a true client, said once more by somebody else, then nonsense.
-    std::string greeting("\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01" "CURVE", 17);
+    std::string greeting(
+        "\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01"
+        "CURVE",
+        17);
     greeting.resize(64, '\0');
     open.push_back(knock(port_of(server), greeting + words));
   }
@@ -188,8 +190,8 @@ TEST(ChannelAttacks, AThousandConnectionsDoNotKeepWorkersOut) {
     client->send(text(std::to_string(i)));
     const auto message = receive(server, 10);
     ASSERT_TRUE(message);
-    longest = std::max(
-        longest, std::chrono::duration<double>(TimeLimit::Clock::now() - before).count());
+    longest =
+        std::max(longest, std::chrono::duration<double>(TimeLimit::Clock::now() - before).count());
     std::this_thread::sleep_for(std::chrono::milliseconds(15));
   }
   attacker.join();

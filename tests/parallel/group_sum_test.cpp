@@ -35,8 +35,8 @@ void sum_and_compare(LocalGroup& group, const GroupSumOptions& options,
                      const std::vector<double>& loads, int threads) {
   ThreadPool pool(threads);
   GroupSum sum(group, pool, options);
-  for (const int64_t leaves : {options.most_leaves, options.most_leaves / 2 + 1, int64_t{1},
-                               options.most_leaves}) {
+  for (const int64_t leaves :
+       {options.most_leaves, options.most_leaves / 2 + 1, int64_t{1}, options.most_leaves}) {
     const auto runs = deal_leaves(leaves, loads);
     sum.begin(leaves, runs);
     const LeafRun own = runs[static_cast<size_t>(group.rank())];

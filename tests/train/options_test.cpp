@@ -283,7 +283,9 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"threads", Effect::same_digest, nothing, [](O& o) { o.threads = 3; }},
       {"workers", Effect::same_digest, nothing, [](O& o) { o.workers = 2; }},
       {"worker_load", Effect::same_digest, [](O& o) { o.workers = 2; },
-       [](O& o) { o.worker_load = {1, 2}; }},
+       [](O& o) {
+         o.worker_load = {1, 2};
+       }},
       {"worker_limit", Effect::same_digest, [](O& o) { o.workers = 2; },
        [](O& o) { o.worker_limit = 100; }},
       {"check_frequency", Effect::same_digest, nothing, [](O& o) { o.check_frequency = 1; }},

@@ -185,11 +185,11 @@ TEST(Recovery, KillsAtRandomMoments) {
   for (const auto& loss : losses(follower)) seconds.push_back(loss.seconds);
   ASSERT_EQ(seconds.size(), static_cast<size_t>(killed));
   std::sort(seconds.begin(), seconds.end());
-  std::printf("%d workers killed in %lld iterations; the others went on after %.1f ms (median), "
-              "%.1f ms (longest); digest %s\n",
-              killed, static_cast<long long>(result.last_iteration),
-              seconds[seconds.size() / 2] * 1000, seconds.back() * 1000,
-              result.digest.to_string().c_str());
+  std::printf(
+      "%d workers killed in %lld iterations; the others went on after %.1f ms (median), "
+      "%.1f ms (longest); digest %s\n",
+      killed, static_cast<long long>(result.last_iteration), seconds[seconds.size() / 2] * 1000,
+      seconds.back() * 1000, result.digest.to_string().c_str());
 }
 
 TEST(Recovery, AllMayDieAtOnce) {
@@ -252,8 +252,7 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
                 loss.how.c_str(), static_cast<long long>(loss.iteration), loss.seconds * 1000);
   }
   if (std::string(p.how) == "hang" && place == "exchange") {
-    EXPECT_NE(lost[0].how.find("hung (worker 2 has not come to barrier number "),
-              std::string::npos)
+    EXPECT_NE(lost[0].how.find("hung (worker 2 has not come to barrier number "), std::string::npos)
         << lost[0].how;
   }
 }

@@ -28,12 +28,12 @@ std::vector<int64_t> most_for_each(int64_t leaves, std::span<const double> loads
   // The time is count / load of some worker: the smallest that is enough.
   std::vector<double> times;
   for (const double load : loads) {
-    for (int64_t n = 1; load > 0 && n <= leaves; ++n) times.push_back(static_cast<double>(n) / load);
+    for (int64_t n = 1; load > 0 && n <= leaves; ++n)
+      times.push_back(static_cast<double>(n) / load);
   }
   std::sort(times.begin(), times.end());
-  const auto enough = std::partition_point(times.begin(), times.end(), [&](double time) {
-    return room(time, nullptr) < leaves;
-  });
+  const auto enough = std::partition_point(
+      times.begin(), times.end(), [&](double time) { return room(time, nullptr) < leaves; });
   std::vector<int64_t> most(loads.size());
   room(*enough, &most);
   return most;

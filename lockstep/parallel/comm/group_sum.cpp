@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kBlock = 1024;      // floats: slices are whole ones
+constexpr size_t kBlock = 1024;        // floats: slices are whole ones
 constexpr size_t kPiece = 2 * kBlock;  // that one thread adds at a time
 constexpr size_t kLine = 64;
 
@@ -62,7 +62,7 @@ struct GroupSum::State {
   LocalGroup& group;
   ThreadPool& pool;
   const GroupSumOptions options;
-  TreeReduction tree;  // of this member's leaves; its result is the whole sum
+  TreeReduction tree;                    // of this member's leaves; its result is the whole sum
   std::vector<std::byte> said, said_by;  // by leaf; by member
   int64_t leaves = 0;
   std::vector<LeafRun> runs;
@@ -201,8 +201,8 @@ void GroupSum::begin(int64_t leaves, std::span<const LeafRun> runs) {
     s.tree.begin(leaves);
     return;
   }
-  const bool same = leaves == s.leaves && std::equal(runs.begin(), runs.end(), s.runs.begin(),
-                                                     s.runs.end());
+  const bool same =
+      leaves == s.leaves && std::equal(runs.begin(), runs.end(), s.runs.begin(), s.runs.end());
   if (!same) {
     s.leaves = leaves;
     s.runs.assign(runs.begin(), runs.end());

@@ -12,7 +12,7 @@
 namespace lockstep {
 
 struct GroupSumOptions {
-  size_t count = 0;        // floats that are summed
+  size_t count = 0;  // floats that are summed
   int64_t most_leaves = 1;
   size_t leaf_bytes = 0;    // that every leaf says besides, as they are
   size_t member_bytes = 0;  // and every member
@@ -42,7 +42,8 @@ class GroupSum {
   // When all leaves of this member are added. Throws as collectives do.
   void finish(const TimeLimit& limit);
 
-  // Then: the sum, which may be changed, and what each leaf of anybody said, until the next begin().
+  // Then: the sum, which may be changed, and what each leaf of anybody said, until the next
+  // begin().
   float* result() const;
   const std::byte* said(int64_t leaf) const;
   const std::byte* said_by(int rank) const;

@@ -25,13 +25,13 @@ constexpr const char* kNames[] = {"nothing", "barrier", "all_gather", "all_to_al
 
 // Everything lies in memory that is zeros at first.
 struct alignas(kLine) Member {
-  std::atomic<uint64_t> arrived;    // meetings it has come to
-  std::atomic<uint64_t> sequence;   // of its last collective
-  std::atomic<uint32_t> kind;       // of that
+  std::atomic<uint64_t> arrived;   // meetings it has come to
+  std::atomic<uint64_t> sequence;  // of its last collective
+  std::atomic<uint32_t> kind;      // of that
 };
 
 struct alignas(kLine) Head {
-  std::atomic<uint32_t> ticks;     // changes when all have come, or the group is ended
+  std::atomic<uint32_t> ticks;  // changes when all have come, or the group is ended
   std::atomic<uint32_t> aborted;
   std::atomic<uint32_t> sleepers;  // at most too many: who dies asleep stays counted
 };
@@ -109,8 +109,8 @@ struct LocalGroup::State {
 
   void check_alive() const {
     if (head().aborted.load() == 0) return;
-    throw WorkerLost("[group] it was ended during " + std::string(kNames[now().kind]) +
-                     " number " + std::to_string(sequence));
+    throw WorkerLost("[group] it was ended during " + std::string(kNames[now().kind]) + " number " +
+                     std::to_string(sequence));
   }
 
   const Entry& now() const { return ring[sequence % ring.size()]; }
@@ -306,8 +306,7 @@ void LocalGroup::abort(const SharedRegion& memory) {
   wake_all(head.ticks);
 }
 
-std::vector<int> LocalGroup::missing(const SharedRegion& memory,
-                                     const LocalGroupOptions& options) {
+std::vector<int> LocalGroup::missing(const SharedRegion& memory, const LocalGroupOptions& options) {
   uint64_t most = 0;
   for (int r = 0; r < options.size; ++r) {
     most = std::max(most, member_of(memory.get(), r).arrived.load());

@@ -55,8 +55,7 @@ class LocalGroup final : public Group {
   // The members that the others wait for.
   static std::vector<int> missing(const SharedRegion& memory, const LocalGroupOptions& options);
   // "worker 2 has not come to barrier number 17"; "" for none.
-  static std::string describe_missing(const SharedRegion& memory,
-                                      const LocalGroupOptions& options);
+  static std::string describe_missing(const SharedRegion& memory, const LocalGroupOptions& options);
 
  private:
   struct State;

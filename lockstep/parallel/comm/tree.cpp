@@ -59,7 +59,7 @@ constexpr bool kBreakTheLaw = false;
 
 // An inner node: the sibling that came first waits in `waiting`.
 struct Node {
-  int parent = -1;         // -1: a root, whose sum goes to `to`
+  int parent = -1;  // -1: a root, whose sum goes to `to`
   float* to = nullptr;
   bool is_left = false;  // of its parent
   std::atomic<float*> waiting{nullptr};

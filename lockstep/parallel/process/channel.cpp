@@ -135,12 +135,12 @@ struct ChannelServer::State {
       }
     }
     const std::string request = parts.size() > 1 ? parts[1] : "";
-    const std::string answers[] = {"1.0",  request, worker.empty() ? "400" : "200",
-                                   worker.empty() ? "unknown key" : "OK", worker, ""};
+    const std::string answers[] = {
+        "1.0",  request, worker.empty() ? "400" : "200", worker.empty() ? "unknown key" : "OK",
+        worker, ""};
     for (size_t i = 0; i < std::size(answers); ++i) {
-      questions.send(zmq::buffer(answers[i]), i + 1 < std::size(answers)
-                                                  ? zmq::send_flags::sndmore
-                                                  : zmq::send_flags::none);
+      questions.send(zmq::buffer(answers[i]),
+                     i + 1 < std::size(answers) ? zmq::send_flags::sndmore : zmq::send_flags::none);
     }
   }
 
@@ -158,9 +158,9 @@ ChannelServer::ChannelServer(const ChannelOptions& options)
     zmq::socket_t questions(s.context, ZMQ_REP), events(s.context, ZMQ_PAIR);
     questions.set(zmq::sockopt::linger, 0);
     questions.bind(kKeyCheck);
-    if (zmq_socket_monitor(s.socket.handle(), kMonitor,
-                           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                               ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) != 0) {
+    if (zmq_socket_monitor(
+            s.socket.handle(), kMonitor,
+            ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) != 0) {
       throw zmq::error_t();
     }
     events.connect(kMonitor);
@@ -290,7 +290,8 @@ struct ChannelClient::State {
     while (!outbox.empty()) {
       const Bytes content = outbox.front();
       lock.unlock();
-      const bool sent = static_cast<bool>(socket.send(zmq::buffer(content), zmq::send_flags::dontwait));
+      const bool sent =
+          static_cast<bool>(socket.send(zmq::buffer(content), zmq::send_flags::dontwait));
       lock.lock();
       if (!sent) return !stop;
       outbox.pop_front();

@@ -21,9 +21,9 @@ namespace {
 constexpr int kFirst = 3, kMost = 16;
 
 [[noreturn]] void fail(const std::string& what, int number) {
-  throw Error("[process] " + what + ": " + std::strerror(number),
-              number == EAGAIN ? "raise the limit on processes (ulimit -u), or use fewer workers"
-                               : "");
+  throw Error(
+      "[process] " + what + ": " + std::strerror(number),
+      number == EAGAIN ? "raise the limit on processes (ulimit -u), or use fewer workers" : "");
 }
 
 // This executable, opened once; what the name points to may change later.

@@ -32,9 +32,9 @@ AnyFunction find_function(const FunctionId& id) {
   if (id.index < entries.size() && entries[id.index].signature == id.signature) {
     return entries[id.index].thunk;
   }
-  throw InvalidArgument("[function] this executable has no function " + std::to_string(id.index) +
-                            " of that type",
-                        "client and workers must run the same build");
+  throw InvalidArgument(
+      "[function] this executable has no function " + std::to_string(id.index) + " of that type",
+      "client and workers must run the same build");
 }
 
 }  // namespace lockstep::detail

@@ -39,9 +39,7 @@ std::tuple<std::decay_t<A>...> arguments_of(R (*)(A...));
 template <auto F, class R>
 struct Thunk {
   using Arguments = decltype(arguments_of(F));
-  static R run(std::span<const std::byte> bytes) {
-    return std::apply(F, decode<Arguments>(bytes));
-  }
+  static R run(std::span<const std::byte> bytes) { return std::apply(F, decode<Arguments>(bytes)); }
   // Named where a call is made, so that every process of the executable has it in its table.
   static inline const FunctionId id =
       add_function(reinterpret_cast<AnyFunction>(&run), typeid(Thunk<F, R>));

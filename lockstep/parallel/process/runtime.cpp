@@ -90,7 +90,7 @@ struct WorkerMain {
     try {
       const auto task = mine.receive(TimeLimit(kFirstTaskLimit));
       if (!task) return false;
-      decode<Call<void>>(*task)();
+      decode<Call<void>> (*task)();
       mine.channel_->send(said(WorkerSays::finished));
       return true;
     } catch (...) {

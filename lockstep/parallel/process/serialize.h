@@ -60,15 +60,11 @@ class InputArchive : public cereal::InputArchive<InputArchive, cereal::AllowEmpt
 };
 
 template <class T>
-  requires std::is_arithmetic_v<T>
-void save(OutputArchive& archive, const T& value) {
-  archive.write(&value, sizeof value);
-}
+requires std::is_arithmetic_v<T>
+void save(OutputArchive& archive, const T& value) { archive.write(&value, sizeof value); }
 template <class T>
-  requires std::is_arithmetic_v<T>
-void load(InputArchive& archive, T& value) {
-  archive.read(&value, sizeof value);
-}
+requires std::is_arithmetic_v<T>
+void load(InputArchive& archive, T& value) { archive.read(&value, sizeof value); }
 template <class T>
 void save(OutputArchive& archive, const cereal::NameValuePair<T>& pair) {
   archive(pair.value);

@@ -40,8 +40,8 @@ void send_start(int socket, const WorkerStart& start) {
   const Bytes content = encode(start);
   const auto size = static_cast<uint32_t>(content.size());
   if (content.size() > kMostBytes) {
-    throw InvalidArgument("[worker] its environment takes more than " +
-                          std::to_string(kMostBytes) + " bytes");
+    throw InvalidArgument("[worker] its environment takes more than " + std::to_string(kMostBytes) +
+                          " bytes");
   }
   Bytes all(sizeof size + content.size());
   std::memcpy(all.data(), &size, sizeof size);

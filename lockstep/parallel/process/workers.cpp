@@ -21,11 +21,11 @@ struct Worker {
   ChildProcess process;
   Descriptor lifeline;
   Call<void> task;
-  TimeLimit hello;          // until when it must have said something
-  bool has_task = false;    // it said hello and was given its task
-  bool finished = false;    // its task has ended, one way or the other
+  TimeLimit hello;                        // until when it must have said something
+  bool has_task = false;                  // it said hello and was given its task
+  bool finished = false;                  // its task has ended, one way or the other
   std::optional<TimeLimit> stopped = {};  // until when it may be
-  std::string reason = {};  // why it was killed from here
+  std::string reason = {};                // why it was killed from here
 };
 
 }  // namespace
@@ -96,8 +96,7 @@ struct Workers::State {
     take_messages();
     for (const uint32_t number : ended) {
       Worker& w = workers.at(number);
-      const std::string how =
-          w.reason.empty() ? w.process.how() : w.reason + " and was ended";
+      const std::string how = w.reason.empty() ? w.process.how() : w.reason + " and was ended";
       if (!w.finished) {
         events.push_back({.kind = WorkerEvent::Kind::lost, .worker = number, .how = how});
       }
@@ -126,8 +125,8 @@ uint32_t Workers::start(const Call<void>& task, const std::vector<int>& cores) {
     throw Error(std::string("[workers] no socket for a new worker: ") + std::strerror(errno));
   }
   Descriptor mine(ends[0]), theirs(ends[1]);
-  ChildProcess process({.arguments = {worker_argument},
-                        .descriptors = {theirs.get(), s.memory.descriptor()}});
+  ChildProcess process(
+      {.arguments = {worker_argument}, .descriptors = {theirs.get(), s.memory.descriptor()}});
   theirs.close();
   const uint32_t number = s.next++;
   WorkerStart start;
