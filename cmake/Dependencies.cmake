@@ -14,6 +14,7 @@ find_package(xxHash REQUIRED)
 find_package(hwy 1.0 CONFIG REQUIRED)
 find_package(cppzmq REQUIRED)
 find_package(cereal REQUIRED)
+find_package(Gloo 0.5 REQUIRED CONFIG)
 find_package(CLI11 REQUIRED) # the command only
 
 # Public: public headers include theirs.
@@ -29,4 +30,5 @@ set(lockstep_private_dependencies
     xxHash::xxhash
     hwy::hwy
     cppzmq
+    gloo
     ${CMAKE_DL_LIBS})

@@ -83,13 +83,17 @@ TEST_P(Groups, MoveBytes) {
   const Case c = GetParam();
   const LocalGroupOptions options{.size = c.size};
   const auto body = [&](LocalGroup& group) { exchange(group, c.bytes); };
+  if (std::strcmp(c.kind, "hosts") == 0) {
+    EXPECT_EQ(testing::on_hosts(c.size, [&](HostGroup& g) { exchange(g, c.bytes); }), 0);
+    return;
+  }
   const bool threads = std::strcmp(c.kind, "threads") == 0;
   EXPECT_EQ(threads ? testing::on_threads(options, body) : testing::on_processes(options, body), 0);
 }
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* kind : {"threads", "processes"}) {
+  for (const char* kind : {"threads", "processes", "hosts"}) {
     for (const int size : {1, 2, 3, 4, 8}) {
       for (const size_t bytes : {size_t{0}, size_t{1}, size_t{12345}, size_t{3000001}}) {
         all.push_back({kind, size, bytes});
@@ -160,6 +164,89 @@ TEST(Group, AbortFreesThoseWhoWaitForTheDead) {
   for (std::thread& t : survivors) t.join();
   EXPECT_EQ(freed, 2);
   EXPECT_LT(TimeLimit::Clock::now() - before, std::chrono::seconds(1));
+}
+
+TEST(HostGroup, AKilledMemberIsNoticedByAll) {
+  const auto begin = TimeLimit::Clock::now();
+  EXPECT_EQ(testing::on_hosts(3,
+                              [&](HostGroup& group) {
+                                group.barrier(TimeLimit(20));
+                                if (group.rank() == 1) kill(getpid(), SIGKILL);
+                                try {
+                                  for (;;) group.barrier(TimeLimit(60));
+                                } catch (const WorkerLost& e) {
+                                  if (std::string(e.what()).find("rank 1") == std::string::npos)
+                                    throw;
+                                  _exit(0);
+                                }
+                              }),
+            1);
+  EXPECT_LT(TimeLimit::Clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(HostGroup, AStoppedMemberIsNamedAtTheLimit) {
+  EXPECT_EQ(testing::on_hosts(2,
+                              [&](HostGroup& group) {
+                                if (group.rank() == 1) {
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(800));
+                                  _exit(0);
+                                }
+                                try {
+                                  group.barrier(TimeLimit(0.3));
+                                } catch (const Timeout& e) {
+                                  if (std::string(e.what()).find("rank 1 did not come") ==
+                                      std::string::npos) {
+                                    throw;
+                                  }
+                                  _exit(0);
+                                }
+                              }),
+            0);
+}
+
+TEST(HostGroup, AbortFreesWhoWaits) {
+  EXPECT_EQ(testing::on_hosts(2,
+                              [&](HostGroup& group) {
+                                if (group.rank() == 1) {
+                                  std::this_thread::sleep_for(std::chrono::seconds(1));
+                                  _exit(0);
+                                }
+                                std::thread other([&] {
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                                  group.abort();
+                                });
+                                bool ended = false;
+                                try {
+                                  group.barrier(TimeLimit(60));
+                                } catch (const WorkerLost&) {
+                                  ended = true;
+                                }
+                                other.join();
+                                _exit(ended ? 0 : 1);
+                              }),
+            0);
+}
+
+TEST(HostGroup, WhoHasAnotherSecretIsRefused) {
+  EXPECT_EQ(testing::on_hosts(
+                2, [](HostGroup&) {},
+                [](HostGroupOptions& o) {
+                  if (o.rank == 1) o.secret = "another";
+                }),
+            2);
+}
+
+TEST(HostGroup, PublicAddressesAreRefused) {
+  for (const char* address : {"127.0.0.1", "10.1.2.3", "172.16.0.1", "172.31.255.255",
+                              "192.168.0.1", "169.254.0.1", "::1", "fe80::1", "fd00::1"}) {
+    EXPECT_TRUE(is_private_address(address)) << address;
+  }
+  for (const char* address :
+       {"8.8.8.8", "172.32.0.1", "172.15.0.1", "192.169.0.1", "0.0.0.0", "2001:db8::1", "::"}) {
+    EXPECT_FALSE(is_private_address(address)) << address;
+  }
+  EXPECT_THROW(is_private_address("localhost"), InvalidArgument);
+  EXPECT_THROW(HostGroup({.address = "8.8.8.8"}, TimeLimit(1)), InvalidArgument);
 }
 
 TEST(Group, SizesThatDoNotFitAreRefused) {

@@ -4,11 +4,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
+#include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/local_group.h"
 
 namespace lockstep::testing {
@@ -62,6 +68,68 @@ inline int on_processes(const LocalGroupOptions& options,
     waitpid(child, &status, 0);
     failed += status != 0;
   }
+  return failed;
+}
+
+// A folder where processes leave what others wait for.
+class FolderPlace final : public MeetingPlace {
+ public:
+  explicit FolderPlace(std::string folder) : folder_(std::move(folder)) {}
+  void set(const std::string& key, const Bytes& value) override {
+    write_atomically(local_files(), path(key), value);
+  }
+  Bytes get(const std::string& key, const TimeLimit& limit) override {
+    while (!local_files().exists(path(key))) {
+      if (limit.reached()) throw Timeout("[test] nobody left " + key);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return local_files().read(path(key));
+  }
+
+ private:
+  std::string path(std::string key) const {
+    for (char& c : key) {
+      if (c == '/') c = '_';
+    }
+    return folder_ + "/" + key;
+  }
+  const std::string folder_;
+};
+
+// Members by TCP, as forked processes. A member that throws exits with 1.
+inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
+                    const std::function<void(HostGroupOptions&)>& change = {}) {
+  std::string folder = "/tmp/lockstep-hosts-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return -1;
+  std::vector<pid_t> children;
+  for (int r = 0; r < size; ++r) {
+    const pid_t child = fork();
+    if (child == 0) {
+      int status = 1;
+      try {
+        HostGroupOptions options{.rank = r,
+                                 .size = size,
+                                 .place = std::make_shared<FolderPlace>(folder),
+                                 .generation = 3,
+                                 .secret = "secret"};
+        if (change) change(options);
+        HostGroup group(options, TimeLimit(20));
+        body(group);
+        group.barrier(TimeLimit(20));  // nobody leaves while others still receive
+        status = 0;
+      } catch (...) {
+      }
+      _exit(status);
+    }
+    children.push_back(child);
+  }
+  int failed = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed += status != 0;
+  }
+  std::filesystem::remove_all(folder);
   return failed;
 }
 

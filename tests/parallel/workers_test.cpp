@@ -177,6 +177,9 @@ TEST(Workers, HaveTheirCoresEnvironmentAndNothingElse) {
 }
 
 TEST(Workers, MemoryIsLimited) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "sanitizers take memory of their own";
+#endif
   SharedMemory memory("lockstep-test");
   Workers workers(memory, {.memory_bytes = uint64_t{1} << 30});
   workers.start(make_call<&take_memory>(uint64_t{100} << 20));

@@ -1,7 +1,6 @@
 #include "lockstep/parallel/comm/local_group.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <new>
@@ -9,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/futex.h"
+#include "lockstep/parallel/comm/collective_log.h"
 
 namespace lockstep {
 namespace {
@@ -71,18 +71,11 @@ struct LocalGroup::State {
   State(SharedRegion m, int r, const LocalGroupOptions& o)
       : memory(std::move(m)), rank(r), options(o) {}
 
-  struct Entry {
-    uint64_t sequence = 0;
-    Kind kind = nothing;
-    size_t bytes = 0;
-    bool complete = false;
-  };
-
   SharedRegion memory;
   const int rank;
   const LocalGroupOptions options;
-  uint64_t meetings = 0, sequence = 0;
-  std::array<Entry, 16> ring;
+  uint64_t meetings = 0;
+  CollectiveLog log;
 
   Head& head() const { return head_of(memory.get()); }
   Member& member(int r) const { return member_of(memory.get(), r); }
@@ -99,21 +92,17 @@ struct LocalGroup::State {
   }
 
   void begin(Kind kind, size_t bytes) {
-    ++sequence;
-    ring[sequence % ring.size()] = {sequence, kind, bytes, false};
+    log.begin(kNames[kind], bytes);
     member(rank).kind.store(kind);
-    member(rank).sequence.store(sequence);
+    member(rank).sequence.store(log.sequence());
   }
 
-  void end() { ring[sequence % ring.size()].complete = true; }
+  void end() { log.end(); }
 
   void check_alive() const {
     if (head().aborted.load() == 0) return;
-    throw WorkerLost("[group] it was ended during " + std::string(kNames[now().kind]) + " number " +
-                     std::to_string(sequence));
+    throw WorkerLost("[group] it was ended during " + log.present());
   }
-
-  const Entry& now() const { return ring[sequence % ring.size()]; }
 
   [[noreturn]] void time_out() const {
     std::string names;
@@ -122,22 +111,9 @@ struct LocalGroup::State {
         names += (names.empty() ? "" : ", ") + name_of(options, r);
       }
     }
-    throw Timeout("[group] " + std::string(kNames[now().kind]) + " number " +
-                      std::to_string(sequence) + " did not complete in time: " + names +
-                      " did not come",
-                  "the last collectives were: " + history());
-  }
-
-  std::string history() const {
-    std::string text;
-    for (size_t i = 1; i <= ring.size(); ++i) {
-      const Entry& e = ring[(sequence + i) % ring.size()];
-      if (e.kind == nothing) continue;
-      text += (text.empty() ? "" : ", ") + std::string(kNames[e.kind]) + " " +
-              std::to_string(e.sequence) + " (" + std::to_string(e.bytes) + " bytes" +
-              (e.complete ? ")" : ", not complete)");
-    }
-    return text;
+    throw Timeout(
+        "[group] " + log.present() + " did not complete in time: " + names + " did not come",
+        "the last collectives were: " + log.text());
   }
 
   // All have come here, and what they wrote before is seen.
@@ -293,7 +269,7 @@ void LocalGroup::broadcast(std::span<std::byte> data, int root, const TimeLimit&
 
 void LocalGroup::abort() { abort(state_->memory); }
 
-std::string LocalGroup::history() const { return state_->history(); }
+std::string LocalGroup::history() const { return state_->log.text(); }
 
 std::byte* LocalGroup::window(int rank) const {
   return state_->memory.get() + window_offset(state_->options, rank);

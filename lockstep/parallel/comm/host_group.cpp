@@ -1,0 +1,302 @@
+#include "lockstep/parallel/comm/host_group.h"
+
+#include <arpa/inet.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/comm/collective_log.h"
+
+namespace lockstep {
+namespace {
+
+std::chrono::milliseconds milliseconds(const TimeLimit& limit) {
+  return std::chrono::milliseconds(std::max(1, limit.milliseconds_left()));
+}
+
+// Gloo's view of a meeting place.
+class Store final : public gloo::rendezvous::Store {
+ public:
+  Store(std::shared_ptr<MeetingPlace> place, const TimeLimit& limit)
+      : place_(std::move(place)), limit_(limit) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(data.data());
+    place_->set(key, Bytes(bytes, bytes + data.size()));
+  }
+  std::vector<char> get(const std::string& key) override {
+    const Bytes bytes = place_->get(key, limit_);
+    const auto* const data = reinterpret_cast<const char*>(bytes.data());
+    return {data, data + bytes.size()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) place_->get(key, limit_);
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    wait(keys);
+  }
+
+ private:
+  const std::shared_ptr<MeetingPlace> place_;
+  const TimeLimit limit_;
+};
+
+size_t sum_of(std::span<const size_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), size_t{0});
+}
+
+}  // namespace
+
+bool is_private_address(const std::string& address) {
+  in_addr v4{};
+  if (inet_pton(AF_INET, address.c_str(), &v4) == 1) {
+    const uint32_t a = ntohl(v4.s_addr);
+    return a >> 24 == 127 || a >> 24 == 10 || a >> 20 == 0xac1 || a >> 16 == 0xc0a8 ||
+           a >> 16 == 0xa9fe;
+  }
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, address.c_str(), &v6) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&v6) || IN6_IS_ADDR_LINKLOCAL(&v6) ||
+           (v6.s6_addr[0] & 0xfe) == 0xfc;
+  }
+  throw InvalidArgument("[group] `" + address + "` is no address");
+}
+
+struct HostGroup::State {
+  explicit State(const HostGroupOptions& o) : options(o) {}
+
+  const HostGroupOptions options;
+  std::shared_ptr<gloo::rendezvous::Context> context;
+  CollectiveLog log;
+  std::mutex mutex;  // of what abort() looks at
+  gloo::transport::UnboundBuffer *in = nullptr, *out = nullptr;
+  std::atomic<bool> aborted{false};
+  bool broken = false;
+
+  size_t size() const { return static_cast<size_t>(options.size); }
+  size_t own() const { return static_cast<size_t>(options.rank); }
+  std::string name(size_t rank) const {
+    return rank < options.names.size() ? options.names[rank] : "rank " + std::to_string(rank);
+  }
+
+  void connect(const TimeLimit& limit) {
+    try {
+      gloo::transport::tcp::attr attributes;
+      attributes.hostname = options.address;
+      auto device = gloo::transport::tcp::CreateDevice(attributes);
+      Store store(options.place, limit);
+      gloo::rendezvous::PrefixStore own_store("group-" + std::to_string(options.generation), store);
+      context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
+      context->setTimeout(milliseconds(limit));
+      context->connectFullMesh(own_store, device);
+    } catch (const gloo::Exception& e) {
+      throw Timeout("[group] " + std::to_string(options.size) +
+                    " members did not come together: " + e.what());
+    }
+  }
+
+  // What `from` says to `to` first: nobody else can.
+  Digest token(size_t from, size_t to) const {
+    Digester digester;
+    digester.add(std::string_view(options.secret));
+    digester.add(static_cast<uint64_t>(options.generation));
+    digester.add(static_cast<uint64_t>(from));
+    digester.add(static_cast<uint64_t>(to));
+    return digester.finish();
+  }
+
+  void check_members(const TimeLimit& limit) {
+    log.begin("greeting", size() * sizeof(Digest));
+    std::vector<Digest> said(size()), heard(size());
+    for (size_t r = 0; r < size(); ++r) said[r] = token(own(), r);
+    const std::vector<size_t> counts(size(), sizeof(Digest));
+    exchange(std::as_bytes(std::span(said)), counts, std::as_writable_bytes(std::span(heard)),
+             counts, limit);
+    for (size_t r = 0; r < size(); ++r) {
+      if (heard[r] == token(r, own())) continue;
+      broken = true;
+      throw Error("[group] who came as " + name(r) + " does not belong to generation " +
+                  std::to_string(options.generation));
+    }
+    log.end();
+  }
+
+  [[noreturn]] void fail(const std::vector<bool>& heard, const std::string& reason) {
+    broken = true;
+    std::string names;
+    for (size_t r = 0; r < heard.size(); ++r) {
+      if (!heard[r]) names += (names.empty() ? "" : ", ") + name(r);
+    }
+    const std::string hint = "the last collectives were: " + log.text();
+    if (aborted) throw WorkerLost("[group] it was ended during " + log.present(), hint);
+    if (reason.find("imed out") != std::string::npos) {
+      throw Timeout(
+          "[group] " + log.present() + " did not complete in time: " + names + " did not come",
+          hint);
+    }
+    throw WorkerLost(
+        "[group] a member was lost during " + log.present() + ", nothing came from " + names, hint);
+  }
+
+  void exchange(std::span<const std::byte> mine, std::span<const size_t> to,
+                std::span<std::byte> all, std::span<const size_t> from, const TimeLimit& limit) {
+    if (broken) throw WorkerLost("[group] it was ended before " + log.present());
+    if (to[own()] > 0) {
+      std::memcpy(all.data() + sum_of(from.first(own())), mine.data() + sum_of(to.first(own())),
+                  to[own()]);
+    }
+    if (size() == 1) return;
+    std::byte nothing{};
+    // Gloo only reads what is sent.
+    auto* const sent = mine.empty() ? &nothing : const_cast<std::byte*>(mine.data());
+    const auto output = context->createUnboundBuffer(sent, std::max<size_t>(mine.size(), 1));
+    const auto input = context->createUnboundBuffer(all.empty() ? &nothing : all.data(),
+                                                    std::max<size_t>(all.size(), 1));
+    {
+      const std::lock_guard lock(mutex);
+      in = input.get();
+      out = output.get();
+    }
+    std::vector<bool> heard(size(), true);
+    try {
+      size_t receives = 0, sends = 0, to_offset = 0, from_offset = 0;
+      for (size_t r = 0; r < size(); ++r) {
+        if (r != own() && from[r] > 0) {
+          heard[r] = false;
+          ++receives;
+          input->recv(static_cast<int>(r), log.sequence(), from_offset, from[r]);
+        }
+        from_offset += from[r];
+      }
+      for (size_t r = 0; r < size(); ++r) {
+        if (r != own() && to[r] > 0) {
+          ++sends;
+          output->send(static_cast<int>(r), log.sequence(), to_offset, to[r]);
+        }
+        to_offset += to[r];
+      }
+      for (; receives > 0; --receives) {
+        int rank = 0;
+        if (aborted || !input->waitRecv(&rank, milliseconds(limit))) fail(heard, "");
+        heard[static_cast<size_t>(rank)] = true;
+      }
+      for (; sends > 0; --sends) {
+        int rank = 0;
+        if (aborted || !output->waitSend(&rank, milliseconds(limit))) fail(heard, "");
+      }
+      forget();
+    } catch (const gloo::Exception& e) {
+      forget();
+      fail(heard, e.what());
+    } catch (...) {
+      forget();
+      throw;
+    }
+  }
+
+  void forget() {
+    const std::lock_guard lock(mutex);
+    in = out = nullptr;
+  }
+};
+
+HostGroup::HostGroup(const HostGroupOptions& options, const TimeLimit& limit)
+    : state_(std::make_unique<State>(options)) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    throw InvalidArgument("[group] rank " + std::to_string(options.rank) + " of " +
+                          std::to_string(options.size));
+  }
+  if (!is_private_address(options.address)) {
+    throw InvalidArgument("[group] " + options.address + " is a public address",
+                          "groups are not encrypted: use an address of a private network");
+  }
+  if (options.size == 1) return;
+  state_->connect(limit);
+  state_->check_members(limit);
+}
+
+HostGroup::~HostGroup() = default;
+
+int HostGroup::rank() const { return state_->options.rank; }
+int HostGroup::size() const { return state_->options.size; }
+
+void HostGroup::barrier(const TimeLimit& limit) {
+  State& s = *state_;
+  s.log.begin("barrier", 0);
+  const std::vector<std::byte> said(s.size());
+  std::vector<std::byte> heard(s.size());
+  const std::vector<size_t> counts(s.size(), 1);
+  s.exchange(said, counts, heard, counts, limit);
+  s.log.end();
+}
+
+void HostGroup::all_gather(std::span<const std::byte> mine, std::span<const size_t> counts,
+                           std::span<std::byte> all, const TimeLimit& limit) {
+  State& s = *state_;
+  if (counts.size() != s.size() || mine.size() != counts[s.own()] || all.size() != sum_of(counts)) {
+    throw InvalidArgument("[group] all_gather: the sizes do not fit together");
+  }
+  s.log.begin("all_gather", all.size());
+  // The same bytes for everybody.
+  std::vector<std::byte> copies;
+  copies.reserve(mine.size() * s.size());
+  for (size_t r = 0; r < s.size(); ++r) copies.insert(copies.end(), mine.begin(), mine.end());
+  const std::vector<size_t> to(s.size(), mine.size());
+  s.exchange(copies, to, all, counts, limit);
+  s.log.end();
+}
+
+void HostGroup::all_to_all(std::span<const std::byte> mine, std::span<const size_t> to,
+                           std::span<std::byte> all, std::span<const size_t> from,
+                           const TimeLimit& limit) {
+  State& s = *state_;
+  if (to.size() != s.size() || from.size() != s.size() || mine.size() != sum_of(to) ||
+      all.size() != sum_of(from) || to[s.own()] != from[s.own()]) {
+    throw InvalidArgument("[group] all_to_all: the sizes do not fit together");
+  }
+  s.log.begin("all_to_all", mine.size());
+  s.exchange(mine, to, all, from, limit);
+  s.log.end();
+}
+
+void HostGroup::broadcast(std::span<std::byte> data, int root, const TimeLimit& limit) {
+  State& s = *state_;
+  if (root < 0 || root >= size()) {
+    throw InvalidArgument("[group] broadcast from rank " + std::to_string(root) + " of " +
+                          std::to_string(size()));
+  }
+  s.log.begin("broadcast", data.size());
+  const auto source = static_cast<size_t>(root);
+  std::vector<size_t> to(s.size(), 0), from(s.size(), 0);
+  std::vector<std::byte> copies;
+  if (s.own() == source) {
+    for (size_t r = 0; r < s.size(); ++r) {
+      if (r == source) continue;
+      to[r] = data.size();
+      copies.insert(copies.end(), data.begin(), data.end());
+    }
+    s.exchange(copies, to, {}, from, limit);
+  } else {
+    from[source] = data.size();
+    s.exchange({}, to, data, from, limit);
+  }
+  s.log.end();
+}
+
+void HostGroup::abort() {
+  State& s = *state_;
+  s.aborted = true;
+  const std::lock_guard lock(s.mutex);
+  if (s.in != nullptr) s.in->abortWaitRecv();
+  if (s.out != nullptr) s.out->abortWaitSend();
+}
+
+std::string HostGroup::history() const { return state_->log.text(); }
+
+}  // namespace lockstep
