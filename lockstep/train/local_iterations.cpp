@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <map>
+#include <mutex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/mini_batch_queue.h"
@@ -29,6 +31,23 @@ struct Parts {
     digest = open("digest of the state");
   }
   int records = 0, mini_batch = 0, loss = 0, digest = 0;
+};
+
+// Deals by number of shards, of which a training has two. Thread-safe.
+class Deals {
+ public:
+  explicit Deals(std::vector<double> loads) : loads_(std::move(loads)) {}
+  const std::vector<LeafRun>& of(int64_t shards) {
+    const std::lock_guard lock(mutex_);
+    const auto found = deals_.find(shards);
+    if (found != deals_.end()) return found->second;
+    return deals_.emplace(shards, deal_leaves(shards, loads_)).first->second;
+  }
+
+ private:
+  const std::vector<double> loads_;
+  std::mutex mutex_;
+  std::map<int64_t, std::vector<LeafRun>> deals_;
 };
 
 }  // namespace
@@ -146,10 +165,11 @@ void LocalIterations::join(std::unique_ptr<LocalGroup> group, std::vector<double
                            double limit, int64_t next) {
   State& s = *state_;
   // Of a mini-batch only the rows of this member's shards are wanted.
-  const auto rows = [rank = group->rank(), loads, options = s.setup.options,
-                     per_epoch = s.per_epoch](int64_t epoch, int64_t index, int64_t n) {
+  const auto rows = [rank = group->rank(), options = s.setup.options, per_epoch = s.per_epoch,
+                     deals = std::make_shared<Deals>(loads)](int64_t epoch, int64_t index,
+                                                             int64_t n) {
     const std::vector<ShardRange> shards = cut_into_shards(n, options.shard_size);
-    const std::vector<LeafRun> dealt = deal_leaves(static_cast<int64_t>(shards.size()), loads);
+    const std::vector<LeafRun>& dealt = deals->of(static_cast<int64_t>(shards.size()));
     const LeafRun own = dealt[static_cast<size_t>(rank)];
     std::vector<MiniBatchQueueOptions::Rows> wanted;
     const auto add = [&](int64_t from, int64_t count) {

@@ -125,6 +125,7 @@ class Training {
     images_ = open_images(network_, data_, options_);
     if (workers_) workers_->share(images_);
     const ImagesRead read = read_images(images_, pool_, [&](int64_t done, int64_t total) {
+      if (workers_) workers_->attend();
       tell([&](TrainingObserver& o) { o.preparing(done, total); });
     });
     listings_ = read.listings;

@@ -131,7 +131,8 @@ class TrainingWorker {
   }
 
   void take(const GrantOrder& order) {
-    if (order.generation != generation_) return;
+    // One that was on its way when the group ended is for nobody.
+    if (order.generation != generation_ || !together_) return;
     const int64_t expected = finished_ + static_cast<int64_t>(rates_.size()) + 1;
     if (order.first != expected) {
       throw InternalError("[worker] iteration " + std::to_string(order.first) +
@@ -162,6 +163,7 @@ class TrainingWorker {
   bool may_compute() const { return together_ && !rates_.empty(); }
 
   void halt() {
+    speak(0);  // should this one be lost, the others have no records of what they do not know
     together_ = false;
     rates_.clear();
     say(HaltedReport{generation_, finished_});
@@ -190,6 +192,7 @@ class TrainingWorker {
     for (const int64_t n : iterations_->shards()) shards += n;
     board_->computed.store(shards);
     board_->shard_seconds.store(iterations_->step().shard_seconds());
+    board_->iteration_seconds.store(o.seconds);
     rates_.pop_front();
     ++finished_;
     records_.push_back({o.iteration, o.epoch, o.index, o.observations, o.observations_digest,
@@ -197,8 +200,7 @@ class TrainingWorker {
                         o.finished.time_since_epoch().count()});
     if (records_.size() > kKept) records_.pop_front();
     if (!std::isfinite(o.sums.loss_sum)) {
-      // Nothing was applied: the training ends here.
-      --finished_;
+      // Nothing was applied: the values are those of the iteration before, and the training ends.
       speak(0);
       together_ = false;
       rates_.clear();

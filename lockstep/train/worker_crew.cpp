@@ -19,9 +19,12 @@ namespace {
 
 using Clock = TimeLimit::Clock;
 
-constexpr double kLeastLimit = 10, kShards = 20;  // of a hanging worker, see worker_limit
+// How long somebody may keep the others waiting, see worker_limit: in shards, but at least so many
+// iterations.
+constexpr double kLeastLimit = 10, kShards = 20, kIterations = 4;
 // The same shard may end this many workers; so many in a row may end without an iteration.
-constexpr int kDeathsOfAShard = 3, kLossesInARow = 10;
+constexpr int kDeathsOfAShard = 3;
+constexpr int64_t kLossesInARow = 10;
 
 double load_of(const TrainingOptions& options, int slot) {
   return options.worker_load.empty() ? 1 : options.worker_load[static_cast<size_t>(slot)];
@@ -71,25 +74,31 @@ double WorkerCrew::limit() const {
   if (setup.options.worker_limit > 0) return setup.options.worker_limit;
   std::vector<double> seconds;
   for (const auto& [number, m] : members) {
-    const double last = m.on_board().shard_seconds.load();
+    const WorkerBoard& board = m.on_board();
+    // A worker that has many shards, or all at once, is not slow.
+    const double last = std::max(kShards * board.shard_seconds.load(),
+                                 kIterations * board.iteration_seconds.load());
     if (last > 0) seconds.push_back(last);
   }
   if (seconds.empty()) return kReadyLimit;  // the first iteration may prepare things
   const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());
-  return std::max(kLeastLimit, kShards * *middle);
+  return std::max(kLeastLimit, *middle);
 }
 
 // One event, if there is one within these seconds.
 bool WorkerCrew::step(double seconds) {
   start_replacements();
   const auto event = workers.wait(TimeLimit(seconds));
-  if (event) handle(*event);
+  if (event) {
+    handle(*event);
+    return true;  // others may wait: nobody is late until they are heard
+  }
   for (const auto& [number, m] : members) {
     if (m.phase != Member::Phase::building || !m.limit.reached()) continue;
     workers.kill(number, "was not ready in time");
   }
-  return event.has_value();
+  return false;
 }
 
 void WorkerCrew::handle(const WorkerEvent& event) {
@@ -130,14 +139,16 @@ void WorkerCrew::handle_loss(const WorkerEvent& event) {
   }
   losses.push_back(std::move(loss));
   ++losses_in_a_row;
-  if (losses_in_a_row >= kLossesInARow) {
+  // All may die at once, which is one misfortune.
+  if (losses_in_a_row >= kLossesInARow * setup.options.workers) {
     throw Error(fmt::format("[workers] {} workers in a row were lost before an iteration was "
                             "finished; the last one {}",
                             losses_in_a_row, losses.back().change.how),
                 "the log of the system (dmesg) may say why");
   }
   // At once for the first, then more and more slowly.
-  const double delay = losses_in_a_row < 3 ? 0 : 0.1 * std::exp2(losses_in_a_row - 3);
+  const int64_t rounds = losses_in_a_row / setup.options.workers;
+  const double delay = rounds < 3 ? 0 : 0.1 * std::exp2(static_cast<double>(rounds - 3));
   restart.emplace(delay);
   memory.free(m.board);
 }
@@ -218,11 +229,19 @@ void WorkerCrew::take(uint32_t worker, const RecordsReport& r) {
                   "one's own");
     }
     if (record.iteration <= received) continue;
-    received = record.iteration;
+    arrived.emplace(record.iteration, record);
+  }
+  // What one worker says may overtake what another said before.
+  for (auto next = arrived.begin(); next != arrived.end() && next->first <= received + 1;
+       next = arrived.erase(next)) {
+    if (next->first <= received) continue;
+    received = next->first;
     progress = Clock::now();
-    losses_in_a_row = 0;
-    iteration_seconds = record.seconds;
-    if (record.iteration > taken) records.emplace(record.iteration, record);
+    // Those that are done again are no progress.
+    if (received > furthest) losses_in_a_row = 0;
+    furthest = std::max(furthest, received);
+    iteration_seconds = next->second.seconds;
+    if (received > taken) records.emplace(received, next->second);
   }
   while (digests.size() > 4096) digests.erase(digests.begin());
 }
@@ -249,7 +268,9 @@ void WorkerCrew::take(uint32_t, const DisagreementReport& r) {
   }
 }
 
-void WorkerCrew::take(uint32_t, const PublishedReport& r) { publishing = r.finished; }
+void WorkerCrew::take(uint32_t worker, const PublishedReport& r) {
+  if (worker == publisher && r.state == 1 - published) publishing = r.finished;
+}
 
 void WorkerCrew::take(uint32_t worker, const ValidatedReport& r) {
   if (r.generation == generation && validating) validating->erase(worker);
@@ -271,7 +292,8 @@ bool WorkerCrew::await_rest() {
   for (auto& [number, m] : members) {
     if (m.phase == Member::Phase::member && !m.halted) order(number, HaltOrder{generation});
   }
-  for (const TimeLimit limit(kAnswerLimit + (broken ? 0 : this->limit())); !resting();) {
+  // Who computes comes to rest at the next meeting.
+  for (const TimeLimit limit(kAnswerLimit + this->limit()); !resting();) {
     step(std::min(0.1, limit.left()));
     if (!limit.reached()) continue;
     for (const auto& [number, m] : members) {
@@ -286,7 +308,11 @@ bool WorkerCrew::await_rest() {
 bool WorkerCrew::publish(uint32_t source) {
   const int other = 1 - published;
   publishing.reset();
-  if (!order(source, PublishOrder{other})) return false;
+  publisher = source;
+  if (!order(source, PublishOrder{other})) {
+    step(0.1);  // it is gone, which has to be heard
+    return false;
+  }
   for (const TimeLimit limit(kAnswerLimit + this->limit()); !publishing;) {
     step(std::min(0.1, limit.left()));
     if (members.count(source) == 0) return false;
@@ -372,6 +398,7 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
   }
   granted = base;
   received = std::min(received, base);
+  arrived.clear();
   broken = false;
   progress = Clock::now();
   return all;

@@ -91,10 +91,13 @@ struct WorkerCrew {
 
   // Iterations.
   int64_t granted = 0, received = 0, taken = 0;  // the last of each
+  int64_t furthest = 0;                          // ever received
   std::map<int64_t, WorkerRecord> records;       // not yet taken
+  std::map<int64_t, WorkerRecord> arrived;       // whose predecessors have not arrived
   std::map<int64_t, Digest> digests;             // of all since the published state
   int published = 0;                             // which of the states is good
   int64_t published_iteration = 0;
+  uint32_t publisher = 0;  // who was asked for its state
   std::optional<int64_t> publishing;
   std::optional<std::set<uint32_t>> validating;  // who has not said that it is ready
   TimeLimit::Clock::time_point progress = TimeLimit::Clock::now();
@@ -108,7 +111,7 @@ struct WorkerCrew {
   std::vector<Loss> losses;          // since the group broke
   std::vector<int> free_slots;       // of lost workers
   std::optional<TimeLimit> restart;  // when the next may be started
-  int losses_in_a_row = 0;
+  int64_t losses_in_a_row = 0;
   std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
   int64_t disagreed = 0;                                             // the last generation that did
 

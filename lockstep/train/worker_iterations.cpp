@@ -26,20 +26,28 @@ struct WorkerIterations::State : WorkerCrew {
   std::unique_ptr<Evaluator> evaluator;
   SharedRegion evaluation;
 
+  Clock::time_point looked = Clock::now();
+
   void await_progress();
   void advance(int64_t target, int64_t last);
 };
 
 // One event, or a tenth of a second; who makes no progress is ended.
 void WorkerIterations::State::await_progress() {
-  const double left = limit() - std::chrono::duration<double>(Clock::now() - progress).count();
-  if (left <= 0) end_hanging();
-  step(std::clamp(left, 0.001, 0.1));
+  const auto now = Clock::now();
+  // Time in which this process did not look, because it was stopped perhaps, does not count.
+  constexpr double kLook = 0.1, kGap = 1;
+  const double gap = std::chrono::duration<double>(now - looked).count();
+  looked = now;
+  if (gap > kGap) progress = now;
+  const double left = limit() - std::chrono::duration<double>(now - progress).count();
+  if (step(std::clamp(left, 0.001, kLook)) || left > 0) return;
+  end_hanging();
 }
 
 // Until the record of iteration `target` has arrived; those up to `last` may be begun.
 void WorkerIterations::State::advance(int64_t target, int64_t last) {
-  progress = Clock::now();
+  progress = looked = Clock::now();
   while (received < target) {
     const bool growing = joiners();
     if (broken || (growing && granted == received)) {
@@ -57,7 +65,7 @@ void WorkerIterations::State::advance(int64_t target, int64_t last) {
       }
       granted = to;
       for (const uint32_t worker : ranks) {
-        if (!order(worker, grant)) workers.kill(worker, "was not to be reached");
+        if (!order(worker, grant)) workers.kill(worker, "");
       }
     }
     await_progress();
@@ -68,6 +76,11 @@ WorkerIterations::WorkerIterations(const WorkerIterationsSetup& setup)
     : state_(std::make_unique<State>(setup)) {}
 
 WorkerIterations::~WorkerIterations() = default;
+
+void WorkerIterations::attend() {
+  while (state_->step(0)) {
+  }
+}
 
 void WorkerIterations::share(const TrainingImages& images) {
   State& s = *state_;
@@ -131,7 +144,7 @@ Evaluation WorkerIterations::validate() {
     s.validating.emplace(s.ranks.begin(), s.ranks.end());
     for (const uint32_t worker : s.ranks) {
       if (!s.order(worker, ValidateOrder{s.generation})) {
-        s.workers.kill(worker, "was not to be reached");
+        s.workers.kill(worker, "");
       }
     }
     const auto* const next = reinterpret_cast<const std::atomic<int64_t>*>(s.evaluation.get());

@@ -21,6 +21,8 @@ class WorkerIterations final : public Iterations {
   explicit WorkerIterations(const WorkerIterationsSetup& setup);
   ~WorkerIterations() override;
 
+  // Hears the workers while this process reads images: they get their tasks so.
+  void attend();
   // Lets the workers use the caches, before anything is read.
   void share(const TrainingImages& images);
   // When they are read and everything is resolved: iterations from `first` on, with the values

@@ -36,6 +36,7 @@ struct WorkerBoard {
   std::atomic<int64_t> iteration;         // that is computed
   std::atomic<int64_t> computed;          // shards since its beginning
   std::atomic<double> shard_seconds;      // what one took, last
+  std::atomic<double> iteration_seconds;  // what all of it took, last
   std::atomic<int64_t> shards[kThreads];  // by thread: number + 1 of the one under way; 0: none
 };
 

@@ -169,18 +169,23 @@ class Workers(unittest.TestCase):
             self.train("again", *more, code=130 if number == 3 else 0)
         self.assertEqual(self.receipt("again"), self.receipt("one"))
 
-    def test_ctrl_c_stops_them_all_with_a_checkpoint(self):
-        child = self.start("stopped", "--workers", "2", "--set", "max_epochs=100")
-        self.await_checkpoint("stopped", child)
+    def test_signals_for_all_stop_them_with_a_checkpoint(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                self.stop_by(number, f"stopped{number}")
+
+    def stop_by(self, number, name):
+        child = self.start(name, "--workers", "2", "--set", "max_epochs=100")
+        self.await_checkpoint(name, child)
         workers = children_of(child.pid)
-        for pid in [child.pid] + workers:  # as a terminal does
-            os.kill(pid, signal.SIGINT)
+        for pid in workers + [child.pid]:  # as a terminal does, or who ends a job
+            os.kill(pid, number)
         _, errors = child.communicate(timeout=LIMIT)
         self.assertEqual(child.returncode, 130, errors)
         self.assertRegex(errors, r"hint: go on with: lockstep train \S+ --set max_epochs=100 "
                                  r"--workers 2 --out \S+ --resume")
         self.assertFalse([w for w in workers if alive(w)])
-        self.assertNotIn("worker lost", str(self.log("stopped")))
+        self.assertNotIn("worker lost", str(self.log(name)))
 
     def test_more_than_useful_is_told(self):
         _, errors = self.train("many", "--workers", "4", "--set", "mini_batch_size=14",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <set>
@@ -15,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/parallel/process/runtime.h"
+#include "lockstep/train/state_digest.h"
 #include "tests/train/law_problem.h"
 
 namespace lockstep {
@@ -44,6 +46,7 @@ void fail_here(const char* place, int64_t iteration, int64_t shard) {
   if (failure.how == "kill") kill(getpid(), SIGKILL);
   if (failure.how == "stop") kill(getpid(), SIGSTOP);
   if (failure.how == "throw") throw DataError("[test] thrown on purpose", "do not");
+  if (failure.how == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(60));
   if (failure.how == "hang") std::this_thread::sleep_for(std::chrono::seconds(120));
 }
 
@@ -213,6 +216,85 @@ TEST(Recovery, AStoppedWorkerIsEndedAndReplaced) {
   EXPECT_EQ(lost[0].how, "was stopped and was ended");
 }
 
+// Without validations and checkpoints iterations are granted one by one, some on their way when a
+// worker dies; slow ones are granted with each record.
+TrainingProblem unvalidated_problem(Failure f) {
+  TrainingProblem problem = failing_problem(std::move(f));
+  problem.data.validation = nullptr;
+  return problem;
+}
+
+TEST(Recovery, GrantsOnTheirWayAreForNobody) {
+  for (const int64_t slow : {0, 1}) {
+    const auto call = make_call<&unvalidated_problem>(
+        slow == 1 ? Failure{"update", "slow", 0, -1, -1} : Failure{});
+    Follower follower;
+    int killed = 0;
+    const int64_t epochs = slow == 1 ? 10 : 100;
+    follower.on_iteration = [&](const IterationRecord& r) {
+      if (r.iteration % 8 != 5 || follower.present.size() < 3 || killed == 6) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(killed));
+      kill(follower.present.begin()->second, SIGKILL);
+      follower.present.erase(follower.present.begin());
+      ++killed;
+    };
+    TrainingControl control;
+    control.observers.push_back(&follower);
+    TrainingProblem problem = testing::law_problem();
+    problem.data.validation = nullptr;
+    const TrainingResult result =
+        train(call, problem.network, problem.data, long_options(3, epochs), control);
+    EXPECT_EQ(result.digest, undisturbed(epochs).digest) << slow;
+    EXPECT_GT(killed, 2);
+  }
+}
+
+// Whoever is asked for its values may be gone already.
+TEST(Recovery, TheOneThatIsAskedForItsValuesMayBeGone) {
+  struct Killer : Follower {
+    void saving(int64_t iteration) override {
+      if (iteration != 40) return;
+      kill(present.begin()->second, SIGKILL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  } follower;
+  std::string folder = "/tmp/lockstep-recovery-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  TrainingControl control;
+  control.checkpoint_folder = folder + "/checkpoints";
+  expect_undisturbed(run(long_options(3), follower, {}, control), follower, 60);
+  EXPECT_EQ(losses(follower).size(), 1u);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Recovery, ALossThatIsNoNumberEndsTheTraining) {
+  Follower follower;
+  TrainingOptions options = long_options(2);
+  options.initial_learning_rate = 1e30;
+  const auto call = make_call<&failing_problem>(Failure{});
+  TrainingProblem problem = testing::law_problem();
+  TrainingControl control;
+  control.observers.push_back(&follower);
+  try {
+    train(call, problem.network, problem.data, options, control);
+    FAIL() << "it went on";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("is not a finite number"), std::string::npos) << e.what();
+  }
+  TrainingProblem alone = testing::law_problem();
+  options.workers = 0;
+  EXPECT_THROW(train(alone.network, alone.data, options), Error);
+  EXPECT_EQ(network_digest(problem.network), network_digest(alone.network))
+      << "the last good values are not those of one process";
+}
+
+// What ends every worker at the same place, outside of shards, does not go on for ever.
+TEST(Recovery, WorkersThatAlwaysEndEndTheTraining) {
+  Follower follower;
+  EXPECT_THROW(run(long_options(1), follower, {"update", "kill", 0, 7, -1}), Error);
+  EXPECT_LE(losses(follower).size(), 10u);
+}
+
 struct Place {
   const char* place;
   const char* how;
@@ -251,6 +333,9 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
     std::printf("worker %u %s after iteration %lld; back after %.0f ms\n", loss.worker,
                 loss.how.c_str(), static_cast<long long>(loss.iteration), loss.seconds * 1000);
   }
+  const bool first = std::any_of(lost.begin(), lost.end(),
+                                 [&](const auto& loss) { return loss.worker == worker; });
+  EXPECT_TRUE(first) << "the place was never come to";
   if (std::string(p.how) == "hang" && place == "exchange") {
     EXPECT_NE(lost[0].how.find("hung (worker 2 has not come to barrier number "), std::string::npos)
         << lost[0].how;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -41,6 +42,17 @@ std::string random_name() {
     name += digits;
   }
   return name;
+}
+
+// Threads of channels take no signals: those are for the program's own.
+template <class Body>
+std::thread quiet_thread(Body body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
 }
 
 struct KeyPair {
@@ -164,9 +176,15 @@ ChannelServer::ChannelServer(const ChannelOptions& options)
       throw zmq::error_t();
     }
     events.connect(kMonitor);
-    s.checker = std::thread(
-        [&s](zmq::socket_t q, zmq::socket_t e) { s.check_keys(std::move(q), std::move(e)); },
-        std::move(questions), std::move(events));
+    auto both = std::make_shared<std::pair<zmq::socket_t, zmq::socket_t>>(std::move(questions),
+                                                                          std::move(events));
+    s.checker = quiet_thread([&s, both] {
+      try {
+        s.check_keys(std::move(both->first), std::move(both->second));
+      } catch (const zmq::error_t&) {
+        // From now on nobody comes in.
+      }
+    });
 
     set_up(s.socket, options);
     s.socket.set(zmq::sockopt::router_mandatory, 1);
@@ -352,7 +370,7 @@ ChannelClient::ChannelClient(const ChannelTicket& ticket, int lifeline, std::fun
                              const ChannelOptions& options)
     : state_(std::make_unique<State>(options, lifeline, std::move(gone), std::move(urgent))) {
   State& s = *state_;
-  s.courier = std::thread([&s, ticket] {
+  s.courier = quiet_thread([&s, ticket] {
     try {
       s.run(ticket);
     } catch (const std::exception&) {

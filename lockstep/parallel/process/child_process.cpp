@@ -92,7 +92,6 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   const int error = posix_spawn(&pid_, path.c_str(), &actions.value, &attributes.value,
                                 arguments.data(), environ);
   if (error != 0) fail("a worker cannot be started", error);
-  // It cannot be reaped by anybody else, so the number is still its own.
   ended_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (!ended_) {
     const int number = errno;
@@ -112,10 +111,14 @@ ChildProcess::~ChildProcess() {
 
 bool ChildProcess::ended() {
   if (reaped_) return true;
+  pollfd watched{ended_.get(), POLLIN, 0};
+  if (poll(&watched, 1, 0) == 0) return false;
   int status = 0;
-  if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
+  const pid_t found = waitpid(pid_, &status, WNOHANG);
+  if (found == 0 || (found < 0 && errno == EINTR)) return false;
   reaped_ = true;
-  how_ = described(status);
+  // Where this program ignores SIGCHLD, or reaps children elsewhere, nobody knows.
+  how_ = found == pid_ ? described(status) : "has ended";
   return true;
 }
 
@@ -130,7 +133,8 @@ bool ChildProcess::stopped() const {
 }
 
 void ChildProcess::kill() {
-  if (!reaped_) ::kill(pid_, SIGKILL);
+  // By the descriptor: the number may be another's by now, were it reaped elsewhere.
+  if (!reaped_) syscall(SYS_pidfd_send_signal, ended_.get(), SIGKILL, nullptr, 0);
 }
 
 bool ChildProcess::wait(const TimeLimit& limit) {

@@ -43,8 +43,11 @@ void use_cores(const std::vector<int>& cores) {
 // Nothing of this process outlives the client, and nothing in it is worth cleaning up.
 [[noreturn]] void end_at_once() { _exit(0); }
 
-// Ctrl-C reaches all processes of a terminal; the client decides what it means.
-void ignore_interrupts() { signal(SIGINT, SIG_IGN); }
+// Ctrl-C reaches all processes of a terminal, and who ends a job by SIGTERM often means all of it;
+// the client decides what they mean, and its end is the workers' end.
+void leave_signals_to_the_client() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
+}
 
 Bytes said(WorkerSays what, std::span<const std::byte> rest = {}) {
   Bytes content(1 + rest.size());
@@ -61,7 +64,7 @@ struct WorkerMain {
     fcntl(lifeline, F_SETFD, FD_CLOEXEC);
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // also where the client ends while this one is stopped
     prctl(PR_SET_NAME, "lockstep-worker");
-    ignore_interrupts();
+    leave_signals_to_the_client();
     WorkerStart start;
     try {
       start = receive_start(lifeline);

@@ -92,7 +92,7 @@ struct Workers::State {
     }
     if (ended.empty()) return;
     // What they said last has arrived by now or soon: it comes first.
-    channel.wait(TimeLimit(0.01), {});
+    for (const TimeLimit limit(0.01); !limit.reached(); channel.wait(limit, {})) take_messages();
     take_messages();
     for (const uint32_t number : ended) {
       Worker& w = workers.at(number);

@@ -56,7 +56,7 @@ class Workers {
   bool send(uint32_t worker, std::span<const std::byte> content);
   // The next event; none at the limit. What a worker said before it was lost comes before that.
   std::optional<WorkerEvent> wait(const TimeLimit& limit);
-  // Ends a worker at once; it is lost then, for that reason ("hung").
+  // Ends a worker at once; it is lost then, for that reason ("hung"; "": as its end says).
   void kill(uint32_t worker, const std::string& reason);
   // Ends it without an event.
   void dismiss(uint32_t worker);
