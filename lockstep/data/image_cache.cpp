@@ -132,7 +132,6 @@ void ImageCache::use(const SharedRegion& region) const {
 }
 
 SharedPlace ImageCache::share(SharedMemory& arena) const {
-  if (images_ == CachedImages::windowed) return {};
   const SharedPlace place = arena.reserve(shared_bytes());
   use(arena.map(place));
   const SharedHead head{size_, capacity_, image_bytes_};
@@ -145,8 +144,7 @@ void ImageCache::attach(const SharedMemory& arena, const SharedPlace& place) con
   const SharedRegion region = arena.map(place);
   SharedHead head{};
   std::memcpy(&head, region.get(), sizeof head);
-  const bool same = images_ == CachedImages::exact && head.size == size_ &&
-                    head.image_bytes == image_bytes_ && head.capacity >= 0 &&
+  const bool same = head.size == size_ && head.image_bytes == image_bytes_ && head.capacity >= 0 &&
                     head.capacity <= size_;
   if (!same) throw InvalidArgument("[image cache] the shared one is of other images");
   capacity_ = head.capacity;

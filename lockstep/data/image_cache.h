@@ -73,9 +73,9 @@ class ImageCache {
                      Size2d* whole = nullptr) const;
 
   // Puts what is kept into an arena, where other processes with the same datastore find it; to be
-  // called before anything is read. Returns where that is, for attach(); an empty place where the
-  // images are windowed, which are not shared. A process that ends while it decodes an image leaves
-  // that image to be decoded each time.
+  // called before anything is read. Returns where that is, for attach(). Of windowed images only
+  // the digests are shared, by which a change is noticed. A process that ends while it decodes an
+  // image leaves that image to be decoded each time.
   SharedPlace share(SharedMemory& arena) const;
   // Takes the place of another process's cache of the same datastore and size, after its fill().
   // Nothing happens for an empty place. Throws InvalidArgument for another size.

@@ -38,6 +38,43 @@ TEST(ImageCache, AnyBudgetGivesTheSameImagesAndKeepsWhatItHolds) {
   }
 }
 
+// As worker processes do, which have the datastore, too.
+TEST(ImageCache, SharedImagesAreDecodedOnce) {
+  for (const size_t budget : {size_t{0}, size_t{250}, size_t{100000}}) {
+    const auto first = std::make_shared<MemoryStore>(10, 4, 5, 3);
+    const auto second = std::make_shared<MemoryStore>(10, 4, 5, 3);
+    SharedMemory arena("lockstep-test");
+    const ImageCache one(first, 4, 5, 3, budget), other(second, 4, 5, 3, 1 << 20);
+    const SharedPlace place = one.share(arena);
+    ThreadPool pool(2);
+    one.fill(pool);
+    other.attach(arena, place);
+    EXPECT_EQ(other.capacity(), one.capacity());
+    for (int64_t i = 0; i < 10; ++i) {
+      EXPECT_EQ(copy_of(other, i), to_planes(first->images[static_cast<size_t>(i)]));
+    }
+    EXPECT_EQ(second->reads, 10 - one.capacity());
+    const ImageCache fewer(std::make_shared<MemoryStore>(9, 4, 5, 3), 4, 5, 3, budget);
+    EXPECT_THROW(fewer.attach(arena, place), InvalidArgument);
+  }
+}
+
+TEST(ImageCache, ThoseWhoShareNoticeChangedImages) {
+  for (const CachedImages kind : {CachedImages::exact, CachedImages::windowed}) {
+    const auto first = std::make_shared<MemoryStore>(3, 4, 5, 3);
+    const auto second = std::make_shared<MemoryStore>(3, 4, 5, 3);
+    second->images[1].pixels[0] ^= 1;
+    SharedMemory arena("lockstep-test");
+    const ImageCache one(first, 4, 5, 3, 0, kind), other(second, 4, 5, 3, 0, kind);
+    const SharedPlace place = one.share(arena);
+    ThreadPool pool(1);
+    one.fill(pool);
+    other.attach(arena, place);
+    EXPECT_EQ(copy_of(other, 0), copy_of(one, 0));
+    EXPECT_THROW(copy_of(other, 1), DataError);
+  }
+}
+
 TEST(ImageCache, ManyThreadsSeeWholeImages) {
   const auto store = std::make_shared<MemoryStore>(50, 8, 8, 1);
   const ImageCache cache(store, 8, 8, 1, 64 * 30);
