@@ -22,13 +22,14 @@ class Command(CommandTest):
     def test_help_lists_every_command(self):
         done = self.works("--help")
         self.assertEqual(done.stderr, "")
-        commands = ["train", "evaluate", "predict", "summary", "architecture", "info", "export-digits", "reference",
-                    "completion", "man"]
+        commands = ["train", "evaluate", "predict", "summary", "verify", "diff", "architecture", "info",
+                    "export-digits", "reference", "completion", "man"]
         self.assertEqual(re.findall(r"^  ([a-z-]+)  ", done.stdout.split("Subcommands:")[1], re.M),
                          commands)
         for name in commands:
             self.assertIn("--help", self.works(name, "--help").stdout)
-        for option in ["--set", "--out", "--threads", "--resume", "--save-initial", "--json", "--quiet"]:
+        for option in ["--set", "--out", "--threads", "--workers", "--worker-load", "--resume", "--save-initial",
+                       "--json", "--quiet"]:
             self.assertIn(option, self.works("train", "--help").stdout)
 
     def test_architecture_prints_a_job_that_trains(self):
