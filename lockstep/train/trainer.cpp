@@ -110,8 +110,9 @@ class Training {
         .options = options_,
         .data = data_,
         .learning_rate = [this](int64_t i) { return learning_rate(i); },
-        .tell =
-            [this](const WorkerChange& c) { tell([&](TrainingObserver& o) { o.worker(c); }); }});
+        .tell = [this](const WorkerChange& c) { tell([&](TrainingObserver& o) { o.worker(c); }); },
+        .notice =
+            [this](const std::string& n) { tell([&](TrainingObserver& o) { o.notice(n); }); }});
     workers_ = made.get();
     iterations_ = std::move(made);
   }

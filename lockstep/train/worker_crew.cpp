@@ -89,6 +89,7 @@ double WorkerCrew::limit() const {
 // One event, if there is one within these seconds.
 bool WorkerCrew::step(double seconds) {
   start_replacements();
+  look_for_strangers();
   const auto event = workers.wait(TimeLimit(seconds));
   if (event) {
     handle(*event);
@@ -99,6 +100,17 @@ bool WorkerCrew::step(double seconds) {
     workers.kill(number, "was not ready in time");
   }
   return false;
+}
+
+// Once: who knocks a thousand times shall not fill the log.
+void WorkerCrew::look_for_strangers() {
+  if (strangers_told || !setup.notice) return;
+  const ChannelServer::Refusals refused = workers.refusals();
+  if (refused.keys + refused.handshakes == 0) return;
+  strangers_told = true;
+  setup.notice(
+      "somebody without a key tried to come in on the workers' control channel, and was "
+      "refused");
 }
 
 void WorkerCrew::handle(const WorkerEvent& event) {

@@ -23,6 +23,7 @@ struct WorkerIterationsSetup {
   const TrainingData& data;        // what the problem's is, too
   std::function<double(int64_t)> learning_rate = {};
   std::function<void(const WorkerChange&)> tell = {};
+  std::function<void(const std::string&)> notice = {};  // anything else worth a line
 };
 
 // One thread at a time, which must go on living: workers end with it. Members are for
@@ -112,10 +113,12 @@ struct WorkerCrew {
   std::vector<int> free_slots;       // of lost workers
   std::optional<TimeLimit> restart;  // when the next may be started
   int64_t losses_in_a_row = 0;
+  bool strangers_told = false;
   std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
   int64_t disagreed = 0;                                             // the last generation that did
 
  private:
+  void look_for_strangers();
   std::vector<int> cores_of(int slot) const;
   void start_worker(int slot);
   void handle(const WorkerEvent& event);

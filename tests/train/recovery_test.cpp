@@ -1,18 +1,24 @@
 // Workers that die, hang and stop while they train: the others go on, and the bits stay.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
 #include <string>
 #include <thread>
 
+#include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/parallel/process/runtime.h"
@@ -293,6 +299,45 @@ TEST(Recovery, WorkersThatAlwaysEndEndTheTraining) {
   Follower follower;
   EXPECT_THROW(run(long_options(1), follower, {"update", "kill", 0, 7, -1}), Error);
   EXPECT_LE(losses(follower).size(), 10u);
+}
+
+// Connects to every control channel of this user, greets as ZeroMQ does, but without encryption,
+// and stays.
+void knock(std::vector<Descriptor>& visits) {
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    const size_t at = line.find("@lockstep-");
+    if (at == std::string::npos) continue;
+    const std::string name = line.substr(at + 1);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    Descriptor s(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    if (connect(s.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) continue;
+    std::string greeting("\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL", 16);
+    greeting.resize(64, '\0');
+    [[maybe_unused]] const ssize_t n =
+        send(s.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
+    visits.push_back(std::move(s));
+  }
+}
+
+TEST(Recovery, StrangersAreRefusedAndToldOnce) {
+  struct Listener : Follower {
+    void notice(const std::string& text) override { notices.push_back(text); }
+    std::vector<std::string> notices;
+  } follower;
+  std::vector<Descriptor> visits;
+  follower.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration >= 20 && r.iteration < 30) knock(visits);
+    // The thread that hears of them looks twenty times a second.
+    if (r.iteration == 30) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  };
+  expect_undisturbed(run(long_options(2), follower), follower, 60);
+  EXPECT_TRUE(losses(follower).empty());
+  ASSERT_EQ(follower.notices.size(), 1u);
+  EXPECT_NE(follower.notices[0].find("somebody without a key"), std::string::npos);
 }
 
 struct Place {

@@ -46,7 +46,7 @@ class ChannelServer {
   // Attempts that were refused so far.
   struct Refusals {
     int64_t keys = 0;        // unknown ones
-    int64_t handshakes = 0;  // without encryption, garbage
+    int64_t handshakes = 0;  // without encryption, or broken; what is no greeting is not counted
   };
 
   // Throws Error where it cannot listen.
