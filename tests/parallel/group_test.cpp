@@ -173,7 +173,11 @@ TEST(HostGroup, AKilledMemberIsNoticedByAll) {
   EXPECT_EQ(testing::on_hosts(3,
                               [&](HostGroup& group) {
                                 group.barrier(TimeLimit(20));
-                                if (group.rank() == 1) kill(getpid(), SIGKILL);
+                                if (group.rank() == 1) {
+                                  // When all wait in the next one.
+                                  std::this_thread::sleep_for(std::chrono::seconds(1));
+                                  kill(getpid(), SIGKILL);
+                                }
                                 try {
                                   for (;;) group.barrier(TimeLimit(60));
                                 } catch (const WorkerLost& e) {

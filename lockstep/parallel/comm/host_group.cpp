@@ -140,8 +140,10 @@ struct HostGroup::State {
           "[group] " + log.present() + " did not complete in time: " + names + " did not come",
           hint);
     }
+    // Gloo does not say whose connection broke: it may be one that has been heard already.
     throw WorkerLost(
-        "[group] a member was lost during " + log.present() + ", nothing came from " + names, hint);
+        "[group] a member was lost during " + log.present() + ", while " + names + " had not come",
+        hint);
   }
 
   void exchange(std::span<const std::byte> mine, std::span<const size_t> to,
