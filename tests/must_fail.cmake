@@ -1,7 +1,7 @@
-# Runs COMMAND, tests of GoogleTest, and succeeds when one of them failed. A crash, or an executable
+# Runs SUITE of COMMAND, tests of GoogleTest, and succeeds when one of them failed. A crash, or an executable
 # that does not start, is not the failure looked for.
 execute_process(
-  COMMAND "${COMMAND}"
+  COMMAND "${COMMAND}" "--gtest_filter=${SUITE}.*"
   OUTPUT_VARIABLE output
   ERROR_VARIABLE output
   RESULT_VARIABLE result)

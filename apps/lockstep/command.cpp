@@ -128,6 +128,12 @@ CLI::App* Commands::add(const std::string& name, const std::string& purpose,
   return command;
 }
 
+void add_threads(CLI::App& sub, int& threads) {
+  sub.add_option("--threads", threads, "Compute threads (default: one for each processor)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+}
+
 const std::vector<ExitCode>& exit_codes() {
   static const std::vector<ExitCode> codes{
       {0, "all went well"},

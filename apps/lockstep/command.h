@@ -71,6 +71,9 @@ void add_reference(Commands& commands);
 void add_completion(Commands& commands);
 void add_man(Commands& commands);
 
+// Adds --threads N, for all who compute.
+void add_threads(CLI::App& sub, int& threads);
+
 // What scripts rely on: code and meaning.
 struct ExitCode {
   int code;

@@ -119,9 +119,7 @@ void add_evaluate(Commands& commands) {
       sub->add_flag("--resize", a->resize, "Resize images to what the network takes and makes");
   sub->add_flag("--crop", a->crop, "Cut images at their centre to what the network takes")
       ->excludes(resize);
-  sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+  add_threads(*sub, a->threads);
   sub->add_option(
          "--metrics", a->metrics,
          "Besides accuracy and loss: top-K, precision, recall, f1, auc; of images: rmse, mae")

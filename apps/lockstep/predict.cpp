@@ -189,9 +189,7 @@ void add_predict(Commands& commands) {
   sub->add_option("--top", a->top, "How many classes to name, the best first")
       ->type_name("K")
       ->check(CLI::Range(1, 1 << 20));
-  sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+  add_threads(*sub, a->threads);
   sub->add_flag("--json", a->json, "Print one JSON object");
 }
 

@@ -262,9 +262,7 @@ void add_train(Commands& commands) {
       ->type_name("KEY=VALUE");
   sub->add_option("--out", a->out, "Folder for the run (default: runs/<job>-<number>)")
       ->type_name("DIR");
-  sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+  add_threads(*sub, a->threads);
   sub->add_option("--workers", a->workers,
                   "Worker processes, each with that many threads (default: none)")
       ->type_name("N")

@@ -98,9 +98,7 @@ void add_verify(Commands& commands) {
       ->required()
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
-  sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+  add_threads(*sub, a->threads);
   sub->add_option("--initial-model", a->initial_model, "The model that the run started from")
       ->type_name("MODEL");
 }
@@ -116,9 +114,7 @@ void add_diff(Commands& commands) {
       [a] { return diff_command(*a); });
   sub->add_option("a", a->a, "Folder of a run")->required()->type_name("RUN");
   sub->add_option("b", a->b, "Folder of another")->required()->type_name("RUN");
-  sub->add_option("--threads", a->threads, "Compute threads (default: one for each processor)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+  add_threads(*sub, a->threads);
   sub->add_option("--initial-model-a", a->initial_model_a, "The model that the first started from")
       ->type_name("MODEL");
   sub->add_option("--initial-model-b", a->initial_model_b, "The model that the second started from")

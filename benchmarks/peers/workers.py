@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """What worker processes cost: two workers of one thread that train one network together, beside two
-trainings of one thread each that know nothing of each other and run at the same time.
+trainings of one thread each that know nothing of each other and run at the same time; and beside
+one process of two threads.
 
-Images per second of both, from the runs' own logs, between the first third of the time and its end;
+Images per second of all, from the runs' own logs, between the first third of the time and its end;
 by turns; medians over the rounds. With --data the networks are those of examples/jobs, S1 with
 mini-batches of 128; without, a small one that learns the built-in digits.
 """
@@ -21,7 +22,7 @@ LIMIT = 600
 
 def start(arguments, job, out, settings, more):
     command = [arguments.command, "train", lockstep_runs.job_path(job), "--out", out, "--quiet",
-               "--json", "--threads", "1", "--set", f"training.max_time={arguments.seconds}",
+               "--json", "--set", f"training.max_time={arguments.seconds}",
                "--set", "max_epochs=100000"]
     for setting in settings:
         command += ["--set", setting]
@@ -63,16 +64,20 @@ def main():
                 ("S3, depth 1", "cifar10_s3", [])]
     rows = []
     for name, job, settings in jobs:
-        apart, workers, ratios = [], [], []
+        one = ["--threads", "1"]
+        apart, workers, threads = [], [], []
         for _ in range(arguments.rounds):
-            apart.append(together(arguments, job, settings, [[], []]))
-            workers.append(together(arguments, job, settings, [["--workers", "2"]]))
-            ratios.append(workers[-1] / apart[-1])
-        rows.append([name, f"{statistics.median(apart):,.0f}", f"{statistics.median(workers):,.0f}",
-                     f"{statistics.median(ratios):.3f}",
-                     f"{min(ratios):.3f} to {max(ratios):.3f}"])
-    lockstep_runs.print_table(
-        ["images per second", "two trainings", "two workers", "ratio", "of the rounds"], rows)
+            apart.append(together(arguments, job, settings, [one, one]))
+            workers.append(together(arguments, job, settings, [["--workers", "2"] + one]))
+            threads.append(together(arguments, job, settings, [["--threads", "2"]]))
+        row = [name, f"{statistics.median(apart):,.0f}"]
+        for figures in (workers, threads):
+            ratios = [figure / reference for figure, reference in zip(figures, apart)]
+            row += [f"{statistics.median(figures):,.0f}",
+                    f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"]
+        rows.append(row)
+    lockstep_runs.print_table(["images per second", "two trainings", "two workers", "ratio",
+                               "two threads", "ratio"], rows)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,14 @@
 #include <cstring>
 #include <mutex>
 
+#include "lockstep/base/alignment.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
 
-size_t rounded(size_t bytes) {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
-}
+size_t rounded(size_t bytes) { return round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE))); }
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error("[shared memory] " + what + ": " + std::strerror(errno));

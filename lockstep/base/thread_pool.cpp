@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/pause.h"
 
 namespace lockstep {
 namespace {
@@ -21,14 +22,6 @@ namespace {
 // Long enough to bridge the gap between two runs of a training step, short enough to leave the
 // core to others soon.
 constexpr std::chrono::microseconds spin_time{20};
-
-inline void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 
@@ -84,7 +77,7 @@ struct ThreadPool::State {
       const auto end = std::chrono::steady_clock::now() + spin_time;
       do {
         for (int i = 0; i < 16; ++i) {
-          pause();
+          pause_processor();
           if (ready()) return;
         }
       } while (std::chrono::steady_clock::now() < end);

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/alignment.h"
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 
@@ -15,17 +16,15 @@ std::string size_text(int64_t height, int64_t width, int64_t channels) {
   return std::to_string(height) + " x " + std::to_string(width) + " x " + std::to_string(channels);
 }
 
-constexpr size_t kLine = 64;  // what shared parts are aligned to
-
-size_t rounded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
 // How a shared one begins; the slots' states, the digests of contents and the slots follow.
 struct SharedHead {
   int64_t size, capacity;
   uint64_t image_bytes;
 };
 
-size_t digests_offset(int64_t capacity) { return kLine + rounded(static_cast<size_t>(capacity)); }
+size_t digests_offset(int64_t capacity) {
+  return cache_line + round_up(static_cast<size_t>(capacity));
+}
 
 Digest digest_of_listing(const ImageDatastore& store, const std::vector<Digest>& contents) {
   Digester digester;
@@ -116,19 +115,19 @@ void ImageCache::make_slots(size_t budget_bytes) {
 }
 
 size_t ImageCache::shared_bytes() const {
-  return digests_offset(capacity_) + rounded(static_cast<size_t>(size_) * sizeof(Digest)) +
+  return digests_offset(capacity_) + round_up(static_cast<size_t>(size_) * sizeof(Digest)) +
          static_cast<size_t>(capacity_) * image_bytes_;
 }
 
 void ImageCache::use(const SharedRegion& region) const {
   static_assert(std::atomic<uint8_t>::is_always_lock_free && empty == 0);
-  static_assert(sizeof(SharedHead) <= kLine);
+  static_assert(sizeof(SharedHead) <= cache_line);
   shared_ = region;
   own_slots_.reset();
   own_states_.reset();
-  states_ = reinterpret_cast<std::atomic<uint8_t>*>(region.get() + kLine);
+  states_ = reinterpret_cast<std::atomic<uint8_t>*>(region.get() + cache_line);
   slots_ = reinterpret_cast<uint8_t*>(region.get() + digests_offset(capacity_) +
-                                      rounded(static_cast<size_t>(size_) * sizeof(Digest)));
+                                      round_up(static_cast<size_t>(size_) * sizeof(Digest)));
 }
 
 SharedPlace ImageCache::share(SharedMemory& arena) const {

@@ -1,4 +1,4 @@
-// Proof: computing an iteration of a run again, and finding where two runs part.
+// Proof: computing an iteration of a run again, and finding where two runs part. Thread-safe.
 #pragma once
 
 #include <cstdint>

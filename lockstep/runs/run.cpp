@@ -1,7 +1,5 @@
 #include "lockstep/runs/run.h"
 
-#include <algorithm>
-
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/crop.h"
@@ -318,7 +316,8 @@ RunResult run_job(const Job& job, const RunOptions& options) {
 
   // Anew, although the trainer may have validated these values: for the confusion, and since
   // population statistics may have come after.
-  const int64_t threads = job.training.threads * std::max<int64_t>(job.training.workers, 1);
+  // Workers are gone by now: all processors are free.
+  const int64_t threads = job.training.workers > 0 ? 0 : job.training.threads;
   EvaluationOptions evaluation{.threads = static_cast<int>(threads),
                                .noise = job.noise,
                                .seed = static_cast<uint64_t>(job.training.seed),

@@ -68,14 +68,6 @@ void add_best(std::vector<NamedTensor>& all, const Network& network, const BestN
   }
 }
 
-// Memory of the right sizes for what a checkpoint holds.
-BestNetwork best_like(const Network& network) {
-  BestNetwork best;
-  for (const auto& l : network.learnables()) best.learnables.push_back(l.value.clone());
-  for (const auto& s : network.state()) best.state.push_back(s.value.clone());
-  return best;
-}
-
 nlohmann::ordered_json json_of(const ValidationRecord& v) {
   auto metrics = nlohmann::ordered_json::array();  // keeps their order
   for (const auto& m : v.metrics) metrics.push_back({{"name", m.name}, {"value", m.value}});
@@ -175,6 +167,13 @@ void set_aside(FileSystem& files, const std::string& path, const std::string& wh
 
 }  // namespace
 
+BestNetwork best_of(const Network& network, int64_t iteration, double loss) {
+  BestNetwork best{iteration, loss, {}, {}};
+  for (const auto& l : network.learnables()) best.learnables.push_back(l.value.clone());
+  for (const auto& s : network.state()) best.state.push_back(s.value.clone());
+  return best;
+}
+
 std::string checkpoint_checksum(const std::vector<NamedTensor>& tensors,
                                 const std::string& position) {
   Digester digester;
@@ -255,9 +254,9 @@ std::optional<TrainingPosition> resume_from_checkpoint(
       position.chain = Digest::parse(j.at("chain").get<std::string>());
       for (const auto& v : j.at("validations")) position.validations.push_back(validation_from(v));
       if (j.contains("best")) {
-        position.best = best_like(network);
-        position.best->iteration = j.at("best").at("iteration").get<int64_t>();
-        position.best->loss = j.at("best").at("loss").get<double>();
+        // Memory of the right sizes for what the checkpoint holds.
+        position.best = best_of(network, j.at("best").at("iteration").get<int64_t>(),
+                                j.at("best").at("loss").get<double>());
       }
       position.identity = j.at("identity");
       for (const auto& [name, value] : j.at("fingerprint").items()) {

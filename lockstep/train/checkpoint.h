@@ -23,6 +23,9 @@ struct BestNetwork {
   std::vector<Tensor> learnables, state;  // as in Network::learnables() and state()
 };
 
+// That, with copies of the network's present values. Thread-safe.
+BestNetwork best_of(const Network& network, int64_t iteration, double loss);
+
 // Where a training is, apart from learnables, network state and solver state.
 struct TrainingPosition {
   int64_t iteration = 0;  // the last finished one

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
@@ -319,6 +320,14 @@ bool Evaluator::wants_scores() const {
 
 size_t Evaluator::area_bytes(bool scores) const {
   return Area::bytes(state_->data.images->size(), state_->output.elements(), scores);
+}
+
+int64_t Evaluator::begun(const std::byte* area) {
+  return reinterpret_cast<const std::atomic<int64_t>*>(area)->load();
+}
+
+void Evaluator::call_off(std::byte* area) {
+  reinterpret_cast<std::atomic<int64_t>*>(area)->store(std::numeric_limits<int64_t>::max() / 2);
 }
 
 void Evaluator::take_part(std::byte* memory, bool scores) {

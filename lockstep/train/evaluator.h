@@ -48,6 +48,10 @@ class Evaluator {
   size_t area_bytes(bool scores) const;
   // Takes part, with the network's present values; for processes other than the one that asks.
   void take_part(std::byte* area, bool scores);
+  // Batches that have been begun in an area so far; thread-safe.
+  static int64_t begun(const std::byte* area);
+  // Nobody begins another; thread-safe.
+  static void call_off(std::byte* area);
   // When all have: what run() would have returned.
   Evaluation result(const std::byte* area);
   // Whether somebody has to say scores.

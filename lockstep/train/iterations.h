@@ -27,20 +27,30 @@ struct IterationOutcome {
   // Afterwards. Where the loss is not a finite number nothing was applied, and this is none.
   Digest digest;
   double seconds = 0;  // since the one before, or since begin_timing()
+  // When; the steady clock is the same for all processes of a host.
   std::chrono::steady_clock::time_point finished = {};
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    auto ticks = finished.time_since_epoch().count();
+    archive(iteration, epoch, index, observations, observations_digest, sums, digest, seconds,
+            ticks);
+    finished = decltype(finished)(std::chrono::steady_clock::duration(ticks));
+  }
 };
 
 // One thread at a time.
 class Iterations {
  public:
   virtual ~Iterations() = default;
-  // Computes the next iteration. Those up to `last` may be begun before they are asked for.
+  // Computes the next iteration. Those up to `last` may be begun before they are asked for. Throws
+  // DataError for what cannot be read, and what computing throws.
   virtual IterationOutcome next(int64_t iteration, int64_t last) = 0;
   // The last iteration that has been begun.
   virtual int64_t begun() const = 0;
   // What comes now does not count for the next iteration's seconds.
   virtual void begin_timing() = 0;
-  // On the validation data, after the last iteration that was begun.
+  // On the validation data, of which there must be some, after the last iteration that was begun.
   virtual Evaluation validate() = 0;
   // Brings learnables, states and solver of this process to where the iterations are.
   virtual void fetch() = 0;

@@ -91,12 +91,8 @@ LocalIterations::LocalIterations(const LocalIterationsSetup& setup, int64_t firs
   if (first > 0) s.make_queue(first, {});
   s.step = make_training_step(setup.network, setup.solver, setup.pool, setup.options,
                               setup.images.training->dtype(), s.ledger ? &*s.ledger : nullptr);
-  if (!setup.images.validation) return;
-  s.evaluator = std::make_unique<Evaluator>(
-      setup.network,
-      Evaluator::Data{setup.images.validation, setup.images.validation_targets, setup.data.noise,
-                      static_cast<uint64_t>(setup.options.seed)},
-      setup.pool, Measures{setup.metrics});
+  s.evaluator = make_validation(setup.network, setup.images, setup.data, setup.options, setup.pool,
+                                setup.metrics);
 }
 
 LocalIterations::~LocalIterations() = default;

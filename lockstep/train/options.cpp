@@ -79,7 +79,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.numbers("worker_load", worker_load,
             "how many shards each worker gets beside the others; none: even", {.min = 0});
   v.number("worker_limit", worker_limit,
-           "seconds until a hanging worker is replaced; 0: 10, or 20 times a shard", {.min = 0});
+           "seconds until a hanging worker is replaced; 0: 10, or 20 shards, or 4 iterations",
+           {.min = 0});
   v.integer("loader_threads", loader_threads, "threads that read and augment images",
             {.min = 1, .max = 256});
   v.integer("prefetch", prefetch, "mini-batches prepared ahead", {.min = 1, .max = 1024});

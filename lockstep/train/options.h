@@ -123,7 +123,8 @@ struct TrainingOptions {
   // How many shards each worker gets beside the others, by rank; none: even. 0: it gets none.
   std::vector<double> worker_load = {};
   // Seconds without a finished iteration after which a worker that others wait for is ended and
-  // replaced; 0: the longer of 10 and 20 times what a shard takes.
+  // replaced; 0: the longest of 10, 20 times what a shard takes, and 4 times what an iteration
+  // does.
   double worker_limit = 0;
   int64_t loader_threads = 1;
   int64_t prefetch = 4;     // mini-batches prepared ahead

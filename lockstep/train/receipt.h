@@ -22,8 +22,8 @@ struct ReceiptLine {
 Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observations, double loss,
                     const Digest& digest);
 
-// The iterations of a receipt. Throws FileError; DataError naming the line for what is no receipt,
-// leaves out an iteration, or does not fit its chain.
+// The iterations of a receipt; thread-safe. Throws FileError; DataError naming the line for what is
+// no receipt, leaves out an iteration, or does not fit its chain.
 std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path);
 
 // Writes the receipt and, with times, the log of every iteration and validation:

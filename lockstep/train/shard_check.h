@@ -1,5 +1,5 @@
 // A shard computed once more by others, now and then: that finds faults of hardware, and layers
-// that keep a state without saying so.
+// that keep a state without saying so. All functions are thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// Learnables, network state and solver state, one behind the other, row-major.
+// Learnables, network state and solver state, one behind the other, row-major; in bytes. One thread
+// at a time for one network.
 size_t state_bytes(const Network& network, const Solver& solver);
 void write_state(const Network& network, const Solver& solver, std::byte* to);
 // Also renews the network's packed copies.

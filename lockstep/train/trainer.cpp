@@ -56,7 +56,7 @@ class Training {
         options_(options.resolved()),
         control_(replaying(control)),
         files_(control.files ? *control.files : local_files()),
-        pool_(static_cast<int>(options_.threads * std::max<int64_t>(options_.workers, 1))) {
+        pool_(client_threads(options_)) {
     if (options_.workers > 0) start_workers(*call);
   }
 
@@ -87,6 +87,12 @@ class Training {
   }
 
  private:
+  // Workers have threads of their own; those of the client read images.
+  static int client_threads(const TrainingOptions& options) {
+    return static_cast<int>(options.workers > 0 ? std::min(available_cores(), 1024)
+                                                : options.threads);
+  }
+
   // Nothing is written then, and it stops after the iteration.
   static TrainingControl replaying(TrainingControl control) {
     if (!control.replay) return control;
@@ -149,15 +155,9 @@ class Training {
     iterations_per_epoch_ =
         batches_per_epoch(images_.training->size(), mini_batches_of(data_, options_));
     if (workers_) {
-      std::unique_ptr<Evaluator> evaluator;
-      if (images_.validation) {
-        evaluator = std::make_unique<Evaluator>(
-            network_,
-            Evaluator::Data{images_.validation, images_.validation_targets, data_.noise,
-                            static_cast<uint64_t>(options_.seed)},
-            pool_, Measures{metrics()});
-      }
-      workers_->begin(network_, *solver_, std::move(evaluator), position_.iteration + 1);
+      workers_->begin(network_, *solver_,
+                      make_validation(network_, images_, data_, options_, pool_, metrics()),
+                      position_.iteration + 1);
       return;
     }
     iterations_ = std::make_unique<LocalIterations>(
@@ -167,13 +167,14 @@ class Training {
                              .options = options_,
                              .data = data_,
                              .images = images_,
-                             .metrics = images_.validation ? metrics() : std::vector<MetricPtr>{},
+                             .metrics = metrics(),
                              .learning_rate = [this](int64_t i) { return learning_rate(i); },
                              .profile = control_.profile},
         position_.iteration + 1);
   }
 
   std::vector<MetricPtr> metrics() const {
+    if (!images_.validation) return {};
     return metrics_for(options_.metrics, options_.own_metrics,
                        metric_problem(network_, *data_.validation, data_.validation_targets));
   }
@@ -365,10 +366,7 @@ class Training {
 
   void keep_best(const ValidationRecord& v) {
     iterations_->fetch();
-    BestNetwork best{v.iteration, v.loss, {}, {}};
-    for (const auto& l : network_.learnables()) best.learnables.push_back(l.value.clone());
-    for (const auto& s : network_.state()) best.state.push_back(s.value.clone());
-    position_.best = std::move(best);
+    position_.best = best_of(network_, v.iteration, v.loss);
   }
 
   // Gives the network the values that the training was for.

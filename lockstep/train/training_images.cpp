@@ -40,6 +40,44 @@ TrainingImages open_images(const Network& network, const TrainingData& data,
   return images;
 }
 
+namespace {
+
+// Each cache with its place, once where two are the same.
+template <class Places, class Use>
+void for_each_cache(const TrainingImages& images, Places& places, Use use) {
+  use(*images.training, places.training);
+  if (images.targets && images.targets != images.training) use(*images.targets, places.targets);
+  if (images.validation) use(*images.validation, places.validation);
+  if (images.validation_targets && images.validation_targets != images.validation) {
+    use(*images.validation_targets, places.validation_targets);
+  }
+}
+
+}  // namespace
+
+SharedImages share_images(const TrainingImages& images, SharedMemory& arena) {
+  SharedImages places;
+  for_each_cache(images, places,
+                 [&](const ImageCache& cache, SharedPlace& place) { place = cache.share(arena); });
+  return places;
+}
+
+void attach_images(const TrainingImages& images, const SharedMemory& arena,
+                   const SharedImages& places) {
+  for_each_cache(images, places, [&](const ImageCache& cache, const SharedPlace& place) {
+    cache.attach(arena, place);
+  });
+}
+
+std::unique_ptr<Evaluator> make_validation(Network& network, const TrainingImages& images,
+                                           const TrainingData& data, const TrainingOptions& options,
+                                           ThreadPool& pool, std::vector<MetricPtr> metrics) {
+  if (!images.validation) return nullptr;
+  const Evaluator::Data evaluated{images.validation, images.validation_targets, data.noise,
+                                  static_cast<uint64_t>(options.seed)};
+  return std::make_unique<Evaluator>(network, evaluated, pool, Measures{std::move(metrics)});
+}
+
 ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
                        const std::function<void(int64_t done, int64_t total)>& progress) {
   struct Reading {

@@ -1,4 +1,4 @@
-// The images of a training, cached.
+// The images of a training, cached. Functions are for one thread at a time.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/data/image_cache.h"
+#include "lockstep/train/evaluator.h"
 #include "lockstep/train/identity.h"
 #include "lockstep/train/trainer.h"
 
@@ -20,6 +21,27 @@ struct TrainingImages {
 // Caches within the options' budget, nothing read yet. Throws as cache_for().
 TrainingImages open_images(const Network& network, const TrainingData& data,
                            const TrainingOptions& options);
+
+// Where caches lie in an arena; a targets' place is empty where they are the inputs.
+struct SharedImages {
+  SharedPlace training, targets, validation, validation_targets;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(training, targets, validation, validation_targets);
+  }
+};
+
+// Puts all caches into an arena, before anything is read, for other processes; these take their
+// place there, when they have been read. Throw as ImageCache::share() and attach().
+SharedImages share_images(const TrainingImages& images, SharedMemory& arena);
+void attach_images(const TrainingImages& images, const SharedMemory& arena,
+                   const SharedImages& places);
+
+// What validates while training; null without validation images. Keep network and pool alive.
+std::unique_ptr<Evaluator> make_validation(Network& network, const TrainingImages& images,
+                                           const TrainingData& data, const TrainingOptions& options,
+                                           ThreadPool& pool, std::vector<MetricPtr> metrics);
 
 // What one reading of all images tells.
 struct ImagesRead {

@@ -36,6 +36,11 @@ void for_each_shard(
 struct StepResult {
   double loss_sum = 0;  // over observations
   int64_t correct = 0;  // classified right, where labels are learned
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(loss_sum, correct);
+  }
 };
 
 // One thread at a time.

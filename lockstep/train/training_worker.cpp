@@ -42,9 +42,9 @@ class TrainingWorker {
     build();
   }
 
-  void run() {
+  [[noreturn]] void run() {
     const ArithmeticMode mode;
-    while (!over_) {
+    for (;;) {
       const bool busy = may_compute();
       if (busy) compute();
       // With something to do it only looks whether there is a message.
@@ -88,14 +88,7 @@ class TrainingWorker {
 
   void take(const BeginOrder& order) {
     const SharedMemory& memory = worker_context().memory();
-    images_.training->attach(memory, order.images);
-    if (images_.targets && images_.targets != images_.training) {
-      images_.targets->attach(memory, order.targets);
-    }
-    if (images_.validation) images_.validation->attach(memory, order.validation);
-    if (images_.validation_targets && images_.validation_targets != images_.validation) {
-      images_.validation_targets->attach(memory, order.validation_targets);
-    }
+    attach_images(images_, memory, order.images);
     for (int i = 0; i < 2; ++i) states_[i] = memory.map(order.states[i]);
     if (order.evaluation.bytes > 0) evaluation_ = memory.map(order.evaluation);
     scores_ = order.scores;
@@ -158,8 +151,6 @@ class TrainingWorker {
     say(ValidatedReport{order.generation});
   }
 
-  void take(const EndOrder&) { over_ = true; }
-
   bool may_compute() const { return together_ && !rates_.empty(); }
 
   void halt() {
@@ -189,15 +180,13 @@ class TrainingWorker {
       return;
     }
     int64_t shards = 0;
-    for (const int64_t n : iterations_->shards()) shards += n;
+    for (const int64_t n : iterations_->step().shards_by_worker()) shards += n;
     board_->computed.store(shards);
     board_->shard_seconds.store(iterations_->step().shard_seconds());
     board_->iteration_seconds.store(o.seconds);
     rates_.pop_front();
     ++finished_;
-    records_.push_back({o.iteration, o.epoch, o.index, o.observations, o.observations_digest,
-                        o.sums.loss_sum, o.sums.correct, o.digest, o.seconds,
-                        o.finished.time_since_epoch().count()});
+    records_.push_back(o);
     if (records_.size() > kKept) records_.pop_front();
     if (!std::isfinite(o.sums.loss_sum)) {
       // Nothing was applied: the values are those of the iteration before, and the training ends.
@@ -216,7 +205,7 @@ class TrainingWorker {
     if (std::chrono::duration<double>(now - spoken_).count() < after) return;
     spoken_ = now;
     RecordsReport report{.generation = generation_, .records = {}};
-    for (const WorkerRecord& r : records_) {
+    for (const IterationOutcome& r : records_) {
       if (r.iteration > said_) report.records.push_back(r);
     }
     if (report.records.empty()) return;
@@ -232,10 +221,10 @@ class TrainingWorker {
   std::unique_ptr<LocalIterations> iterations_;
   SharedRegion states_[2], evaluation_, board_memory_;
   WorkerBoard* board_ = nullptr;
-  bool scores_ = false, speaks_ = false, together_ = false, over_ = false;
+  bool scores_ = false, speaks_ = false, together_ = false;
   int64_t generation_ = 0, finished_ = 0, said_ = 0;
   std::deque<double> rates_;  // of the iterations that are granted
-  std::deque<WorkerRecord> records_;
+  std::deque<IterationOutcome> records_;
   TimeLimit::Clock::time_point spoken_ = TimeLimit::Clock::now();
 };
 

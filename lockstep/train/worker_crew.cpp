@@ -231,7 +231,7 @@ void WorkerCrew::take(uint32_t worker, const ReadyReport& r) {
 
 void WorkerCrew::take(uint32_t worker, const RecordsReport& r) {
   if (r.generation != generation) return;
-  for (const WorkerRecord& record : r.records) {
+  for (const IterationOutcome& record : r.records) {
     const auto [known, is_new] = digests.emplace(record.iteration, record.digest);
     if (known->second != record.digest) {
       throw Error(fmt::format("[workers] after iteration {} {} has the digest {}, others {}",

@@ -93,8 +93,8 @@ struct WorkerCrew {
   // Iterations.
   int64_t granted = 0, received = 0, taken = 0;  // the last of each
   int64_t furthest = 0;                          // ever received
-  std::map<int64_t, WorkerRecord> records;       // not yet taken
-  std::map<int64_t, WorkerRecord> arrived;       // whose predecessors have not arrived
+  std::map<int64_t, IterationOutcome> records;   // not yet taken
+  std::map<int64_t, IterationOutcome> arrived;   // whose predecessors have not arrived
   std::map<int64_t, Digest> digests;             // of all since the published state
   int published = 0;                             // which of the states is good
   int64_t published_iteration = 0;

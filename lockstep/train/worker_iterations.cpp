@@ -83,15 +83,7 @@ void WorkerIterations::attend() {
 }
 
 void WorkerIterations::share(const TrainingImages& images) {
-  State& s = *state_;
-  s.begin.images = images.training->share(s.memory);
-  if (images.targets && images.targets != images.training) {
-    s.begin.targets = images.targets->share(s.memory);
-  }
-  if (images.validation) s.begin.validation = images.validation->share(s.memory);
-  if (images.validation_targets && images.validation_targets != images.validation) {
-    s.begin.validation_targets = images.validation_targets->share(s.memory);
-  }
+  state_->begin.images = share_images(images, state_->memory);
 }
 
 void WorkerIterations::begin(Network& network, Solver& solver, std::unique_ptr<Evaluator> evaluator,
@@ -118,18 +110,10 @@ void WorkerIterations::begin(Network& network, Solver& solver, std::unique_ptr<E
 IterationOutcome WorkerIterations::next(int64_t iteration, int64_t last) {
   State& s = *state_;
   if (s.records.count(iteration) == 0) s.advance(iteration, last);
-  const WorkerRecord r = s.records.at(iteration);
+  const IterationOutcome outcome = s.records.at(iteration);
   s.records.erase(iteration);
   s.taken = iteration;
-  return {.iteration = r.iteration,
-          .epoch = r.epoch,
-          .index = r.index,
-          .observations = r.observations,
-          .observations_digest = r.observations_digest,
-          .sums = {r.loss_sum, r.correct},
-          .digest = r.digest,
-          .seconds = r.seconds,
-          .finished = Clock::time_point(Clock::duration(r.finished))};
+  return outcome;
 }
 
 int64_t WorkerIterations::begun() const { return std::max(state_->granted, state_->taken); }
@@ -143,20 +127,18 @@ Evaluation WorkerIterations::validate() {
     std::memset(s.evaluation.get(), 0, s.begin.evaluation.bytes);
     s.validating.emplace(s.ranks.begin(), s.ranks.end());
     for (const uint32_t worker : s.ranks) {
-      if (!s.order(worker, ValidateOrder{s.generation})) {
-        s.workers.kill(worker, "");
-      }
+      if (!s.order(worker, ValidateOrder{s.generation})) s.workers.kill(worker, "");
     }
-    const auto* const next = reinterpret_cast<const std::atomic<int64_t>*>(s.evaluation.get());
     int64_t seen = -1;
     while (!s.broken && !s.validating->empty()) {
-      if (next->load() != seen) {
-        seen = next->load();
-        s.progress = Clock::now();
-      }
+      const int64_t begun = Evaluator::begun(s.evaluation.get());
+      if (begun != seen) s.progress = Clock::now();
+      seen = begun;
       s.await_progress();
     }
     s.validating.reset();
+    // Who is left takes no further batch.
+    if (s.broken) s.evaluator->call_off(s.evaluation.get());
     if (!s.broken) return s.evaluator->result(s.evaluation.get());
   }
 }
@@ -179,9 +161,9 @@ std::vector<int64_t> WorkerIterations::shards() const {
 
 std::vector<WorkerSummary> WorkerIterations::summaries() const {
   std::vector<WorkerSummary> all = state_->gone;
-  for (const auto& [number, m] : state_->members)
+  for (const auto& [number, m] : state_->members) {
     all.push_back({number, m.pid, m.on_board().computed.load(), false});
-
+  }
   std::sort(all.begin(), all.end(),
             [](const WorkerSummary& a, const WorkerSummary& b) { return a.worker < b.worker; });
   return all;

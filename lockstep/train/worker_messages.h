@@ -11,6 +11,8 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/base/shared_memory.h"
 #include "lockstep/parallel/process/serialize.h"
+#include "lockstep/train/iterations.h"
+#include "lockstep/train/training_images.h"
 #include "lockstep/train/training_problem.h"
 
 namespace lockstep {
@@ -26,8 +28,8 @@ struct TrainingTask {
   }
 };
 
-// Runs a task until the client says that it is over.
-void train_as_worker(TrainingTask task);
+// Runs a task; ends with the process, which the client ends.
+[[noreturn]] void train_as_worker(TrainingTask task);
 
 // Where a worker is, for the client to look at when it is lost or hangs.
 struct WorkerBoard {
@@ -44,7 +46,7 @@ struct WorkerBoard {
 
 // Where things lie; once, after Ready.
 struct BeginOrder {
-  SharedPlace images, targets, validation, validation_targets;  // caches; empty: its own
+  SharedImages images;
   SharedPlace states[2];
   SharedPlace evaluation;
   SharedPlace board;
@@ -52,8 +54,7 @@ struct BeginOrder {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(images, targets, validation, validation_targets, states[0], states[1], evaluation,
-            board, scores);
+    archive(images, states[0], states[1], evaluation, board, scores);
   }
 };
 
@@ -120,17 +121,8 @@ struct ValidateOrder {
   }
 };
 
-struct EndOrder {
-  bool end = true;
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(end);
-  }
-};
-
-using WorkerOrder = std::variant<BeginOrder, FormOrder, GrantOrder, HaltOrder, PublishOrder,
-                                 ValidateOrder, EndOrder>;
+using WorkerOrder =
+    std::variant<BeginOrder, FormOrder, GrantOrder, HaltOrder, PublishOrder, ValidateOrder>;
 
 // ---- from workers ----
 
@@ -147,25 +139,9 @@ struct ReadyReport {
   }
 };
 
-struct WorkerRecord {
-  int64_t iteration = 0, epoch = 0, index = 0, observations = 0;
-  Digest observations_digest;
-  double loss_sum = 0;
-  int64_t correct = 0;
-  Digest digest;
-  double seconds = 0;
-  int64_t finished = 0;  // when, by the steady clock of the host
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(iteration, epoch, index, observations, observations_digest, loss_sum, correct, digest,
-            seconds, finished);
-  }
-};
-
 struct RecordsReport {
   int64_t generation = 0;
-  std::vector<WorkerRecord> records;
+  std::vector<IterationOutcome> records;
 
   template <class Archive>
   void serialize(Archive& archive) {

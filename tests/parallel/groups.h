@@ -4,8 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +14,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/local_group.h"
+#include "tests/data/support.h"
 
 namespace lockstep::testing {
 
@@ -42,19 +41,15 @@ inline int on_threads(const LocalGroupOptions& options,
   return count;
 }
 
-// The same on forked processes that share the memory. A member that throws exits with 1.
-inline int on_processes(const LocalGroupOptions& options,
-                        const std::function<void(LocalGroup&)>& body) {
-  SharedMemory arena("lockstep-test");
-  const SharedRegion memory = arena.map(arena.reserve(LocalGroup::bytes(options)));
+// Runs body(rank) in forked processes, which exit with 1 if it throws; returns how many failed.
+inline int on_forks(int size, const std::function<void(int)>& body) {
   std::vector<pid_t> children;
-  for (int r = 0; r < options.size; ++r) {
+  for (int r = 0; r < size; ++r) {
     const pid_t child = fork();
     if (child == 0) {
       int status = 1;
       try {
-        LocalGroup group(memory, r, options);
-        body(group);
+        body(r);
         status = 0;
       } catch (...) {
       }
@@ -69,6 +64,17 @@ inline int on_processes(const LocalGroupOptions& options,
     failed += status != 0;
   }
   return failed;
+}
+
+// The same on processes that share the group's memory.
+inline int on_processes(const LocalGroupOptions& options,
+                        const std::function<void(LocalGroup&)>& body) {
+  SharedMemory arena("lockstep-test");
+  const SharedRegion memory = arena.map(arena.reserve(LocalGroup::bytes(options)));
+  return on_forks(options.size, [&](int rank) {
+    LocalGroup group(memory, rank, options);
+    body(group);
+  });
 }
 
 // A folder where processes leave what others wait for.
@@ -105,41 +111,21 @@ inline bool hosts_are_left_out() {
 #endif
 }
 
-// Members by TCP, as forked processes. A member that throws exits with 1.
+// Members by TCP, as forked processes.
 inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
                     const std::function<void(HostGroupOptions&)>& change = {}) {
-  std::string folder = "/tmp/lockstep-hosts-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) return -1;
-  std::vector<pid_t> children;
-  for (int r = 0; r < size; ++r) {
-    const pid_t child = fork();
-    if (child == 0) {
-      int status = 1;
-      try {
-        HostGroupOptions options{.rank = r,
-                                 .size = size,
-                                 .place = std::make_shared<FolderPlace>(folder),
-                                 .generation = 3,
-                                 .secret = "secret"};
-        if (change) change(options);
-        HostGroup group(options, TimeLimit(20));
-        body(group);
-        group.barrier(TimeLimit(20));  // nobody leaves while others still receive
-        status = 0;
-      } catch (...) {
-      }
-      _exit(status);
-    }
-    children.push_back(child);
-  }
-  int failed = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    failed += status != 0;
-  }
-  std::filesystem::remove_all(folder);
-  return failed;
+  const TemporaryFolder folder;
+  return on_forks(size, [&](int rank) {
+    HostGroupOptions options{.rank = rank,
+                             .size = size,
+                             .place = std::make_shared<FolderPlace>(folder.path),
+                             .generation = 3,
+                             .secret = "secret"};
+    if (change) change(options);
+    HostGroup group(options, TimeLimit(20));
+    body(group);
+    group.barrier(TimeLimit(20));  // nobody leaves while others still receive
+  });
 }
 
 }  // namespace lockstep::testing

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The programs of benchmarks/, in short: they end well and print what the documentation shows.
 
-usage: benchmarks_test.py PATH_OF_LOCKSTEP PATH_OF_CONVOLUTIONS [unittest options]
+usage: benchmarks_test.py PATH_OF_LOCKSTEP PATH_OF_CONVOLUTIONS PATH_OF_EXCHANGE [unittest options]
 """
 
 import os
@@ -16,11 +16,11 @@ import numpy
 import files
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COMMAND, CONVOLUTIONS = sys.argv.pop(1), sys.argv.pop(1)
+COMMAND, CONVOLUTIONS, EXCHANGE = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+def run(*command, env=None):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -37,6 +37,12 @@ class Benchmarks(unittest.TestCase):
         for row in rows:
             self.assertRegex(row, r"^\d+ to \d+ +(\d+)x\1( +\d+){6}( +\d+\.\d\d){3}$")
 
+    def test_exchange(self):
+        rows = run(EXCHANGE, "--sums", "20").splitlines()[1:]
+        self.assertEqual(len(rows), 3)
+        for row in rows:
+            self.assertRegex(row, r"^ +\d+ +2 +([\d.]+|-) +[\d.]+$")
+
     def test_speed(self):
         # This Python has PyTorch, which may be too old to compile, and neither of the others.
         text = peer("speed.py", "--network", "s3", "--rounds", "1", "--seconds", "0.1", "--newest",
@@ -47,6 +53,13 @@ class Benchmarks(unittest.TestCase):
         self.assertRegex(text, r"(?m)^PyTorch [\d.a-z]+, channels-last +[\d,]+$")
         for name in ("JAX", "TensorFlow"):
             self.assertRegex(text, rf"(?m)^{name} ([\d.]+, \w+ +[\d,]+|is left out: .+)$")
+
+    def test_workers(self):
+        environment = {k: v for k, v in os.environ.items() if k != "LOCKSTEP_TEST_DATA"}
+        text = run(sys.executable, os.path.join(TOP, "benchmarks", "peers", "workers.py"),
+                   "--command", COMMAND, "--seconds", "1.5", "--rounds", "1", env=environment)
+        self.assertRegex(text.splitlines()[1],
+                         r"^digits( +[\d,]+){2} +[\d.]+ \([\d.]+ to [\d.]+\) +[\d,]+ +[\d.]+ \(")
 
     def test_end_to_end(self):
         with tempfile.TemporaryDirectory() as data:

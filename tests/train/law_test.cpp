@@ -12,26 +12,21 @@
 #include "lockstep/engine/kernels/table.h"
 #include "lockstep/train/receipt.h"
 #include "lockstep/train/trainer.h"
+#include "tests/data/support.h"
 #include "tests/train/law_problem.h"
+#include "tests/train/same_history.h"
 
 namespace lockstep {
 namespace {
+
+using testing::expect_same_history;
+using testing::TemporaryFolder;
 
 constexpr int64_t kIterations = testing::law_iterations;
 
 TrainingData test_data() { return testing::law_data(); }
 
 TrainingOptions test_options(int64_t threads) { return testing::law_options(threads); }
-
-// A folder that goes away again.
-struct TemporaryFolder {
-  std::string path;
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-law-XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-};
 
 TrainingResult run(const TrainingOptions& options, const TrainingControl& control = {}) {
   Network network = testing::law_network();
@@ -46,21 +41,6 @@ void expect_everyone_worked(const TrainingResult& result, const char* what) {
   }
   std::printf("%s: shards by thread%s, digest %s\n", what, counts.c_str(),
               result.digest.to_string().c_str());
-}
-
-void expect_same_history(const TrainingResult& a, const TrainingResult& b) {
-  EXPECT_EQ(a.digest, b.digest);
-  ASSERT_EQ(a.iterations.size(), b.iterations.size());
-  for (size_t i = 0; i < a.iterations.size(); ++i) {
-    EXPECT_EQ(a.iterations[i].digest, b.iterations[i].digest) << "iteration " << i + 1;
-    EXPECT_EQ(a.iterations[i].loss, b.iterations[i].loss) << "iteration " << i + 1;
-    EXPECT_EQ(a.iterations[i].chain, b.iterations[i].chain) << "iteration " << i + 1;
-  }
-  ASSERT_EQ(a.validations.size(), b.validations.size());
-  for (size_t i = 0; i < a.validations.size(); ++i) {
-    EXPECT_EQ(a.validations[i].loss, b.validations[i].loss);
-    EXPECT_EQ(a.validations[i].accuracy, b.validations[i].accuracy);
-  }
 }
 
 TEST(Law, OneDigestForAnyNumberOfThreads) {

@@ -1,4 +1,6 @@
 // Workers that die, hang and stop while they train: the others go on, and the bits stay.
+#include "tests/train/recovery.h"
+
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -10,11 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <map>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 
@@ -23,28 +22,20 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/parallel/process/runtime.h"
 #include "lockstep/train/state_digest.h"
-#include "tests/train/law_problem.h"
+#include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
 
-// Where and how a worker fails.
-struct Failure {
-  std::string place;      // of fail_point(); "": nowhere
-  std::string how;        // "kill", "stop", "hang", "throw"
-  uint32_t worker = 0;    // its number; 0: every one
-  int64_t iteration = 0;  // of the place; -1: any
-  int64_t shard = -1;     // the same
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(place, how, worker, iteration, shard);
-  }
-};
-
-Failure failure;
+using testing::expect_undisturbed;
+using testing::Failure;
+using testing::Follower;
+using testing::long_options;
+using testing::losses;
+using testing::undisturbed;
 
 void fail_here(const char* place, int64_t iteration, int64_t shard) {
+  const Failure& failure = testing::failure();
   if (failure.place != place) return;
   if (failure.worker != 0 && worker_context().worker() != failure.worker) return;
   if (failure.iteration >= 0 && iteration != 0 && iteration != failure.iteration) return;
@@ -57,50 +48,9 @@ void fail_here(const char* place, int64_t iteration, int64_t shard) {
 }
 
 TrainingProblem failing_problem(Failure f) {
-  failure = std::move(f);
+  testing::failure() = std::move(f);
   set_fail_point_hook(fail_here);
   return testing::law_problem();
-}
-
-// Longer than the tests of the law: 60 epochs of 4 iterations.
-TrainingOptions long_options(int64_t workers, int64_t epochs = 60) {
-  TrainingOptions options = testing::law_options(1);
-  options.max_epochs = epochs;
-  options.workers = workers;
-  return options;
-}
-
-// Follows a training; counts observations, and whose process ids there were.
-class Follower : public TrainingObserver {
- public:
-  void iteration(const IterationRecord& r) override {
-    EXPECT_EQ(r.iteration, last + 1) << "an iteration was told twice, or not at all";
-    last = r.iteration;
-    observations[r.epoch] += r.observations_count;
-    if (on_iteration) on_iteration(r);
-  }
-  void worker(const WorkerChange& c) override {
-    changes.push_back(c);
-    if (c.joined) {
-      present[c.worker] = static_cast<pid_t>(c.pid);
-    } else {
-      present.erase(c.worker);
-    }
-  }
-
-  int64_t last = 0;
-  std::map<int64_t, int64_t> observations;  // by epoch
-  std::map<uint32_t, pid_t> present;
-  std::vector<WorkerChange> changes;
-  std::function<void(const IterationRecord&)> on_iteration;
-};
-
-std::vector<WorkerChange> losses(const Follower& follower) {
-  std::vector<WorkerChange> all;
-  for (const auto& c : follower.changes) {
-    if (!c.joined) all.push_back(c);
-  }
-  return all;
 }
 
 TrainingResult run(const TrainingOptions& options, Follower& follower, const Failure& f = {},
@@ -109,29 +59,6 @@ TrainingResult run(const TrainingOptions& options, Follower& follower, const Fai
   TrainingProblem problem = testing::law_problem();
   control.observers.push_back(&follower);
   return train(call, problem.network, problem.data, options, control);
-}
-
-const TrainingResult& undisturbed(int64_t epochs) {
-  static std::map<int64_t, TrainingResult> results;
-  if (results.count(epochs) == 0) {
-    TrainingOptions options = testing::law_options(2);
-    options.max_epochs = epochs;
-    TrainingProblem problem = testing::law_problem();
-    results[epochs] = train(problem.network, problem.data, options);
-  }
-  return results[epochs];
-}
-
-void expect_undisturbed(const TrainingResult& result, const Follower& follower, int64_t epochs) {
-  EXPECT_EQ(result.digest, undisturbed(epochs).digest);
-  EXPECT_EQ(result.network_digest, undisturbed(epochs).network_digest);
-  EXPECT_EQ(result.iterations.back().chain, undisturbed(epochs).iterations.back().chain);
-  ASSERT_EQ(result.validations.size(), undisturbed(epochs).validations.size());
-  for (size_t i = 0; i < result.validations.size(); ++i) {
-    EXPECT_EQ(result.validations[i].loss, undisturbed(epochs).validations[i].loss);
-  }
-  EXPECT_EQ(follower.observations.size(), static_cast<size_t>(epochs));
-  for (const auto& [epoch, count] : follower.observations) EXPECT_EQ(count, 370) << epoch;
 }
 
 TEST(Recovery, AKilledWorkerIsReplacedAndTheOthersGoOn) {
@@ -264,13 +191,11 @@ TEST(Recovery, TheOneThatIsAskedForItsValuesMayBeGone) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   } follower;
-  std::string folder = "/tmp/lockstep-recovery-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const testing::TemporaryFolder folder;
   TrainingControl control;
-  control.checkpoint_folder = folder + "/checkpoints";
+  control.checkpoint_folder = folder.path + "/checkpoints";
   expect_undisturbed(run(long_options(3), follower, {}, control), follower, 60);
   EXPECT_EQ(losses(follower).size(), 1u);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Recovery, ALossThatIsNoNumberEndsTheTraining) {
@@ -411,95 +336,6 @@ TEST(Recovery, AShardThatAlwaysEndsItsWorkerStopsTheRun) {
     EXPECT_NE(text.find("(3/294.png, 1/620.png, "), std::string::npos) << text;
   }
   EXPECT_LE(losses(follower).size(), 3u);
-}
-
-// Of one gradient, as a fault of the processor would.
-void flip_a_bit(const char*, int64_t iteration, int64_t shard, void* data, size_t bytes) {
-  static std::atomic<unsigned char> calls = 0;
-  if (failure.how == "unsteady") *static_cast<unsigned char*>(data) ^= ++calls;
-  const bool flips = failure.how == "flip" || (failure.how == "flip once" && calls == 0);
-  if (!flips || iteration != failure.iteration || shard != failure.shard) return;
-  if (failure.worker != 0 && worker_context().worker() != failure.worker) return;
-  ++calls;
-  // Of the last array, which is shorter than 64 bytes: no padding of a layout.
-  static_cast<unsigned char*>(data)[bytes - 64 + 2] ^= 64;
-}
-
-TrainingProblem flipping_problem(Failure f) {
-  failure = std::move(f);
-  set_corruption_hook(flip_a_bit);
-  return testing::law_problem();
-}
-
-TrainingResult run_flipping(const TrainingOptions& options, Follower& follower, const Failure& f) {
-  const auto call = make_call<&flipping_problem>(f);
-  TrainingProblem problem = testing::law_problem();
-  TrainingControl control;
-  control.observers.push_back(&follower);
-  return train(call, problem.network, problem.data, options, control);
-}
-
-// Every fifth iteration; the third time, in iteration 15, shard 3 is checked, which is worker 1's
-// and which workers 2 and 3, where there is one, compute again.
-TEST(Checks, AFaultyWorkerIsFoundAndReplaced) {
-  for (const int64_t workers : {3, 4}) {
-    for (const uint32_t faulty : {1u, 2u}) {
-      Follower follower;
-      TrainingOptions options = long_options(workers);
-      options.check_frequency = 5;
-      const TrainingResult result = run_flipping(options, follower, {"", "flip", faulty, 15, 2});
-      expect_undisturbed(result, follower, 60);
-      const auto lost = losses(follower);
-      ASSERT_EQ(lost.size(), 1u) << workers << " workers";
-      EXPECT_EQ(lost[0].worker, faulty);
-      EXPECT_NE(lost[0].how.find("shard 3 of iteration 15, computed by several, came out "
-                                 "differently: the gradient of "),
-                std::string::npos)
-          << lost[0].how;
-      std::printf("worker %u %s\n", lost[0].worker, lost[0].how.c_str());
-    }
-  }
-}
-
-// Of two who disagree once, it is found out who; who always disagree, both are suspect.
-TEST(Checks, OfTwoWorkers) {
-  TrainingOptions options = long_options(2);
-  options.check_frequency = 5;
-  for (const uint32_t faulty : {1u, 2u}) {
-    Follower follower;
-    const TrainingResult result = run_flipping(options, follower, {"", "flip once", faulty, 15, 2});
-    expect_undisturbed(result, follower, 60);
-    ASSERT_EQ(losses(follower).size(), 1u);
-    EXPECT_EQ(losses(follower)[0].worker, faulty);
-    Follower other;
-    EXPECT_THROW(run_flipping(options, other, {"", "flip", faulty, 15, 2}), Error);
-  }
-}
-
-// That shows that the flip above does something.
-TEST(Checks, WithoutThemAFlipGoesUnnoticed) {
-  Follower follower;
-  TrainingOptions options = long_options(2);
-  options.check_frequency = 0;
-  const TrainingResult result = run_flipping(options, follower, {"", "flip", 1, 15, 2});
-  EXPECT_NE(result.digest, undisturbed(60).digest);
-  EXPECT_TRUE(losses(follower).empty());
-}
-
-TEST(Checks, WhatIsDifferentEveryTimeStopsTheRun) {
-  for (const int64_t workers : {1, 2, 3}) {
-    Follower follower;
-    TrainingOptions options = long_options(workers);
-    options.check_frequency = 5;
-    try {
-      run_flipping(options, follower, {"", "unsteady", 0, 0, 0});
-      FAIL() << workers << " workers went on";
-    } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("shard 1 of iteration 5, computed by several"),
-                std::string::npos)
-          << e.what();
-    }
-  }
 }
 
 TEST(Recovery, ErrorsOfWorkersAreRethrown) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "lockstep/base/alignment.h"
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
@@ -15,9 +16,6 @@ namespace {
 
 constexpr size_t kBlock = 1024;        // floats: slices are whole ones
 constexpr size_t kPiece = 2 * kBlock;  // that one thread adds at a time
-constexpr size_t kLine = 64;
-
-size_t rounded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 struct Slice {
   size_t first = 0, count = 0;
@@ -47,8 +45,8 @@ struct GroupSum::State {
         pool(p),
         options(o),
         tree(o.count, o.order),
-        said(rounded(o.leaf_bytes) * static_cast<size_t>(o.most_leaves)),
-        said_by(rounded(o.member_bytes) * static_cast<size_t>(g.size())) {}
+        said(round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves)),
+        said_by(round_up(o.member_bytes) * static_cast<size_t>(g.size())) {}
 
   // One addition of the tree's upper part: of partial sums, or of what was added before.
   struct Operand {
@@ -66,6 +64,7 @@ struct GroupSum::State {
   std::vector<std::byte> said, said_by;  // by leaf; by member
   int64_t leaves = 0;
   std::vector<LeafRun> runs;
+  std::vector<float*> partials;  // where this member's go
   std::vector<Addition> additions;
   Operand top;
   std::vector<std::vector<float>> scratch;  // by thread
@@ -76,12 +75,12 @@ struct GroupSum::State {
   std::byte* words(int rank) const { return group.window(rank); }
   std::byte* words_by(int rank) const { return group.window(rank) + said.size(); }
   std::byte* by(int rank) {
-    return said_by.data() + static_cast<size_t>(rank) * rounded(options.member_bytes);
+    return said_by.data() + static_cast<size_t>(rank) * round_up(options.member_bytes);
   }
   float* partial(int rank, size_t number) const {
     return reinterpret_cast<float*>(group.window(rank) + said.size() +
-                                    rounded(options.member_bytes) +
-                                    number * rounded(options.count * sizeof(float)));
+                                    round_up(options.member_bytes) +
+                                    number * round_up(options.count * sizeof(float)));
   }
   float* slice(int rank) const { return partial(rank, most_partials(options.most_leaves)); }
 
@@ -167,7 +166,7 @@ struct GroupSum::State {
     for (int r = 0; options.member_bytes > 0 && r < group.size(); ++r) {
       std::memcpy(by(r), words_by(r), options.member_bytes);
     }
-    const size_t width = rounded(options.leaf_bytes);
+    const size_t width = round_up(options.leaf_bytes);
     for (int r = 0; r < group.size(); ++r) {
       const LeafRun& run = runs[static_cast<size_t>(r)];
       const auto first = static_cast<size_t>(run.first), count = static_cast<size_t>(run.count);
@@ -179,9 +178,9 @@ struct GroupSum::State {
 
 size_t GroupSum::window_bytes(const GroupSumOptions& o, int members) {
   if (members == 1) return 0;
-  return rounded(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) + rounded(o.member_bytes) +
-         most_partials(o.most_leaves) * rounded(o.count * sizeof(float)) +
-         rounded(longest_slice(o.count, members) * sizeof(float));
+  return round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) + round_up(o.member_bytes) +
+         most_partials(o.most_leaves) * round_up(o.count * sizeof(float)) +
+         round_up(longest_slice(o.count, members) * sizeof(float));
 }
 
 GroupSum::GroupSum(LocalGroup& group, ThreadPool& pool, const GroupSumOptions& options)
@@ -207,17 +206,16 @@ void GroupSum::begin(int64_t leaves, std::span<const LeafRun> runs) {
     s.leaves = leaves;
     s.runs.assign(runs.begin(), runs.end());
     s.plan_additions();
+    s.partials.clear();
+    for (size_t i = 0; i < s.tree.roots(leaves, s.own()).size(); ++i) {
+      s.partials.push_back(s.partial(s.group.rank(), i));
+    }
   }
-  if (s.own().count == 0) return;
-  std::vector<float*> partials;
-  for (size_t i = 0; i < s.tree.roots(leaves, s.own()).size(); ++i) {
-    partials.push_back(s.partial(s.group.rank(), i));
-  }
-  s.tree.begin(leaves, s.own(), partials);
+  if (s.own().count > 0) s.tree.begin(leaves, s.own(), s.partials);
 }
 
 std::byte* GroupSum::leaf(int64_t leaf) {
-  return state_->said.data() + static_cast<size_t>(leaf) * rounded(state_->options.leaf_bytes);
+  return state_->said.data() + static_cast<size_t>(leaf) * round_up(state_->options.leaf_bytes);
 }
 
 std::byte* GroupSum::own() { return state_->by(state_->group.rank()); }
@@ -229,7 +227,7 @@ void GroupSum::add(int64_t leaf, const float* values) { state_->tree.add(leaf, v
 void GroupSum::finish(const TimeLimit& limit) {
   State& s = *state_;
   if (s.group.size() == 1) return;
-  const size_t width = rounded(s.options.leaf_bytes);
+  const size_t width = round_up(s.options.leaf_bytes);
   const auto first = static_cast<size_t>(s.own().first) * width;
   if (s.own().count > 0 && width > 0) {
     std::memcpy(s.words(s.group.rank()) + first, s.said.data() + first,
@@ -249,7 +247,7 @@ void GroupSum::finish(const TimeLimit& limit) {
 float* GroupSum::result() const { return state_->tree.result(); }
 
 const std::byte* GroupSum::said(int64_t leaf) const {
-  return state_->said.data() + static_cast<size_t>(leaf) * rounded(state_->options.leaf_bytes);
+  return state_->said.data() + static_cast<size_t>(leaf) * round_up(state_->options.leaf_bytes);
 }
 
 }  // namespace lockstep

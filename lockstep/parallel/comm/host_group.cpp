@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/collective_log.h"
@@ -47,10 +46,6 @@ class Store final : public gloo::rendezvous::Store {
   const TimeLimit limit_;
 };
 
-size_t sum_of(std::span<const size_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), size_t{0});
-}
-
 }  // namespace
 
 bool is_private_address(const std::string& address) {
@@ -81,9 +76,7 @@ struct HostGroup::State {
 
   size_t size() const { return static_cast<size_t>(options.size); }
   size_t own() const { return static_cast<size_t>(options.rank); }
-  std::string name(size_t rank) const {
-    return rank < options.names.size() ? options.names[rank] : "rank " + std::to_string(rank);
-  }
+  std::string name(size_t rank) const { return names_of({static_cast<int>(rank)}, options.names); }
 
   void connect(const TimeLimit& limit) {
     try {
@@ -129,10 +122,11 @@ struct HostGroup::State {
 
   [[noreturn]] void fail(const std::vector<bool>& heard, const std::string& reason) {
     broken = true;
-    std::string names;
+    std::vector<int> missing;
     for (size_t r = 0; r < heard.size(); ++r) {
-      if (!heard[r]) names += (names.empty() ? "" : ", ") + name(r);
+      if (!heard[r]) missing.push_back(static_cast<int>(r));
     }
+    const std::string names = names_of(missing, options.names);
     const std::string hint = "the last collectives were: " + log.text();
     if (aborted) throw WorkerLost("[group] it was ended during " + log.present(), hint);
     if (reason.find("imed out") != std::string::npos) {
@@ -150,7 +144,7 @@ struct HostGroup::State {
                 std::span<std::byte> all, std::span<const size_t> from, const TimeLimit& limit) {
     if (broken) throw WorkerLost("[group] it was ended before " + log.present());
     if (to[own()] > 0) {
-      std::memcpy(all.data() + sum_of(from.first(own())), mine.data() + sum_of(to.first(own())),
+      std::memcpy(all.data() + total(from.first(own())), mine.data() + total(to.first(own())),
                   to[own()]);
     }
     if (size() == 1) return;
@@ -210,10 +204,7 @@ struct HostGroup::State {
 
 HostGroup::HostGroup(const HostGroupOptions& options, const TimeLimit& limit)
     : state_(std::make_unique<State>(options)) {
-  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
-    throw InvalidArgument("[group] rank " + std::to_string(options.rank) + " of " +
-                          std::to_string(options.size));
-  }
+  check_member(options.rank, options.size);
   if (!is_private_address(options.address)) {
     throw InvalidArgument("[group] " + options.address + " is a public address",
                           "groups are not encrypted: use an address of a private network");
@@ -238,12 +229,9 @@ void HostGroup::barrier(const TimeLimit& limit) {
   s.log.end();
 }
 
-void HostGroup::all_gather(std::span<const std::byte> mine, std::span<const size_t> counts,
-                           std::span<std::byte> all, const TimeLimit& limit) {
+void HostGroup::gather(std::span<const std::byte> mine, std::span<const size_t> counts,
+                       std::span<std::byte> all, const TimeLimit& limit) {
   State& s = *state_;
-  if (counts.size() != s.size() || mine.size() != counts[s.own()] || all.size() != sum_of(counts)) {
-    throw InvalidArgument("[group] all_gather: the sizes do not fit together");
-  }
   s.log.begin("all_gather", all.size());
   // The same bytes for everybody.
   std::vector<std::byte> copies;
@@ -254,25 +242,17 @@ void HostGroup::all_gather(std::span<const std::byte> mine, std::span<const size
   s.log.end();
 }
 
-void HostGroup::all_to_all(std::span<const std::byte> mine, std::span<const size_t> to,
-                           std::span<std::byte> all, std::span<const size_t> from,
-                           const TimeLimit& limit) {
+void HostGroup::exchange(std::span<const std::byte> mine, std::span<const size_t> to,
+                         std::span<std::byte> all, std::span<const size_t> from,
+                         const TimeLimit& limit) {
   State& s = *state_;
-  if (to.size() != s.size() || from.size() != s.size() || mine.size() != sum_of(to) ||
-      all.size() != sum_of(from) || to[s.own()] != from[s.own()]) {
-    throw InvalidArgument("[group] all_to_all: the sizes do not fit together");
-  }
   s.log.begin("all_to_all", mine.size());
   s.exchange(mine, to, all, from, limit);
   s.log.end();
 }
 
-void HostGroup::broadcast(std::span<std::byte> data, int root, const TimeLimit& limit) {
+void HostGroup::send_from(std::span<std::byte> data, int root, const TimeLimit& limit) {
   State& s = *state_;
-  if (root < 0 || root >= size()) {
-    throw InvalidArgument("[group] broadcast from rank " + std::to_string(root) + " of " +
-                          std::to_string(size()));
-  }
   s.log.begin("broadcast", data.size());
   const auto source = static_cast<size_t>(root);
   std::vector<size_t> to(s.size(), 0), from(s.size(), 0);

@@ -4,10 +4,11 @@
 #include <atomic>
 #include <cstring>
 #include <new>
-#include <numeric>
 
+#include "lockstep/base/alignment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/futex.h"
+#include "lockstep/base/pause.h"
 #include "lockstep/parallel/comm/collective_log.h"
 
 namespace lockstep {
@@ -18,29 +19,26 @@ namespace {
 constexpr std::chrono::microseconds kSpin{200};
 // Members write what they send here, piece by piece.
 constexpr size_t kStage = size_t{256} << 10;
-constexpr size_t kLine = 64;
 
 enum Kind : uint32_t { nothing, barrier_kind, all_gather_kind, all_to_all_kind, broadcast_kind };
 constexpr const char* kNames[] = {"nothing", "barrier", "all_gather", "all_to_all", "broadcast"};
 
 // Everything lies in memory that is zeros at first.
-struct alignas(kLine) Member {
+struct alignas(cache_line) Member {
   std::atomic<uint64_t> arrived;   // meetings it has come to
   std::atomic<uint64_t> sequence;  // of its last collective
   std::atomic<uint32_t> kind;      // of that
 };
 
-struct alignas(kLine) Head {
+struct alignas(cache_line) Head {
   std::atomic<uint32_t> ticks;  // changes when all have come, or the group is ended
   std::atomic<uint32_t> aborted;
   std::atomic<uint32_t> sleepers;  // at most too many: who dies asleep stays counted
 };
 
-size_t rounded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
 size_t window_offset(const LocalGroupOptions& o, int rank) {
   const auto n = static_cast<size_t>(o.size), r = static_cast<size_t>(rank);
-  return sizeof(Head) + n * sizeof(Member) + n * kStage + r * rounded(o.window_bytes);
+  return sizeof(Head) + n * sizeof(Member) + n * kStage + r * round_up(o.window_bytes);
 }
 
 Head& head_of(std::byte* memory) { return *std::launder(reinterpret_cast<Head*>(memory)); }
@@ -48,21 +46,6 @@ Head& head_of(std::byte* memory) { return *std::launder(reinterpret_cast<Head*>(
 Member& member_of(std::byte* memory, int rank) {
   return *std::launder(reinterpret_cast<Member*>(memory + sizeof(Head) +
                                                  static_cast<size_t>(rank) * sizeof(Member)));
-}
-
-std::string name_of(const LocalGroupOptions& o, int rank) {
-  const auto r = static_cast<size_t>(rank);
-  return r < o.names.size() ? o.names[r] : "rank " + std::to_string(rank);
-}
-
-void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
-
-size_t sum_of(std::span<const size_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), size_t{0});
 }
 
 }  // namespace
@@ -105,15 +88,9 @@ struct LocalGroup::State {
   }
 
   [[noreturn]] void time_out() const {
-    std::string names;
-    for (int r = 0; r < options.size; ++r) {
-      if (member(r).arrived.load() < meetings) {
-        names += (names.empty() ? "" : ", ") + name_of(options, r);
-      }
-    }
-    throw Timeout(
-        "[group] " + log.present() + " did not complete in time: " + names + " did not come",
-        "the last collectives were: " + log.text());
+    throw Timeout("[group] " + log.present() + " did not complete in time: " +
+                      names_of(missing(memory, options), options.names) + " did not come",
+                  "the last collectives were: " + log.text());
   }
 
   // All have come here, and what they wrote before is seen.
@@ -132,7 +109,7 @@ struct LocalGroup::State {
       const auto until = TimeLimit::Clock::now() + kSpin;
       do {
         for (int i = 0; i < 16; ++i) {
-          pause();
+          pause_processor();
           if (all_came()) return check_alive();
         }
       } while (TimeLimit::Clock::now() < until);
@@ -158,16 +135,14 @@ size_t LocalGroup::bytes(const LocalGroupOptions& options) {
 
 LocalGroup::LocalGroup(SharedRegion memory, int rank, const LocalGroupOptions& options)
     : state_(std::make_unique<State>(std::move(memory), rank, options)) {
-  if (options.size >= 1 && rank >= 0 && rank < options.size) return;
-  throw InvalidArgument("[group] rank " + std::to_string(rank) + " of " +
-                        std::to_string(options.size));
+  check_member(rank, options.size);
 }
 
 LocalGroup::~LocalGroup() = default;
 
 std::vector<std::unique_ptr<LocalGroup>> LocalGroup::of_threads(const LocalGroupOptions& options) {
   const size_t size = bytes(options);
-  const std::align_val_t line{kLine};
+  const std::align_val_t line{cache_line};
   auto* const data = static_cast<std::byte*>(::operator new(size, line));
   const SharedRegion memory(data, [line](std::byte* d) { ::operator delete(d, line); });
   std::memset(data, 0, size);
@@ -187,14 +162,9 @@ void LocalGroup::barrier(const TimeLimit& limit) {
   state_->end();
 }
 
-void LocalGroup::all_gather(std::span<const std::byte> mine, std::span<const size_t> counts,
-                            std::span<std::byte> all, const TimeLimit& limit) {
+void LocalGroup::gather(std::span<const std::byte> mine, std::span<const size_t> counts,
+                        std::span<std::byte> all, const TimeLimit& limit) {
   State& s = *state_;
-  const auto own = static_cast<size_t>(s.rank);
-  if (counts.size() != static_cast<size_t>(size()) || mine.size() != counts[own] ||
-      all.size() != sum_of(counts)) {
-    throw InvalidArgument("[group] all_gather: the sizes do not fit together");
-  }
   s.begin(all_gather_kind, all.size());
   const size_t longest = *std::max_element(counts.begin(), counts.end());
   for (size_t at = 0; at < longest || at == 0; at += kStage) {
@@ -214,23 +184,19 @@ void LocalGroup::all_gather(std::span<const std::byte> mine, std::span<const siz
 }
 
 // Round d: member r sends to member r + d.
-void LocalGroup::all_to_all(std::span<const std::byte> mine, std::span<const size_t> to,
-                            std::span<std::byte> all, std::span<const size_t> from,
-                            const TimeLimit& limit) {
+void LocalGroup::exchange(std::span<const std::byte> mine, std::span<const size_t> to,
+                          std::span<std::byte> all, std::span<const size_t> from,
+                          const TimeLimit& limit) {
   State& s = *state_;
   const auto n = static_cast<size_t>(size()), own = static_cast<size_t>(s.rank);
-  if (to.size() != n || from.size() != n || mine.size() != sum_of(to) ||
-      all.size() != sum_of(from) || to[own] != from[own]) {
-    throw InvalidArgument("[group] all_to_all: the sizes do not fit together");
-  }
   s.begin(all_to_all_kind, mine.size());
   if (to[own] > 0) {
-    std::memcpy(all.data() + sum_of(from.first(own)), mine.data() + sum_of(to.first(own)), to[own]);
+    std::memcpy(all.data() + total(from.first(own)), mine.data() + total(to.first(own)), to[own]);
   }
   for (size_t distance = 1; distance < n; ++distance) {
     const size_t target = (own + distance) % n, source = (own + n - distance) % n;
-    const std::byte* const sent = mine.data() + sum_of(to.first(target));
-    std::byte* const received = all.data() + sum_of(from.first(source));
+    const std::byte* const sent = mine.data() + total(to.first(target));
+    std::byte* const received = all.data() + total(from.first(source));
     // All go on until the longest is through; how long that is, only its two members know.
     for (size_t at = 0;; at += kStage) {
       const size_t bytes = at < to[target] ? std::min(kStage, to[target] - at) : 0;
@@ -250,12 +216,8 @@ void LocalGroup::all_to_all(std::span<const std::byte> mine, std::span<const siz
   s.end();
 }
 
-void LocalGroup::broadcast(std::span<std::byte> data, int root, const TimeLimit& limit) {
+void LocalGroup::send_from(std::span<std::byte> data, int root, const TimeLimit& limit) {
   State& s = *state_;
-  if (root < 0 || root >= size()) {
-    throw InvalidArgument("[group] broadcast from rank " + std::to_string(root) + " of " +
-                          std::to_string(size()));
-  }
   s.begin(broadcast_kind, data.size());
   for (size_t at = 0; at < data.size() || at == 0; at += kStage) {
     const size_t bytes = at < data.size() ? std::min(kStage, data.size() - at) : 0;
@@ -298,17 +260,13 @@ std::string LocalGroup::describe_missing(const SharedRegion& memory,
                                          const LocalGroupOptions& options) {
   const std::vector<int> ranks = missing(memory, options);
   if (ranks.empty()) return {};
-  std::string text;
-  for (const int r : ranks) text += (text.empty() ? "" : ", ") + name_of(options, r);
-  for (int r = 0; r < options.size; ++r) {
-    if (std::find(ranks.begin(), ranks.end(), r) != ranks.end()) continue;
-    const Member& m = member_of(memory.get(), r);
-    text += std::string(ranks.size() == 1 ? " has" : " have") + " not come to " +
-            kNames[std::min<uint32_t>(m.kind.load(), broadcast_kind)] + " number " +
-            std::to_string(m.sequence.load());
-    break;
-  }
-  return text;
+  // Where the others are, any one of them says: the first.
+  int present = 0;
+  while (std::find(ranks.begin(), ranks.end(), present) != ranks.end()) ++present;
+  const Member& m = member_of(memory.get(), present);
+  return names_of(ranks, options.names) + (ranks.size() == 1 ? " has" : " have") + " not come to " +
+         kNames[std::min<uint32_t>(m.kind.load(), broadcast_kind)] + " number " +
+         std::to_string(m.sequence.load());
 }
 
 }  // namespace lockstep

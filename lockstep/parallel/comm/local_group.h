@@ -38,12 +38,6 @@ class LocalGroup final : public Group {
   int rank() const override;
   int size() const override;
   void barrier(const TimeLimit& limit) override;
-  void all_gather(std::span<const std::byte> mine, std::span<const size_t> counts,
-                  std::span<std::byte> all, const TimeLimit& limit) override;
-  void all_to_all(std::span<const std::byte> mine, std::span<const size_t> to,
-                  std::span<std::byte> all, std::span<const size_t> from,
-                  const TimeLimit& limit) override;
-  void broadcast(std::span<std::byte> data, int root, const TimeLimit& limit) override;
   void abort() override;
   std::string history() const override;
 
@@ -58,6 +52,13 @@ class LocalGroup final : public Group {
   static std::string describe_missing(const SharedRegion& memory, const LocalGroupOptions& options);
 
  private:
+  void gather(std::span<const std::byte> mine, std::span<const size_t> counts,
+              std::span<std::byte> all, const TimeLimit& limit) override;
+  void exchange(std::span<const std::byte> mine, std::span<const size_t> to,
+                std::span<std::byte> all, std::span<const size_t> from,
+                const TimeLimit& limit) override;
+  void send_from(std::span<std::byte> data, int root, const TimeLimit& limit) override;
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -188,8 +188,6 @@ std::vector<LeafRun> TreeReduction::roots(int64_t leaves, const LeafRun& run) co
 
 TreeReduction::Order TreeReduction::order() const { return state_->order; }
 
-size_t TreeReduction::count() const { return state_->count; }
-
 float* TreeReduction::result() const { return state_->result.as<float>(); }
 
 bool TreeReduction::add(int64_t leaf, const float* values) {

@@ -54,7 +54,6 @@ class TreeReduction {
   // the values may be changed until the next begin().
   float* result() const;
   Order order() const;
-  size_t count() const;
 
  private:
   struct State;

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/process/channel.h"
 
+#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -8,11 +9,13 @@
 #include <condition_variable>
 #include <csignal>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <random>
 #include <thread>
 #include <zmq.hpp>
+#include <zmq_addon.hpp>
 
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
@@ -35,13 +38,7 @@ constexpr double kSendLimit = 30;
 
 std::string random_name() {
   std::random_device source;
-  std::string name;
-  for (int i = 0; i < 4; ++i) {
-    char digits[9];
-    std::snprintf(digits, sizeof digits, "%08x", source());
-    name += digits;
-  }
-  return name;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", source(), source(), source(), source());
 }
 
 // Threads of channels take no signals: those are for the program's own.
@@ -128,12 +125,10 @@ struct ChannelServer::State {
 
   void answer(zmq::socket_t& questions) {
     // Version, request, domain, address, identity, mechanism, key.
+    std::vector<zmq::message_t> question;
+    if (!zmq::recv_multipart(questions, std::back_inserter(question))) return;
     std::vector<std::string> parts;
-    zmq::message_t part;
-    do {
-      if (!questions.recv(part)) return;
-      parts.push_back(part.to_string());
-    } while (part.more());
+    for (const zmq::message_t& part : question) parts.push_back(part.to_string());
     std::string worker;
     if (parts.size() == 7 && parts[2] == kDomain && parts[5] == "CURVE" && parts[6].size() == 32) {
       char key[41];
@@ -253,22 +248,18 @@ void ChannelServer::wait(const TimeLimit& limit, std::span<const int> descriptor
 std::optional<ChannelServer::Message> ChannelServer::receive() {
   zmq::socket_t& socket = state_->socket;
   for (;;) {
-    zmq::message_t id, content;
-    if (!socket.recv(id, zmq::recv_flags::dontwait)) return std::nullopt;
-    bool whole = id.more() && socket.recv(content);
-    for (zmq::message_t rest; whole && content.more();) {
-      // Ours have two parts.
-      (void)socket.recv(rest);
-      if (!rest.more()) whole = false;
+    std::vector<zmq::message_t> parts;
+    if (!zmq::recv_multipart(socket, std::back_inserter(parts), zmq::recv_flags::dontwait)) {
+      return std::nullopt;
     }
-    if (!whole) continue;
+    if (parts.size() != 2) continue;  // ours are the sender and the content
     // Who it says it is must be who its key is.
-    const std::string name = id.to_string();
-    const char* const owner = zmq_msg_gets(content.handle(), "User-Id");
+    const std::string name = parts[0].to_string();
+    const char* const owner = zmq_msg_gets(parts[1].handle(), "User-Id");
     if (owner == nullptr || name != owner) continue;
     const std::lock_guard lock(state_->mutex);
     for (const auto& [key, worker] : state_->admitted) {
-      if (name_of(worker) == name) return Message{worker, bytes_of(content)};
+      if (name_of(worker) == name) return Message{worker, bytes_of(parts[1])};
     }
   }
 }
@@ -281,14 +272,12 @@ ChannelServer::Refusals ChannelServer::refusals() const {
 void ChannelServer::stop_checking_keys() { state_->stop_checking(); }
 
 struct ChannelClient::State {
-  State(const ChannelOptions& o, int line, std::function<void()> g,
-        std::function<bool(std::span<const std::byte>)> u)
-      : options(o), lifeline(line), gone(std::move(g)), urgent(std::move(u)) {}
+  State(const ChannelOptions& o, int line, std::function<void()> g)
+      : options(o), lifeline(line), gone(std::move(g)) {}
 
   const ChannelOptions options;
   const int lifeline;
   const std::function<void()> gone;
-  const std::function<bool(std::span<const std::byte>)> urgent;
   Descriptor bell{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // rung for the channel's thread
   std::mutex mutex;
   std::condition_variable arrived, left;
@@ -327,7 +316,6 @@ struct ChannelClient::State {
       }
       if (!socket.recv(message, zmq::recv_flags::dontwait)) return;
       Bytes content = bytes_of(message);
-      if (urgent && urgent(content)) continue;
       const std::lock_guard lock(mutex);
       inbox.push_back(std::move(content));
       arrived.notify_all();
@@ -366,9 +354,8 @@ struct ChannelClient::State {
 };
 
 ChannelClient::ChannelClient(const ChannelTicket& ticket, int lifeline, std::function<void()> gone,
-                             std::function<bool(std::span<const std::byte>)> urgent,
                              const ChannelOptions& options)
-    : state_(std::make_unique<State>(options, lifeline, std::move(gone), std::move(urgent))) {
+    : state_(std::make_unique<State>(options, lifeline, std::move(gone))) {
   State& s = *state_;
   s.courier = quiet_thread([&s, ticket] {
     try {

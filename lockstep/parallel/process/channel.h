@@ -75,11 +75,9 @@ class ChannelServer {
 // A worker's end, with a thread of its own. Thread-safe.
 class ChannelClient {
  public:
-  // `lifeline`: a descriptor that becomes readable (or closes) when the client is gone; `gone` is
-  // called then, by the channel's thread; -1: none. `urgent` sees every message first, in that
-  // thread, and may keep it to itself by returning true.
+  // `lifeline`: a descriptor that becomes readable (or closes) when the client is gone, -1: none;
+  // `gone` is called then, or when the channel fails, by the channel's thread.
   ChannelClient(const ChannelTicket& ticket, int lifeline, std::function<void()> gone,
-                std::function<bool(std::span<const std::byte>)> urgent = {},
                 const ChannelOptions& options = {});
   ~ChannelClient();
 

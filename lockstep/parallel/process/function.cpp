@@ -10,7 +10,6 @@ namespace {
 struct Entry {
   AnyFunction thunk;
   uint64_t signature;
-  const char* name;
 };
 
 std::vector<Entry>& table() {
@@ -23,7 +22,7 @@ std::vector<Entry>& table() {
 FunctionId add_function(AnyFunction thunk, const std::type_info& type) {
   const char* const name = type.name();
   const uint64_t signature = digest_of(name, std::strlen(name)).low;
-  table().push_back({thunk, signature, name});
+  table().push_back({thunk, signature});
   return {static_cast<uint32_t>(table().size() - 1), signature};
 }
 

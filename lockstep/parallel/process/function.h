@@ -72,7 +72,7 @@ class Call {
   Bytes arguments_;
 };
 
-// The call F(arguments...), for a function that is known at compile time:
+// The call F(arguments...), for a function that is known at compile time; thread-safe:
 //   Call<int> sum = make_call<&add>(1, 2);
 template <auto F, class... A>
 auto make_call(const A&... arguments) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/process/child_process.h"
@@ -67,7 +68,7 @@ struct Workers::State {
     }
   }
 
-  void look_at(uint32_t number, Worker& w) {
+  void look_at(Worker& w) {
     if (!w.has_task && w.hello.reached()) {
       w.reason = "said nothing after its start";
     } else if (!w.process.stopped()) {
@@ -81,7 +82,6 @@ struct Workers::State {
     } else {
       return;
     }
-    (void)number;
     w.process.kill();
   }
 
@@ -161,7 +161,7 @@ std::optional<WorkerEvent> Workers::wait(const TimeLimit& limit) {
     s.take_messages();
     s.find_lost();
     if (s.look.reached()) {
-      for (auto& [number, w] : s.workers) s.look_at(number, w);
+      for (auto& [number, w] : s.workers) s.look_at(w);
       s.look = TimeLimit(kLook);
     }
     if (!s.events.empty()) {
@@ -183,19 +183,10 @@ void Workers::kill(uint32_t worker, const std::string& reason) {
   found->second.process.kill();
 }
 
-void Workers::dismiss(uint32_t worker) {
-  const auto found = state_->workers.find(worker);
-  if (found == state_->workers.end()) return;
-  state_->channel.dismiss(worker);
-  state_->workers.erase(found);
-}
-
 bool Workers::present(uint32_t worker) const { return state_->workers.count(worker) > 0; }
 
 pid_t Workers::pid(uint32_t worker) const { return state_->workers.at(worker).process.pid(); }
 
 ChannelServer::Refusals Workers::refusals() const { return state_->channel.refusals(); }
-
-const std::string& Workers::endpoint() const { return state_->channel.endpoint(); }
 
 }  // namespace lockstep

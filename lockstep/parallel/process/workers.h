@@ -3,10 +3,8 @@
 
 #include <sys/types.h>
 
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,14 +56,11 @@ class Workers {
   std::optional<WorkerEvent> wait(const TimeLimit& limit);
   // Ends a worker at once; it is lost then, for that reason ("hung"; "": as its end says).
   void kill(uint32_t worker, const std::string& reason);
-  // Ends it without an event.
-  void dismiss(uint32_t worker);
 
   bool present(uint32_t worker) const;
   pid_t pid(uint32_t worker) const;
   // Strangers that tried to come in on the control channel.
   ChannelServer::Refusals refusals() const;
-  const std::string& endpoint() const;
 
  private:
   struct State;

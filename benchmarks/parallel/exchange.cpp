@@ -1,0 +1,134 @@
+// What worker processes exchange in a step, with nobody late: the sum of one array of each, by the
+// fixed tree, from a barrier until every member has the whole sum. Members that spin have a core of
+// their own each; the others sleep (futex). Medians.
+//
+// usage: exchange [--members N] [--floats N] [--sums N]
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/thread_pool.h"
+#include "lockstep/parallel/comm/deal.h"
+#include "lockstep/parallel/comm/group_sum.h"
+
+namespace {
+
+using namespace lockstep;
+
+struct Settings {
+  int members = 2;
+  size_t floats = 0;  // 0: those of the table
+  int sums = 2000;
+};
+
+void take_core(int number) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(number % available_cores(), &cores);
+  sched_setaffinity(0, sizeof cores, &cores);
+}
+
+// Seconds that one member's part takes.
+double measure(LocalGroup& group, const GroupSumOptions& options, int sums) {
+  ThreadPool pool(1);
+  GroupSum sum(group, pool, options);
+  const std::vector<double> even(static_cast<size_t>(group.size()), 1.0);
+  const auto runs = deal_leaves(options.most_leaves, even);
+  const std::vector<float> values(options.count, 0.5f);
+  std::vector<double> seconds;
+  for (int i = 0; i < sums; ++i) {
+    sum.begin(options.most_leaves, runs);
+    sum.add(group.rank(), values.data());
+    group.barrier(TimeLimit(30));
+    const auto before = std::chrono::steady_clock::now();
+    sum.finish(TimeLimit(30));
+    const auto after = std::chrono::steady_clock::now();
+    seconds.push_back(std::chrono::duration<double>(after - before).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + sums / 2, seconds.end());
+  return seconds[static_cast<size_t>(sums / 2)];
+}
+
+// Of the first member, by processes.
+double measure(const Settings& settings, size_t floats, bool spin) {
+  const GroupSumOptions sum{.count = floats, .most_leaves = settings.members};
+  const LocalGroupOptions options{.size = settings.members,
+                                  .window_bytes = GroupSum::window_bytes(sum, settings.members),
+                                  .spin = spin};
+  SharedMemory arena("lockstep-exchange");
+  const SharedRegion memory = arena.map(arena.reserve(LocalGroup::bytes(options)));
+  const SharedRegion answer = arena.map(arena.reserve(sizeof(double)));
+  std::vector<pid_t> children;
+  for (int r = 0; r < settings.members; ++r) {
+    const pid_t child = fork();
+    if (child < 0) throw Error("[exchange] no process could be started");
+    if (child == 0) {
+      int status = 1;
+      try {
+        take_core(r);
+        LocalGroup group(memory, r, options);
+        const double seconds = measure(group, sum, settings.sums);
+        if (r == 0) std::memcpy(answer.get(), &seconds, sizeof seconds);
+        status = 0;
+      } catch (const std::exception& e) {
+        std::fprintf(stderr, "exchange: %s\n", e.what());
+      }
+      _exit(status);
+    }
+    children.push_back(child);
+  }
+  bool failed = false;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed |= status != 0;
+  }
+  if (failed) throw Error("[exchange] a member failed");
+  double seconds = 0;
+  std::memcpy(&seconds, answer.get(), sizeof seconds);
+  return seconds;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Settings settings;
+    for (int i = 1; i + 1 < argc; i += 2) {
+      const std::string name = argv[i];
+      const int value = std::atoi(argv[i + 1]);
+      if (value < 1) throw InvalidArgument("[exchange] " + name + " needs a number of at least 1");
+      if (name == "--members") settings.members = value;
+      if (name == "--floats") settings.floats = static_cast<size_t>(value);
+      if (name == "--sums") settings.sums = value;
+    }
+    std::vector<size_t> sizes{25000, 270000, 1100000};
+    if (settings.floats > 0) sizes = {settings.floats};
+    std::printf("%9s  %8s  %12s  %12s\n", "floats", "members", "spinning, us", "sleeping, us");
+    for (const size_t floats : sizes) {
+      // Without a core for each, those that spin would wait for each other.
+      const bool cores = settings.members <= available_cores();
+      std::printf("%9zu  %8d  ", floats, settings.members);
+      if (cores) {
+        std::printf("%12.1f  ", 1e6 * measure(settings, floats, true));
+      } else {
+        std::printf("%12s  ", "-");
+      }
+      std::printf("%12.1f\n", 1e6 * measure(settings, floats, false));
+    }
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "exchange: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,104 @@
+// What tests of workers that fail share: a long training, and who follows it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/train/law_problem.h"
+
+namespace lockstep::testing {
+
+// Where and how a worker fails.
+struct Failure {
+  std::string place;      // of fail_point(); "": nowhere
+  std::string how;        // "kill", "stop", "hang", "throw"
+  uint32_t worker = 0;    // its number; 0: every one
+  int64_t iteration = 0;  // of the place; -1: any
+  int64_t shard = -1;     // the same
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(place, how, worker, iteration, shard);
+  }
+};
+
+// In a worker: what it was told to fail at.
+inline Failure& failure() {
+  static Failure f;
+  return f;
+}
+
+// Longer than the tests of the law: 60 epochs of 4 iterations.
+inline TrainingOptions long_options(int64_t workers, int64_t epochs = 60) {
+  TrainingOptions options = law_options(1);
+  options.max_epochs = epochs;
+  options.workers = workers;
+  return options;
+}
+
+// Follows a training; counts observations, and whose process ids there were.
+class Follower : public TrainingObserver {
+ public:
+  void iteration(const IterationRecord& r) override {
+    EXPECT_EQ(r.iteration, last + 1) << "an iteration was told twice, or not at all";
+    last = r.iteration;
+    observations[r.epoch] += r.observations_count;
+    if (on_iteration) on_iteration(r);
+  }
+  void worker(const WorkerChange& c) override {
+    changes.push_back(c);
+    if (c.joined) {
+      present[c.worker] = static_cast<pid_t>(c.pid);
+    } else {
+      present.erase(c.worker);
+    }
+  }
+
+  int64_t last = 0;
+  std::map<int64_t, int64_t> observations;  // by epoch
+  std::map<uint32_t, pid_t> present;
+  std::vector<WorkerChange> changes;
+  std::function<void(const IterationRecord&)> on_iteration;
+};
+
+inline std::vector<WorkerChange> losses(const Follower& follower) {
+  std::vector<WorkerChange> all;
+  for (const auto& c : follower.changes) {
+    if (!c.joined) all.push_back(c);
+  }
+  return all;
+}
+
+// The same by one process.
+inline const TrainingResult& undisturbed(int64_t epochs) {
+  static std::map<int64_t, TrainingResult> results;
+  if (results.count(epochs) == 0) {
+    TrainingOptions options = law_options(2);
+    options.max_epochs = epochs;
+    TrainingProblem problem = law_problem();
+    results[epochs] = train(problem.network, problem.data, options);
+  }
+  return results[epochs];
+}
+
+inline void expect_undisturbed(const TrainingResult& result, const Follower& follower,
+                               int64_t epochs) {
+  EXPECT_EQ(result.digest, undisturbed(epochs).digest);
+  EXPECT_EQ(result.network_digest, undisturbed(epochs).network_digest);
+  EXPECT_EQ(result.iterations.back().chain, undisturbed(epochs).iterations.back().chain);
+  ASSERT_EQ(result.validations.size(), undisturbed(epochs).validations.size());
+  for (size_t i = 0; i < result.validations.size(); ++i) {
+    EXPECT_EQ(result.validations[i].loss, undisturbed(epochs).validations[i].loss);
+  }
+  EXPECT_EQ(follower.observations.size(), static_cast<size_t>(epochs));
+  for (const auto& [epoch, count] : follower.observations) EXPECT_EQ(count, 370) << epoch;
+}
+
+}  // namespace lockstep::testing
