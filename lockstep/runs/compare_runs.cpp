@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/runs/job_file.h"
@@ -62,9 +63,9 @@ class Follower : public TrainingObserver {
   const ReplayOptions& options_;
 };
 
-// The network after the iteration.
-Network replay(const RunOnDisk& run, int64_t iteration, const ReplayOptions& options,
-               Follower& follower) {
+// All values after the iteration.
+std::vector<NamedTensor> replay(const RunOnDisk& run, int64_t iteration,
+                                const ReplayOptions& options, Follower& follower) {
   Job job = run.job;
   job.training.workers = 0;
   job.training.worker_load.clear();
@@ -74,8 +75,7 @@ Network replay(const RunOnDisk& run, int64_t iteration, const ReplayOptions& opt
   TrainingControl control;
   control.observers = {&follower};
   control.replay = Replay{join_path(run.folder, "checkpoints"), iteration};
-  train(plan.network, plan.training, plan.job.training, control);
-  return std::move(plan.network);
+  return train(plan.network, plan.training, plan.job.training, control).replayed;
 }
 
 void require_iteration(const RunOnDisk& run, int64_t iteration) {
@@ -103,19 +103,26 @@ void compare(const std::string& name, const Tensor& a, const Tensor& b,
   if (d.different > 0) found.push_back(d);
 }
 
-std::vector<TensorDifference> compare(const Network& a, const Network& b) {
+// Without what kind of value it is.
+std::string short_name(const std::string& name) { return name.substr(name.find('/') + 1); }
+
+std::vector<TensorDifference> compare(const std::vector<NamedTensor>& a,
+                                      const std::vector<NamedTensor>& b) {
   std::vector<TensorDifference> found;
-  const auto match = [&](const auto& left, const auto& right) {
-    for (size_t i = 0; i < left.size() || i < right.size(); ++i) {
-      if (i >= left.size() || i >= right.size() || left[i].name != right[i].name) {
-        found.push_back({i < left.size() ? left[i].name : right[i].name, 0, 0, std::nan("")});
-        return;
-      }
-      compare(left[i].name, left[i].value, right[i].value, found);
+  std::map<std::string, Tensor> others;
+  for (const NamedTensor& t : b) others.emplace(t.name, t.tensor);
+  for (const NamedTensor& t : a) {
+    const auto other = others.find(t.name);
+    if (other == others.end()) {
+      found.push_back({short_name(t.name), 0, 0, std::nan("")});
+      continue;
     }
-  };
-  match(a.learnables(), b.learnables());
-  match(a.state(), b.state());
+    compare(short_name(t.name), t.tensor, other->second, found);
+    others.erase(other);
+  }
+  for (const NamedTensor& t : b) {
+    if (others.count(t.name) > 0) found.push_back({short_name(t.name), 0, 0, std::nan("")});
+  }
   return found;
 }
 
@@ -167,9 +174,8 @@ RunDifference compare_runs(const std::string& folder_a, const std::string& folde
   }
   if (d.iteration == 0) return d;
   Follower of_a(a, d.iteration, options_a), of_b(b, d.iteration, options_b);
-  const Network left = replay(a, d.iteration, options_a, of_a);
-  const Network right = replay(b, d.iteration, options_b, of_b);
-  d.tensors = compare(left, right);
+  d.tensors =
+      compare(replay(a, d.iteration, options_a, of_a), replay(b, d.iteration, options_b, of_b));
   d.why = reason(d, of_a, of_b, folder_a, folder_b);
   return d;
 }

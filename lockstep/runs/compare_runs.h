@@ -36,7 +36,7 @@ Verification verify_run(const std::string& folder, int64_t iteration,
 
 // A value that two runs have differently.
 struct TensorDifference {
-  std::string name;  // "<layer>.<parameter>"
+  std::string name;  // "<layer>.<parameter>", "<layer>.<parameter>.velocity"
   int64_t elements = 0, different = 0;
   double largest = 0;  // absolute
 };
@@ -49,8 +49,8 @@ struct RunDifference {
   int64_t epoch = 0;
   std::string what;  // "observations", "loss" or "digest": the first that differs
   std::string why;   // as far as it can be told
-  // Learnables and network state after that iteration, computed again for both, in the order of the
-  // network; those that differ.
+  // Learnables, the solver's arrays for them and network state after that iteration, computed again
+  // for both, in the order of the network; those that differ.
   std::vector<TensorDifference> tensors;
 };
 

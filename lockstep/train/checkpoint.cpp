@@ -44,21 +44,6 @@ std::vector<std::pair<int64_t, std::string>> newest_first(FileSystem& files,
   return found;
 }
 
-std::vector<NamedTensor> tensors_of(const Network& network, const Solver& solver) {
-  std::vector<NamedTensor> all;
-  const auto names = solver.state_names();
-  for (size_t p = 0; p < network.learnables().size(); ++p) {
-    const auto& l = network.learnables()[p];
-    all.push_back({"learnable/" + l.name, l.value});
-    const auto arrays = solver.state(p);
-    for (size_t k = 0; k < arrays.size(); ++k) {
-      all.push_back({"solver/" + l.name + "." + names[k], arrays[k]});
-    }
-  }
-  for (const auto& s : network.state()) all.push_back({"state/" + s.name, s.value});
-  return all;
-}
-
 void add_best(std::vector<NamedTensor>& all, const Network& network, const BestNetwork& best) {
   for (size_t i = 0; i < best.learnables.size(); ++i) {
     all.push_back({"best/learnable/" + network.learnables()[i].name, best.learnables[i]});
@@ -167,6 +152,21 @@ void set_aside(FileSystem& files, const std::string& path, const std::string& wh
 
 }  // namespace
 
+std::vector<NamedTensor> training_tensors(const Network& network, const Solver& solver) {
+  std::vector<NamedTensor> all;
+  const auto names = solver.state_names();
+  for (size_t p = 0; p < network.learnables().size(); ++p) {
+    const auto& l = network.learnables()[p];
+    all.push_back({"learnable/" + l.name, l.value});
+    const auto arrays = solver.state(p);
+    for (size_t k = 0; k < arrays.size(); ++k) {
+      all.push_back({"solver/" + l.name + "." + names[k], arrays[k]});
+    }
+  }
+  for (const auto& s : network.state()) all.push_back({"state/" + s.name, s.value});
+  return all;
+}
+
 BestNetwork best_of(const Network& network, int64_t iteration, double loss) {
   BestNetwork best{iteration, loss, {}, {}};
   for (const auto& l : network.learnables()) best.learnables.push_back(l.value.clone());
@@ -208,7 +208,7 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
   for (const auto& e : numerics_fingerprint(network.device()))
     json["fingerprint"][e.name] = e.value;
 
-  auto tensors = tensors_of(network, solver);
+  auto tensors = training_tensors(network, solver);
   if (position.best) add_best(tensors, network, *position.best);
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
@@ -282,7 +282,7 @@ std::optional<TrainingPosition> resume_from_checkpoint(
           "the bits would differ from an uninterrupted run; say allow_other_numerics = true to go "
           "on");
     }
-    auto tensors = tensors_of(network, solver);
+    auto tensors = training_tensors(network, solver);
     if (position.best) add_best(tensors, network, *position.best);
     for (const auto& t : tensors) {
       copy_into(loaded.file.at(t.name, path), t.tensor, t.name, path);

@@ -26,6 +26,10 @@ struct BestNetwork {
 // That, with copies of the network's present values. Thread-safe.
 BestNetwork best_of(const Network& network, int64_t iteration, double loss);
 
+// What a digest of a training covers, by name: "learnable/<layer>.<parameter>", "solver/<the
+// same>.<array>" for each of the solver's arrays, "state/<layer>.<name>". Thread-safe.
+std::vector<NamedTensor> training_tensors(const Network& network, const Solver& solver);
+
 // Where a training is, apart from learnables, network state and solver state.
 struct TrainingPosition {
   int64_t iteration = 0;  // the last finished one

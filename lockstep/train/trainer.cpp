@@ -76,6 +76,7 @@ class Training {
     result_.shards_by_thread = iterations_->shards();
     if (workers_) result_.workers = workers_->summaries();
     iterations_->fetch();
+    if (control_.replay) result_.replayed = training_tensors(network_, *solver_);
     finish_network();
     if (!result_.stopped && !control_.replay &&
         options_.batch_normalization_statistics == "population")

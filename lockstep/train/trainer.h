@@ -19,6 +19,7 @@
 #include "lockstep/data/augmentation.h"
 #include "lockstep/data/datastore.h"
 #include "lockstep/data/noise.h"
+#include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/confusion_matrix.h"
 #include "lockstep/engine/nn/metric.h"
 #include "lockstep/engine/nn/network.h"
@@ -178,6 +179,7 @@ struct TrainingControl {
 struct TrainingResult {
   std::vector<IterationRecord> iterations;    // of this process (not those before a resume)
   std::vector<ValidationRecord> validations;  // all, those before a resume included
+  std::vector<NamedTensor> replayed;          // by a Replay: all that its last digest covers
   int64_t last_iteration = 0;
   bool stopped = false;           // from outside, before the end
   bool out_of_patience = false;   // validation had not improved for long enough

@@ -150,6 +150,8 @@ void WorkerCrew::handle_loss(const WorkerEvent& event) {
     blame(m);
   }
   losses.push_back(std::move(loss));
+  // What it did not come to say is progress, too.
+  advance_to(m.on_board().iteration.load());
   ++losses_in_a_row;
   // All may die at once, which is one misfortune.
   if (losses_in_a_row >= kLossesInARow * setup.options.workers) {
@@ -163,6 +165,13 @@ void WorkerCrew::handle_loss(const WorkerEvent& event) {
   const double delay = rounds < 3 ? 0 : 0.1 * std::exp2(static_cast<double>(rounds - 3));
   restart.emplace(delay);
   memory.free(m.board);
+}
+
+// Iterations that are done again are no progress.
+void WorkerCrew::advance_to(int64_t iteration) {
+  if (iteration <= furthest) return;
+  furthest = iteration;
+  losses_in_a_row = 0;
 }
 
 // Who dies while it computes a shard may die of it.
@@ -249,9 +258,7 @@ void WorkerCrew::take(uint32_t worker, const RecordsReport& r) {
     if (next->first <= received) continue;
     received = next->first;
     progress = Clock::now();
-    // Those that are done again are no progress.
-    if (received > furthest) losses_in_a_row = 0;
-    furthest = std::max(furthest, received);
+    advance_to(received);
     iteration_seconds = next->second.seconds;
     if (received > taken) records.emplace(received, next->second);
   }

@@ -92,7 +92,7 @@ struct WorkerCrew {
 
   // Iterations.
   int64_t granted = 0, received = 0, taken = 0;  // the last of each
-  int64_t furthest = 0;                          // ever received
+  int64_t furthest = 0;                          // ever begun by somebody who was lost, or received
   std::map<int64_t, IterationOutcome> records;   // not yet taken
   std::map<int64_t, IterationOutcome> arrived;   // whose predecessors have not arrived
   std::map<int64_t, Digest> digests;             // of all since the published state
@@ -123,6 +123,7 @@ struct WorkerCrew {
   void start_worker(int slot);
   void handle(const WorkerEvent& event);
   void handle_loss(const WorkerEvent& event);
+  void advance_to(int64_t iteration);
   void blame(const Member& m);
   std::string observations_of(int64_t iteration, int64_t shard) const;
   void take(uint32_t worker, const ReadyReport& r);

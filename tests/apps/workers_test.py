@@ -234,7 +234,8 @@ class Workers(unittest.TestCase):
         text = self.command("diff", self.out("a"), self.out("momentum"), code=1)
         self.assertRegex(text, r"part in +iteration 2, epoch 1\nby +digest\n"
                                r"why +the jobs differ in training.momentum: 0.8 there, 0.9 here\n"
-                               r"convolution2d_1.weights +\d+ of 200 elements, by up to ")
+                               r"convolution2d_1.weights +\d+ of 200 elements, by up to \S+\n"
+                               r"convolution2d_1.weights.velocity +\d+ of 200 elements, by up to ")
         text = self.command("diff", self.out("a"), self.out("seed"), code=1)
         self.assertRegex(text, r"part in +iteration 1, epoch 1\nby +observations\n")
 

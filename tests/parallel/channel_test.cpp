@@ -4,10 +4,15 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <atomic>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 #include <zmq.hpp>
 
 #include "lockstep/base/descriptor.h"
@@ -143,7 +148,7 @@ int port_of(const ChannelServer& server) {
   return std::stoi(server.endpoint().substr(server.endpoint().rfind(':') + 1));
 }
 
-TEST(ChannelAttacks, GarbageAndReplaysDoNothing) {
+TEST(ChannelAttacks, GarbageDoesNothing) {
   ChannelServer server({.endpoint = kTcp});
   const ChannelTicket ticket = server.admit(1);
   const auto client = client_of(ticket);
@@ -168,6 +173,110 @@ TEST(ChannelAttacks, GarbageAndReplaysDoNothing) {
   ASSERT_TRUE(message);
   EXPECT_EQ(message->content, text("two"));
   EXPECT_GT(server.refusals().handshakes, 0);
+}
+
+// Sits between a worker and its client, as whoever owns the network could, and keeps what the
+// worker says, which is sent on piece by piece.
+class Relay {
+ public:
+  explicit Relay(int port)
+      : target_(port), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    if (bind(listener_.get(), any, size) != 0 || listen(listener_.get(), 8) != 0 ||
+        getsockname(listener_.get(), any, &size) != 0) {
+      throw Error("[test] no relay");
+    }
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { carry(); });
+  }
+  ~Relay() {
+    stop_ = true;
+    thread_.join();
+  }
+
+  int port() const { return port_; }
+  std::vector<std::string> said() const {
+    const std::lock_guard lock(mutex_);
+    return said_;
+  }
+  // Says the last piece again, within the connection.
+  void repeat() { repeat_ = true; }
+
+ private:
+  void carry() {
+    Descriptor worker, client;
+    std::vector<char> bytes(1 << 16);
+    const auto move = [&](int from, int to) -> ssize_t {
+      const ssize_t n = recv(from, bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (n > 0) ::send(to, bytes.data(), static_cast<size_t>(n), MSG_NOSIGNAL);
+      return n;
+    };
+    while (!stop_) {
+      pollfd items[] = {
+          {listener_.get(), POLLIN, 0}, {worker.get(), POLLIN, 0}, {client.get(), POLLIN, 0}};
+      poll(items, 3, 10);
+      if (items[0].revents & POLLIN) {
+        worker = Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        client = knock(target_, "");
+      }
+      if (items[1].revents != 0) {
+        const ssize_t n = move(worker.get(), client.get());
+        const std::lock_guard lock(mutex_);
+        if (n > 0) said_.emplace_back(bytes.data(), static_cast<size_t>(n));
+        if (n == 0) worker = {};
+      }
+      if (items[2].revents != 0 && move(client.get(), worker.get()) == 0) client = {};
+      if (repeat_.exchange(false)) {
+        ::send(client.get(), said_.back().data(), said_.back().size(), MSG_NOSIGNAL);
+      }
+    }
+  }
+
+  const int target_;
+  const Descriptor listener_;
+  int port_ = 0;
+  mutable std::mutex mutex_;
+  std::vector<std::string> said_;
+  std::atomic<bool> stop_{false}, repeat_{false};
+  std::thread thread_;
+};
+
+// Nonces and keys of a session are good once.
+TEST(ChannelAttacks, RecordedSessionsDoNotComeBack) {
+  ChannelServer server({.endpoint = kTcp});
+  Relay relay(port_of(server));
+  ChannelTicket ticket = server.admit(1);
+  ticket.endpoint = "tcp://127.0.0.1:" + std::to_string(relay.port());
+  auto client = client_of(ticket);
+  client->send(text("pay"));
+  const auto message = receive(server, 10);
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->content, text("pay"));
+  const std::vector<std::string> recorded = relay.said();
+  ASSERT_GE(recorded.size(), 3u) << "greeting, handshake, message";
+  // From somebody else, at once and at the pace of an answer each, while the session goes on.
+  std::string whole;
+  for (const std::string& piece : recorded) whole += piece;
+  const Descriptor once = knock(port_of(server), whole);
+  const Descriptor slowly = knock(port_of(server), "");
+  for (const std::string& piece : recorded) {
+    ::send(slowly.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_FALSE(receive(server, 0.5));
+  EXPECT_GE(server.refusals().handshakes, 1);
+  // Within the session itself: its connection ends, the message does not come twice.
+  client->send(text("again"));
+  ASSERT_TRUE(receive(server, 10));
+  relay.repeat();
+  EXPECT_FALSE(receive(server, 0.5));
+  client.reset();
+  const Descriptor later = knock(port_of(server), whole);
+  EXPECT_FALSE(receive(server, 0.5));
 }
 
 TEST(ChannelAttacks, AThousandConnectionsDoNotKeepWorkersOut) {

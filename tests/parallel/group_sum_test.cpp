@@ -31,8 +31,9 @@ std::vector<float> whole_sum(int64_t leaves, size_t count) {
   return {tree.result(), tree.result() + count};
 }
 
-void sum_and_compare(LocalGroup& group, const GroupSumOptions& options,
-                     const std::vector<double>& loads, int threads) {
+template <class G>
+void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector<double>& loads,
+                     int threads) {
   ThreadPool pool(threads);
   GroupSum sum(group, pool, options);
   for (const int64_t leaves :
@@ -45,7 +46,13 @@ void sum_and_compare(LocalGroup& group, const GroupSumOptions& options,
       std::memset(sum.leaf(j), static_cast<int>(j + 3), options.leaf_bytes);
       sum.add(j, leaf_values(j, options.count).data());
     }
+    std::memset(sum.own(), group.rank() + 5, options.member_bytes);
     sum.finish(TimeLimit(30));
+    for (int r = 0; r < group.size(); ++r) {
+      for (size_t b = 0; b < options.member_bytes; ++b) {
+        if (sum.said_by(r)[b] != static_cast<std::byte>(r + 5)) throw InternalError("other words");
+      }
+    }
     const auto expected = whole_sum(leaves, options.count);
     if (std::memcmp(sum.result(), expected.data(), options.count * sizeof(float)) != 0) {
       throw InternalError("another sum");
@@ -87,6 +94,24 @@ TEST(GroupSum, ProcessesToo) {
                                     sum_and_compare(group, sum, {2, 1, 1}, 2);
                                   }),
             0);
+}
+
+// The same bits by messages, on hosts and on processes of hosts, as through shared memory.
+TEST(GroupSum, OfHosts) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  for (const size_t count : {size_t{1}, size_t{5000}, size_t{70001}}) {
+    const GroupSumOptions sum{
+        .count = count, .most_leaves = 15, .leaf_bytes = 40, .member_bytes = 9};
+    const auto body = [&](Group& group, const std::vector<double>& loads) {
+      sum_and_compare(group, sum, loads, 2);
+    };
+    EXPECT_EQ(testing::on_hosts(3, [&](Group& g) { body(g, {2, 1, 1}); }), 0);
+    EXPECT_EQ(testing::on_hosts_of_processes({1, 3, 1},
+                                             [&](Group& g) {
+                                               body(g, {2, 1, 0, 1, 3});
+                                             }),
+              0);
+  }
 }
 
 TEST(GroupSum, MoreLeavesThanPlannedAreRefused) {

@@ -88,13 +88,25 @@ TEST_P(Groups, MoveBytes) {
     EXPECT_EQ(testing::on_hosts(c.size, [&](HostGroup& g) { exchange(g, c.bytes); }), 0);
     return;
   }
+  if (std::strcmp(c.kind, "hosts of processes") == 0) {
+    if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+    // On up to three hosts, not the same number on each.
+    const auto members = c.size < 3    ? std::vector<int>(static_cast<size_t>(c.size), 1)
+                         : c.size == 3 ? std::vector<int>{1, 2}
+                         : c.size == 4 ? std::vector<int>{3, 1}
+                                       : std::vector<int>{2, 5, 1};
+    EXPECT_EQ(
+        testing::on_hosts_of_processes(members, [&](CompositeGroup& g) { exchange(g, c.bytes); }),
+        0);
+    return;
+  }
   const bool threads = std::strcmp(c.kind, "threads") == 0;
   EXPECT_EQ(threads ? testing::on_threads(options, body) : testing::on_processes(options, body), 0);
 }
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* kind : {"threads", "processes", "hosts"}) {
+  for (const char* kind : {"threads", "processes", "hosts", "hosts of processes"}) {
     for (const int size : {1, 2, 3, 4, 8}) {
       for (const size_t bytes : {size_t{0}, size_t{1}, size_t{12345}, size_t{3000001}}) {
         all.push_back({kind, size, bytes});
@@ -256,6 +268,47 @@ TEST(HostGroup, PublicAddressesAreRefused) {
   }
   EXPECT_THROW(is_private_address("localhost"), InvalidArgument);
   EXPECT_THROW(HostGroup({.address = "8.8.8.8"}, TimeLimit(1)), InvalidArgument);
+}
+
+// Whoever dies, on whichever host: nobody waits for the limit.
+TEST(CompositeGroup, AKilledMemberEndsItForAll) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  for (const int victim : {0, 2}) {  // the first of their hosts
+    const auto begin = TimeLimit::Clock::now();
+    EXPECT_EQ(testing::on_hosts_of_processes(
+                  {2, 2},
+                  [&](CompositeGroup& group) {
+                    group.barrier(TimeLimit(20));
+                    if (group.rank() == victim) {
+                      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                      kill(getpid(), SIGKILL);
+                    }
+                    // Who notices deaths on the victim's host.
+                    std::thread watch([&] {
+                      if (group.rank() != victim + 1) return;
+                      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                      group.abort();
+                    });
+                    bool lost = false;
+                    try {
+                      for (;;) group.barrier(TimeLimit(60));
+                    } catch (const WorkerLost&) {
+                      lost = true;
+                    }
+                    watch.join();
+                    _exit(lost ? 0 : 1);
+                  }),
+              1);
+    EXPECT_LT(TimeLimit::Clock::now() - begin, std::chrono::seconds(5));
+  }
+}
+
+TEST(CompositeGroup, GroupsOfOthersAreRefused) {
+  auto two = LocalGroup::of_threads({.size = 2});
+  auto one = LocalGroup::of_threads({.size = 1});
+  EXPECT_THROW(CompositeGroup(std::move(two[1]), std::move(one[0]), {.members = {2}}),
+               InvalidArgument);
+  EXPECT_THROW(CompositeGroup(std::move(two[0]), nullptr, {.members = {2}}), InvalidArgument);
 }
 
 TEST(Group, SizesThatDoNotFitAreRefused) {

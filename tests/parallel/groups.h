@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/parallel/comm/composite_group.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "tests/data/support.h"
@@ -125,6 +126,36 @@ inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
     HostGroup group(options, TimeLimit(20));
     body(group);
     group.barrier(TimeLimit(20));  // nobody leaves while others still receive
+  });
+}
+
+// Members on several hosts, several each: shared memory within a host, TCP between them.
+inline int on_hosts_of_processes(const std::vector<int>& members,
+                                 const std::function<void(CompositeGroup&)>& body) {
+  const TemporaryFolder folder;
+  SharedMemory arena("lockstep-test");
+  std::vector<SharedRegion> memory;
+  std::vector<std::pair<int, int>> places;  // host and rank there, by rank
+  for (size_t h = 0; h < members.size(); ++h) {
+    memory.push_back(arena.map(arena.reserve(LocalGroup::bytes({.size = members[h]}))));
+    for (int r = 0; r < members[h]; ++r) places.emplace_back(static_cast<int>(h), r);
+  }
+  return on_forks(static_cast<int>(places.size()), [&](int rank) {
+    const auto [host, place] = places[static_cast<size_t>(rank)];
+    const auto h = static_cast<size_t>(host);
+    std::unique_ptr<Group> hosts;
+    if (place == 0) {
+      const HostGroupOptions options{.rank = host,
+                                     .size = static_cast<int>(members.size()),
+                                     .place = std::make_shared<FolderPlace>(folder.path),
+                                     .secret = "secret"};
+      hosts = std::make_unique<HostGroup>(options, TimeLimit(20));
+    }
+    const LocalGroupOptions local{.size = members[h]};
+    CompositeGroup group(std::make_unique<LocalGroup>(memory[h], place, local), std::move(hosts),
+                         {.members = members, .host = host});
+    body(group);
+    group.barrier(TimeLimit(20));
   });
 }
 

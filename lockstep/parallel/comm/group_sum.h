@@ -24,11 +24,13 @@ struct GroupSumOptions {
 // elements), and all take the slices of all. One thread at a time, with its pool.
 class GroupSum {
  public:
-  // Bytes of each member's window that this takes (see LocalGroupOptions).
+  // Bytes of each member's window that a sum over a LocalGroup takes (see LocalGroupOptions).
   static size_t window_bytes(const GroupSumOptions& options, int members);
 
-  // Keep the group and the pool alive.
+  // Keep the group and the pool alive. Partial sums go through the windows of a LocalGroup, which
+  // must have window_bytes(), and by messages over any other.
   GroupSum(LocalGroup& group, ThreadPool& pool, const GroupSumOptions& options);
+  GroupSum(Group& group, ThreadPool& pool, const GroupSumOptions& options);
   ~GroupSum();
 
   // Begins a sum over the runs of all members, by rank. This member's leaves go to leaf() and

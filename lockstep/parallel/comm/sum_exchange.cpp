@@ -1,0 +1,215 @@
+#include "lockstep/parallel/comm/sum_exchange.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "lockstep/base/alignment.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kBlock = 1024;  // floats: slices are whole ones
+
+// A run within a tree over n leaves leaves at most two partial sums at each level.
+size_t most_partials(int64_t leaves) {
+  return 2 * static_cast<size_t>(std::bit_width(static_cast<uint64_t>(leaves))) + 1;
+}
+
+size_t longest_slice(size_t count, int size) {
+  return std::min(count, (count / kBlock / static_cast<size_t>(size) + 2) * kBlock);
+}
+
+// Bytes of all that a run's leaves say, and where they begin.
+struct Words {
+  size_t first, count;
+};
+
+Words words_of(const LeafRun& run, size_t width) {
+  return {static_cast<size_t>(run.first) * width, static_cast<size_t>(run.count) * width};
+}
+
+class Windows final : public SumExchange {
+ public:
+  Windows(LocalGroup& group, const GroupSumOptions& options)
+      : group_(group),
+        options_(options),
+        said_(round_up(options.leaf_bytes) * static_cast<size_t>(options.most_leaves)),
+        own_(slice_of(options.count, group.rank(), group.size())) {}
+
+  void begin(const SumDeal& deal) override { deal_ = deal; }
+
+  float* partial(size_t number) override { return partial_of(group_.rank(), number); }
+
+  const float* operand(int rank, size_t number) const override {
+    return partial_of(rank, number) + own_.first;
+  }
+
+  float* slice() override { return slice_in(group_.rank()); }
+
+  void scatter(std::span<std::byte> said, std::span<std::byte> said_by,
+               const TimeLimit& limit) override {
+    const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
+    const auto rank = static_cast<size_t>(group_.rank());
+    const Words own = words_of(deal_.runs[rank], width);
+    std::byte* const window = group_.window(group_.rank());
+    if (own.count > 0) std::memcpy(window + own.first, said.data() + own.first, own.count);
+    if (by > 0) std::memcpy(window + said_, said_by.data() + rank * by, by);
+    group_.barrier(limit);
+    for (size_t r = 0; r < deal_.runs.size(); ++r) {
+      if (r == rank) continue;
+      const std::byte* const theirs = group_.window(static_cast<int>(r));
+      const Words w = words_of(deal_.runs[r], width);
+      if (w.count > 0) std::memcpy(said.data() + w.first, theirs + w.first, w.count);
+      if (by > 0) std::memcpy(said_by.data() + r * by, theirs + said_, by);
+    }
+  }
+
+  void gather(float* result, const TimeLimit& limit) override {
+    group_.barrier(limit);
+    for (int r = 0; r < group_.size(); ++r) {
+      const Slice s = slice_of(options_.count, r, group_.size());
+      std::memcpy(result + s.first, slice_in(r), s.count * sizeof(float));
+    }
+  }
+
+ private:
+  // A window: what leaves say, what the member says, the partial sums, the slice.
+  float* partial_of(int rank, size_t number) const {
+    return reinterpret_cast<float*>(group_.window(rank) + said_ + round_up(options_.member_bytes) +
+                                    number * round_up(options_.count * sizeof(float)));
+  }
+  float* slice_in(int rank) const { return partial_of(rank, most_partials(options_.most_leaves)); }
+
+  LocalGroup& group_;
+  const GroupSumOptions options_;
+  const size_t said_;
+  const Slice own_;
+  SumDeal deal_;
+};
+
+class Messages final : public SumExchange {
+ public:
+  Messages(Group& group, const GroupSumOptions& options)
+      : group_(group),
+        options_(options),
+        width_(round_up(options.count * sizeof(float)) / sizeof(float)),
+        own_(slice_of(options.count, group.rank(), group.size())) {}
+
+  void begin(const SumDeal& deal) override {
+    deal_ = deal;
+    const auto n = deal.runs.size(), rank = static_cast<size_t>(group_.rank());
+    partials_.resize(width_ * deal.partials[rank]);
+    slice_.resize(own_.count);
+    to_.assign(n, 0);
+    from_.assign(n, 0);
+    firsts_.assign(n, 0);
+    size_t sent = 0, received = 0;
+    for (size_t r = 0; r < n; ++r) {
+      firsts_[r] = received;
+      sent += deal.partials[rank] * theirs(r).count;
+      received += deal.partials[r] * own_.count;
+      to_[r] = deal.partials[rank] * theirs(r).count * sizeof(float);
+      from_[r] = deal.partials[r] * own_.count * sizeof(float);
+    }
+    sent_.resize(sent);
+    received_.resize(received);
+  }
+
+  float* partial(size_t number) override { return partials_.data() + number * width_; }
+
+  const float* operand(int rank, size_t number) const override {
+    return received_.data() + firsts_[static_cast<size_t>(rank)] + number * own_.count;
+  }
+
+  float* slice() override { return slice_.data(); }
+
+  void scatter(std::span<std::byte> said, std::span<std::byte> said_by,
+               const TimeLimit& limit) override {
+    float* to = sent_.data();
+    for (size_t r = 0; r < deal_.runs.size(); ++r) {
+      const Slice s = theirs(r);
+      for (size_t i = 0; i < deal_.partials[static_cast<size_t>(group_.rank())]; ++i) {
+        if (s.count > 0) std::memcpy(to, partial(i) + s.first, s.count * sizeof(float));
+        to += s.count;
+      }
+    }
+    group_.all_to_all(std::as_bytes(std::span(sent_)), to_,
+                      std::as_writable_bytes(std::span(received_)), from_, limit);
+    exchange_words(said, said_by, limit);
+  }
+
+  void gather(float* result, const TimeLimit& limit) override {
+    std::vector<size_t> counts;
+    for (size_t r = 0; r < deal_.runs.size(); ++r) {
+      counts.push_back(theirs(r).count * sizeof(float));
+    }
+    group_.all_gather(std::as_bytes(std::span(slice_)), counts,
+                      std::as_writable_bytes(std::span(result, options_.count)), limit);
+  }
+
+ private:
+  Slice theirs(size_t rank) const {
+    return slice_of(options_.count, static_cast<int>(rank), group_.size());
+  }
+
+  void exchange_words(std::span<std::byte> said, std::span<std::byte> said_by,
+                      const TimeLimit& limit) {
+    const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
+    if (width + by == 0) return;
+    std::vector<size_t> counts;
+    for (const LeafRun& run : deal_.runs) counts.push_back(words_of(run, width).count + by);
+    const auto rank = static_cast<size_t>(group_.rank());
+    const Words own = words_of(deal_.runs[rank], width);
+    std::vector<std::byte> mine(counts[rank]);
+    if (own.count > 0) std::memcpy(mine.data(), said.data() + own.first, own.count);
+    if (by > 0) std::memcpy(mine.data() + own.count, said_by.data() + rank * by, by);
+    size_t total = 0;
+    for (const size_t count : counts) total += count;
+    std::vector<std::byte> all(total);
+    group_.all_gather(mine, counts, all, limit);
+    const std::byte* from = all.data();
+    for (size_t r = 0; r < counts.size(); ++r) {
+      const Words w = words_of(deal_.runs[r], width);
+      if (w.count > 0) std::memcpy(said.data() + w.first, from, w.count);
+      if (by > 0) std::memcpy(said_by.data() + r * by, from + w.count, by);
+      from += counts[r];
+    }
+  }
+
+  Group& group_;
+  const GroupSumOptions options_;
+  const size_t width_;  // floats from one partial sum to the next
+  const Slice own_;
+  SumDeal deal_;
+  std::vector<float> partials_, sent_, received_, slice_;
+  std::vector<size_t> to_, from_, firsts_;
+};
+
+}  // namespace
+
+Slice slice_of(size_t count, int rank, int size) {
+  const size_t blocks = (count + kBlock - 1) / kBlock;
+  const auto r = static_cast<size_t>(rank), n = static_cast<size_t>(size);
+  const size_t first = std::min(count, blocks * r / n * kBlock);
+  return {first, std::min(count, blocks * (r + 1) / n * kBlock) - first};
+}
+
+std::unique_ptr<SumExchange> SumExchange::by_windows(LocalGroup& group,
+                                                     const GroupSumOptions& options) {
+  return std::make_unique<Windows>(group, options);
+}
+
+std::unique_ptr<SumExchange> SumExchange::by_messages(Group& group,
+                                                      const GroupSumOptions& options) {
+  return std::make_unique<Messages>(group, options);
+}
+
+size_t SumExchange::window_bytes(const GroupSumOptions& o, int members) {
+  if (members == 1) return 0;
+  return round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) + round_up(o.member_bytes) +
+         most_partials(o.most_leaves) * round_up(o.count * sizeof(float)) +
+         round_up(longest_slice(o.count, members) * sizeof(float));
+}
+
+}  // namespace lockstep
