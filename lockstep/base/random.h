@@ -22,6 +22,7 @@ enum class RandomUse : uint32_t {
   digits = 6,
   user = 7,
   noise = 8,
+  task = 9,
 };
 
 // The key of a stream: a seed, a purpose, and up to three numbers that say where in the run it is

@@ -1,7 +1,6 @@
 #include "lockstep/train/worker_crew.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cmath>
@@ -44,24 +43,10 @@ WorkerCrew::WorkerCrew(const WorkerIterationsSetup& s) : setup(s), workers(memor
   for (int slot = 0; slot < static_cast<int>(setup.options.workers); ++slot) start_worker(slot);
 }
 
-// Cores of their own where there are enough; else the system deals them.
-std::vector<int> WorkerCrew::cores_of(int slot) const {
-  const auto threads = static_cast<int>(setup.options.threads);
-  std::vector<int> cores;
-  if (threads * setup.options.workers > available_cores()) return cores;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  int seen = 0;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &set)) continue;
-    if (seen >= slot * threads && seen < (slot + 1) * threads) cores.push_back(core);
-    ++seen;
-  }
-  return cores;
-}
-
 void WorkerCrew::start_worker(int slot) {
-  const uint32_t number = workers.start(task, cores_of(slot));
+  const uint32_t number =
+      workers.start(task, cores_of_worker(slot, static_cast<int>(setup.options.workers),
+                                          static_cast<int>(setup.options.threads)));
   Member m;
   m.slot = slot;
   m.pid = workers.pid(number);

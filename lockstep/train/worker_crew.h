@@ -119,7 +119,6 @@ struct WorkerCrew {
 
  private:
   void look_for_strangers();
-  std::vector<int> cores_of(int slot) const;
   void start_worker(int slot);
   void handle(const WorkerEvent& event);
   void handle_loss(const WorkerEvent& event);

@@ -46,7 +46,9 @@ void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector
       std::memset(sum.leaf(j), static_cast<int>(j + 3), options.leaf_bytes);
       sum.add(j, leaf_values(j, options.count).data());
     }
-    std::memset(sum.own(), group.rank() + 5, options.member_bytes);
+    if (options.member_bytes > 0) {
+      std::memset(sum.own(), group.rank() + 5, options.member_bytes);
+    }
     sum.finish(TimeLimit(30));
     for (int r = 0; r < group.size(); ++r) {
       for (size_t b = 0; b < options.member_bytes; ++b) {

@@ -27,10 +27,30 @@ struct FunctionId {
 namespace detail {
 
 using AnyFunction = void (*)();
+using PackedFunction = Bytes (*)(std::span<const std::byte>);
 // Before main() alone.
-FunctionId add_function(AnyFunction thunk, const std::type_info& type);
-// Throws InvalidArgument for an id that this executable has not.
+FunctionId add_function(AnyFunction thunk, PackedFunction packed, const std::type_info& type);
+// Throw InvalidArgument for an id that this executable has not.
 AnyFunction find_function(const FunctionId& id);
+PackedFunction find_packed(const FunctionId& id);
+
+template <class T>
+inline constexpr bool can_be_sent =
+    std::is_void_v<T> || (cereal::traits::is_output_serializable<T, OutputArchive>::value &&
+                          cereal::traits::is_input_serializable<T, InputArchive>::value);
+
+// The result of run() as bytes; none for void.
+template <class R>
+Bytes pack(R (*run)(std::span<const std::byte>), std::span<const std::byte> bytes) {
+  if constexpr (std::is_void_v<R>) {
+    run(bytes);
+    return {};
+  } else if constexpr (can_be_sent<R>) {
+    return encode(run(bytes));
+  } else {
+    return {};  // nobody can ask for it: see Pool::submit()
+  }
+}
 
 template <class R, class... A>
 std::tuple<std::decay_t<A>...> arguments_of(R (*)(A...));
@@ -40,9 +60,31 @@ template <auto F, class R>
 struct Thunk {
   using Arguments = decltype(arguments_of(F));
   static R run(std::span<const std::byte> bytes) { return std::apply(F, decode<Arguments>(bytes)); }
+  static Bytes packed(std::span<const std::byte> bytes) { return pack<R>(&run, bytes); }
   // Named where a call is made, so that every process of the executable has it in its table.
   static inline const FunctionId id =
-      add_function(reinterpret_cast<AnyFunction>(&run), typeid(Thunk<F, R>));
+      add_function(reinterpret_cast<AnyFunction>(&run), &packed, typeid(Thunk<F, R>));
+};
+
+// As an argument travels: text as a string of its own.
+template <class A>
+using Sent = std::conditional_t<std::is_convertible_v<std::decay_t<A>, const char*>, std::string,
+                                std::decay_t<A>>;
+
+// A function object without contents, as a lambda that captures nothing is: its type says all.
+template <class F>
+inline constexpr bool says_all_by_type = std::is_empty_v<F>&& std::is_default_constructible_v<F>;
+
+// What runs an F on arguments of these types.
+template <class F, class... A>
+struct ObjectThunk {
+  using R = std::invoke_result_t<F, A...>;
+  static R run(std::span<const std::byte> bytes) {
+    return std::apply(F{}, decode<std::tuple<A...>>(bytes));
+  }
+  static Bytes packed(std::span<const std::byte> bytes) { return pack<R>(&run, bytes); }
+  static inline const FunctionId id =
+      add_function(reinterpret_cast<AnyFunction>(&run), &packed, typeid(ObjectThunk<F, A...>));
 };
 
 }  // namespace detail
@@ -62,6 +104,9 @@ class Call {
         arguments_);
   }
 
+  const FunctionId& function() const { return function_; }
+  const Bytes& arguments() const { return arguments_; }
+
   template <class Archive>
   void serialize(Archive& archive) {
     archive(function_, arguments_);
@@ -80,6 +125,18 @@ auto make_call(const A&... arguments) {
   static_assert(std::tuple_size_v<Arguments> == sizeof...(A), "another number of arguments");
   using R = decltype(std::apply(F, std::declval<Arguments>()));
   return Call<R>(detail::Thunk<F, R>::id, encode(Arguments(arguments...)));
+}
+
+// The same for a lambda that captures nothing: make_call([](int a, int b) { return a + b; }, 1, 2).
+template <class F, class... A>
+auto make_call(F, const A&... arguments) {
+  static_assert(detail::says_all_by_type<F>,
+                "a function that is sent captures nothing: give it what it needs as arguments; "
+                "name other functions as make_call<&function>(arguments...)");
+  static_assert((detail::can_be_sent<detail::Sent<A>> && ...),
+                "an argument cannot be sent: its type needs serialize()");
+  using Thunk = detail::ObjectThunk<F, detail::Sent<A>...>;
+  return Call<typename Thunk::R>(Thunk::id, encode(std::tuple<detail::Sent<A>...>(arguments...)));
 }
 
 }  // namespace lockstep

@@ -134,6 +134,8 @@ TaskError TaskError::current() {
     return {"Timeout", e.what(), e.hint()};
   } catch (const Cancelled& e) {
     return {"Cancelled", e.what(), e.hint()};
+  } catch (const WorkerLost& e) {
+    return {"WorkerLost", e.what(), e.hint()};
   } catch (const InternalError& e) {
     return {"InternalError", e.what(), e.hint()};
   } catch (const Error& e) {
@@ -155,6 +157,7 @@ void TaskError::rethrow(const std::string& where) const {
   if (kind == "Unsupported") throw Unsupported(text, hint);
   if (kind == "Timeout") throw Timeout(text, hint);
   if (kind == "Cancelled") throw Cancelled(text, hint);
+  if (kind == "WorkerLost") throw WorkerLost(text, hint);
   if (kind == "InternalError") throw InternalError(text, hint);
   throw Error(text, hint);
 }

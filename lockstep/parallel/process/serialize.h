@@ -94,6 +94,18 @@ void load(InputArchive& archive, cereal::BinaryData<T>& data) {
   archive.read(data.data, static_cast<size_t>(data.size));
 }
 
+// Bytes as they are, not one by one.
+inline void save(OutputArchive& archive, const Bytes& bytes) {
+  archive(cereal::make_size_tag(static_cast<cereal::size_type>(bytes.size())));
+  archive.write(bytes.data(), bytes.size());
+}
+inline void load(InputArchive& archive, Bytes& bytes) {
+  cereal::size_type size = 0;
+  archive(cereal::make_size_tag(size));
+  bytes.resize(size);
+  archive.read(bytes.data(), bytes.size());
+}
+
 template <class Archive>
 void serialize(Archive& archive, Digest& digest) {
   archive(digest.high, digest.low);

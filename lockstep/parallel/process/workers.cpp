@@ -1,5 +1,7 @@
 #include "lockstep/parallel/process/workers.h"
 
+#include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/thread_pool.h"
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/worker_start.h"
 
@@ -106,6 +109,22 @@ struct Workers::State {
   }
 };
 
+std::vector<int> cores_of_worker(int slot, int workers, int threads) {
+  std::vector<int> cores;
+  cpu_set_t set;
+  if (int64_t{threads} * workers > available_cores() ||
+      sched_getaffinity(0, sizeof set, &set) != 0) {
+    return cores;
+  }
+  int seen = 0;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &set)) continue;
+    if (seen >= slot * threads && seen < (slot + 1) * threads) cores.push_back(core);
+    ++seen;
+  }
+  return cores;
+}
+
 Workers::Workers(const SharedMemory& memory, const WorkerOptions& options)
     : state_(std::make_unique<State>(memory, options)) {
   if (Runtime::present()) return;
@@ -155,7 +174,7 @@ bool Workers::send(uint32_t worker, std::span<const std::byte> content) {
          state_->channel.send(worker, content);
 }
 
-std::optional<WorkerEvent> Workers::wait(const TimeLimit& limit) {
+std::optional<WorkerEvent> Workers::wait(const TimeLimit& limit, int also) {
   State& s = *state_;
   for (;;) {
     s.take_messages();
@@ -169,8 +188,10 @@ std::optional<WorkerEvent> Workers::wait(const TimeLimit& limit) {
       s.events.pop_front();
       return event;
     }
-    if (limit.reached()) return std::nullopt;
+    pollfd called{also, POLLIN, 0};
+    if (limit.reached() || (also >= 0 && poll(&called, 1, 0) > 0)) return std::nullopt;
     std::vector<int> descriptors;
+    if (also >= 0) descriptors.push_back(also);
     for (const auto& [number, w] : s.workers) descriptors.push_back(w.process.ended_descriptor());
     s.channel.wait(TimeLimit(std::min(limit.left(), s.look.left() + 0.001)), descriptors);
   }

@@ -23,6 +23,10 @@ struct WorkerOptions {
   double start_limit = 60;  // seconds from a worker's start until it says something
 };
 
+// Which cores worker `slot` (from 0) of so many gets, with a core for each of its threads; none, so
+// that the system deals them, where there are not enough. Thread-safe.
+std::vector<int> cores_of_worker(int slot, int workers, int threads);
+
 // What happened to a worker.
 struct WorkerEvent {
   enum class Kind {
@@ -52,8 +56,9 @@ class Workers {
   uint32_t start(const Call<void>& task, const std::vector<int>& cores = {});
   // False where the worker is gone or not there yet.
   bool send(uint32_t worker, std::span<const std::byte> content);
-  // The next event; none at the limit. What a worker said before it was lost comes before that.
-  std::optional<WorkerEvent> wait(const TimeLimit& limit);
+  // The next event; none at the limit, or when the descriptor `also` is readable. What a worker
+  // said before it was lost comes before that.
+  std::optional<WorkerEvent> wait(const TimeLimit& limit, int also = -1);
   // Ends a worker at once; it is lost then, for that reason ("hung"; "": as its end says).
   void kill(uint32_t worker, const std::string& reason);
 

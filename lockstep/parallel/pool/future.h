@@ -1,0 +1,177 @@
+// What will come of a task.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/parallel/pool/pool_core.h"
+
+namespace lockstep {
+
+// The outcome of a task, now or later. A handle: copies stand for the same task. Thread-safe.
+// Every task ends in exactly one of the states finished, failed and cancelled. A future outlives
+// its pool.
+template <class R>
+class Future {
+ public:
+  Future() = default;
+  Future(std::shared_ptr<detail::PoolCore> pool, detail::TaskPtr task)
+      : pool_(std::move(pool)), task_(std::move(task)) {}
+
+  bool valid() const { return task_ != nullptr; }
+  TaskState state() const {
+    const std::lock_guard lock(pool_->mutex);
+    return task_->state;
+  }
+  bool done() const {
+    const TaskState s = state();
+    return s != TaskState::queued && s != TaskState::running;
+  }
+  // The task's number in its pool, from 1, and the index of the worker that runs or ran it; -1
+  // before.
+  uint64_t number() const { return task_->number; }
+  int worker() const {
+    const std::lock_guard lock(pool_->mutex);
+    return task_->worker;
+  }
+
+  // Waits until the task has ended; false at the limit.
+  bool wait_for(double seconds) const {
+    return pool_->wait(TimeLimit(seconds), [this] { return over(); });
+  }
+  void wait() const {
+    while (!wait_for(3600)) {
+    }
+  }
+  // Waits, then what the task returned. Throws what it threw (as the child of Error that it was);
+  // WorkerLost where its process ended, saying how; Cancelled; Timeout where it ran for longer than
+  // SubmitOptions::limit. Can be asked again and again.
+  R get() const {
+    wait();
+    Bytes result;
+    {
+      const std::lock_guard lock(pool_->mutex);
+      if (task_->state != TaskState::finished) task_->error.rethrow("");
+      if constexpr (!std::is_void_v<R>) result = task_->result;
+    }
+    if constexpr (!std::is_void_v<R>) return decode<R>(result);
+  }
+  // Why it failed or was cancelled; "" where it did not, or has not yet.
+  std::string error() const {
+    const std::lock_guard lock(pool_->mutex);
+    return task_->error.message;
+  }
+  // What the task has printed so far, the last 64 KiB; in pools of processes alone.
+  std::string diary() const { return pool_->diary(task_); }
+
+  // A queued task is cancelled at once. One that runs is asked to stop (task_cancelled()); after
+  // PoolOptions::grace its process is ended and replaced. It is cancelled then, also where it came
+  // to its end meanwhile. No effect on what has ended.
+  void cancel() const { pool_->cancel(task_); }
+
+  // Calls f(future) when the task has ended, in the pool's thread of callbacks, one after the
+  // other. What f throws is dropped: then() is for telling, not for computing.
+  template <class F>
+  const Future& then(F f) const {
+    pool_->then(task_, [f = std::move(f), self = *this]() mutable {
+      try {
+        f(self);
+      } catch (...) {
+      }
+    });
+    return *this;
+  }
+
+  const std::shared_ptr<detail::PoolCore>& pool() const { return pool_; }
+  // With the pool's mutex held.
+  bool over() const {
+    return task_->state != TaskState::queued && task_->state != TaskState::running;
+  }
+
+ private:
+  std::shared_ptr<detail::PoolCore> pool_;
+  detail::TaskPtr task_;
+};
+
+// Waits for all; false at the limit. The futures of one pool.
+template <class R>
+bool wait_for_all(std::span<const Future<R>> futures, double seconds) {
+  const auto over = [&] {
+    for (const auto& f : futures) {
+      if (!f.over()) return false;
+    }
+    return true;
+  };
+  return futures.empty() || futures.front().pool()->wait(TimeLimit(seconds), over);
+}
+
+// What all returned, in order. Throws what get() of the first one that failed throws.
+template <class R>
+auto fetch_all(const std::vector<Future<R>>& futures) {
+  while (!wait_for_all(std::span<const Future<R>>(futures), 3600)) {
+  }
+  if constexpr (std::is_void_v<R>) {
+    for (const auto& f : futures) f.get();
+  } else {
+    std::vector<R> results;
+    for (const auto& f : futures) results.push_back(f.get());
+    return results;
+  }
+}
+
+template <class R>
+void cancel_all(const std::vector<Future<R>>& futures) {
+  for (const auto& f : futures) f.cancel();
+}
+
+// Gives futures one by one as their tasks end. One thread at a time.
+template <class R>
+class FetchNext {
+ public:
+  explicit FetchNext(std::vector<Future<R>> futures)
+      : futures_(std::move(futures)), given_(futures_.size(), false) {}
+
+  // The index of the next one that has ended; none at the limit, or when all were given.
+  std::optional<size_t> next(double seconds = 3e9) {
+    std::optional<size_t> found;
+    const auto look = [&] {
+      for (size_t i = 0; i < futures_.size() && !found; ++i) {
+        if (!given_[i] && futures_[i].over()) found = i;
+      }
+      return found.has_value();
+    };
+    if (left() > 0) futures_.front().pool()->wait(TimeLimit(seconds), look);
+    if (found) given_[*found] = true;
+    return found;
+  }
+  size_t left() const {
+    size_t n = 0;
+    for (const bool given : given_) n += given ? 0 : 1;
+    return n;
+  }
+  const Future<R>& operator[](size_t i) const { return futures_[i]; }
+
+ private:
+  std::vector<Future<R>> futures_;
+  std::vector<bool> given_;
+};
+
+// Calls f(futures) when all have ended, as Future::then() does.
+template <class R, class F>
+void after_all(std::vector<Future<R>> futures, F f) {
+  if (futures.empty()) return;
+  auto left = std::make_shared<size_t>(futures.size());
+  auto all = std::make_shared<std::vector<Future<R>>>(std::move(futures));
+  auto call = std::make_shared<F>(std::move(f));
+  for (const auto& future : *all) {
+    // One thread calls them all.
+    future.then([left, all, call](const Future<R>&) {
+      if (--*left == 0) (*call)(*all);
+    });
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include "lockstep/parallel/pool/pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/thread_pool.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kMostWorkers = 1024;
+
+std::mutex open_mutex;
+std::vector<Pool*> open_pools;
+
+int workers_of(int wanted) {
+  if (wanted < 0 || wanted > kMostWorkers) {
+    throw InvalidArgument(
+        fmt::format("[pool] {} workers: there can be 1 to {}", wanted, kMostWorkers),
+        "0 stands for one for each processor");
+  }
+  return wanted > 0 ? wanted : std::min(available_cores(), kMostWorkers);
+}
+
+}  // namespace
+
+Pool::Pool(const PoolOptions& options) {
+  const int workers = workers_of(options.workers);
+  if (options.threads_per_worker < 1 || !(options.grace >= 0)) {
+    throw InvalidArgument("[pool] threads_per_worker must be at least 1, grace at least 0");
+  }
+  core_ = options.threads ? detail::make_thread_pool(workers)
+                          : detail::make_process_pool({.workers = workers,
+                                                       .threads = options.threads_per_worker,
+                                                       .grace = options.grace,
+                                                       .memory_bytes = options.memory_bytes,
+                                                       .environment = options.environment});
+  core_->seed = options.seed;
+  const std::lock_guard lock(open_mutex);
+  open_pools.push_back(this);
+}
+
+Pool::~Pool() {
+  {
+    const std::lock_guard lock(open_mutex);
+    open_pools.erase(std::find(open_pools.begin(), open_pools.end(), this));
+  }
+  core_->stop();
+}
+
+void Pool::resize(int workers) { core_->resize(workers_of(workers)); }
+
+std::vector<WorkerStatus> Pool::workers() const {
+  std::vector<WorkerStatus> all;
+  for (const auto& seat : core_->seats()) all.push_back({seat.pid, seat.ready, seat.task});
+  return all;
+}
+
+void Pool::check_worker(int worker) const {
+  if (worker >= 0 && worker < size()) return;
+  throw InvalidArgument(fmt::format("[pool] there is no worker {} among {}", worker, size()));
+}
+
+Pool& default_pool(const std::function<void(const std::string&)>& notice) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard once(one_at_a_time);
+  {
+    const std::lock_guard lock(open_mutex);
+    if (!open_pools.empty()) return *open_pools.front();
+  }
+  static std::unique_ptr<Pool> own;
+  own = std::make_unique<Pool>(PoolOptions{.threads = !Runtime::present()});
+  if (notice) {
+    notice(fmt::format("a pool of {} worker {} was opened", own->size(),
+                       Runtime::present() ? "processes" : "threads"));
+  }
+  return *own;
+}
+
+}  // namespace lockstep

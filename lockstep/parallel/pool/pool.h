@@ -1,0 +1,123 @@
+// Workers that run functions: threads of this process, or processes of this machine.
+//
+//   lockstep::Pool pool({.workers = 4});
+//   auto future = pool.submit([](int a, int b) { return a + b; }, 1, 2);
+//   future.get();  // 3
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/parallel/pool/future.h"
+#include "lockstep/parallel/pool/task_context.h"
+#include "lockstep/parallel/process/function.h"
+
+namespace lockstep {
+
+struct PoolOptions {
+  int workers = 0;  // 0: one for each processor
+  // Threads share everything and cannot be ended: a task that crashes ends the program. Processes
+  // need a Runtime in main(); what happens to one is no matter of the others.
+  bool threads = false;
+  int threads_per_worker = 1;  // processors that each worker process gets, where there are enough
+  double grace = 5;            // seconds from cancel() until a process is ended
+  uint64_t memory_bytes = 0;   // of each worker process's own data; 0: no limit
+  std::vector<std::pair<std::string, std::string>> environment = {};  // of worker processes
+  uint64_t seed = 0;                                                  // of task_random()
+};
+
+// What there is of a worker.
+struct WorkerStatus {
+  int64_t pid = 0;  // 0: a thread, or not started yet
+  bool ready = false;
+  uint64_t task = 0;  // the number of the one that it runs; 0: none
+};
+
+// Whether f(arguments...) can be sent to a worker: f captures nothing, and the arguments and what
+// it returns have serialize().
+template <class F, class... A>
+inline constexpr bool can_be_submitted = [] {
+  if constexpr (!detail::says_all_by_type<F> || !(detail::can_be_sent<detail::Sent<A>> && ...)) {
+    return false;
+  } else if constexpr (!std::is_invocable_v<F, detail::Sent<A>...>) {
+    return false;
+  } else {
+    return detail::can_be_sent<std::invoke_result_t<F, detail::Sent<A>...>>;
+  }
+}();
+
+// Thread-safe. The destructor cancels what has not ended and ends the workers; they also end with
+// this process, however it ends.
+class Pool {
+ public:
+  // Returns at once; workers start meanwhile. Throws InvalidArgument for processes without a
+  // Runtime, and for counts that cannot be.
+  explicit Pool(const PoolOptions& options = {});
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  int size() const { return core_->size(); }
+  // More workers start; of fewer, the last ones end when they are done with what they run and with
+  // what was submitted to them by index.
+  void resize(int workers);
+  std::vector<WorkerStatus> workers() const;
+
+  // Runs f(arguments...) on a worker. `f` is a lambda that captures nothing, or any function as in
+  // submit<&function>(arguments...). Arguments and result travel as bytes (serialize.h).
+  template <class F, class... A>
+  auto submit(F f, const A&... arguments) {
+    return submit_with(SubmitOptions{}, f, arguments...);
+  }
+  template <auto F, class... A>
+  auto submit(const A&... arguments) {
+    return start(make_call<F>(arguments...), {}, -1);
+  }
+  template <class F, class... A>
+  auto submit_with(const SubmitOptions& options, F f, const A&... arguments) {
+    return start(make_call(f, arguments...), options, -1);
+  }
+  template <auto F, class... A>
+  auto submit_with(const SubmitOptions& options, const A&... arguments) {
+    return start(make_call<F>(arguments...), options, -1);
+  }
+  // The same on one worker, by its index, or once on each.
+  template <class F, class... A>
+  auto submit_to(int worker, F f, const A&... arguments) {
+    check_worker(worker);
+    return start(make_call(f, arguments...), {}, worker);
+  }
+  template <class F, class... A>
+  auto submit_on_all(F f, const A&... arguments) {
+    const auto call = make_call(f, arguments...);
+    std::vector<decltype(start(call, {}, 0))> futures;
+    for (int i = 0; i < size(); ++i) futures.push_back(start(call, {}, i));
+    return futures;
+  }
+  template <class R>
+  Future<R> start(const Call<R>& call, const SubmitOptions& options, int worker,
+                  std::function<void()> on_failure = {}) {
+    static_assert(detail::can_be_sent<R>,
+                  "what the function returns cannot be sent: its type "
+                  "needs serialize()");
+    return {core_, core_->submit(call.function(), call.arguments(), options, worker,
+                                 std::move(on_failure))};
+  }
+
+  const std::shared_ptr<detail::PoolCore>& core() const { return core_; }
+
+ private:
+  void check_worker(int worker) const;
+
+  std::shared_ptr<detail::PoolCore> core_;
+};
+
+// The pool that is used where none is named: the one that was opened first and still is; else one
+// of processes (of threads in programs without a Runtime) with a worker for each processor, which
+// is opened now, and told to `notice` in one line. It ends with the program. Thread-safe.
+Pool& default_pool(const std::function<void(const std::string&)>& notice = {});
+
+}  // namespace lockstep

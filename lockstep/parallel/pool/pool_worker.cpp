@@ -1,0 +1,139 @@
+// What runs in a pool's worker process.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <mutex>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/pool/process_seat.h"
+#include "lockstep/parallel/pool/task_context.h"
+
+namespace lockstep::detail {
+namespace {
+
+// How long a client may take nothing from a worker.
+constexpr double kPatience = 600;
+constexpr off_t kMostDiary = 64 << 10;
+
+class PoolWorker final : public TaskContext {
+ public:
+  explicit PoolWorker(const SeatTicket& ticket)
+      : seat_(worker_context().memory().map(ticket.seat)),
+        client_(worker_context().memory().map(ticket.bell)),
+        head_(head_of(seat_)),
+        orders_(orders_of(seat_)),
+        reports_(reports_of(seat_)),
+        spin_(ticket.spin) {
+    worker = ticket.index;
+    keep_diary();
+  }
+
+  [[noreturn]] void serve() {
+    const Scope scope(*this, true);
+    say(Report::ready, encode(ReadyNote{diary_}));
+    for (;;) {
+      const uint32_t seen = head_.bell.rings();
+      const auto message = orders_.next(kMostMessage);
+      if (orders_.took() && head_.orders_wait.load() != 0) client().ring();
+      if (message) {
+        run(decode<TaskOrder>(*message));
+      } else {
+        head_.bell.wait(seen, TimeLimit(3600), spin_);
+      }
+    }
+  }
+
+  bool cancelled() const override { return head_.cancelled.load() == order_.load() + 1; }
+
+  void send(uint64_t queue, std::span<const std::byte> message) override {
+    Bytes content(sizeof queue + message.size());
+    std::memcpy(content.data(), &queue, sizeof queue);
+    if (!message.empty()) {
+      std::memcpy(content.data() + sizeof queue, message.data(), message.size());
+    }
+    say(Report::message, content);
+  }
+
+ private:
+  Bell& client() const { return *std::launder(reinterpret_cast<Bell*>(client_.get())); }
+
+  void run(const TaskOrder& order) {
+    uint64_t expected = order.order;
+    if (!head_.next.compare_exchange_strong(expected, order.order + 1)) return;  // taken back
+    order_ = order.order;
+    workers = order.workers;
+    seed = order.seed;
+    task = order.task;
+    EndNote note{.order = order.order, .result = {}, .error = {}, .diary = {}};
+    try {
+      note.result = find_packed(order.function)(order.arguments);
+    } catch (...) {
+      note.error = TaskError::current();
+    }
+    std::fflush(nullptr);
+    std::cout.flush();
+    note.diary = read_diary(diary_);
+    if (!note.diary.empty() && ftruncate(diary_, 0) != 0) note.diary += "\n(the diary is damaged)";
+    say(note.error.kind.empty() ? Report::finished : Report::failed, encode(note));
+  }
+
+  // What is printed goes to memory that the client can read, too.
+  void keep_diary() {
+    diary_ = memfd_create("lockstep-diary", MFD_CLOEXEC);
+    if (diary_ < 0) throw Error("[pool] no memory for a diary");
+    const int flags = fcntl(diary_, F_GETFL);
+    fcntl(diary_, F_SETFL, flags | O_APPEND);
+    std::fflush(nullptr);
+    dup2(diary_, STDOUT_FILENO);
+    dup2(diary_, STDERR_FILENO);
+    setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // what was printed last is there when it dies
+  }
+
+  // Any thread of the task.
+  void say(Report what, std::span<const std::byte> rest) {
+    Bytes message(1 + rest.size());
+    message[0] = static_cast<std::byte>(what);
+    if (!rest.empty()) std::memcpy(message.data() + 1, rest.data(), rest.size());
+    const std::lock_guard lock(mutex_);
+    reports_.push(message);
+    for (const TimeLimit limit(kPatience);;) {
+      const uint32_t seen = head_.bell.rings();
+      if (reports_.flush()) break;
+      if (limit.reached()) throw Timeout("[pool] the client has taken nothing for ten minutes");
+      client().ring();
+      head_.bell.wait(seen, TimeLimit(std::min(limit.left(), 1.0)));
+    }
+    client().ring();
+  }
+
+  const SharedRegion seat_, client_;
+  SeatHead& head_;
+  MessageReader orders_;
+  MessageWriter reports_;
+  const bool spin_;
+  int diary_ = -1;
+  std::atomic<uint64_t> order_{0};
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+void serve_pool(SeatTicket ticket) { PoolWorker(ticket).serve(); }
+
+std::string read_diary(int descriptor) {
+  struct stat about {};
+  if (fstat(descriptor, &about) != 0 || about.st_size == 0) return {};
+  const off_t bytes = std::min(about.st_size, kMostDiary);
+  std::string text(static_cast<size_t>(bytes), '\0');
+  const ssize_t n = pread(descriptor, text.data(), text.size(), about.st_size - bytes);
+  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  return text;
+}
+
+}  // namespace lockstep::detail

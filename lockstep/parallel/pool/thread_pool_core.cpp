@@ -1,0 +1,172 @@
+// A pool of threads of this process.
+#include <atomic>
+#include <csignal>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/shared_memory.h"
+#include "lockstep/parallel/comm/byte_ring.h"
+#include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/parallel/pool/task_context.h"
+
+namespace lockstep::detail {
+namespace {
+
+class ThreadSeats final : public PoolCore {
+ public:
+  explicit ThreadSeats(int workers) { resize(workers); }
+  ~ThreadSeats() override { stop(); }
+
+  int size() override {
+    const std::lock_guard lock(mutex);
+    return wanted_;
+  }
+
+  void resize(int workers) override {
+    std::vector<std::thread> ended;
+    {
+      const std::lock_guard lock(mutex);
+      wanted_ = workers;
+      for (int i = static_cast<int>(seats_.size()); i < workers; ++i) {
+        seats_.push_back(std::make_unique<Seat>());
+        seats_.back()->thread =
+            std::thread([this, i, seat = seats_.back().get()] { run(i, *seat); });
+      }
+      while (static_cast<int>(seats_.size()) > workers) {
+        seats_.back()->retired = true;
+        retired_.push_back(std::move(seats_.back()));
+        seats_.pop_back();
+      }
+    }
+    work_.notify_all();
+  }
+
+  bool processes() const override { return false; }
+  SharedMemory& memory() override { return memory_; }
+  void room() override { room_.ring(); }
+
+  std::vector<PoolCore::Seat> seats() override {
+    const std::lock_guard lock(mutex);
+    std::vector<PoolCore::Seat> all;
+    for (const auto& seat : seats_) {
+      all.push_back({0, true, seat->running ? seat->running->number : 0});
+    }
+    return all;
+  }
+
+ private:
+  struct Seat {
+    std::thread thread;
+    bool retired = false;
+    TaskPtr running;
+    std::atomic<bool> cancel{false};
+  };
+
+  class Context final : public TaskContext {
+   public:
+    Context(ThreadSeats& pool, Seat& seat, const Task& of)
+        : pool_(pool), seat_(seat), limit_(of.options.limit), limited_(of.options.limit > 0) {
+      seed = of.options.seed;
+      task = of.number;
+    }
+    bool cancelled() const override { return seat_.cancel || late(); }
+    bool late() const { return limited_ && limit_.reached(); }
+    void send(uint64_t queue, std::span<const std::byte> message) override {
+      Bytes copy(message.begin(), message.end());
+      for (;;) {
+        const uint32_t seen = pool_.room_.rings();
+        if (pool_.deliver(queue, copy)) return;
+        check_cancelled();
+        pool_.room_.wait(seen, TimeLimit(0.1));
+      }
+    }
+
+   private:
+    ThreadSeats& pool_;
+    Seat& seat_;
+    const TimeLimit limit_;
+    const bool limited_;
+  };
+
+  void run(int index, Seat& seat) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are for the program's own threads
+    std::unique_lock lock(mutex);
+    for (;;) {
+      TaskPtr task;
+      work_.wait(
+          lock, [&] { return seat.retired || stopping() || (task = take_next(index)) != nullptr; });
+      if (!task) return;
+      task->state = TaskState::running;
+      task->worker = index;
+      ++task->attempts;
+      seat.running = task;
+      seat.cancel = false;
+      Context context(*this, seat, *task);
+      context.worker = index;
+      context.workers = wanted_;
+      lock.unlock();
+      Bytes result;
+      TaskError error;
+      try {
+        const TaskContext::Scope scope(context);
+        result = find_packed(task->function)(task->arguments);
+      } catch (...) {
+        error = TaskError::current();
+      }
+      lock.lock();
+      seat.running = nullptr;
+      if (context.late() && error.kind == "Cancelled") {
+        task->cancelling = true;
+        task->why = " ran for longer than its limit";
+      }
+      if (error.kind.empty()) {
+        finish(task, std::move(result));
+      } else {
+        fail(task, std::move(error));
+      }
+    }
+  }
+
+  void work_came() override { work_.notify_all(); }
+
+  void stop_running(const TaskPtr& task) override {
+    for (const auto* seats : {&seats_, &retired_}) {
+      for (const auto& seat : *seats) {
+        if (seat->running == task) seat->cancel = true;
+      }
+    }
+    room_.ring();
+  }
+
+  std::string running_diary(const TaskPtr&) override { return {}; }
+
+  void stop_seats(std::unique_lock<std::mutex>& lock) override {
+    for (const auto& seat : seats_) {
+      seat->cancel = true;
+      if (seat->running) seat->running->cancelling = true;
+    }
+    for (auto& seat : seats_) retired_.push_back(std::move(seat));
+    seats_.clear();
+    std::vector<std::unique_ptr<Seat>> ending = std::exchange(retired_, {});
+    work_.notify_all();
+    room_.ring();
+    lock.unlock();
+    for (const auto& seat : ending) seat->thread.join();
+    lock.lock();
+  }
+
+  int wanted_ = 0;
+  std::vector<std::unique_ptr<Seat>> seats_, retired_;
+  std::condition_variable work_;
+  Bell room_{};
+  SharedMemory memory_{"lockstep-pool"};
+};
+
+}  // namespace
+
+std::shared_ptr<PoolCore> make_thread_pool(int workers) {
+  return std::make_shared<ThreadSeats>(workers);
+}
+
+}  // namespace lockstep::detail
