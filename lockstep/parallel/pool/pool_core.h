@@ -81,6 +81,10 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   // Runs it in the thread of callbacks; here, once the pool is closed.
   void post(std::function<void()> callback);
   uint64_t add_inbox(std::weak_ptr<Inbox> inbox);
+  // A message for the tasks of one worker. Waits while it takes none; false at the limit, and where
+  // it is lost or not there.
+  virtual bool send_to(int seat, uint64_t queue, std::span<const std::byte> message,
+                       const TimeLimit& limit) = 0;
   virtual int size() = 0;
   virtual void resize(int workers) = 0;
   virtual bool processes() const = 0;

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <iostream>
+#include <map>
 #include <mutex>
 
 #include "lockstep/base/error.h"
@@ -39,13 +41,31 @@ class PoolWorker final : public TaskContext {
     say(Report::ready, encode(ReadyNote{diary_}));
     for (;;) {
       const uint32_t seen = head_.bell.rings();
-      const auto message = orders_.next(kMostMessage);
-      if (orders_.took() && head_.orders_wait.load() != 0) client().ring();
-      if (message) {
-        run(decode<TaskOrder>(*message));
-      } else {
+      if (read_order()) continue;
+      if (tasks_.empty()) {
         head_.bell.wait(seen, TimeLimit(3600), spin_);
+        continue;
       }
+      const TaskOrder order = std::move(tasks_.front());
+      tasks_.pop_front();
+      run(order);
+    }
+  }
+
+  std::optional<Bytes> receive(uint64_t queue, const TimeLimit& limit) override {
+    const std::lock_guard lock(orders_mutex_);
+    for (;;) {
+      const uint32_t seen = head_.bell.rings();
+      while (read_order()) {
+      }
+      auto& messages = messages_[queue];
+      if (!messages.empty()) {
+        Bytes message = std::move(messages.front());
+        messages.pop_front();
+        return message;
+      }
+      if (limit.reached() || cancelled()) return std::nullopt;
+      head_.bell.wait(seen, limit, spin_);
     }
   }
 
@@ -62,6 +82,22 @@ class PoolWorker final : public TaskContext {
 
  private:
   Bell& client() const { return *std::launder(reinterpret_cast<Bell*>(client_.get())); }
+
+  // Whether there was one.
+  bool read_order() {
+    const auto message = orders_.next(kMostMessage);
+    if (orders_.took() && head_.orders_wait.load() != 0) client().ring();
+    if (!message) return false;
+    const auto rest = std::span<const std::byte>(*message).subspan(1);
+    if (static_cast<Order>(message->front()) == Order::task) {
+      tasks_.push_back(decode<TaskOrder>(rest));
+    } else {
+      uint64_t queue = 0;
+      std::memcpy(&queue, rest.data(), sizeof queue);
+      messages_[queue].emplace_back(rest.begin() + sizeof queue, rest.end());
+    }
+    return true;
+  }
 
   void run(const TaskOrder& order) {
     uint64_t expected = order.order;
@@ -119,7 +155,10 @@ class PoolWorker final : public TaskContext {
   const bool spin_;
   int diary_ = -1;
   std::atomic<uint64_t> order_{0};
-  std::mutex mutex_;
+  std::mutex mutex_;         // of what is reported
+  std::mutex orders_mutex_;  // of what comes, while a task runs
+  std::deque<TaskOrder> tasks_;
+  std::map<uint64_t, std::deque<Bytes>> messages_;
 };
 
 }  // namespace

@@ -75,6 +75,28 @@ class ProcessSeats final : public PoolCore {
   }
 
   bool processes() const override { return true; }
+
+  bool send_to(int index, uint64_t queue, std::span<const std::byte> message,
+               const TimeLimit& limit) override {
+    Bytes content(sizeof queue + message.size());
+    std::memcpy(content.data(), &queue, sizeof queue);
+    if (!message.empty()) {
+      std::memcpy(content.data() + sizeof queue, message.data(), message.size());
+    }
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex);
+        Seat* const seat = seat_of(index);
+        if (seat == nullptr || seat->lost || seat->ending) return false;
+        if (seat->orders->flush()) {
+          say(*seat, Order::message, content);
+          return true;
+        }
+      }
+      if (limit.reached()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   SharedMemory& memory() override { return memory_; }
   void room() override { bell_.ring(); }
 
@@ -192,6 +214,15 @@ class ProcessSeats final : public PoolCore {
     return best;
   }
 
+  void say(Seat& seat, Order what, std::span<const std::byte> rest) {
+    Bytes message(1 + rest.size());
+    message[0] = static_cast<std::byte>(what);
+    std::memcpy(message.data() + 1, rest.data(), rest.size());
+    seat.orders->push(message);
+    seat.head->orders_wait = seat.orders->flush() ? 0 : 1;
+    seat.head->bell.ring();
+  }
+
   void give(Seat& seat, TaskPtr task) {
     TaskOrder order{.order = seat.next_order++,
                     .task = task->number,
@@ -199,9 +230,7 @@ class ProcessSeats final : public PoolCore {
                     .workers = wanted_,
                     .function = task->function,
                     .arguments = task->arguments};
-    seat.orders->push(encode(order));
-    seat.head->orders_wait = seat.orders->flush() ? 0 : 1;
-    seat.head->bell.ring();
+    say(seat, Order::task, encode(order));
     seat.sent.push_back({std::move(task), order.order, Clock::now()});
     if (seat.sent.size() == 1) begin_first(seat);
   }

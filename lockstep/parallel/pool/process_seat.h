@@ -51,6 +51,9 @@ struct SeatTicket {
 // Runs orders until the client ends the process.
 void serve_pool(SeatTicket ticket);
 
+// What a worker is told; the first byte says which. A message: the queue's number, the content.
+enum class Order : uint8_t { task = 1, message = 2 };
+
 // A task for a worker. Numbers count up by one; those below SeatHead::next when it comes are void.
 struct TaskOrder {
   uint64_t order = 0, task = 0, seed = 0;

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <string>
+#include <vector>
 
 #include "lockstep/base/random.h"
+#include "lockstep/base/time_limit.h"
 
 namespace lockstep {
 
@@ -55,6 +57,9 @@ class TaskContext {
   // Hands a message to a queue of the client: when it returns, it will be delivered. Waits while
   // the client takes none.
   virtual void send(uint64_t queue, std::span<const std::byte> message) = 0;
+  // The next message from the client for this worker; none at the limit, or when the task is
+  // cancelled.
+  virtual std::optional<std::vector<std::byte>> receive(uint64_t queue, const TimeLimit& limit) = 0;
 
   int worker = 0, workers = 1;
   uint64_t seed = 0, task = 0;

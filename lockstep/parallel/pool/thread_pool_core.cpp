@@ -1,4 +1,5 @@
 // A pool of threads of this process.
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 
@@ -10,6 +11,8 @@
 
 namespace lockstep::detail {
 namespace {
+
+constexpr size_t kMostMessages = 1000;  // that wait for one queue of a worker
 
 class ThreadSeats final : public PoolCore {
  public:
@@ -41,6 +44,25 @@ class ThreadSeats final : public PoolCore {
   }
 
   bool processes() const override { return false; }
+
+  bool send_to(int index, uint64_t queue, std::span<const std::byte> message,
+               const TimeLimit& limit) override {
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex);
+        if (index < 0 || index >= static_cast<int>(seats_.size())) return false;
+        auto& messages = seats_[static_cast<size_t>(index)]->messages[queue];
+        if (messages.size() < kMostMessages) {
+          messages.emplace_back(message.begin(), message.end());
+          break;
+        }
+      }
+      if (limit.reached()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    room_.ring();
+    return true;
+  }
   SharedMemory& memory() override { return memory_; }
   void room() override { room_.ring(); }
 
@@ -59,6 +81,7 @@ class ThreadSeats final : public PoolCore {
     bool retired = false;
     TaskPtr running;
     std::atomic<bool> cancel{false};
+    std::map<uint64_t, std::deque<Bytes>> messages;
   };
 
   class Context final : public TaskContext {
@@ -70,6 +93,22 @@ class ThreadSeats final : public PoolCore {
     }
     bool cancelled() const override { return seat_.cancel || late(); }
     bool late() const { return limited_ && limit_.reached(); }
+    std::optional<Bytes> receive(uint64_t queue, const TimeLimit& limit) override {
+      for (;;) {
+        const uint32_t seen = pool_.room_.rings();
+        {
+          const std::lock_guard lock(pool_.mutex);
+          auto& messages = seat_.messages[queue];
+          if (!messages.empty()) {
+            Bytes message = std::move(messages.front());
+            messages.pop_front();
+            return message;
+          }
+        }
+        if (limit.reached() || cancelled()) return std::nullopt;
+        pool_.room_.wait(seen, TimeLimit(std::min(limit.left(), 0.1)));
+      }
+    }
     void send(uint64_t queue, std::span<const std::byte> message) override {
       Bytes copy(message.begin(), message.end());
       for (;;) {

@@ -1,0 +1,152 @@
+// Loops whose passes are dealt to the workers of a pool, in chunks, to whoever is free. Results do
+// not depend on who did what.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+
+#include "lockstep/parallel/comm/tree.h"
+#include "lockstep/parallel/pool/pool.h"
+
+namespace lockstep {
+
+struct LoopOptions {
+  int64_t chunk = 0;  // passes that a worker takes at a time; 0: about four chunks for each worker
+  SubmitOptions submit = {};
+};
+
+namespace detail {
+
+int64_t chunk_of(int64_t n, int64_t wanted, int workers);
+// Each pass has random numbers of its own, and can be cancelled between two.
+void begin_pass(int64_t index);
+
+// An error of pass `index`, thrown where a loop is waited for.
+template <class F, class... A>
+auto pass(F f, int64_t index, const A&... arguments) {
+  begin_pass(index);
+  return f(index, arguments...);
+}
+
+template <class R>
+void cancel_rest(const std::vector<Future<R>>& futures, size_t from) {
+  for (size_t i = from; i < futures.size(); ++i) futures[i].cancel();
+}
+
+// combine() over the results of leaf(i) for [first, first + count), by the fixed tree.
+template <class R, class Leaf, class Combine>
+R reduce_tree(int64_t first, int64_t count, const Leaf& leaf, const Combine& combine) {
+  if (count == 1) return leaf(first);
+  const int64_t left = tree_split(count);
+  R a = reduce_tree<R>(first, left, leaf, combine);
+  R b = reduce_tree<R>(first + left, count - left, leaf, combine);
+  return combine(std::move(a), std::move(b));
+}
+
+// Waits in order, so that the first error is that of the lowest index; the rest is cancelled then.
+template <class R, class Use>
+void fetch_in_order(const std::vector<Future<R>>& futures, Use use) {
+  for (size_t i = 0; i < futures.size(); ++i) {
+    try {
+      use(futures[i], i);
+    } catch (...) {
+      cancel_rest(futures, i + 1);
+      throw;
+    }
+  }
+}
+
+}  // namespace detail
+
+// Runs f(index, arguments...) for every index in [0, n). Throws InvalidArgument for n < 0, and the
+// error of the lowest index that has one, after which no further pass is begun.
+template <class F, class... A>
+void parallel_for_with(const LoopOptions& options, Pool& pool, int64_t n, F f,
+                       const A&... arguments) {
+  const int64_t chunk = detail::chunk_of(n, options.chunk, pool.size());
+  std::vector<Future<void>> futures;
+  for (int64_t first = 0; first < n; first += chunk) {
+    futures.push_back(pool.submit_with(
+        options.submit,
+        [](int64_t from, int64_t to, const detail::Sent<A>&... a) {
+          for (int64_t i = from; i < to; ++i) detail::pass(F{}, i, a...);
+        },
+        first, std::min(n, first + chunk), arguments...));
+  }
+  detail::fetch_in_order(futures, [](const Future<void>& done, size_t) { done.get(); });
+  static_cast<void>(f);
+}
+
+template <class F, class... A>
+void parallel_for(Pool& pool, int64_t n, F f, const A&... arguments) {
+  parallel_for_with({}, pool, n, f, arguments...);
+}
+
+// The results of f(index, arguments...) for all indexes in [0, n), in order. Throws as
+// parallel_for().
+template <class F, class... A>
+auto parallel_map_with(const LoopOptions& options, Pool& pool, int64_t n, F f,
+                       const A&... arguments) {
+  using R = std::invoke_result_t<F, int64_t, detail::Sent<A>...>;
+  const int64_t chunk = detail::chunk_of(n, options.chunk, pool.size());
+  std::vector<Future<std::vector<R>>> futures;
+  for (int64_t first = 0; first < n; first += chunk) {
+    futures.push_back(pool.submit_with(
+        options.submit,
+        [](int64_t from, int64_t to, const detail::Sent<A>&... a) {
+          std::vector<R> results;
+          for (int64_t i = from; i < to; ++i) results.push_back(detail::pass(F{}, i, a...));
+          return results;
+        },
+        first, std::min(n, first + chunk), arguments...));
+  }
+  std::vector<R> all;
+  detail::fetch_in_order(futures, [&](const Future<std::vector<R>>& done, size_t) {
+    for (R& result : done.get()) all.push_back(std::move(result));
+  });
+  static_cast<void>(f);
+  return all;
+}
+
+template <class F, class... A>
+auto parallel_map(Pool& pool, int64_t n, F f, const A&... arguments) {
+  return parallel_map_with({}, pool, n, f, arguments...);
+}
+
+// combine(combine(...), ...) over the results of f(index, arguments...) for all indexes in [0, n),
+// n >= 1, by the fixed tree (comm/tree.h):
+// the same for any number of workers and any chunk, also where combine rounds. Throws as
+// parallel_for().
+template <class F, class C, class... A>
+auto parallel_reduce_with(const LoopOptions& options, Pool& pool, int64_t n, F f, C combine,
+                          const A&... arguments) {
+  using R = std::invoke_result_t<F, int64_t, detail::Sent<A>...>;
+  if (n < 1) throw InvalidArgument("[pool] a reduction of " + std::to_string(n) + " passes");
+  // Blocks of a power of two are whole subtrees.
+  const auto chunk = static_cast<int64_t>(
+      std::bit_ceil(static_cast<uint64_t>(detail::chunk_of(n, options.chunk, pool.size()))));
+  std::vector<Future<R>> futures;
+  for (int64_t first = 0; first < n; first += chunk) {
+    futures.push_back(pool.submit_with(
+        options.submit,
+        [](int64_t from, int64_t to, const detail::Sent<A>&... a) {
+          return detail::reduce_tree<R>(
+              from, to - from, [&](int64_t i) { return detail::pass(F{}, i, a...); }, C{});
+        },
+        first, std::min(n, first + chunk), arguments...));
+  }
+  std::vector<R> blocks;
+  detail::fetch_in_order(futures,
+                         [&](const Future<R>& done, size_t) { blocks.push_back(done.get()); });
+  static_cast<void>(f);
+  return detail::reduce_tree<R>(
+      0, static_cast<int64_t>(blocks.size()),
+      [&](int64_t i) { return std::move(blocks[static_cast<size_t>(i)]); }, combine);
+}
+
+template <class F, class C, class... A>
+auto parallel_reduce(Pool& pool, int64_t n, F f, C combine, const A&... arguments) {
+  return parallel_reduce_with({}, pool, n, f, combine, arguments...);
+}
+
+}  // namespace lockstep

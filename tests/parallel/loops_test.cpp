@@ -1,0 +1,192 @@
+// Loops and queues over pools.
+#include "lockstep/parallel/pool/loops.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/pool/data_queue.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kLimit = 30;
+
+class Loops : public ::testing::TestWithParam<bool> {
+ protected:
+  PoolOptions options(int workers) const { return {.workers = workers, .threads = GetParam()}; }
+};
+
+TEST_P(Loops, MapKeepsTheOrder) {
+  Pool pool(options(3));
+  for (const int64_t n : {0, 1, 2, 7, 1000}) {
+    for (const int64_t chunk : {0, 1, 5}) {
+      const auto all = parallel_map_with(
+          {.chunk = chunk}, pool, n, [](int64_t i, int64_t factor) { return i * factor; }, 3);
+      ASSERT_EQ(all.size(), static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) EXPECT_EQ(all[static_cast<size_t>(i)], 3 * i);
+    }
+  }
+  EXPECT_THROW(parallel_map(pool, -1, [](int64_t i) { return i; }), InvalidArgument);
+}
+
+TEST_P(Loops, TheFirstErrorByIndexIsThrown) {
+  Pool pool(options(3));
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    try {
+      parallel_for_with({.chunk = 1}, pool, 40, [](int64_t i) {
+        // The later ones fail sooner.
+        std::this_thread::sleep_for(std::chrono::milliseconds(i < 5 ? 20 : 0));
+        if (i == 3 || i > 20) throw DataError("pass " + std::to_string(i));
+      });
+      FAIL() << "nothing was thrown";
+    } catch (const DataError& e) {
+      EXPECT_EQ(std::string(e.what()), "pass 3");
+    }
+  }
+}
+
+// Floating-point sums depend on the order: this one is the same however it is dealt.
+TEST_P(Loops, ReductionsAreTheSameHoweverTheyAreDealt) {
+  const auto sum = [this](int workers, int64_t n, int64_t chunk) {
+    Pool pool(options(workers));
+    return parallel_reduce_with(
+        {.chunk = chunk}, pool, n, [](int64_t i) { return 1.0f / static_cast<float>(i + 1); },
+        [](float a, float b) { return a + b; });
+  };
+  for (const int64_t n : {1, 2, 11, 1000}) {
+    const float one = sum(1, n, n);
+    for (const int workers : {1, 2, 3}) {
+      for (const int64_t chunk : {0, 1, 3, 64}) EXPECT_EQ(sum(workers, n, chunk), one) << n;
+    }
+  }
+  EXPECT_THROW(sum(1, 0, 1), InvalidArgument);
+}
+
+TEST_P(Loops, RandomNumbersBelongToThePass) {
+  const auto draw = [this](int workers, int64_t chunk) {
+    Pool pool(options(workers));
+    LoopOptions loop{.chunk = chunk};
+    loop.submit.seed = 11;
+    return parallel_map_with(loop, pool, 50, [](int64_t) { return task_random().uniform(); });
+  };
+  const auto one = draw(1, 50);
+  EXPECT_EQ(draw(3, 1), one);
+  EXPECT_EQ(draw(2, 7), one);
+  EXPECT_NE(one[0], one[1]);
+}
+
+TEST_P(Loops, QueuesCarryValuesInOrder) {
+  Pool pool(options(3));
+  DataQueue<std::pair<int, int>> queue(pool, 100);
+  std::vector<std::vector<int>> seen(3);
+  std::atomic<int> count{0};
+  const auto futures = pool.submit_on_all(
+      [](const QueueSender<std::pair<int, int>>& to) {
+        for (int i = 0; i < 500; ++i) to.send({task_worker(), i});
+      },
+      queue.sender());
+  // Later than the first values: they wait.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  queue.after_each([&](const std::pair<int, int>& v) {
+    seen[static_cast<size_t>(v.first)].push_back(v.second);
+    if (++count == 3) throw DataError("dropped");
+  });
+  fetch_all(futures);
+  for (const TimeLimit limit(kLimit); count < 1500 && !limit.reached();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  for (const auto& values : seen) {
+    ASSERT_EQ(values.size(), 500u);
+    for (int i = 0; i < 500; ++i) EXPECT_EQ(values[static_cast<size_t>(i)], i);
+  }
+}
+
+TEST_P(Loops, AFullQueueHoldsTheSenderBack) {
+  Pool pool(options(2));
+  PollableDataQueue<std::vector<double>> queue(pool, 4);
+  const std::vector<double> large(20000, 1.5);  // seven or so fill a ring
+  const auto sender = pool.submit(
+      [](const QueueSender<std::vector<double>>& to, std::vector<double> value) {
+        for (int i = 0; i < 40; ++i) {
+          value[0] = i;
+          to.send(value);
+        }
+      },
+      queue.sender(), large);
+  EXPECT_FALSE(sender.wait_for(0.3));
+  EXPECT_LE(queue.size(), 4u);
+  EXPECT_EQ(pool.submit_to(1 - std::max(sender.worker(), 0), [] { return 5; }).get(), 5)
+      << "another was held back, too";
+  for (int i = 0; i < 40; ++i) {
+    const auto value = queue.poll(kLimit);
+    ASSERT_TRUE(value);
+    EXPECT_EQ((*value)[0], i);
+    EXPECT_EQ(value->size(), large.size());
+  }
+  sender.get();
+  EXPECT_FALSE(queue.poll(0.01));
+  EXPECT_THROW(queue.sender().send({}), InvalidArgument);
+}
+
+TEST_P(Loops, ClientsSendToTasks) {
+  Pool pool(options(2));
+  WorkerQueue<std::string> queue(pool);
+  const auto futures = pool.submit_on_all(
+      [](const QueueReceiver<std::string>& from) {
+        std::string text;
+        while (const auto word = from.poll(20)) {
+          if (*word == ".") break;
+          text += *word;
+        }
+        return text;
+      },
+      queue.receiver());
+  for (int i = 0; i < 200; ++i) {
+    for (int w = 0; w < 2; ++w) ASSERT_TRUE(queue.send(w, std::to_string(w) + ","));
+  }
+  for (int w = 0; w < 2; ++w) ASSERT_TRUE(queue.send(w, "."));
+  for (int w = 0; w < 2; ++w) {
+    const std::string text = futures[static_cast<size_t>(w)].get();
+    EXPECT_EQ(std::count(text.begin(), text.end(), ','), 200);
+    EXPECT_EQ(text.substr(0, 2), std::to_string(w) + ",");
+  }
+  EXPECT_FALSE(queue.send(7, "nobody", 0.1));
+  const auto waits =
+      pool.submit([](const QueueReceiver<std::string>& from) { return from.poll(60).has_value(); },
+                  queue.receiver());
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  waits.cancel();
+  EXPECT_TRUE(waits.wait_for(2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Loops, ::testing::Values(true, false), [](const auto& threads) {
+  return threads.param ? std::string("Threads") : std::string("Processes");
+});
+
+// What send() took comes, also of one that is killed the next moment.
+TEST(ProcessLoops, NothingThatWasSentIsLost) {
+  Pool pool({.workers = 2});
+  PollableDataQueue<int> queue(pool);
+  std::vector<Future<void>> futures;
+  for (int k = 0; k < 20; ++k) {
+    futures.push_back(pool.submit(
+        [](const QueueSender<int>& to, int base) {
+          for (int i = 0; i < 50; ++i) to.send(base + i);
+          kill(getpid(), SIGKILL);
+        },
+        queue.sender(), k * 50));
+  }
+  for (const auto& f : futures) EXPECT_THROW(f.get(), WorkerLost);
+  std::vector<bool> seen(1000, false);
+  while (const auto value = queue.poll()) seen[static_cast<size_t>(*value)] = true;
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), 1000);
+}
+
+}  // namespace
+}  // namespace lockstep
