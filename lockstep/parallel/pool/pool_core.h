@@ -104,6 +104,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::string describe(const TaskPtr& task) const { return "task " + std::to_string(task->number); }
 
   std::mutex mutex;
+  std::mutex blocks;  // tasks of two blocks come to all workers in the same order
   uint64_t seed = 0;
 
  protected:

@@ -69,6 +69,8 @@ class PoolWorker final : public TaskContext {
     }
   }
 
+  const SharedMemory& memory() const override { return worker_context().memory(); }
+
   bool cancelled() const override { return head_.cancelled.load() == order_.load() + 1; }
 
   void send(uint64_t queue, std::span<const std::byte> message) override {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/random.h"
+#include "lockstep/base/shared_memory.h"
 #include "lockstep/base/time_limit.h"
 
 namespace lockstep {
@@ -60,6 +61,9 @@ class TaskContext {
   // The next message from the client for this worker; none at the limit, or when the task is
   // cancelled.
   virtual std::optional<std::vector<std::byte>> receive(uint64_t queue, const TimeLimit& limit) = 0;
+
+  // What the pool's client and workers share.
+  virtual const SharedMemory& memory() const = 0;
 
   int worker = 0, workers = 1;
   uint64_t seed = 0, task = 0;

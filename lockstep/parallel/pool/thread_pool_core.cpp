@@ -91,6 +91,7 @@ class ThreadSeats final : public PoolCore {
       seed = of.options.seed;
       task = of.number;
     }
+    const SharedMemory& memory() const override { return pool_.memory_; }
     bool cancelled() const override { return seat_.cancel || late(); }
     bool late() const { return limited_ && limit_.reached(); }
     std::optional<Bytes> receive(uint64_t queue, const TimeLimit& limit) override {

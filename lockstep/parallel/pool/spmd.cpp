@@ -1,0 +1,223 @@
+#include "lockstep/parallel/pool/spmd.h"
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <new>
+
+#include "lockstep/base/alignment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/thread_pool.h"
+#include "lockstep/parallel/comm/byte_ring.h"
+#include "lockstep/parallel/comm/local_group.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kRing = size_t{256} << 10;  // from one to another
+constexpr size_t kMostMessage = size_t{1} << 32;
+
+// Lies at the beginning of a block's mail; a bell for each and the rings follow.
+struct alignas(cache_line) Head {
+  std::atomic<uint32_t> ended;
+};
+struct alignas(cache_line) Door {
+  Bell bell;
+};
+
+size_t mail_bytes(int size) {
+  const auto n = static_cast<size_t>(size);
+  return sizeof(Head) + n * sizeof(Door) + n * n * ByteRing::bytes(kRing);
+}
+Head& head_of(const SharedRegion& mail) {
+  return *std::launder(reinterpret_cast<Head*>(mail.get()));
+}
+Bell& bell_of(const SharedRegion& mail, int index) {
+  return std::launder(reinterpret_cast<Door*>(mail.get() + sizeof(Head)))[index].bell;
+}
+ByteRing ring_of(const SharedRegion& mail, int size, int from, int to) {
+  const auto n = static_cast<size_t>(size);
+  const size_t number = static_cast<size_t>(from) * n + static_cast<size_t>(to);
+  return ByteRing(mail.get() + sizeof(Head) + n * sizeof(Door) + number * ByteRing::bytes(kRing),
+                  kRing);
+}
+
+LocalGroupOptions group_options(int size) {
+  LocalGroupOptions options{.size = size, .window_bytes = 0, .spin = size <= available_cores()};
+  for (int i = 0; i < size; ++i) options.names.push_back("worker " + std::to_string(i));
+  return options;
+}
+
+struct Letter {
+  int tag = 0;
+  Bytes content;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(tag, content);
+  }
+};
+
+}  // namespace
+
+struct Spmd::State {
+  explicit State(const detail::SpmdTicket& t)
+      : ticket(t),
+        mail(TaskContext::current()->memory().map(t.mail)),
+        index(task_worker()),
+        group(TaskContext::current()->memory().map(t.group), index, group_options(t.size)),
+        letters(static_cast<size_t>(t.size)) {
+    for (int i = 0; i < t.size; ++i) {
+      writers.emplace_back(ring_of(mail, t.size, index, i));
+      readers.emplace_back(ring_of(mail, t.size, i, index));
+    }
+  }
+
+  const detail::SpmdTicket ticket;
+  const SharedRegion mail;
+  const int index;
+  LocalGroup group;
+  std::vector<MessageWriter> writers;
+  std::vector<MessageReader> readers;
+  std::vector<std::map<int, std::deque<Bytes>>> letters;  // that have come, by sender and tag
+
+  TimeLimit limit() const { return TimeLimit(ticket.limit); }
+
+  void check_index(int other) const {
+    if (other >= 0 && other < ticket.size) return;
+    throw InvalidArgument("[spmd] there is no worker " + std::to_string(other) + " among " +
+                          std::to_string(ticket.size));
+  }
+
+  // Takes in what has come.
+  void collect() {
+    for (int i = 0; i < ticket.size; ++i) {
+      MessageReader& reader = readers[static_cast<size_t>(i)];
+      while (const auto message = reader.next(kMostMessage)) {
+        Letter letter = decode<Letter>(*message);
+        letters[static_cast<size_t>(i)][letter.tag].push_back(std::move(letter.content));
+      }
+      if (reader.took()) bell_of(mail, i).ring();
+    }
+  }
+
+  // Until the condition, which is looked at whenever something has changed.
+  template <class Holds>
+  void wait(const char* what, int other, const Holds& holds) {
+    for (const TimeLimit until = limit();;) {
+      const uint32_t seen = bell_of(mail, index).rings();
+      collect();
+      if (holds()) return;
+      if (head_of(mail).ended.load() != 0) {
+        throw WorkerLost(std::string("[spmd] the block was ended during ") + what);
+      }
+      check_cancelled();
+      if (until.reached()) {
+        throw Timeout(std::string("[spmd] ") + what + ": worker " + std::to_string(other) +
+                      " did not come in time");
+      }
+      bell_of(mail, index).wait(seen, TimeLimit(std::min(until.left(), 0.1)));
+    }
+  }
+};
+
+Spmd::Spmd(const detail::SpmdTicket& ticket) {
+  if (TaskContext::current() == nullptr) throw InvalidArgument("[spmd] this is no task of a pool");
+  state_ = std::make_unique<State>(ticket);
+}
+
+Spmd::~Spmd() = default;
+
+int Spmd::index() const { return state_->index; }
+int Spmd::size() const { return state_->ticket.size; }
+
+void Spmd::barrier() { state_->group.barrier(state_->limit()); }
+
+std::vector<Bytes> Spmd::gather_bytes(const Bytes& mine) {
+  State& s = *state_;
+  const TimeLimit limit = s.limit();
+  const auto n = static_cast<size_t>(size());
+  const size_t own = mine.size();
+  std::vector<size_t> counts(n);
+  s.group.all_gather(std::as_bytes(std::span(&own, 1)), std::vector<size_t>(n, sizeof own),
+                     std::as_writable_bytes(std::span(counts)), limit);
+  size_t total = 0;
+  for (const size_t count : counts) total += count;
+  Bytes all(total);
+  s.group.all_gather(mine, counts, all, limit);
+  std::vector<Bytes> parts;
+  auto from = all.begin();
+  for (const size_t count : counts) {
+    parts.emplace_back(from, from + static_cast<std::ptrdiff_t>(count));
+    from += static_cast<std::ptrdiff_t>(count);
+  }
+  return parts;
+}
+
+Bytes Spmd::broadcast_bytes(Bytes mine, int root) {
+  State& s = *state_;
+  s.check_index(root);
+  const TimeLimit limit = s.limit();
+  size_t bytes = mine.size();
+  s.group.broadcast(std::as_writable_bytes(std::span(&bytes, 1)), root, limit);
+  mine.resize(bytes);
+  s.group.broadcast(mine, root, limit);
+  return mine;
+}
+
+void Spmd::send_bytes(int to, int tag, const Bytes& content) {
+  State& s = *state_;
+  s.check_index(to);
+  MessageWriter& writer = s.writers[static_cast<size_t>(to)];
+  writer.push(encode(Letter{tag, content}));
+  bell_of(s.mail, to).ring();
+  // Meanwhile it takes what others send, who may wait for this one.
+  s.wait("send", to, [&] {
+    const bool done = writer.flush();
+    bell_of(s.mail, to).ring();
+    return done;
+  });
+}
+
+Bytes Spmd::receive_bytes(int from, int tag) {
+  State& s = *state_;
+  s.check_index(from);
+  auto& waiting = s.letters[static_cast<size_t>(from)][tag];
+  s.wait("receive", from, [&] { return !waiting.empty(); });
+  Bytes content = std::move(waiting.front());
+  waiting.pop_front();
+  return content;
+}
+
+bool Spmd::probe(int from, int tag) {
+  state_->check_index(from);
+  state_->collect();
+  return !state_->letters[static_cast<size_t>(from)][tag].empty();
+}
+
+namespace detail {
+
+SpmdMemory::SpmdMemory(std::shared_ptr<PoolCore> pool, int size, double limit)
+    : pool_(std::move(pool)) {
+  SharedMemory& memory = pool_->memory();
+  ticket_ = {memory.reserve(LocalGroup::bytes(group_options(size))),
+             memory.reserve(mail_bytes(size)), size, limit};
+  group_ = memory.map(ticket_.group);
+  mail_ = memory.map(ticket_.mail);
+}
+
+SpmdMemory::~SpmdMemory() {
+  pool_->memory().free(ticket_.group);
+  pool_->memory().free(ticket_.mail);
+}
+
+void SpmdMemory::end(int index) {
+  int none = -1;
+  reason_.compare_exchange_strong(none, index);
+  head_of(mail_).ended = 1;
+  LocalGroup::abort(group_);
+  for (int i = 0; i < ticket_.size; ++i) bell_of(mail_, i).ring();
+}
+
+}  // namespace detail
+}  // namespace lockstep
