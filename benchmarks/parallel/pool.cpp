@@ -1,8 +1,10 @@
-// What a pool of processes adds to a task: the time of an empty one from submit() to get(), beside a
-// message there and back by a bare encrypted ZeroMQ socket (CURVE) between two processes, by turns;
-// and how many empty tasks one client gets done in a second. Medians of the rounds.
+// What a pool of processes adds to a task: the time of an empty one from submit() to get(), beside
+// a message there and back by a bare encrypted ZeroMQ socket (CURVE) between two processes, by
+// turns; and how many empty tasks one client gets done in a second. Medians of the rounds.
 //
 // usage: pool [--workers N] [--rounds N]
+#include "lockstep/parallel/pool/pool.h"
+
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +21,6 @@
 #include <zmq.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/pool/pool.h"
 
 namespace {
 
@@ -96,7 +97,8 @@ int main(int argc, char** argv) {
     for (int i = 1; i + 1 < argc; i += 2) {
       const std::string name = argv[i];
       const int value = std::atoi(argv[i + 1]);
-      if (value < 1) throw InvalidArgument("[pool benchmark] " + name + " needs a number from 1 on");
+      if (value < 1)
+        throw InvalidArgument("[pool benchmark] " + name + " needs a number from 1 on");
       (name == "--workers" ? workers : rounds) = value;
     }
     Echo echo;
@@ -112,7 +114,8 @@ int main(int argc, char** argv) {
       for (int i = 0; i < kTrips; ++i) trips.push_back(seconds_of([&] { echo.trip(); }));
       bare.push_back(median(trips));
       trips.clear();
-      for (int i = 0; i < kTrips; ++i) trips.push_back(seconds_of([&] { pool.submit(empty).get(); }));
+      for (int i = 0; i < kTrips; ++i)
+        trips.push_back(seconds_of([&] { pool.submit(empty).get(); }));
       task.push_back(median(trips));
       rate.push_back(kTasks / seconds_of([&] {
                        std::vector<Future<void>> futures;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "lockstep/report/svg.h"
+
 namespace lockstep {
 namespace {
 
@@ -30,26 +32,6 @@ std::pair<double, double> range_of(std::span<const float> values) {
     high = std::max(high, static_cast<double>(finite(v)));
   }
   return {low, high};
-}
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
 }
 
 std::string number(double value) { return fmt::format("{:.3g}", value); }
@@ -89,35 +71,22 @@ std::string bar_chart_text(std::span<const float> values, const BarChartOptions&
 }
 
 std::string bar_chart_svg(std::span<const float> values, const BarChartOptions& options) {
-  constexpr double width = 800, height = 360, left = 90, right = 20, top = 50, bottom = 50;
+  const SvgFrame frame{
+      .title = options.title, .x_label = options.x_label, .y_label = options.y_label};
+  const double left = frame.left, top = frame.top, inner = frame.inner_height();
   const auto range = range_of(values);
   const double low = range.first, high = range.second;
   const double span = high > low ? high - low : 1;
-  const double inner = height - top - bottom;
   const auto y = [&](double v) { return top + (high > low ? (high - v) / span : 0.5) * inner; };
-  const double step =
-      (width - left - right) / static_cast<double>(std::max<size_t>(values.size(), 1));
-  std::string svg = fmt::format(
-      R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" )"
-      R"(font-family="sans-serif" font-size="13">)"
-      "\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-      width, height);
-  const auto label = [&](double at_x, double at_y, const char* anchor, const std::string& text,
-                         const char* more = "") {
-    svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}"{}>{}</text>)"
-                       "\n",
-                       at_x, at_y, anchor, more, escaped(text));
+  const double step = frame.inner_width() / static_cast<double>(std::max<size_t>(values.size(), 1));
+  std::string svg = svg_begin(frame);
+  const auto label = [&](double v, const std::string& text) {
+    svg += svg_label(left - 8, y(v) + 4, "end", text);
   };
-  label(width / 2, 28, "middle", options.title, R"( font-size="16")");
-  label((left + width - right) / 2, height - 14, "middle", options.x_label);
-  svg += fmt::format(
-      R"TEXT(<text transform="translate(20 {:.1f}) rotate(-90)" text-anchor="middle">)TEXT"
-      "{}</text>\n",
-      top + inner / 2, escaped(options.y_label));
   for (double v : {high, low}) {
-    if (v != 0) label(left - 8, y(v) + 4, "end", number(v));
+    if (v != 0) label(v, number(v));
   }
-  label(left - 8, y(0) + 4, "end", "0");
+  label(0, "0");
   svg += R"(<g fill="#1f77b4">)"
          "\n";
   for (size_t i = 0; i < values.size(); ++i) {
@@ -132,7 +101,7 @@ std::string bar_chart_svg(std::span<const float> values, const BarChartOptions& 
       "</g>\n"
       R"(<path d="M {0} {1} V {2} M {0} {3:.1f} H {4}" stroke="black" fill="none"/>)"
       "\n</svg>\n",
-      left, top, height - bottom, y(0), width - right);
+      left, top, top + inner, y(0), left + frame.inner_width());
   return svg;
 }
 

@@ -31,6 +31,7 @@
 
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/parallel/comm/group.h"
 
 namespace lockstep {
 
@@ -50,6 +51,7 @@ struct ShardGroupOptions {
   int threads = 0;         // 0: one for each processor
   int64_t shard_size = 0;  // at most so many observations in a shard; 0: 16
   uint64_t seed = 0;       // of random numbers (dropout)
+  double limit = 600;      // seconds that members of a group may keep each other waiting
 };
 
 struct ShardForwardOptions {
@@ -61,13 +63,18 @@ struct ShardForwardOptions {
 class Shard;
 using ShardLoss = std::function<Tensor(Shard&)>;
 
-// Threads that compute shards of a network's mini-batches, with what is compiled for them: layouts
+// Threads that compute shards of a network's mini-batches, those of this process or of all members
+// of a group (Spmd::group()), with what is compiled for them: layouts
 // of gradients are those that the largest shard of the first mini-batch asks for. Keep the network
 // alive. One call at a time.
 class ShardGroup {
  public:
   // Throws InvalidArgument for a network that is not initialized and for numbers below 0.
   explicit ShardGroup(Network& network, const ShardGroupOptions& options = {});
+  // As a member of a group: it computes its share of the shards and has the sums of all. All
+  // members have the same network with the same values, and call with the same mini-batches. The
+  // bits are those of one process. Keep the group alive.
+  ShardGroup(Network& network, const ShardGroupOptions& options, Group& members);
   ~ShardGroup();
 
   Network& network() const;
@@ -128,7 +135,8 @@ class Shard {
 //
 // Throws InvalidArgument for tensors and losses that do not fit, and for losses that do not depend
 // on the network; Unsupported for a network on a GPU; Error naming the observations where losses
-// are not finite; what `loss` throws. Moving statistics stay as they were then.
+// are not finite; what `loss` throws; over a group what collectives throw. Moving statistics stay
+// as they were then.
 ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
                                              const std::vector<Tensor>& batch, ShardGroup& group,
                                              int64_t iteration);

@@ -9,7 +9,9 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/sum.h"
-#include "lockstep/parallel/comm/tree.h"
+#include "lockstep/parallel/comm/deal.h"
+#include "lockstep/parallel/comm/group_sum.h"
+#include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/gradient_sums.h"
 #include "lockstep/train/shard_plans.h"
@@ -27,17 +29,27 @@ struct ShardPlan {
 };
 
 struct PlanKey {
-  int64_t n;
-  bool training, pixels, input_gradients;
+  int64_t n = 0;
+  bool training = true, pixels = false, input_gradients = false;
   std::vector<std::string> outputs;
   auto operator<=>(const PlanKey&) const = default;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(n, training, pixels, input_gradients, outputs);
+  }
 };
 
 // The batch statistics of one forward run.
 struct FollowedRun {
-  const ShardPlan* plan;
-  int64_t rows;
+  PlanKey key;
+  int64_t rows = 0;
   std::vector<float> values;  // of each statistic first all means, then all variances
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(key, rows, values);
+  }
 };
 
 // What a shard leaves behind.
@@ -48,6 +60,11 @@ struct ShardResult {
   int64_t not_finite = -1, last_not_finite = -1;
   double found = 0;  // at the first
   std::vector<FollowedRun> runs;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(loss, whole, not_finite, last_not_finite, found, runs);
+  }
 };
 
 struct Worker {
@@ -61,8 +78,11 @@ struct Worker {
 }  // namespace
 
 struct ShardGroup::State {
-  State(Network& n, const ShardGroupOptions& options)
+  State(Network& n, const ShardGroupOptions& options, Group* group)
       : network(n),
+        alone(group ? nullptr : std::move(LocalGroup::of_threads({.size = 1}).front())),
+        members(group ? *group : *alone),
+        limit(options.limit),
         pool(options.threads == 0 ? std::min(available_cores(), 1024) : options.threads),
         shard_size(options.shard_size == 0 ? kShardSize : options.shard_size),
         seed(options.seed),
@@ -70,6 +90,9 @@ struct ShardGroup::State {
         shards_by_thread(static_cast<size_t>(pool.size()), 0) {}
 
   Network& network;
+  const std::unique_ptr<Group> alone;
+  Group& members;
+  const double limit;
   ThreadPool pool;
   const int64_t shard_size;
   const uint64_t seed;
@@ -79,12 +102,14 @@ struct ShardGroup::State {
   std::mutex mutex;  // of `plans`
   std::map<PlanKey, ShardPlan> plans;
   GradientLayout layout;
-  std::unique_ptr<TreeReduction> tree;
+  int64_t most_shards = 0;  // of the sum
+  std::unique_ptr<GroupSum> sum;
   std::optional<GradientSums> sums;
   std::vector<Worker> workers;  // by thread
   std::vector<int64_t> shards_by_thread;
 
-  void prepare(int64_t widest, bool pixels);
+  void prepare(const std::vector<ShardRange>& shards, bool pixels);
+  void exchange(std::vector<ShardResult>& results, const std::vector<LeafRun>& runs);
   const ShardPlan& plan(const PlanKey& key);
   std::vector<Tensor> mean_gradients(double observations);
   void follow(const std::vector<ShardResult>& results);
@@ -125,7 +150,7 @@ const ShardPlan& ShardGroup::State::plan(const PlanKey& key) {
 
 // Before threads begin: the plan of the largest shard decides how gradients lie, not whoever comes
 // first.
-void ShardGroup::State::prepare(int64_t widest, bool pixels) {
+void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixels) {
   if (!network.initialized()) refuse("the network is not initialized");
   if (!network.device().is_cpu()) {
     throw Unsupported("[sharded_value_and_gradient] the network lies on " +
@@ -134,21 +159,41 @@ void ShardGroup::State::prepare(int64_t widest, bool pixels) {
   }
   std::vector<uint64_t> present;
   for (const auto& l : network.learnables()) present.push_back(l.value.id());
-  if (!tree || present != learnables) {
-    sums.reset();
-    tree.reset();
+  const auto count = static_cast<int64_t>(shards.size());
+  if (!sum || present != learnables) {
     for (auto& worker : workers) worker.runs.clear();
     plans.clear();
     layout = {};
-    layout = plan({widest, true, pixels, false, {}}).plan->gradient_layout();
-    tree = std::make_unique<TreeReduction>(layout.bytes / sizeof(float));
-    sums.emplace(layout, tree->result());
+    layout = plan({shards[0].size, true, pixels, false, {}}).plan->gradient_layout();
     learnables = std::move(present);
+    most_shards = 0;
+  }
+  if (count > most_shards) {
+    most_shards = count;
+    sums.reset();
+    sum = std::make_unique<GroupSum>(
+        members, pool,
+        GroupSumOptions{.count = layout.bytes / sizeof(float), .most_leaves = most_shards});
+    sums.emplace(layout, sum->result());
   }
   // Values may have changed since the last call. What has not must stay untouched while threads
   // run, where a loss asks this network by forward(), too.
   PackedParameters& packed = network.packed();
   pool.for_each(packed.count(), [&](int64_t p, int) { packed.refresh(static_cast<int>(p)); });
+}
+
+// What the other members' shards left behind.
+void ShardGroup::State::exchange(std::vector<ShardResult>& results,
+                                 const std::vector<LeafRun>& runs) {
+  if (members.size() == 1) return;
+  const auto own = runs[static_cast<size_t>(members.rank())];
+  const auto first = results.begin() + own.first;
+  const auto parts = members.gather_each(encode(std::vector<ShardResult>(first, first + own.count)),
+                                         TimeLimit(limit));
+  for (size_t r = 0; r < parts.size(); ++r) {
+    auto theirs = decode<std::vector<ShardResult>>(parts[r]);
+    std::move(theirs.begin(), theirs.end(), results.begin() + runs[r].first);
+  }
 }
 
 std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
@@ -188,20 +233,33 @@ void ShardGroup::State::follow(const std::vector<ShardResult>& results) {
       rows.push_back({0, result.runs[r].rows});
       values.push_back(result.runs[r].values.data());
     }
-    follow_statistics(first[r].plan->statistics, rows, values, [&](int k) {
+    follow_statistics(plan(first[r].key).statistics, rows, values, [&](int k) {
       return network.state()[static_cast<size_t>(k)].value.data<float>();
     });
   }
 }
 
-ShardGroup::ShardGroup(Network& network, const ShardGroupOptions& options) {
+namespace {
+
+void check(const Network& network, const ShardGroupOptions& options) {
   if (options.threads < 0 || options.shard_size < 0) {
     throw InvalidArgument("[ShardGroup] threads and shard_size must be >= 0, received " +
                           std::to_string(options.threads) + " and " +
                           std::to_string(options.shard_size));
   }
   if (!network.initialized()) throw InvalidArgument("[ShardGroup] the network is not initialized");
-  state_ = std::make_unique<State>(network, options);
+}
+
+}  // namespace
+
+ShardGroup::ShardGroup(Network& network, const ShardGroupOptions& options) {
+  check(network, options);
+  state_ = std::make_unique<State>(network, options, nullptr);
+}
+
+ShardGroup::ShardGroup(Network& network, const ShardGroupOptions& options, Group& members) {
+  check(network, options);
+  state_ = std::make_unique<State>(network, options, &members);
 }
 
 ShardGroup::~ShardGroup() = default;
@@ -233,8 +291,9 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   Tape* const tape = Tape::current();
   const int64_t n = s.group.network.check_inputs(inputs);
   const bool differentiable = tape->tracks(inputs);
-  const ShardPlan& plan = s.group.plan(
-      {n, options.training, inputs[0].dtype() == DType::u8, differentiable, options.outputs});
+  const PlanKey key{n, options.training, inputs[0].dtype() == DType::u8, differentiable,
+                    options.outputs};
+  const ShardPlan& plan = s.group.plan(key);
   auto& runs = s.worker.runs[&plan];
   const size_t number = s.used[&plan]++;
   if (runs.size() == number) {
@@ -258,7 +317,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
     outputs.push_back(std::move(output));
   }
   if (!plan.statistics.empty()) {
-    FollowedRun followed{&plan, n, {}};
+    FollowedRun followed{key, n, {}};
     for (const MovingStatistics& of : plan.statistics) {
       for (int output : {of.mean_output, of.variance_output}) {
         const float* const from = run->output(output);
@@ -386,21 +445,26 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   std::vector<Tensor> plain;
   for (const auto& t : batch) plain.push_back(t.to_row_major());
   const auto shards = cut_into_shards(n, g.shard_size);
-  g.prepare(shards[0].size, batch[0].dtype() == DType::u8);
+  g.prepare(shards, batch[0].dtype() == DType::u8);
   const std::vector<Tensor> learnables = g.network.learnable_values();
 
   const TensorSpec flat{Shape{static_cast<int64_t>(g.layout.bytes / sizeof(float))}, DType::f32,
                         nullptr};
   std::vector<ShardResult> results(shards.size());
-  g.tree->begin(static_cast<int64_t>(shards.size()));
-  const auto compute = [&](int64_t j, int thread, const ArithmeticMode& fixed) {
+  const std::vector<LeafRun> runs =
+      deal_leaves(static_cast<int64_t>(shards.size()),
+                  std::vector<double>(static_cast<size_t>(g.members.size()), 1.0));
+  const LeafRun own = runs[static_cast<size_t>(g.members.rank())];
+  g.sum->begin(static_cast<int64_t>(shards.size()), runs);
+  const auto compute = [&](int64_t i, int thread, const ArithmeticMode& fixed) {
+    const int64_t j = own.first + i;
     const ShardRange range = shards[static_cast<size_t>(j)];
     Shard::State state{.group = g,
                        .worker = g.workers[static_cast<size_t>(thread)],
                        .range = range,
                        .step = {g.seed, static_cast<uint64_t>(iteration), range.first},
                        .rows = {},
-                       .learnables = Tensor::view(g.tree->result(), flat, nullptr),
+                       .learnables = Tensor::view(g.sum->result(), flat, nullptr),
                        .used = {},
                        .result = {}};
     for (const auto& t : plain) state.rows.push_back(rows(t, range));
@@ -426,11 +490,13 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
     }
     add_direct(g.layout, direct, std::span(gradients).subspan(1), gradients[0]);
     fixed.check();
-    g.tree->add(j, gradients[0].data<float>());
+    g.sum->add(j, gradients[0].data<float>());
     results[static_cast<size_t>(j)] = std::move(state.result);
     ++g.shards_by_thread[static_cast<size_t>(thread)];
   };
-  for_each_shard(g.pool, static_cast<int64_t>(shards.size()), compute);
+  if (own.count > 0) for_each_shard(g.pool, own.count, compute);
+  g.sum->finish(TimeLimit(g.limit));
+  g.exchange(results, runs);
 
   std::vector<double> losses;
   for (const auto& result : results) {

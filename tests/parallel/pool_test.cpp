@@ -452,7 +452,7 @@ TEST(ProcessPool, AThousandFuturesWithCancelsAndKills) {
   Pool pool({.workers = 4, .grace = 0.05});
   std::mt19937 random(3);
   std::vector<Future<int64_t>> futures;
-  std::vector<int> told(1000, 0);
+  std::vector<std::atomic<int>> told(1000);
   for (int64_t i = 0; i < 1000; ++i) {
     futures.push_back(pool.submit_with(
         {.priority = static_cast<int>(random() % 3), .retries = static_cast<int>(random() % 2)},
@@ -500,8 +500,9 @@ TEST(ProcessPool, AThousandFuturesWithCancelsAndKills) {
   EXPECT_EQ(count[TaskState::queued] + count[TaskState::running], 0);
   EXPECT_GT(count[TaskState::finished], 500);
   EXPECT_GT(count[TaskState::cancelled], 0);
-  EXPECT_TRUE(
-      await([&] { return std::all_of(told.begin(), told.end(), [](int n) { return n == 1; }); }));
+  EXPECT_TRUE(await([&] {
+    return std::all_of(told.begin(), told.end(), [](const std::atomic<int>& n) { return n == 1; });
+  }));
   EXPECT_TRUE(await([&] { return whole(pool); }, 1));
 }
 

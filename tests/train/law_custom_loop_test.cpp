@@ -6,6 +6,7 @@
 
 #include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/input_normalization.h"
 #include "lockstep/train/mini_batches.h"
@@ -55,11 +56,12 @@ Tensor trainers_loss(Shard& shard) {
 
 // Trains with `update(network, gradients, pool, iteration)`.
 template <class Update>
-Loop run(int threads, const ShardLoss& loss, const Update& update) {
+Loop run(int threads, const ShardLoss& loss, const Update& update, Group* members = nullptr) {
   Network network = testing::law_network();
   const TrainingData data = test_data();
   const TrainingOptions options = test_options();
-  ShardGroup group(network, {.threads = threads, .shard_size = kShard, .seed = 5});
+  const ShardGroupOptions how{.threads = threads, .shard_size = kShard, .seed = 5};
+  ShardGroup group = members ? ShardGroup(network, how, *members) : ShardGroup(network, how);
   const auto images = std::make_shared<const ImageCache>(data.training, 28, 28, 1, size_t{1} << 22);
   set_input_normalization(network, images->fill(group.pool()).statistics);
   MiniBatchQueue queue(images, mini_batches_of(data, options));
@@ -77,12 +79,14 @@ Loop run(int threads, const ShardLoss& loss, const Update& update) {
   return loop;
 }
 
-Loop run_sgdm(int threads, const ShardLoss& loss) {
+Loop run_sgdm(int threads, const ShardLoss& loss, Group* members = nullptr) {
   SgdmState state;
   return run(
-      threads, loss, [&](Network& network, const auto& gradients, ThreadPool& pool, int64_t) {
+      threads, loss,
+      [&](Network& network, const auto& gradients, ThreadPool& pool, int64_t) {
         sgdm_update(network, gradients, state, {.learning_rate = 0.05, .l2 = 1e-4, .pool = &pool});
-      });
+      },
+      members);
 }
 
 void expect_everyone_worked(const Loop& loop, int threads) {
@@ -104,6 +108,34 @@ TEST(LawOfCustomLoops, OneDigestForAnyNumberOfThreads) {
     expect_everyone_worked(many, threads);
     EXPECT_EQ(many.losses, one.losses);
     EXPECT_EQ(many.digest, one.digest);
+  }
+}
+
+// The same over the workers of a pool, processes and threads, whatever their number.
+TEST(LawOfCustomLoops, OneDigestForAnyNumberOfWorkers) {
+  const Loop one = run_sgdm(1, plain_loss);
+  for (const bool threads : {false, true}) {
+    for (const int workers : {1, 2, 3, 5, 8}) {
+      Pool pool({.workers = workers, .threads = threads});
+      const auto all = spmd(
+          pool,
+          [](Spmd& block, int each) {
+            const Loop loop = run_sgdm(each, plain_loss, &block.group());
+            int64_t shards = 0;
+            for (const int64_t n : loop.shards_by_thread) shards += n;
+            return std::tuple(loop.digest, loop.losses, shards);
+          },
+          workers == 3 ? 2 : 1);
+      std::string counts;
+      for (const auto& [digest, losses, shards] : all) {
+        counts += " " + std::to_string(shards);
+        EXPECT_GT(shards, 0) << "a worker stayed idle";
+        EXPECT_EQ(digest, one.digest);
+        EXPECT_EQ(losses, one.losses);
+      }
+      std::printf("%d %s: shards by worker%s\n", workers, threads ? "threads" : "processes",
+                  counts.c_str());
+    }
   }
 }
 

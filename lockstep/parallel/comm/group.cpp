@@ -53,6 +53,23 @@ void Group::all_to_all(std::span<const std::byte> mine, std::span<const size_t> 
   exchange(mine, to, all, from, limit);
 }
 
+std::vector<Bytes> Group::gather_each(std::span<const std::byte> mine, const TimeLimit& limit) {
+  const auto n = static_cast<size_t>(size());
+  const size_t own = mine.size();
+  std::vector<size_t> counts(n);
+  all_gather(std::as_bytes(std::span(&own, 1)), std::vector<size_t>(n, sizeof own),
+             std::as_writable_bytes(std::span(counts)), limit);
+  Bytes all(total(counts));
+  all_gather(mine, counts, all, limit);
+  std::vector<Bytes> parts;
+  auto from = all.begin();
+  for (const size_t count : counts) {
+    parts.emplace_back(from, from + static_cast<std::ptrdiff_t>(count));
+    from += static_cast<std::ptrdiff_t>(count);
+  }
+  return parts;
+}
+
 void Group::broadcast(std::span<std::byte> data, int root, const TimeLimit& limit) {
   check_member(root, size());
   send_from(data, root, limit);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/process/serialize.h"
 
 namespace lockstep {
 
@@ -32,6 +33,8 @@ class Group {
                   std::span<std::byte> all, std::span<const size_t> from, const TimeLimit& limit);
   // `data` of member `root` becomes everyone's.
   void broadcast(std::span<std::byte> data, int root, const TimeLimit& limit);
+  // Bytes of any number from each, by rank.
+  std::vector<Bytes> gather_each(std::span<const std::byte> mine, const TimeLimit& limit);
   // Ends the group for everybody. Thread-safe.
   virtual void abort() = 0;
   // The last collectives with their sequence numbers, the newest last.

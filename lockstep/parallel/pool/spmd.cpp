@@ -134,25 +134,10 @@ int Spmd::size() const { return state_->ticket.size; }
 void Spmd::barrier() { state_->group.barrier(state_->limit()); }
 
 std::vector<Bytes> Spmd::gather_bytes(const Bytes& mine) {
-  State& s = *state_;
-  const TimeLimit limit = s.limit();
-  const auto n = static_cast<size_t>(size());
-  const size_t own = mine.size();
-  std::vector<size_t> counts(n);
-  s.group.all_gather(std::as_bytes(std::span(&own, 1)), std::vector<size_t>(n, sizeof own),
-                     std::as_writable_bytes(std::span(counts)), limit);
-  size_t total = 0;
-  for (const size_t count : counts) total += count;
-  Bytes all(total);
-  s.group.all_gather(mine, counts, all, limit);
-  std::vector<Bytes> parts;
-  auto from = all.begin();
-  for (const size_t count : counts) {
-    parts.emplace_back(from, from + static_cast<std::ptrdiff_t>(count));
-    from += static_cast<std::ptrdiff_t>(count);
-  }
-  return parts;
+  return state_->group.gather_each(mine, state_->limit());
 }
+
+Group& Spmd::group() { return state_->group; }
 
 Bytes Spmd::broadcast_bytes(Bytes mine, int root) {
   State& s = *state_;

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/comm/tree.h"
 #include "lockstep/parallel/pool/loops.h"
 #include "lockstep/parallel/pool/pool.h"
@@ -50,6 +51,8 @@ class Spmd {
   int index() const;  // from 0
   int size() const;
 
+  // The workers as a group, for what works over groups, such as ShardGroup.
+  Group& group();
   // Waits for all.
   void barrier();
   // What each says, by index.
