@@ -97,6 +97,8 @@ def run(root, command, page):
         (here / "examples").symlink_to(root / "examples")
         (here / "build/release/bin").mkdir(parents=True)
         (here / "build/release/bin/lockstep").symlink_to(command)
+        built = pathlib.Path(command).resolve().parent.parent
+        (here / "build/release/examples").symlink_to(built / "examples")
         path = f"PATH={here / 'build/release/bin'}:$PATH; "
         for kind, line, content in steps(text):
             if kind == "file":

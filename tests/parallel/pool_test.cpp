@@ -313,11 +313,29 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Pools, ::testing::Values(true, false), [](const 
 
 // ---- processes ----
 
+// Workers that cannot start are not started again and again at once, and who waits hears of it.
+TEST(ProcessPool, WorkersThatNeverGetReadyAreToldOf) {
+  Pool pool({.workers = 1, .memory_bytes = 1 << 20});
+  const auto before = TimeLimit::Clock::now();
+  const auto task = pool.submit<&add>(1, 2);
+  ASSERT_TRUE(task.wait_for(60));
+  EXPECT_NE(message_of<WorkerLost>(task).find("[pool] workers end before they are ready: "),
+            std::string::npos)
+      << task.error();
+  EXPECT_GT(TimeLimit::Clock::now() - before, std::chrono::seconds(2));
+}
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kMemory = 0;  // sanitizers take memory of their own
+#else
+constexpr uint64_t kMemory = uint64_t{1} << 30;
+#endif
+
 int depth(int n) { return n == 0 ? 0 : 1 + depth(n - 1) % 1000003; }
 
 // Whatever a task does: its future says it, the others are untouched, the pool is whole again.
 TEST(ProcessPool, NothingThatATaskDoesHarmsOthers) {
-  Pool pool({.workers = 3, .grace = 0.2, .memory_bytes = uint64_t{1} << 30});
+  Pool pool({.workers = 3, .grace = 0.2, .memory_bytes = kMemory});
   ASSERT_TRUE(await([&] { return whole(pool); }));
   const auto before = pool.workers();
   std::vector<std::pair<std::string, Future<void>>> bad{
@@ -333,25 +351,22 @@ TEST(ProcessPool, NothingThatATaskDoesHarmsOthers) {
   std::vector<Future<int64_t>> good;
   for (int64_t i = 0; i < 200; ++i) good.push_back(pool.submit<&add>(i, 1));
   for (const auto& [how, future] : bad) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    future.wait();
-    EXPECT_EQ(future.state(), TaskState::failed);
-#else
     const std::string text = message_of<WorkerLost>(future);
-    EXPECT_NE(text.find(how + " while it ran task " + std::to_string(future.number())),
+    // Sanitizers end a process that overflows its stack in their own way.
+    const std::string end = kMemory > 0 ? how : "";
+    EXPECT_NE(text.find(end + " while it ran task " + std::to_string(future.number())),
               std::string::npos)
         << text;
-#endif
   }
   for (int64_t i = 0; i < 200; ++i) EXPECT_EQ(good[static_cast<size_t>(i)].get(), i + 1);
   EXPECT_TRUE(await([&] { return whole(pool); }, 1)) << "not whole after a second";
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-  const auto greedy = pool.submit([] {
-    const std::vector<char> memory(size_t{2} << 30, 1);
-    return memory[memory.size() / 2] == 1;
-  });
-  EXPECT_EQ(message_of<Error>(greedy), "there is not enough memory");
-#endif
+  if (kMemory > 0) {
+    const auto greedy = pool.submit([] {
+      const std::vector<char> memory(size_t{2} << 30, 1);
+      return memory[memory.size() / 2] == 1;
+    });
+    EXPECT_EQ(message_of<Error>(greedy), "there is not enough memory");
+  }
   // Who does not stop is ended.
   const auto endless = pool.submit([] {
     for (std::atomic<int> i{0};; ++i) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The programs of benchmarks/, in short: they end well and print what the documentation shows.
 
-usage: benchmarks_test.py PATH_OF_LOCKSTEP PATH_OF_CONVOLUTIONS PATH_OF_EXCHANGE [unittest options]
+usage: benchmarks_test.py PATHS_OF lockstep convolutions exchange pool [unittest options]
 """
 
 import os
@@ -16,7 +16,7 @@ import numpy
 import files
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COMMAND, CONVOLUTIONS, EXCHANGE = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
+COMMAND, CONVOLUTIONS, EXCHANGE, POOL = (sys.argv.pop(1) for _ in range(4))
 
 
 def run(*command, env=None):
@@ -42,6 +42,12 @@ class Benchmarks(unittest.TestCase):
         self.assertEqual(len(rows), 3)
         for row in rows:
             self.assertRegex(row, r"^ +\d+ +2 +([\d.]+|-) +[\d.]+$")
+
+    def test_pool(self):
+        text = run(sys.executable, os.path.join(TOP, "benchmarks", "peers", "pool.py"), "--program",
+                   POOL, "--rounds", "1")
+        for row in text.splitlines()[1:]:
+            self.assertRegex(row, r"^[12]( +\d+){2} +\d\.\d\d +\d+( +[\d,]+){2}$")
 
     def test_speed(self):
         # This Python has PyTorch, which may be too old to compile, and neither of the others.

@@ -72,8 +72,8 @@ Network read_network(const json& description, const SafetensorsFile& file,
 
 }  // namespace
 
-void save_model(FileSystem& files, const std::string& path, const Network& network,
-                const std::vector<std::string>& classes) {
+std::vector<std::byte> encode_model(const Network& network,
+                                    const std::vector<std::string>& classes) {
   if (!network.initialized()) {
     throw InvalidArgument("[save_model] the network has no values yet", "initialize it first");
   }
@@ -87,11 +87,20 @@ void save_model(FileSystem& files, const std::string& path, const Network& netwo
       {network_key, network.to_json().dump()},
       // Folder names may be any bytes.
       {classes_key, json(classes).dump(-1, ' ', false, json::error_handler_t::replace)}};
-  write_atomically(files, path, write_safetensors(tensors, metadata));
+  return write_safetensors(tensors, metadata);
+}
+
+void save_model(FileSystem& files, const std::string& path, const Network& network,
+                const std::vector<std::string>& classes) {
+  write_atomically(files, path, encode_model(network, classes));
 }
 
 Model load_model(FileSystem& files, const std::string& path) {
-  const SafetensorsFile file = read_safetensors(files.read(path), path);
+  return decode_model(files.read(path), path);
+}
+
+Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
+  const SafetensorsFile file = read_safetensors(std::move(bytes), path);
   const auto version = file.metadata.find(format_key);
   if (version == file.metadata.end()) {
     damaged(path, std::string("is no model of Lockstep: its metadata has no ") + format_key);

@@ -25,8 +25,9 @@ using Clock = TimeLimit::Clock;
 // Workers whose tasks are shorter on average get up to so many ahead of time.
 constexpr double kShort = 1e-3;
 constexpr size_t kAhead = 32;
-// So many processes in a row may end before they are ready.
-constexpr int kFailedStarts = 3;
+// So many processes in a row may end before they are ready; the first few are replaced at once, the
+// others more and more slowly.
+constexpr int kFailedStarts = 10, kAtOnce = 3;
 
 template <class F>
 std::thread quiet_thread(F body) {
@@ -323,19 +324,40 @@ class ProcessSeats final : public PoolCore {
           const bool replace = !seat.retiring && !stopping();
           const int index = seat.index;
           seats_.erase(seats_.begin() + static_cast<std::ptrdiff_t>(i));
-          if (replace && index < wanted_) open_seat(index);
+          if (replace) reopen_.emplace_back(index, TimeLimit(delay()));
         } else {
           ++i;
         }
       }
+      double wait = reopen_seats();
       work_came();
-      double wait = 1;
       for (const auto& seat : seats_) wait = std::min(wait, look_after(*seat));
       if (ended_) break;
       lock.unlock();
       bell_.wait(seen, TimeLimit(wait));
       lock.lock();
     }
+  }
+
+  double delay() const {
+    return failed_starts_ < kAtOnce ? 0
+                                    : 0.1 * static_cast<double>(1 << (failed_starts_ - kAtOnce));
+  }
+
+  // Replaces those whose time has come; seconds until the next one's.
+  double reopen_seats() {
+    double wait = 1;
+    for (size_t i = 0; i < reopen_.size();) {
+      const auto [index, when] = reopen_[i];
+      if (!when.reached()) {
+        wait = std::min(wait, when.left() + 1e-3);
+        ++i;
+        continue;
+      }
+      reopen_.erase(reopen_.begin() + static_cast<std::ptrdiff_t>(i));
+      if (!stopping() && index < wanted_ && !seat_of(index)) open_seat(index);
+    }
+    return wait;
   }
 
   // Takes what has come, as far as queues have room.
@@ -435,13 +457,13 @@ class ProcessSeats final : public PoolCore {
     }
     seat.sent.clear();
     if (!seat.ready && !seat.retiring && !stopping() && ++failed_starts_ >= kFailedStarts) {
+      failed_starts_ = kFailedStarts - 1;
       // Nothing can run: everybody who waits hears why.
       for (int i = 0; i < wanted_; ++i) {
         while (const TaskPtr task = take_next(i)) {
           fail(task, {"WorkerLost", "[pool] workers end before they are ready: " + *seat.lost, ""});
         }
       }
-      failed_starts_ = 0;
     }
   }
 
@@ -550,6 +572,7 @@ class ProcessSeats final : public PoolCore {
   bool ended_ = false;
   std::vector<std::unique_ptr<Seat>> seats_;
   std::vector<Request> calls_;
+  std::vector<std::pair<int, TimeLimit>> reopen_;  // seats whose processes were lost, and when
   std::thread warden_, clerk_;
 };
 

@@ -1,0 +1,248 @@
+// A training loop of one's own over worker processes, twice. First literally: each worker takes
+// mini-batches from its own part of the images, and gradients, loss and the network's state are
+// combined by hand. What it computes depends on the number of workers, as such loops do everywhere.
+// Then lawfully: the same workers share the shards of each mini-batch, and the network has the same
+// bits for any number of them.
+//
+// usage: custom_parallel_loop [WORKERS [EPOCHS]]
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "lockstep/lockstep.h"
+
+using namespace lockstep;
+
+namespace {
+
+constexpr int64_t kEach = 128;  // observations of a worker in a mini-batch
+
+struct Point {
+  int64_t iteration = 0, epoch = 0;
+  double loss = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(iteration, epoch, loss);
+  }
+};
+
+// What a worker brings home.
+struct Trained {
+  std::string digest;
+  Bytes model;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(digest, model);
+  }
+};
+
+std::vector<DatastorePtr> open_data() {
+  return split_each_label(builtin_digits(), {0.9}, /*seed=*/0);  // for training, for testing
+}
+
+Network make_network() {
+  Network network({image_input({.height = 28, .width = 28, .channels = 1})});
+  for (const int64_t kernel : {5, 3, 3}) {
+    network.add(convolution2d(
+        {.filters = 20, .kernel = {kernel, kernel}, .padding = padding(kernel == 3 ? 1 : 0)}));
+    network.add(batch_normalization());
+    network.add(relu());
+  }
+  network.add(fully_connected({.units = 10}));
+  network.add(softmax());
+  network.initialize(/*seed=*/0);
+  return network;
+}
+
+std::shared_ptr<const ImageCache> cached(const DatastorePtr& store) {
+  return std::make_shared<const ImageCache>(store, 28, 28, 1, size_t{64} << 20);
+}
+
+// The mean of all training images is what the input layer subtracts, for all workers alike.
+void normalize_inputs(Network& network, const ImageCache& all) {
+  ThreadPool one(1);
+  set_input_normalization(network, all.fill(one).statistics);
+}
+
+std::pair<Tensor, Tensor> tensors_of(const MiniBatch& batch) {
+  return {Tensor::from(std::span(batch.pixels), {batch.size(), 1, 28, 28}),
+          Tensor::from(std::span(batch.labels), {batch.size()})};
+}
+
+// A mini-batch of n observations divided over workers: one more for each of the first n % size.
+int64_t share_of(int64_t n, const Spmd& block) {
+  return n / block.size() + (block.index() < n % block.size() ? 1 : 0);
+}
+
+// The sum over workers of `factor` times their values.
+Tensor weighted_sum(Spmd& block, const Tensor& tensor, double factor) {
+  std::vector<float> values = tensor.to_vector();
+  for (float& v : values) v *= static_cast<float>(factor);
+  values = block.plus(values);
+  return Tensor::from(std::span(values), tensor.shape());
+}
+
+// Moving statistics of all workers as one: x = sum of w_j x_j, and
+// s^2 = sum of w_j (s_j^2 + (x_j - x)^2), where w_j is the share of worker j.
+void combine_state(Spmd& block, const Network& network, double share) {
+  const auto& all = network.state();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].name.ends_with(".mean") || !all[i + 1].name.ends_with(".variance")) continue;
+    const Tensor &own_mean = all[i].value, &own_variance = all[i + 1].value;
+    const Tensor mean = weighted_sum(block, own_mean, share);
+    Tensor spread = own_variance.clone();
+    for (int64_t k = 0; k < mean.shape().elements(); ++k) {
+      const float apart = own_mean.data<float>()[k] - mean.data<float>()[k];
+      spread.data<float>()[k] += apart * apart;
+    }
+    own_variance.copy_from(weighted_sum(block, spread, share));
+    own_mean.copy_from(mean);
+  }
+}
+
+Trained literal_loop(Spmd& block, int64_t epochs, const QueueSender<Point>& client) {
+  const DatastorePtr all = open_data()[0];
+  Network network = make_network();
+  normalize_inputs(network, *cached(all));
+  MiniBatchQueue queue(
+      cached(partition(all, block.size(), block.index())),
+      {.mini_batch_size = share_of(kEach * block.size(), block), .max_epochs = epochs});
+  SgdmState state;
+  const auto both = [](bool a, bool b) { return a && b; };
+  for (int64_t iteration = 1; block.reduce(queue.has_data(), both); ++iteration) {
+    const auto batch = queue.next();
+    const auto [images, labels] = tensors_of(*batch);
+    auto [loss, gradients] = value_and_gradient(
+        [&, &images = images, &labels = labels] {
+          const Tensor scores =
+              network.forward({images}, {.training = true, .outputs = {"fully_connected_1"}});
+          return ops::mean(ops::softmax_cross_entropy(scores, labels));
+        },
+        network);
+    const double share =
+        static_cast<double>(batch->size()) / static_cast<double>(block.plus(batch->size()));
+    for (Tensor& gradient : gradients) gradient = weighted_sum(block, gradient, share);
+    loss = block.plus(share * loss);
+    combine_state(block, network, share);
+    sgdm_update(network, gradients, state, {.learning_rate = 0.01});
+    if (block.index() == 0) client.send({iteration, batch->epoch + 1, loss});
+  }
+  return {network_digest(network).to_string(), encode_model(network, all->classes())};
+}
+
+Trained lawful_loop(Spmd& block, int64_t mini_batch, int64_t epochs,
+                    const QueueSender<Point>& client) {
+  const DatastorePtr all = open_data()[0];
+  Network network = make_network();
+  const auto images = cached(all);
+  normalize_inputs(network, *images);
+  // Every worker has the whole mini-batch; it computes its shards of it.
+  MiniBatchQueue queue(images, {.mini_batch_size = mini_batch, .max_epochs = epochs});
+  ShardGroup group(network, {.threads = 1}, block.group());
+  SgdmState state;
+  for (int64_t iteration = 1; queue.has_data(); ++iteration) {
+    const auto batch = queue.next();
+    const auto [x, labels] = tensors_of(*batch);
+    const auto [loss, gradients] = sharded_value_and_gradient(
+        [](Shard& shard) {
+          const Tensor scores = shard.forward(shard[0], {.outputs = {"fully_connected_1"}});
+          return ops::softmax_cross_entropy(scores, shard[1]);
+        },
+        {x, labels}, group, iteration);
+    sgdm_update(network, gradients, state, {.learning_rate = 0.01});
+    if (block.index() == 0) client.send({iteration, batch->epoch + 1, loss});
+  }
+  return {network_digest(network).to_string(), encode_model(network, all->classes())};
+}
+
+// The curve of the loss, which grows on a terminal.
+class Curve {
+ public:
+  void add(const Point& p) {
+    const auto now = std::chrono::steady_clock::now();
+    if (line_.points.empty()) began_ = now;
+    line_.points.emplace_back(static_cast<double>(p.iteration), p.loss);
+    epoch_ = p.epoch;
+    if (isatty(STDOUT_FILENO) && now - drawn_ > std::chrono::milliseconds(200)) draw();
+  }
+  void draw() {
+    drawn_ = std::chrono::steady_clock::now();
+    if (line_.points.empty()) return;
+    const double seconds = std::chrono::duration<double>(drawn_ - began_).count();
+    const std::string text = line_chart_text(
+        {&line_, 1},
+        {.title = "loss, epoch " + std::to_string(epoch_) + ", elapsed " + format_duration(seconds),
+         .rows = 8});
+    if (lines_ > 0) std::printf("\x1b[%dA", lines_);
+    std::printf("%s", text.c_str());
+    std::fflush(stdout);
+    lines_ =
+        isatty(STDOUT_FILENO) ? static_cast<int>(std::count(text.begin(), text.end(), '\n')) : 0;
+  }
+
+ private:
+  LineSeries line_;
+  int64_t epoch_ = 0;
+  int lines_ = 0;
+  std::chrono::steady_clock::time_point began_, drawn_;
+};
+
+double test_accuracy(const Trained& trained) {
+  Network network = decode_model(trained.model).network.clone();
+  return evaluate(network, open_data()[1]).accuracy;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Runtime runtime(argc, argv);
+  try {
+    const int workers = argc > 1 ? std::max(1, std::atoi(argv[1])) : 4;
+    const int64_t epochs = argc > 2 ? std::max(1, std::atoi(argv[2])) : 20;
+    Curve literal_curve, lawful_curve;  // before the pool, whose callbacks use them
+    Pool pool({.workers = workers});
+    std::printf("%d workers, mini-batches of %d for each\n", pool.size(), static_cast<int>(kEach));
+
+    DataQueue<Point> first(pool);
+    first.after_each([&](const Point& p) { literal_curve.add(p); });
+    const auto literal = spmd(
+        pool,
+        [](Spmd& block, int64_t n, const QueueSender<Point>& client) {
+          return literal_loop(block, n, client);
+        },
+        epochs, first.sender());
+    const double literal_accuracy = test_accuracy(literal[0]);
+    literal_curve.draw();
+    std::printf("the literal loop:  test accuracy %.2f%%, digest %s\n\n", 100 * literal_accuracy,
+                literal[0].digest.c_str());
+
+    DataQueue<Point> second(pool);
+    second.after_each([&](const Point& p) { lawful_curve.add(p); });
+    const auto lawful = [](Spmd& block, int64_t size, int64_t n, const QueueSender<Point>& client) {
+      return lawful_loop(block, size, n, client);
+    };
+    const int64_t mini_batch = kEach * workers;
+    const auto shared = spmd(pool, lawful, mini_batch, epochs, second.sender());
+    const double lawful_accuracy = test_accuracy(shared[0]);
+    lawful_curve.draw();
+    std::printf("the lawful loop:   test accuracy %.2f%%, digest %s\n", 100 * lawful_accuracy,
+                shared[0].digest.c_str());
+
+    pool.resize(1);
+    DataQueue<Point> nobody(pool);
+    nobody.after_each([](const Point&) {});
+    const auto alone = spmd(pool, lawful, mini_batch, epochs, nobody.sender());
+    std::printf("by one worker:     %sdigest %s\n",
+                alone[0].digest == shared[0].digest ? "the same " : "ANOTHER ",
+                alone[0].digest.c_str());
+    const bool good = std::min(literal_accuracy, lawful_accuracy) >= (epochs < 10 ? 0.9 : 0.98);
+    return good && alone[0].digest == shared[0].digest ? 0 : 1;
+  } catch (const Error& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return 1;
+  }
+}
