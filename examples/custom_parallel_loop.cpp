@@ -216,6 +216,7 @@ int main(int argc, char** argv) {
         },
         epochs, first.sender());
     const double literal_accuracy = test_accuracy(literal[0]);
+    first.finish();
     literal_curve.draw();
     std::printf("the literal loop:  test accuracy %.2f%%, digest %s\n\n", 100 * literal_accuracy,
                 literal[0].digest.c_str());
@@ -228,6 +229,7 @@ int main(int argc, char** argv) {
     const int64_t mini_batch = kEach * workers;
     const auto shared = spmd(pool, lawful, mini_batch, epochs, second.sender());
     const double lawful_accuracy = test_accuracy(shared[0]);
+    second.finish();
     lawful_curve.draw();
     std::printf("the lawful loop:   test accuracy %.2f%%, digest %s\n", 100 * lawful_accuracy,
                 shared[0].digest.c_str());

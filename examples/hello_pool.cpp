@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
         return sum_of_indexes;
       },
       queue.sender());
+  queue.finish();
   std::printf("each worker knows the sum of all indexes: %d\n", totals[0]);
   return totals == std::vector<int>(4, 6) ? 0 : 1;
 }

@@ -216,6 +216,7 @@ int main(int argc, char** argv) {
     }
     const std::vector<Future<Trained>> rest(futures.begin() + 1, futures.end());
     const std::vector<Trained> trained = fetch_all(rest);
+    queue.finish();
     curves.draw(true);
 
     std::printf("\nthe hopeless one was %s\n", to_string(futures[0].state()));

@@ -109,6 +109,7 @@ struct ShardGroup::State {
   std::vector<int64_t> shards_by_thread;
 
   void prepare(const std::vector<ShardRange>& shards, bool pixels);
+  void compare_calls(int64_t n, int64_t iteration);
   void exchange(std::vector<ShardResult>& results, const std::vector<LeafRun>& runs);
   const ShardPlan& plan(const PlanKey& key);
   std::vector<Tensor> mean_gradients(double observations);
@@ -182,6 +183,24 @@ void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixe
   pool.for_each(packed.count(), [&](int64_t p, int) { packed.refresh(static_cast<int>(p)); });
 }
 
+// Whoever calls with something else than the others is found before anything is added.
+void ShardGroup::State::compare_calls(int64_t n, int64_t iteration) {
+  if (members.size() == 1) return;
+  const std::vector<uint64_t> call{static_cast<uint64_t>(n), static_cast<uint64_t>(iteration),
+                                   static_cast<uint64_t>(shard_size), seed, layout.bytes};
+  const Bytes own = encode(call);
+  const auto all = members.gather_each(own, TimeLimit(limit));
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r] == own) continue;
+    const auto theirs = decode<std::vector<uint64_t>>(all[r]);
+    refuse("member " + std::to_string(r) + " of the group calls for iteration " +
+               std::to_string(theirs.at(1)) + " with " + std::to_string(theirs.at(0)) +
+               " observations, this one for iteration " + std::to_string(iteration) + " with " +
+               std::to_string(n) + ", or the networks or options differ",
+           "all members call with the same mini-batches, options and networks");
+  }
+}
+
 // What the other members' shards left behind.
 void ShardGroup::State::exchange(std::vector<ShardResult>& results,
                                  const std::vector<LeafRun>& runs) {
@@ -192,6 +211,10 @@ void ShardGroup::State::exchange(std::vector<ShardResult>& results,
                                          TimeLimit(limit));
   for (size_t r = 0; r < parts.size(); ++r) {
     auto theirs = decode<std::vector<ShardResult>>(parts[r]);
+    if (static_cast<int64_t>(theirs.size()) != runs[r].count) {
+      throw InternalError("[sharded_value_and_gradient] member " + std::to_string(r) +
+                          " has other shards");
+    }
     std::move(theirs.begin(), theirs.end(), results.begin() + runs[r].first);
   }
 }
@@ -247,6 +270,7 @@ void check(const Network& network, const ShardGroupOptions& options) {
                           std::to_string(options.threads) + " and " +
                           std::to_string(options.shard_size));
   }
+  if (!(options.limit > 0)) throw InvalidArgument("[ShardGroup] limit must be > 0");
   if (!network.initialized()) throw InvalidArgument("[ShardGroup] the network is not initialized");
 }
 
@@ -451,6 +475,7 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   const TensorSpec flat{Shape{static_cast<int64_t>(g.layout.bytes / sizeof(float))}, DType::f32,
                         nullptr};
   std::vector<ShardResult> results(shards.size());
+  g.compare_calls(n, iteration);
   const std::vector<LeafRun> runs =
       deal_leaves(static_cast<int64_t>(shards.size()),
                   std::vector<double>(static_cast<size_t>(g.members.size()), 1.0));

@@ -169,6 +169,94 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Loops, ::testing::Values(true, false), [](const 
   return threads.param ? std::string("Threads") : std::string("Processes");
 });
 
+// A queue that nobody empties keeps no task alive, and no worker from being replaced.
+TEST(ProcessLoops, AFullQueueKeepsNobodyFromEnding) {
+  Pool pool({.workers = 1, .grace = 0.1});
+  PollableDataQueue<std::vector<double>> queue(pool, 2);
+  const auto flood = [](const QueueSender<std::vector<double>>& to) {
+    for (;;) to.send(std::vector<double>(1000, 1.5));
+  };
+  for (const bool killed : {false, true}) {
+    const auto sender = pool.submit(flood, queue.sender());
+    EXPECT_FALSE(sender.wait_for(0.3));
+    if (killed) {
+      kill(static_cast<pid_t>(pool.workers()[0].pid), SIGKILL);
+    } else {
+      sender.cancel();
+    }
+    EXPECT_TRUE(sender.wait_for(5));
+    EXPECT_EQ(pool.submit([] { return 1; }).get(), 1);
+  }
+  EXPECT_GE(queue.size(), 4u) << "what was accepted is there";
+}
+
+// Nor does one that is emptied as fast as it is filled keep the client from anything.
+TEST(ProcessLoops, AFloodKeepsNobodyWaiting) {
+  Pool pool({.workers = 2, .grace = 0.2});
+  DataQueue<int> queue(pool);
+  std::atomic<int64_t> count{0};
+  queue.after_each([&](int) { ++count; });
+  const auto flood = pool.submit(
+      [](const QueueSender<int>& to) {
+        for (;;) to.send(1);
+      },
+      queue.sender());
+  while (count < 1000) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto before = TimeLimit::Clock::now();
+  EXPECT_EQ(pool.submit([] { return 5; }).get(), 5);
+  flood.cancel();
+  EXPECT_TRUE(flood.wait_for(5));
+  EXPECT_LT(TimeLimit::Clock::now() - before, std::chrono::seconds(3));
+}
+
+TEST(ProcessLoops, MessagesForTasksWaitInBounds) {
+  Pool pool({.workers = 1});
+  WorkerQueue<std::vector<char>> queue(pool);
+  const std::vector<char> large(100000, 'x');
+  int sent = 0;
+  while (sent < 100 && queue.send(0, large, 0.2)) ++sent;
+  EXPECT_LE(sent, 4);
+  const auto sum = pool.submit(
+      [](const QueueReceiver<std::vector<char>>& from, int n) {
+        size_t bytes = 0;
+        for (int i = 0; i < n; ++i) bytes += from.poll(20)->size();
+        return bytes;
+      },
+      queue.receiver(), sent + 1);
+  ASSERT_TRUE(queue.send(0, large));
+  EXPECT_EQ(sum.get(), static_cast<size_t>(sent + 1) * large.size());
+}
+
+// Queues outlive their pool, and nothing is called after they have gone.
+TEST(ProcessLoops, QueuesAndPoolsGoInAnyOrder) {
+  std::vector<int> seen;
+  {
+    auto pool = std::make_unique<Pool>(PoolOptions{.workers = 1});
+    DataQueue<int> late(*pool), early(*pool);
+    PollableDataQueue<int> polled(*pool);
+    {
+      DataQueue<int> gone(*pool);
+      gone.after_each([&](int v) { seen.push_back(-v); });
+      pool->submit([](const QueueSender<int>& to) { to.send(7); }, gone.sender()).get();
+      EXPECT_TRUE(gone.finish());
+      EXPECT_EQ(seen, std::vector<int>{-7});
+    }
+    pool->submit(
+            [](const QueueSender<int>& a, const QueueSender<int>& b) {
+              for (int i = 0; i < 3; ++i) {
+                a.send(i);
+                b.send(i);
+              }
+            },
+            late.sender(), polled.sender())
+        .get();
+    pool.reset();
+    late.after_each([&](int v) { seen.push_back(v); });
+    EXPECT_EQ(polled.poll(), 0);
+  }
+  EXPECT_EQ(seen, (std::vector<int>{-7, 0, 1, 2}));
+}
+
 // What send() took comes, also of one that is killed the next moment.
 TEST(ProcessLoops, NothingThatWasSentIsLost) {
   Pool pool({.workers = 2});

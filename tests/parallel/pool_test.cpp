@@ -253,6 +253,34 @@ TEST_P(Pools, GrowAndShrink) {
   EXPECT_THROW(pool.resize(-1), InvalidArgument);
 }
 
+// What was submitted to a worker by its index is done before it goes.
+TEST_P(Pools, WhatWasForAWorkerThatGoesIsDone) {
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    Pool pool(options(4));
+    const auto busy = pool.submit_to(3, doze, 0.02);
+    const auto pinned = pool.submit_to(3, plain, 5);
+    const auto other = pool.submit_to(2, plain, 6);
+    pool.resize(1);
+    EXPECT_EQ(pinned.get(), 5);
+    EXPECT_EQ(other.get(), 6);
+    busy.get();
+    EXPECT_THROW(pool.submit_to(3, plain, 1), InvalidArgument);
+    pool.resize(3);
+    EXPECT_EQ(pool.submit_to(2, plain, 7).get(), 7);
+  }
+}
+
+TEST_P(Pools, EndWithWorkersThatAreGoing) {
+  const auto before = TimeLimit::Clock::now();
+  {
+    Pool pool(options(2));
+    const auto running = pool.submit_to(1, doze, 60.0);
+    ASSERT_TRUE(await([&] { return running.state() == TaskState::running; }));
+    pool.resize(1);
+  }
+  EXPECT_LT(TimeLimit::Clock::now() - before, std::chrono::seconds(10));
+}
+
 TEST_P(Pools, RandomNumbersBelongToTheTask) {
   const auto draw = [this](int workers, uint64_t seed) {
     PoolOptions o = options(workers);
@@ -444,6 +472,18 @@ TEST(ProcessPool, DiariesSayWhatTasksPrinted) {
   EXPECT_EQ(quiet.diary(), "");
 }
 
+// A task that no worker can even receive ends nobody else's.
+TEST(ProcessPool, ArgumentsThatAreTooLargeForAWorkerFailTheirTask) {
+  if (kMemory == 0) GTEST_SKIP() << "memory is not limited under sanitizers";
+  Pool pool({.workers = 2, .memory_bytes = uint64_t{256} << 20});
+  const std::vector<char> large(size_t{200} << 20, 1);
+  const auto task = pool.submit([](const std::vector<char>& v) { return v.size(); }, large);
+  ASSERT_TRUE(task.wait_for(60));
+  EXPECT_EQ(task.state(), TaskState::failed);
+  EXPECT_NE(task.error().find("before it could begin task 1"), std::string::npos) << task.error();
+  EXPECT_EQ(pool.submit<&add>(1, 1).get(), 2);
+}
+
 // Tasks that were handed out ahead of time are nobody's own.
 TEST(ProcessPool, WhoeverIsFreeTakesWhatOthersWereGiven) {
   Pool pool({.workers = 2});
@@ -454,9 +494,10 @@ TEST(ProcessPool, WhoeverIsFreeTakesWhatOthersWereGiven) {
   fetch_all(short_ones);
   std::vector<Future<void>> mixed;
   const auto before = TimeLimit::Clock::now();
-  mixed.push_back(pool.submit(doze, 0.8));
+  mixed.push_back(pool.submit_to(0, doze, 0.8));
+  mixed.push_back(pool.submit_to(0, doze, 0.001));  // waits for it, and hinders nobody
   for (int i = 0; i < 40; ++i) mixed.push_back(pool.submit(doze, 0.001));
-  for (size_t i = 1; i < mixed.size(); ++i) mixed[i].wait();
+  for (size_t i = 2; i < mixed.size(); ++i) mixed[i].wait();
   EXPECT_LT(std::chrono::duration<double>(TimeLimit::Clock::now() - before).count(), 0.7)
       << "some waited behind the long one";
   mixed[0].wait();

@@ -127,6 +127,16 @@ TEST_P(Blocks, WhoDoesNotComeIsNamed) {
       InvalidArgument);
 }
 
+// It begins when all are free; limits count from then on.
+TEST_P(Blocks, BeginTogether) {
+  Pool pool(options(2));
+  const auto busy =
+      pool.submit_to(0, [] { std::this_thread::sleep_for(std::chrono::milliseconds(700)); });
+  const auto sums = spmd_with({.limit = 0.2}, pool, [](Spmd& block) { return block.plus(1); });
+  EXPECT_EQ(sums, std::vector<int>(2, 2));
+  EXPECT_TRUE(busy.done());
+}
+
 // Two blocks at once come to all workers in the same order.
 TEST_P(Blocks, TwoFromTwoThreads) {
   Pool pool(options(3));

@@ -9,8 +9,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/updates.h"
+#include "tests/train/law_network.h"
 
 namespace lockstep {
 namespace {
@@ -302,6 +304,31 @@ TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
   expect_contains(error_of([&] { ShardGroup(network, {.threads = -1}); }), "received -1 and 0");
   Network raw({feature_input({.features = 3}), fully_connected({.units = 2})});
   expect_contains(error_of([&] { ShardGroup{raw}; }), "not initialized");
+}
+
+// Members that call with different mini-batches are told so, and nothing is added.
+TEST(ShardedValueAndGradient, MembersMustCallAlike) {
+  Pool pool({.workers = 2, .threads = true});
+  const auto texts = spmd(pool, [](Spmd& block) {
+    Network network = testing::law_network();
+    ShardGroup group(network, {.threads = 1}, block.group());
+    const int64_t n = block.index() == 0 ? 40 : 24;
+    const Tensor x = Tensor::zeros({n, 1, 28, 28});
+    const std::vector<int32_t> classes(static_cast<size_t>(n), 1);
+    const Tensor labels = Tensor::from(std::span(classes), {n});
+    try {
+      sharded_value_and_gradient(
+          [](Shard& shard) { return ops::cross_entropy(shard.forward(shard[0]), shard[1]); },
+          {x, labels}, group, 1);
+    } catch (const InvalidArgument& e) {
+      return std::string(e.what());
+    }
+    return std::string("nothing was thrown");
+  });
+  EXPECT_NE(texts[0].find("member 1 of the group calls for iteration 1 with 24 observations"),
+            std::string::npos)
+      << texts[0];
+  EXPECT_NE(texts[1].find("member 0 of the group calls"), std::string::npos) << texts[1];
 }
 
 TEST(ShardedValueAndGradient, FollowsChangesOfTheNetwork) {

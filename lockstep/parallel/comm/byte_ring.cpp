@@ -14,6 +14,8 @@ namespace {
 
 // About what it takes to fall asleep and to be woken again.
 constexpr std::chrono::microseconds kSpin{50};
+// Memory that a writer keeps for the next message.
+constexpr size_t kKept = size_t{1} << 20;
 
 }  // namespace
 
@@ -50,9 +52,14 @@ ByteRing::ByteRing(std::byte* memory, size_t capacity)
       data_(memory + sizeof(Head)),
       capacity_(capacity) {}
 
-size_t ByteRing::writable() const {
-  return capacity_ - static_cast<size_t>(head_->written.load() - head_->read.load());
+size_t ByteRing::filled() const {
+  const auto bytes = static_cast<size_t>(head_->written.load() - head_->read.load());
+  // Whoever shares the memory may have written anywhere in it.
+  if (bytes > capacity_) throw DataError("[ring] its counters are damaged");
+  return bytes;
 }
+
+size_t ByteRing::writable() const { return capacity_ - filled(); }
 
 size_t ByteRing::write(std::span<const std::byte> from) {
   const uint64_t written = head_->written.load(std::memory_order_relaxed);
@@ -66,7 +73,7 @@ size_t ByteRing::write(std::span<const std::byte> from) {
 
 size_t ByteRing::read(std::span<std::byte> to) {
   const uint64_t read = head_->read.load(std::memory_order_relaxed);
-  const size_t n = std::min(to.size(), static_cast<size_t>(head_->written.load() - read));
+  const size_t n = std::min(to.size(), filled());
   const size_t at = static_cast<size_t>(read % capacity_), first = std::min(n, capacity_ - at);
   if (first > 0) std::memcpy(to.data(), data_ + at, first);
   if (n > first) std::memcpy(to.data() + first, data_, n - first);
@@ -89,6 +96,7 @@ bool MessageWriter::flush() {
   if (written_ < waiting_.size()) written_ += ring_.write(std::span(waiting_).subspan(written_));
   if (written_ < waiting_.size()) return false;
   waiting_.clear();
+  if (waiting_.capacity() > kKept) waiting_.shrink_to_fit();
   written_ = 0;
   return true;
 }

@@ -37,12 +37,15 @@ class ByteRing {
   ByteRing(std::byte* memory, size_t capacity);
 
   // Writes as many bytes as there is room for, which appear to the reader at once; how many.
+  // Throws DataError where the memory is damaged; so does read().
   size_t write(std::span<const std::byte> from);
   size_t writable() const;
   // Reads as many as there are, at most those of `to`; how many.
   size_t read(std::span<std::byte> to);
 
  private:
+  size_t filled() const;
+
   struct Head;
   Head* head_;
   std::byte* data_;

@@ -2,22 +2,26 @@
 
 namespace lockstep::detail {
 
-bool MessageInbox::take(Bytes& message) {
-  const std::lock_guard lock(mutex_);
-  if (messages_.size() >= most_) return false;
-  messages_.push_back(std::move(message));
-  came_.notify_one();
-  if (callback_) pool_->post([self = shared_from_this()] { self->call_back(); });
+bool MessageInbox::take(Bytes& message, bool last) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (messages_.size() >= most_ && !last) return false;
+    messages_.push_back(std::move(message));
+    came_.notify_one();
+    if (!callback_) return true;
+  }
+  pool_->post([self = shared_from_this()] { self->call_back(); });
   return true;
 }
 
 void MessageInbox::after_each(std::function<void(const Bytes&)> callback) {
-  const std::lock_guard lock(mutex_);
-  const bool first = !callback_;
-  callback_ = std::move(callback);
-  for (size_t i = 0; first && i < messages_.size(); ++i) {
-    pool_->post([self = shared_from_this()] { self->call_back(); });
+  size_t before = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!callback_) before = messages_.size();
+    callback_ = std::move(callback);
   }
+  for (; before > 0; --before) pool_->post([self = shared_from_this()] { self->call_back(); });
 }
 
 void MessageInbox::call_back() {
@@ -25,16 +29,36 @@ void MessageInbox::call_back() {
   std::function<void(const Bytes&)> callback;
   {
     const std::lock_guard lock(mutex_);
-    if (messages_.empty()) return;
+    if (messages_.empty() || !callback_) return;
     message = std::move(messages_.front());
     messages_.pop_front();
     callback = callback_;
+    calling_ = std::this_thread::get_id();
   }
   pool_->room();
   try {
     callback(message);
   } catch (...) {
   }
+  const std::lock_guard lock(mutex_);
+  calling_.reset();
+  called_.notify_all();
+}
+
+bool MessageInbox::finish(const TimeLimit& limit) {
+  std::unique_lock lock(mutex_);
+  while (!messages_.empty() || calling_) {
+    if (limit.reached()) return false;
+    called_.wait_for(lock, std::chrono::duration<double>(std::min(limit.left(), 3600.0)));
+  }
+  return true;
+}
+
+void MessageInbox::close() {
+  std::unique_lock lock(mutex_);
+  callback_ = nullptr;
+  messages_.clear();
+  called_.wait(lock, [&] { return !calling_ || *calling_ == std::this_thread::get_id(); });
 }
 
 std::optional<Bytes> MessageInbox::poll(const TimeLimit& limit) {

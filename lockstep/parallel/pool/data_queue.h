@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pool/pool.h"
@@ -42,11 +43,15 @@ class MessageInbox final : public Inbox, public std::enable_shared_from_this<Mes
  public:
   MessageInbox(std::shared_ptr<PoolCore> pool, size_t most) : pool_(std::move(pool)), most_(most) {}
 
-  bool take(Bytes& message) override;
+  bool take(Bytes& message, bool last) override;
   // Calls it for each message that is there and comes, in the pool's thread of callbacks.
   void after_each(std::function<void(const Bytes&)> callback);
   std::optional<Bytes> poll(const TimeLimit& limit);
   size_t waiting() const;
+  // Until nothing waits and no call runs; false at the limit.
+  bool finish(const TimeLimit& limit);
+  // No call runs afterwards, and none comes: except where a call closes it.
+  void close();
 
  private:
   void call_back();
@@ -54,31 +59,59 @@ class MessageInbox final : public Inbox, public std::enable_shared_from_this<Mes
   const std::shared_ptr<PoolCore> pool_;
   const size_t most_;
   mutable std::mutex mutex_;
-  std::condition_variable came_;
+  std::condition_variable came_, called_;
   std::deque<Bytes> messages_;
   std::function<void(const Bytes&)> callback_;
+  std::optional<std::thread::id> calling_;
+};
+
+// An inbox that closes when its queue goes.
+class OwnInbox {
+ public:
+  OwnInbox(std::shared_ptr<PoolCore> pool, size_t most)
+      : pool_(std::move(pool)),
+        inbox_(std::make_shared<MessageInbox>(pool_, most)),
+        number_(pool_->add_inbox(inbox_)) {}
+  ~OwnInbox() {
+    pool_->remove_inbox(number_);
+    inbox_->close();
+    pool_->room();
+  }
+  OwnInbox(const OwnInbox&) = delete;
+  OwnInbox& operator=(const OwnInbox&) = delete;
+  MessageInbox* operator->() const { return inbox_.get(); }
+  uint64_t number() const { return number_; }
+
+ private:
+  const std::shared_ptr<PoolCore> pool_;
+  const std::shared_ptr<MessageInbox> inbox_;
+  const uint64_t number_;
 };
 
 }  // namespace detail
 
 // From tasks to their client, which is called for each value. At most `most` values wait here for
 // their turn, and a megabyte of them with each worker process; who sends more waits. Thread-safe.
+// The destructor waits for a call that runs, and drops what waits.
 template <class T>
 class DataQueue {
  public:
   explicit DataQueue(Pool& pool, size_t most = 10000)
-      : inbox_(std::make_shared<detail::MessageInbox>(pool.core(), most)),
-        sender_(pool.core()->add_inbox(inbox_)) {}
+      : inbox_(pool.core(), most), sender_(inbox_.number()) {}
 
   const QueueSender<T>& sender() const { return sender_; }
   // Calls f(value) for each, one after the other, in the pool's thread of callbacks. Values that
-  // came before wait for it. What f throws is dropped.
+  // came before wait for it. What f throws is dropped. What f uses must live as long as the queue:
+  // declare it before.
   void after_each(std::function<void(const T&)> f) {
     inbox_->after_each([f = std::move(f)](const Bytes& message) { f(decode<T>(message)); });
   }
+  // Waits until f was called for all values that have come: those of a task have when its future
+  // has ended. False at the limit. Not from callbacks.
+  bool finish(double seconds = 600) { return inbox_->finish(TimeLimit(seconds)); }
 
  private:
-  std::shared_ptr<detail::MessageInbox> inbox_;
+  detail::OwnInbox inbox_;
   QueueSender<T> sender_;
 };
 
@@ -87,8 +120,7 @@ template <class T>
 class PollableDataQueue {
  public:
   explicit PollableDataQueue(Pool& pool, size_t most = 10000)
-      : inbox_(std::make_shared<detail::MessageInbox>(pool.core(), most)),
-        sender_(pool.core()->add_inbox(inbox_)) {}
+      : inbox_(pool.core(), most), sender_(inbox_.number()) {}
 
   const QueueSender<T>& sender() const { return sender_; }
   // The next value; none at the limit.
@@ -101,7 +133,7 @@ class PollableDataQueue {
   size_t size() const { return inbox_->waiting(); }
 
  private:
-  std::shared_ptr<detail::MessageInbox> inbox_;
+  detail::OwnInbox inbox_;
   QueueSender<T> sender_;
 };
 
@@ -135,12 +167,11 @@ class QueueReceiver {
 template <class T>
 class WorkerQueue {
  public:
-  explicit WorkerQueue(Pool& pool)
-      : pool_(pool.core()), queue_(pool_->add_inbox(std::weak_ptr<detail::Inbox>())) {}
+  explicit WorkerQueue(Pool& pool) : pool_(pool.core()), queue_(pool_->next_number()) {}
 
   QueueReceiver<T> receiver() const { return QueueReceiver<T>(queue_); }
-  // Waits while the worker takes none (a quarter of a megabyte waits there). False at the limit,
-  // and where the worker is lost.
+  // Waits while the worker's tasks take none: a quarter of a megabyte of all queues may wait there,
+  // in a thread a thousand values of each. False at the limit, and where the worker is lost.
   bool send(int worker, const T& value, double seconds = 60) {
     return pool_->send_to(worker, queue_, encode(value), TimeLimit(seconds));
   }

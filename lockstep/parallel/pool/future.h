@@ -73,7 +73,8 @@ class Future {
   void cancel() const { pool_->cancel(task_); }
 
   // Calls f(future) when the task has ended, in the pool's thread of callbacks, one after the
-  // other. What f throws is dropped: then() is for telling, not for computing.
+  // other; get() does not wait for it. What f throws is dropped: then() is for telling, not for
+  // computing. What f uses must live as long as the pool.
   template <class F>
   const Future& then(F f) const {
     pool_->then(task_, [f = std::move(f), self = *this]() mutable {

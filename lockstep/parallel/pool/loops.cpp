@@ -1,5 +1,7 @@
 #include "lockstep/parallel/pool/loops.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::detail {
@@ -9,7 +11,8 @@ int64_t chunk_of(int64_t n, int64_t wanted, int workers) {
     throw InvalidArgument("[pool] a loop of " + std::to_string(n) + " passes in chunks of " +
                           std::to_string(wanted));
   }
-  return wanted > 0 ? wanted : std::max<int64_t>(1, n / (4 * std::max(workers, 1)));
+  if (wanted > 0) return std::min(wanted, std::max<int64_t>(n, 1));
+  return std::max<int64_t>(1, n / (4 * std::max(workers, 1)));
 }
 
 void begin_pass(int64_t index) {

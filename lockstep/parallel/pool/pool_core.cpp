@@ -1,10 +1,12 @@
 #include "lockstep/parallel/pool/pool_core.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/quiet_thread.h"
 
 namespace lockstep {
 
@@ -27,13 +29,30 @@ const char* to_string(TaskState state) {
 namespace detail {
 namespace {
 
+// What fits into a message with the rest of an order.
+constexpr size_t kMostArguments = (size_t{1} << 32) - 4096;
+
 bool over(TaskState state) { return state != TaskState::queued && state != TaskState::running; }
 
 }  // namespace
 
-PoolCore::PoolCore() : callbacks_thread_([this] { run_callbacks(); }) {}
+std::string past_limit(const Task& task) {
+  return fmt::format(" ran for longer than its limit of {:g} s", task.options.limit);
+}
 
-PoolCore::~PoolCore() = default;
+PoolCore::PoolCore() : callbacks_thread_(quiet_thread([this] { run_callbacks(); })) {}
+
+// After stop() nothing is left to do; without it, a constructor has thrown.
+PoolCore::~PoolCore() { end_callbacks(); }
+
+void PoolCore::end_callbacks() {
+  {
+    const std::lock_guard lock(callbacks_mutex_);
+    callbacks_end_ = true;
+    callbacks_came_.notify_all();
+  }
+  if (callbacks_thread_.joinable()) callbacks_thread_.join();  // when it has called all
+}
 
 TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const SubmitOptions& options,
                          int seat, std::function<void()> on_failure) {
@@ -43,8 +62,17 @@ TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const Subm
   task->options = options;
   task->seat = seat;
   task->on_failure = std::move(on_failure);
+  if (task->arguments.size() > kMostArguments) {
+    throw InvalidArgument(
+        "[pool] a task's arguments of " + std::to_string(task->arguments.size()) + " bytes",
+        "give it the name of a file that holds them");
+  }
   const std::lock_guard lock(mutex);
   if (stopping_) throw InvalidArgument("[pool] it is closed");
+  if (seat >= wanted()) {
+    throw InvalidArgument("[pool] there is no worker " + std::to_string(seat) + " among " +
+                          std::to_string(wanted()));
+  }
   if (task->options.seed == 0) task->options.seed = seed;
   task->number = next_++;
   (seat < 0 ? any_ : pinned_[seat])[options.priority].push_back(task);
@@ -125,6 +153,23 @@ void PoolCore::fail(const TaskPtr& task, TaskError error) {
   end(task, TaskState::failed);
 }
 
+void PoolCore::fail_queued(int seat, const TaskError& error) {
+  while (const TaskPtr task = take_next(seat, true)) fail(task, error);
+}
+
+void PoolCore::fail_all_queued(const TaskError& error) {
+  for (const int seat : pinned_seats()) fail_queued(seat, error);
+  while (const TaskPtr task = take_next(-1)) fail(task, error);
+}
+
+std::vector<int> PoolCore::pinned_seats() const {
+  std::vector<int> seats;
+  for (const auto& [seat, queue] : pinned_) {
+    if (any_queued(seat, true)) seats.push_back(seat);
+  }
+  return seats;
+}
+
 void PoolCore::end_as_cancelled(const TaskPtr& task) {
   task->error = {task->why.empty() ? "Cancelled" : "Timeout",
                  "[pool] task " + std::to_string(task->number) +
@@ -162,7 +207,7 @@ std::string PoolCore::diary(const TaskPtr& task) {
 void PoolCore::post(std::function<void()> callback) {
   {
     const std::lock_guard lock(callbacks_mutex_);
-    if (!callbacks_end_) {
+    if (!callbacks_ended_) {
       callbacks_.push_back(std::move(callback));
       callbacks_came_.notify_one();
       return;
@@ -172,13 +217,13 @@ void PoolCore::post(std::function<void()> callback) {
 }
 
 void PoolCore::run_callbacks() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are for the program's own threads
   std::unique_lock lock(callbacks_mutex_);
   for (;;) {
     callbacks_came_.wait(lock, [&] { return callbacks_end_ || !callbacks_.empty(); });
-    if (callbacks_.empty()) return;
+    if (callbacks_.empty()) {
+      callbacks_ended_ = true;
+      return;
+    }
     {
       const std::function<void()> callback = std::move(callbacks_.front());
       callbacks_.pop_front();
@@ -195,15 +240,24 @@ uint64_t PoolCore::add_inbox(std::weak_ptr<Inbox> inbox) {
   return next_inbox_++;
 }
 
-bool PoolCore::deliver(uint64_t number, Bytes& message) {
+void PoolCore::remove_inbox(uint64_t number) {
+  const std::lock_guard lock(inboxes_mutex_);
+  inboxes_.erase(number);
+}
+
+uint64_t PoolCore::next_number() {
+  const std::lock_guard lock(inboxes_mutex_);
+  return next_inbox_++;
+}
+
+bool PoolCore::deliver(uint64_t number, Bytes& message, bool last) {
   std::shared_ptr<Inbox> inbox;
   {
     const std::lock_guard lock(inboxes_mutex_);
     const auto found = inboxes_.find(number);
     if (found != inboxes_.end()) inbox = found->second.lock();
-    if (found != inboxes_.end() && !inbox) inboxes_.erase(found);
   }
-  return !inbox || inbox->take(message);
+  return !inbox || inbox->take(message, last);
 }
 
 void PoolCore::stop() {
@@ -226,12 +280,7 @@ void PoolCore::stop() {
   queued_ = 0;
   stop_seats(lock);
   lock.unlock();
-  {
-    const std::lock_guard callbacks(callbacks_mutex_);
-    callbacks_end_ = true;
-    callbacks_came_.notify_all();
-  }
-  callbacks_thread_.join();  // when it has called all
+  end_callbacks();
   lock.lock();
   stopped_ = true;
   changed_.notify_all();

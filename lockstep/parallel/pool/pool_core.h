@@ -44,8 +44,9 @@ struct Task {
   std::function<void()> on_failure = {};
 
   TaskState state = TaskState::queued;
-  int worker = -1;   // index of the one that runs or ran it
-  int attempts = 0;  // that were begun
+  int worker = -1;      // index of the one that runs or ran it
+  int attempts = 0;     // that were begun
+  int lost_before = 0;  // workers that ended before they could begin it
   bool cancelling = false;
   std::string why;  // it was cancelled, where not by cancel()
   Bytes result;
@@ -56,12 +57,16 @@ struct Task {
 
 using TaskPtr = std::shared_ptr<Task>;
 
+// Why it is cancelled: " ran for longer than its limit of 0.5 s".
+std::string past_limit(const Task& task);
+
 // Messages from tasks, for one queue of the client.
 class Inbox {
  public:
   virtual ~Inbox() = default;
-  // Takes a message; false where there is no room now, so that it has to be brought again.
-  virtual bool take(Bytes& message) = 0;
+  // Takes a message; false where there is no room now, so that it has to be brought again. `last`:
+  // it cannot be, and is taken anyway.
+  virtual bool take(Bytes& message, bool last) = 0;
 };
 
 class PoolCore : public std::enable_shared_from_this<PoolCore> {
@@ -81,6 +86,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   // Runs it in the thread of callbacks; here, once the pool is closed.
   void post(std::function<void()> callback);
   uint64_t add_inbox(std::weak_ptr<Inbox> inbox);
+  void remove_inbox(uint64_t number);
+  // A number that no inbox has.
+  uint64_t next_number();
   // A message for the tasks of one worker. Waits while it takes none; false at the limit, and where
   // it is lost or not there.
   virtual bool send_to(int seat, uint64_t queue, std::span<const std::byte> message,
@@ -109,6 +117,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
  protected:
   // With the mutex held:
+  virtual int wanted() const = 0;                      // workers
   virtual void work_came() = 0;                        // look at the queue
   virtual void stop_running(const TaskPtr& task) = 0;  // it is wanted to stop, see Task::cancelling
   virtual std::string running_diary(const TaskPtr& task) = 0;
@@ -123,12 +132,18 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void fail(const TaskPtr& task, TaskError error);
   void end_as_cancelled(const TaskPtr& task);
   bool stopping() const { return stopping_; }
+  // Fails what waits: for one seat, or all.
+  void fail_queued(int seat, const TaskError& error);
+  void fail_all_queued(const TaskError& error);
+  // Seats that tasks wait for.
+  std::vector<int> pinned_seats() const;
   // Gives a message to its inbox; true where it was taken, or nobody wants it any more.
-  bool deliver(uint64_t inbox, Bytes& message);
+  bool deliver(uint64_t inbox, Bytes& message, bool last = false);
 
  private:
   void end(const TaskPtr& task, TaskState state);
   void run_callbacks();
+  void end_callbacks();
   void remove_queued(const TaskPtr& task);
 
   using Queue = std::map<int, std::deque<TaskPtr>, std::greater<>>;  // by priority
@@ -142,7 +157,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::mutex callbacks_mutex_;
   std::condition_variable callbacks_came_;
   std::deque<std::function<void()>> callbacks_;
-  bool callbacks_end_ = false;
+  bool callbacks_end_ = false, callbacks_ended_ = false;
   std::thread callbacks_thread_;
 
   std::mutex inboxes_mutex_;

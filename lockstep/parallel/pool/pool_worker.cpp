@@ -41,28 +41,38 @@ class PoolWorker final : public TaskContext {
     say(Report::ready, encode(ReadyNote{diary_}));
     for (;;) {
       const uint32_t seen = head_.bell.rings();
-      if (read_order()) continue;
-      if (tasks_.empty()) {
-        head_.bell.wait(seen, TimeLimit(3600), spin_);
-        continue;
+      std::optional<TaskOrder> order;
+      {
+        const std::lock_guard lock(orders_mutex_);
+        while (tasks_.empty() && read_order()) {
+        }
+        if (!tasks_.empty()) {
+          order = std::move(tasks_.front());
+          tasks_.pop_front();
+        }
       }
-      const TaskOrder order = std::move(tasks_.front());
-      tasks_.pop_front();
-      run(order);
+      if (order) {
+        run(*order);
+      } else {
+        head_.bell.wait(seen, TimeLimit(3600), spin_);
+      }
     }
   }
 
   std::optional<Bytes> receive(uint64_t queue, const TimeLimit& limit) override {
-    const std::lock_guard lock(orders_mutex_);
     for (;;) {
       const uint32_t seen = head_.bell.rings();
-      while (read_order()) {
-      }
-      auto& messages = messages_[queue];
-      if (!messages.empty()) {
-        Bytes message = std::move(messages.front());
-        messages.pop_front();
-        return message;
+      {
+        const std::lock_guard lock(orders_mutex_);
+        while (read_order()) {
+        }
+        auto& messages = messages_[queue];
+        if (!messages.empty()) {
+          Bytes message = std::move(messages.front());
+          messages.pop_front();
+          head_.messages_taken += sizeof queue + message.size();
+          return message;
+        }
       }
       if (limit.reached() || cancelled()) return std::nullopt;
       head_.bell.wait(seen, limit, spin_);

@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <optional>
 
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/process_seat.h"
@@ -27,17 +27,14 @@ constexpr double kShort = 1e-3;
 constexpr size_t kAhead = 32;
 // So many processes in a row may end before they are ready; the first few are replaced at once, the
 // others more and more slowly.
-constexpr int kFailedStarts = 10, kAtOnce = 3;
+constexpr int kFailedStarts = 8, kAtOnce = 3;
 
-template <class F>
-std::thread quiet_thread(F body) {
-  return std::thread([body = std::move(body)] {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are for the program's own threads
-    body();
-  });
-}
+// Reports of one worker that are taken before others have their turn.
+constexpr int kReportsAtATime = 256;
+// So many workers may end with a task that they were given and have not begun.
+constexpr int kLostBefore = 3;
+// Bytes of messages for tasks that wait at a worker.
+constexpr uint64_t kMostMessages = uint64_t{256} << 10;
 
 class ProcessSeats final : public PoolCore {
  public:
@@ -46,13 +43,14 @@ class ProcessSeats final : public PoolCore {
         bell_memory_(memory_.map(bell_place_ = memory_.reserve(sizeof(Bell)))),
         bell_(*std::launder(reinterpret_cast<Bell*>(bell_memory_.get()))),
         called_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (!Runtime::present()) {
-      throw InvalidArgument("[pool] this program cannot start worker processes",
-                            "begin main() with: lockstep::Runtime runtime(argc, argv);");
+    try {
+      resize(options.workers);
+      warden_ = quiet_thread([this] { watch_processes(); });
+      clerk_ = quiet_thread([this] { take_reports(); });
+    } catch (...) {
+      stop();
+      throw;
     }
-    resize(options.workers);
-    warden_ = quiet_thread([this] { watch_processes(); });
-    clerk_ = quiet_thread([this] { take_reports(); });
   }
   ~ProcessSeats() override { stop(); }
 
@@ -69,7 +67,7 @@ class ProcessSeats final : public PoolCore {
     }
     for (const auto& seat : seats_) {
       if (seat->index < workers) continue;
-      seat->retiring = true;
+      seat->retiring = true;  // it ends when nothing is left for it
       take_back(*seat);
     }
     work_came();
@@ -89,7 +87,8 @@ class ProcessSeats final : public PoolCore {
         const std::lock_guard lock(mutex);
         Seat* const seat = seat_of(index);
         if (seat == nullptr || seat->lost || seat->ending) return false;
-        if (seat->orders->flush()) {
+        if (seat->messages_said - seat->head->messages_taken.load() < kMostMessages) {
+          seat->messages_said += content.size();
           say(*seat, Order::message, content);
           return true;
         }
@@ -132,8 +131,10 @@ class ProcessSeats final : public PoolCore {
     SeatHead* head = nullptr;
     std::optional<MessageWriter> orders;
     std::optional<MessageReader> reports;
-    std::optional<Bytes> held;  // a message that its inbox has no room for
+    std::optional<Bytes> held;   // a message that its inbox has no room for
+    uint64_t messages_said = 0;  // bytes
     bool ready = false, retiring = false, ending = false;
+    bool broken = false;              // what it says cannot be read any more
     std::optional<std::string> lost;  // how, once the process has ended
     Descriptor diary;
     std::deque<Sent> sent;  // the first one runs
@@ -189,12 +190,15 @@ class ProcessSeats final : public PoolCore {
 
   // ---- orders, with the mutex held ----
 
+  int wanted() const override { return wanted_; }
+
   void work_came() override {
     if (stopping()) return;
     hand_out();
-    if (queued() == 0) rebalance();
+    rebalance();
     for (const auto& seat : seats_) {
-      if (seat->retiring && seat->sent.empty()) end_process(*seat, "");
+      const bool idle = seat->sent.empty() && !any_queued(seat->index, true);
+      if (seat->retiring && idle) end_process(*seat, "");
     }
   }
 
@@ -220,7 +224,11 @@ class ProcessSeats final : public PoolCore {
     message[0] = static_cast<std::byte>(what);
     std::memcpy(message.data() + 1, rest.data(), rest.size());
     seat.orders->push(message);
-    seat.head->orders_wait = seat.orders->flush() ? 0 : 1;
+    if (!seat.orders->flush()) {
+      seat.head->orders_wait = 1;
+      // The worker may have made room before it could see that.
+      if (seat.orders->flush()) seat.head->orders_wait = 0;
+    }
     seat.head->bell.ring();
   }
 
@@ -242,8 +250,12 @@ class ProcessSeats final : public PoolCore {
     first.task->state = TaskState::running;
     first.task->worker = seat.index;
     ++first.task->attempts;
+    seat.grace.reset();
     seat.limit.reset();
-    if (first.task->options.limit > 0) seat.limit.emplace(first.task->options.limit);
+    if (first.task->options.limit > 0) {
+      seat.limit.emplace(first.task->options.limit);
+      bell_.ring();  // the clerk has a new moment to wait for
+    }
     // It was cancelled while it was on its way.
     if (first.task->cancelling) stop_first(seat);
   }
@@ -259,12 +271,16 @@ class ProcessSeats final : public PoolCore {
       if (task->state == TaskState::running) --task->attempts;
       task->cancelling ? end_as_cancelled(task) : put_back(task);
     }
+    if (!seat.sent.empty()) return;
+    seat.grace.reset();
+    seat.limit.reset();
   }
 
   // Whoever is free gets what others have ahead of time.
   void rebalance() {
-    const auto free = [](const auto& seat) {
-      return seat->ready && !seat->retiring && !seat->lost && seat->sent.empty();
+    const auto free = [&](const auto& seat) {
+      return seat->ready && !seat->retiring && !seat->lost && !seat->ending && seat->sent.empty() &&
+             !any_queued(seat->index);
     };
     if (std::none_of(seats_.begin(), seats_.end(), free)) return;
     bool some = false;
@@ -304,9 +320,12 @@ class ProcessSeats final : public PoolCore {
   }
 
   std::string running_diary(const TaskPtr& task) override {
-    const Seat* const seat = seat_of(task->worker);
-    if (seat == nullptr || seat->sent.empty() || seat->sent.front().task != task) return {};
-    return read_diary(seat->diary.get());
+    for (const auto& seat : seats_) {
+      if (!seat->sent.empty() && seat->sent.front().task == task) {
+        return read_diary(seat->diary.get());
+      }
+    }
+    return {};
   }
 
   // ---- reports ----
@@ -315,33 +334,39 @@ class ProcessSeats final : public PoolCore {
     std::unique_lock lock(mutex);
     while (!ended_) {
       const uint32_t seen = bell_.rings();
-      for (size_t i = 0; i < seats_.size(); ++i) drain(*seats_[i]);
+      bool more = false;
+      for (const auto& seat : seats_) {
+        while (drain(*seat)) {
+          if (seat->lost) continue;  // nothing comes any more
+          more = true;
+          break;
+        }
+      }
       for (size_t i = 0; i < seats_.size();) {
-        Seat& seat = *seats_[i];
-        if (seat.lost && !seat.held) {
-          bury(seat);
-          memory_.free(seat.place);
-          const bool replace = !seat.retiring && !stopping();
-          const int index = seat.index;
+        if (seats_[i]->lost && !seats_[i]->held) {
+          bury(*seats_[i]);
           seats_.erase(seats_.begin() + static_cast<std::ptrdiff_t>(i));
-          if (replace) reopen_.emplace_back(index, TimeLimit(delay()));
         } else {
           ++i;
         }
       }
       double wait = reopen_seats();
+      fail_what_nobody_takes();
       work_came();
       for (const auto& seat : seats_) wait = std::min(wait, look_after(*seat));
       if (ended_) break;
       lock.unlock();
-      bell_.wait(seen, TimeLimit(wait));
+      if (more) {
+        std::this_thread::yield();  // others want the mutex
+      } else {
+        bell_.wait(seen, TimeLimit(wait));
+      }
       lock.lock();
     }
   }
 
-  double delay() const {
-    return failed_starts_ < kAtOnce ? 0
-                                    : 0.1 * static_cast<double>(1 << (failed_starts_ - kAtOnce));
+  double delay(int failed) const {
+    return failed < kAtOnce ? 0 : 0.1 * static_cast<double>(1 << std::min(failed - kAtOnce, 6));
   }
 
   // Replaces those whose time has come; seconds until the next one's.
@@ -355,41 +380,82 @@ class ProcessSeats final : public PoolCore {
         continue;
       }
       reopen_.erase(reopen_.begin() + static_cast<std::ptrdiff_t>(i));
-      if (!stopping() && index < wanted_ && !seat_of(index)) open_seat(index);
+      if (stopping() || index >= wanted_ || seat_of(index)) continue;
+      try {
+        open_seat(index);
+      } catch (const std::exception& e) {
+        failed_start(index, e.what());
+      }
     }
     return wait;
   }
 
-  // Takes what has come, as far as queues have room.
-  void drain(Seat& seat) {
-    if (seat.head->orders_wait.load() != 0) {
-      if (seat.orders->flush()) seat.head->orders_wait = 0;
-      seat.head->bell.ring();
+  // Somebody who waits for a worker that cannot be started hears why.
+  void failed_start(int index, const std::string& how) {
+    int& failed = failed_starts_[index];
+    reopen_.emplace_back(index, TimeLimit(delay(++failed)));
+    if (failed < kFailedStarts) return;
+    failed = kFailedStarts - 1;
+    const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + how, ""};
+    fail_queued(index, error);
+    const bool some = std::any_of(seats_.begin(), seats_.end(),
+                                  [](const auto& seat) { return seat->ready && !seat->retiring; });
+    if (!some) fail_all_queued(error);
+  }
+
+  // Tasks for workers that are no more, or all, when no process can be started any more.
+  void fail_what_nobody_takes() {
+    if (!broken_.empty()) fail_all_queued({"WorkerLost", "[pool] " + broken_, ""});
+    for (const int index : pinned_seats()) {
+      const bool there =
+          index < wanted_ || std::any_of(seats_.begin(), seats_.end(),
+                                         [&](const auto& seat) { return seat->index == index; });
+      if (there) continue;
+      fail_queued(index, {"WorkerLost",
+                          "[pool] worker " + std::to_string(index) + " is no more: the pool has " +
+                              std::to_string(wanted_) + " now",
+                          ""});
     }
+  }
+
+  // Takes what has come, as far as queues have room, but not too much at a time; whether there may
+  // be more.
+  bool drain(Seat& seat) {
+    if (seat.broken) return false;
+    bool more = false;
     try {
-      for (;;) {
-        if (seat.held) {
-          if (!deliver_held(seat)) break;
-          continue;
+      if (seat.head->orders_wait.load() != 0) {
+        if (seat.orders->flush()) seat.head->orders_wait = 0;
+        seat.head->bell.ring();
+      }
+      for (int taken = 0;; ++taken) {
+        if (seat.held && !deliver_held(seat)) break;
+        if (taken == kReportsAtATime) {
+          more = true;
+          break;
         }
         auto message = seat.reports->next(kMostMessage);
         if (!message) break;
         take(seat, std::move(*message));
       }
-    } catch (const Error& e) {
-      // It wrote where it should not have.
-      end_process(seat, std::string("sent what cannot be read (") + e.what() + ")");
+    } catch (const std::exception& e) {
+      // It wrote where it should not have, or more than there is memory for.
+      seat.broken = true;
       seat.held.reset();
+      end_process(seat, std::string("sent what cannot be read (") + e.what() + ")");
+      return false;
     }
     if (seat.reports->took()) seat.head->bell.ring();
+    return more;
   }
 
+  // What was accepted from somebody who ends now goes beyond the queue's bound.
   bool deliver_held(Seat& seat) {
     uint64_t inbox = 0;
     if (seat.held->size() < sizeof inbox) throw DataError("[pool] a message to nobody");
     std::memcpy(&inbox, seat.held->data(), sizeof inbox);
     Bytes message(seat.held->begin() + sizeof inbox, seat.held->end());
-    if (!deliver(inbox, message)) return false;
+    if (!deliver(inbox, message, seat.lost || seat.ending || ended_)) return false;
     seat.held.reset();
     return true;
   }
@@ -406,7 +472,7 @@ class ProcessSeats final : public PoolCore {
           "/proc/" + std::to_string(seat.pid) + "/fd/" + std::to_string(note.diary);
       seat.diary = Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
       seat.ready = true;
-      failed_starts_ = 0;
+      failed_starts_.erase(seat.index);
     } else {
       end_first(seat, what, decode<EndNote>(rest));
     }
@@ -431,39 +497,38 @@ class ProcessSeats final : public PoolCore {
     if (!seat.sent.empty()) begin_first(seat);
   }
 
-  // What became of its tasks, when a process has ended.
+  // What becomes of its tasks, when a process has ended, and who takes its place.
   void bury(Seat& seat) {
     const uint64_t next = seat.head->next.load();
-    while (!seat.sent.empty() && seat.sent.back().order >= next) {
-      const TaskPtr task = std::move(seat.sent.back().task);
-      seat.sent.pop_back();
-      if (task->state == TaskState::running) --task->attempts;
-      task->cancelling || stopping() ? end_as_cancelled(task) : put_back(task);
-    }
-    if (!seat.sent.empty()) {
-      const TaskPtr task = seat.sent.front().task;
-      task->diary = read_diary(seat.diary.get());
-      if (task->cancelling || stopping()) {
+    const bool gone = stopping();
+    for (; !seat.sent.empty(); seat.sent.pop_back()) {
+      const Sent& sent = seat.sent.back();
+      const TaskPtr task = sent.task;
+      const bool first = &sent == &seat.sent.front(), begun = sent.order < next;
+      if (first && begun) task->diary = read_diary(seat.diary.get());
+      const std::string who = "[pool] worker " + std::to_string(seat.index) + " (process " +
+                              std::to_string(seat.pid) + ") " + *seat.lost;
+      if (task->cancelling || gone) {
         end_as_cancelled(task);
+      } else if (!begun) {
+        if (task->state == TaskState::running) --task->attempts;
+        if (first && seat.ready && ++task->lost_before >= kLostBefore) {
+          fail(task, {"WorkerLost", who + " before it could begin " + describe(task), ""});
+        } else {
+          put_back(task);
+        }
       } else if (task->attempts <= task->options.retries) {
         put_back(task);
       } else {
-        fail(task,
-             {"WorkerLost",
-              "[pool] worker " + std::to_string(seat.index) + " (process " +
-                  std::to_string(seat.pid) + ") " + *seat.lost + " while it ran " + describe(task),
-              ""});
+        fail(task, {"WorkerLost", who + " while it ran " + describe(task), ""});
       }
     }
-    seat.sent.clear();
-    if (!seat.ready && !seat.retiring && !stopping() && ++failed_starts_ >= kFailedStarts) {
-      failed_starts_ = kFailedStarts - 1;
-      // Nothing can run: everybody who waits hears why.
-      for (int i = 0; i < wanted_; ++i) {
-        while (const TaskPtr task = take_next(i)) {
-          fail(task, {"WorkerLost", "[pool] workers end before they are ready: " + *seat.lost, ""});
-        }
-      }
+    memory_.free(seat.place);
+    if (seat.retiring || gone) return;
+    if (seat.ready) {
+      reopen_.emplace_back(seat.index, TimeLimit(0));
+    } else {
+      failed_start(seat.index, *seat.lost);
     }
   }
 
@@ -473,8 +538,7 @@ class ProcessSeats final : public PoolCore {
     Task& task = *seat.sent.front().task;
     if (seat.limit && seat.limit->reached() && !task.cancelling) {
       task.cancelling = true;
-      task.why = " ran for longer than its limit of " +
-                 std::to_string(static_cast<int64_t>(task.options.limit)) + " s";
+      task.why = past_limit(task);
       stop_first(seat);
     }
     if (seat.grace && seat.grace->reached()) {
@@ -487,6 +551,21 @@ class ProcessSeats final : public PoolCore {
     return wait + 1e-3;
   }
 
+  // Whether there was one.
+  bool drain_messages(Seat& seat) {
+    try {
+      if (seat.held) return deliver_held(seat);
+      auto message = seat.reports->next(kMostMessage);
+      if (!message) return false;
+      if (!message->empty() && static_cast<Report>(message->front()) == Report::message) {
+        take(seat, std::move(*message));
+      }
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
   void stop_seats(std::unique_lock<std::mutex>& lock) override {
     for (const auto& seat : seats_) {
       for (const Sent& sent : seat->sent) end_as_cancelled(sent.task);
@@ -496,20 +575,37 @@ class ProcessSeats final : public PoolCore {
     bell_.ring();
     call({});
     lock.unlock();
-    clerk_.join();
-    warden_.join();
+    if (clerk_.joinable()) clerk_.join();
+    if (warden_.joinable()) warden_.join();
     lock.lock();
+    // What queues have accepted is theirs; tasks have ended as cancelled.
+    for (const auto& seat : seats_) {
+      while (!seat->broken && drain_messages(*seat)) {
+      }
+    }
     seats_.clear();
   }
 
   // ---- processes ----
 
   void watch_processes() {
+    try {
+      have_processes();
+    } catch (const std::exception& e) {
+      // No process can be started or heard of any more.
+      const std::lock_guard lock(mutex);
+      broken_ = std::string("its workers cannot be reached: ") + e.what();
+      for (const auto& seat : seats_) seat->lost = broken_;
+      wanted_ = 0;
+      bell_.ring();
+    }
+  }
+
+  void have_processes() {
     WorkerOptions workers_options;
     workers_options.memory_bytes = options_.memory_bytes;
     workers_options.environment = options_.environment;
     Workers workers(memory_, workers_options);
-    std::map<uint32_t, int> begun;
     for (;;) {
       std::vector<Request> calls;
       {
@@ -545,7 +641,7 @@ class ProcessSeats final : public PoolCore {
     try {
       number = workers.start(make_call<&serve_pool>(c.ticket),
                              cores_of_worker(c.index, options_.workers, options_.threads));
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       why = e.what();
     }
     const std::lock_guard lock(mutex);
@@ -557,9 +653,9 @@ class ProcessSeats final : public PoolCore {
         bell_.ring();
       } else {
         seat->pid = workers.pid(number);
-        if (seat->retiring) end_process(*seat, "");
       }
     }
+    work_came();
   }
 
   const ProcessPoolOptions options_;
@@ -568,7 +664,9 @@ class ProcessSeats final : public PoolCore {
   SharedRegion bell_memory_;
   Bell& bell_;  // rung for the clerk
   Descriptor called_;
-  int wanted_ = 0, failed_starts_ = 0;
+  int wanted_ = 0;
+  std::map<int, int> failed_starts_;  // in a row, by index
+  std::string broken_;                // why there are no workers any more
   bool ended_ = false;
   std::vector<std::unique_ptr<Seat>> seats_;
   std::vector<Request> calls_;
@@ -579,6 +677,10 @@ class ProcessSeats final : public PoolCore {
 }  // namespace
 
 std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options) {
+  if (!Runtime::present()) {
+    throw InvalidArgument("[pool] this program cannot start worker processes",
+                          "begin main() with: lockstep::Runtime runtime(argc, argv);");
+  }
   return std::make_shared<ProcessSeats>(options);
 }
 

@@ -15,10 +15,11 @@ namespace lockstep::detail {
 
 // Lies at the beginning of a seat's memory; the rings of orders and of reports follow.
 struct SeatHead {
-  Bell bell;                          // rung for the worker
-  std::atomic<uint64_t> next;         // the number of the next order that may be taken
-  std::atomic<uint64_t> cancelled;    // the order after the one that shall stop
-  std::atomic<uint32_t> orders_wait;  // the client has more than the ring takes
+  Bell bell;                             // rung for the worker
+  std::atomic<uint64_t> next;            // the number of the next order that may be taken
+  std::atomic<uint64_t> cancelled;       // the order after the one that shall stop
+  std::atomic<uint64_t> messages_taken;  // bytes that tasks have received
+  std::atomic<uint32_t> orders_wait;     // the client has more than the ring takes
 };
 
 constexpr size_t kOrders = size_t{256} << 10, kReports = size_t{1} << 20;

@@ -20,6 +20,7 @@ constexpr size_t kMostMessage = size_t{1} << 32;
 // Lies at the beginning of a block's mail; a bell for each and the rings follow.
 struct alignas(cache_line) Head {
   std::atomic<uint32_t> ended;
+  std::atomic<int32_t> came;
 };
 struct alignas(cache_line) Door {
   Bell bell;
@@ -101,6 +102,21 @@ struct Spmd::State {
     }
   }
 
+  // Until all workers have begun: some may have something else to do for long.
+  void come_together() {
+    head_of(mail).came.fetch_add(1);
+    for (int i = 0; i < ticket.size; ++i) bell_of(mail, i).ring();
+    for (;;) {
+      const uint32_t seen = bell_of(mail, index).rings();
+      if (head_of(mail).came.load() == ticket.size) return;
+      if (head_of(mail).ended.load() != 0) {
+        throw WorkerLost("[spmd] the block was ended before all had come");
+      }
+      check_cancelled();
+      bell_of(mail, index).wait(seen, TimeLimit(0.1));
+    }
+  }
+
   // Until the condition, which is looked at whenever something has changed.
   template <class Holds>
   void wait(const char* what, int other, const Holds& holds) {
@@ -124,6 +140,7 @@ struct Spmd::State {
 Spmd::Spmd(const detail::SpmdTicket& ticket) {
   if (TaskContext::current() == nullptr) throw InvalidArgument("[spmd] this is no task of a pool");
   state_ = std::make_unique<State>(ticket);
+  state_->come_together();
 }
 
 Spmd::~Spmd() = default;

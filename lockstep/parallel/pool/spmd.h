@@ -21,7 +21,8 @@
 namespace lockstep {
 
 struct SpmdOptions {
-  // Seconds that a worker may wait for others in one call; then Timeout, which names them.
+  // Seconds that a worker may wait for others in one call; then Timeout, which names them. The
+  // block begins when all workers are free, for which there is no limit.
   double limit = 600;
 };
 

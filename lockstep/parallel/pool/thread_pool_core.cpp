@@ -1,9 +1,9 @@
 // A pool of threads of this process.
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/shared_memory.h"
 #include "lockstep/parallel/comm/byte_ring.h"
 #include "lockstep/parallel/pool/pool_core.h"
@@ -16,7 +16,14 @@ constexpr size_t kMostMessages = 1000;  // that wait for one queue of a worker
 
 class ThreadSeats final : public PoolCore {
  public:
-  explicit ThreadSeats(int workers) { resize(workers); }
+  explicit ThreadSeats(int workers) {
+    try {
+      resize(workers);
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
   ~ThreadSeats() override { stop(); }
 
   int size() override {
@@ -25,15 +32,22 @@ class ThreadSeats final : public PoolCore {
   }
 
   void resize(int workers) override {
-    std::vector<std::thread> ended;
     {
       const std::lock_guard lock(mutex);
-      wanted_ = workers;
-      for (int i = static_cast<int>(seats_.size()); i < workers; ++i) {
-        seats_.push_back(std::make_unique<Seat>());
-        seats_.back()->thread =
-            std::thread([this, i, seat = seats_.back().get()] { run(i, *seat); });
+      for (size_t i = 0; i < retired_.size();) {
+        if (retired_[i]->ended) {
+          retired_[i]->thread.join();
+          retired_.erase(retired_.begin() + static_cast<std::ptrdiff_t>(i));
+        } else {
+          ++i;
+        }
       }
+      for (int i = static_cast<int>(seats_.size()); i < workers; ++i) {
+        auto seat = std::make_unique<Seat>();
+        seat->thread = quiet_thread([this, i, of = seat.get()] { run(i, *of); });
+        seats_.push_back(std::move(seat));
+      }
+      wanted_ = workers;
       while (static_cast<int>(seats_.size()) > workers) {
         seats_.back()->retired = true;
         retired_.push_back(std::move(seats_.back()));
@@ -78,7 +92,7 @@ class ThreadSeats final : public PoolCore {
  private:
   struct Seat {
     std::thread thread;
-    bool retired = false;
+    bool retired = false, ended = false;
     TaskPtr running;
     std::atomic<bool> cancel{false};
     std::map<uint64_t, std::deque<Bytes>> messages;
@@ -128,15 +142,16 @@ class ThreadSeats final : public PoolCore {
   };
 
   void run(int index, Seat& seat) {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are for the program's own threads
     std::unique_lock lock(mutex);
     for (;;) {
       TaskPtr task;
-      work_.wait(
-          lock, [&] { return seat.retired || stopping() || (task = take_next(index)) != nullptr; });
-      if (!task) return;
+      work_.wait(lock, [&] {
+        return (task = take_next(index, seat.retired)) != nullptr || seat.retired || stopping();
+      });
+      if (!task) {
+        seat.ended = true;
+        return;
+      }
       task->state = TaskState::running;
       task->worker = index;
       ++task->attempts;
@@ -158,7 +173,7 @@ class ThreadSeats final : public PoolCore {
       seat.running = nullptr;
       if (context.late() && error.kind == "Cancelled") {
         task->cancelling = true;
-        task->why = " ran for longer than its limit";
+        task->why = past_limit(*task);
       }
       if (error.kind.empty()) {
         finish(task, std::move(result));
@@ -168,6 +183,7 @@ class ThreadSeats final : public PoolCore {
     }
   }
 
+  int wanted() const override { return wanted_; }
   void work_came() override { work_.notify_all(); }
 
   void stop_running(const TaskPtr& task) override {
@@ -182,13 +198,13 @@ class ThreadSeats final : public PoolCore {
   std::string running_diary(const TaskPtr&) override { return {}; }
 
   void stop_seats(std::unique_lock<std::mutex>& lock) override {
-    for (const auto& seat : seats_) {
-      seat->cancel = true;
-      if (seat->running) seat->running->cancelling = true;
-    }
     for (auto& seat : seats_) retired_.push_back(std::move(seat));
     seats_.clear();
     std::vector<std::unique_ptr<Seat>> ending = std::exchange(retired_, {});
+    for (const auto& seat : ending) {
+      seat->cancel = true;
+      if (seat->running) seat->running->cancelling = true;
+    }
     work_.notify_all();
     room_.ring();
     lock.unlock();

@@ -19,6 +19,7 @@
 
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/quiet_thread.h"
 
 namespace lockstep {
 namespace {
@@ -39,17 +40,6 @@ constexpr double kSendLimit = 30;
 std::string random_name() {
   std::random_device source;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", source(), source(), source(), source());
-}
-
-// Threads of channels take no signals: those are for the program's own.
-template <class Body>
-std::thread quiet_thread(Body body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
 }
 
 struct KeyPair {
