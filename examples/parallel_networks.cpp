@@ -151,7 +151,7 @@ class Curves {
     const auto now = std::chrono::steady_clock::now();
     if (!terminal_ || (!last && now - drawn_ < std::chrono::milliseconds(200))) return;
     std::vector<std::string> charts;
-    for (const LineSeries& s : training_) {
+    for (const LineSeries& s : std::span(training_).first(4)) {
       LineSeries one = s;
       charts.push_back(line_chart_text({&one, 1}, {.title = s.name + ": training accuracy, %",
                                                    .low = 0,

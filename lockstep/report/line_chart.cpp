@@ -87,6 +87,21 @@ class Canvas {
   std::vector<unsigned char> dots_;
 };
 
+// Round numbers between two others: multiples of 1, 2 or 5 times a power of ten, four to ten of
+// them.
+std::vector<double> ticks(double low, double high) {
+  const double power = std::pow(10.0, std::floor(std::log10((high - low) / 4)));
+  double step = power;
+  for (const double factor : {2.0, 5.0}) {
+    if (factor * power <= (high - low) / 4) step = factor * power;
+  }
+  std::vector<double> all;
+  for (double i = std::ceil(low / step); i * step <= high && all.size() < 20; ++i) {
+    all.push_back(i * step);
+  }
+  return all;
+}
+
 // Columns that a text takes: characters, not bytes.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
@@ -157,14 +172,14 @@ std::string line_chart_svg(std::span<const LineSeries> series, const LineChartOp
   const auto x = [&](double v) { return frame.left + view.x(v) * frame.inner_width(); };
   const auto y = [&](double v) { return frame.top + view.y(v) * frame.inner_height(); };
   const double bottom = frame.top + frame.inner_height();
-  for (int i = 0; i <= 4; ++i) {
-    const double value = view.low + (view.high - view.low) * i / 4;
-    const double at = view.left + (view.right - view.left) * i / 4;
+  for (const double value : ticks(view.low, view.high)) {
     svg += fmt::format(R"(<path d="M {:.1f} {:.1f} h {:.1f}" stroke="#dddddd"/>)"
                        "\n",
                        frame.left, y(value), frame.inner_width());
     svg += svg_label(frame.left - 8, y(value) + 4, "end", number(value));
-    svg += svg_label(x(at), bottom + 18, "middle", number(at));
+  }
+  for (const double value : ticks(view.left, view.right)) {
+    svg += svg_label(x(value), bottom + 18, "middle", number(value));
   }
   for (size_t k = 0; k < series.size(); ++k) {
     const char* const colour = colours[k % colours.size()];

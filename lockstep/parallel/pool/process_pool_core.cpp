@@ -2,7 +2,6 @@
 // worker share; one thread takes reports and hands out what waits, another starts processes and
 // hears of their ends.
 #include <fcntl.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,9 +12,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/thread_pool.h"
+#include "lockstep/parallel/pool/client_seat.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/process_seat.h"
-#include "lockstep/parallel/process/workers.h"
+#include "lockstep/parallel/pool/process_warden.h"
 
 namespace lockstep::detail {
 namespace {
@@ -41,11 +41,10 @@ class ProcessSeats final : public PoolCore {
   explicit ProcessSeats(const ProcessPoolOptions& options)
       : options_(options),
         bell_memory_(memory_.map(bell_place_ = memory_.reserve(sizeof(Bell)))),
-        bell_(*std::launder(reinterpret_cast<Bell*>(bell_memory_.get()))),
-        called_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        bell_(*std::launder(reinterpret_cast<Bell*>(bell_memory_.get()))) {
     try {
       resize(options.workers);
-      warden_ = quiet_thread([this] { watch_processes(); });
+      warden_.begin();
       clerk_ = quiet_thread([this] { take_reports(); });
     } catch (...) {
       stop();
@@ -87,9 +86,9 @@ class ProcessSeats final : public PoolCore {
         const std::lock_guard lock(mutex);
         Seat* const seat = seat_of(index);
         if (seat == nullptr || seat->lost || seat->ending) return false;
-        if (seat->messages_said - seat->head->messages_taken.load() < kMostMessages) {
+        if (seat->messages_said - seat->head.messages_taken.load() < kMostMessages) {
           seat->messages_said += content.size();
-          say(*seat, Order::message, content);
+          seat->say(Order::message, content);
           return true;
         }
       }
@@ -116,41 +115,8 @@ class ProcessSeats final : public PoolCore {
   }
 
  private:
-  struct Sent {
-    TaskPtr task;
-    uint64_t order;
-    Clock::time_point since;
-  };
-
-  struct Seat {
-    int index = 0;
-    uint32_t worker = 0;  // 0: not started yet
-    pid_t pid = 0;
-    SharedPlace place;
-    SharedRegion region;
-    SeatHead* head = nullptr;
-    std::optional<MessageWriter> orders;
-    std::optional<MessageReader> reports;
-    std::optional<Bytes> held;   // a message that its inbox has no room for
-    uint64_t messages_said = 0;  // bytes
-    bool ready = false, retiring = false, ending = false;
-    bool broken = false;              // what it says cannot be read any more
-    std::optional<std::string> lost;  // how, once the process has ended
-    Descriptor diary;
-    std::deque<Sent> sent;  // the first one runs
-    uint64_t next_order = 0;
-    double mean_seconds = 1;  // of its tasks
-    std::optional<TimeLimit> grace, limit;
-  };
-
-  // For the thread that has the processes.
-  struct Request {
-    bool start = false;
-    int index = 0;        // of the seat to start for
-    uint32_t worker = 0;  // to kill
-    std::string reason;
-    SeatTicket ticket;
-  };
+  using Seat = ClientSeat;
+  using Sent = SentTask;
 
   Seat* seat_of(int index) const {
     for (const auto& seat : seats_) {
@@ -160,32 +126,16 @@ class ProcessSeats final : public PoolCore {
   }
 
   void open_seat(int index) {
-    auto seat = std::make_unique<Seat>();
-    seat->index = index;
-    seat->place = memory_.reserve(seat_bytes());
-    seat->region = memory_.map(seat->place);
-    seat->head = &head_of(seat->region);
-    seat->orders.emplace(orders_of(seat->region));
-    seat->reports.emplace(reports_of(seat->region));
+    auto seat = std::make_unique<Seat>(memory_, index);
     const bool spin = wanted_ * options_.threads < available_cores();
-    call({.start = true,
-          .index = index,
-          .worker = 0,
-          .reason = {},
-          .ticket = {seat->place, bell_place_, index, spin}});
+    warden_.start({seat->place, bell_place_, index, spin});
     seats_.push_back(std::move(seat));
-  }
-
-  void call(Request c) {
-    calls_.push_back(std::move(c));
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(called_.get(), &one, sizeof one);
   }
 
   void end_process(Seat& seat, const std::string& reason) {
     if (seat.worker == 0 || seat.ending) return;
     seat.ending = true;
-    call({.start = false, .index = 0, .worker = seat.worker, .reason = reason, .ticket = {}});
+    warden_.kill(seat.worker, reason);
   }
 
   // ---- orders, with the mutex held ----
@@ -219,19 +169,6 @@ class ProcessSeats final : public PoolCore {
     return best;
   }
 
-  void say(Seat& seat, Order what, std::span<const std::byte> rest) {
-    Bytes message(1 + rest.size());
-    message[0] = static_cast<std::byte>(what);
-    std::memcpy(message.data() + 1, rest.data(), rest.size());
-    seat.orders->push(message);
-    if (!seat.orders->flush()) {
-      seat.head->orders_wait = 1;
-      // The worker may have made room before it could see that.
-      if (seat.orders->flush()) seat.head->orders_wait = 0;
-    }
-    seat.head->bell.ring();
-  }
-
   void give(Seat& seat, TaskPtr task) {
     TaskOrder order{.order = seat.next_order++,
                     .task = task->number,
@@ -239,7 +176,7 @@ class ProcessSeats final : public PoolCore {
                     .workers = wanted_,
                     .function = task->function,
                     .arguments = task->arguments};
-    say(seat, Order::task, encode(order));
+    seat.say(Order::task, encode(order));
     seat.sent.push_back({std::move(task), order.order, Clock::now()});
     if (seat.sent.size() == 1) begin_first(seat);
   }
@@ -262,8 +199,8 @@ class ProcessSeats final : public PoolCore {
 
   // Takes back what a worker has not begun.
   void take_back(Seat& seat) {
-    uint64_t next = seat.head->next.load();
-    while (!seat.head->next.compare_exchange_weak(next, seat.next_order)) {
+    uint64_t next = seat.head.next.load();
+    while (!seat.head.next.compare_exchange_weak(next, seat.next_order)) {
     }
     while (!seat.sent.empty() && seat.sent.back().order >= next) {
       const TaskPtr task = std::move(seat.sent.back().task);
@@ -300,7 +237,7 @@ class ProcessSeats final : public PoolCore {
     for (const auto& seat : seats_) {
       for (const Sent& sent : seat->sent) {
         if (sent.task != task) continue;
-        if (&sent == &seat->sent.front() && seat->head->next.load() > sent.order) {
+        if (&sent == &seat->sent.front() && seat->begun(sent)) {
           stop_first(*seat);
         } else {
           take_back(*seat);  // unless it was begun meanwhile
@@ -313,8 +250,8 @@ class ProcessSeats final : public PoolCore {
   }
 
   void stop_first(Seat& seat) {
-    seat.head->cancelled = seat.sent.front().order + 1;
-    seat.head->bell.ring();
+    seat.head.cancelled = seat.sent.front().order + 1;
+    seat.head.bell.ring();
     seat.grace.emplace(options_.grace);
     bell_.ring();  // the clerk has a new moment to wait for
   }
@@ -424,17 +361,14 @@ class ProcessSeats final : public PoolCore {
     if (seat.broken) return false;
     bool more = false;
     try {
-      if (seat.head->orders_wait.load() != 0) {
-        if (seat.orders->flush()) seat.head->orders_wait = 0;
-        seat.head->bell.ring();
-      }
+      seat.say_more();
       for (int taken = 0;; ++taken) {
         if (seat.held && !deliver_held(seat)) break;
         if (taken == kReportsAtATime) {
           more = true;
           break;
         }
-        auto message = seat.reports->next(kMostMessage);
+        auto message = seat.reports.next(kMostMessage);
         if (!message) break;
         take(seat, std::move(*message));
       }
@@ -445,7 +379,7 @@ class ProcessSeats final : public PoolCore {
       end_process(seat, std::string("sent what cannot be read (") + e.what() + ")");
       return false;
     }
-    if (seat.reports->took()) seat.head->bell.ring();
+    if (seat.reports.took()) seat.head.bell.ring();
     return more;
   }
 
@@ -499,7 +433,7 @@ class ProcessSeats final : public PoolCore {
 
   // What becomes of its tasks, when a process has ended, and who takes its place.
   void bury(Seat& seat) {
-    const uint64_t next = seat.head->next.load();
+    const uint64_t next = seat.head.next.load();
     const bool gone = stopping();
     for (; !seat.sent.empty(); seat.sent.pop_back()) {
       const Sent& sent = seat.sent.back();
@@ -555,7 +489,7 @@ class ProcessSeats final : public PoolCore {
   bool drain_messages(Seat& seat) {
     try {
       if (seat.held) return deliver_held(seat);
-      auto message = seat.reports->next(kMostMessage);
+      auto message = seat.reports.next(kMostMessage);
       if (!message) return false;
       if (!message->empty() && static_cast<Report>(message->front()) == Report::message) {
         take(seat, std::move(*message));
@@ -573,10 +507,9 @@ class ProcessSeats final : public PoolCore {
     }
     ended_ = true;
     bell_.ring();
-    call({});
     lock.unlock();
     if (clerk_.joinable()) clerk_.join();
-    if (warden_.joinable()) warden_.join();
+    warden_.stop();
     lock.lock();
     // What queues have accepted is theirs; tasks have ended as cancelled.
     for (const auto& seat : seats_) {
@@ -586,76 +519,39 @@ class ProcessSeats final : public PoolCore {
     seats_.clear();
   }
 
-  // ---- processes ----
+  // ---- processes: what the warden's thread tells ----
 
-  void watch_processes() {
-    try {
-      have_processes();
-    } catch (const std::exception& e) {
-      // No process can be started or heard of any more.
-      const std::lock_guard lock(mutex);
-      broken_ = std::string("its workers cannot be reached: ") + e.what();
-      for (const auto& seat : seats_) seat->lost = broken_;
-      wanted_ = 0;
-      bell_.ring();
-    }
-  }
-
-  void have_processes() {
-    WorkerOptions workers_options;
-    workers_options.memory_bytes = options_.memory_bytes;
-    workers_options.environment = options_.environment;
-    Workers workers(memory_, workers_options);
-    for (;;) {
-      std::vector<Request> calls;
-      {
-        const std::lock_guard lock(mutex);
-        if (ended_) return;
-        calls = std::exchange(calls_, {});
-        uint64_t rung = 0;
-        [[maybe_unused]] const ssize_t n = read(called_.get(), &rung, sizeof rung);
-      }
-      for (const Request& c : calls) {
-        if (c.start) {
-          start(workers, c);
-        } else {
-          workers.kill(c.worker, c.reason);
-        }
-      }
-      const auto event = workers.wait(TimeLimit(1), called_.get());
-      if (!event || event->kind == WorkerEvent::Kind::message) continue;
-      const std::string how = event->kind == WorkerEvent::Kind::failed ? event->error.message
-                              : event->how.empty()                     ? "has ended"
-                                                                       : event->how;
-      const std::lock_guard lock(mutex);
-      for (const auto& seat : seats_) {
-        if (seat->worker == event->worker) seat->lost = how;
-      }
-      bell_.ring();
-    }
-  }
-
-  void start(Workers& workers, const Request& c) {
-    uint32_t number = 0;
-    std::string why;
-    try {
-      number = workers.start(make_call<&serve_pool>(c.ticket),
-                             cores_of_worker(c.index, options_.workers, options_.threads));
-    } catch (const std::exception& e) {
-      why = e.what();
-    }
-    const std::lock_guard lock(mutex);
-    for (const auto& seat : seats_) {
-      if (seat->place.offset != c.ticket.seat.offset) continue;
-      seat->worker = number;
-      if (number == 0) {
-        seat->lost = "could not be started (" + why + ")";
-        bell_.ring();
-      } else {
-        seat->pid = workers.pid(number);
-      }
-    }
-    work_came();
+  WardenReports reports() {
+    return {
+        .started =
+            [this](const SeatTicket& ticket, uint32_t worker, pid_t pid, const std::string& why) {
+              const std::lock_guard lock(mutex);
+              for (const auto& seat : seats_) {
+                if (seat->place.offset != ticket.seat.offset) continue;
+                seat->worker = worker;
+                seat->pid = pid;
+                if (worker == 0) seat->lost = "could not be started (" + why + ")";
+              }
+              work_came();
+              bell_.ring();
+            },
+        .ended =
+            [this](uint32_t worker, const std::string& how) {
+              const std::lock_guard lock(mutex);
+              for (const auto& seat : seats_) {
+                if (seat->worker == worker) seat->lost = how;
+              }
+              bell_.ring();
+            },
+        .failed =
+            [this](const std::string& why) {
+              const std::lock_guard lock(mutex);
+              broken_ = "its workers cannot be reached: " + why;
+              for (const auto& seat : seats_) seat->lost = broken_;
+              wanted_ = 0;
+              bell_.ring();
+            },
+    };
   }
 
   const ProcessPoolOptions options_;
@@ -663,15 +559,14 @@ class ProcessSeats final : public PoolCore {
   SharedPlace bell_place_;
   SharedRegion bell_memory_;
   Bell& bell_;  // rung for the clerk
-  Descriptor called_;
   int wanted_ = 0;
   std::map<int, int> failed_starts_;  // in a row, by index
   std::string broken_;                // why there are no workers any more
   bool ended_ = false;
   std::vector<std::unique_ptr<Seat>> seats_;
-  std::vector<Request> calls_;
   std::vector<std::pair<int, TimeLimit>> reopen_;  // seats whose processes were lost, and when
-  std::thread warden_, clerk_;
+  ProcessWarden warden_{memory_, options_, reports()};
+  std::thread clerk_;
 };
 
 }  // namespace

@@ -1,0 +1,75 @@
+// A place in a pool of processes: one worker's, as the client has it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "lockstep/base/descriptor.h"
+#include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/parallel/pool/process_seat.h"
+
+namespace lockstep::detail {
+
+// An order that was given.
+struct SentTask {
+  TaskPtr task;
+  uint64_t order = 0;
+  TimeLimit::Clock::time_point since;
+};
+
+// Guarded by the pool's mutex.
+struct ClientSeat {
+  ClientSeat(SharedMemory& memory, int number)
+      : index(number),
+        place(memory.reserve(seat_bytes())),
+        region(memory.map(place)),
+        head(head_of(region)),
+        orders(orders_of(region)),
+        reports(reports_of(region)) {}
+
+  // An order, which waits here where the ring has no room for it.
+  void say(Order what, std::span<const std::byte> rest) {
+    Bytes message(1 + rest.size());
+    message[0] = static_cast<std::byte>(what);
+    std::memcpy(message.data() + 1, rest.data(), rest.size());
+    orders.push(message);
+    if (!orders.flush()) {
+      head.orders_wait = 1;
+      // The worker may have made room before it could see that.
+      if (orders.flush()) head.orders_wait = 0;
+    }
+    head.bell.ring();
+  }
+  // Writes what waits.
+  void say_more() {
+    if (head.orders_wait.load() == 0) return;
+    if (orders.flush()) head.orders_wait = 0;
+    head.bell.ring();
+  }
+  bool begun(const SentTask& s) const { return s.order < head.next.load(); }
+
+  const int index;
+  const SharedPlace place;
+  const SharedRegion region;
+  SeatHead& head;
+  MessageWriter orders;
+  MessageReader reports;
+  uint32_t worker = 0;  // 0: not started yet
+  pid_t pid = 0;
+  std::optional<Bytes> held;   // a message that its inbox has no room for
+  uint64_t messages_said = 0;  // bytes
+  bool ready = false, retiring = false, ending = false;
+  bool broken = false;              // what it says cannot be read any more
+  std::optional<std::string> lost;  // how, once the process has ended
+  Descriptor diary;
+  std::deque<SentTask> sent;  // the first one runs
+  uint64_t next_order = 0;
+  double mean_seconds = 1;  // of its tasks
+  std::optional<TimeLimit> grace, limit;
+};
+
+}  // namespace lockstep::detail

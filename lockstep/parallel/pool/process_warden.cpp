@@ -1,0 +1,91 @@
+#include "lockstep/parallel/pool/process_warden.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "lockstep/base/quiet_thread.h"
+
+namespace lockstep::detail {
+
+ProcessWarden::ProcessWarden(const SharedMemory& memory, const ProcessPoolOptions& options,
+                             WardenReports reports)
+    : memory_(memory),
+      options_(options),
+      reports_(std::move(reports)),
+      asked_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+ProcessWarden::~ProcessWarden() { stop(); }
+
+void ProcessWarden::begin() {
+  thread_ = quiet_thread([this] {
+    try {
+      run();
+    } catch (const std::exception& e) {
+      reports_.failed(e.what());
+    }
+  });
+}
+
+void ProcessWarden::start(const SeatTicket& ticket) { ask({ticket, 0, {}}); }
+
+void ProcessWarden::kill(uint32_t worker, const std::string& reason) { ask({{}, worker, reason}); }
+
+void ProcessWarden::ask(Request request) {
+  const std::lock_guard lock(mutex_);
+  requests_.push_back(std::move(request));
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(asked_.get(), &one, sizeof one);
+}
+
+void ProcessWarden::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(asked_.get(), &one, sizeof one);
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void ProcessWarden::run() {
+  WorkerOptions options;
+  options.memory_bytes = options_.memory_bytes;
+  options.environment = options_.environment;
+  Workers workers(memory_, options);
+  for (;;) {
+    std::vector<Request> requests;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_) return;
+      requests = std::exchange(requests_, {});
+      uint64_t asked = 0;
+      [[maybe_unused]] const ssize_t n = read(asked_.get(), &asked, sizeof asked);
+    }
+    for (const Request& request : requests) {
+      if (request.worker == 0) {
+        start(workers, request.ticket);
+      } else {
+        workers.kill(request.worker, request.reason);
+      }
+    }
+    const auto event = workers.wait(TimeLimit(1), asked_.get());
+    if (!event || event->kind == WorkerEvent::Kind::message) continue;
+    reports_.ended(event->worker, event->kind == WorkerEvent::Kind::failed ? event->error.message
+                                  : event->how.empty()                     ? "has ended"
+                                                                           : event->how);
+  }
+}
+
+void ProcessWarden::start(Workers& workers, const SeatTicket& ticket) {
+  uint32_t number = 0;
+  std::string why;
+  try {
+    number = workers.start(make_call<&serve_pool>(ticket),
+                           cores_of_worker(ticket.index, options_.workers, options_.threads));
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  reports_.started(ticket, number, number == 0 ? 0 : workers.pid(number), why);
+}
+
+}  // namespace lockstep::detail
