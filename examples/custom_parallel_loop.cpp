@@ -201,11 +201,14 @@ double test_accuracy(const Trained& trained) {
 int main(int argc, char** argv) {
   const Runtime runtime(argc, argv);
   try {
-    const int workers = argc > 1 ? std::max(1, std::atoi(argv[1])) : 4;
+    // As many workers as there are GPUs, else four on the CPU.
+    const auto gpus = static_cast<int>(kernels::list_devices().size());
+    const int workers = argc > 1 ? std::max(1, std::atoi(argv[1])) : gpus > 0 ? gpus : 4;
     const int64_t epochs = argc > 2 ? std::max(1, std::atoi(argv[2])) : 20;
     Curve literal_curve, lawful_curve;  // before the pool, whose callbacks use them
     Pool pool({.workers = workers});
-    std::printf("%d workers, mini-batches of %d for each\n", pool.size(), static_cast<int>(kEach));
+    std::printf("%d GPUs, %d workers, mini-batches of %d for each\n", gpus, pool.size(),
+                static_cast<int>(kEach));
 
     DataQueue<Point> first(pool);
     first.after_each([&](const Point& p) { literal_curve.add(p); });

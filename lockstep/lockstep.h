@@ -25,6 +25,7 @@
 #include "lockstep/parallel/pool/loops.h"
 #include "lockstep/parallel/pool/pool.h"
 #include "lockstep/parallel/pool/spmd.h"
+#include "lockstep/parallel/pool/worker_value.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/runtime.h"
 #include "lockstep/report/bar_chart.h"

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/pool/worker_value.h"
 
 namespace lockstep {
 namespace {
@@ -268,6 +269,46 @@ TEST_P(Pools, WhatWasForAWorkerThatGoesIsDone) {
     pool.resize(3);
     EXPECT_EQ(pool.submit_to(2, plain, 7).get(), 7);
   }
+}
+
+// What is costly to bring to workers stays there.
+TEST_P(Pools, ValuesStayOnWorkers) {
+  Pool pool(options(3));
+  {
+    const auto counts = make_on_workers(
+        pool, [](int base) { return std::vector<int>{base + task_worker()}; }, 10);
+    const auto other = make_on_workers(pool, [] { return std::string("other"); });
+    for (int round = 1; round <= 3; ++round) {
+      fetch_all(pool.submit_on_all(
+          [](const WorkerValue<std::vector<int>>& v, int n) { v.local().push_back(n); }, counts,
+          round));
+    }
+    for (int w = 0; w < 3; ++w) {
+      EXPECT_EQ(counts.fetch(w), (std::vector<int>{10 + w, 1, 2, 3}));
+      EXPECT_EQ(other.fetch(w), "other");
+    }
+    EXPECT_THROW(counts.local(), InvalidArgument);
+    pool.resize(4);
+    EXPECT_EQ(message_of<InvalidArgument>(pool.submit_to(
+                  3, [](const WorkerValue<std::string>& v) { return v.local(); }, other)),
+              "[pool] worker 3 does not have the value");
+    try {
+      make_on_workers(pool, []() -> int { throw DataError("cannot be made"); });
+      FAIL() << "nothing was thrown";
+    } catch (const DataError& e) {
+      EXPECT_EQ(std::string(e.what()), "cannot be made");
+    }
+  }
+  // They went with their handles.
+  EXPECT_EQ(pool.submit_to(0,
+                           [] {
+                             int left = 0;
+                             for (uint64_t n = 1; n < 100; ++n)
+                               left += detail::kept_value(n, 0) != nullptr;
+                             return left;
+                           })
+                .get(),
+            0);
 }
 
 TEST_P(Pools, EndWithWorkersThatAreGoing) {

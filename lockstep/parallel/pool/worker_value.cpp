@@ -1,0 +1,43 @@
+#include "lockstep/parallel/pool/worker_value.h"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+namespace lockstep::detail {
+namespace {
+
+std::mutex mutex;
+std::map<std::pair<uint64_t, int>, std::shared_ptr<std::any>>& values() {
+  static std::map<std::pair<uint64_t, int>, std::shared_ptr<std::any>> all;
+  return all;
+}
+
+}  // namespace
+
+uint64_t next_value_number() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+std::shared_ptr<std::any> kept_value(uint64_t number, int worker) {
+  const std::lock_guard lock(mutex);
+  const auto found = values().find({number, worker});
+  return found == values().end() ? nullptr : found->second;
+}
+
+void keep_value(uint64_t number, int worker, std::shared_ptr<std::any> value) {
+  const std::lock_guard lock(mutex);
+  values()[{number, worker}] = std::move(value);
+}
+
+void drop_value(uint64_t number, int worker) {
+  std::shared_ptr<std::any> last;  // goes without the mutex
+  const std::lock_guard lock(mutex);
+  const auto found = values().find({number, worker});
+  if (found == values().end()) return;
+  last = std::move(found->second);
+  values().erase(found);
+}
+
+}  // namespace lockstep::detail

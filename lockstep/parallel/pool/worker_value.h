@@ -1,0 +1,96 @@
+// Values that stay on the workers of a pool between tasks: networks, caches of images, whatever is
+// costly to bring there.
+#pragma once
+
+#include <any>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/parallel/pool/pool.h"
+
+namespace lockstep {
+
+namespace detail {
+
+// No two values of a program have the same.
+uint64_t next_value_number();
+// Of this process, by number and worker: threads of a pool have their own each.
+std::shared_ptr<std::any> kept_value(uint64_t number, int worker);
+void keep_value(uint64_t number, int worker, std::shared_ptr<std::any> value);
+void drop_value(uint64_t number, int worker);
+
+}  // namespace detail
+
+// One value on each worker; a handle, which tasks take as an argument. The values go with the last
+// copy of the handle that make_on_workers() gave, as soon as workers are free. Thread-safe; what
+// happens to the value itself is the tasks' own.
+template <class T>
+class WorkerValue {
+ public:
+  WorkerValue() = default;
+
+  // In a task: the value of the worker that runs it. Throws InvalidArgument outside of tasks, and
+  // on a worker that was started after the values were made: as the replacement of one that was
+  // lost, or by resize().
+  T& local() const {
+    const auto kept = detail::kept_value(number_, task_worker());
+    if (!kept) {
+      throw InvalidArgument("[pool] worker " + std::to_string(task_worker()) +
+                            " does not have the value");
+    }
+    return *std::any_cast<std::shared_ptr<T>>(*kept);
+  }
+  // On the client: a copy of a worker's value, by the worker's index.
+  T fetch(int worker) const {
+    return pool_
+        ->submit_to(
+            worker, [](const WorkerValue& v) { return v.local(); }, *this)
+        .get();
+  }
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(number_);
+  }
+
+ private:
+  template <class F, class... A>
+  friend auto make_on_workers(Pool& pool, F f, const A&... arguments);
+
+  uint64_t number_ = 0;
+  Pool* pool_ = nullptr;
+  std::shared_ptr<void> owner_;  // of the values, on the client
+};
+
+// Makes f(arguments...) on every worker and keeps it there; waits for all. Keep the pool alive.
+// Throws what f throws.
+template <class F, class... A>
+auto make_on_workers(Pool& pool, F, const A&... arguments) {
+  using T = std::invoke_result_t<F, detail::Sent<A>...>;
+  WorkerValue<T> value;
+  value.number_ = detail::next_value_number();
+  value.pool_ = &pool;
+  const auto core = pool.core();
+  const int workers = pool.size();
+  value.owner_ = std::shared_ptr<void>(nullptr, [core, workers, number = value.number_](void*) {
+    const auto drop = make_call([](uint64_t n) { detail::drop_value(n, task_worker()); }, number);
+    for (int i = 0; i < workers; ++i) {
+      try {
+        core->submit(drop.function(), drop.arguments(), {}, i);
+      } catch (const Error&) {
+        return;  // the pool is closed, or smaller by now
+      }
+    }
+  });
+  fetch_all(pool.submit_on_all(
+      [](uint64_t number, const detail::Sent<A>&... a) {
+        auto made = std::make_shared<T>(F{}(a...));
+        detail::keep_value(number, task_worker(),
+                           std::make_shared<std::any>(std::any(std::move(made))));
+      },
+      value.number_, arguments...));
+  return value;
+}
+
+}  // namespace lockstep
