@@ -9,12 +9,14 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <random>
 #include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pool/worker_value.h"
+#include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
@@ -309,6 +311,26 @@ TEST_P(Pools, ValuesStayOnWorkers) {
                            })
                 .get(),
             0);
+}
+
+TEST_P(Pools, AttachedFilesAreKnownToAllWorkers) {
+  const testing::TemporaryFolder folder, other;
+  folder.write("words.txt", Bytes(3, std::byte{'a'}));
+  other.write("words.txt", Bytes(1));
+  Pool pool(options(2));
+  const auto size_of = [](const std::string& name) {
+    return static_cast<int64_t>(std::filesystem::file_size(attached_file(name)));
+  };
+  EXPECT_EQ(message_of<InvalidArgument>(pool.submit(size_of, "words.txt")),
+            "[pool] no file `words.txt` is attached to the pool");
+  pool.attach_file(folder.path + "/words.txt");
+  pool.attach_file(folder.path + "/./words.txt");  // the same
+  for (const auto& f : pool.submit_on_all(size_of, "words.txt")) EXPECT_EQ(f.get(), 3);
+  pool.resize(3);
+  EXPECT_EQ(pool.submit_to(2, size_of, "words.txt").get(), 3);
+  EXPECT_THROW(pool.attach_file(other.path + "/words.txt"), InvalidArgument);
+  EXPECT_THROW(pool.attach_file(folder.path + "/none"), InvalidArgument);
+  EXPECT_THROW(attached_file("words.txt"), InvalidArgument);
 }
 
 TEST_P(Pools, EndWithWorkersThatAreGoing) {

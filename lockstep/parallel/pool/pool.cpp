@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/thread_pool.h"
@@ -56,6 +57,15 @@ std::vector<WorkerStatus> Pool::workers() const {
   std::vector<WorkerStatus> all;
   for (const auto& seat : core_->seats()) all.push_back({seat.pid, seat.ready, seat.task});
   return all;
+}
+
+void Pool::attach_file(const std::string& path) {
+  std::error_code failed;
+  const auto whole = std::filesystem::canonical(path, failed);
+  if (failed) {
+    throw InvalidArgument("[pool] " + path + " cannot be attached: " + failed.message());
+  }
+  core_->attach(whole.filename().string(), whole.string());
 }
 
 void Pool::check_worker(int worker) const {

@@ -66,6 +66,11 @@ class Pool {
   void resize(int workers);
   std::vector<WorkerStatus> workers() const;
 
+  // Makes a file, or a folder, known to all workers by its name without folders, for tasks that are
+  // submitted from now on: attached_file() there says where it lies. Throws InvalidArgument where
+  // there is none, and for a name that another one has.
+  void attach_file(const std::string& path);
+
   // Runs f(arguments...) on a worker. `f` is a lambda that captures nothing, or any function as in
   // submit<&function>(arguments...). Arguments and result travel as bytes (serialize.h).
   template <class F, class... A>

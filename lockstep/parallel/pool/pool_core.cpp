@@ -81,6 +81,16 @@ TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const Subm
   return task;
 }
 
+void PoolCore::attach(const std::string& name, const std::string& path) {
+  const std::lock_guard lock(mutex);
+  const auto [known, is_new] = files_.emplace(name, path);
+  if (known->second != path) {
+    throw InvalidArgument("[pool] " + path + " cannot be attached: " + known->second +
+                          " has the same name");
+  }
+  if (is_new) file_came(name);
+}
+
 bool PoolCore::any_queued(int seat, bool only_own) const {
   const auto has = [](const Queue& queue) {
     return std::any_of(queue.begin(), queue.end(),

@@ -93,6 +93,8 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   // it is lost or not there.
   virtual bool send_to(int seat, uint64_t queue, std::span<const std::byte> message,
                        const TimeLimit& limit) = 0;
+  // See Pool::attach_file().
+  void attach(const std::string& name, const std::string& path);
   virtual int size() = 0;
   virtual void resize(int workers) = 0;
   virtual bool processes() const = 0;
@@ -117,8 +119,9 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
  protected:
   // With the mutex held:
-  virtual int wanted() const = 0;                      // workers
-  virtual void work_came() = 0;                        // look at the queue
+  virtual int wanted() const = 0;                       // workers
+  virtual void file_came(const std::string& name) = 0;  // was attached
+  virtual void work_came() = 0;                         // look at the queue
   virtual void stop_running(const TaskPtr& task) = 0;  // it is wanted to stop, see Task::cancelling
   virtual std::string running_diary(const TaskPtr& task) = 0;
   virtual void stop_seats(std::unique_lock<std::mutex>& lock) = 0;
@@ -135,6 +138,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   // Fails what waits: for one seat, or all.
   void fail_queued(int seat, const TaskError& error);
   void fail_all_queued(const TaskError& error);
+  const std::map<std::string, std::string>& files() const { return files_; }  // path by name
   // Seats that tasks wait for.
   std::vector<int> pinned_seats() const;
   // Gives a message to its inbox; true where it was taken, or nobody wants it any more.
@@ -150,6 +154,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   std::condition_variable changed_;
   Queue any_;                    // for whoever is free
   std::map<int, Queue> pinned_;  // by seat
+  std::map<std::string, std::string> files_;
   size_t queued_ = 0;
   uint64_t next_ = 1;
   bool stopping_ = false, stopped_ = false;

@@ -79,6 +79,12 @@ class PoolWorker final : public TaskContext {
     }
   }
 
+  std::string file(const std::string& name) const override {
+    const std::lock_guard lock(orders_mutex_);
+    const auto found = files_.find(name);
+    return found == files_.end() ? "" : found->second;
+  }
+
   const SharedMemory& memory() const override { return worker_context().memory(); }
 
   bool cancelled() const override { return head_.cancelled.load() == order_.load() + 1; }
@@ -103,6 +109,9 @@ class PoolWorker final : public TaskContext {
     const auto rest = std::span<const std::byte>(*message).subspan(1);
     if (static_cast<Order>(message->front()) == Order::task) {
       tasks_.push_back(decode<TaskOrder>(rest));
+    } else if (static_cast<Order>(message->front()) == Order::file) {
+      const auto [name, path] = decode<std::pair<std::string, std::string>>(rest);
+      files_[name] = path;
     } else {
       uint64_t queue = 0;
       std::memcpy(&queue, rest.data(), sizeof queue);
@@ -167,8 +176,9 @@ class PoolWorker final : public TaskContext {
   const bool spin_;
   int diary_ = -1;
   std::atomic<uint64_t> order_{0};
-  std::mutex mutex_;         // of what is reported
-  std::mutex orders_mutex_;  // of what comes, while a task runs
+  std::mutex mutex_;                 // of what is reported
+  mutable std::mutex orders_mutex_;  // of what comes, while a task runs
+  std::map<std::string, std::string> files_;
   std::deque<TaskOrder> tasks_;
   std::map<uint64_t, std::deque<Bytes>> messages_;
 };

@@ -127,6 +127,7 @@ class ProcessSeats final : public PoolCore {
 
   void open_seat(int index) {
     auto seat = std::make_unique<Seat>(memory_, index);
+    for (const auto& [name, path] : files()) tell_of_file(*seat, name);
     const bool spin = wanted_ * options_.threads < available_cores();
     warden_.start({seat->place, bell_place_, index, spin});
     seats_.push_back(std::move(seat));
@@ -141,6 +142,15 @@ class ProcessSeats final : public PoolCore {
   // ---- orders, with the mutex held ----
 
   int wanted() const override { return wanted_; }
+
+  void file_came(const std::string& name) override {
+    for (const auto& seat : seats_) tell_of_file(*seat, name);
+  }
+
+  // Before all tasks that are given after it.
+  void tell_of_file(Seat& seat, const std::string& name) {
+    seat.say(Order::file, encode(std::pair(name, files().at(name))));
+  }
 
   void work_came() override {
     if (stopping()) return;

@@ -53,7 +53,8 @@ struct SeatTicket {
 void serve_pool(SeatTicket ticket);
 
 // What a worker is told; the first byte says which. A message: the queue's number, the content.
-enum class Order : uint8_t { task = 1, message = 2 };
+// A file: its name and its path.
+enum class Order : uint8_t { task = 1, message = 2, file = 3 };
 
 // A task for a worker. Numbers count up by one; those below SeatHead::next when it comes are void.
 struct TaskOrder {

@@ -49,6 +49,13 @@ int pool_workers() {
   return context ? context->workers : 0;
 }
 
+std::string attached_file(const std::string& name) {
+  const TaskContext* const context = TaskContext::current();
+  std::string path = context ? context->file(name) : "";
+  if (path.empty()) throw InvalidArgument("[pool] no file `" + name + "` is attached to the pool");
+  return path;
+}
+
 TaskRandom task_random() {
   const TaskContext* const context = TaskContext::current();
   return context ? TaskRandom(context->seed, context->task) : TaskRandom();

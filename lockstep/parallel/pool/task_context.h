@@ -21,6 +21,10 @@ void check_cancelled();
 int task_worker();
 int pool_workers();
 
+// Where a file lies that was attached to the pool (Pool::attach_file()), by its name. Throws
+// InvalidArgument for one that was not, and outside of tasks.
+std::string attached_file(const std::string& name);
+
 // Random numbers one after the other. What comes is a function of seed and task alone, not of who
 // runs it; copying or sending one saves where it is. One thread at a time.
 class TaskRandom {
@@ -62,6 +66,8 @@ class TaskContext {
   // cancelled.
   virtual std::optional<std::vector<std::byte>> receive(uint64_t queue, const TimeLimit& limit) = 0;
 
+  // The path of an attached file; "" where there is none.
+  virtual std::string file(const std::string& name) const = 0;
   // What the pool's client and workers share.
   virtual const SharedMemory& memory() const = 0;
 

@@ -106,6 +106,11 @@ class ThreadSeats final : public PoolCore {
       task = of.number;
     }
     const SharedMemory& memory() const override { return pool_.memory_; }
+    std::string file(const std::string& name) const override {
+      const std::lock_guard lock(pool_.mutex);
+      const auto found = pool_.files().find(name);
+      return found == pool_.files().end() ? "" : found->second;
+    }
     bool cancelled() const override { return seat_.cancel || late(); }
     bool late() const { return limited_ && limit_.reached(); }
     std::optional<Bytes> receive(uint64_t queue, const TimeLimit& limit) override {
@@ -184,6 +189,7 @@ class ThreadSeats final : public PoolCore {
   }
 
   int wanted() const override { return wanted_; }
+  void file_came(const std::string&) override {}
   void work_came() override { work_.notify_all(); }
 
   void stop_running(const TaskPtr& task) override {
