@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -533,6 +534,29 @@ TEST(ProcessPool, DiariesSayWhatTasksPrinted) {
   running.cancel();
   running.wait();
   EXPECT_EQ(quiet.diary(), "");
+}
+
+// Who prints without end fills no memory.
+TEST(ProcessPool, DiariesKeepTheirEnds) {
+  Pool pool({.workers = 1, .grace = 0.1});
+  const auto chatty = pool.submit([] {
+    for (int line = 0; !task_cancelled(); ++line) std::printf("line %d\n", line);
+  });
+  // What was printed, and what of it takes memory.
+  const auto bytes = [&] {
+    struct stat about {};
+    const std::string path = "/proc/" + std::to_string(pool.workers()[0].pid) + "/fd/1";
+    if (stat(path.c_str(), &about) != 0) return std::pair<int64_t, int64_t>(0, 1);
+    return std::pair<int64_t, int64_t>(about.st_size, about.st_blocks * 512);
+  };
+  EXPECT_TRUE(
+      await([&] { return bytes().first > 16 << 20 && bytes().second < bytes().first / 2; }));
+  const std::string diary = chatty.diary();
+  EXPECT_LE(diary.size(), 65536u);
+  EXPECT_GT(diary.size(), 60000u);
+  chatty.cancel();
+  EXPECT_TRUE(chatty.wait_for(5));
+  EXPECT_EQ(pool.submit<&add>(1, 1).get(), 2);
 }
 
 // A task that no worker can even receive ends nobody else's.

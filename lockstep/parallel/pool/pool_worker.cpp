@@ -197,4 +197,12 @@ std::string read_diary(int descriptor) {
   return text;
 }
 
+void forget_diary(int descriptor) {
+  struct stat about {};
+  // Blocks are of 512 bytes, whatever the file system's are.
+  if (fstat(descriptor, &about) != 0 || about.st_blocks * 512 < 16 * kMostDiary) return;
+  [[maybe_unused]] const int done = fallocate(
+      descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, about.st_size - kMostDiary);
+}
+
 }  // namespace lockstep::detail

@@ -414,7 +414,7 @@ class ProcessSeats final : public PoolCore {
       const auto note = decode<ReadyNote>(rest);
       const std::string path =
           "/proc/" + std::to_string(seat.pid) + "/fd/" + std::to_string(note.diary);
-      seat.diary = Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      seat.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
       seat.ready = true;
       failed_starts_.erase(seat.index);
     } else {
@@ -479,6 +479,7 @@ class ProcessSeats final : public PoolCore {
   // Ends who does not stop; seconds until it has to be looked at again.
   double look_after(Seat& seat) {
     if (seat.sent.empty()) return 1;
+    forget_diary(seat.diary.get());
     Task& task = *seat.sent.front().task;
     if (seat.limit && seat.limit->reached() && !task.cancelling) {
       task.cancelling = true;

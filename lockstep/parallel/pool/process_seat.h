@@ -93,7 +93,8 @@ struct EndNote {
   }
 };
 
-// The end of what a task has printed.
+// The end of what a task has printed, and giving back the memory of what stands before that.
 std::string read_diary(int descriptor);
+void forget_diary(int descriptor);
 
 }  // namespace lockstep::detail
