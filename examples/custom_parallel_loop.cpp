@@ -90,7 +90,7 @@ Tensor weighted_sum(Spmd& block, const Tensor& tensor, double factor) {
 // s^2 = sum of w_j (s_j^2 + (x_j - x)^2), where w_j is the share of worker j.
 void combine_state(Spmd& block, const Network& network, double share) {
   const auto& all = network.state();
-  for (size_t i = 0; i < all.size(); ++i) {
+  for (size_t i = 0; i + 1 < all.size(); ++i) {
     if (!all[i].name.ends_with(".mean") || !all[i + 1].name.ends_with(".variance")) continue;
     const Tensor &own_mean = all[i].value, &own_variance = all[i + 1].value;
     const Tensor mean = weighted_sum(block, own_mean, share);

@@ -6,6 +6,7 @@
 #include "lockstep/parallel/pool/pool.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,6 +71,7 @@ class Echo {
 
  private:
   [[noreturn]] void serve() {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     zmq::context_t context(1);
     zmq::socket_t socket(context, ZMQ_PAIR);
     socket.set(zmq::sockopt::curve_server, 1);

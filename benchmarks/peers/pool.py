@@ -44,6 +44,10 @@ def lockstep_pool(program, workers):
     return task / 1e6, rate, bare / 1e6
 
 
+def median(figures, i):
+    return statistics.median(f[i] for f in figures)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", default="build/release/benchmarks/pool", metavar="PROGRAM",
@@ -56,7 +60,6 @@ def main():
         for _ in range(arguments.rounds):
             own.append(lockstep_pool(arguments.program, workers))
             python.append(python_pool(workers))
-        median = lambda figures, i: statistics.median(f[i] for f in figures)
         rows.append([str(workers), f"{1e6 * median(own, 2):.0f}", f"{1e6 * median(own, 0):.0f}",
                      f"{median(own, 0) / median(own, 2):.2f}", f"{1e6 * median(python, 0):.0f}",
                      f"{median(own, 1):,.0f}", f"{median(python, 1):,.0f}"])

@@ -2,13 +2,17 @@
 #pragma once
 
 #include <csignal>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep {
 
-// A thread that takes no signals: those are for the program's own. Throws std::system_error where
-// the system has none left.
+// A thread that takes no signals: those are for the program's own. Throws Error where the system
+// has none left. Thread-safe.
 template <class Body>
 std::thread quiet_thread(Body body) {
   sigset_t all, before;
@@ -19,9 +23,9 @@ std::thread quiet_thread(Body body) {
     std::thread thread(std::move(body));
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thread;
-  } catch (...) {
+  } catch (const std::system_error& e) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
+    throw Error(std::string("[threads] the system gives no further one: ") + e.what());
   }
 }
 

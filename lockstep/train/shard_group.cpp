@@ -1,133 +1,30 @@
-// Sharded values and gradients: see custom_loop.h.
+// Networks and their plans, by shard: see custom_loop.h.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <map>
-#include <mutex>
-#include <optional>
 
-#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
-#include "lockstep/engine/ops/sum.h"
-#include "lockstep/parallel/comm/deal.h"
-#include "lockstep/parallel/comm/group_sum.h"
 #include "lockstep/parallel/comm/local_group.h"
-#include "lockstep/train/custom_loop.h"
-#include "lockstep/train/gradient_sums.h"
-#include "lockstep/train/shard_plans.h"
+#include "lockstep/train/shard_group_state.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int64_t kShardSize = 16;
 
-// The network compiled for so many observations.
-struct ShardPlan {
-  std::shared_ptr<const Plan> plan;
-  std::vector<Shape> outputs;
-  std::vector<MovingStatistics> statistics;
-};
-
-struct PlanKey {
-  int64_t n = 0;
-  bool training = true, pixels = false, input_gradients = false;
-  std::vector<std::string> outputs;
-  auto operator<=>(const PlanKey&) const = default;
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(n, training, pixels, input_gradients, outputs);
-  }
-};
-
-// The batch statistics of one forward run.
-struct FollowedRun {
-  PlanKey key;
-  int64_t rows = 0;
-  std::vector<float> values;  // of each statistic first all means, then all variances
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(key, rows, values);
-  }
-};
-
-// What a shard leaves behind.
-struct ShardResult {
-  double loss = 0;     // sum over rows
-  bool whole = false;  // one value for all rows
-  // Rows in the mini-batch: the first whose loss is no finite number, and the last; -1: none.
-  int64_t not_finite = -1, last_not_finite = -1;
-  double found = 0;  // at the first
-  std::vector<FollowedRun> runs;
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(loss, whole, not_finite, last_not_finite, found, runs);
-  }
-};
-
-struct Worker {
-  std::map<const ShardPlan*, std::vector<std::unique_ptr<PlanRun>>> runs;
-};
-
-[[noreturn]] void refuse(const std::string& what, const std::string& hint = {}) {
-  throw InvalidArgument("[sharded_value_and_gradient] " + what, hint);
-}
-
 }  // namespace
 
-struct ShardGroup::State {
-  State(Network& n, const ShardGroupOptions& options, Group* group)
-      : network(n),
-        alone(group ? nullptr : std::move(LocalGroup::of_threads({.size = 1}).front())),
-        members(group ? *group : *alone),
-        limit(options.limit),
-        pool(options.threads == 0 ? std::min(available_cores(), 1024) : options.threads),
-        shard_size(options.shard_size == 0 ? kShardSize : options.shard_size),
-        seed(options.seed),
-        workers(static_cast<size_t>(pool.size())),
-        shards_by_thread(static_cast<size_t>(pool.size()), 0) {}
+using namespace detail;
 
-  Network& network;
-  const std::unique_ptr<Group> alone;
-  Group& members;
-  const double limit;
-  ThreadPool pool;
-  const int64_t shard_size;
-  const uint64_t seed;
-
-  // Made for these learnables: a network that is initialized anew has others.
-  std::vector<uint64_t> learnables;
-  std::mutex mutex;  // of `plans`
-  std::map<PlanKey, ShardPlan> plans;
-  GradientLayout layout;
-  int64_t most_shards = 0;  // of the sum
-  std::unique_ptr<GroupSum> sum;
-  std::optional<GradientSums> sums;
-  std::vector<Worker> workers;  // by thread
-  std::vector<int64_t> shards_by_thread;
-
-  void prepare(const std::vector<ShardRange>& shards, bool pixels);
-  void compare_calls(int64_t n, int64_t iteration);
-  void exchange(std::vector<ShardResult>& results, const std::vector<LeafRun>& runs);
-  const ShardPlan& plan(const PlanKey& key);
-  std::vector<Tensor> mean_gradients(double observations);
-  void follow(const std::vector<ShardResult>& results);
-};
-
-struct Shard::State {
-  ShardGroup::State& group;
-  Worker& worker;
-  ShardRange range;
-  kernels::StepInfo step;
-  std::vector<Tensor> rows;
-  // Stands for all learnables on the tape: its gradient is theirs, as plans lay it out.
-  Tensor learnables;
-  std::map<const ShardPlan*, size_t> used;  // runs of this shard so far
-  ShardResult result;
-  bool reached = false;  // by the gradient
-};
+ShardGroup::State::State(Network& n, const ShardGroupOptions& options, Group* group)
+    : network(n),
+      alone(group ? nullptr : std::move(LocalGroup::of_threads({.size = 1}).front())),
+      members(group ? *group : *alone),
+      limit(options.limit),
+      pool(options.threads == 0 ? std::min(available_cores(), 1024) : options.threads),
+      shard_size(options.shard_size == 0 ? kShardSize : options.shard_size),
+      seed(options.seed),
+      workers(static_cast<size_t>(pool.size())),
+      shards_by_thread(static_cast<size_t>(pool.size()), 0) {}
 
 const ShardPlan& ShardGroup::State::plan(const PlanKey& key) {
   const std::lock_guard lock(mutex);
@@ -152,7 +49,7 @@ const ShardPlan& ShardGroup::State::plan(const PlanKey& key) {
 // Before threads begin: the plan of the largest shard decides how gradients lie, not whoever comes
 // first.
 void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixels) {
-  if (!network.initialized()) refuse("the network is not initialized");
+  if (!network.initialized()) refuse_shards("the network is not initialized");
   if (!network.device().is_cpu()) {
     throw Unsupported("[sharded_value_and_gradient] the network lies on " +
                           to_string(network.device()) + ", shards are computed on the CPU",
@@ -193,11 +90,11 @@ void ShardGroup::State::compare_calls(int64_t n, int64_t iteration) {
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r] == own) continue;
     const auto theirs = decode<std::vector<uint64_t>>(all[r]);
-    refuse("member " + std::to_string(r) + " of the group calls for iteration " +
-               std::to_string(theirs.at(1)) + " with " + std::to_string(theirs.at(0)) +
-               " observations, this one for iteration " + std::to_string(iteration) + " with " +
-               std::to_string(n) + ", or the networks or options differ",
-           "all members call with the same mini-batches, options and networks");
+    refuse_shards("member " + std::to_string(r) + " of the group calls for iteration " +
+                      std::to_string(theirs.at(1)) + " with " + std::to_string(theirs.at(0)) +
+                      " observations, this one for iteration " + std::to_string(iteration) +
+                      " with " + std::to_string(n) + ", or the networks or options differ",
+                  "all members call with the same mini-batches, options and networks");
   }
 }
 
@@ -243,10 +140,10 @@ void ShardGroup::State::follow(const std::vector<ShardResult>& results) {
       alike = results[j].runs[r].values.size() == first[r].values.size();
     }
     if (!alike) {
-      refuse("shard " + std::to_string(j) +
-                 " ran the network otherwise than shard 0, so batch "
-                 "statistics cannot be combined",
-             "run it equally often, with the same options");
+      refuse_shards("shard " + std::to_string(j) +
+                        " ran the network otherwise than shard 0, so batch "
+                        "statistics cannot be combined",
+                    "run it equally often, with the same options");
     }
   }
   for (size_t r = 0; r < first.size(); ++r) {
@@ -299,8 +196,8 @@ const kernels::StepInfo& Shard::step() const { return state_.step; }
 
 const Tensor& Shard::operator[](size_t i) const {
   if (i >= state_.rows.size()) {
-    refuse("the mini-batch has " + std::to_string(state_.rows.size()) + " tensors, number " +
-           std::to_string(i) + " is wanted");
+    refuse_shards("the mini-batch has " + std::to_string(state_.rows.size()) + " tensors, number " +
+                  std::to_string(i) + " is wanted");
   }
   return state_.rows[i];
 }
@@ -382,166 +279,6 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                  return results;
                });
   return outputs;
-}
-
-namespace {
-
-// Adds the gradients of learnables that a loss used by itself to those of the plans.
-void add_direct(const GradientLayout& layout, const std::vector<size_t>& learnables,
-                std::span<const Tensor> gradients, const Tensor& all) {
-  for (size_t i = 0; i < learnables.size(); ++i) {
-    const auto& entry = layout.entries[learnables[i]];
-    const Tensor term = convert(gradients[i], entry.spec);
-    float* const sum = all.data<float>() + entry.offset / sizeof(float);
-    kernels::table_for({}).add(sum, static_cast<const float*>(term.raw()), sum,
-                               term.bytes() / sizeof(float), nullptr);
-  }
-}
-
-// What a loss returned, added up.
-void take_losses(const Tensor& losses, const ShardRange& range, size_t shards,
-                 ShardResult& result) {
-  const bool defined = losses.defined() && losses.dtype() == DType::f32;
-  const int64_t count = defined ? losses.shape().elements() : 0;
-  result.whole = count == 1 && range.size != 1;
-  if (result.whole && shards > 1) {
-    refuse("the loss of a shard of " + std::to_string(range.size) +
-               " observations is one value; losses across observations are taken only where the "
-               "mini-batch is one shard, here it is " +
-               std::to_string(shards),
-           "return one value for each observation (no ops::mean or ops::sum), or give shard_size "
-           "the size of the mini-batch");
-  }
-  if (!result.whole && count != range.size) {
-    refuse("a loss of " + std::to_string(range.size) +
-           " values wanted, one f32 for each "
-           "observation of the shard, received " +
-           (losses.defined() ? losses.spec().to_string() : "an undefined tensor"));
-  }
-  const std::vector<float> values = losses.to_vector();
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto value = static_cast<double>(values[i]);
-    result.loss += value;
-    if (std::isfinite(value)) continue;
-    result.last_not_finite = range.first + static_cast<int64_t>(i);
-    if (result.not_finite >= 0) continue;
-    result.not_finite = result.last_not_finite;
-    result.found = value;
-  }
-}
-
-int64_t rows_of(const std::vector<Tensor>& batch) {
-  if (batch.empty()) refuse("the mini-batch has no tensors");
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const Tensor& t = batch[i];
-    if (t.defined() && t.device().is_cpu() && t.shape().rank() > 0 && t.shape()[0] > 0 &&
-        t.shape()[0] == batch[0].shape()[0]) {
-      continue;
-    }
-    refuse("tensor " + std::to_string(i) +
-           " of the mini-batch must have as many rows as the first "
-           "one, at least one, on the CPU; received " +
-           (t.defined() ? t.spec().to_string() + " on " + to_string(t.device())
-                        : "an undefined tensor"));
-  }
-  return batch[0].shape()[0];
-}
-
-// Rows of a row-major tensor, as a view.
-Tensor rows(const Tensor& tensor, const ShardRange& range) {
-  std::vector<int64_t> dims = tensor.shape().dims();
-  const size_t row = tensor.bytes() / static_cast<size_t>(dims[0]);
-  dims[0] = range.size;
-  return Tensor::view(
-      static_cast<std::byte*>(tensor.raw()) + static_cast<size_t>(range.first) * row,
-      {Shape(dims), tensor.dtype(), nullptr}, std::make_shared<const Tensor>(tensor));
-}
-
-}  // namespace
-
-ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
-                                             const std::vector<Tensor>& batch, ShardGroup& group,
-                                             int64_t iteration) {
-  const ArithmeticMode mode;
-  ShardGroup::State& g = *group.state_;
-  if (iteration < 1) refuse("iterations count from 1, received " + std::to_string(iteration));
-  const int64_t n = rows_of(batch);
-  std::vector<Tensor> plain;
-  for (const auto& t : batch) plain.push_back(t.to_row_major());
-  const auto shards = cut_into_shards(n, g.shard_size);
-  g.prepare(shards, batch[0].dtype() == DType::u8);
-  const std::vector<Tensor> learnables = g.network.learnable_values();
-
-  const TensorSpec flat{Shape{static_cast<int64_t>(g.layout.bytes / sizeof(float))}, DType::f32,
-                        nullptr};
-  std::vector<ShardResult> results(shards.size());
-  g.compare_calls(n, iteration);
-  const std::vector<LeafRun> runs =
-      deal_leaves(static_cast<int64_t>(shards.size()),
-                  std::vector<double>(static_cast<size_t>(g.members.size()), 1.0));
-  const LeafRun own = runs[static_cast<size_t>(g.members.rank())];
-  g.sum->begin(static_cast<int64_t>(shards.size()), runs);
-  const auto compute = [&](int64_t i, int thread, const ArithmeticMode& fixed) {
-    const int64_t j = own.first + i;
-    const ShardRange range = shards[static_cast<size_t>(j)];
-    Shard::State state{.group = g,
-                       .worker = g.workers[static_cast<size_t>(thread)],
-                       .range = range,
-                       .step = {g.seed, static_cast<uint64_t>(iteration), range.first},
-                       .rows = {},
-                       .learnables = Tensor::view(g.sum->result(), flat, nullptr),
-                       .used = {},
-                       .result = {}};
-    for (const auto& t : plain) state.rows.push_back(rows(t, range));
-    Tape tape;
-    tape.watch(state.learnables);
-    tape.watch(learnables);
-    Shard shard(state);
-    const Tensor losses = loss(shard);
-    take_losses(losses, range, shards.size(), state.result);
-    // A part that is a sum has the derivative 1 for each of its terms.
-    const Tensor total = state.result.whole ? losses : ops::sum(losses);
-    std::vector<size_t> direct;
-    std::vector<Tensor> wanted{state.learnables};
-    for (size_t p = 0; p < learnables.size(); ++p) {
-      if (!tape.reads(learnables[p])) continue;
-      direct.push_back(p);
-      wanted.push_back(learnables[p]);
-    }
-    const std::vector<Tensor> gradients = tape.gradient(total, wanted);
-    if (!state.reached && direct.empty()) {
-      refuse("the loss does not depend on the network's learnables",
-             "compute it from shard.forward(), by ops of lockstep::ops");
-    }
-    add_direct(g.layout, direct, std::span(gradients).subspan(1), gradients[0]);
-    fixed.check();
-    g.sum->add(j, gradients[0].data<float>());
-    results[static_cast<size_t>(j)] = std::move(state.result);
-    ++g.shards_by_thread[static_cast<size_t>(thread)];
-  };
-  if (own.count > 0) for_each_shard(g.pool, own.count, compute);
-  g.sum->finish(TimeLimit(g.limit));
-  g.exchange(results, runs);
-
-  std::vector<double> losses;
-  for (const auto& result : results) {
-    losses.push_back(result.loss);
-    if (result.not_finite < 0) continue;
-    // Batch normalisation spreads one such value over the observations of its shard.
-    const std::string first = std::to_string(result.not_finite);
-    const std::string rows =
-        result.not_finite == result.last_not_finite
-            ? "observation " + first
-            : "observations " + first + " to " + std::to_string(result.last_not_finite);
-    throw Error("[sharded_value_and_gradient] the loss of " +
-                    (result.whole ? "the mini-batch" : rows + " of the mini-batch") + " is " +
-                    std::to_string(result.found) + " in iteration " + std::to_string(iteration),
-                "a lower learning rate often helps");
-  }
-  // A loss across observations is divided by nothing.
-  const double observations = results[0].whole ? 1 : static_cast<double>(n);
-  g.follow(results);
-  return {tree_sum(losses) / observations, g.mean_gradients(observations)};
 }
 
 }  // namespace lockstep

@@ -165,6 +165,12 @@ TEST_P(Loops, ClientsSendToTasks) {
   EXPECT_TRUE(waits.wait_for(2));
 }
 
+TEST_P(Loops, QueuesThatHoldNothingAreRefused) {
+  Pool pool(options(1));
+  EXPECT_THROW(DataQueue<int>(pool, 0), InvalidArgument);
+  EXPECT_THROW(PollableDataQueue<int>(pool, 0), InvalidArgument);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Loops, ::testing::Values(true, false), [](const auto& threads) {
   return threads.param ? std::string("Threads") : std::string("Processes");
 });

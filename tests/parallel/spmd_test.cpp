@@ -155,6 +155,12 @@ TEST_P(Blocks, TwoFromTwoThreads) {
   EXPECT_EQ(right, 40);
 }
 
+TEST_P(Blocks, LimitsThatCannotBeAreRefused) {
+  Pool pool(options(1));
+  EXPECT_THROW(spmd_with({.limit = 0}, pool, [](Spmd&) {}), InvalidArgument);
+  EXPECT_EQ(spmd(pool, [](Spmd& block) { return block.index(); }), std::vector<int>{0});
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Blocks, ::testing::Values(true, false), [](const auto& threads) {
   return threads.param ? std::string("Threads") : std::string("Processes");
 });

@@ -24,7 +24,8 @@ void save_model(FileSystem& files, const std::string& path, const Network& netwo
 // Throws DataError naming the file when it is damaged, no model, or does not fit its own network.
 Model load_model(FileSystem& files, const std::string& path);
 
-// The same as bytes, for other processes. `name` stands for the file in errors.
+// The same as bytes, for other processes. `name` stands for the file in errors. Thread-safe, as the
+// two above.
 std::vector<std::byte> encode_model(const Network& network,
                                     const std::vector<std::string>& classes);
 Model decode_model(std::vector<std::byte> bytes, const std::string& name = "the model");

@@ -52,6 +52,9 @@ class ByteRing {
   size_t capacity_;
 };
 
+// Bytes that no message passes.
+inline constexpr size_t most_message_bytes = size_t{1} << 32;
+
 // Messages through a ring, however long: one is there when its last byte is. One thread at a time.
 class MessageWriter {
  public:
@@ -71,7 +74,7 @@ class MessageReader {
  public:
   explicit MessageReader(ByteRing ring) : ring_(ring) {}
   // The next message that is there as a whole. Throws DataError for one longer than `most` bytes.
-  std::optional<Bytes> next(size_t most);
+  std::optional<Bytes> next(size_t most = most_message_bytes);
   // Whether bytes were taken since it was last asked, so that there is room for others.
   bool took();
 

@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 
-#include <cstring>
 #include <deque>
 #include <optional>
 #include <string>
@@ -21,6 +20,12 @@ struct SentTask {
   TimeLimit::Clock::time_point since;
 };
 
+// From a task, for a queue of the client.
+struct QueueMessage {
+  uint64_t queue = 0;
+  Bytes content;
+};
+
 // Guarded by the pool's mutex.
 struct ClientSeat {
   ClientSeat(SharedMemory& memory, int number)
@@ -33,10 +38,7 @@ struct ClientSeat {
 
   // An order, which waits here where the ring has no room for it.
   void say(Order what, std::span<const std::byte> rest) {
-    Bytes message(1 + rest.size());
-    message[0] = static_cast<std::byte>(what);
-    std::memcpy(message.data() + 1, rest.data(), rest.size());
-    orders.push(message);
+    orders.push(with_prefix(what, rest));
     if (!orders.flush()) {
       head.orders_wait = 1;
       // The worker may have made room before it could see that.
@@ -60,8 +62,8 @@ struct ClientSeat {
   MessageReader reports;
   uint32_t worker = 0;  // 0: not started yet
   pid_t pid = 0;
-  std::optional<Bytes> held;   // a message that its inbox has no room for
-  uint64_t messages_said = 0;  // bytes
+  std::optional<QueueMessage> held;  // that its inbox has no room for
+  uint64_t messages_said = 0;        // bytes
   bool ready = false, retiring = false, ending = false;
   bool broken = false;              // what it says cannot be read any more
   std::optional<std::string> lost;  // how, once the process has ended

@@ -41,7 +41,10 @@ namespace detail {
 
 class MessageInbox final : public Inbox, public std::enable_shared_from_this<MessageInbox> {
  public:
-  MessageInbox(std::shared_ptr<PoolCore> pool, size_t most) : pool_(std::move(pool)), most_(most) {}
+  // Throws InvalidArgument where `most` is 0.
+  MessageInbox(std::shared_ptr<PoolCore> pool, size_t most) : pool_(std::move(pool)), most_(most) {
+    if (most < 1) throw InvalidArgument("[queue] most must be at least 1 value");
+  }
 
   bool take(Bytes& message, bool last) override;
   // Calls it for each message that is there and comes, in the pool's thread of callbacks.

@@ -1,12 +1,14 @@
 // What will come of a task.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/parallel/pool/pool_core.h"
 
 namespace lockstep {
@@ -21,26 +23,24 @@ class Future {
   Future(std::shared_ptr<detail::PoolCore> pool, detail::TaskPtr task)
       : pool_(std::move(pool)), task_(std::move(task)) {}
 
+  // Whether it stands for a task; if not, everything below throws InvalidArgument.
   bool valid() const { return task_ != nullptr; }
   TaskState state() const {
-    const std::lock_guard lock(pool_->mutex);
+    const std::lock_guard lock(pool()->mutex);
     return task_->state;
   }
-  bool done() const {
-    const TaskState s = state();
-    return s != TaskState::queued && s != TaskState::running;
-  }
+  bool done() const { return has_ended(state()); }
   // The task's number in its pool, from 1, and the index of the worker that runs or ran it; -1
   // before.
-  uint64_t number() const { return task_->number; }
+  uint64_t number() const { return pool() ? task_->number : 0; }
   int worker() const {
-    const std::lock_guard lock(pool_->mutex);
+    const std::lock_guard lock(pool()->mutex);
     return task_->worker;
   }
 
   // Waits until the task has ended; false at the limit.
   bool wait_for(double seconds) const {
-    return pool_->wait(TimeLimit(seconds), [this] { return over(); });
+    return pool()->wait(TimeLimit(seconds), [this] { return over(); });
   }
   void wait() const {
     while (!wait_for(3600)) {
@@ -61,23 +61,23 @@ class Future {
   }
   // Why it failed or was cancelled; "" where it did not, or has not yet.
   std::string error() const {
-    const std::lock_guard lock(pool_->mutex);
+    const std::lock_guard lock(pool()->mutex);
     return task_->error.message;
   }
   // What the task has printed so far, the last 64 KiB; in pools of processes alone.
-  std::string diary() const { return pool_->diary(task_); }
+  std::string diary() const { return pool()->diary(task_); }
 
   // A queued task is cancelled at once. One that runs is asked to stop (task_cancelled()); after
   // PoolOptions::grace its process is ended and replaced. It is cancelled then, also where it came
   // to its end meanwhile. No effect on what has ended.
-  void cancel() const { pool_->cancel(task_); }
+  void cancel() const { pool()->cancel(task_); }
 
   // Calls f(future) when the task has ended, in the pool's thread of callbacks, one after the
   // other; get() does not wait for it. What f throws is dropped: then() is for telling, not for
   // computing. What f uses must live as long as the pool.
   template <class F>
   const Future& then(F f) const {
-    pool_->then(task_, [f = std::move(f), self = *this]() mutable {
+    pool()->then(task_, [f = std::move(f), self = *this]() mutable {
       try {
         f(self);
       } catch (...) {
@@ -86,27 +86,47 @@ class Future {
     return *this;
   }
 
-  const std::shared_ptr<detail::PoolCore>& pool() const { return pool_; }
-  // With the pool's mutex held.
-  bool over() const {
-    return task_->state != TaskState::queued && task_->state != TaskState::running;
+  const std::shared_ptr<detail::PoolCore>& pool() const {
+    if (!task_) throw InvalidArgument("[future] it stands for no task");
+    return pool_;
   }
+  // As done(), with the pool's mutex held.
+  bool over() const { return has_ended(task_->state); }
 
  private:
   std::shared_ptr<detail::PoolCore> pool_;
   detail::TaskPtr task_;
 };
 
-// Waits for all; false at the limit. The futures of one pool.
+namespace detail {
+
+// The pool of all; null for none. Throws InvalidArgument for futures of several.
+template <class R>
+std::shared_ptr<PoolCore> pool_of(std::span<const Future<R>> futures) {
+  std::shared_ptr<PoolCore> pool;
+  for (const Future<R>& f : futures) {
+    if (pool && f.pool() != pool) {
+      throw InvalidArgument("[future] those that are waited for together must be of one pool");
+    }
+    pool = f.pool();
+  }
+  return pool;
+}
+
+}  // namespace detail
+
+// Waits for all; false at the limit. Throws InvalidArgument for futures of several pools, as
+// everything here that takes several. Thread-safe.
 template <class R>
 bool wait_for_all(std::span<const Future<R>> futures, double seconds) {
+  const auto pool = detail::pool_of(futures);
   const auto over = [&] {
     for (const auto& f : futures) {
       if (!f.over()) return false;
     }
     return true;
   };
-  return futures.empty() || futures.front().pool()->wait(TimeLimit(seconds), over);
+  return !pool || pool->wait(TimeLimit(seconds), over);
 }
 
 // What all returned, in order. Throws what get() of the first one that failed throws.
@@ -133,7 +153,9 @@ template <class R>
 class FetchNext {
  public:
   explicit FetchNext(std::vector<Future<R>> futures)
-      : futures_(std::move(futures)), given_(futures_.size(), false) {}
+      : futures_(std::move(futures)),
+        pool_(detail::pool_of(std::span<const Future<R>>(futures_))),
+        given_(futures_.size(), false) {}
 
   // The index of the next one that has ended; none at the limit, or when all were given.
   std::optional<size_t> next(double seconds = 3e9) {
@@ -144,26 +166,25 @@ class FetchNext {
       }
       return found.has_value();
     };
-    if (left() > 0) futures_.front().pool()->wait(TimeLimit(seconds), look);
+    if (left() > 0) pool_->wait(TimeLimit(seconds), look);
     if (found) given_[*found] = true;
     return found;
   }
   size_t left() const {
-    size_t n = 0;
-    for (const bool given : given_) n += given ? 0 : 1;
-    return n;
+    return static_cast<size_t>(std::count(given_.begin(), given_.end(), false));
   }
   const Future<R>& operator[](size_t i) const { return futures_[i]; }
 
  private:
   std::vector<Future<R>> futures_;
+  std::shared_ptr<detail::PoolCore> pool_;
   std::vector<bool> given_;
 };
 
-// Calls f(futures) when all have ended, as Future::then() does.
+// Calls f(futures) when all have ended, as Future::then() does; for none at all nobody calls it.
 template <class R, class F>
 void after_all(std::vector<Future<R>> futures, F f) {
-  if (futures.empty()) return;
+  if (!detail::pool_of(std::span<const Future<R>>(futures))) return;
   auto left = std::make_shared<size_t>(futures.size());
   auto all = std::make_shared<std::vector<Future<R>>>(std::move(futures));
   auto call = std::make_shared<F>(std::move(f));

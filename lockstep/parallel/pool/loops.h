@@ -1,5 +1,6 @@
 // Loops whose passes are dealt to the workers of a pool, in chunks, to whoever is free. Results do
-// not depend on who did what.
+// not depend on who did what. Thread-safe. Arguments are sent with every chunk: what is large is
+// better kept on the workers (worker_value.h).
 #pragma once
 
 #include <algorithm>
@@ -18,19 +19,13 @@ struct LoopOptions {
 namespace detail {
 
 int64_t chunk_of(int64_t n, int64_t wanted, int workers);
-// Each pass has random numbers of its own, and can be cancelled between two.
+// Each pass has random numbers of its own. Throws Cancelled where the loop's task is to stop.
 void begin_pass(int64_t index);
 
-// An error of pass `index`, thrown where a loop is waited for.
 template <class F, class... A>
 auto pass(F f, int64_t index, const A&... arguments) {
   begin_pass(index);
   return f(index, arguments...);
-}
-
-template <class R>
-void cancel_rest(const std::vector<Future<R>>& futures, size_t from) {
-  for (size_t i = from; i < futures.size(); ++i) futures[i].cancel();
 }
 
 // combine() over the results of leaf(i) for [first, first + count), by the fixed tree.
@@ -50,7 +45,7 @@ void fetch_in_order(const std::vector<Future<R>>& futures, Use use) {
     try {
       use(futures[i], i);
     } catch (...) {
-      cancel_rest(futures, i + 1);
+      for (size_t k = i + 1; k < futures.size(); ++k) futures[k].cancel();
       throw;
     }
   }

@@ -29,8 +29,12 @@ int workers_of(int wanted) {
 
 Pool::Pool(const PoolOptions& options) {
   const int workers = workers_of(options.workers);
-  if (options.threads_per_worker < 1 || !(options.grace >= 0)) {
-    throw InvalidArgument("[pool] threads_per_worker must be at least 1, grace at least 0");
+  if (options.threads_per_worker < 1) {
+    throw InvalidArgument(fmt::format("[pool] threads_per_worker must be >= 1, received {}",
+                                      options.threads_per_worker));
+  }
+  if (!(options.grace >= 0)) {
+    throw InvalidArgument(fmt::format("[pool] grace must be >= 0, received {:g}", options.grace));
   }
   core_ = options.threads ? detail::make_thread_pool(workers)
                           : detail::make_process_pool({.workers = workers,
@@ -52,12 +56,6 @@ Pool::~Pool() {
 }
 
 void Pool::resize(int workers) { core_->resize(workers_of(workers)); }
-
-std::vector<WorkerStatus> Pool::workers() const {
-  std::vector<WorkerStatus> all;
-  for (const auto& seat : core_->seats()) all.push_back({seat.pid, seat.ready, seat.task});
-  return all;
-}
 
 void Pool::attach_file(const std::string& path) {
   std::error_code failed;

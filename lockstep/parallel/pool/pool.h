@@ -29,13 +29,6 @@ struct PoolOptions {
   uint64_t seed = 0;                                                  // of task_random()
 };
 
-// What there is of a worker.
-struct WorkerStatus {
-  int64_t pid = 0;  // 0: a thread, or not started yet
-  bool ready = false;
-  uint64_t task = 0;  // the number of the one that it runs; 0: none
-};
-
 // Whether f(arguments...) can be sent to a worker: f captures nothing, and the arguments and what
 // it returns have serialize().
 template <class F, class... A>
@@ -64,7 +57,8 @@ class Pool {
   // More workers start; of fewer, the last ones end when they are done with what they run and with
   // what was submitted to them by index.
   void resize(int workers);
-  std::vector<WorkerStatus> workers() const;
+  // By index.
+  std::vector<WorkerStatus> workers() const { return core_->seats(); }
 
   // Makes a file, or a folder, known to all workers by its name without folders, for tasks that are
   // submitted from now on: attached_file() there says where it lies. Throws InvalidArgument where
@@ -72,7 +66,8 @@ class Pool {
   void attach_file(const std::string& path);
 
   // Runs f(arguments...) on a worker. `f` is a lambda that captures nothing, or any function as in
-  // submit<&function>(arguments...). Arguments and result travel as bytes (serialize.h).
+  // submit<&function>(arguments...). Arguments and result travel as bytes (serialize.h). A task
+  // that waits for others of its own pool may wait for ever: none may be free to run them.
   template <class F, class... A>
   auto submit(F f, const A&... arguments) {
     return submit_with(SubmitOptions{}, f, arguments...);

@@ -32,7 +32,14 @@ namespace {
 // What fits into a message with the rest of an order.
 constexpr size_t kMostArguments = (size_t{1} << 32) - 4096;
 
-bool over(TaskState state) { return state != TaskState::queued && state != TaskState::running; }
+void check(const SubmitOptions& options) {
+  if (options.retries < 0) {
+    throw InvalidArgument(fmt::format("[pool] retries must be >= 0, received {}", options.retries));
+  }
+  if (!(options.limit >= 0)) {
+    throw InvalidArgument(fmt::format("[pool] limit must be >= 0, received {:g}", options.limit));
+  }
+}
 
 }  // namespace
 
@@ -56,6 +63,7 @@ void PoolCore::end_callbacks() {
 
 TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const SubmitOptions& options,
                          int seat, std::function<void()> on_failure) {
+  check(options);
   auto task = std::make_shared<Task>();
   task->function = function;
   task->arguments = std::move(arguments);
@@ -75,7 +83,7 @@ TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const Subm
   }
   if (task->options.seed == 0) task->options.seed = seed;
   task->number = next_++;
-  (seat < 0 ? any_ : pinned_[seat])[options.priority].push_back(task);
+  queue_of(*task).push_back(task);
   ++queued_;
   work_came();
   return task;
@@ -89,6 +97,10 @@ void PoolCore::attach(const std::string& name, const std::string& path) {
                           " has the same name");
   }
   if (is_new) file_came(name);
+}
+
+std::deque<TaskPtr>& PoolCore::queue_of(const Task& task) {
+  return (task.seat < 0 ? any_ : pinned_[task.seat])[task.options.priority];
 }
 
 bool PoolCore::any_queued(int seat, bool only_own) const {
@@ -121,12 +133,12 @@ TaskPtr PoolCore::take_next(int seat, bool only_own) {
 
 void PoolCore::put_back(const TaskPtr& task) {
   task->state = TaskState::queued;
-  (task->seat < 0 ? any_ : pinned_[task->seat])[task->options.priority].push_front(task);
+  queue_of(*task).push_front(task);
   ++queued_;
 }
 
 void PoolCore::remove_queued(const TaskPtr& task) {
-  auto& queue = (task->seat < 0 ? any_ : pinned_[task->seat])[task->options.priority];
+  auto& queue = queue_of(*task);
   const auto found = std::find(queue.begin(), queue.end(), task);
   if (found == queue.end()) return;
   queue.erase(found);
@@ -136,10 +148,10 @@ void PoolCore::remove_queued(const TaskPtr& task) {
 
 void PoolCore::cancel(const TaskPtr& task) {
   const std::lock_guard lock(mutex);
-  if (over(task->state) || task->cancelling) return;
+  if (has_ended(task->state) || task->cancelling) return;
   task->cancelling = true;
   remove_queued(task);
-  if (!over(task->state)) stop_running(task);
+  if (!has_ended(task->state)) stop_running(task);
 }
 
 void PoolCore::end(const TaskPtr& task, TaskState state) {
@@ -201,7 +213,7 @@ bool PoolCore::wait(const TimeLimit& limit, const std::function<bool()>& holds) 
 void PoolCore::then(const TaskPtr& task, std::function<void()> after) {
   {
     const std::lock_guard lock(mutex);
-    if (!over(task->state)) {
+    if (!has_ended(task->state)) {
       task->after.push_back(std::move(after));
       return;
     }

@@ -19,6 +19,10 @@
 namespace lockstep {
 
 enum class TaskState { queued, running, finished, failed, cancelled };
+// Whether it is one of the last three: then it stays.
+inline bool has_ended(TaskState state) {
+  return state != TaskState::queued && state != TaskState::running;
+}
 // "queued", "running", ...
 const char* to_string(TaskState state);
 
@@ -29,6 +33,13 @@ struct SubmitOptions {
   int retries = 0;
   double limit = 0;   // seconds it may run before it is stopped as by cancel(); 0: any time
   uint64_t seed = 0;  // of task_random(); 0: the pool's
+};
+
+// What there is of a worker.
+struct WorkerStatus {
+  int64_t pid = 0;  // 0: a thread, or not started yet
+  bool ready = false;
+  uint64_t task = 0;  // the number of the one that it runs; 0: none
 };
 
 namespace detail {
@@ -69,12 +80,13 @@ class Inbox {
   virtual bool take(Bytes& message, bool last) = 0;
 };
 
-class PoolCore : public std::enable_shared_from_this<PoolCore> {
+class PoolCore {
  public:
   PoolCore();
   virtual ~PoolCore();
 
-  // Thread-safe, all of these.
+  // Thread-safe, all of these. submit() throws InvalidArgument for options out of range, a worker
+  // that is none, and a pool that is closed.
   TaskPtr submit(const FunctionId& function, Bytes arguments, const SubmitOptions& options,
                  int seat = -1, std::function<void()> on_failure = {});
   void cancel(const TaskPtr& task);
@@ -97,21 +109,14 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void attach(const std::string& name, const std::string& path);
   virtual int size() = 0;
   virtual void resize(int workers) = 0;
-  virtual bool processes() const = 0;
   // Memory that members of a block share; it is given back with the last copy.
   virtual SharedMemory& memory() = 0;
   // Ends everything: what has not ended is cancelled, callbacks are called. No thread of the pool
   // runs afterwards. Not from callbacks. Every pool calls it before it goes.
   void stop();
-  struct Seat {
-    int64_t pid = 0;  // 0: a thread
-    bool ready = false;
-    uint64_t task = 0;  // that runs
-  };
-  virtual std::vector<Seat> seats() = 0;
+  virtual std::vector<WorkerStatus> seats() = 0;
   // Somebody has taken messages: there may be room for others.
   virtual void room() = 0;
-  std::string describe(const TaskPtr& task) const { return "task " + std::to_string(task->number); }
 
   std::mutex mutex;
   std::mutex blocks;  // tasks of two blocks come to all workers in the same order
@@ -151,6 +156,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
   void remove_queued(const TaskPtr& task);
 
   using Queue = std::map<int, std::deque<TaskPtr>, std::greater<>>;  // by priority
+  std::deque<TaskPtr>& queue_of(const Task& task);
   std::condition_variable changed_;
   Queue any_;                    // for whoever is free
   std::map<int, Queue> pinned_;  // by seat

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <deque>
 #include <iostream>
 #include <map>
@@ -19,8 +18,6 @@
 namespace lockstep::detail {
 namespace {
 
-// How long a client may take nothing from a worker.
-constexpr double kPatience = 600;
 constexpr off_t kMostDiary = 64 << 10;
 
 class PoolWorker final : public TaskContext {
@@ -90,12 +87,7 @@ class PoolWorker final : public TaskContext {
   bool cancelled() const override { return head_.cancelled.load() == order_.load() + 1; }
 
   void send(uint64_t queue, std::span<const std::byte> message) override {
-    Bytes content(sizeof queue + message.size());
-    std::memcpy(content.data(), &queue, sizeof queue);
-    if (!message.empty()) {
-      std::memcpy(content.data() + sizeof queue, message.data(), message.size());
-    }
-    say(Report::message, content);
+    say(Report::message, with_prefix(queue, message));
   }
 
  private:
@@ -103,19 +95,24 @@ class PoolWorker final : public TaskContext {
 
   // Whether there was one.
   bool read_order() {
-    const auto message = orders_.next(kMostMessage);
+    const auto message = orders_.next();
     if (orders_.took() && head_.orders_wait.load() != 0) client().ring();
     if (!message) return false;
-    const auto rest = std::span<const std::byte>(*message).subspan(1);
-    if (static_cast<Order>(message->front()) == Order::task) {
-      tasks_.push_back(decode<TaskOrder>(rest));
-    } else if (static_cast<Order>(message->front()) == Order::file) {
-      const auto [name, path] = decode<std::pair<std::string, std::string>>(rest);
-      files_[name] = path;
-    } else {
-      uint64_t queue = 0;
-      std::memcpy(&queue, rest.data(), sizeof queue);
-      messages_[queue].emplace_back(rest.begin() + sizeof queue, rest.end());
+    std::span<const std::byte> rest = *message;
+    switch (take_prefix<Order>(rest)) {
+      case Order::task:
+        tasks_.push_back(decode<TaskOrder>(rest));
+        break;
+      case Order::file: {
+        const auto [name, path] = decode<std::pair<std::string, std::string>>(rest);
+        files_[name] = path;
+        break;
+      }
+      case Order::message: {
+        const auto queue = take_prefix<uint64_t>(rest);
+        messages_[queue].emplace_back(rest.begin(), rest.end());
+        break;
+      }
     }
     return true;
   }
@@ -154,15 +151,12 @@ class PoolWorker final : public TaskContext {
 
   // Any thread of the task.
   void say(Report what, std::span<const std::byte> rest) {
-    Bytes message(1 + rest.size());
-    message[0] = static_cast<std::byte>(what);
-    if (!rest.empty()) std::memcpy(message.data() + 1, rest.data(), rest.size());
     const std::lock_guard lock(mutex_);
-    reports_.push(message);
-    for (const TimeLimit limit(kPatience);;) {
+    reports_.push(with_prefix(what, rest));
+    for (const TimeLimit limit(send_patience);;) {
       const uint32_t seen = head_.bell.rings();
       if (reports_.flush()) break;
-      if (limit.reached()) throw Timeout("[pool] the client has taken nothing for ten minutes");
+      if (limit.reached()) throw Timeout(client_takes_nothing);
       client().ring();
       head_.bell.wait(seen, TimeLimit(std::min(limit.left(), 1.0)));
     }

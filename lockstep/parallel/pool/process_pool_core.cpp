@@ -2,10 +2,10 @@
 // worker share; one thread takes reports and hands out what waits, another starts processes and
 // hears of their ends.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "lockstep/base/descriptor.h"
@@ -16,6 +16,7 @@
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/process_seat.h"
 #include "lockstep/parallel/pool/process_warden.h"
+#include "lockstep/parallel/pool/restarts.h"
 
 namespace lockstep::detail {
 namespace {
@@ -25,10 +26,6 @@ using Clock = TimeLimit::Clock;
 // Workers whose tasks are shorter on average get up to so many ahead of time.
 constexpr double kShort = 1e-3;
 constexpr size_t kAhead = 32;
-// So many processes in a row may end before they are ready; the first few are replaced at once, the
-// others more and more slowly.
-constexpr int kFailedStarts = 8, kAtOnce = 3;
-
 // Reports of one worker that are taken before others have their turn.
 constexpr int kReportsAtATime = 256;
 // So many workers may end with a task that they were given and have not begun.
@@ -72,15 +69,9 @@ class ProcessSeats final : public PoolCore {
     work_came();
   }
 
-  bool processes() const override { return true; }
-
   bool send_to(int index, uint64_t queue, std::span<const std::byte> message,
                const TimeLimit& limit) override {
-    Bytes content(sizeof queue + message.size());
-    std::memcpy(content.data(), &queue, sizeof queue);
-    if (!message.empty()) {
-      std::memcpy(content.data() + sizeof queue, message.data(), message.size());
-    }
+    const Bytes content = with_prefix(queue, message);
     for (;;) {
       {
         const std::lock_guard lock(mutex);
@@ -99,17 +90,14 @@ class ProcessSeats final : public PoolCore {
   SharedMemory& memory() override { return memory_; }
   void room() override { bell_.ring(); }
 
-  std::vector<PoolCore::Seat> seats() override {
+  std::vector<WorkerStatus> seats() override {
     const std::lock_guard lock(mutex);
-    std::vector<PoolCore::Seat> all;
+    std::vector<WorkerStatus> all;
     for (int i = 0; i < wanted_; ++i) {
+      WorkerStatus& status = all.emplace_back();
       const Seat* const seat = seat_of(i);
-      if (seat == nullptr) {
-        all.push_back({});
-      } else {
-        all.push_back(
-            {seat->pid, seat->ready, seat->sent.empty() ? 0 : seat->sent[0].task->number});
-      }
+      if (seat == nullptr) continue;
+      status = {seat->pid, seat->ready, seat->sent.empty() ? 0 : seat->sent[0].task->number};
     }
     return all;
   }
@@ -279,7 +267,7 @@ class ProcessSeats final : public PoolCore {
 
   void take_reports() {
     std::unique_lock lock(mutex);
-    while (!ended_) {
+    while (!stopping()) {
       const uint32_t seen = bell_.rings();
       bool more = false;
       for (const auto& seat : seats_) {
@@ -297,11 +285,11 @@ class ProcessSeats final : public PoolCore {
           ++i;
         }
       }
-      double wait = reopen_seats();
+      reopen_seats();
       fail_what_nobody_takes();
       work_came();
+      double wait = restarts_.wait(1);
       for (const auto& seat : seats_) wait = std::min(wait, look_after(*seat));
-      if (ended_) break;
       lock.unlock();
       if (more) {
         std::this_thread::yield();  // others want the mutex
@@ -312,37 +300,20 @@ class ProcessSeats final : public PoolCore {
     }
   }
 
-  double delay(int failed) const {
-    return failed < kAtOnce ? 0 : 0.1 * static_cast<double>(1 << std::min(failed - kAtOnce, 6));
-  }
-
-  // Replaces those whose time has come; seconds until the next one's.
-  double reopen_seats() {
-    double wait = 1;
-    for (size_t i = 0; i < reopen_.size();) {
-      const auto [index, when] = reopen_[i];
-      if (!when.reached()) {
-        wait = std::min(wait, when.left() + 1e-3);
-        ++i;
-        continue;
-      }
-      reopen_.erase(reopen_.begin() + static_cast<std::ptrdiff_t>(i));
-      if (stopping() || index >= wanted_ || seat_of(index)) continue;
+  void reopen_seats() {
+    for (const int index : restarts_.take_due()) {
+      if (index >= wanted_ || seat_of(index)) continue;
       try {
         open_seat(index);
       } catch (const std::exception& e) {
-        failed_start(index, e.what());
+        start_failed(index, e.what());
       }
     }
-    return wait;
   }
 
   // Somebody who waits for a worker that cannot be started hears why.
-  void failed_start(int index, const std::string& how) {
-    int& failed = failed_starts_[index];
-    reopen_.emplace_back(index, TimeLimit(delay(++failed)));
-    if (failed < kFailedStarts) return;
-    failed = kFailedStarts - 1;
+  void start_failed(int index, const std::string& how) {
+    if (!restarts_.plan_after_failure(index)) return;
     const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + how, ""};
     fail_queued(index, error);
     const bool some = std::any_of(seats_.begin(), seats_.end(),
@@ -378,9 +349,9 @@ class ProcessSeats final : public PoolCore {
           more = true;
           break;
         }
-        auto message = seat.reports.next(kMostMessage);
+        const auto message = seat.reports.next();
         if (!message) break;
-        take(seat, std::move(*message));
+        take(seat, *message);
       }
     } catch (const std::exception& e) {
       // It wrote where it should not have, or more than there is memory for.
@@ -395,28 +366,24 @@ class ProcessSeats final : public PoolCore {
 
   // What was accepted from somebody who ends now goes beyond the queue's bound.
   bool deliver_held(Seat& seat) {
-    uint64_t inbox = 0;
-    if (seat.held->size() < sizeof inbox) throw DataError("[pool] a message to nobody");
-    std::memcpy(&inbox, seat.held->data(), sizeof inbox);
-    Bytes message(seat.held->begin() + sizeof inbox, seat.held->end());
-    if (!deliver(inbox, message, seat.lost || seat.ending || ended_)) return false;
+    const bool last = seat.lost || seat.ending || stopping();
+    if (!deliver(seat.held->queue, seat.held->content, last)) return false;
     seat.held.reset();
     return true;
   }
 
-  void take(Seat& seat, Bytes message) {
-    if (message.empty()) throw DataError("[pool] an empty report");
-    const auto what = static_cast<Report>(message.front());
-    const auto rest = std::span<const std::byte>(message).subspan(1);
+  void take(Seat& seat, std::span<const std::byte> rest) {
+    const auto what = take_prefix<Report>(rest);
     if (what == Report::message) {
-      seat.held.emplace(rest.begin(), rest.end());
+      const auto queue = take_prefix<uint64_t>(rest);
+      seat.held = QueueMessage{queue, Bytes(rest.begin(), rest.end())};
     } else if (what == Report::ready) {
       const auto note = decode<ReadyNote>(rest);
       const std::string path =
           "/proc/" + std::to_string(seat.pid) + "/fd/" + std::to_string(note.diary);
       seat.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
       seat.ready = true;
-      failed_starts_.erase(seat.index);
+      restarts_.succeeded(seat.index);
     } else {
       end_first(seat, what, decode<EndNote>(rest));
     }
@@ -450,29 +417,33 @@ class ProcessSeats final : public PoolCore {
       const TaskPtr task = sent.task;
       const bool first = &sent == &seat.sent.front(), begun = sent.order < next;
       if (first && begun) task->diary = read_diary(seat.diary.get());
-      const std::string who = "[pool] worker " + std::to_string(seat.index) + " (process " +
-                              std::to_string(seat.pid) + ") " + *seat.lost;
+      const auto lost = [&](const char* when) {
+        return TaskError{"WorkerLost",
+                         fmt::format("[pool] worker {} (process {}) {} {} task {}", seat.index,
+                                     seat.pid, *seat.lost, when, task->number),
+                         ""};
+      };
       if (task->cancelling || gone) {
         end_as_cancelled(task);
       } else if (!begun) {
         if (task->state == TaskState::running) --task->attempts;
         if (first && seat.ready && ++task->lost_before >= kLostBefore) {
-          fail(task, {"WorkerLost", who + " before it could begin " + describe(task), ""});
+          fail(task, lost("before it could begin"));
         } else {
           put_back(task);
         }
       } else if (task->attempts <= task->options.retries) {
         put_back(task);
       } else {
-        fail(task, {"WorkerLost", who + " while it ran " + describe(task), ""});
+        fail(task, lost("while it ran"));
       }
     }
     memory_.free(seat.place);
     if (seat.retiring || gone) return;
     if (seat.ready) {
-      reopen_.emplace_back(seat.index, TimeLimit(0));
+      restarts_.plan(seat.index);
     } else {
-      failed_start(seat.index, *seat.lost);
+      start_failed(seat.index, *seat.lost);
     }
   }
 
@@ -496,18 +467,18 @@ class ProcessSeats final : public PoolCore {
     return wait + 1e-3;
   }
 
-  // Whether there was one.
-  bool drain_messages(Seat& seat) {
+  // What queues have accepted, when nobody says anything any more; tasks have ended.
+  void drain_messages(Seat& seat) {
     try {
-      if (seat.held) return deliver_held(seat);
-      auto message = seat.reports.next(kMostMessage);
-      if (!message) return false;
-      if (!message->empty() && static_cast<Report>(message->front()) == Report::message) {
-        take(seat, std::move(*message));
+      while (!seat.broken) {
+        if (seat.held) deliver_held(seat);
+        const auto message = seat.reports.next();
+        if (!message) return;
+        std::span<const std::byte> rest = *message;
+        if (take_prefix<Report>(rest) == Report::message) take(seat, *message);
       }
-      return true;
     } catch (const std::exception&) {
-      return false;
+      // It was ended in the middle of it, or wrote where it should not have.
     }
   }
 
@@ -516,17 +487,12 @@ class ProcessSeats final : public PoolCore {
       for (const Sent& sent : seat->sent) end_as_cancelled(sent.task);
       seat->sent.clear();
     }
-    ended_ = true;
     bell_.ring();
     lock.unlock();
     if (clerk_.joinable()) clerk_.join();
     warden_.stop();
     lock.lock();
-    // What queues have accepted is theirs; tasks have ended as cancelled.
-    for (const auto& seat : seats_) {
-      while (!seat->broken && drain_messages(*seat)) {
-      }
-    }
+    for (const auto& seat : seats_) drain_messages(*seat);
     seats_.clear();
   }
 
@@ -571,11 +537,9 @@ class ProcessSeats final : public PoolCore {
   SharedRegion bell_memory_;
   Bell& bell_;  // rung for the clerk
   int wanted_ = 0;
-  std::map<int, int> failed_starts_;  // in a row, by index
-  std::string broken_;                // why there are no workers any more
-  bool ended_ = false;
+  Restarts restarts_;
+  std::string broken_;  // why there are no workers any more
   std::vector<std::unique_ptr<Seat>> seats_;
-  std::vector<std::pair<int, TimeLimit>> reopen_;  // seats whose processes were lost, and when
   ProcessWarden warden_{memory_, options_, reports()};
   std::thread clerk_;
 };

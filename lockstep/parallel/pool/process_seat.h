@@ -23,8 +23,6 @@ struct SeatHead {
 };
 
 constexpr size_t kOrders = size_t{256} << 10, kReports = size_t{1} << 20;
-constexpr size_t kMostMessage = size_t{1} << 32;
-
 inline size_t seat_bytes() {
   return round_up(sizeof(SeatHead)) + ByteRing::bytes(kOrders) + ByteRing::bytes(kReports);
 }

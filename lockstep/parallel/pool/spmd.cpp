@@ -15,7 +15,6 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kRing = size_t{256} << 10;  // from one to another
-constexpr size_t kMostMessage = size_t{1} << 32;
 
 // Lies at the beginning of a block's mail; a bell for each and the rings follow.
 struct alignas(cache_line) Head {
@@ -94,7 +93,7 @@ struct Spmd::State {
   void collect() {
     for (int i = 0; i < ticket.size; ++i) {
       MessageReader& reader = readers[static_cast<size_t>(i)];
-      while (const auto message = reader.next(kMostMessage)) {
+      while (const auto message = reader.next()) {
         Letter letter = decode<Letter>(*message);
         letters[static_cast<size_t>(i)][letter.tag].push_back(std::move(letter.content));
       }
@@ -201,6 +200,7 @@ namespace detail {
 
 SpmdMemory::SpmdMemory(std::shared_ptr<PoolCore> pool, int size, double limit)
     : pool_(std::move(pool)) {
+  if (!(limit > 0)) throw InvalidArgument("[spmd] limit must be > 0 seconds");
   SharedMemory& memory = pool_->memory();
   ticket_ = {memory.reserve(LocalGroup::bytes(group_options(size))),
              memory.reserve(mail_bytes(size)), size, limit};

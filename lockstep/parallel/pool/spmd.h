@@ -155,6 +155,7 @@ class SpmdMemory {
 // Runs f(block, arguments...) on every worker of the pool at once; begins when all are free.
 // Returns what they return, by index (nothing for void). If one throws, or is lost, the block ends
 // for all: waiting ones at once, others as by Future::cancel(); the error is that of the first.
+// Throws InvalidArgument for a limit that is not above 0. Thread-safe.
 template <class F, class... A>
 auto spmd_with(const SpmdOptions& options, Pool& pool, F, const A&... arguments) {
   using R = std::invoke_result_t<F, Spmd&, detail::Sent<A>...>;
@@ -169,8 +170,15 @@ auto spmd_with(const SpmdOptions& options, Pool& pool, F, const A&... arguments)
   std::vector<Future<R>> futures;
   {
     const std::lock_guard one_block(pool.core()->blocks);
-    for (int i = 0; i < size; ++i) {
-      futures.push_back(pool.start(call, {}, i, [memory, i] { memory->end(i); }));
+    try {
+      for (int i = 0; i < size; ++i) {
+        futures.push_back(pool.start(call, {}, i, [memory, i] { memory->end(i); }));
+      }
+    } catch (...) {
+      // The pool has fewer workers by now: those who have begun do not wait for the others.
+      memory->end(static_cast<int>(futures.size()));
+      cancel_all(futures);
+      throw;
     }
   }
   FetchNext<R> next(futures);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/random.h"
@@ -18,6 +19,7 @@ bool task_cancelled();
 // Throws Cancelled then.
 void check_cancelled();
 // The index of the worker in its pool, from 0, and how many there are; -1 and 0 outside of tasks.
+// Thread-safe, as all of these.
 int task_worker();
 int pool_workers();
 
@@ -54,13 +56,22 @@ class TaskRandom {
 // those that were submitted, or the index in a loop. Outside of tasks seed and number are 0.
 TaskRandom task_random();
 
+namespace detail {
+
+// Seconds for which a client may take nothing from who sends to it.
+inline constexpr double send_patience = 600;
+inline constexpr const char* client_takes_nothing =
+    "[queue] the client has taken nothing for ten minutes";
+
+}  // namespace detail
+
 // How tasks are run, for those who run them.
 class TaskContext {
  public:
   virtual ~TaskContext() = default;
   virtual bool cancelled() const = 0;
   // Hands a message to a queue of the client: when it returns, it will be delivered. Waits while
-  // the client takes none.
+  // the client takes none. Throws Timeout after ten minutes.
   virtual void send(uint64_t queue, std::span<const std::byte> message) = 0;
   // The next message from the client for this worker; none at the limit, or when the task is
   // cancelled.

@@ -57,8 +57,6 @@ class ThreadSeats final : public PoolCore {
     work_.notify_all();
   }
 
-  bool processes() const override { return false; }
-
   bool send_to(int index, uint64_t queue, std::span<const std::byte> message,
                const TimeLimit& limit) override {
     for (;;) {
@@ -80,9 +78,9 @@ class ThreadSeats final : public PoolCore {
   SharedMemory& memory() override { return memory_; }
   void room() override { room_.ring(); }
 
-  std::vector<PoolCore::Seat> seats() override {
+  std::vector<WorkerStatus> seats() override {
     const std::lock_guard lock(mutex);
-    std::vector<PoolCore::Seat> all;
+    std::vector<WorkerStatus> all;
     for (const auto& seat : seats_) {
       all.push_back({0, true, seat->running ? seat->running->number : 0});
     }
@@ -131,10 +129,11 @@ class ThreadSeats final : public PoolCore {
     }
     void send(uint64_t queue, std::span<const std::byte> message) override {
       Bytes copy(message.begin(), message.end());
-      for (;;) {
+      for (const TimeLimit limit(send_patience);;) {
         const uint32_t seen = pool_.room_.rings();
         if (pool_.deliver(queue, copy)) return;
         check_cancelled();
+        if (limit.reached()) throw Timeout(client_takes_nothing);
         pool_.room_.wait(seen, TimeLimit(0.1));
       }
     }

@@ -8,8 +8,8 @@ namespace lockstep::detail {
 namespace {
 
 std::mutex mutex;
-std::map<std::pair<uint64_t, int>, std::shared_ptr<std::any>>& values() {
-  static std::map<std::pair<uint64_t, int>, std::shared_ptr<std::any>> all;
+std::map<std::pair<uint64_t, int>, std::shared_ptr<void>>& values() {
+  static std::map<std::pair<uint64_t, int>, std::shared_ptr<void>> all;
   return all;
 }
 
@@ -20,19 +20,19 @@ uint64_t next_value_number() {
   return ++last;
 }
 
-std::shared_ptr<std::any> kept_value(uint64_t number, int worker) {
+std::shared_ptr<void> kept_value(uint64_t number, int worker) {
   const std::lock_guard lock(mutex);
   const auto found = values().find({number, worker});
   return found == values().end() ? nullptr : found->second;
 }
 
-void keep_value(uint64_t number, int worker, std::shared_ptr<std::any> value) {
+void keep_value(uint64_t number, int worker, std::shared_ptr<void> value) {
   const std::lock_guard lock(mutex);
   values()[{number, worker}] = std::move(value);
 }
 
 void drop_value(uint64_t number, int worker) {
-  std::shared_ptr<std::any> last;  // goes without the mutex
+  std::shared_ptr<void> last;  // goes without the mutex
   const std::lock_guard lock(mutex);
   const auto found = values().find({number, worker});
   if (found == values().end()) return;

@@ -2,7 +2,6 @@
 // costly to bring there.
 #pragma once
 
-#include <any>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,8 +15,8 @@ namespace detail {
 // No two values of a program have the same.
 uint64_t next_value_number();
 // Of this process, by number and worker: threads of a pool have their own each.
-std::shared_ptr<std::any> kept_value(uint64_t number, int worker);
-void keep_value(uint64_t number, int worker, std::shared_ptr<std::any> value);
+std::shared_ptr<void> kept_value(uint64_t number, int worker);
+void keep_value(uint64_t number, int worker, std::shared_ptr<void> value);
 void drop_value(uint64_t number, int worker);
 
 }  // namespace detail
@@ -39,14 +38,14 @@ class WorkerValue {
       throw InvalidArgument("[pool] worker " + std::to_string(task_worker()) +
                             " does not have the value");
     }
-    return *std::any_cast<std::shared_ptr<T>>(*kept);
+    return *static_cast<T*>(kept.get());
   }
-  // On the client: a copy of a worker's value, by the worker's index.
+  // On the client: a copy of a worker's value, by the worker's index. Throws InvalidArgument
+  // elsewhere, and what local() throws there.
   T fetch(int worker) const {
-    return pool_
-        ->submit_to(
-            worker, [](const WorkerValue& v) { return v.local(); }, *this)
-        .get();
+    if (pool_ == nullptr) throw InvalidArgument("[pool] only the client fetches values of workers");
+    const auto copy = [](const WorkerValue& v) { return v.local(); };
+    return pool_->submit_to(worker, copy, *this).get();
   }
 
   template <class Archive>
@@ -85,9 +84,7 @@ auto make_on_workers(Pool& pool, F, const A&... arguments) {
   });
   fetch_all(pool.submit_on_all(
       [](uint64_t number, const detail::Sent<A>&... a) {
-        auto made = std::make_shared<T>(F{}(a...));
-        detail::keep_value(number, task_worker(),
-                           std::make_shared<std::any>(std::any(std::move(made))));
+        detail::keep_value(number, task_worker(), std::make_shared<T>(F{}(a...)));
       },
       value.number_, arguments...));
   return value;

@@ -49,13 +49,6 @@ void leave_signals_to_the_client() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
 }
 
-Bytes said(WorkerSays what, std::span<const std::byte> rest = {}) {
-  Bytes content(1 + rest.size());
-  content[0] = static_cast<std::byte>(what);
-  if (!rest.empty()) std::memcpy(content.data() + 1, rest.data(), rest.size());
-  return content;
-}
-
 }  // namespace
 
 struct WorkerMain {
@@ -82,7 +75,7 @@ struct WorkerMain {
     mine.memory_ = std::make_unique<SharedMemory>(arena);
     mine.channel_ = std::make_unique<ChannelClient>(start.ticket, lifeline, end_at_once);
     context = &mine;
-    mine.channel_->send(said(WorkerSays::hello));
+    mine.channel_->send(with_prefix(WorkerSays::hello, {}));
     const bool done = work(mine);
     mine.channel_.reset();  // delivers what was said last
     _exit(done ? 0 : 1);
@@ -94,10 +87,10 @@ struct WorkerMain {
       const auto task = mine.receive(TimeLimit(kFirstTaskLimit));
       if (!task) return false;
       decode<Call<void>> (*task)();
-      mine.channel_->send(said(WorkerSays::finished));
+      mine.channel_->send(with_prefix(WorkerSays::finished, {}));
       return true;
     } catch (...) {
-      mine.channel_->send(said(WorkerSays::failed, encode(TaskError::current())));
+      mine.channel_->send(with_prefix(WorkerSays::failed, encode(TaskError::current())));
       return false;
     }
   }
@@ -111,7 +104,7 @@ Runtime::Runtime(int argc, char** argv) {
 bool Runtime::present() { return runtime_present; }
 
 void WorkerContext::send(std::span<const std::byte> content) {
-  channel_->send(said(WorkerSays::message, content));
+  channel_->send(with_prefix(WorkerSays::message, content));
 }
 
 WorkerContext& worker_context() {

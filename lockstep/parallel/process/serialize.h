@@ -135,6 +135,26 @@ T decode(std::span<const std::byte> bytes) {
   return value;
 }
 
+// A number, or an enumerator, and what follows it: how messages say what they are.
+template <class T>
+requires std::is_trivially_copyable_v<T> Bytes with_prefix(T prefix,
+                                                           std::span<const std::byte> rest) {
+  Bytes bytes(sizeof prefix + rest.size());
+  std::memcpy(bytes.data(), &prefix, sizeof prefix);
+  if (!rest.empty()) std::memcpy(bytes.data() + sizeof prefix, rest.data(), rest.size());
+  return bytes;
+}
+
+// Takes it off again. Throws DataError for bytes that are too few.
+template <class T>
+requires std::is_trivially_copyable_v<T> T take_prefix(std::span<const std::byte>& bytes) {
+  T prefix{};
+  if (bytes.size() < sizeof prefix) throw DataError("[message] it ends before it says what it is");
+  std::memcpy(&prefix, bytes.data(), sizeof prefix);
+  bytes = bytes.subspan(sizeof prefix);
+  return prefix;
+}
+
 }  // namespace lockstep
 
 CEREAL_REGISTER_ARCHIVE(lockstep::OutputArchive)

@@ -53,8 +53,8 @@ struct Workers::State {
     const auto found = workers.find(message.worker);
     if (found == workers.end() || message.content.empty()) return;
     Worker& w = found->second;
-    const auto says = static_cast<WorkerSays>(message.content.front());
-    const std::span<const std::byte> rest = std::span(message.content).subspan(1);
+    std::span<const std::byte> rest = message.content;
+    const auto says = take_prefix<WorkerSays>(rest);
     using Kind = WorkerEvent::Kind;
     if (says == WorkerSays::hello && !w.has_task) {
       w.has_task = true;

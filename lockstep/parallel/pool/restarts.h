@@ -1,0 +1,55 @@
+// When a pool's lost processes are replaced.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/time_limit.h"
+
+namespace lockstep::detail {
+
+// By the workers' indexes. A process that has ended is replaced at once; where several in a row end
+// before they are ready, the first few are, the others more and more slowly. One thread at a time.
+class Restarts {
+ public:
+  void plan(int index) { planned_.emplace_back(index, TimeLimit(delay(failed_[index]))); }
+  // One has ended before it was ready; plans the next. True once so many in a row have, and then
+  // each time: whoever waits for it shall hear of it.
+  bool plan_after_failure(int index) {
+    const int failed = ++failed_[index];
+    plan(index);
+    return failed >= kHopeless;
+  }
+  void succeeded(int index) { failed_.erase(index); }
+
+  // Indexes whose time has come.
+  std::vector<int> take_due() {
+    std::vector<int> due;
+    std::erase_if(planned_, [&](const auto& entry) {
+      if (!entry.second.reached()) return false;
+      due.push_back(entry.first);
+      return true;
+    });
+    return due;
+  }
+  // Seconds until the next one's time, at most `most`.
+  double wait(double most) const {
+    for (const auto& [index, when] : planned_) most = std::min(most, when.left() + 1e-3);
+    return most;
+  }
+
+ private:
+  static constexpr int kAtOnce = 3, kHopeless = 8;
+
+  // Seconds: 0.1, 0.2, 0.4, ... 6.4.
+  static double delay(int failed) {
+    return failed < kAtOnce ? 0 : 0.1 * static_cast<double>(1 << std::min(failed - kAtOnce, 6));
+  }
+
+  std::map<int, int> failed_;  // in a row
+  std::vector<std::pair<int, TimeLimit>> planned_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,54 @@
+// What tests of pools share.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "lockstep/parallel/pool/pool.h"
+
+namespace lockstep::testing_pools {
+
+inline constexpr double kLimit = 30;
+
+inline int64_t add(int64_t a, int64_t b) { return a + b; }
+
+inline void sleep_seconds(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+// Sleeps, but wakes when it is cancelled.
+inline constexpr auto doze = [](double seconds) {
+  for (const TimeLimit limit(seconds); !limit.reached();) {
+    check_cancelled();
+    sleep_seconds(0.002);
+  }
+};
+
+inline bool await(const std::function<bool()>& holds, double seconds = kLimit) {
+  for (const TimeLimit limit(seconds); !limit.reached(); sleep_seconds(0.001)) {
+    if (holds()) return true;
+  }
+  return false;
+}
+
+inline bool whole(const Pool& pool) {
+  const auto workers = pool.workers();
+  return std::all_of(workers.begin(), workers.end(), [](const auto& w) { return w.ready; });
+}
+
+template <class E, class R>
+std::string message_of(const Future<R>& future) {
+  try {
+    future.get();
+  } catch (const E& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    return std::string("something else: ") + e.what();
+  }
+  return "(nothing was thrown)";
+}
+
+}  // namespace lockstep::testing_pools
