@@ -1,6 +1,7 @@
 // Everything a program that trains networks needs, in one include.
 #pragma once
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/data/array_datastore.h"

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "apps/lockstep/command.h"
-#include "lockstep/base/thread_pool.h"
+#include "lockstep/base/cores.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/train/fingerprint.h"
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/parallel/comm/deal.h"

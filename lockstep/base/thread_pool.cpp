@@ -1,7 +1,5 @@
 #include "lockstep/base/thread_pool.h"
 
-#include <sched.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -13,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/pause.h"
 
@@ -24,22 +23,6 @@ namespace {
 constexpr std::chrono::microseconds spin_time{20};
 
 }  // namespace
-
-int available_cores() {
-  // A mask of 1,024 processors is too small on the largest machines: the kernel then says EINVAL.
-  for (size_t processors = CPU_SETSIZE; processors <= size_t{1} << 20; processors *= 2) {
-    cpu_set_t* set = CPU_ALLOC(processors);
-    if (set == nullptr) break;
-    const size_t bytes = CPU_ALLOC_SIZE(processors);
-    CPU_ZERO_S(bytes, set);
-    const bool known = sched_getaffinity(0, bytes, set) == 0;
-    const int count = known ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (known) return count > 0 ? count : 1;
-  }
-  const unsigned count = std::thread::hardware_concurrency();
-  return count > 0 ? static_cast<int>(count) : 1;
-}
 
 // A run is announced by a new value of `round`; its end by `running` reaching 0. Who waits spins
 // for a while, then registers as a sleeper and looks once more under the mutex; who changes the

@@ -7,9 +7,6 @@
 
 namespace lockstep {
 
-// Number of processors this process may run on (its affinity mask), at least 1.
-int available_cores();
-
 // A team of `size` threads, the caller being thread 0. run() wakes the others, runs
 // body(thread) on each, and returns when all have returned. Between calls the helpers spin for a
 // few microseconds and then sleep. The first exception (by thread number) is rethrown by run()

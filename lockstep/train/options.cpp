@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/thread_pool.h"
 #include "lockstep/engine/kernels/determinism.h"
 
 namespace lockstep {

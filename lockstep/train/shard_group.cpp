@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/train/shard_group_state.h"

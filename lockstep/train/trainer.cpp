@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/arithmetic.h"
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/pool/pool.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/identity.h"
@@ -50,14 +52,15 @@ Digest next_link(const Digest& chain, const PopulationRecord& r) {
 class Training {
  public:
   Training(Network& network, const TrainingData& data, const TrainingOptions& options,
-           const TrainingControl& control, const Call<TrainingProblem>* call)
+           const TrainingControl& control, const Call<TrainingProblem>* call,
+           const std::shared_ptr<detail::PoolCore>& workers)
       : network_(network),
         data_(data),
         options_(options.resolved()),
         control_(replaying(control)),
         files_(control.files ? *control.files : local_files()),
         pool_(client_threads(options_)) {
-    if (options_.workers > 0) start_workers(*call);
+    if (options_.workers > 0) start_workers(*call, workers);
   }
 
   TrainingResult run() {
@@ -108,7 +111,8 @@ class Training {
   }
 
   // They prepare themselves while this process reads images.
-  void start_workers(const Call<TrainingProblem>& call) {
+  void start_workers(const Call<TrainingProblem>& call,
+                     const std::shared_ptr<detail::PoolCore>& pool) {
     if (control_.profile) {
       throw Unsupported("[training] a profile is taken of one process", "set workers = 0");
     }
@@ -118,8 +122,8 @@ class Training {
         .data = data_,
         .learning_rate = [this](int64_t i) { return learning_rate(i); },
         .tell = [this](const WorkerChange& c) { tell([&](TrainingObserver& o) { o.worker(c); }); },
-        .notice =
-            [this](const std::string& n) { tell([&](TrainingObserver& o) { o.notice(n); }); }});
+        .notice = [this](const std::string& n) { tell([&](TrainingObserver& o) { o.notice(n); }); },
+        .pool = pool});
     workers_ = made.get();
     iterations_ = std::move(made);
   }
@@ -485,7 +489,7 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
   TrainingOptions placed = options;
   placed.device = to_string(resolve_training_device(network, options));
   const Moved moved(network, parse_device(placed.device));
-  return Training(network, data, placed, control, nullptr).run();
+  return Training(network, data, placed, control, nullptr, nullptr).run();
 }
 
 TrainingResult train(const Call<TrainingProblem>& call, Network& network, const TrainingData& data,
@@ -493,6 +497,13 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   if (!network.initialized()) network.initialize(static_cast<uint64_t>(options.seed));
   if (options.workers == 0) return train(network, data, options, control);
   TrainingOptions placed = options;
+  // A pool that is open computes, with as many workers as it has.
+  const std::shared_ptr<detail::PoolCore> pool = detail::open_process_pool();
+  if (pool && pool->size() < placed.workers) {
+    placed.workers = pool->size();
+    placed.worker_load.resize(
+        std::min(placed.worker_load.size(), static_cast<size_t>(placed.workers)));
+  }
   if (placed.device == "auto") placed.device = "cpu";
   check_training(network, data, placed);
   placed.device = to_string(resolve_training_device(network, placed));
@@ -500,7 +511,7 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
     throw Unsupported("[training] worker processes compute on the CPU",
                       "set device = \"cpu\", or workers = 0");
   }
-  return Training(network, data, placed, control, &call).run();
+  return Training(network, data, placed, control, &call, pool).run();
 }
 
 }  // namespace lockstep

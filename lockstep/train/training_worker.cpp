@@ -5,10 +5,11 @@
 #include <optional>
 
 #include "lockstep/base/arithmetic.h"
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/fields.h"
-#include "lockstep/parallel/process/runtime.h"
+#include "lockstep/parallel/pool/task_context.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/local_iterations.h"
@@ -36,20 +37,24 @@ TrainingOptions options_of(const std::string& text) {
 class TrainingWorker {
  public:
   explicit TrainingWorker(const TrainingTask& task)
-      : options_(options_of(task.options)),
+      : context_(*TaskContext::current()),
+        orders_(task.orders),
+        reports_(task.reports),
+        options_(options_of(task.options)),
         problem_(task.problem()),
         pool_(static_cast<int>(options_.threads)) {
     build();
   }
 
-  [[noreturn]] void run() {
+  // Until it is cancelled.
+  void run() {
     const ArithmeticMode mode;
-    for (;;) {
+    while (!context_.cancelled()) {
       const bool busy = may_compute();
       if (busy) compute();
       // With something to do it only looks whether there is a message.
-      for (auto m = worker_context().receive(TimeLimit(busy ? 0 : kPatience)); m;
-           m = worker_context().receive(TimeLimit(0))) {
+      for (auto m = context_.receive(orders_, TimeLimit(busy ? 0 : kPatience)); m;
+           m = context_.receive(orders_, TimeLimit(0))) {
         std::visit([this](const auto& order) { take(order); }, decode<WorkerOrder>(*m));
       }
     }
@@ -83,11 +88,11 @@ class TrainingWorker {
 
   template <class Report>
   void say(const Report& report) {
-    worker_context().send(encode(WorkerReport(report)));
+    context_.send(reports_, encode(WorkerReport(report)));
   }
 
   void take(const BeginOrder& order) {
-    const SharedMemory& memory = worker_context().memory();
+    const SharedMemory& memory = context_.memory();
     attach_images(images_, memory, order.images);
     for (int i = 0; i < 2; ++i) states_[i] = memory.map(order.states[i]);
     if (order.evaluation.bytes > 0) evaluation_ = memory.map(order.evaluation);
@@ -110,9 +115,9 @@ class TrainingWorker {
                                   .window_bytes = order.window_bytes,
                                   .spin = order.spin,
                                   .names = order.names};
-    iterations_->join(std::make_unique<LocalGroup>(worker_context().memory().map(order.memory),
-                                                   order.rank, group),
-                      order.loads, order.limit, order.next);
+    iterations_->join(
+        std::make_unique<LocalGroup>(context_.memory().map(order.memory), order.rank, group),
+        order.loads, order.limit, order.next);
     generation_ = order.generation;
     together_ = true;
     rates_.clear();
@@ -213,6 +218,8 @@ class TrainingWorker {
     say(report);
   }
 
+  TaskContext& context_;
+  const uint64_t orders_, reports_;  // queues
   const TrainingOptions options_;
   TrainingProblem problem_;
   ThreadPool pool_;
@@ -226,6 +233,18 @@ class TrainingWorker {
   std::deque<double> rates_;  // of the iterations that are granted
   std::deque<IterationOutcome> records_;
   TimeLimit::Clock::time_point spoken_ = TimeLimit::Clock::now();
+};
+
+// The processors of a training's threads, for as long as it lasts.
+class OwnCores {
+ public:
+  explicit OwnCores(const std::vector<int>& cores) : before_(own_cores()) { run_on(cores); }
+  ~OwnCores() { run_on(before_); }
+  OwnCores(const OwnCores&) = delete;
+  OwnCores& operator=(const OwnCores&) = delete;
+
+ private:
+  const std::vector<int> before_;
 };
 
 void add_names(Digester& digester, const DatastorePtr& store) {
@@ -250,6 +269,9 @@ Digest digest_of_names(const TrainingData& data) {
   return digester.finish();
 }
 
-void train_as_worker(TrainingTask task) { TrainingWorker(task).run(); }
+void train_as_worker(const TrainingTask& task) {
+  const OwnCores cores(task.cores);
+  TrainingWorker(task).run();
+}
 
 }  // namespace lockstep

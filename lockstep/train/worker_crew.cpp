@@ -6,8 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/thread_pool.h"
 #include "lockstep/parallel/comm/group_sum.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/mini_batches.h"
@@ -31,28 +31,59 @@ double load_of(const TrainingOptions& options, int slot) {
 
 std::string name(uint32_t worker) { return "worker " + std::to_string(worker); }
 
+// As much of it as fits into a log.
+std::string last_lines(std::string text) {
+  constexpr size_t kMost = 1000;
+  if (text.size() > kMost) text.erase(0, text.size() - kMost);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
 }  // namespace
 
-WorkerCrew::WorkerCrew(const WorkerIterationsSetup& s) : setup(s), workers(memory) {
+WorkerCrew::WorkerCrew(const WorkerIterationsSetup& s)
+    : setup(s),
+      workers(setup.pool, static_cast<int>(setup.options.workers),
+              static_cast<int>(setup.options.threads)) {
   nlohmann::ordered_json object;
   FieldWriter writer(object);
   TrainingOptions copy = setup.options;
   copy.visit(writer);
-  task = make_call<&train_as_worker>(TrainingTask{setup.problem, object.dump()});
+  task.problem = setup.problem;
+  task.options = object.dump();
   names = digest_of_names(setup.data);
+  if (setup.notice) {
+    setup.notice(fmt::format("{} worker processes {}", setup.options.workers,
+                             workers.own() ? "were started" : "of the open pool compute"));
+  }
   for (int slot = 0; slot < static_cast<int>(setup.options.workers); ++slot) start_worker(slot);
 }
 
+WorkerCrew::~WorkerCrew() {
+  // Who waits for others ends at once.
+  if (group_memory) LocalGroup::abort(group_memory);
+  workers.end();
+  for (const auto& [number, m] : members) memory.free(m.board);
+  if (group_memory) memory.free(group_place);
+  for (const SharedPlace& place : reserved) memory.free(place);
+}
+
+SharedPlace WorkerCrew::reserve(size_t bytes) {
+  reserved.push_back(memory.reserve(bytes));
+  return reserved.back();
+}
+
 void WorkerCrew::start_worker(int slot) {
-  const uint32_t number =
-      workers.start(task, cores_of_worker(slot, static_cast<int>(setup.options.workers),
-                                          static_cast<int>(setup.options.threads)));
+  const auto number = workers.start(slot, task);
+  if (!number) {
+    if (setup.notice) setup.notice(fmt::format("the pool has no worker {} any more", slot));
+    return;
+  }
   Member m;
   m.slot = slot;
-  m.pid = workers.pid(number);
   m.board = memory.reserve(sizeof(WorkerBoard));
   m.board_memory = memory.map(m.board);
-  members.emplace(number, std::move(m));
+  members.emplace(*number, std::move(m));
 }
 
 double WorkerCrew::limit() const {
@@ -75,14 +106,24 @@ double WorkerCrew::limit() const {
 bool WorkerCrew::step(double seconds) {
   start_replacements();
   look_for_strangers();
+  if (members.empty() && free_slots.empty()) {
+    throw Error("[workers] the pool has no workers left for the training",
+                "it goes on with those of another one when it is resumed");
+  }
   const auto event = workers.wait(TimeLimit(seconds));
   if (event) {
     handle(*event);
     return true;  // others may wait: nobody is late until they are heard
   }
-  for (const auto& [number, m] : members) {
-    if (m.phase != Member::Phase::building || !m.limit.reached()) continue;
-    workers.kill(number, "was not ready in time");
+  for (auto& [number, m] : members) {
+    if (m.phase != Member::Phase::building) continue;
+    if (m.pid == 0) {
+      // It has to do with something else yet.
+      m.pid = workers.pid(number);
+      m.limit = TimeLimit(kReadyLimit);
+    } else if (m.limit.reached()) {
+      workers.kill(number, "was not ready in time");
+    }
   }
   return false;
 }
@@ -90,31 +131,24 @@ bool WorkerCrew::step(double seconds) {
 // Once: who knocks a thousand times shall not fill the log.
 void WorkerCrew::look_for_strangers() {
   if (strangers_told || !setup.notice) return;
-  const ChannelServer::Refusals refused = workers.refusals();
-  if (refused.keys + refused.handshakes == 0) return;
+  if (workers.strangers() == 0) return;
   strangers_told = true;
   setup.notice(
       "somebody without a key tried to come in on the workers' control channel, and was "
       "refused");
 }
 
-void WorkerCrew::handle(const WorkerEvent& event) {
-  using Kind = WorkerEvent::Kind;
-  if (members.count(event.worker) == 0) return;
-  switch (event.kind) {
-    case Kind::message:
-      std::visit([&](const auto& report) { take(event.worker, report); },
-                 decode<WorkerReport>(event.content));
-      break;
-    case Kind::failed:
-      event.error.rethrow(name(event.worker) + ": ");
-    case Kind::finished:
-    case Kind::lost:
-      handle_loss(event);
-  }
+void WorkerCrew::handle(const CrewEvent& event) {
+  const auto found = members.find(event.worker);
+  if (found == members.end()) return;
+  found->second.pid = event.pid;
+  if (event.kind == CrewEvent::Kind::failed) event.error.rethrow(name(event.worker) + ": ");
+  if (event.kind == CrewEvent::Kind::lost) return handle_loss(event);
+  std::visit([&](const auto& report) { take(event.worker, report); },
+             decode<WorkerReport>(event.content));
 }
 
-void WorkerCrew::handle_loss(const WorkerEvent& event) {
+void WorkerCrew::handle_loss(const CrewEvent& event) {
   const auto found = members.find(event.worker);
   Member m = std::move(found->second);
   members.erase(found);
@@ -123,11 +157,14 @@ void WorkerCrew::handle_loss(const WorkerEvent& event) {
   Loss loss{{.worker = event.worker,
              .pid = m.pid,
              .joined = false,
-             .how = event.how.empty() ? "has ended" : event.how,
+             .how = event.how,
              .iteration = received,
              .members = 0,
              .seconds = 0},
             Clock::now()};
+  if (!event.printed.empty() && setup.notice) {
+    setup.notice(name(event.worker) + " printed last: " + last_lines(event.printed));
+  }
   const bool member = std::find(ranks.begin(), ranks.end(), event.worker) != ranks.end();
   if (member) {
     if (!broken && group_memory) LocalGroup::abort(group_memory);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "lockstep/parallel/comm/local_group.h"
-#include "lockstep/parallel/process/workers.h"
+#include "lockstep/train/crew_workers.h"
 #include "lockstep/train/worker_messages.h"
 
 namespace lockstep {
@@ -24,10 +24,12 @@ struct WorkerIterationsSetup {
   std::function<double(int64_t)> learning_rate = {};
   std::function<void(const WorkerChange&)> tell = {};
   std::function<void(const std::string&)> notice = {};  // anything else worth a line
+  // Whose processes compute; null: one that is opened for it.
+  std::shared_ptr<detail::PoolCore> pool = {};
 };
 
-// One thread at a time, which must go on living: workers end with it. Members are for
-// WorkerIterations, which grants iterations to the group that stands.
+// One thread at a time. Members are for WorkerIterations, which grants iterations to the group that
+// stands.
 struct WorkerCrew {
   // Until a worker has its problem built, and until it answers between iterations; seconds.
   static constexpr double kReadyLimit = 600, kAnswerLimit = 10;
@@ -35,8 +37,8 @@ struct WorkerCrew {
   struct Member {
     enum class Phase { building, ready, member };
     Phase phase = Phase::building;
-    int64_t pid = 0;
-    int slot = 0;  // its cores and its load
+    int64_t pid = 0;  // 0: it has not begun
+    int slot = 0;     // its index in the pool: its cores and its load
     TimeLimit limit{kReadyLimit};
     SharedPlace board;
     SharedRegion board_memory;
@@ -50,6 +52,9 @@ struct WorkerCrew {
 
   // Starts the workers of the options.
   explicit WorkerCrew(const WorkerIterationsSetup& setup);
+  ~WorkerCrew();
+  WorkerCrew(const WorkerCrew&) = delete;
+  WorkerCrew& operator=(const WorkerCrew&) = delete;
 
   // Handles one event, if there is one within these seconds. Throws what a worker threw.
   bool step(double seconds);
@@ -70,13 +75,17 @@ struct WorkerCrew {
   }
 
   const WorkerIterationsSetup setup;
-  SharedMemory memory{"lockstep"};
-  Workers workers;
+  // Of the memory that is shared with them; given back in the end.
+  SharedPlace reserve(size_t bytes);
+
+  CrewWorkers workers;
+  SharedMemory& memory = workers.memory();
+  std::vector<SharedPlace> reserved;
   std::map<uint32_t, Member> members;
   std::vector<WorkerSummary> gone;
 
   // Of the problem, the same for all.
-  Call<void> task;
+  TrainingTask task;
   Digest names;
   BeginOrder begin;
   SharedRegion states[2];
@@ -120,8 +129,8 @@ struct WorkerCrew {
  private:
   void look_for_strangers();
   void start_worker(int slot);
-  void handle(const WorkerEvent& event);
-  void handle_loss(const WorkerEvent& event);
+  void handle(const CrewEvent& event);
+  void handle_loss(const CrewEvent& event);
   void advance_to(int64_t iteration);
   void blame(const Member& m);
   std::string observations_of(int64_t iteration, int64_t shard) const;

@@ -75,7 +75,10 @@ void WorkerIterations::State::advance(int64_t target, int64_t last) {
 WorkerIterations::WorkerIterations(const WorkerIterationsSetup& setup)
     : state_(std::make_unique<State>(setup)) {}
 
-WorkerIterations::~WorkerIterations() = default;
+WorkerIterations::~WorkerIterations() {
+  State& s = *state_;
+  if (s.validating) s.evaluator->call_off(s.evaluation.get());
+}
 
 void WorkerIterations::attend() {
   while (state_->step(0)) {
@@ -83,7 +86,12 @@ void WorkerIterations::attend() {
 }
 
 void WorkerIterations::share(const TrainingImages& images) {
-  state_->begin.images = share_images(images, state_->memory);
+  State& s = *state_;
+  const SharedImages& places = s.begin.images = share_images(images, s.memory);
+  for (const SharedPlace& place :
+       {places.training, places.targets, places.validation, places.validation_targets}) {
+    if (place.bytes > 0) s.reserved.push_back(place);
+  }
 }
 
 void WorkerIterations::begin(Network& network, Solver& solver, std::unique_ptr<Evaluator> evaluator,
@@ -94,14 +102,14 @@ void WorkerIterations::begin(Network& network, Solver& solver, std::unique_ptr<E
   s.evaluator = std::move(evaluator);
   const size_t bytes = state_bytes(network, solver);
   for (int i = 0; i < 2; ++i) {
-    s.begin.states[i] = s.memory.reserve(bytes);
+    s.begin.states[i] = s.reserve(bytes);
     s.states[i] = s.memory.map(s.begin.states[i]);
   }
   write_state(network, solver, s.states[0].get());
   s.published_iteration = s.granted = s.received = s.taken = first - 1;
   if (s.evaluator) {
     s.begin.scores = s.evaluator->wants_scores();
-    s.begin.evaluation = s.memory.reserve(s.evaluator->area_bytes(s.begin.scores));
+    s.begin.evaluation = s.reserve(s.evaluator->area_bytes(s.begin.scores));
     s.evaluation = s.memory.map(s.begin.evaluation);
   }
   s.regroup();

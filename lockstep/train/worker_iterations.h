@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// Keeps what the setup refers to. The thread that made it must go on living: workers end with it.
+// Keeps what the setup refers to.
 class WorkerIterations final : public Iterations {
  public:
   // Starts the workers, which prepare themselves meanwhile. Throws InvalidArgument in a program
@@ -23,7 +23,8 @@ class WorkerIterations final : public Iterations {
 
   // Hears the workers while this process reads images: they get their tasks so.
   void attend();
-  // Lets the workers use the caches, before anything is read.
+  // Lets the workers use the caches, before anything is read. What is read is there as long as this
+  // is.
   void share(const TrainingImages& images);
   // When they are read and everything is resolved: iterations from `first` on, with the values
   // that network and solver have. `evaluator` may be null.

@@ -20,16 +20,18 @@ namespace lockstep {
 // The task of a worker process.
 struct TrainingTask {
   Call<TrainingProblem> problem;
-  std::string options;  // JSON, resolved
+  std::string options;               // JSON, resolved
+  uint64_t orders = 0, reports = 0;  // the pool's queues to it and from it
+  std::vector<int> cores;            // for its threads; none: as the process has them
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(problem, options);
+    archive(problem, options, orders, reports, cores);
   }
 };
 
-// Runs a task; ends with the process, which the client ends.
-[[noreturn]] void train_as_worker(TrainingTask task);
+// Trains, as a task of a pool of processes, until it is cancelled.
+void train_as_worker(const TrainingTask& task);
 
 // Where a worker is, for the client to look at when it is lost or hangs.
 struct WorkerBoard {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {

@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/thread_pool.h"
 #include "lockstep/parallel/process/child_process.h"
 
 namespace lockstep {

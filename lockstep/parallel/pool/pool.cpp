@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/thread_pool.h"
 
 namespace lockstep {
 namespace {
@@ -14,7 +14,11 @@ namespace {
 constexpr int kMostWorkers = 1024;
 
 std::mutex open_mutex;
-std::vector<Pool*> open_pools;
+struct OpenPool {
+  Pool* pool;
+  bool threads;
+};
+std::vector<OpenPool> open_pools;
 
 int workers_of(int wanted) {
   if (wanted < 0 || wanted > kMostWorkers) {
@@ -44,13 +48,13 @@ Pool::Pool(const PoolOptions& options) {
                                                        .environment = options.environment});
   core_->seed = options.seed;
   const std::lock_guard lock(open_mutex);
-  open_pools.push_back(this);
+  open_pools.push_back({this, options.threads});
 }
 
 Pool::~Pool() {
   {
     const std::lock_guard lock(open_mutex);
-    open_pools.erase(std::find(open_pools.begin(), open_pools.end(), this));
+    std::erase_if(open_pools, [this](const OpenPool& open) { return open.pool == this; });
   }
   core_->stop();
 }
@@ -71,12 +75,20 @@ void Pool::check_worker(int worker) const {
   throw InvalidArgument(fmt::format("[pool] there is no worker {} among {}", worker, size()));
 }
 
+std::shared_ptr<detail::PoolCore> detail::open_process_pool() {
+  const std::lock_guard lock(open_mutex);
+  for (const OpenPool& open : open_pools) {
+    if (!open.threads) return open.pool->core();
+  }
+  return nullptr;
+}
+
 Pool& default_pool(const std::function<void(const std::string&)>& notice) {
   static std::mutex one_at_a_time;
   const std::lock_guard once(one_at_a_time);
   {
     const std::lock_guard lock(open_mutex);
-    if (!open_pools.empty()) return *open_pools.front();
+    if (!open_pools.empty()) return *open_pools.front().pool;
   }
   static std::unique_ptr<Pool> own;
   own = std::make_unique<Pool>(PoolOptions{.threads = !Runtime::present()});

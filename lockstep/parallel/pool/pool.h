@@ -115,6 +115,14 @@ class Pool {
   std::shared_ptr<detail::PoolCore> core_;
 };
 
+namespace detail {
+
+// That of the pool of processes that was opened first and still is; null where there is none.
+// Thread-safe.
+std::shared_ptr<PoolCore> open_process_pool();
+
+}  // namespace detail
+
 // The pool that is used where none is named: the one that was opened first and still is; else one
 // of processes (of threads in programs without a Runtime) with a worker for each processor, which
 // is opened now, and told to `notice` in one line. It ends with the program. Thread-safe.

@@ -192,6 +192,14 @@ std::vector<int> PoolCore::pinned_seats() const {
   return seats;
 }
 
+void PoolCore::kill(const TaskPtr& task, const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex);
+    if (has_ended(task->state) || end_process_of(task, reason)) return;
+  }
+  cancel(task);
+}
+
 void PoolCore::end_as_cancelled(const TaskPtr& task) {
   task->error = {task->why.empty() ? "Cancelled" : "Timeout",
                  "[pool] task " + std::to_string(task->number) +

@@ -56,10 +56,12 @@ struct Task {
 
   TaskState state = TaskState::queued;
   int worker = -1;      // index of the one that runs or ran it
+  int64_t pid = 0;      // of its process
   int attempts = 0;     // that were begun
   int lost_before = 0;  // workers that ended before they could begin it
   bool cancelling = false;
-  std::string why;  // it was cancelled, where not by cancel()
+  std::string why;   // it was cancelled, where not by cancel()
+  std::string lost;  // how its worker ended, where that ended it
   Bytes result;
   TaskError error;
   std::string diary;
@@ -90,6 +92,9 @@ class PoolCore {
   TaskPtr submit(const FunctionId& function, Bytes arguments, const SubmitOptions& options,
                  int seat = -1, std::function<void()> on_failure = {});
   void cancel(const TaskPtr& task);
+  // Ends the process that runs it, at once, for that reason; a task that has not begun, and one of
+  // a thread, is cancelled.
+  void kill(const TaskPtr& task, const std::string& reason);
   // Until the condition, which is looked at under the mutex; false at the limit.
   bool wait(const TimeLimit& limit, const std::function<bool()>& holds);
   // Calls `after` once the task has ended, in the thread of callbacks.
@@ -105,6 +110,11 @@ class PoolCore {
   // it is lost or not there.
   virtual bool send_to(int seat, uint64_t queue, std::span<const std::byte> message,
                        const TimeLimit& limit) = 0;
+  // The same for whoever runs a task, also where that is the last thing it does for the pool. Of
+  // processes alone: false elsewhere.
+  virtual bool send_to(const TaskPtr&, uint64_t, std::span<const std::byte>, const TimeLimit&) {
+    return false;
+  }
   // See Pool::attach_file().
   void attach(const std::string& name, const std::string& path);
   virtual int size() = 0;
@@ -115,6 +125,8 @@ class PoolCore {
   // runs afterwards. Not from callbacks. Every pool calls it before it goes.
   void stop();
   virtual std::vector<WorkerStatus> seats() = 0;
+  // Strangers that tried to come in on the workers' control channel so far.
+  virtual int64_t strangers() const { return 0; }
   // Somebody has taken messages: there may be room for others.
   virtual void room() = 0;
 
@@ -129,6 +141,8 @@ class PoolCore {
   virtual void work_came() = 0;                         // look at the queue
   virtual void stop_running(const TaskPtr& task) = 0;  // it is wanted to stop, see Task::cancelling
   virtual std::string running_diary(const TaskPtr& task) = 0;
+  // False where no process of its own runs it.
+  virtual bool end_process_of(const TaskPtr&, const std::string&) { return false; }
   virtual void stop_seats(std::unique_lock<std::mutex>& lock) = 0;
   // The next task for a seat, of those for any or only of its own; null where there is none.
   TaskPtr take_next(int seat, bool only_own = false);
@@ -182,7 +196,7 @@ struct ProcessPoolOptions {
   int workers = 1, threads = 1;
   double grace = 5;
   uint64_t memory_bytes = 0;
-  std::vector<std::pair<std::string, std::string>> environment;
+  std::vector<std::pair<std::string, std::string>> environment = {};
 };
 std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options);
 

@@ -6,12 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/quiet_thread.h"
-#include "lockstep/base/thread_pool.h"
 #include "lockstep/parallel/pool/client_seat.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/process_seat.h"
@@ -71,22 +72,13 @@ class ProcessSeats final : public PoolCore {
 
   bool send_to(int index, uint64_t queue, std::span<const std::byte> message,
                const TimeLimit& limit) override {
-    const Bytes content = with_prefix(queue, message);
-    for (;;) {
-      {
-        const std::lock_guard lock(mutex);
-        Seat* const seat = seat_of(index);
-        if (seat == nullptr || seat->lost || seat->ending) return false;
-        if (seat->messages_said - seat->head.messages_taken.load() < kMostMessages) {
-          seat->messages_said += content.size();
-          seat->say(Order::message, content);
-          return true;
-        }
-      }
-      if (limit.reached()) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    return send([&] { return seat_of(index); }, with_prefix(queue, message), limit);
   }
+  bool send_to(const TaskPtr& task, uint64_t queue, std::span<const std::byte> message,
+               const TimeLimit& limit) override {
+    return send([&] { return seat_that_runs(task); }, with_prefix(queue, message), limit);
+  }
+  int64_t strangers() const override { return strangers_.load(); }
   SharedMemory& memory() override { return memory_; }
   void room() override { bell_.ring(); }
 
@@ -111,6 +103,31 @@ class ProcessSeats final : public PoolCore {
       if (seat->index == index && !seat->retiring) return seat.get();
     }
     return nullptr;
+  }
+
+  Seat* seat_that_runs(const TaskPtr& task) const {
+    for (const auto& seat : seats_) {
+      if (!seat->sent.empty() && seat->sent.front().task == task) return seat.get();
+    }
+    return nullptr;
+  }
+
+  template <class Find>
+  bool send(const Find& find, const Bytes& content, const TimeLimit& limit) {
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex);
+        Seat* const seat = find();
+        if (seat == nullptr || seat->lost || seat->ending) return false;
+        if (seat->messages_said - seat->head.messages_taken.load() < kMostMessages) {
+          seat->messages_said += content.size();
+          seat->say(Order::message, content);
+          return true;
+        }
+      }
+      if (limit.reached()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 
   void open_seat(int index) {
@@ -184,6 +201,7 @@ class ProcessSeats final : public PoolCore {
     first.since = Clock::now();
     first.task->state = TaskState::running;
     first.task->worker = seat.index;
+    first.task->pid = seat.pid;
     ++first.task->attempts;
     seat.grace.reset();
     seat.limit.reset();
@@ -254,13 +272,16 @@ class ProcessSeats final : public PoolCore {
     bell_.ring();  // the clerk has a new moment to wait for
   }
 
+  bool end_process_of(const TaskPtr& task, const std::string& reason) override {
+    Seat* const seat = seat_that_runs(task);
+    if (seat == nullptr || !seat->begun(seat->sent.front())) return false;
+    end_process(*seat, reason);
+    return true;
+  }
+
   std::string running_diary(const TaskPtr& task) override {
-    for (const auto& seat : seats_) {
-      if (!seat->sent.empty() && seat->sent.front().task == task) {
-        return read_diary(seat->diary.get());
-      }
-    }
-    return {};
+    const Seat* const seat = seat_that_runs(task);
+    return seat == nullptr ? "" : read_diary(seat->diary.get());
   }
 
   // ---- reports ----
@@ -435,6 +456,7 @@ class ProcessSeats final : public PoolCore {
       } else if (task->attempts <= task->options.retries) {
         put_back(task);
       } else {
+        task->lost = *seat.lost;
         fail(task, lost("while it ran"));
       }
     }
@@ -528,6 +550,7 @@ class ProcessSeats final : public PoolCore {
               wanted_ = 0;
               bell_.ring();
             },
+        .refused = [this](int64_t strangers) { strangers_ = strangers; },
     };
   }
 
@@ -539,6 +562,7 @@ class ProcessSeats final : public PoolCore {
   int wanted_ = 0;
   Restarts restarts_;
   std::string broken_;  // why there are no workers any more
+  std::atomic<int64_t> strangers_{0};
   std::vector<std::unique_ptr<Seat>> seats_;
   ProcessWarden warden_{memory_, options_, reports()};
   std::thread clerk_;

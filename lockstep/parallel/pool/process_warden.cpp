@@ -6,6 +6,12 @@
 #include "lockstep/base/quiet_thread.h"
 
 namespace lockstep::detail {
+namespace {
+
+// How often it looks for strangers, seconds.
+constexpr double kLook = 0.1;
+
+}  // namespace
 
 ProcessWarden::ProcessWarden(const SharedMemory& memory, const ProcessPoolOptions& options,
                              WardenReports reports)
@@ -52,6 +58,7 @@ void ProcessWarden::run() {
   options.memory_bytes = options_.memory_bytes;
   options.environment = options_.environment;
   Workers workers(memory_, options);
+  int64_t strangers = 0;
   for (;;) {
     std::vector<Request> requests;
     {
@@ -68,7 +75,12 @@ void ProcessWarden::run() {
         workers.kill(request.worker, request.reason);
       }
     }
-    const auto event = workers.wait(TimeLimit(1), asked_.get());
+    const auto event = workers.wait(TimeLimit(kLook), asked_.get());
+    const ChannelServer::Refusals refused = workers.refusals();
+    if (refused.keys + refused.handshakes > strangers) {
+      strangers = refused.keys + refused.handshakes;
+      reports_.refused(strangers);
+    }
     if (!event || event->kind == WorkerEvent::Kind::message) continue;
     reports_.ended(event->worker, event->kind == WorkerEvent::Kind::failed ? event->error.message
                                   : event->how.empty()                     ? "has ended"

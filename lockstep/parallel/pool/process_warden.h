@@ -24,8 +24,10 @@ struct WardenReports {
       started;
   // It has ended, and how ("was killed by signal 9 (SIGKILL)").
   std::function<void(uint32_t worker, const std::string& how)> ended;
-  // No process can be started or heard of any more. The last report.
+  // No process can be started or heard of any more.
   std::function<void(const std::string& why)> failed;
+  // So many strangers have tried to come in.
+  std::function<void(int64_t strangers)> refused;
 };
 
 // Thread-safe.

@@ -6,8 +6,8 @@
 #include <new>
 
 #include "lockstep/base/alignment.h"
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/thread_pool.h"
 #include "lockstep/parallel/comm/byte_ring.h"
 #include "lockstep/parallel/comm/local_group.h"
 

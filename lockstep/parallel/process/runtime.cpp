@@ -1,7 +1,6 @@
 #include "lockstep/parallel/process/runtime.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -11,6 +10,7 @@
 #include <cstring>
 #include <new>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/worker_start.h"
@@ -28,16 +28,6 @@ void limit_memory(uint64_t bytes) {
   // Private data; what is shared, or read from files, does not count.
   const rlimit limit{bytes, bytes};
   setrlimit(RLIMIT_DATA, &limit);
-}
-
-void use_cores(const std::vector<int>& cores) {
-  if (cores.empty()) return;
-  cpu_set_t* const set = CPU_ALLOC(static_cast<size_t>(cores.back()) + 1);
-  const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(cores.back()) + 1);
-  CPU_ZERO_S(bytes, set);
-  for (const int core : cores) CPU_SET_S(static_cast<size_t>(core), bytes, set);
-  sched_setaffinity(0, bytes, set);  // where it is refused, the system deals the cores
-  CPU_FREE(set);
 }
 
 // Nothing of this process outlives the client, and nothing in it is worth cleaning up.
@@ -68,7 +58,7 @@ struct WorkerMain {
     for (const auto& [name, value] : start.environment) {
       setenv(name.c_str(), value.c_str(), 1);
     }
-    use_cores(start.cores);
+    run_on(start.cores);
     limit_memory(start.memory_bytes);
     WorkerContext mine;
     mine.worker_ = start.ticket.worker;

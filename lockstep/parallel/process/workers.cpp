@@ -1,7 +1,6 @@
 #include "lockstep/parallel/process/workers.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,8 +9,8 @@
 #include <deque>
 #include <map>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/thread_pool.h"
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/worker_start.h"
 
@@ -110,19 +109,10 @@ struct Workers::State {
 };
 
 std::vector<int> cores_of_worker(int slot, int workers, int threads) {
-  std::vector<int> cores;
-  cpu_set_t set;
-  if (int64_t{threads} * workers > available_cores() ||
-      sched_getaffinity(0, sizeof set, &set) != 0) {
-    return cores;
-  }
-  int seen = 0;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &set)) continue;
-    if (seen >= slot * threads && seen < (slot + 1) * threads) cores.push_back(core);
-    ++seen;
-  }
-  return cores;
+  const std::vector<int> all = own_cores();
+  if (int64_t{threads} * workers > static_cast<int64_t>(all.size())) return {};
+  const auto first = all.begin() + std::ptrdiff_t{slot} * threads;
+  return {first, first + threads};
 }
 
 Workers::Workers(const SharedMemory& memory, const WorkerOptions& options)

@@ -1,0 +1,144 @@
+#include "lockstep/train/crew_workers.h"
+
+#include <algorithm>
+
+#include "lockstep/base/cores.h"
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/process/workers.h"
+
+namespace lockstep {
+namespace {
+
+// Seconds for which an order may wait, and until a task that shall end has ended.
+constexpr double kOrderLimit = 1, kEndLimit = 5;
+
+std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> pool, int workers,
+                                              int threads) {
+  if (pool) return pool;
+  return detail::make_process_pool({.workers = workers, .threads = threads});
+}
+
+}  // namespace
+
+void CrewWorkers::Events::push(CrewEvent event) {
+  const std::lock_guard lock(mutex);
+  waiting.push_back(std::move(event));
+  came.notify_one();
+}
+
+// They are few, and nobody shall wait for the client: there is no bound.
+class CrewWorkers::Reports final : public detail::Inbox {
+ public:
+  Reports(std::shared_ptr<Events> events, uint32_t worker)
+      : events_(std::move(events)), worker_(worker) {}
+
+  bool take(Bytes& message, bool) override {
+    events_->push({.worker = worker_, .content = std::move(message)});
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<Events> events_;
+  const uint32_t worker_;
+};
+
+CrewWorkers::CrewWorkers(std::shared_ptr<detail::PoolCore> pool, int workers, int threads)
+    : own_(!pool),
+      size_(workers),
+      threads_(threads),
+      pool_(pool_or_own(std::move(pool), workers, threads)) {}
+
+CrewWorkers::~CrewWorkers() { end(); }
+
+void CrewWorkers::end() {
+  if (own_) {
+    pool_->stop();
+    return;
+  }
+  for (auto& [number, w] : workers_) pool_->cancel(w.task);
+  if (!ended(kEndLimit)) {
+    for (auto& [number, w] : workers_) pool_->kill(w.task, "did not end its training");
+    ended(kEndLimit);
+  }
+  for (auto& [number, w] : workers_) pool_->remove_inbox(w.reports);
+  workers_.clear();
+}
+
+bool CrewWorkers::ended(double seconds) {
+  return pool_->wait(TimeLimit(seconds), [this] {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const auto& entry) { return has_ended(entry.second.task->state); });
+  });
+}
+
+std::optional<uint32_t> CrewWorkers::start(int slot, TrainingTask task) {
+  const uint32_t number = next_++;
+  Worker w{.task = nullptr,
+           .orders = pool_->next_number(),
+           .inbox = std::make_shared<Reports>(events_, number)};
+  w.reports = pool_->add_inbox(w.inbox);
+  task.orders = w.orders;
+  task.reports = w.reports;
+  task.cores = cores_of_worker(slot, size_, threads_);
+  if (task.cores.empty()) task.cores = own_cores();
+  const Call<void> call = make_call<&train_as_worker>(task);
+  try {
+    w.task = pool_->submit(call.function(), call.arguments(), {}, slot, [events = events_, number] {
+      events->push({.kind = CrewEvent::Kind::lost, .worker = number});
+    });
+  } catch (const InvalidArgument&) {
+    pool_->remove_inbox(w.reports);
+    return std::nullopt;
+  }
+  workers_.emplace(number, std::move(w));
+  return number;
+}
+
+bool CrewWorkers::send(uint32_t worker, std::span<const std::byte> content) {
+  const auto found = workers_.find(worker);
+  return found != workers_.end() &&
+         pool_->send_to(found->second.task, found->second.orders, content, TimeLimit(kOrderLimit));
+}
+
+std::optional<CrewEvent> CrewWorkers::wait(const TimeLimit& limit) {
+  CrewEvent event;
+  {
+    std::unique_lock lock(events_->mutex);
+    while (events_->waiting.empty()) {
+      if (limit.reached()) return std::nullopt;
+      events_->came.wait_for(lock, std::chrono::duration<double>(std::min(limit.left(), 3600.0)));
+    }
+    event = std::move(events_->waiting.front());
+    events_->waiting.pop_front();
+  }
+  const auto found = workers_.find(event.worker);
+  if (found == workers_.end()) return event;
+  {
+    const std::lock_guard lock(pool_->mutex);
+    const detail::Task& task = *found->second.task;
+    event.pid = task.pid;
+    if (event.kind == CrewEvent::Kind::message) return event;
+    event.how = task.lost;
+    event.printed = task.diary;
+    event.error = task.error;
+    if (task.state == TaskState::failed && task.lost.empty()) event.kind = CrewEvent::Kind::failed;
+    if (task.state == TaskState::cancelled) event.how = "was cancelled";
+  }
+  pool_->remove_inbox(found->second.reports);
+  workers_.erase(found);
+  return event;
+}
+
+void CrewWorkers::kill(uint32_t worker, const std::string& reason) {
+  const auto found = workers_.find(worker);
+  if (found != workers_.end()) pool_->kill(found->second.task, reason);
+}
+
+int64_t CrewWorkers::pid(uint32_t worker) const {
+  const auto found = workers_.find(worker);
+  if (found == workers_.end()) return 0;
+  const std::lock_guard lock(pool_->mutex);
+  return found->second.task->pid;
+}
+
+}  // namespace lockstep

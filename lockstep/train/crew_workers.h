@@ -1,0 +1,85 @@
+// Where the workers of a training come from: processes of a pool, which is open already or opened
+// for this training.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/train/worker_messages.h"
+
+namespace lockstep {
+
+struct CrewEvent {
+  enum class Kind {
+    message,
+    failed,  // its task threw `error`
+    lost,    // its process has ended, or it was cancelled; `how` says how
+  };
+  Kind kind = Kind::message;
+  uint32_t worker = 0;
+  int64_t pid = 0;  // of its process; 0: it never began
+  Bytes content = {};
+  TaskError error = {};
+  std::string how = {};
+  std::string printed = {};  // what a lost one has printed last
+};
+
+// One thread at a time.
+class CrewWorkers {
+ public:
+  // Null: opens a pool of so many processes for itself. Else those are among its workers; what else
+  // they have to do comes before or after.
+  CrewWorkers(std::shared_ptr<detail::PoolCore> pool, int workers, int threads);
+  ~CrewWorkers();
+  CrewWorkers(const CrewWorkers&) = delete;
+  CrewWorkers& operator=(const CrewWorkers&) = delete;
+
+  // Has the worker with this index train. Returns its number here; none is used twice. None where
+  // the pool has no such worker any more.
+  std::optional<uint32_t> start(int slot, TrainingTask task);
+  // False where it cannot be reached.
+  bool send(uint32_t worker, std::span<const std::byte> content);
+  // The next event; none at the limit. What a worker said before it was lost comes before that.
+  std::optional<CrewEvent> wait(const TimeLimit& limit);
+  // Ends its process at once; it is lost then, for that reason ("hung"; "": as its end says).
+  void kill(uint32_t worker, const std::string& reason);
+  // 0: it does something else yet, or is lost.
+  int64_t pid(uint32_t worker) const;
+  // Ends all tasks: the pool's workers are free, or lost and replaced, afterwards.
+  void end();
+  bool own() const { return own_; }  // opened for this training
+  int64_t strangers() const { return pool_->strangers(); }
+  SharedMemory& memory() { return pool_->memory(); }
+
+ private:
+  struct Events {
+    std::mutex mutex;
+    std::condition_variable came;
+    std::deque<CrewEvent> waiting;
+    void push(CrewEvent event);
+  };
+  class Reports;
+  struct Worker {
+    detail::TaskPtr task;
+    uint64_t orders = 0, reports = 0;  // queues
+    std::shared_ptr<Reports> inbox;
+  };
+
+  bool ended(double seconds);
+
+  const bool own_;
+  const int size_, threads_;
+  const std::shared_ptr<detail::PoolCore> pool_;
+  const std::shared_ptr<Events> events_ = std::make_shared<Events>();
+  std::map<uint32_t, Worker> workers_;
+  uint32_t next_ = 1;
+};
+
+}  // namespace lockstep
