@@ -100,8 +100,8 @@ struct TrainingOptions {
   std::string precision = "fp32";
   int64_t seed = 0;
 
-  // "cpu", "cuda", "cuda:N", or "auto": the first GPU that can compute the network, else the CPU.
-  // The CPU and a GPU give different bits.
+  // "cpu", "cuda", "cuda:N", or "auto": the one that was chosen (devices.h); else the first GPU
+  // that can compute the network, else the CPU. The CPU and a GPU give different bits.
   std::string device = "auto";
   // Iterations, or epochs by its unit; 0: once an epoch. Where patience ends, and which network is
   // best, depends on it.

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/devices.h"
 #include "lockstep/parallel/pool/worker_value.h"
 #include "tests/data/support.h"
 #include "tests/parallel/pools.h"
@@ -270,6 +271,18 @@ TEST_P(Pools, ValuesStayOnWorkers) {
                            })
                 .get(),
             0);
+}
+
+TEST_P(Pools, ADeviceStaysChosenOnItsWorker) {
+  const auto chosen = [] {
+    const auto device = kernels::chosen_device();
+    return device ? to_string(*device) : "";
+  };
+  Pool pool(options(2));
+  pool.submit_to(1, [] { kernels::choose_device(Device{}); }).get();
+  EXPECT_EQ(pool.submit_to(1, chosen).get(), "cpu");
+  EXPECT_EQ(pool.submit_to(0, chosen).get(), "");
+  EXPECT_EQ(kernels::chosen_device(), std::nullopt);
 }
 
 TEST_P(Pools, AttachedFilesAreKnownToAllWorkers) {

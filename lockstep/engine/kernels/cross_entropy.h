@@ -5,13 +5,17 @@
 
 namespace lockstep::kernels {
 
-// Cross-entropy of each observation: loss[n] = -log(probability of its label).
-// Inputs: scores (n x c; logits with `from_logits`, else probabilities) and labels (n, i32).
-// Outputs: loss (n), and with `from_logits` the probabilities (n x c), which have no gradient.
-// A label outside 0..c-1 gives the loss NaN.
+// Cross-entropy of each observation: loss[n] = -log(probability of its label), or with `shares`
+// -(sum over classes of share x log(probability)).
+// Inputs: scores (n x c; logits with `from_logits`, else probabilities), and labels (n, i32) or
+// shares (n x c, f32, which have a gradient too). Outputs: loss (n), and with `from_logits` the
+// probabilities (n x c), which have no gradient.
+// A label outside 0..c-1 gives the loss NaN. A share of 0 counts for nothing, whatever its class's
+// probability is.
 struct CrossEntropyProblem {
   TensorSpec scores;
   bool from_logits = false;
+  bool shares = false;
 };
 
 }  // namespace lockstep::kernels

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <system_error>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
@@ -143,6 +144,8 @@ void load(Device device) {
   refuse(device, {"the last GPU here is " + to_string(all.devices.back().device), ""});
 }
 
+thread_local std::optional<Device> chosen;
+
 [[maybe_unused]] const bool kLoaderSet = (set_device_loader(load), true);
 
 bool all_kernels_usable() {
@@ -219,9 +222,16 @@ void register_table(Device device, const Table* table) {
   }
 }
 
+std::optional<Device> choose_device(std::optional<Device> device) {
+  if (device) table_for(*device);
+  return std::exchange(chosen, device);
+}
+
+std::optional<Device> chosen_device() { return chosen; }
+
 Device resolve_device(std::string_view text, const std::function<void(Device)>& try_out) {
-  if (text != "auto") {
-    const Device device = parse_device(text);
+  if (text != "auto" || chosen) {
+    const Device device = text != "auto" ? parse_device(text) : *chosen;
     table_for(device);
     if (try_out) try_out(device);
     return device;

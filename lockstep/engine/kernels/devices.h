@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,8 +30,16 @@ Reason no_devices_reason();
 std::string backend_path();
 std::vector<std::pair<std::string, std::string>> backend_versions();
 
-// The device of a text: "cpu", "cuda", "cuda:N", or "auto": the first GPU that can be used and
-// whose kernels have run on hardware (support.h), else the CPU. `try_out` throws Unsupported where
+// Chooses the device that "auto" stands for in the calling thread from now on; none: whichever can
+// be used again. A worker of a pool keeps it from task to task, so that what is trained there later
+// computes on it; a process that takes a lost worker's place does not have it. Returns what was
+// chosen before. Throws Unsupported with the reason for a GPU that cannot be used.
+std::optional<Device> choose_device(std::optional<Device> device);
+std::optional<Device> chosen_device();
+
+// The device of a text: "cpu", "cuda", "cuda:N", or "auto": the chosen one; else the first GPU that
+// can be used and whose kernels have run on hardware (support.h), else the CPU. `try_out` throws
+// Unsupported where
 // a device cannot do what is wanted, for example by compiling a plan; without it all kernels count.
 // Throws InvalidArgument for other text, Unsupported with the reason for a GPU that cannot be used.
 Device resolve_device(std::string_view text, const std::function<void(Device)>& try_out = {});

@@ -13,22 +13,25 @@ class CrossEntropy final : public Op {
   }
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 2, 2);
-    if (in[0].rank() != 2 || in[0].elements() == 0 || !(in[1] == Shape{in[0][0]})) {
+    if (in[0].rank() != 2 || in[0].elements() == 0 ||
+        !(in[1] == Shape{in[0][0]} || in[1] == in[0])) {
       throw InvalidArgument("[" + std::string(type()) +
-                            "] scores of n x c and n labels wanted, received " + in[0].to_string() +
-                            " and " + in[1].to_string());
+                            "] scores of n x c and n labels, or n x c shares, wanted, received " +
+                            in[0].to_string() + " and " + in[1].to_string());
     }
-    if (from_logits_) return {in[1], in[0]};
-    return {in[1]};
+    if (from_logits_) return {Shape{in[0][0]}, in[0]};
+    return {Shape{in[0][0]}};
   }
   kernels::Kernel compile(const kernels::Table& table,
                           std::span<const TensorSpec> in) const override {
     check_floats(*this, in.first(1));
-    if (in[1].dtype != DType::i32) {
-      throw InvalidArgument("[" + std::string(type()) + "] labels of i32 wanted, received " +
+    const bool shares = in[1].shape.rank() == 2;
+    if (in[1].dtype != (shares ? DType::f32 : DType::i32)) {
+      throw InvalidArgument("[" + std::string(type()) + "] " +
+                            (shares ? "shares of f32" : "labels of i32") + " wanted, received " +
                             std::string(name_of(in[1].dtype)));
     }
-    return table.cross_entropy({in[0], from_logits_});
+    return table.cross_entropy({in[0], from_logits_, shares});
   }
 
  private:

@@ -197,6 +197,11 @@ TEST(CudaKernels, CrossEntropy) {
       compare(cpu_table().cross_entropy({plain(shape), from_logits}),
               cuda::cross_entropy({plain(shape), from_logits}), kClose,
               {{{Kind::input, 0}, bytes_of(scores)}, {{Kind::input, 1}, bytes_of(labels)}});
+      std::vector<float> shares = normal(scores.size(), 2);
+      for (size_t i = 0; i < shares.size(); i += 3) shares[i] = 0;
+      compare(cpu_table().cross_entropy({plain(shape), from_logits, true}),
+              cuda::cross_entropy({plain(shape), from_logits, true}), kClose,
+              {{{Kind::input, 0}, bytes_of(scores)}, {{Kind::input, 1}, bytes_of(shares)}});
     }
   }
 }

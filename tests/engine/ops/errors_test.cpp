@@ -400,6 +400,11 @@ std::vector<Row> rows() {
          softmax_cross_entropy(of({2, 3}), of({2}, DType::u8));
        },
        {"[softmax_cross_entropy]", "i32", "received u8"}},
+      {"cross_entropy_shares_type",
+       [] {
+         cross_entropy(of({2, 3}), of({2, 3}, DType::i32));
+       },
+       {"[cross_entropy]", "shares of f32", "received i32"}},
       {"mse_shapes",
        [] {
          mean_squared_error(of({2, 3}), of({3, 2}));

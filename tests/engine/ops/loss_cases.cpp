@@ -52,6 +52,31 @@ Case cross_entropy(std::string name, Array scores, bool from_logits) {
 
 namespace {
 
+// Shares of classes instead of labels, some of them 0.
+Case shared_cross_entropy(std::string name, Array scores, bool from_logits) {
+  Array shares = random_array(scores.dims, 99, 0, 1);
+  for (int64_t i = 0; i < shares.count(); i += 3) shares[i] = 0;
+  Case c;
+  c.name = std::move(name);
+  c.op = from_logits ? ops::make_softmax_cross_entropy() : ops::make_cross_entropy();
+  c.inputs = {{std::move(scores)}, {std::move(shares)}};
+  const auto probabilities = [=](const Array& in) {
+    return from_logits ? reference::softmax(in) : in;
+  };
+  c.forward = [=](const std::vector<Array>& in) {
+    std::vector<Array> outputs{reference::shared_cross_entropy(probabilities(in[0]), in[1])};
+    if (from_logits) outputs.push_back(reference::softmax(in[0]));
+    return outputs;
+  };
+  c.backward = [=](const std::vector<Array>& in, const Array& dy) {
+    const Array p = probabilities(in[0]);
+    const Array dp = reference::shared_cross_entropy_diff(p, in[1], dy);
+    return std::vector<Array>{from_logits ? reference::softmax_diff(in[0], dp) : dp,
+                              reference::shared_cross_entropy_diff_shares(p, dy)};
+  };
+  return c;
+}
+
 Case mean_squared_error(std::string name, const std::vector<int64_t>& dims) {
   Case c;
   c.name = std::move(name);
@@ -117,6 +142,12 @@ std::vector<Case> loss_cases() {
     c.op = ops::make_softmax()->fuse(*ops::make_cross_entropy()).value().op;
     cases.push_back(c);
   }
+
+  cases.push_back(shared_cross_entropy("shares", random_array({5, 7}, 101, 0.1, 1), false));
+  cases.push_back(
+      shared_cross_entropy("shares_batch_1_of_33", random_array({1, 33}, 102, 0.1, 1), false));
+  cases.push_back(shared_cross_entropy("shares", random_array({5, 7}, 103, -3, 3), true));
+  cases.push_back(shared_cross_entropy("shares_of_300", random_array({3, 300}, 104, -3, 3), true));
 
   cases.push_back(mean_squared_error("rank_1", {7}));
   cases.push_back(mean_squared_error("rank_2", {5, 11}));

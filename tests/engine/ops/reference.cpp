@@ -379,6 +379,28 @@ Array cross_entropy_diff(const Array& probabilities, const Array& labels, const 
   return d;
 }
 
+Array shared_cross_entropy(const Array& probabilities, const Array& shares) {
+  Array loss({probabilities.dim(0)});
+  for (int64_t i = 0; i < shares.count(); ++i) {
+    loss[i / shares.dim(1)] -= shares[i] * std::log(probabilities[i]);
+  }
+  return loss;
+}
+
+Array shared_cross_entropy_diff(const Array& probabilities, const Array& shares, const Array& dy) {
+  Array d(probabilities.dims);
+  for (int64_t i = 0; i < d.count(); ++i) {
+    d[i] = -dy[i / d.dim(1)] * shares[i] / probabilities[i];
+  }
+  return d;
+}
+
+Array shared_cross_entropy_diff_shares(const Array& probabilities, const Array& dy) {
+  Array d(probabilities.dims);
+  for (int64_t i = 0; i < d.count(); ++i) d[i] = -dy[i / d.dim(1)] * std::log(probabilities[i]);
+  return d;
+}
+
 Array softmax_cross_entropy(const Array& logits, const Array& labels) {
   const int64_t classes = logits.dim(1);
   Array loss({logits.dim(0)});

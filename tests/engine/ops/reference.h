@@ -80,6 +80,10 @@ Array softmax_diff(const Array& x, const Array& dy);
 // -log p of the label; n values.
 Array cross_entropy(const Array& probabilities, const Array& labels);
 Array cross_entropy_diff(const Array& probabilities, const Array& labels, const Array& dy);
+// Shares of classes instead of labels.
+Array shared_cross_entropy(const Array& probabilities, const Array& shares);
+Array shared_cross_entropy_diff(const Array& probabilities, const Array& shares, const Array& dy);
+Array shared_cross_entropy_diff_shares(const Array& probabilities, const Array& dy);
 Array softmax_cross_entropy(const Array& logits, const Array& labels);
 Array softmax_cross_entropy_diff(const Array& logits, const Array& labels, const Array& dy);
 

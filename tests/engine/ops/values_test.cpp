@@ -127,6 +127,19 @@ TEST(CrossEntropy, TheSmallestAndLargestLabelsAreOutOfRange) {
   }
 }
 
+TEST(CrossEntropy, OfOneHotSharesIsThatOfTheLabels) {
+  const Tensor scores = from({0.25f, 0.5f, 0.25f, 0.0f, 0.75f, 0.25f}, {2, 3});
+  const Tensor shares = from({0, 1, 0, 0, 0, 1}, {2, 3});
+  EXPECT_EQ(ops::softmax_cross_entropy(scores, shares).to_vector(),
+            ops::softmax_cross_entropy(scores, labels({1, 2})).to_vector());
+  const auto loss = ops::cross_entropy(scores, shares).to_vector();
+  EXPECT_FLOAT_EQ(loss[0], std::log(2.0f));
+  EXPECT_FLOAT_EQ(loss[1], std::log(4.0f)) << "a share of 0 of something impossible";
+  const Tensor far = from({-inf, 1000, 0, 20}, {2, 2});
+  EXPECT_EQ(ops::softmax_cross_entropy(far, from({0, 1, 0.5f, 0.5f}, {2, 2})).to_vector(),
+            (std::vector<float>{0, 10}));
+}
+
 TEST(Sum, AddsInDoublePrecision) {
   std::vector<float> values(100001, 1e-3f);
   values[0] = 16777216;  // 2^24: in single precision nothing would be added any more

@@ -61,11 +61,136 @@ struct ProbabilitiesBackward {
   }
 };
 
+// ---- shares of classes: a block for each observation ----
+
+// The sum over classes of share x surprise.
+template <class Surprise>
+__device__ float expected(const float* shares, int64_t classes, const Surprise& surprise,
+                          double* shared) {
+  double sum = 0;
+  for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
+    if (shares[c] != 0) sum += static_cast<double>(shares[c]) * surprise(c);
+  }
+  return static_cast<float>(block_reduce(sum, shared, Plus{}));
+}
+
+__global__ void shares_logits_forward(const float* scores, const float* shares, float* loss,
+                                      float* probabilities, int64_t classes) {
+  const int64_t n = blockIdx.x;
+  const float* x = scores + n * classes;
+  double* const shared = shared_memory<double>();
+  const RowSum row = softmax_row(x, probabilities + n * classes, classes, shared);
+  const auto surprise = [&](int64_t c) { return row.surprise(x[c]); };
+  const float sum = expected(shares + n * classes, classes, surprise, shared);
+  if (threadIdx.x == 0) loss[n] = sum;
+}
+
+__global__ void shares_logits_backward(const float* probabilities, const float* shares,
+                                       const float* g, float* dx, int64_t classes) {
+  const int64_t n = blockIdx.x;
+  const float* t = shares + n * classes;
+  const auto one = [](int64_t) { return 1.0; };
+  const float all = expected(t, classes, one, shared_memory<double>());
+  for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
+    dx[n * classes + c] = g[n] * (all * probabilities[n * classes + c] - t[c]);
+  }
+}
+
+__global__ void shares_logits_backward_shares(const float* scores, const float* g, float* dt,
+                                              int64_t classes) {
+  const int64_t n = blockIdx.x;
+  const float* x = scores + n * classes;
+  const RowSum row = row_sum(x, classes, shared_memory<double>());
+  for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
+    dt[n * classes + c] = g[n] * static_cast<float>(row.surprise(x[c]));
+  }
+}
+
+__global__ void shares_forward(const float* probabilities, const float* shares, float* loss,
+                               int64_t classes) {
+  const int64_t n = blockIdx.x;
+  const float* p = probabilities + n * classes;
+  const auto surprise = [&](int64_t c) { return -std::log(static_cast<double>(p[c])); };
+  const float sum = expected(shares + n * classes, classes, surprise, shared_memory<double>());
+  if (threadIdx.x == 0) loss[n] = sum;
+}
+
+struct SharesBackward {
+  const float* probabilities;
+  const float* shares;
+  const float* g;
+  float* dp;
+  int64_t classes;
+  __device__ void operator()(int64_t i) const {
+    dp[i] = shares[i] == 0 ? 0 : -g[i / classes] * shares[i] / probabilities[i];
+  }
+};
+
+struct SharesBackwardShares {
+  const float* probabilities;
+  const float* g;
+  float* dt;
+  int64_t classes;
+  __device__ void operator()(int64_t i) const {
+    dt[i] = -g[i / classes] * std::log(probabilities[i]);
+  }
+};
+
+Kernel shares_from_logits(const TensorSpec& scores, int64_t rows, int64_t classes) {
+  const TensorSpec shares = plain_spec(scores.shape), loss = plain_spec(Shape{rows});
+  const Grid grid = grid_of_rows(rows, classes);
+  Kernel kernel;
+  kernel.forward = own_pass({input(0, scores), input(1, shares)},
+                            {output(0, loss), output(1, scores)}, [=](const Bound& b) {
+                              launch("cross-entropy", shares_logits_forward, grid, b.queue, b.in(0),
+                                     b.in(1), b.out(0), b.out(1), classes);
+                            });
+  kernel.backward.push_back(own_pass({output(1, scores), input(1, shares), diff_output(0, loss)},
+                                     {diff_input(0, scores)}, [=](const Bound& b) {
+                                       launch("cross-entropy, backward", shares_logits_backward,
+                                              grid, b.queue, b.in(0), b.in(1), b.in(2), b.out(0),
+                                              classes);
+                                     }));
+  kernel.backward.push_back(own_pass(
+      {input(0, scores), diff_output(0, loss)}, {diff_input(1, shares)}, [=](const Bound& b) {
+        launch("cross-entropy, backward", shares_logits_backward_shares, grid, b.queue, b.in(0),
+               b.in(1), b.out(0), classes);
+      }));
+  return kernel;
+}
+
+Kernel shares_from_probabilities(const TensorSpec& scores, int64_t rows, int64_t classes) {
+  const TensorSpec shares = plain_spec(scores.shape), loss = plain_spec(Shape{rows});
+  const Grid grid = grid_of_rows(rows, classes);
+  const int64_t count = rows * classes;
+  Kernel kernel;
+  kernel.forward =
+      own_pass({input(0, scores), input(1, shares)}, {output(0, loss)}, [=](const Bound& b) {
+        launch("cross-entropy", shares_forward, grid, b.queue, b.in(0), b.in(1), b.out(0), classes);
+      });
+  kernel.backward.push_back(
+      own_pass({input(0, scores), input(1, shares), diff_output(0, loss)}, {diff_input(0, scores)},
+               [=](const Bound& b) {
+                 launch_each("cross-entropy, backward", count, b.queue,
+                             SharesBackward{b.in(0), b.in(1), b.in(2), b.out(0), classes});
+               }));
+  kernel.backward.push_back(own_pass(
+      {input(0, scores), diff_output(0, loss)}, {diff_input(1, shares)}, [=](const Bound& b) {
+        launch_each("cross-entropy, backward", count, b.queue,
+                    SharesBackwardShares{b.in(0), b.in(1), b.out(0), classes});
+      }));
+  return kernel;
+}
+
 }  // namespace
 
 Kernel cross_entropy(const CrossEntropyProblem& p) {
   const TensorSpec scores = p.scores.plain();
   const int64_t rows = scores.shape[0], classes = scores.shape[1], count = rows * classes;
+  if (p.shares) {
+    return p.from_logits ? shares_from_logits(scores, rows, classes)
+                         : shares_from_probabilities(scores, rows, classes);
+  }
   const TensorSpec labels = plain_spec(Shape{rows}, DType::i32), loss = plain_spec(Shape{rows});
   Kernel kernel;
   if (p.from_logits) {
