@@ -15,16 +15,18 @@ namespace lockstep {
 // has none left. Thread-safe.
 template <class Body>
 std::thread quiet_thread(Body body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  // Inherited from here, so that no signal comes in between.
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  struct Blocked {
+    Blocked() {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_BLOCK, &all, &before);
+    }
+    ~Blocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+    sigset_t before;
+  } const blocked;
   try {
-    std::thread thread(std::move(body));
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
+    return std::thread(std::move(body));
   } catch (const std::system_error& e) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw Error(std::string("[threads] the system gives no further one: ") + e.what());
   }
 }

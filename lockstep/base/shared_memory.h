@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -46,6 +47,32 @@ class SharedMemory {
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// A region that is given back with its owner. One thread at a time.
+class ReservedPlace {
+ public:
+  ReservedPlace() = default;
+  // Throws as reserve().
+  ReservedPlace(SharedMemory& memory, size_t bytes)
+      : ReservedPlace(memory, memory.reserve(bytes)) {}
+  // Takes one that was reserved.
+  ReservedPlace(SharedMemory& memory, const SharedPlace& place) : memory_(&memory), place_(place) {}
+  ~ReservedPlace() {
+    if (memory_ != nullptr) memory_->free(place_);
+  }
+  ReservedPlace(ReservedPlace&& other) noexcept
+      : memory_(std::exchange(other.memory_, nullptr)), place_(other.place_) {}
+  ReservedPlace& operator=(ReservedPlace&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(place_, other.place_);
+    return *this;
+  }
+  const SharedPlace& operator*() const { return place_; }
+
+ private:
+  SharedMemory* memory_ = nullptr;
+  SharedPlace place_;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/train/crew_workers.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
@@ -12,10 +13,17 @@ namespace {
 // Seconds for which an order may wait, and until a task that shall end has ended.
 constexpr double kOrderLimit = 1, kEndLimit = 5;
 
-std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> pool, int workers,
-                                              int threads) {
+std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> pool,
+                                              const TrainingOptions& options) {
   if (pool) return pool;
-  return detail::make_process_pool({.workers = workers, .threads = threads});
+  detail::ProcessPoolOptions own{.workers = static_cast<int>(options.workers),
+                                 .threads = static_cast<int>(options.threads)};
+  own.memory_bytes = static_cast<uint64_t>(options.worker_memory_mib) << 20;
+  for (const std::string& entry : options.worker_environment) {
+    const size_t at = entry.find('=');
+    own.environment.emplace_back(entry.substr(0, at), entry.substr(at + 1));
+  }
+  return detail::make_process_pool(own);
 }
 
 }  // namespace
@@ -42,11 +50,11 @@ class CrewWorkers::Reports final : public detail::Inbox {
   const uint32_t worker_;
 };
 
-CrewWorkers::CrewWorkers(std::shared_ptr<detail::PoolCore> pool, int workers, int threads)
+CrewWorkers::CrewWorkers(std::shared_ptr<detail::PoolCore> pool, const TrainingOptions& options)
     : own_(!pool),
-      size_(workers),
-      threads_(threads),
-      pool_(pool_or_own(std::move(pool), workers, threads)) {}
+      size_(static_cast<int>(options.workers)),
+      threads_(static_cast<int>(options.threads)),
+      pool_(pool_or_own(std::move(pool), options)) {}
 
 CrewWorkers::~CrewWorkers() { end(); }
 
@@ -55,9 +63,18 @@ void CrewWorkers::end() {
     pool_->stop();
     return;
   }
-  for (auto& [number, w] : workers_) pool_->cancel(w.task);
+  const auto each = [this](auto use) {
+    for (auto& [number, w] : workers_) {
+      try {
+        use(w.task);
+      } catch (const std::exception&) {
+        // What it shares with its process is damaged: the pool ends it.
+      }
+    }
+  };
+  each([this](const detail::TaskPtr& task) { pool_->cancel(task); });
   if (!ended(kEndLimit)) {
-    for (auto& [number, w] : workers_) pool_->kill(w.task, "did not end its training");
+    each([this](const detail::TaskPtr& task) { pool_->kill(task, "did not end its training"); });
     ended(kEndLimit);
   }
   for (auto& [number, w] : workers_) pool_->remove_inbox(w.reports);
@@ -71,7 +88,12 @@ bool CrewWorkers::ended(double seconds) {
   });
 }
 
-std::optional<uint32_t> CrewWorkers::start(int slot, TrainingTask task) {
+void CrewWorkers::start_together(const std::function<void()>& starts) {
+  const std::lock_guard one(pool_->blocks);
+  starts();
+}
+
+std::optional<uint32_t> CrewWorkers::start(int slot, TrainingTask task, bool replaces) {
   const uint32_t number = next_++;
   Worker w{.task = nullptr,
            .orders = pool_->next_number(),
@@ -83,9 +105,11 @@ std::optional<uint32_t> CrewWorkers::start(int slot, TrainingTask task) {
   if (task.cores.empty()) task.cores = own_cores();
   const Call<void> call = make_call<&train_as_worker>(task);
   try {
-    w.task = pool_->submit(call.function(), call.arguments(), {}, slot, [events = events_, number] {
-      events->push({.kind = CrewEvent::Kind::lost, .worker = number});
-    });
+    const SubmitOptions options{.priority = replaces ? std::numeric_limits<int>::max() : 0};
+    w.task =
+        pool_->submit(call.function(), call.arguments(), options, slot, [events = events_, number] {
+          events->push({.kind = CrewEvent::Kind::lost, .worker = number});
+        });
   } catch (const InvalidArgument&) {
     pool_->remove_inbox(w.reports);
     return std::nullopt;
@@ -121,8 +145,14 @@ std::optional<CrewEvent> CrewWorkers::wait(const TimeLimit& limit) {
     event.how = task.lost;
     event.printed = task.diary;
     event.error = task.error;
-    if (task.state == TaskState::failed && task.lost.empty()) event.kind = CrewEvent::Kind::failed;
-    if (task.state == TaskState::cancelled) event.how = "was cancelled";
+    if (task.state == TaskState::cancelled) {
+      const std::string& reason = found->second.reason;
+      event.how = reason.empty() ? "was cancelled" : reason + " and was cancelled";
+    } else if (task.lost.empty()) {
+      // Who never began it has not thrown.
+      if (task.attempts > 0) event.kind = CrewEvent::Kind::failed;
+      event.how = task.error.message;
+    }
   }
   pool_->remove_inbox(found->second.reports);
   workers_.erase(found);
@@ -131,7 +161,9 @@ std::optional<CrewEvent> CrewWorkers::wait(const TimeLimit& limit) {
 
 void CrewWorkers::kill(uint32_t worker, const std::string& reason) {
   const auto found = workers_.find(worker);
-  if (found != workers_.end()) pool_->kill(found->second.task, reason);
+  if (found == workers_.end()) return;
+  found->second.reason = reason;
+  pool_->kill(found->second.task, reason);
 }
 
 int64_t CrewWorkers::pid(uint32_t worker) const {

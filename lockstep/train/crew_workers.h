@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,16 +35,21 @@ struct CrewEvent {
 // One thread at a time.
 class CrewWorkers {
  public:
-  // Null: opens a pool of so many processes for itself. Else those are among its workers; what else
-  // they have to do comes before or after.
-  CrewWorkers(std::shared_ptr<detail::PoolCore> pool, int workers, int threads);
+  // Null: opens a pool for itself, of as many processes as the options (resolved) say. Else those
+  // are among its workers; what else they have to do comes before or after.
+  CrewWorkers(std::shared_ptr<detail::PoolCore> pool, const TrainingOptions& options);
   ~CrewWorkers();
   CrewWorkers(const CrewWorkers&) = delete;
   CrewWorkers& operator=(const CrewWorkers&) = delete;
 
   // Has the worker with this index train. Returns its number here; none is used twice. None where
-  // the pool has no such worker any more.
-  std::optional<uint32_t> start(int slot, TrainingTask task);
+  // the pool has no such worker any more. What replaces a lost one goes before all that waits
+  // there.
+  std::optional<uint32_t> start(int slot, TrainingTask task, bool replaces);
+  // Starts several so that of two trainings, or blocks, one has all workers before the other.
+  void start_together(const std::function<void()>& starts);
+  // Workers that the pool has now.
+  int present() const { return pool_->size(); }
   // False where it cannot be reached.
   bool send(uint32_t worker, std::span<const std::byte> content);
   // The next event; none at the limit. What a worker said before it was lost comes before that.
@@ -55,7 +61,8 @@ class CrewWorkers {
   // Ends all tasks: the pool's workers are free, or lost and replaced, afterwards.
   void end();
   bool own() const { return own_; }  // opened for this training
-  int64_t strangers() const { return pool_->strangers(); }
+  // That tried to come in on the control channel since the beginning.
+  int64_t strangers() const { return pool_->strangers() - strangers_before_; }
   SharedMemory& memory() { return pool_->memory(); }
 
  private:
@@ -70,6 +77,7 @@ class CrewWorkers {
     detail::TaskPtr task;
     uint64_t orders = 0, reports = 0;  // queues
     std::shared_ptr<Reports> inbox;
+    std::string reason = {};  // why it was ended from here
   };
 
   bool ended(double seconds);
@@ -77,6 +85,7 @@ class CrewWorkers {
   const bool own_;
   const int size_, threads_;
   const std::shared_ptr<detail::PoolCore> pool_;
+  const int64_t strangers_before_ = pool_->strangers();
   const std::shared_ptr<Events> events_ = std::make_shared<Events>();
   std::map<uint32_t, Worker> workers_;
   uint32_t next_ = 1;

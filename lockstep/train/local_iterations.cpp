@@ -149,11 +149,7 @@ std::optional<Profile> LocalIterations::profile() {
   return s.ledger->finish(s.queue->seconds_each());
 }
 
-ShardedStep& LocalIterations::step() {
-  auto* const sharded = dynamic_cast<ShardedStep*>(state_->step.get());
-  if (sharded == nullptr) throw Unsupported("[training] groups compute on the CPU");
-  return *sharded;
-}
+TrainingStep& LocalIterations::step() { return *state_->step; }
 
 Evaluator* LocalIterations::evaluator() { return state_->evaluator.get(); }
 
@@ -161,10 +157,11 @@ void LocalIterations::join(std::unique_ptr<LocalGroup> group, std::vector<double
                            double limit, int64_t next) {
   State& s = *state_;
   // Of a mini-batch only the rows of this member's shards are wanted.
-  const auto rows = [rank = group->rank(), options = s.setup.options, per_epoch = s.per_epoch,
-                     deals = std::make_shared<Deals>(loads)](int64_t epoch, int64_t index,
-                                                             int64_t n) {
-    const std::vector<ShardRange> shards = cut_into_shards(n, options.shard_size);
+  const int64_t check_frequency = step().checks() ? s.setup.options.check_frequency : 0;
+  const auto rows = [rank = group->rank(), shard_size = s.setup.options.shard_size, check_frequency,
+                     per_epoch = s.per_epoch, deals = std::make_shared<Deals>(loads)](
+                        int64_t epoch, int64_t index, int64_t n) {
+    const std::vector<ShardRange> shards = cut_into_shards(n, shard_size);
     const std::vector<LeafRun>& dealt = deals->of(static_cast<int64_t>(shards.size()));
     const LeafRun own = dealt[static_cast<size_t>(rank)];
     std::vector<MiniBatchQueueOptions::Rows> wanted;
@@ -174,7 +171,7 @@ void LocalIterations::join(std::unique_ptr<LocalGroup> group, std::vector<double
       wanted.push_back({first.first, last.first + last.size - first.first});
     };
     if (own.count > 0) add(own.first, own.count);
-    const auto check = check_due(epoch * per_epoch + index + 1, options.check_frequency, dealt);
+    const auto check = check_due(epoch * per_epoch + index + 1, check_frequency, dealt);
     if (check && check->times(rank) > 0) add(check->shard, 1);
     return wanted;
   };

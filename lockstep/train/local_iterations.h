@@ -4,7 +4,7 @@
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/iterations.h"
-#include "lockstep/train/sharded_step.h"
+#include "lockstep/train/training_step.h"
 
 namespace lockstep {
 
@@ -36,12 +36,12 @@ class LocalIterations final : public Iterations {
   std::vector<int64_t> shards() const override;
   std::optional<Profile> profile() override;
 
-  // The same for members of a group, on the CPU. An iteration with a learning rate that is given.
+  // The same for members of a group. An iteration with a learning rate that is given.
   IterationOutcome compute(int64_t iteration, double learning_rate);
-  ShardedStep& step();
+  TrainingStep& step();
   // Null without validation data.
   Evaluator* evaluator();
-  // Joins a group and goes to an iteration. `loads` and `limit` as in ShardedStep::join().
+  // Joins a group and goes to an iteration. `loads` and `limit` as in TrainingStep::join().
   void join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit,
             int64_t next);
 

@@ -81,6 +81,11 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.number("worker_limit", worker_limit,
            "seconds until a hanging worker is replaced; 0: 10, or 20 shards, or 4 iterations",
            {.min = 0});
+  v.integer("worker_memory_mib", worker_memory_mib,
+            "MiB of its own data that each worker process may have; 0: no limit",
+            {.min = 0, .max = 1 << 24});
+  v.texts("worker_environment", worker_environment,
+          "set in the environment of worker processes: \"NAME=VALUE\"");
   v.integer("loader_threads", loader_threads, "threads that read and augment images",
             {.min = 1, .max = 256});
   v.integer("prefetch", prefetch, "mini-batches prepared ahead", {.min = 1, .max = 1024});
@@ -112,6 +117,8 @@ const std::vector<std::string>& TrainingOptions::free_fields() {
                                               "workers",
                                               "worker_load",
                                               "worker_limit",
+                                              "worker_memory_mib",
+                                              "worker_environment",
                                               "loader_threads",
                                               "prefetch",
                                               "cache_mib",
@@ -151,6 +158,11 @@ void TrainingOptions::check() const {
                                 std::to_string(worker_load.size()) + " entries",
                             workers == 0 ? "set workers, too" : "");
     }
+  }
+  for (const std::string& entry : worker_environment) {
+    if (const size_t at = entry.find('='); at != entry.npos && at > 0) continue;
+    throw InvalidArgument("[training] worker_environment has an entry `" + entry + "`",
+                          "write it as NAME=VALUE");
   }
   if (schedule_epochs.size() > learning_rate_schedule.size() ||
       schedule_epochs.size() + 1 < learning_rate_schedule.size()) {

@@ -101,7 +101,8 @@ struct TrainingOptions {
   int64_t seed = 0;
 
   // "cpu", "cuda", "cuda:N", or "auto": the one that was chosen (devices.h); else the first GPU
-  // that can compute the network, else the CPU. The CPU and a GPU give different bits.
+  // that can compute the network, else the CPU; with worker processes, the CPU. The CPU and a GPU
+  // give different bits.
   std::string device = "auto";
   // Iterations, or epochs by its unit; 0: once an epoch. Where patience ends, and which network is
   // best, depends on it.
@@ -126,6 +127,11 @@ struct TrainingOptions {
   // replaced; 0: the longest of 10, 20 times what a shard takes, and 4 times what an iteration
   // does.
   double worker_limit = 0;
+  // Of worker processes that are started for the training (those of an open pool have the pool's):
+  // MiB of its own data that each may have, 0: no limit; and what is set in their environment, as
+  // "NAME=VALUE".
+  int64_t worker_memory_mib = 0;
+  std::vector<std::string> worker_environment = {};
   int64_t loader_threads = 1;
   int64_t prefetch = 4;     // mini-batches prepared ahead
   int64_t cache_mib = 512;  // decoded images kept in memory, MiB

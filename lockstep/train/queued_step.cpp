@@ -1,15 +1,19 @@
 #include "lockstep/train/queued_step.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
 #include "lockstep/engine/kernels/determinism.h"
-#include "lockstep/engine/tensor/device_memory.h"
-#include "lockstep/parallel/comm/tree.h"
+#include "lockstep/parallel/comm/deal.h"
+#include "lockstep/train/device_sum.h"
 #include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_plans.h"
+#include "lockstep/train/shard_words.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
 
@@ -17,27 +21,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
-
-// Host memory that a device copies from and to while the host goes on.
-class Pinned {
- public:
-  Pinned(DeviceMemory& device, size_t bytes)
-      : device_(&device), data_(device.allocate_pinned(std::max<size_t>(bytes, 64))) {}
-  ~Pinned() {
-    if (data_) device_->release_pinned(data_);
-  }
-  Pinned(Pinned&& other) noexcept
-      : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-  Pinned& operator=(Pinned&&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  DeviceMemory* device_;
-  void* data_;
-};
 
 // What one shard brings to the device and back, piece behind piece in pinned memory.
 struct Exchange {
@@ -95,11 +78,20 @@ struct QueuedStep::State {
 
   ShardPlans plans;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by stream
-  std::vector<Pinned> exchanges;                 // by shard
-  std::vector<Memory> leaves;  // by shard: its gradients, then the sums of the tree's left ends
+  std::vector<Pinned> exchanges;                 // by shard of this member's
+  std::optional<DeviceSum> sum;
   size_t most_shards = 0;
   std::vector<ShardRange> shards;  // of the mini-batch at hand
   std::vector<int64_t> shards_by_stream;
+
+  std::unique_ptr<LocalGroup> group;
+  std::vector<double> loads;
+  double limit = 0;  // seconds
+  std::function<void(int stream, int64_t shard)> watch;
+  double shard_seconds = 0;
+  std::vector<LeafRun> dealt;    // by member
+  LeafRun own;                   // of them, this member's
+  std::vector<std::byte> words;  // of all shards, by shard
 
   // Row-major gradient sums, by learnable, and the conversions that fill them.
   std::vector<Memory> gradients, scratch;
@@ -114,13 +106,20 @@ struct QueuedStep::State {
   std::unique_ptr<Pinned> states, values;
   std::vector<size_t> state_offsets, value_offsets;
 
-  PlanRun& run_of(size_t j) { return runs.at(shards[j].size)[j % static_cast<size_t>(streams)]; }
+  // Of this member's shards, by number in the mini-batch.
+  size_t place_of(size_t j) const { return j - static_cast<size_t>(own.first); }
+  size_t stream_of(size_t j) const { return place_of(j) % static_cast<size_t>(streams); }
+  PlanRun& run_of(size_t j) { return runs.at(shards[j].size)[stream_of(j)]; }
+  const Pinned& exchange_of(size_t j) const { return exchanges[place_of(j)]; }
+  size_t word_bytes() const { return shard_word_bytes(plans.statistic_elements()); }
+  std::byte* words_of(size_t j) { return words.data() + j * word_bytes(); }
   float* state_of(int k) {
     return reinterpret_cast<float*>(states->data() + state_offsets[static_cast<size_t>(k)]);
   }
 
   void make_runs(int64_t size);
   void prepare();
+  void place_state();
   void mirror_state();
   void place_values();
   void convert_gradients();
@@ -129,8 +128,10 @@ struct QueuedStep::State {
   void place_squares();
   std::vector<double> cut_gradients(double observations);
   void add_shard(size_t j, const MiniBatch& batch, int64_t iteration);
-  void add_tree(size_t first, size_t count);
-  StepResult collect(const MiniBatch& batch);
+  void gather_words(const TimeLimit& until);
+  void note_words(size_t j, const MiniBatch& batch);
+  StepResult result() const;
+  void deal();
   void wait();
 };
 
@@ -159,23 +160,33 @@ void QueuedStep::State::make_runs(int64_t size) {
 
 // Memory for the shards at hand; nothing where an earlier mini-batch needed as much.
 void QueuedStep::State::prepare() {
-  for (size_t j = 0; j < shards.size(); ++j) {
+  words.resize(shards.size() * word_bytes());
+  for (int64_t i = 0; i < own.count; ++i) {
+    const auto j = static_cast<size_t>(own.first + i);
     make_runs(shards[j].size);
     // A smaller mini-batch may have larger shards: room for the largest there can be.
-    if (j == exchanges.size()) {
+    if (place_of(j) == exchanges.size()) {
       exchanges.emplace_back(memory, Exchange(plans, most_rows).bytes);
     }
-    if (j == leaves.size()) leaves.push_back(allocate(plans.gradient_layout().bytes, device));
+    sum->leaf(j);
   }
 }
 
-void QueuedStep::State::mirror_state() {
+void QueuedStep::State::deal() {
+  dealt = deal_leaves(static_cast<int64_t>(shards.size()), loads);
+  own = dealt[static_cast<size_t>(group->rank())];
+}
+
+void QueuedStep::State::place_state() {
   size_t bytes = 0;
   for (const auto& s : network.state()) {
     state_offsets.push_back(bytes);
     bytes += (s.value.bytes() + 63) / 64 * 64;
   }
   states = std::make_unique<Pinned>(memory, bytes);
+}
+
+void QueuedStep::State::mirror_state() {
   for (size_t k = 0; k < network.state().size(); ++k) {
     const Tensor host = network.state()[k].value.to({});
     std::memcpy(states->data() + state_offsets[k], host.raw(), host.bytes());
@@ -199,16 +210,15 @@ void QueuedStep::State::convert_gradients() {
   memory.activate();
   const GradientLayout& layout = plans.gradient_layout();
   for (const auto& entry : layout.entries) {
-    // The tree ends in the first leaf's memory.
-    auto* const sum = leaves[0].as<std::byte>() + entry.offset;
+    auto* const values_of = sum->result() + entry.offset;
     if (entry.spec.row_major()) {
-      gradient_values.push_back(reinterpret_cast<float*>(sum));
+      gradient_values.push_back(reinterpret_cast<float*>(values_of));
       continue;
     }
     const auto pass = table.reorder(entry.spec, entry.spec.plain());
     gradients.push_back(allocate(entry.spec.plain().bytes(), device));
     scratch.push_back(allocate(pass.scratch_bytes, device));
-    void* const from = sum;
+    void* const from = values_of;
     void* const to = gradients.back().data();
     conversions.push_back(
         pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
@@ -265,7 +275,8 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
   const size_t row_bytes = plans.input_bytes();
   const Exchange at(plans, range.size);
-  std::byte* const host = exchanges[j].data();
+  std::byte* const host = exchange_of(j).data();
+  if (watch) watch(static_cast<int>(stream_of(j)), static_cast<int64_t>(j));
   std::memcpy(host + at.inputs, batch.inputs().data() + first * row_bytes, rows * row_bytes);
   if (plans.labelled()) {
     std::memcpy(host + at.targets, batch.labels.data() + first, at.target_bytes);
@@ -297,19 +308,21 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
     run.get_output(of.variance_output, to + bytes, bytes);
     to += 2 * bytes;
   }
+  fail_point("backward", iteration, static_cast<int64_t>(j));
   run.backward(step);
-  memory.copy(leaves[j].data(), run.gradients(), plans.gradient_layout().bytes, run.queue());
-  ++shards_by_stream[j % static_cast<size_t>(streams)];
+  memory.copy(sum->leaf(j), run.gradients(), plans.gradient_layout().bytes, run.queue());
+  ++shards_by_stream[stream_of(j)];
 }
 
-// The fixed tree over leaves [first, first + count): the sum replaces the first one.
-void QueuedStep::State::add_tree(size_t first, size_t count) {
-  if (count == 1) return;
-  const auto left = static_cast<size_t>(tree_split(static_cast<int64_t>(count)));
-  add_tree(first, left);
-  add_tree(first + left, count - left);
-  table.add(leaves[first].as<float>(), leaves[first + left].as<float>(), leaves[first].as<float>(),
-            plans.gradient_layout().bytes / sizeof(float), memory.default_queue());
+// What all shards say.
+void QueuedStep::State::gather_words(const TimeLimit& until) {
+  std::vector<size_t> sizes;
+  for (const LeafRun& run : dealt) {
+    sizes.push_back(static_cast<size_t>(run.count) * word_bytes());
+  }
+  const auto mine = std::span(words).subspan(static_cast<size_t>(own.first) * word_bytes(),
+                                             sizes[static_cast<size_t>(group->rank())]);
+  group->all_gather(Bytes(mine.begin(), mine.end()), sizes, words, until);
 }
 
 void QueuedStep::State::wait() {
@@ -318,23 +331,33 @@ void QueuedStep::State::wait() {
   }
 }
 
-StepResult QueuedStep::State::collect(const MiniBatch& batch) {
+void QueuedStep::State::note_words(size_t j, const MiniBatch& batch) {
+  const Exchange at(plans, shards[j].size);
+  const std::byte* const host = exchange_of(j).data();
+  const auto* const loss = reinterpret_cast<const float*>(host + at.losses);
+  const auto* const weight = reinterpret_cast<const float*>(host + at.weights);
+  ShardWords said;
+  for (int64_t i = 0; i < shards[j].size; ++i) {
+    const double seed_of = class_weights.empty() ? 1 : static_cast<double>(weight[i]);
+    said.loss += seed_of * static_cast<double>(loss[i]);
+  }
+  if (plans.labelled()) {
+    said.correct =
+        count_correct(reinterpret_cast<const float*>(host + at.scores),
+                      batch.labels.data() + shards[j].first, shards[j].size, plans.outputs());
+  }
+  std::memcpy(words_of(j), &said, sizeof said);
+  std::memcpy(words_of(j) + sizeof said, host + at.statistics, word_bytes() - sizeof said);
+}
+
+StepResult QueuedStep::State::result() const {
   StepResult result;
   std::vector<double> losses;
   for (size_t j = 0; j < shards.size(); ++j) {
-    const Exchange at(plans, shards[j].size);
-    const auto* const loss = reinterpret_cast<const float*>(exchanges[j].data() + at.losses);
-    const auto* const weight = reinterpret_cast<const float*>(exchanges[j].data() + at.weights);
-    double sum = 0;
-    for (int64_t i = 0; i < shards[j].size; ++i) {
-      const double seed_of = class_weights.empty() ? 1 : static_cast<double>(weight[i]);
-      sum += seed_of * static_cast<double>(loss[i]);
-    }
-    losses.push_back(sum);
-    if (!plans.labelled()) continue;
-    result.correct +=
-        count_correct(reinterpret_cast<const float*>(exchanges[j].data() + at.scores),
-                      batch.labels.data() + shards[j].first, shards[j].size, plans.outputs());
+    ShardWords said;
+    std::memcpy(&said, words.data() + j * word_bytes(), sizeof said);
+    losses.push_back(said.loss);
+    result.correct += said.correct;
   }
   result.loss_sum = tree_sum(losses);
   return result;
@@ -348,8 +371,9 @@ QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& 
   s.most_shards = s.shards.size();
   s.shards_by_stream.assign(static_cast<size_t>(s.streams), 0);
   for (const auto& shard : s.shards) s.make_runs(shard.size);
-  s.prepare();
-  s.mirror_state();
+  s.sum.emplace(s.device, s.plans.gradient_layout().bytes, s.most_shards);
+  s.place_state();
+  join(std::move(LocalGroup::of_threads({.size = 1})[0]), {1}, 1);
   s.place_values();
   s.convert_gradients();
   for (const auto& l : network.learnables()) s.frozen.push_back(is_frozen(l.name, options.freeze));
@@ -367,23 +391,62 @@ QueuedStep::~QueuedStep() {
   }
 }
 
+void QueuedStep::join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) {
+  State& s = *state_;
+  s.group = std::move(group);
+  s.loads = std::move(loads);
+  s.limit = limit;
+  s.deal();
+  s.prepare();
+  s.mirror_state();  // values may have come from another member
+}
+
+// Nothing of it goes through windows.
+GroupSumOptions QueuedStep::sum_options() const {
+  return {.most_leaves = static_cast<int64_t>(state_->most_shards)};
+}
+
+void QueuedStep::watch(std::function<void(int, int64_t)> watch) {
+  state_->watch = std::move(watch);
+}
+
+double QueuedStep::shard_seconds() const { return state_->shard_seconds; }
+
 StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
   State& s = *state_;
   s.shards = cut_into_shards(batch.size(), s.shard_size);
   check_batch(batch, s.shards.size(), s.most_shards, s.plans);
+  s.deal();
   s.prepare();
-  for (size_t j = 0; j < s.shards.size(); ++j) s.add_shard(j, batch, iteration);
+  const auto begun = std::chrono::steady_clock::now();
+  const auto first = static_cast<size_t>(s.own.first), count = static_cast<size_t>(s.own.count);
+  for (size_t j = first; j < first + count; ++j) s.add_shard(j, batch, iteration);
   for (const auto& [size, all] : s.runs) {
     for (const auto& run : all) run.join();
   }
   s.memory.activate();
-  s.add_tree(0, s.shards.size());
+  s.sum->add_own(s.shards.size(), s.own);
   s.wait();
-  return s.collect(batch);
+  for (size_t j = first; j < first + count; ++j) s.note_words(j, batch);
+  if (s.watch) {
+    for (size_t k = 0; k < s.shards_by_stream.size(); ++k) s.watch(static_cast<int>(k), -1);
+  }
+  if (count > 0) {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
+    s.shard_seconds = taken.count() / static_cast<double>(count);
+  }
+  fail_point("exchange", iteration);
+  if (s.group->size() > 1) {
+    const TimeLimit until(s.limit);
+    s.gather_words(until);
+    s.sum->exchange(*s.group, s.shards.size(), s.dealt, until);
+  }
+  return s.result();
 }
 
 void QueuedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
+  fail_point("update", scalars.iteration);
   s.memory.activate();
   for (const auto& convert : s.conversions) convert({});
   std::vector<double> divisors;
@@ -397,8 +460,7 @@ void QueuedStep::apply(const UpdateScalars& scalars) {
   if (s.plans.statistics().empty()) return;
   std::vector<const float*> statistics;
   for (size_t j = 0; j < s.shards.size(); ++j) {
-    const Exchange at(s.plans, s.shards[j].size);
-    statistics.push_back(reinterpret_cast<const float*>(s.exchanges[j].data() + at.statistics));
+    statistics.push_back(reinterpret_cast<const float*>(s.words_of(j) + sizeof(ShardWords)));
   }
   // Copies of the last iteration's values were done before this one's results came.
   follow_statistics(s.plans.statistics(), s.shards, statistics,

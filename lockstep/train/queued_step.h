@@ -1,6 +1,7 @@
-// A training step on a device with queues (a GPU): the host adds the work of all shards to the
-// queues, and waits once an iteration, for losses and batch statistics, and once more for a
-// threshold of norms.
+// A training step on a device with queues (a GPU), alone or as a member of a group: the host adds
+// the work of its shards to the queues, and waits once an iteration, for losses and batch
+// statistics, and once more for a threshold of norms. In a group partial sums go through the host's
+// memory, so that members may share a device; all additions are the device's.
 #pragma once
 
 #include <memory>
@@ -18,6 +19,12 @@ class QueuedStep final : public TrainingStep {
   QueuedStep(Network& network, Solver& solver, const TrainingOptions& options,
              DType inputs = DType::u8);
   ~QueuedStep() override;
+
+  void join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) override;
+  GroupSumOptions sum_options() const override;
+  bool checks() const override { return false; }
+  void watch(std::function<void(int stream, int64_t shard)> watch) override;
+  double shard_seconds() const override;
 
   StepResult compute(const MiniBatch& batch, int64_t iteration) override;
   void apply(const UpdateScalars& scalars) override;

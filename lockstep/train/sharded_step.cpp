@@ -15,6 +15,7 @@
 #include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_check.h"
 #include "lockstep/train/shard_plans.h"
+#include "lockstep/train/shard_words.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/step_books.h"
 #include "lockstep/train/targets.h"
@@ -23,12 +24,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
-
-// What a shard says besides its gradients; its statistics follow: all channels of all of them.
-struct ShardWords {
-  double loss = 0;
-  int64_t correct = 0;
-};
 
 }  // namespace
 
@@ -96,9 +91,7 @@ struct ShardedStep::State {
   // `again`: 0, or the how-manieth time, only to see whether the same comes out.
   void compute_shard(size_t j, int thread, const MiniBatch& batch, int64_t iteration,
                      const ArithmeticMode& mode, int64_t again);
-  size_t word_bytes() const {
-    return sizeof(ShardWords) + static_cast<size_t>(plans.statistic_elements()) * sizeof(float);
-  }
+  size_t word_bytes() const { return shard_word_bytes(plans.statistic_elements()); }
   size_t digests() const { return network.learnables().size() + 1; }
   void note_result(const PlanRun& run, const std::byte* said, int64_t again);
   void compare_results(int64_t iteration) const;
@@ -287,6 +280,8 @@ GroupSumOptions ShardedStep::sum_options() const {
 void ShardedStep::watch(std::function<void(int, int64_t)> watch) {
   state_->watch = std::move(watch);
 }
+
+bool ShardedStep::checks() const { return state_->check_frequency > 0; }
 
 double ShardedStep::shard_seconds() const { return state_->shard_seconds; }
 

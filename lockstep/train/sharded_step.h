@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/parallel/comm/group_sum.h"
 #include "lockstep/train/training_step.h"
 
 namespace lockstep {
@@ -18,20 +17,12 @@ class ShardedStep final : public TrainingStep {
               DType inputs = DType::u8, StepLedger* ledger = nullptr);
   ~ShardedStep() override;
 
-  // Computes as a member of a group from now on: the shards that its load gives it; sums and
-  // statistics are those of all. `loads`: of each member, see deal_leaves(). `limit`: seconds that
-  // a meeting with the others may take. Begins with the first meeting's memory untouched.
-  void join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit);
-  // `watch` is told by each thread when it begins a shard of the mini-batch (from 0), and when it
-  // has ended one (-1).
-  void watch(std::function<void(int thread, int64_t shard)> watch);
-  // Of one shard, of the last mini-batch.
-  double shard_seconds() const;
-  // What a group's windows must hold (see GroupSum::window_bytes()).
-  GroupSumOptions sum_options() const;
+  void join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) override;
+  GroupSumOptions sum_options() const override;
+  bool checks() const override;
+  void watch(std::function<void(int thread, int64_t shard)> watch) override;
+  double shard_seconds() const override;
 
-  // Throws ShardsDiffer where a check fails, in a group Timeout and WorkerLost; then learnables,
-  // states and solver are as before.
   StepResult compute(const MiniBatch& batch, int64_t iteration) override;
   void apply(const UpdateScalars& scalars) override;
   // apply() computed the costly part of it in all threads.

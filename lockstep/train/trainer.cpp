@@ -123,7 +123,8 @@ class Training {
         .learning_rate = [this](int64_t i) { return learning_rate(i); },
         .tell = [this](const WorkerChange& c) { tell([&](TrainingObserver& o) { o.worker(c); }); },
         .notice = [this](const std::string& n) { tell([&](TrainingObserver& o) { o.notice(n); }); },
-        .pool = pool});
+        .pool = pool,
+        .stop = [this] { return wants_to_stop(); }});
     workers_ = made.get();
     iterations_ = std::move(made);
   }
@@ -497,20 +498,22 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   if (!network.initialized()) network.initialize(static_cast<uint64_t>(options.seed));
   if (options.workers == 0) return train(network, data, options, control);
   TrainingOptions placed = options;
+  options.check();
   // A pool that is open computes, with as many workers as it has.
-  const std::shared_ptr<detail::PoolCore> pool = detail::open_process_pool();
-  if (pool && pool->size() < placed.workers) {
-    placed.workers = pool->size();
-    placed.worker_load.resize(
-        std::min(placed.worker_load.size(), static_cast<size_t>(placed.workers)));
+  std::shared_ptr<detail::PoolCore> pool = detail::open_process_pool();
+  const int64_t present = pool ? pool->size() : 0;
+  if (present == 0) {
+    pool = nullptr;
+  } else if (present < placed.workers) {
+    placed.workers = present;
+    std::vector<double>& loads = placed.worker_load;
+    loads.resize(std::min(loads.size(), static_cast<size_t>(present)));
+    if (std::none_of(loads.begin(), loads.end(), [](double load) { return load > 0; })) loads = {};
   }
   if (placed.device == "auto") placed.device = "cpu";
   check_training(network, data, placed);
   placed.device = to_string(resolve_training_device(network, placed));
-  if (parse_device(placed.device) != Device{}) {
-    throw Unsupported("[training] worker processes compute on the CPU",
-                      "set device = \"cpu\", or workers = 0");
-  }
+  const Moved moved(network, parse_device(placed.device));
   return Training(network, data, placed, control, &call, pool).run();
 }
 

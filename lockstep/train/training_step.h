@@ -10,6 +10,7 @@
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/parallel/comm/group_sum.h"
 #include "lockstep/train/options.h"
 #include "lockstep/train/solver.h"
 #include "lockstep/train/step_ledger.h"
@@ -48,7 +49,23 @@ class TrainingStep {
  public:
   virtual ~TrainingStep() = default;
 
-  // Losses and gradients of a mini-batch. `iteration` (from 1) keys the random numbers.
+  // Computes as a member of a group from now on: the shards that its load gives it; sums and
+  // statistics are those of all. `loads`: of each member, see deal_leaves(). `limit`: seconds that
+  // a meeting with the others may take. Begins with the first meeting's memory untouched.
+  virtual void join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) = 0;
+  // What a group's windows must hold (see GroupSum::window_bytes()).
+  virtual GroupSumOptions sum_options() const = 0;
+  // Whether a shard is computed again now and then, see shard_check.h.
+  virtual bool checks() const = 0;
+  // `watch` is told by each thread (or for each stream) when it begins a shard of the mini-batch
+  // (from 0), and when it has ended one (-1).
+  virtual void watch(std::function<void(int thread, int64_t shard)> watch) = 0;
+  // Of one shard, of the last mini-batch.
+  virtual double shard_seconds() const = 0;
+
+  // Losses and gradients of a mini-batch. `iteration` (from 1) keys the random numbers. Throws
+  // ShardsDiffer where a check fails, in a group Timeout and WorkerLost; then learnables, states
+  // and solver are as before.
   virtual StepResult compute(const MiniBatch& batch, int64_t iteration) = 0;
   // Applies them: solver, moving statistics, copies of learnables. Separate, so that a loss that
   // is not a number can stop before.

@@ -64,6 +64,7 @@ class TrainingWorker {
   void build() {
     Network& network = problem_.network;
     if (!network.initialized()) network.initialize(static_cast<uint64_t>(options_.seed));
+    network.to(parse_device(options_.device));
     solver_ = make_solver(network, options_);
     const TrainingData& data = problem_.data;
     // Empty ones: the client's take their place, where it shares them.
@@ -82,7 +83,8 @@ class TrainingWorker {
                       .leaf_bytes = sum.leaf_bytes,
                       .member_bytes = sum.member_bytes,
                       .most_leaves = sum.most_leaves};
-    for (const auto& e : numerics_fingerprint()) ready.fingerprint.emplace_back(e.name, e.value);
+    for (const auto& e : numerics_fingerprint(network.device()))
+      ready.fingerprint.emplace_back(e.name, e.value);
     say(ready);
   }
 
@@ -247,6 +249,25 @@ class OwnCores {
   const std::vector<int> before_;
 };
 
+// Takes what a training that ended has not: it would wait here for ever.
+class NothingLeft {
+ public:
+  explicit NothingLeft(uint64_t orders) : orders_(orders) {}
+  ~NothingLeft() {
+    try {
+      while (TaskContext::current()->receive(orders_, TimeLimit(0))) {
+      }
+    } catch (const std::exception&) {
+      // The memory is damaged: whoever reads on hears of it.
+    }
+  }
+  NothingLeft(const NothingLeft&) = delete;
+  NothingLeft& operator=(const NothingLeft&) = delete;
+
+ private:
+  const uint64_t orders_;
+};
+
 void add_names(Digester& digester, const DatastorePtr& store) {
   digester.add(store ? static_cast<uint64_t>(store->size()) : 0);
   if (!store) return;
@@ -270,7 +291,9 @@ Digest digest_of_names(const TrainingData& data) {
 }
 
 void train_as_worker(const TrainingTask& task) {
+  refuse_stray_environment();  // the pool may have been opened with one
   const OwnCores cores(task.cores);
+  const NothingLeft orders(task.orders);
   TrainingWorker(task).run();
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
@@ -42,9 +43,7 @@ std::string last_lines(std::string text) {
 }  // namespace
 
 WorkerCrew::WorkerCrew(const WorkerIterationsSetup& s)
-    : setup(s),
-      workers(setup.pool, static_cast<int>(setup.options.workers),
-              static_cast<int>(setup.options.threads)) {
+    : setup(s), workers(setup.pool, setup.options) {
   nlohmann::ordered_json object;
   FieldWriter writer(object);
   TrainingOptions copy = setup.options;
@@ -56,34 +55,29 @@ WorkerCrew::WorkerCrew(const WorkerIterationsSetup& s)
     setup.notice(fmt::format("{} worker processes {}", setup.options.workers,
                              workers.own() ? "were started" : "of the open pool compute"));
   }
-  for (int slot = 0; slot < static_cast<int>(setup.options.workers); ++slot) start_worker(slot);
+  workers.start_together([&] {
+    for (int slot = 0; slot < static_cast<int>(setup.options.workers); ++slot) start_worker(slot);
+  });
 }
 
 WorkerCrew::~WorkerCrew() {
   // Who waits for others ends at once.
   if (group_memory) LocalGroup::abort(group_memory);
   workers.end();
-  for (const auto& [number, m] : members) memory.free(m.board);
-  if (group_memory) memory.free(group_place);
-  for (const SharedPlace& place : reserved) memory.free(place);
 }
 
-SharedPlace WorkerCrew::reserve(size_t bytes) {
-  reserved.push_back(memory.reserve(bytes));
-  return reserved.back();
-}
+SharedPlace WorkerCrew::reserve(size_t bytes) { return *reserved.emplace_back(memory, bytes); }
 
-void WorkerCrew::start_worker(int slot) {
-  const auto number = workers.start(slot, task);
-  if (!number) {
-    if (setup.notice) setup.notice(fmt::format("the pool has no worker {} any more", slot));
-    return;
-  }
+void WorkerCrew::start_worker(int slot, bool replaces) {
   Member m;
   m.slot = slot;
-  m.board = memory.reserve(sizeof(WorkerBoard));
-  m.board_memory = memory.map(m.board);
-  members.emplace(*number, std::move(m));
+  m.board = ReservedPlace(memory, sizeof(WorkerBoard));
+  m.board_memory = memory.map(*m.board);
+  if (const auto number = workers.start(slot, task, replaces)) {
+    members.emplace(*number, std::move(m));
+  } else {
+    absent_slots.push_back(slot);
+  }
 }
 
 double WorkerCrew::limit() const {
@@ -110,11 +104,6 @@ bool WorkerCrew::step(double seconds) {
     throw Error("[workers] the pool has no workers left for the training",
                 "it goes on with those of another one when it is resumed");
   }
-  const auto event = workers.wait(TimeLimit(seconds));
-  if (event) {
-    handle(*event);
-    return true;  // others may wait: nobody is late until they are heard
-  }
   for (auto& [number, m] : members) {
     if (m.phase != Member::Phase::building) continue;
     if (m.pid == 0) {
@@ -124,6 +113,11 @@ bool WorkerCrew::step(double seconds) {
     } else if (m.limit.reached()) {
       workers.kill(number, "was not ready in time");
     }
+  }
+  const auto event = workers.wait(TimeLimit(seconds));
+  if (event) {
+    handle(*event);
+    return true;  // others may wait: nobody is late until they are heard
   }
   return false;
 }
@@ -143,7 +137,11 @@ void WorkerCrew::handle(const CrewEvent& event) {
   if (found == members.end()) return;
   found->second.pid = event.pid;
   if (event.kind == CrewEvent::Kind::failed) event.error.rethrow(name(event.worker) + ": ");
-  if (event.kind == CrewEvent::Kind::lost) return handle_loss(event);
+  if (event.kind == CrewEvent::Kind::lost) {
+    // Where none has ever come so far as to begin, no other will.
+    if (event.pid == 0 && !ready) throw WorkerLost(name(event.worker) + ": " + event.how);
+    return handle_loss(event);
+  }
   std::visit([&](const auto& report) { take(event.worker, report); },
              decode<WorkerReport>(event.content));
 }
@@ -186,7 +184,6 @@ void WorkerCrew::handle_loss(const CrewEvent& event) {
   const int64_t rounds = losses_in_a_row / setup.options.workers;
   const double delay = rounds < 3 ? 0 : 0.1 * std::exp2(static_cast<double>(rounds - 3));
   restart.emplace(delay);
-  memory.free(m.board);
 }
 
 // Iterations that are done again are no progress.
@@ -233,12 +230,21 @@ std::string WorkerCrew::observations_of(int64_t iteration, int64_t shard) const 
 }
 
 void WorkerCrew::start_replacements() {
-  if (free_slots.empty() || (restart && !restart->reached())) return;
+  // The pool may have grown again.
+  for (const int slot : std::exchange(absent_slots, {})) {
+    if (slot < workers.present()) {
+      start_worker(slot, true);
+    } else {
+      absent_slots.push_back(slot);
+    }
+  }
+  if (restart && !restart->reached()) return;
   // A replacement takes the slot that is free for the longest time.
-  while (!free_slots.empty()) {
-    const int slot = free_slots.front();
-    free_slots.erase(free_slots.begin());
-    start_worker(slot);
+  for (const int slot : std::exchange(free_slots, {})) {
+    start_worker(slot, true);
+    if (!absent_slots.empty() && absent_slots.back() == slot && setup.notice) {
+      setup.notice(fmt::format("the pool has no worker {} any more", slot));
+    }
   }
 }
 
@@ -246,7 +252,8 @@ void WorkerCrew::take(uint32_t worker, const ReadyReport& r) {
   Member& m = members.at(worker);
   std::vector<FingerprintEntry> there;
   for (const auto& [entry, value] : r.fingerprint) there.push_back({entry, value});
-  const std::string difference = fingerprint_difference(numerics_fingerprint(), there);
+  const std::string difference =
+      fingerprint_difference(numerics_fingerprint(parse_device(setup.options.device)), there);
   if (!difference.empty()) {
     throw InvalidArgument("[workers] " + name(worker) +
                           " computes with other numerics: " + difference);
@@ -256,6 +263,7 @@ void WorkerCrew::take(uint32_t worker, const ReadyReport& r) {
                           "the function that makes the problem must give the same to all who call "
                           "it, and folders must not change meanwhile");
   }
+  if (!ready) first_ready = Clock::now();
   if (!ready) ready = r;
   m.phase = Member::Phase::ready;
 }
@@ -392,9 +400,8 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
                             .leaf_bytes = static_cast<size_t>(ready->leaf_bytes),
                             .member_bytes = static_cast<size_t>(ready->member_bytes)};
   group.window_bytes = GroupSum::window_bytes(sum, group.size);
-  if (group_memory) memory.free(group_place);
-  group_place = memory.reserve(LocalGroup::bytes(group));
-  group_memory = memory.map(group_place);
+  group_place = ReservedPlace(memory, LocalGroup::bytes(group));
+  group_memory = memory.map(*group_place);
   // Who speaks has the records that have not arrived.
   uint32_t speaker = ranks.front();
   for (const uint32_t number : ranks) {
@@ -405,13 +412,13 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
     Member& m = members.at(ranks[r]);
     if (m.phase == Member::Phase::ready) {
       BeginOrder own = begin;
-      own.board = m.board;
+      own.board = *m.board;
       all = order(ranks[r], own) && all;
     }
     const bool behind = from_state || m.finished != base;
     FormOrder f;
     f.generation = generation;
-    f.memory = group_place;
+    f.memory = *group_place;
     f.window_bytes = group.window_bytes;
     f.spin = group.spin;
     f.rank = static_cast<int32_t>(r);
@@ -445,6 +452,32 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
   return all;
 }
 
+// At the beginning all come together, but those who have other things to do for long: these come
+// when they are free. Whether somebody is waited for.
+bool WorkerCrew::await_first() {
+  std::string busy;
+  bool building = !free_slots.empty();
+  for (const auto& [number, m] : members) {
+    if (m.phase != Member::Phase::building) continue;
+    if (m.pid != 0 || workers.own()) {
+      building = true;
+      continue;
+    }
+    busy += fmt::format("{}{}", busy.empty() ? "" : ", ", m.slot);
+  }
+  if (building) return true;
+  if (busy.empty()) return false;
+  if (setup.stop && setup.stop()) {
+    throw Cancelled("[training] it was stopped while the pool's workers had other things to do");
+  }
+  if (!ready || Clock::now() - first_ready < std::chrono::duration<double>(kBusyLimit)) return true;
+  if (!std::exchange(busy_told, true) && setup.notice) {
+    setup.notice("the pool's workers " + busy +
+                 " have other things to do: the training begins without them");
+  }
+  return false;
+}
+
 // Forms a group of all who are there.
 void WorkerCrew::regroup() {
   for (;;) {
@@ -460,12 +493,7 @@ void WorkerCrew::regroup() {
         source = number;
       }
     }
-    // At the beginning all come together; later one goes on with who is there.
-    const bool beginning = generation == 0;
-    const bool building = std::any_of(members.begin(), members.end(), [](const auto& entry) {
-      return entry.second.phase == Member::Phase::building;
-    });
-    if (!anybody || (beginning && (building || !free_slots.empty()))) {
+    if ((generation == 0 && await_first()) || !anybody) {
       step(0.1);
       continue;
     }

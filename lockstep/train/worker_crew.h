@@ -26,6 +26,7 @@ struct WorkerIterationsSetup {
   std::function<void(const std::string&)> notice = {};  // anything else worth a line
   // Whose processes compute; null: one that is opened for it.
   std::shared_ptr<detail::PoolCore> pool = {};
+  std::function<bool()> stop = {};  // whether to wait for workers no longer
 };
 
 // One thread at a time. Members are for WorkerIterations, which grants iterations to the group that
@@ -33,6 +34,8 @@ struct WorkerIterationsSetup {
 struct WorkerCrew {
   // Until a worker has its problem built, and until it answers between iterations; seconds.
   static constexpr double kReadyLimit = 600, kAnswerLimit = 10;
+  // How long the first who are ready wait for those who have other things to do, seconds.
+  static constexpr double kBusyLimit = 2;
 
   struct Member {
     enum class Phase { building, ready, member };
@@ -40,7 +43,7 @@ struct WorkerCrew {
     int64_t pid = 0;  // 0: it has not begun
     int slot = 0;     // its index in the pool: its cores and its load
     TimeLimit limit{kReadyLimit};
-    SharedPlace board;
+    ReservedPlace board;
     SharedRegion board_memory;
     bool halted = true;     // it computes nothing until a group is formed
     int64_t finished = -1;  // the iteration whose values it has; -1: none
@@ -80,7 +83,7 @@ struct WorkerCrew {
 
   CrewWorkers workers;
   SharedMemory& memory = workers.memory();
-  std::vector<SharedPlace> reserved;
+  std::vector<ReservedPlace> reserved;
   std::map<uint32_t, Member> members;
   std::vector<WorkerSummary> gone;
 
@@ -94,7 +97,7 @@ struct WorkerCrew {
   // The present group.
   int64_t generation = 0;
   std::vector<uint32_t> ranks;
-  SharedPlace group_place;
+  ReservedPlace group_place;
   SharedRegion group_memory;
   LocalGroupOptions group;
   bool broken = false;
@@ -120,15 +123,18 @@ struct WorkerCrew {
   };
   std::vector<Loss> losses;          // since the group broke
   std::vector<int> free_slots;       // of lost workers
+  std::vector<int> absent_slots;     // that the pool has no worker for now
   std::optional<TimeLimit> restart;  // when the next may be started
   int64_t losses_in_a_row = 0;
-  bool strangers_told = false;
+  bool strangers_told = false, busy_told = false;
+  TimeLimit::Clock::time_point first_ready;                          // when there is one
   std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
   int64_t disagreed = 0;                                             // the last generation that did
 
  private:
   void look_for_strangers();
-  void start_worker(int slot);
+  void start_worker(int slot, bool replaces = false);
+  bool await_first();
   void handle(const CrewEvent& event);
   void handle_loss(const CrewEvent& event);
   void advance_to(int64_t iteration);

@@ -90,7 +90,7 @@ void WorkerIterations::share(const TrainingImages& images) {
   const SharedImages& places = s.begin.images = share_images(images, s.memory);
   for (const SharedPlace& place :
        {places.training, places.targets, places.validation, places.validation_targets}) {
-    if (place.bytes > 0) s.reserved.push_back(place);
+    if (place.bytes > 0) s.reserved.emplace_back(s.memory, place);
   }
 }
 

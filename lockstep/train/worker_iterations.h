@@ -21,7 +21,7 @@ class WorkerIterations final : public Iterations {
   explicit WorkerIterations(const WorkerIterationsSetup& setup);
   ~WorkerIterations() override;
 
-  // Hears the workers while this process reads images: they get their tasks so.
+  // Hears the workers, while this process reads images: who is lost is replaced.
   void attend();
   // Lets the workers use the caches, before anything is read. What is read is there as long as this
   // is.

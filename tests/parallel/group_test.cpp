@@ -83,30 +83,34 @@ TEST_P(Groups, MoveBytes) {
   const Case c = GetParam();
   const LocalGroupOptions options{.size = c.size};
   const auto body = [&](LocalGroup& group) { exchange(group, c.bytes); };
-  if (std::strcmp(c.kind, "hosts") == 0) {
-    if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
-    EXPECT_EQ(testing::on_hosts(c.size, [&](HostGroup& g) { exchange(g, c.bytes); }), 0);
+  const std::string kind = c.kind;
+  const bool hosts = kind.find("hosts") != kind.npos, network = kind.find("network") != kind.npos;
+  if (hosts && testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  if (network && !testing::why_no_network().empty()) GTEST_SKIP() << testing::why_no_network();
+  if (kind == "hosts" || kind == "network hosts") {
+    const auto host = [&](HostGroup& g) { exchange(g, c.bytes); };
+    EXPECT_EQ(network ? testing::on_network_hosts(c.size, host) : testing::on_hosts(c.size, host),
+              0);
     return;
   }
-  if (std::strcmp(c.kind, "hosts of processes") == 0) {
-    if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  if (hosts) {
     // On up to three hosts, not the same number on each.
     const auto members = c.size < 3    ? std::vector<int>(static_cast<size_t>(c.size), 1)
                          : c.size == 3 ? std::vector<int>{1, 2}
                          : c.size == 4 ? std::vector<int>{3, 1}
                                        : std::vector<int>{2, 5, 1};
-    EXPECT_EQ(
-        testing::on_hosts_of_processes(members, [&](CompositeGroup& g) { exchange(g, c.bytes); }),
-        0);
+    const auto process = [&](CompositeGroup& g) { exchange(g, c.bytes); };
+    EXPECT_EQ(testing::on_hosts_of_processes(members, process, network), 0);
     return;
   }
-  const bool threads = std::strcmp(c.kind, "threads") == 0;
+  const bool threads = kind == "threads";
   EXPECT_EQ(threads ? testing::on_threads(options, body) : testing::on_processes(options, body), 0);
 }
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* kind : {"threads", "processes", "hosts", "hosts of processes"}) {
+  for (const char* kind : {"threads", "processes", "hosts", "hosts of processes", "network hosts",
+                           "network hosts of processes"}) {
     for (const int size : {1, 2, 3, 4, 8}) {
       for (const size_t bytes : {size_t{0}, size_t{1}, size_t{12345}, size_t{3000001}}) {
         all.push_back({kind, size, bytes});
@@ -221,6 +225,25 @@ TEST(HostGroup, AStoppedMemberIsNamedAtTheLimit) {
                                 }
                               }),
             0);
+}
+
+// Nobody is told when a cable is pulled: no end of a connection comes, and what is sent is lost.
+TEST(HostGroup, APulledCableIsNoticedAtTheLimit) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  if (!testing::why_no_network().empty()) GTEST_SKIP() << testing::why_no_network();
+  const auto begin = TimeLimit::Clock::now();
+  const auto host = [](HostGroup& group) {
+    group.barrier(TimeLimit(20));
+    if (group.rank() == 1) testing::pull_cable(1);
+    try {
+      for (;;) group.barrier(TimeLimit(1));
+    } catch (const Timeout& e) {
+      const std::string other = group.rank() == 1 ? "rank 0" : "rank 1";
+      _exit(std::string(e.what()).find(other + " did not come") == std::string::npos ? 1 : 0);
+    }
+  };
+  EXPECT_EQ(testing::on_network_hosts(2, host), 0);
+  EXPECT_LT(TimeLimit::Clock::now() - begin, std::chrono::seconds(10));
 }
 
 TEST(HostGroup, AbortFreesWhoWaits) {

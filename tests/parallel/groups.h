@@ -16,6 +16,7 @@
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "tests/data/support.h"
+#include "tests/parallel/network.h"
 
 namespace lockstep::testing {
 
@@ -129,24 +130,41 @@ inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
   });
 }
 
+// The same in network namespaces.
+inline int on_network_hosts(int size, const std::function<void(HostGroup&)>& body,
+                            const std::function<void(HostGroupOptions&)>& change = {}) {
+  const TemporaryFolder folder;
+  return on_network(size, [&](int host) {
+    HostGroupOptions options{.rank = host,
+                             .size = size,
+                             .address = address_of(host),
+                             .place = std::make_shared<FolderPlace>(folder.path),
+                             .secret = "secret"};
+    if (change) change(options);
+    HostGroup group(options, TimeLimit(20));
+    body(group);
+    group.barrier(TimeLimit(20));
+  });
+}
+
 // Members on several hosts, several each: shared memory within a host, TCP between them.
+// Returns on how many hosts somebody failed.
 inline int on_hosts_of_processes(const std::vector<int>& members,
-                                 const std::function<void(CompositeGroup&)>& body) {
+                                 const std::function<void(CompositeGroup&)>& body,
+                                 bool network = false) {
   const TemporaryFolder folder;
   SharedMemory arena("lockstep-test");
   std::vector<SharedRegion> memory;
-  std::vector<std::pair<int, int>> places;  // host and rank there, by rank
-  for (size_t h = 0; h < members.size(); ++h) {
-    memory.push_back(arena.map(arena.reserve(LocalGroup::bytes({.size = members[h]}))));
-    for (int r = 0; r < members[h]; ++r) places.emplace_back(static_cast<int>(h), r);
+  for (const int count : members) {
+    memory.push_back(arena.map(arena.reserve(LocalGroup::bytes({.size = count}))));
   }
-  return on_forks(static_cast<int>(places.size()), [&](int rank) {
-    const auto [host, place] = places[static_cast<size_t>(rank)];
+  const auto member = [&](int host, int place) {
     const auto h = static_cast<size_t>(host);
     std::unique_ptr<Group> hosts;
     if (place == 0) {
       const HostGroupOptions options{.rank = host,
                                      .size = static_cast<int>(members.size()),
+                                     .address = network ? address_of(host) : "127.0.0.1",
                                      .place = std::make_shared<FolderPlace>(folder.path),
                                      .secret = "secret"};
       hosts = std::make_unique<HostGroup>(options, TimeLimit(20));
@@ -156,7 +174,13 @@ inline int on_hosts_of_processes(const std::vector<int>& members,
                          {.members = members, .host = host});
     body(group);
     group.barrier(TimeLimit(20));
-  });
+  };
+  const auto run_host = [&](int host) {
+    const int count = members[static_cast<size_t>(host)];
+    if (on_forks(count, [&](int place) { member(host, place); }) > 0) throw Error("[test] failed");
+  };
+  const auto hosts = static_cast<int>(members.size());
+  return network ? on_network(hosts, run_host) : on_forks(hosts, run_host);
 }
 
 }  // namespace lockstep::testing

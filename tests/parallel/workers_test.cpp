@@ -268,5 +268,18 @@ TEST(Workers, AreGoneWithTheObject) {
   EXPECT_FALSE(alive(pid));
 }
 
+TEST(Cores, AreDealtWhereThereAreEnough) {
+  const std::vector<int> all = own_cores();
+  const auto n = static_cast<int>(all.size());
+  EXPECT_EQ(cores_of_worker(0, n, 1), std::vector<int>{all[0]});
+  EXPECT_EQ(cores_of_worker(n - 1, n, 1), std::vector<int>{all.back()});
+  EXPECT_EQ(cores_of_worker(0, 1, n), all);
+  EXPECT_TRUE(cores_of_worker(0, n + 1, 1).empty());
+  EXPECT_TRUE(cores_of_worker(0, 1, n + 1).empty());
+  // More than there were at first.
+  EXPECT_EQ(cores_of_worker(n - 1, 1, 1), std::vector<int>{all.back()});
+  EXPECT_TRUE(cores_of_worker(n, 1, 1).empty());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -106,6 +106,9 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
                   }});
   rows.push_back({"worker_load", [](O& o) { o.worker_load = {1}; }});
   numbers("worker_limit", &O::worker_limit, {-1});
+  integers("worker_memory_mib", &O::worker_memory_mib, {-1, (1 << 24) + 1});
+  rows.push_back({"worker_environment", [](O& o) { o.worker_environment = {"NAME"}; }});
+  rows.push_back({"worker_environment", [](O& o) { o.worker_environment = {"=value"}; }});
   integers("check_frequency", &O::check_frequency, {-1});
   integers("loader_threads", &O::loader_threads, {0, 257});
   integers("prefetch", &O::prefetch, {0, 1025});
@@ -288,6 +291,10 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
        }},
       {"worker_limit", Effect::same_digest, [](O& o) { o.workers = 2; },
        [](O& o) { o.worker_limit = 100; }},
+      {"worker_memory_mib", Effect::same_digest, [](O& o) { o.workers = 2; },
+       [](O& o) { o.worker_memory_mib = 4096; }},
+      {"worker_environment", Effect::same_digest, [](O& o) { o.workers = 2; },
+       [](O& o) { o.worker_environment = {"LOCKSTEP_TEST_WORKER=here"}; }},
       {"check_frequency", Effect::same_digest, nothing, [](O& o) { o.check_frequency = 1; }},
       {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.loader_threads = 3; }},
       {"prefetch", Effect::same_digest, nothing, [](O& o) { o.prefetch = 1; }},

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdlib>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +15,7 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pool/pool.h"
+#include "lockstep/parallel/pool/spmd.h"
 #include "tests/train/recovery.h"
 
 namespace lockstep {
@@ -63,7 +66,6 @@ int64_t reserved(const Pool& pool) {
 TEST(TrainingPools, TheOpenOneComputes) {
   Pool pool({.workers = 3});
   const auto pids = pids_of(pool);
-  const auto cores = pool.submit([] { return own_cores(); }).get();
   const int64_t before = reserved(pool);
   for (const int64_t workers : {3, 2}) {
     Listener listener;
@@ -77,7 +79,6 @@ TEST(TrainingPools, TheOpenOneComputes) {
     EXPECT_EQ(result.workers.size(), static_cast<size_t>(workers));
   }
   EXPECT_EQ(pids_of(pool), pids);
-  EXPECT_EQ(pool.submit_to(0, [] { return own_cores(); }).get(), cores);
   EXPECT_GT(reserved(pool), before);
   EXPECT_EQ(first_used(pool, before), -1) << "memory that the training shared was kept";
 }
@@ -91,8 +92,92 @@ TEST(TrainingPools, ASmallerOneComputesWithWhatItHas) {
   expect_undisturbed(result, listener, 60);
   ASSERT_EQ(result.workers.size(), 2u);
   EXPECT_GT(result.workers[0].shards, 2 * result.workers[1].shards);
-  options.worker_load = {0, 0, 1, 1, 1};
-  EXPECT_THROW(run(options, listener), InvalidArgument);
+  options.worker_load = {0, 0, 1, 1, 1};  // nobody of these is there
+  Listener other;
+  const TrainingResult even = run(options, other);
+  EXPECT_EQ(even.digest, result.digest);
+  EXPECT_LT(even.workers[0].shards, 1.5 * static_cast<double>(even.workers[1].shards));
+  options.worker_load = {1, 1, 1};
+  EXPECT_THROW(run(options, other), InvalidArgument);
+}
+
+std::vector<int>& cores_seen() {
+  static std::vector<int> cores;
+  return cores;
+}
+
+TrainingProblem problem_that_looks_at_its_cores() {
+  cores_seen() = own_cores();
+  return testing::law_problem();
+}
+
+// A training's threads have the processors that its options ask for, whatever the pool's have.
+TEST(TrainingPools, LendTheirProcessors) {
+  if (available_cores() < 2) GTEST_SKIP() << "there is one processor";
+  Pool pool({.workers = 2});
+  const auto look = [] { return own_cores(); };
+  const auto before = pool.submit_to(0, look).get();
+  EXPECT_EQ(before.size(), 1u);
+  TrainingOptions options = long_options(1, 1);
+  options.threads = 2;
+  const auto call = make_call<&problem_that_looks_at_its_cores>();
+  TrainingProblem problem = testing::law_problem();
+  train(call, problem.network, problem.data, options);
+  EXPECT_EQ(pool.submit_to(0, [] { return cores_seen(); }).get().size(), 2u);
+  EXPECT_EQ(pool.submit_to(0, look).get(), before);
+}
+
+// Two at once, each of which needs all workers: one after the other.
+TEST(TrainingPools, ServeSeveralTrainings) {
+  Pool pool({.workers = 3});
+  std::vector<std::thread> threads;
+  std::array<Digest, 4> digests;
+  for (size_t t = 0; t < digests.size(); ++t) {
+    threads.emplace_back([&, t] {
+      Listener listener;
+      digests[t] = run(long_options(3, 5), listener).digest;
+    });
+  }
+  const auto indexes = spmd(pool, [](Spmd& block) {
+    block.barrier();
+    return block.index();
+  });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(indexes, (std::vector<int>{0, 1, 2}));
+  for (const Digest& digest : digests) EXPECT_EQ(digest, testing::undisturbed(5).digest);
+}
+
+// Who is busy for long is not waited for, and joins when it is free.
+TEST(TrainingPools, BeginWithoutThoseWhoAreBusy) {
+  const auto rest = [](double seconds) {
+    for (const TimeLimit limit(seconds); !limit.reached();) {
+      check_cancelled();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  };
+  Pool pool({.workers = 2});
+  const auto busy = pool.submit_to(1, rest, 60.0);
+  Listener listener;
+  listener.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration == 20) busy.cancel();
+    if (r.iteration == 20) busy.wait();
+    if (r.iteration == 21) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  };
+  expect_undisturbed(run(long_options(2), listener), listener, 60);
+  EXPECT_EQ(listener.present.size(), 2u);
+  ASSERT_EQ(listener.notices.size(), 2u);
+  EXPECT_EQ(listener.notices[1],
+            "the pool's workers 1 have other things to do: the training begins without them");
+
+  // Where all are, it can be stopped.
+  const auto all = pool.submit_on_all(rest, 60.0);
+  const auto call = make_call<&testing::law_problem>();
+  TrainingProblem problem = testing::law_problem();
+  TrainingControl control;
+  const TimeLimit patience(0.3);
+  control.interrupted = [&] { return patience.reached(); };
+  EXPECT_THROW(train(call, problem.network, problem.data, long_options(2), control), Cancelled);
+  cancel_all(all);
 }
 
 TEST(TrainingPools, OfThreadsComputeNothing) {
@@ -154,9 +239,15 @@ TEST(TrainingPools, MayShrink) {
   listener.on_iteration = [&](const IterationRecord& r) {
     if (r.iteration == 20) pool.resize(1);
     if (r.iteration == 60) kill(listener.present.at(3), SIGKILL);
+    if (r.iteration == 100) pool.resize(3);
+    if (r.iteration >= 100 && r.iteration < 120) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    if (r.iteration == 150) pool.resize(1);
   };
   expect_undisturbed(run(long_options(3), listener), listener, 60);
   EXPECT_EQ(losses(listener).size(), 1u);
+  EXPECT_EQ(listener.present.size(), 3u) << "none came when the pool had grown again";
   ASSERT_EQ(listener.notices.size(), 2u);
   EXPECT_EQ(listener.notices[1], "the pool has no worker 2 any more");
   EXPECT_EQ(pids_of(pool).size(), 1u);
@@ -174,6 +265,37 @@ TEST(TrainingPools, ThatCloseEndTheTraining) {
   } catch (const Error& e) {
     EXPECT_STREQ(e.what(), "[workers] the pool has no workers left for the training");
   }
+}
+
+TrainingProblem problem_of_the_environment() {
+  const char* const value = std::getenv("LOCKSTEP_TEST_WORKER");
+  if (value != nullptr) throw DataError(value);
+  return testing::law_problem();
+}
+
+TEST(TrainingPools, OpenedForATrainingHaveItsEnvironmentAndLimit) {
+  const auto call = make_call<&problem_of_the_environment>();
+  TrainingProblem problem = call();
+  TrainingOptions options = long_options(1);
+  options.worker_environment = {"LOCKSTEP_TEST_OTHER=", "LOCKSTEP_TEST_WORKER=a=b"};
+  try {
+    train(call, problem.network, problem.data, options);
+    FAIL() << "the worker does not have it";
+  } catch (const DataError& e) {
+    EXPECT_STREQ(e.what(), "worker 1: a=b");
+  }
+#if !defined(__SANITIZE_THREAD__) && \
+    !defined(__SANITIZE_ADDRESS__)  // they take memory of their own
+  options.worker_environment.clear();
+  options.worker_memory_mib = 1;
+  try {
+    train(call, problem.network, problem.data, options);
+    FAIL() << "a mebibyte was enough";
+  } catch (const WorkerLost& e) {
+    EXPECT_NE(std::string(e.what()).find("workers end before they are ready"), std::string::npos)
+        << e.what();
+  }
+#endif
 }
 
 // What a worker printed before it was lost says why, perhaps.

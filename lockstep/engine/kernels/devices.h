@@ -39,9 +39,9 @@ std::optional<Device> chosen_device();
 
 // The device of a text: "cpu", "cuda", "cuda:N", or "auto": the chosen one; else the first GPU that
 // can be used and whose kernels have run on hardware (support.h), else the CPU. `try_out` throws
-// Unsupported where
-// a device cannot do what is wanted, for example by compiling a plan; without it all kernels count.
-// Throws InvalidArgument for other text, Unsupported with the reason for a GPU that cannot be used.
+// Unsupported where a device cannot do what is wanted, for example by compiling a plan; without it
+// all kernels count. Throws InvalidArgument for other text, Unsupported with the reason for a GPU
+// that cannot be used.
 Device resolve_device(std::string_view text, const std::function<void(Device)>& try_out = {});
 
 // Makes `table` (null: none) the kernels of a device. For back ends; memory is registered apart

@@ -32,7 +32,10 @@ class Future {
   bool done() const { return has_ended(state()); }
   // The task's number in its pool, from 1, and the index of the worker that runs or ran it; -1
   // before.
-  uint64_t number() const { return pool() ? task_->number : 0; }
+  uint64_t number() const {
+    pool();
+    return task_->number;
+  }
   int worker() const {
     const std::lock_guard lock(pool()->mutex);
     return task_->worker;

@@ -133,6 +133,7 @@ TaskPtr PoolCore::take_next(int seat, bool only_own) {
 
 void PoolCore::put_back(const TaskPtr& task) {
   task->state = TaskState::queued;
+  task->pid = 0;
   queue_of(*task).push_front(task);
   ++queued_;
 }

@@ -110,8 +110,8 @@ class PoolCore {
   // it is lost or not there.
   virtual bool send_to(int seat, uint64_t queue, std::span<const std::byte> message,
                        const TimeLimit& limit) = 0;
-  // The same for whoever runs a task, also where that is the last thing it does for the pool. Of
-  // processes alone: false elsewhere.
+  // The same for whoever runs a task, also where that is the last thing it does for the pool, and
+  // without a bound for what waits. Of processes alone: false elsewhere.
   virtual bool send_to(const TaskPtr&, uint64_t, std::span<const std::byte>, const TimeLimit&) {
     return false;
   }

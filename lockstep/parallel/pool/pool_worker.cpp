@@ -63,10 +63,11 @@ class PoolWorker final : public TaskContext {
         const std::lock_guard lock(orders_mutex_);
         while (read_order()) {
         }
-        auto& messages = messages_[queue];
-        if (!messages.empty()) {
-          Bytes message = std::move(messages.front());
-          messages.pop_front();
+        const auto found = messages_.find(queue);
+        if (found != messages_.end()) {
+          Bytes message = std::move(found->second.front());
+          found->second.pop_front();
+          if (found->second.empty()) messages_.erase(found);
           head_.messages_taken += sizeof queue + message.size();
           return message;
         }

@@ -76,7 +76,8 @@ class ProcessSeats final : public PoolCore {
   }
   bool send_to(const TaskPtr& task, uint64_t queue, std::span<const std::byte> message,
                const TimeLimit& limit) override {
-    return send([&] { return seat_that_runs(task); }, with_prefix(queue, message), limit);
+    // Other queues' messages may wait behind the task.
+    return send([&] { return seat_that_runs(task); }, with_prefix(queue, message), limit, false);
   }
   int64_t strangers() const override { return strangers_.load(); }
   SharedMemory& memory() override { return memory_; }
@@ -113,13 +114,13 @@ class ProcessSeats final : public PoolCore {
   }
 
   template <class Find>
-  bool send(const Find& find, const Bytes& content, const TimeLimit& limit) {
+  bool send(const Find& find, const Bytes& content, const TimeLimit& limit, bool bounded = true) {
     for (;;) {
       {
         const std::lock_guard lock(mutex);
         Seat* const seat = find();
         if (seat == nullptr || seat->lost || seat->ending) return false;
-        if (seat->messages_said - seat->head.messages_taken.load() < kMostMessages) {
+        if (!bounded || seat->messages_said - seat->head.messages_taken.load() < kMostMessages) {
           seat->messages_said += content.size();
           seat->say(Order::message, content);
           return true;

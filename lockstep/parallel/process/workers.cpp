@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -110,7 +111,8 @@ struct Workers::State {
 
 std::vector<int> cores_of_worker(int slot, int workers, int threads) {
   const std::vector<int> all = own_cores();
-  if (int64_t{threads} * workers > static_cast<int64_t>(all.size())) return {};
+  const int64_t used = int64_t{threads} * std::max(workers, slot + 1);
+  if (used > static_cast<int64_t>(all.size())) return {};
   const auto first = all.begin() + std::ptrdiff_t{slot} * threads;
   return {first, first + threads};
 }

@@ -24,7 +24,8 @@ struct WorkerOptions {
 };
 
 // Which cores worker `slot` (from 0) of so many gets, with a core for each of its threads; none, so
-// that the system deals them, where there are not enough. Thread-safe.
+// that the system deals them, where there are not enough. More may come than there were at first.
+// Thread-safe.
 std::vector<int> cores_of_worker(int slot, int workers, int threads);
 
 // What happened to a worker.

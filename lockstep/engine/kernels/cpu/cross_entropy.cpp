@@ -12,30 +12,45 @@ namespace {
 
 constexpr float kNoLabel = std::numeric_limits<float>::quiet_NaN();
 
+struct RowSum {
+  float top;     // the greatest element
+  double total;  // sum of exp(x - top)
+  // -log(probability) of an element.
+  double surprise(float x) const { return std::log(total) - static_cast<double>(x - top); }
+};
+
+RowSum row_sum(const float* x, int64_t classes) {
+  RowSum row{*std::max_element(x, x + classes), 0};
+  for (int64_t c = 0; c < classes; ++c) row.total += static_cast<double>(std::exp(x[c] - row.top));
+  return row;
+}
+
+// y = softmax of the row x.
+RowSum softmax_row(const float* x, float* y, int64_t classes) {
+  RowSum row{*std::max_element(x, x + classes), 0};
+  for (int64_t c = 0; c < classes; ++c) {
+    y[c] = std::exp(x[c] - row.top);
+    row.total += static_cast<double>(y[c]);
+  }
+  const auto factor = static_cast<float>(1 / row.total);
+  for (int64_t c = 0; c < classes; ++c) y[c] *= factor;
+  return row;
+}
+
 Kernel from_logits(const TensorSpec& scores, int64_t rows, int64_t classes) {
   const TensorSpec labels = plain_spec(Shape{rows}, DType::i32), loss = plain_spec(Shape{rows});
   Kernel kernel;
-  kernel.forward = own_pass(
-      {input(0, scores), input(1, labels)}, {output(0, loss), output(1, scores)},
-      [=](void* const* r, void* const* w, const StepInfo&) {
-        const auto* label = in<int32_t>(r, 1);
-        for (int64_t n = 0; n < rows; ++n) {
-          const float* x = in(r, 0) + n * classes;
-          float* y = out(w, 1) + n * classes;
-          const float top = *std::max_element(x, x + classes);
-          double total = 0;
-          for (int64_t c = 0; c < classes; ++c) {
-            y[c] = std::exp(x[c] - top);
-            total += static_cast<double>(y[c]);
-          }
-          const auto factor = static_cast<float>(1 / total);
-          for (int64_t c = 0; c < classes; ++c) y[c] *= factor;
-          const bool valid = label[n] >= 0 && label[n] < classes;
-          out(w, 0)[n] =
-              valid ? static_cast<float>(std::log(total) - static_cast<double>(x[label[n]] - top))
-                    : kNoLabel;
-        }
-      });
+  kernel.forward =
+      own_pass({input(0, scores), input(1, labels)}, {output(0, loss), output(1, scores)},
+               [=](void* const* r, void* const* w, const StepInfo&) {
+                 const auto* label = in<int32_t>(r, 1);
+                 for (int64_t n = 0; n < rows; ++n) {
+                   const float* x = in(r, 0) + n * classes;
+                   const RowSum row = softmax_row(x, out(w, 1) + n * classes, classes);
+                   const bool valid = label[n] >= 0 && label[n] < classes;
+                   out(w, 0)[n] = valid ? static_cast<float>(row.surprise(x[label[n]])) : kNoLabel;
+                 }
+               });
   kernel.backward.push_back(own_pass({output(1, scores), input(1, labels), diff_output(0, loss)},
                                      {diff_input(0, scores)},
                                      [=](void* const* r, void* const* w, const StepInfo&) {
@@ -80,19 +95,6 @@ Kernel from_probabilities(const TensorSpec& scores, int64_t rows, int64_t classe
 
 // ---- shares of classes ----
 
-struct RowSum {
-  float top;     // the greatest element
-  double total;  // sum of exp(x - top)
-  // -log(probability) of an element.
-  double surprise(float x) const { return std::log(total) - static_cast<double>(x - top); }
-};
-
-RowSum row_sum(const float* x, int64_t classes) {
-  RowSum row{*std::max_element(x, x + classes), 0};
-  for (int64_t c = 0; c < classes; ++c) row.total += static_cast<double>(std::exp(x[c] - row.top));
-  return row;
-}
-
 // The sum over classes of share x surprise.
 template <class Surprise>
 float expected(const float* shares, int64_t classes, const Surprise& surprise) {
@@ -111,10 +113,7 @@ Kernel shares_from_logits(const TensorSpec& scores, int64_t rows, int64_t classe
                [=](void* const* r, void* const* w, const StepInfo&) {
                  for (int64_t n = 0; n < rows; ++n) {
                    const float* x = in(r, 0) + n * classes;
-                   float* y = out(w, 1) + n * classes;
-                   const RowSum row = row_sum(x, classes);
-                   const auto factor = static_cast<float>(1 / row.total);
-                   for (int64_t c = 0; c < classes; ++c) y[c] = std::exp(x[c] - row.top) * factor;
+                   const RowSum row = softmax_row(x, out(w, 1) + n * classes, classes);
                    out(w, 0)[n] = expected(in(r, 1) + n * classes, classes,
                                            [&](int64_t c) { return row.surprise(x[c]); });
                  }
@@ -137,8 +136,9 @@ Kernel shares_from_logits(const TensorSpec& scores, int64_t rows, int64_t classe
                    const float* x = in(r, 0) + n * classes;
                    float* dt = out(w, 0) + n * classes;
                    const RowSum row = row_sum(x, classes);
+                   const float g = in(r, 1)[n];
                    for (int64_t c = 0; c < classes; ++c) {
-                     dt[c] = in(r, 1)[n] * static_cast<float>(row.surprise(x[c]));
+                     dt[c] = g == 0 ? 0 : g * static_cast<float>(row.surprise(x[c]));
                    }
                  }
                }));
@@ -165,13 +165,14 @@ Kernel shares_from_probabilities(const TensorSpec& scores, int64_t rows, int64_t
                    out(w, 0)[i] = share == 0 ? 0 : -in(r, 2)[i / classes] * share / in(r, 0)[i];
                  }
                }));
-  kernel.backward.push_back(
-      own_pass({input(0, scores), diff_output(0, loss)}, {diff_input(1, shares)},
-               [=](void* const* r, void* const* w, const StepInfo&) {
-                 for (int64_t i = 0; i < rows * classes; ++i) {
-                   out(w, 0)[i] = -in(r, 1)[i / classes] * std::log(in(r, 0)[i]);
-                 }
-               }));
+  kernel.backward.push_back(own_pass({input(0, scores), diff_output(0, loss)},
+                                     {diff_input(1, shares)},
+                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                       for (int64_t i = 0; i < rows * classes; ++i) {
+                                         const float g = in(r, 1)[i / classes];
+                                         out(w, 0)[i] = g == 0 ? 0 : -g * std::log(in(r, 0)[i]);
+                                       }
+                                     }));
   return kernel;
 }
 

@@ -102,7 +102,7 @@ __global__ void shares_logits_backward_shares(const float* scores, const float* 
   const float* x = scores + n * classes;
   const RowSum row = row_sum(x, classes, shared_memory<double>());
   for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) {
-    dt[n * classes + c] = g[n] * static_cast<float>(row.surprise(x[c]));
+    dt[n * classes + c] = g[n] == 0 ? 0 : g[n] * static_cast<float>(row.surprise(x[c]));
   }
 }
 
@@ -132,7 +132,8 @@ struct SharesBackwardShares {
   float* dt;
   int64_t classes;
   __device__ void operator()(int64_t i) const {
-    dt[i] = -g[i / classes] * std::log(probabilities[i]);
+    const float of_row = g[i / classes];
+    dt[i] = of_row == 0 ? 0 : -of_row * std::log(probabilities[i]);
   }
 };
 

@@ -1,0 +1,148 @@
+#include "tests/parallel/network.h"
+
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "tests/parallel/groups.h"
+
+namespace lockstep::testing {
+namespace {
+
+void command(const std::string& text) {
+  const int status = std::system((text + " > /dev/null 2>&1").c_str());
+  if (status != 0) throw Error("[test] failed: " + text);
+}
+
+void write(const char* path, const std::string& text) {
+  std::ofstream file(path);
+  if (!(file << text << std::flush)) throw Error(std::string("[test] cannot write ") + path);
+}
+
+// A namespace that belongs to this process: as the machine's administrator, or as one's own in a
+// namespace of users.
+void enter_network() {
+  if (unshare(CLONE_NEWNET) != 0) {
+    const std::string user = std::to_string(getuid()), group = std::to_string(getgid());
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) throw Error("[test] no namespace");
+    write("/proc/self/setgroups", "deny");
+    write("/proc/self/uid_map", "0 " + user + " 1");
+    write("/proc/self/gid_map", "0 " + group + " 1");
+  }
+  command("ip link set lo up");
+}
+
+std::string cable_of(int host) { return "cable" + std::to_string(host); }
+
+// One byte from end to end, either way.
+class Signal {
+ public:
+  Signal() {
+    if (pipe(ends_) != 0) throw Error("[test] no pipe");
+  }
+  ~Signal() {
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  Signal(const Signal&) = delete;
+  Signal& operator=(const Signal&) = delete;
+  void give() const {
+    if (::write(ends_[1], "x", 1) != 1) throw Error("[test] nobody listens");
+  }
+  void take() const {
+    char c = 0;
+    if (read(ends_[0], &c, 1) != 1) throw Error("[test] nobody speaks");
+  }
+
+ private:
+  int ends_[2];
+};
+
+// In the switch's process: a host that runs the body once it is on the bridge.
+pid_t start_host(int host, const std::function<void(int)>& body) {
+  const Signal born, connected;
+  const pid_t child = fork();
+  if (child == 0) {
+    int status = 1;
+    try {
+      if (unshare(CLONE_NEWNET) != 0) throw Error("[test] no namespace for a host");
+      born.give();
+      connected.take();
+      command("ip link set lo up");
+      command("ip address add " + address_of(host) + "/24 dev " + cable_of(host));
+      command("ip link set " + cable_of(host) + " up");
+      body(host);
+      status = 0;
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "host %d: %s\n", host, e.what());
+    }
+    _exit(status);
+  }
+  born.take();
+  const std::string port = "port" + std::to_string(host);
+  command("ip link add " + port + " type veth peer name " + cable_of(host) + " netns " +
+          std::to_string(child));
+  command("ip link set " + port + " master switch up");
+  connected.give();
+  return child;
+}
+
+int run_hosts(int hosts, const std::function<void(int)>& body) {
+  enter_network();
+  // No spanning tree and no learning of who else is there: ports forward at once.
+  command("ip link add switch type bridge forward_delay 0 stp_state 0");
+  command("ip link set switch up");
+  std::vector<pid_t> children;
+  for (int h = 0; h < hosts; ++h) children.push_back(start_host(h, body));
+  int failed = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed += status != 0;
+  }
+  return failed;
+}
+
+}  // namespace
+
+std::string address_of(int host) { return "10.77.0." + std::to_string(host + 1); }
+
+int on_network(int hosts, const std::function<void(int)>& body) {
+  // The switch is a process, too: its namespace goes with it.
+  const pid_t child = fork();
+  if (child == 0) {
+    int failed = 101;
+    try {
+      failed = run_hosts(hosts, body);
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "network: %s\n", e.what());
+    }
+    _exit(failed);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 101;
+}
+
+std::string why_no_network() {
+  static const std::string why = [] {
+    if (std::system("ip -V > /dev/null 2>&1") != 0) return "there is no ip command (iproute2)";
+    const int failed = on_forks(1, [](int) {
+      enter_network();
+      command("ip link add switch type bridge");
+      command("ip link add port type veth peer name cable");
+    });
+    return failed == 0 ? "" : "this user may not make network namespaces here";
+  }();
+  return why;
+}
+
+void pull_cable(int host) { command("ip link set " + cable_of(host) + " down"); }
+
+}  // namespace lockstep::testing
