@@ -161,8 +161,8 @@ void TrainingOptions::check() const {
   }
   for (const std::string& entry : worker_environment) {
     if (const size_t at = entry.find('='); at != entry.npos && at > 0) continue;
-    throw InvalidArgument("[training] worker_environment has an entry `" + entry + "`",
-                          "write it as NAME=VALUE");
+    throw InvalidArgument("[training] worker_environment must have entries NAME=VALUE, received `" +
+                          entry + "`");
   }
   if (schedule_epochs.size() > learning_rate_schedule.size() ||
       schedule_epochs.size() + 1 < learning_rate_schedule.size()) {
