@@ -10,6 +10,7 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/devices.h"
 #include "lockstep/parallel/pool/pool.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
@@ -48,12 +49,28 @@ Digest next_link(const Digest& chain, const PopulationRecord& r) {
   return digester.finish();
 }
 
+struct WorkersWanted {
+  std::shared_ptr<detail::PoolCore> pool = {};  // null: one that is opened
+  std::vector<Device> devices = {};
+};
+
+// "cuda" without a number: all GPUs that can be used, in turn.
+std::vector<Device> devices_of_workers(const std::string& text, Device resolved) {
+  std::vector<Device> devices;
+  if (text == "cuda") {
+    for (const auto& info : kernels::list_devices()) {
+      if (info.usable()) devices.push_back(info.device);
+    }
+  }
+  return devices.empty() ? std::vector<Device>{resolved} : devices;
+}
+
 // One call of train(): what it has open, and the loop.
 class Training {
  public:
   Training(Network& network, const TrainingData& data, const TrainingOptions& options,
            const TrainingControl& control, const Call<TrainingProblem>* call,
-           const std::shared_ptr<detail::PoolCore>& workers)
+           const WorkersWanted& workers)
       : network_(network),
         data_(data),
         options_(options.resolved()),
@@ -111,8 +128,7 @@ class Training {
   }
 
   // They prepare themselves while this process reads images.
-  void start_workers(const Call<TrainingProblem>& call,
-                     const std::shared_ptr<detail::PoolCore>& pool) {
+  void start_workers(const Call<TrainingProblem>& call, const WorkersWanted& workers) {
     if (control_.profile) {
       throw Unsupported("[training] a profile is taken of one process", "set workers = 0");
     }
@@ -123,7 +139,8 @@ class Training {
         .learning_rate = [this](int64_t i) { return learning_rate(i); },
         .tell = [this](const WorkerChange& c) { tell([&](TrainingObserver& o) { o.worker(c); }); },
         .notice = [this](const std::string& n) { tell([&](TrainingObserver& o) { o.notice(n); }); },
-        .pool = pool,
+        .pool = workers.pool,
+        .devices = workers.devices,
         .stop = [this] { return wants_to_stop(); }});
     workers_ = made.get();
     iterations_ = std::move(made);
@@ -490,7 +507,7 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
   TrainingOptions placed = options;
   placed.device = to_string(resolve_training_device(network, options));
   const Moved moved(network, parse_device(placed.device));
-  return Training(network, data, placed, control, nullptr, nullptr).run();
+  return Training(network, data, placed, control, nullptr, {}).run();
 }
 
 TrainingResult train(const Call<TrainingProblem>& call, Network& network, const TrainingData& data,
@@ -512,9 +529,11 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   }
   if (placed.device == "auto") placed.device = "cpu";
   check_training(network, data, placed);
-  placed.device = to_string(resolve_training_device(network, placed));
-  const Moved moved(network, parse_device(placed.device));
-  return Training(network, data, placed, control, &call, pool).run();
+  const Device device = resolve_training_device(network, placed);
+  const WorkersWanted workers{pool, devices_of_workers(placed.device, device)};
+  placed.device = to_string(device);
+  const Moved moved(network, device);
+  return Training(network, data, placed, control, &call, workers).run();
 }
 
 }  // namespace lockstep

@@ -31,8 +31,8 @@ struct TrainingProblem {
 // Network and data are what the call returned here; the network has the first values, and the
 // trained ones in the end. The bits are those of train() by one process, which this is without
 // workers. Workers may be killed, stopped or hang: the others go on at once from the last iteration
-// that anybody finished, and a new one takes the place. Processes may share a GPU, named by
-// options.device ("auto" is the CPU here).
+// that anybody finished, and a new one takes the place. options.device "cuda:N" is a
+// GPU that all share, "cuda" all GPUs in turn, which must be of one model; "auto" is the CPU here.
 //
 // Throws what train() throws, also what was thrown in a worker; Error when workers end again and
 // again, naming the observations where those are the reason, and when the pool has none left;

@@ -40,6 +40,7 @@ class TrainingWorker {
       : context_(*TaskContext::current()),
         orders_(task.orders),
         reports_(task.reports),
+        device_(parse_device(task.device)),
         options_(options_of(task.options)),
         problem_(task.problem()),
         pool_(static_cast<int>(options_.threads)) {
@@ -64,7 +65,7 @@ class TrainingWorker {
   void build() {
     Network& network = problem_.network;
     if (!network.initialized()) network.initialize(static_cast<uint64_t>(options_.seed));
-    network.to(parse_device(options_.device));
+    network.to(device_);
     solver_ = make_solver(network, options_);
     const TrainingData& data = problem_.data;
     // Empty ones: the client's take their place, where it shares them.
@@ -222,6 +223,7 @@ class TrainingWorker {
 
   TaskContext& context_;
   const uint64_t orders_, reports_;  // queues
+  const Device device_;
   const TrainingOptions options_;
   TrainingProblem problem_;
   ThreadPool pool_;

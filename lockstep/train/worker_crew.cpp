@@ -73,7 +73,9 @@ void WorkerCrew::start_worker(int slot, bool replaces) {
   m.slot = slot;
   m.board = ReservedPlace(memory, sizeof(WorkerBoard));
   m.board_memory = memory.map(*m.board);
-  if (const auto number = workers.start(slot, task, replaces)) {
+  TrainingTask own = task;
+  own.device = to_string(setup.devices[static_cast<size_t>(slot) % setup.devices.size()]);
+  if (const auto number = workers.start(slot, std::move(own), replaces)) {
     members.emplace(*number, std::move(m));
   } else {
     absent_slots.push_back(slot);

@@ -26,7 +26,8 @@ struct WorkerIterationsSetup {
   std::function<void(const std::string&)> notice = {};  // anything else worth a line
   // Whose processes compute; null: one that is opened for it.
   std::shared_ptr<detail::PoolCore> pool = {};
-  std::function<bool()> stop = {};  // whether to wait for workers no longer
+  std::vector<Device> devices = {Device{}};  // on which they compute, in turn
+  std::function<bool()> stop = {};           // whether to wait for workers no longer
 };
 
 // One thread at a time. Members are for WorkerIterations, which grants iterations to the group that

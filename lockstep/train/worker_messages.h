@@ -23,10 +23,11 @@ struct TrainingTask {
   std::string options;               // JSON, resolved
   uint64_t orders = 0, reports = 0;  // the pool's queues to it and from it
   std::vector<int> cores;            // for its threads; none: as the process has them
+  std::string device;                // "cpu", "cuda:0", ...
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(problem, options, orders, reports, cores);
+    archive(problem, options, orders, reports, cores, device);
   }
 };
 

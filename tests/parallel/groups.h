@@ -43,6 +43,17 @@ inline int on_threads(const LocalGroupOptions& options,
   return count;
 }
 
+// How many of these processes fail.
+inline int failures(const std::vector<pid_t>& children) {
+  int failed = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    failed += status != 0;
+  }
+  return failed;
+}
+
 // Runs body(rank) in forked processes, which exit with 1 if it throws; returns how many failed.
 inline int on_forks(int size, const std::function<void(int)>& body) {
   std::vector<pid_t> children;
@@ -59,13 +70,7 @@ inline int on_forks(int size, const std::function<void(int)>& body) {
     }
     children.push_back(child);
   }
-  int failed = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    failed += status != 0;
-  }
-  return failed;
+  return failures(children);
 }
 
 // The same on processes that share the group's memory.

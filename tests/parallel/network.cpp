@@ -100,13 +100,7 @@ int run_hosts(int hosts, const std::function<void(int)>& body) {
   command("ip link set switch up");
   std::vector<pid_t> children;
   for (int h = 0; h < hosts; ++h) children.push_back(start_host(h, body));
-  int failed = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    failed += status != 0;
-  }
-  return failed;
+  return failures(children);
 }
 
 }  // namespace
