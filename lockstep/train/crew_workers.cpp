@@ -96,6 +96,7 @@ void CrewWorkers::start_together(const std::function<void()>& starts) {
 std::optional<uint32_t> CrewWorkers::start(int slot, TrainingTask task, bool replaces) {
   const uint32_t number = next_++;
   Worker w{.task = nullptr,
+           .slot = slot,
            .orders = pool_->next_number(),
            .inbox = std::make_shared<Reports>(events_, number)};
   w.reports = pool_->add_inbox(w.inbox);
@@ -145,7 +146,8 @@ std::optional<CrewEvent> CrewWorkers::wait(const TimeLimit& limit) {
     event.how = task.lost;
     event.printed = task.diary;
     event.error = task.error;
-    if (task.state == TaskState::cancelled) {
+    event.cancelled = task.state == TaskState::cancelled;
+    if (event.cancelled) {
       const std::string& reason = found->second.reason;
       event.how = reason.empty() ? "was cancelled" : reason + " and was cancelled";
     } else if (task.lost.empty()) {
@@ -171,6 +173,15 @@ int64_t CrewWorkers::pid(uint32_t worker) const {
   if (found == workers_.end()) return 0;
   const std::lock_guard lock(pool_->mutex);
   return found->second.task->pid;
+}
+
+bool CrewWorkers::busy(uint32_t worker) const {
+  const auto found = workers_.find(worker);
+  if (found == workers_.end()) return false;
+  const auto seats = pool_->seats();
+  const auto slot = static_cast<size_t>(found->second.slot);
+  return slot < seats.size() && seats[slot].ready && seats[slot].task != 0 &&
+         seats[slot].task != found->second.task->number;
 }
 
 }  // namespace lockstep

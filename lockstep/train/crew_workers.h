@@ -25,7 +25,8 @@ struct CrewEvent {
   };
   Kind kind = Kind::message;
   uint32_t worker = 0;
-  int64_t pid = 0;  // of its process; 0: it never began
+  int64_t pid = 0;         // of its process; 0: it never began
+  bool cancelled = false;  // is how it was lost
   Bytes content = {};
   TaskError error = {};
   std::string how = {};
@@ -58,6 +59,8 @@ class CrewWorkers {
   void kill(uint32_t worker, const std::string& reason);
   // 0: it does something else yet, or is lost.
   int64_t pid(uint32_t worker) const;
+  // Whether the pool's worker has another task to do first.
+  bool busy(uint32_t worker) const;
   // Ends all tasks: the pool's workers are free, or lost and replaced, afterwards.
   void end();
   bool own() const { return own_; }  // opened for this training
@@ -75,6 +78,7 @@ class CrewWorkers {
   class Reports;
   struct Worker {
     detail::TaskPtr task;
+    int slot = 0;
     uint64_t orders = 0, reports = 0;  // queues
     std::shared_ptr<Reports> inbox;
     std::string reason = {};  // why it was ended from here

@@ -17,6 +17,10 @@ void* DeviceSum::leaf(size_t j) {
   return leaves_[j].data();
 }
 
+void DeviceSum::forget_leaves() {
+  for (size_t j = 1; j < leaves_.size(); ++j) leaves_[j] = {};
+}
+
 void DeviceSum::add_own(size_t leaves, const LeafRun& own) {
   for (const LeafRun& root : complete_subtrees(static_cast<int64_t>(leaves), own)) {
     add(static_cast<size_t>(root.first), static_cast<size_t>(root.count));
@@ -61,18 +65,18 @@ void DeviceSum::exchange(Group& group, size_t leaves, std::span<const LeafRun> d
   }
   const auto rank = static_cast<size_t>(group.rank());
   const size_t all = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
+  void* const queue = memory_.default_queue();
+  memory_.synchronize(queue);  // until the copies of the last exchange's sums are made
   // What this member sends lies behind what all have sent.
   if (room_ < all + sizes[rank]) {
     room_ = all + sizes[rank];
     partials_ = std::make_unique<Pinned>(memory_, room_);
   }
-  void* const queue = memory_.default_queue();
   std::byte* const mine = partials_->data() + all;
   for (size_t i = 0; i < roots[rank].size(); ++i) {
     const auto from = static_cast<size_t>(roots[rank][i].first);
     memory_.copy_to_host(mine + i * bytes_, leaf(from), bytes_, queue);
   }
-  // Also until the copies of the last exchange's sums are made.
   memory_.synchronize(queue);
   group.all_gather({mine, sizes[rank]}, sizes, {partials_->data(), all}, limit);
   const std::byte* from = partials_->data();

@@ -24,6 +24,8 @@ class DeviceSum {
 
   // Of a leaf, to be written. Memory is taken when it is first asked for, and stays.
   void* leaf(size_t j);
+  // Gives the memory of all leaves but the first back. Nothing may be under way.
+  void forget_leaves();
   // The sum of all leaves, whose place stays the same.
   std::byte* result() { return static_cast<std::byte*>(leaf(0)); }
 

@@ -68,7 +68,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
   v.text("precision", precision, "what products are computed of", {"fp32", "bf16"});
   v.integer("seed", seed, "of all random numbers", {.min = 0});
-  v.text("device", device, "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one");
+  v.text("device", device,
+         "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one, without workers");
   v.texts("metrics", metrics,
           "of validations: accuracy, top-K, precision, recall, f1, auc; of images: rmse, mae");
   v.integer("streams", streams, "GPU: queues that shards are dealt to", {.min = 1, .max = 64});
@@ -95,9 +96,10 @@ void TrainingOptions::visit(FieldVisitor& v) {
                "iterations between validations, or \"epoch\"");
   v.text("validation_frequency_unit", validation_frequency_unit, "what validation_frequency counts",
          {"iteration", "epoch"});
-  v.integer("check_frequency", check_frequency,
-            "iterations between checks that a shard, computed again, gives the same bits; 0: none",
-            {.min = 0});
+  v.integer(
+      "check_frequency", check_frequency,
+      "CPU: iterations between checks that a shard, computed again, gives the same bits; 0: none",
+      {.min = 0});
   v.integer_or("checkpoint_frequency", checkpoint_frequency, "epoch",
                "iterations between checkpoints, or \"epoch\"");
   v.text("checkpoint_frequency_unit", checkpoint_frequency_unit, "what checkpoint_frequency counts",

@@ -396,8 +396,11 @@ void QueuedStep::join(std::unique_ptr<LocalGroup> group, std::vector<double> loa
   s.group = std::move(group);
   s.loads = std::move(loads);
   s.limit = limit;
-  s.deal();
-  s.prepare();
+  // Another run needs other memory.
+  s.wait();
+  s.memory.synchronize(s.memory.default_queue());
+  s.exchanges.clear();
+  s.sum->forget_leaves();
   s.mirror_state();  // values may have come from another member
 }
 
@@ -421,6 +424,10 @@ StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
   const auto begun = std::chrono::steady_clock::now();
   const auto first = static_cast<size_t>(s.own.first), count = static_cast<size_t>(s.own.count);
   for (size_t j = first; j < first + count; ++j) s.add_shard(j, batch, iteration);
+  // From now on it is the device that has them, in an order of its own.
+  if (s.watch) {
+    for (size_t k = 0; k < s.shards_by_stream.size(); ++k) s.watch(static_cast<int>(k), -1);
+  }
   for (const auto& [size, all] : s.runs) {
     for (const auto& run : all) run.join();
   }
@@ -428,9 +435,6 @@ StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
   s.sum->add_own(s.shards.size(), s.own);
   s.wait();
   for (size_t j = first; j < first + count; ++j) s.note_words(j, batch);
-  if (s.watch) {
-    for (size_t k = 0; k < s.shards_by_stream.size(); ++k) s.watch(static_cast<int>(k), -1);
-  }
   if (count > 0) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
     s.shard_seconds = taken.count() / static_cast<double>(count);

@@ -1,7 +1,8 @@
 // A training step on a device with queues (a GPU), alone or as a member of a group: the host adds
 // the work of its shards to the queues, and waits once an iteration, for losses and batch
-// statistics, and once more for a threshold of norms. In a group partial sums go through the host's
-// memory, so that members may share a device; all additions are the device's.
+// statistics, and once more for a threshold of norms. In a group it also waits for the others:
+// partial sums go through the host's memory, so that members may share a device; all additions are
+// the device's.
 #pragma once
 
 #include <memory>

@@ -270,6 +270,20 @@ class NothingLeft {
   const uint64_t orders_;
 };
 
+// Gives a GPU's memory back that would be kept for this process: others share it.
+class NothingCached {
+ public:
+  explicit NothingCached(Device device) : device_(device) {}
+  ~NothingCached() {
+    if (!device_.is_cpu()) release_cached_memory(device_);
+  }
+  NothingCached(const NothingCached&) = delete;
+  NothingCached& operator=(const NothingCached&) = delete;
+
+ private:
+  const Device device_;
+};
+
 void add_names(Digester& digester, const DatastorePtr& store) {
   digester.add(store ? static_cast<uint64_t>(store->size()) : 0);
   if (!store) return;
@@ -296,6 +310,7 @@ void train_as_worker(const TrainingTask& task) {
   refuse_stray_environment();  // the pool may have been opened with one
   const OwnCores cores(task.cores);
   const NothingLeft orders(task.orders);
+  const NothingCached device(parse_device(task.device));
   TrainingWorker(task).run();
 }
 

@@ -140,8 +140,13 @@ void WorkerCrew::handle(const CrewEvent& event) {
   found->second.pid = event.pid;
   if (event.kind == CrewEvent::Kind::failed) event.error.rethrow(name(event.worker) + ": ");
   if (event.kind == CrewEvent::Kind::lost) {
-    // Where none has ever come so far as to begin, no other will.
-    if (event.pid == 0 && !ready) throw WorkerLost(name(event.worker) + ": " + event.how);
+    // Where none comes so far as to begin, no other will.
+    const bool others = std::any_of(members.begin(), members.end(), [&](const auto& entry) {
+      return entry.first != event.worker && workers.pid(entry.first) != 0;
+    });
+    if (event.pid == 0 && !event.cancelled && !ready && !others) {
+      throw WorkerLost(name(event.worker) + ": " + event.how);
+    }
     return handle_loss(event);
   }
   std::visit([&](const auto& report) { take(event.worker, report); },
@@ -200,7 +205,8 @@ void WorkerCrew::blame(const Member& m) {
   const WorkerBoard& board = m.on_board();
   const int64_t iteration = board.iteration.load();
   std::string guilty;
-  for (int t = 0; t < static_cast<int>(setup.options.threads); ++t) {
+  const int64_t most = std::max(setup.options.threads, setup.options.streams);
+  for (int64_t t = 0; t < std::min<int64_t>(most, WorkerBoard::kThreads); ++t) {
     const int64_t shard = board.shards[t].load() - 1;
     if (shard < 0 || ++deaths[{iteration, shard}] < kDeathsOfAShard) continue;
     guilty += fmt::format("{}shard {} ({})", guilty.empty() ? "" : "; ", shard + 1,
@@ -265,7 +271,6 @@ void WorkerCrew::take(uint32_t worker, const ReadyReport& r) {
                           "the function that makes the problem must give the same to all who call "
                           "it, and folders must not change meanwhile");
   }
-  if (!ready) first_ready = Clock::now();
   if (!ready) ready = r;
   m.phase = Member::Phase::ready;
 }
@@ -461,18 +466,21 @@ bool WorkerCrew::await_first() {
   bool building = !free_slots.empty();
   for (const auto& [number, m] : members) {
     if (m.phase != Member::Phase::building) continue;
-    if (m.pid != 0 || workers.own()) {
+    if (m.pid != 0 || !workers.busy(number)) {
       building = true;
-      continue;
+    } else {
+      busy += fmt::format("{}{}", busy.empty() ? "" : ", ", m.slot);
     }
-    busy += fmt::format("{}{}", busy.empty() ? "" : ", ", m.slot);
   }
   if (building) return true;
   if (busy.empty()) return false;
-  if (setup.stop && setup.stop()) {
+  const bool stop = setup.stop && setup.stop();
+  if (!ready) {
+    if (!stop) return true;
     throw Cancelled("[training] it was stopped while the pool's workers had other things to do");
   }
-  if (!ready || Clock::now() - first_ready < std::chrono::duration<double>(kBusyLimit)) return true;
+  if (!patience) patience.emplace(kBusyLimit);
+  if (!stop && !patience->reached()) return true;
   if (!std::exchange(busy_told, true) && setup.notice) {
     setup.notice("the pool's workers " + busy +
                  " have other things to do: the training begins without them");
@@ -494,6 +502,10 @@ void WorkerCrew::regroup() {
         base = m.finished;
         source = number;
       }
+    }
+    if (generation > 0 && !anybody && !workers.own() && setup.stop && setup.stop()) {
+      throw Cancelled("[training] it was stopped while it had no workers",
+                      "it goes on from its last checkpoint");
     }
     if ((generation == 0 && await_first()) || !anybody) {
       step(0.1);

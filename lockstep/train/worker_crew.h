@@ -128,7 +128,7 @@ struct WorkerCrew {
   std::optional<TimeLimit> restart;  // when the next may be started
   int64_t losses_in_a_row = 0;
   bool strangers_told = false, busy_told = false;
-  TimeLimit::Clock::time_point first_ready;                          // when there is one
+  std::optional<TimeLimit> patience;  // with those who have other things to do
   std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
   int64_t disagreed = 0;                                             // the last generation that did
 

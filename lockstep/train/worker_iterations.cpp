@@ -163,14 +163,17 @@ void WorkerIterations::fetch() {
 
 std::vector<int64_t> WorkerIterations::shards() const {
   std::vector<int64_t> all;
-  for (const auto& [number, m] : state_->members) all.push_back(m.on_board().computed.load());
+  for (const auto& [number, m] : state_->members) {
+    if (m.pid != 0) all.push_back(m.on_board().computed.load());
+  }
   return all;
 }
 
 std::vector<WorkerSummary> WorkerIterations::summaries() const {
   std::vector<WorkerSummary> all = state_->gone;
   for (const auto& [number, m] : state_->members) {
-    all.push_back({number, m.pid, m.on_board().computed.load(), false});
+    // Some may have had other things to do all the time.
+    if (m.pid != 0) all.push_back({number, m.pid, m.on_board().computed.load(), false});
   }
   std::sort(all.begin(), all.end(),
             [](const WorkerSummary& a, const WorkerSummary& b) { return a.worker < b.worker; });

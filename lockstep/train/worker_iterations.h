@@ -17,7 +17,7 @@ namespace lockstep {
 class WorkerIterations final : public Iterations {
  public:
   // Starts the workers, which prepare themselves meanwhile. Throws InvalidArgument in a program
-  // without a Runtime, Unsupported for a device other than the CPU.
+  // without a Runtime.
   explicit WorkerIterations(const WorkerIterationsSetup& setup);
   ~WorkerIterations() override;
 

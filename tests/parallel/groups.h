@@ -1,6 +1,8 @@
 // Groups as tests use them: one function for every member.
 #pragma once
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +62,7 @@ inline int on_forks(int size, const std::function<void(int)>& body) {
   for (int r = 0; r < size; ++r) {
     const pid_t child = fork();
     if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       int status = 1;
       try {
         body(r);

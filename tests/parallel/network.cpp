@@ -1,6 +1,10 @@
 #include "tests/parallel/network.h"
 
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,40 +44,50 @@ void enter_network() {
 
 std::string cable_of(int host) { return "cable" + std::to_string(host); }
 
-// One byte from end to end, either way.
-class Signal {
+// Ends with its parent, so that nothing is left of a test that is killed.
+void end_with_parent() { prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
+// A line between two processes, one end for each after their fork.
+class Line {
  public:
-  Signal() {
-    if (pipe(ends_) != 0) throw Error("[test] no pipe");
+  Line() {
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends_) != 0) throw Error("[test] no line");
   }
-  ~Signal() {
-    close(ends_[0]);
-    close(ends_[1]);
+  ~Line() { close(ends_[mine_]); }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+  void is_child(bool child) {
+    mine_ = child ? 1 : 0;
+    close(ends_[1 - mine_]);
   }
-  Signal(const Signal&) = delete;
-  Signal& operator=(const Signal&) = delete;
-  void give() const {
-    if (::write(ends_[1], "x", 1) != 1) throw Error("[test] nobody listens");
+  void say() const {
+    if (::send(ends_[mine_], "x", 1, MSG_NOSIGNAL) != 1) throw Error("[test] nobody listens");
   }
-  void take() const {
+  void hear() const {
+    pollfd other{ends_[mine_], POLLIN, 0};
     char c = 0;
-    if (read(ends_[0], &c, 1) != 1) throw Error("[test] nobody speaks");
+    if (poll(&other, 1, 20000) != 1 || read(ends_[mine_], &c, 1) != 1) {
+      throw Error("[test] nobody speaks");
+    }
   }
 
  private:
   int ends_[2];
+  int mine_ = 0;
 };
 
 // In the switch's process: a host that runs the body once it is on the bridge.
 pid_t start_host(int host, const std::function<void(int)>& body) {
-  const Signal born, connected;
+  Line line;
   const pid_t child = fork();
+  line.is_child(child == 0);
   if (child == 0) {
+    end_with_parent();
     int status = 1;
     try {
       if (unshare(CLONE_NEWNET) != 0) throw Error("[test] no namespace for a host");
-      born.give();
-      connected.take();
+      line.say();
+      line.hear();
       command("ip link set lo up");
       command("ip address add " + address_of(host) + "/24 dev " + cable_of(host));
       command("ip link set " + cable_of(host) + " up");
@@ -84,12 +98,12 @@ pid_t start_host(int host, const std::function<void(int)>& body) {
     }
     _exit(status);
   }
-  born.take();
+  line.hear();
   const std::string port = "port" + std::to_string(host);
   command("ip link add " + port + " type veth peer name " + cable_of(host) + " netns " +
           std::to_string(child));
   command("ip link set " + port + " master switch up");
-  connected.give();
+  line.say();
   return child;
 }
 
@@ -108,9 +122,10 @@ int run_hosts(int hosts, const std::function<void(int)>& body) {
 std::string address_of(int host) { return "10.77.0." + std::to_string(host + 1); }
 
 int on_network(int hosts, const std::function<void(int)>& body) {
-  // The switch is a process, too: its namespace goes with it.
+  // The switch is a process, too: its namespace goes with it, and so do the hosts.
   const pid_t child = fork();
   if (child == 0) {
+    end_with_parent();
     int failed = 101;
     try {
       failed = run_hosts(hosts, body);
@@ -127,11 +142,7 @@ int on_network(int hosts, const std::function<void(int)>& body) {
 std::string why_no_network() {
   static const std::string why = [] {
     if (std::system("ip -V > /dev/null 2>&1") != 0) return "there is no ip command (iproute2)";
-    const int failed = on_forks(1, [](int) {
-      enter_network();
-      command("ip link add switch type bridge");
-      command("ip link add port type veth peer name cable");
-    });
+    const int failed = on_network(1, [](int) {});
     return failed == 0 ? "" : "this user may not make network namespaces here";
   }();
   return why;

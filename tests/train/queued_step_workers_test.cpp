@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
+#include "lockstep/parallel/pool/pool.h"
 #include "lockstep/parallel/process/runtime.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/recovery.h"
@@ -32,9 +33,14 @@ void fail_here(const char* place, int64_t iteration, int64_t) {
   kill(getpid(), SIGKILL);
 }
 
-// In a worker, whose device lasts as long as itself.
-TrainingProblem problem_on_a_device(Failure f) {
+// A worker's, which lasts as long as itself.
+const FakeDevice& worker_device() {
   static const FakeDevice fake;
+  return fake;
+}
+
+TrainingProblem problem_on_a_device(Failure f) {
+  worker_device();
   testing::failure() = std::move(f);
   set_fail_point_hook(fail_here);
   return problem_of_digits();
@@ -112,11 +118,11 @@ TEST_F(DeviceWorkers, OneDigestForAnyNumberAndLoad) {
 }
 
 TEST_F(DeviceWorkers, ThresholdsAndClassWeights) {
-  TrainingOptions options = options_for(2);
+  TrainingOptions options = options_for(5);
   options.gradient_threshold = 0.05;
   options.gradient_threshold_method = "global-l2norm";
   options.class_weights = {1, 2, 0.5, 1, 1, 3, 1, 1, 1, 0.25};
-  options.mini_batch_size = 13;  // shards of 2 and 1
+  options.mini_batch_size = 13;  // shards of 2 and 1; the last one has 3 of them
   options.last_mini_batch = "keep";
   Follower follower;
   expect_same(run(options, follower), alone(options));
@@ -150,6 +156,19 @@ TEST_F(DeviceWorkers, StopAndResumeWithAnotherNumber) {
     last = run(options_for(workers), follower, {}, control);
   }
   expect_same(last, expected);
+}
+
+// What a worker of an open pool does to its device, and leaves there.
+TEST_F(DeviceWorkers, LeaveTheDeviceAsItWas) {
+  Pool pool({.workers = 3});
+  Follower follower;
+  expect_same(run(options_for(3), follower), alone(options_for(0)));
+  for (const auto& misuse : pool.submit_on_all([] { return worker_device().misuse(); })) {
+    EXPECT_EQ(misuse.get(), std::vector<std::string>{});
+  }
+  for (const auto& used : pool.submit_on_all([] { return worker_device().used(); })) {
+    EXPECT_EQ(used.get(), 0u);
+  }
 }
 
 }  // namespace

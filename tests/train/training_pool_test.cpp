@@ -161,7 +161,9 @@ TEST(TrainingPools, BeginWithoutThoseWhoAreBusy) {
   listener.on_iteration = [&](const IterationRecord& r) {
     if (r.iteration == 20) busy.cancel();
     if (r.iteration == 20) busy.wait();
-    if (r.iteration == 21) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    if (r.iteration > 20 && listener.present.size() < 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
   };
   expect_undisturbed(run(long_options(2), listener), listener, 60);
   EXPECT_EQ(listener.present.size(), 2u);
@@ -240,10 +242,11 @@ TEST(TrainingPools, MayShrink) {
     if (r.iteration == 20) pool.resize(1);
     if (r.iteration == 60) kill(listener.present.at(3), SIGKILL);
     if (r.iteration == 100) pool.resize(3);
-    if (r.iteration >= 100 && r.iteration < 120) {
+    // Not in this thread alone: it hears of who comes.
+    if (r.iteration >= 100 && listener.present.size() < 3) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    if (r.iteration == 150) pool.resize(1);
+    if (r.iteration == 230) pool.resize(1);
   };
   expect_undisturbed(run(long_options(3), listener), listener, 60);
   EXPECT_EQ(losses(listener).size(), 1u);
