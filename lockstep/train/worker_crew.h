@@ -30,6 +30,9 @@ struct WorkerIterationsSetup {
   std::function<bool()> stop = {};           // whether to wait for workers no longer
 };
 
+// "worker 3"
+inline std::string name_of_worker(uint32_t worker) { return "worker " + std::to_string(worker); }
+
 // One thread at a time. Members are for WorkerIterations, which grants iterations to the group that
 // stands.
 struct WorkerCrew {

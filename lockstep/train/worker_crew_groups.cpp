@@ -1,0 +1,235 @@
+// Groups of those who are there: see worker_crew.h.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/cores.h"
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/comm/group_sum.h"
+#include "lockstep/train/worker_crew.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = TimeLimit::Clock;
+
+double load_of(const TrainingOptions& options, int slot) {
+  return options.worker_load.empty() ? 1 : options.worker_load[static_cast<size_t>(slot)];
+}
+
+}  // namespace
+
+// Brings the members of the present group to rest. False where one was lost meanwhile.
+bool WorkerCrew::await_rest() {
+  if (broken && group_memory) LocalGroup::abort(group_memory);
+  const auto resting = [&] {
+    return std::all_of(members.begin(), members.end(), [](const auto& entry) {
+      return entry.second.phase != Member::Phase::member || entry.second.halted;
+    });
+  };
+  for (auto& [number, m] : members) {
+    if (m.phase == Member::Phase::member && !m.halted) order(number, HaltOrder{generation});
+  }
+  // Who computes comes to rest at the next meeting.
+  for (const TimeLimit limit(kAnswerLimit + this->limit()); !resting();) {
+    step(std::min(0.1, limit.left()));
+    if (!limit.reached()) continue;
+    for (const auto& [number, m] : members) {
+      if (m.phase == Member::Phase::member && !m.halted) workers.kill(number, "did not answer");
+    }
+    return false;
+  }
+  return true;
+}
+
+// A member writes its state where the others find it.
+bool WorkerCrew::publish(uint32_t source) {
+  const int other = 1 - published;
+  publishing.reset();
+  publisher = source;
+  if (!order(source, PublishOrder{other})) {
+    step(0.1);  // it is gone, which has to be heard
+    return false;
+  }
+  for (const TimeLimit limit(kAnswerLimit + this->limit()); !publishing;) {
+    step(std::min(0.1, limit.left()));
+    if (members.count(source) == 0) return false;
+    if (!limit.reached()) continue;
+    workers.kill(source, "did not answer");
+    return false;
+  }
+  published = other;
+  published_iteration = *publishing;
+  digests.erase(digests.begin(), digests.lower_bound(published_iteration));
+  return true;
+}
+
+bool WorkerCrew::form(int64_t base, bool from_state) {
+  ++generation;
+  ranks.clear();
+  // By slot, so that loads stay where they were.
+  for (const auto& [number, m] : members) {
+    if (m.phase != Member::Phase::building) ranks.push_back(number);
+  }
+  std::sort(ranks.begin(), ranks.end(),
+            [&](uint32_t a, uint32_t b) { return members.at(a).slot < members.at(b).slot; });
+  std::vector<double> loads;
+  const bool spin = setup.options.threads * static_cast<int64_t>(ranks.size()) <= available_cores();
+  group = {.size = static_cast<int>(ranks.size()), .window_bytes = 0, .spin = spin, .names = {}};
+  for (const uint32_t number : ranks) {
+    loads.push_back(load_of(setup.options, members.at(number).slot));
+    group.names.push_back(name_of_worker(number));
+  }
+  if (std::none_of(loads.begin(), loads.end(), [](double load) { return load > 0; })) {
+    // Those with a load are gone for the moment; the idle ones step in.
+    loads.assign(loads.size(), 1);
+  }
+  const GroupSumOptions sum{.count = static_cast<size_t>(ready->sum_count),
+                            .most_leaves = ready->most_leaves,
+                            .leaf_bytes = static_cast<size_t>(ready->leaf_bytes),
+                            .member_bytes = static_cast<size_t>(ready->member_bytes)};
+  group.window_bytes = GroupSum::window_bytes(sum, group.size);
+  group_place = ReservedPlace(memory, LocalGroup::bytes(group));
+  group_memory = memory.map(*group_place);
+  // Who speaks has the records that have not arrived.
+  uint32_t speaker = ranks.front();
+  for (const uint32_t number : ranks) {
+    if (members.at(number).finished == base) speaker = number;
+  }
+  bool all = true;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    Member& m = members.at(ranks[r]);
+    if (m.phase == Member::Phase::ready) {
+      BeginOrder own = begin;
+      own.board = *m.board;
+      all = order(ranks[r], own) && all;
+    }
+    const bool behind = from_state || m.finished != base;
+    FormOrder f;
+    f.generation = generation;
+    f.memory = *group_place;
+    f.window_bytes = group.window_bytes;
+    f.spin = group.spin;
+    f.rank = static_cast<int32_t>(r);
+    f.names = group.names;
+    f.loads = loads;
+    // The client ends who hangs before this.
+    f.limit = 4 * std::max(limit(), kAnswerLimit);
+    f.next = base + 1;
+    f.state = behind ? published : -1;
+    f.known = std::min(received, base);
+    f.speaks = ranks[r] == speaker;
+    all = order(ranks[r], f) && all;
+    const bool joined = m.phase == Member::Phase::ready;
+    m.phase = Member::Phase::member;
+    m.halted = false;
+    m.finished = base;
+    if (joined && setup.tell) {
+      setup.tell({.worker = ranks[r],
+                  .pid = m.pid,
+                  .joined = true,
+                  .how = {},
+                  .iteration = base,
+                  .members = static_cast<int64_t>(ranks.size())});
+    }
+  }
+  granted = base;
+  received = std::min(received, base);
+  arrived.clear();
+  broken = false;
+  progress = Clock::now();
+  return all;
+}
+
+// At the beginning all come together, but those who have other things to do for long: these come
+// when they are free. Whether somebody is waited for.
+bool WorkerCrew::await_first() {
+  std::string busy;
+  bool building = !free_slots.empty();
+  for (const auto& [number, m] : members) {
+    if (m.phase != Member::Phase::building) continue;
+    if (m.pid != 0 || !workers.busy(number)) {
+      building = true;
+    } else {
+      busy += fmt::format("{}{}", busy.empty() ? "" : ", ", m.slot);
+    }
+  }
+  if (building) return true;
+  if (busy.empty()) return false;
+  const bool stop = setup.stop && setup.stop();
+  if (!ready) {
+    if (!stop) return true;
+    throw Cancelled("[training] it was stopped while the pool's workers had other things to do");
+  }
+  if (!patience) patience.emplace(kBusyLimit);
+  if (!stop && !patience->reached()) return true;
+  if (!std::exchange(busy_told, true) && setup.notice) {
+    setup.notice("the pool's workers " + busy +
+                 " have other things to do: the training begins without them");
+  }
+  return false;
+}
+
+// Forms a group of all who are there.
+void WorkerCrew::regroup() {
+  for (;;) {
+    if (!await_rest()) continue;
+    int64_t base = -1;
+    uint32_t source = 0;
+    bool anybody = false;
+    for (const auto& [number, m] : members) {
+      if (m.phase == Member::Phase::building) continue;
+      anybody = true;
+      if (m.phase == Member::Phase::member && m.finished > base) {
+        base = m.finished;
+        source = number;
+      }
+    }
+    if (generation > 0 && !anybody && !workers.own() && setup.stop && setup.stop()) {
+      throw Cancelled("[training] it was stopped while it had no workers",
+                      "it goes on from its last checkpoint");
+    }
+    if ((generation == 0 && await_first()) || !anybody) {
+      step(0.1);
+      continue;
+    }
+    const bool from_state = base < 0;  // nobody has any: the published one serves
+    if (from_state) {
+      base = published_iteration;
+    } else if (std::any_of(members.begin(), members.end(), [&](const auto& entry) {
+                 return entry.second.phase != Member::Phase::building &&
+                        (entry.second.phase == Member::Phase::ready ||
+                         entry.second.finished != base);
+               })) {
+      if (!publish(source)) continue;
+    }
+    if (!form(base, from_state)) continue;
+    for (Loss& loss : losses) {
+      loss.change.seconds = std::chrono::duration<double>(Clock::now() - loss.noticed).count();
+      loss.change.members = static_cast<int64_t>(ranks.size());
+      if (setup.tell) setup.tell(loss.change);
+    }
+    losses.clear();
+    return;
+  }
+}
+
+// Nothing has moved for too long: ends those who are not where the others wait.
+void WorkerCrew::end_hanging() {
+  for (const uint32_t number : validating.value_or(std::set<uint32_t>{})) {
+    workers.kill(number, "hung (it has not done its part of a validation)");
+  }
+  progress = Clock::now();
+  if (validating) return;
+  const std::vector<int> missing = LocalGroup::missing(group_memory, group);
+  const std::string where = LocalGroup::describe_missing(group_memory, group);
+  for (const int rank : missing) {
+    workers.kill(ranks[static_cast<size_t>(rank)], "hung (" + where + ")");
+  }
+  for (const uint32_t number : ranks) {
+    if (missing.empty()) workers.kill(number, "hung");
+  }
+}
+
+}  // namespace lockstep
