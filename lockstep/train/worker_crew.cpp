@@ -44,9 +44,8 @@ WorkerCrew::WorkerCrew(const WorkerIterationsSetup& s)
   task.problem = setup.problem;
   task.options = object.dump();
   names = digest_of_names(setup.data);
-  if (setup.notice) {
-    setup.notice(fmt::format("{} worker processes {}", setup.options.workers,
-                             workers.own() ? "were started" : "of the open pool compute"));
+  if (setup.notice && !workers.own()) {
+    setup.notice(fmt::format("{} workers of the open pool compute", setup.options.workers));
   }
   workers.start_together([&] {
     for (int slot = 0; slot < static_cast<int>(setup.options.workers); ++slot) start_worker(slot);

@@ -73,8 +73,7 @@ TEST(TrainingPools, TheOpenOneComputes) {
     expect_undisturbed(result, listener, 60);
     EXPECT_TRUE(losses(listener).empty());
     ASSERT_EQ(listener.notices.size(), 1u);
-    EXPECT_EQ(listener.notices[0],
-              std::to_string(workers) + " worker processes of the open pool compute");
+    EXPECT_EQ(listener.notices[0], std::to_string(workers) + " workers of the open pool compute");
     for (const int64_t pid : pids_of(listener)) EXPECT_EQ(pids.count(pid), 1u) << pid;
     EXPECT_EQ(result.workers.size(), static_cast<size_t>(workers));
   }
@@ -186,8 +185,7 @@ TEST(TrainingPools, OfThreadsComputeNothing) {
   Pool pool({.workers = 2, .threads = true});
   Listener listener;
   expect_undisturbed(run(long_options(2), listener), listener, 60);
-  ASSERT_EQ(listener.notices.size(), 1u);
-  EXPECT_EQ(listener.notices[0], "2 worker processes were started");
+  EXPECT_TRUE(listener.notices.empty()) << listener.notices[0];
 }
 
 // Other tasks come before and after.
@@ -314,7 +312,7 @@ TEST(TrainingPools, SayWhatALostWorkerPrinted) {
   struct : Listener {
     void notice(const std::string& text) override {
       Listener::notice(text);
-      if (notices.size() == 2) throw DataError("seen");
+      throw DataError("seen");
     }
   } listener;
   const auto call = make_call<&talkative_problem>();
@@ -322,8 +320,8 @@ TEST(TrainingPools, SayWhatALostWorkerPrinted) {
   TrainingControl control;
   control.observers.push_back(&listener);
   EXPECT_THROW(train(call, problem.network, problem.data, long_options(2), control), DataError);
-  ASSERT_EQ(listener.notices.size(), 2u);
-  EXPECT_EQ(listener.notices[1], "worker 2 printed last: here it ends");
+  ASSERT_EQ(listener.notices.size(), 1u);
+  EXPECT_EQ(listener.notices[0], "worker 2 printed last: here it ends");
 }
 
 }  // namespace
