@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// Seconds for which an order may wait, and until a task that shall end has ended.
-constexpr double kOrderLimit = 1, kEndLimit = 5;
+// Seconds until a task that shall end has ended.
+constexpr double kEndLimit = 5;
 
 std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> pool,
                                               const TrainingOptions& options) {
@@ -122,7 +122,7 @@ std::optional<uint32_t> CrewWorkers::start(int slot, TrainingTask task, bool rep
 bool CrewWorkers::send(uint32_t worker, std::span<const std::byte> content) {
   const auto found = workers_.find(worker);
   return found != workers_.end() &&
-         pool_->send_to(found->second.task, found->second.orders, content, TimeLimit(kOrderLimit));
+         pool_->send_to(found->second.task, found->second.orders, content);
 }
 
 std::optional<CrewEvent> CrewWorkers::wait(const TimeLimit& limit) {

@@ -12,6 +12,7 @@
 #include "lockstep/parallel/comm/deal.h"
 #include "lockstep/train/device_sum.h"
 #include "lockstep/train/gradient_threshold.h"
+#include "lockstep/train/shard_exchange.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/shard_words.h"
 #include "lockstep/train/state_digest.h"
@@ -21,30 +22,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
-
-// What one shard brings to the device and back, piece behind piece in pinned memory.
-struct Exchange {
-  size_t target_bytes = 0;
-  size_t inputs = 0, targets = 0, weights = 0;    // offsets of what goes there
-  size_t losses = 0, scores = 0, statistics = 0;  // and of what comes back
-  size_t bytes = 0;
-
-  Exchange(const ShardPlans& plans, int64_t rows) {
-    const auto n = static_cast<size_t>(rows), outputs = static_cast<size_t>(plans.outputs());
-    const auto place = [&](size_t size) {
-      const size_t at = bytes;
-      bytes += (size + 63) / 64 * 64;
-      return at;
-    };
-    target_bytes = plans.labelled() ? n * sizeof(int32_t) : n * outputs * sizeof(float);
-    inputs = place(n * plans.input_bytes());
-    targets = place(target_bytes);
-    weights = place(n * sizeof(float));
-    losses = place(n * sizeof(float));
-    scores = place(plans.labelled() ? n * outputs * sizeof(float) : 0);
-    statistics = place(static_cast<size_t>(plans.statistic_elements()) * sizeof(float));
-  }
-};
 
 }  // namespace
 
@@ -166,7 +143,7 @@ void QueuedStep::State::prepare() {
     make_runs(shards[j].size);
     // A smaller mini-batch may have larger shards: room for the largest there can be.
     if (place_of(j) == exchanges.size()) {
-      exchanges.emplace_back(memory, Exchange(plans, most_rows).bytes);
+      exchanges.emplace_back(memory, ShardExchange(plans, most_rows).bytes);
     }
     sum->leaf(j);
   }
@@ -274,7 +251,7 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
   const ShardRange range = shards[j];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
   const size_t row_bytes = plans.input_bytes();
-  const Exchange at(plans, range.size);
+  const ShardExchange at(plans, range.size);
   std::byte* const host = exchange_of(j).data();
   if (watch) watch(static_cast<int>(stream_of(j)), static_cast<int64_t>(j));
   std::memcpy(host + at.inputs, batch.inputs().data() + first * row_bytes, rows * row_bytes);
@@ -332,7 +309,7 @@ void QueuedStep::State::wait() {
 }
 
 void QueuedStep::State::note_words(size_t j, const MiniBatch& batch) {
-  const Exchange at(plans, shards[j].size);
+  const ShardExchange at(plans, shards[j].size);
   const std::byte* const host = exchange_of(j).data();
   const auto* const loss = reinterpret_cast<const float*>(host + at.losses);
   const auto* const weight = reinterpret_cast<const float*>(host + at.weights);

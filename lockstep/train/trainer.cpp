@@ -10,8 +10,6 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/devices.h"
-#include "lockstep/parallel/pool/pool.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/identity.h"
@@ -25,6 +23,7 @@
 #include "lockstep/train/targets.h"
 #include "lockstep/train/training_images.h"
 #include "lockstep/train/training_problem.h"
+#include "lockstep/train/training_workers.h"
 #include "lockstep/train/worker_iterations.h"
 
 namespace lockstep {
@@ -49,28 +48,12 @@ Digest next_link(const Digest& chain, const PopulationRecord& r) {
   return digester.finish();
 }
 
-struct WorkersWanted {
-  std::shared_ptr<detail::PoolCore> pool = {};  // null: one that is opened
-  std::vector<Device> devices = {};
-};
-
-// "cuda" without a number: all GPUs that can be used, in turn.
-std::vector<Device> devices_of_workers(const std::string& text, Device resolved) {
-  std::vector<Device> devices;
-  if (text == "cuda") {
-    for (const auto& info : kernels::list_devices()) {
-      if (info.usable()) devices.push_back(info.device);
-    }
-  }
-  return devices.empty() ? std::vector<Device>{resolved} : devices;
-}
-
 // One call of train(): what it has open, and the loop.
 class Training {
  public:
   Training(Network& network, const TrainingData& data, const TrainingOptions& options,
            const TrainingControl& control, const Call<TrainingProblem>* call,
-           const WorkersWanted& workers)
+           const TrainingWorkers& workers)
       : network_(network),
         data_(data),
         options_(options.resolved()),
@@ -128,7 +111,7 @@ class Training {
   }
 
   // They prepare themselves while this process reads images.
-  void start_workers(const Call<TrainingProblem>& call, const WorkersWanted& workers) {
+  void start_workers(const Call<TrainingProblem>& call, const TrainingWorkers& workers) {
     if (control_.profile) {
       throw Unsupported("[training] a profile is taken of one process", "set workers = 0");
     }
@@ -471,29 +454,6 @@ class Training {
   TrainingResult result_;
 };
 
-// The network on another device for a while.
-class Moved {
- public:
-  Moved(Network& network, Device device) : network_(network), before_(network.device()) {
-    if (device == before_) return;
-    network.to(device);
-  }
-  ~Moved() {
-    if (network_.device() == before_) return;
-    try {
-      network_.to(before_);
-    } catch (const Error&) {
-      // A device that fails here has failed before, where it could be told.
-    }
-  }
-  Moved(const Moved&) = delete;
-  Moved& operator=(const Moved&) = delete;
-
- private:
-  Network& network_;
-  Device before_;
-};
-
 }  // namespace
 
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
@@ -515,22 +475,11 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   if (!network.initialized()) network.initialize(static_cast<uint64_t>(options.seed));
   if (options.workers == 0) return train(network, data, options, control);
   TrainingOptions placed = options;
-  options.check();
-  // A pool that is open computes, with as many workers as it has.
-  std::shared_ptr<detail::PoolCore> pool = detail::open_process_pool();
-  const int64_t present = pool ? pool->size() : 0;
-  if (present == 0) {
-    pool = nullptr;
-  } else if (present < placed.workers) {
-    placed.workers = present;
-    std::vector<double>& loads = placed.worker_load;
-    loads.resize(std::min(loads.size(), static_cast<size_t>(present)));
-    if (std::none_of(loads.begin(), loads.end(), [](double load) { return load > 0; })) loads = {};
-  }
+  std::shared_ptr<detail::PoolCore> pool = pool_for_training(placed);
   if (placed.device == "auto") placed.device = "cpu";
   check_training(network, data, placed);
   const Device device = resolve_training_device(network, placed);
-  const WorkersWanted workers{pool, devices_of_workers(placed.device, device)};
+  const TrainingWorkers workers{std::move(pool), devices_of_workers(placed.device, device)};
   placed.device = to_string(device);
   const Moved moved(network, device);
   return Training(network, data, placed, control, &call, workers).run();

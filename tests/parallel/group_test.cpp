@@ -89,8 +89,7 @@ TEST_P(Groups, MoveBytes) {
   if (network && !testing::why_no_network().empty()) GTEST_SKIP() << testing::why_no_network();
   if (kind == "hosts" || kind == "network hosts") {
     const auto host = [&](HostGroup& g) { exchange(g, c.bytes); };
-    EXPECT_EQ(network ? testing::on_network_hosts(c.size, host) : testing::on_hosts(c.size, host),
-              0);
+    EXPECT_EQ(testing::on_hosts(c.size, host, {}, network), 0);
     return;
   }
   if (hosts) {
@@ -242,7 +241,7 @@ TEST(HostGroup, APulledCableIsNoticedAtTheLimit) {
       _exit(std::string(e.what()).find(other + " did not come") == std::string::npos ? 1 : 0);
     }
   };
-  EXPECT_EQ(testing::on_network_hosts(2, host), 0);
+  EXPECT_EQ(testing::on_hosts(2, host, {}, true), 0);
   EXPECT_LT(TimeLimit::Clock::now() - begin, std::chrono::seconds(10));
 }
 

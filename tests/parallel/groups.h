@@ -121,13 +121,15 @@ inline bool hosts_are_left_out() {
 #endif
 }
 
-// Members by TCP, as forked processes.
+// Members by TCP, as forked processes; in network namespaces where `network` is set.
 inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
-                    const std::function<void(HostGroupOptions&)>& change = {}) {
+                    const std::function<void(HostGroupOptions&)>& change = {},
+                    bool network = false) {
   const TemporaryFolder folder;
-  return on_forks(size, [&](int rank) {
+  const auto member = [&](int rank) {
     HostGroupOptions options{.rank = rank,
                              .size = size,
+                             .address = network ? address_of(rank) : "127.0.0.1",
                              .place = std::make_shared<FolderPlace>(folder.path),
                              .generation = 3,
                              .secret = "secret"};
@@ -135,24 +137,8 @@ inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
     HostGroup group(options, TimeLimit(20));
     body(group);
     group.barrier(TimeLimit(20));  // nobody leaves while others still receive
-  });
-}
-
-// The same in network namespaces.
-inline int on_network_hosts(int size, const std::function<void(HostGroup&)>& body,
-                            const std::function<void(HostGroupOptions&)>& change = {}) {
-  const TemporaryFolder folder;
-  return on_network(size, [&](int host) {
-    HostGroupOptions options{.rank = host,
-                             .size = size,
-                             .address = address_of(host),
-                             .place = std::make_shared<FolderPlace>(folder.path),
-                             .secret = "secret"};
-    if (change) change(options);
-    HostGroup group(options, TimeLimit(20));
-    body(group);
-    group.barrier(TimeLimit(20));
-  });
+  };
+  return network ? on_network(size, member) : on_forks(size, member);
 }
 
 // Members on several hosts, several each: shared memory within a host, TCP between them.

@@ -110,11 +110,9 @@ class PoolCore {
   // it is lost or not there.
   virtual bool send_to(int seat, uint64_t queue, std::span<const std::byte> message,
                        const TimeLimit& limit) = 0;
-  // The same for whoever runs a task, also where that is the last thing it does for the pool, and
-  // without a bound for what waits. Of processes alone: false elsewhere.
-  virtual bool send_to(const TaskPtr&, uint64_t, std::span<const std::byte>, const TimeLimit&) {
-    return false;
-  }
+  // The same for whoever runs a task, also where that is the last thing it does for the pool;
+  // without a bound for what waits, and so without waiting. Of processes alone: false elsewhere.
+  virtual bool send_to(const TaskPtr&, uint64_t, std::span<const std::byte>) { return false; }
   // See Pool::attach_file().
   void attach(const std::string& name, const std::string& path);
   virtual int size() = 0;

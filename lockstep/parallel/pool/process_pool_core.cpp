@@ -72,12 +72,23 @@ class ProcessSeats final : public PoolCore {
 
   bool send_to(int index, uint64_t queue, std::span<const std::byte> message,
                const TimeLimit& limit) override {
-    return send([&] { return seat_of(index); }, with_prefix(queue, message), limit);
+    const Bytes content = with_prefix(queue, message);
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex);
+        Seat* const seat = seat_of(index);
+        if (seat == nullptr) return false;
+        const uint64_t waiting = seat->messages_said - seat->head.messages_taken.load();
+        if (seat->lost || seat->ending || waiting < kMostMessages) return post(*seat, content);
+      }
+      if (limit.reached()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
-  bool send_to(const TaskPtr& task, uint64_t queue, std::span<const std::byte> message,
-               const TimeLimit& limit) override {
-    // Other queues' messages may wait behind the task.
-    return send([&] { return seat_that_runs(task); }, with_prefix(queue, message), limit, false);
+  bool send_to(const TaskPtr& task, uint64_t queue, std::span<const std::byte> message) override {
+    const std::lock_guard lock(mutex);
+    Seat* const seat = seat_that_runs(task);
+    return seat != nullptr && post(*seat, with_prefix(queue, message));
   }
   int64_t strangers() const override { return strangers_.load(); }
   SharedMemory& memory() override { return memory_; }
@@ -113,22 +124,12 @@ class ProcessSeats final : public PoolCore {
     return nullptr;
   }
 
-  template <class Find>
-  bool send(const Find& find, const Bytes& content, const TimeLimit& limit, bool bounded = true) {
-    for (;;) {
-      {
-        const std::lock_guard lock(mutex);
-        Seat* const seat = find();
-        if (seat == nullptr || seat->lost || seat->ending) return false;
-        if (!bounded || seat->messages_said - seat->head.messages_taken.load() < kMostMessages) {
-          seat->messages_said += content.size();
-          seat->say(Order::message, content);
-          return true;
-        }
-      }
-      if (limit.reached()) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+  // False where nobody will take it.
+  static bool post(Seat& seat, const Bytes& message) {
+    if (seat.lost || seat.ending) return false;
+    seat.messages_said += message.size();
+    seat.say(Order::message, message);
+    return true;
   }
 
   void open_seat(int index) {
