@@ -27,6 +27,7 @@ struct SharedMemory::State {
   Descriptor descriptor;
   std::mutex mutex;
   size_t end = 0;  // of all regions reserved here
+  std::function<void(const SharedPlace&)> told_of_free;
 };
 
 SharedMemory::SharedMemory(const std::string& name) : state_(std::make_unique<State>()) {
@@ -53,7 +54,29 @@ SharedPlace SharedMemory::reserve(size_t bytes) {
   return place;
 }
 
+void SharedMemory::cover(const SharedPlace& place) {
+  const std::lock_guard lock(state_->mutex);
+  const size_t end = place.offset + place.bytes;
+  if (end < place.offset || end > size_t{1} << 46) {
+    throw InvalidArgument("[shared memory] no region lies at " + std::to_string(place.offset));
+  }
+  if (end <= state_->end) return;
+  if (ftruncate(descriptor(), static_cast<off_t>(end)) != 0) {
+    fail("no room for " + std::to_string(place.bytes) + " bytes");
+  }
+  state_->end = end;
+}
+
+void SharedMemory::on_free(std::function<void(const SharedPlace&)> told) {
+  const std::lock_guard lock(state_->mutex);
+  state_->told_of_free = std::move(told);
+}
+
 void SharedMemory::free(const SharedPlace& place) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->told_of_free) state_->told_of_free(place);
+  }
   // Nothing is lost where the system cannot: the memory goes with the arena.
   fallocate(descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
             static_cast<off_t>(place.offset), static_cast<off_t>(place.bytes));

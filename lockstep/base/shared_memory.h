@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,7 +26,8 @@ struct SharedPlace {
 };
 
 // An arena (memfd_create(2)) from which one process reserves regions that it and others map. The
-// process that made it reserves and frees; the others only map. Thread-safe.
+// process that made it reserves and frees; the others only map. On another host an arena may mirror
+// it: there regions lie at the same places, whose contents somebody brings. Thread-safe.
 class SharedMemory {
  public:
   // Throws Error where the system gives none. `name` is seen in /proc/PID/maps.
@@ -39,8 +41,12 @@ class SharedMemory {
   int descriptor() const;
   // Zeros, at a place that no region has had. Throws Error.
   SharedPlace reserve(size_t bytes);
+  // Of a mirror: makes room for a region that was reserved elsewhere. Throws Error.
+  void cover(const SharedPlace& place);
   // Gives the memory behind a region back; who has it mapped then reads zeros.
   void free(const SharedPlace& place);
+  // Called with every region that is given back, by whoever does it; null: nobody.
+  void on_free(std::function<void(const SharedPlace&)> told);
   // Throws InvalidArgument for a place outside the arena, Error where it cannot be mapped.
   SharedRegion map(const SharedPlace& place) const;
 

@@ -22,9 +22,13 @@ class TimeLimit {
   double left() const {
     return std::max(0.0, std::chrono::duration<double>(end_ - Clock::now()).count());
   }
-  // The same for poll(): rounded up, at most an hour.
+  // left() for poll(): in milliseconds, rounded up, at most an hour.
   int milliseconds_left() const {
     return static_cast<int>(std::ceil(std::min(left(), 3600.0) * 1000));
+  }
+  // Seconds since then, at least 0.
+  double late() const {
+    return std::max(0.0, std::chrono::duration<double>(Clock::now() - end_).count());
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -44,13 +45,17 @@ struct ClientSeat {
       // The worker may have made room before it could see that.
       if (orders.flush()) head.orders_wait = 0;
     }
-    head.bell.ring();
+    ring();
   }
   // Writes what waits.
   void say_more() {
     if (head.orders_wait.load() == 0) return;
     if (orders.flush()) head.orders_wait = 0;
-    head.bell.ring();
+    ring();
+  }
+  // There are orders, or there is room for reports.
+  void ring() {
+    far ? far() : head.bell.ring();
   }
   bool begun(const SentTask& s) const { return s.order < head.next.load(); }
 
@@ -60,7 +65,8 @@ struct ClientSeat {
   SeatHead& head;
   MessageWriter orders;
   MessageReader reports;
-  uint32_t worker = 0;  // 0: not started yet
+  std::function<void()> far = {};  // of a worker on another host: in place of its bell
+  uint32_t worker = 0;             // 0: not started yet
   pid_t pid = 0;
   std::optional<QueueMessage> held;  // that its inbox has no room for
   uint64_t messages_said = 0;        // bytes
@@ -68,6 +74,7 @@ struct ClientSeat {
   bool broken = false;              // what it says cannot be read any more
   std::optional<std::string> lost;  // how, once the process has ended
   Descriptor diary;
+  std::string printed;        // of one on another host, when it has ended
   std::deque<SentTask> sent;  // the first one runs
   uint64_t next_order = 0;
   double mean_seconds = 1;  // of its tasks

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/pool/host_memory.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/runtime.h"
 
@@ -123,6 +124,8 @@ class PoolCore {
   // runs afterwards. Not from callbacks. Every pool calls it before it goes.
   void stop();
   virtual std::vector<WorkerStatus> seats() = 0;
+  // What its workers on other hosts share; null where there are no such hosts.
+  virtual HostMemory* hosts() { return nullptr; }
   // Strangers that tried to come in on the workers' control channel so far.
   virtual int64_t strangers() const { return 0; }
   // Somebody has taken messages: there may be room for others.
@@ -190,11 +193,21 @@ class PoolCore {
 
 std::shared_ptr<PoolCore> make_thread_pool(int workers);
 
+// A host of a pool. "": this machine.
+struct PoolHost {
+  std::string name;
+  int workers = 1;
+};
+
 struct ProcessPoolOptions {
-  int workers = 1, threads = 1;
+  int workers = 1, threads = 1;  // of all hosts; of each worker
   double grace = 5;
   uint64_t memory_bytes = 0;
   std::vector<std::pair<std::string, std::string>> environment = {};
+  // Where they run, in this order; none: all here. Such a pool keeps its size.
+  std::vector<PoolHost> hosts = {};
+  std::string launch = {};   // see HostProcessOptions; "": its default
+  std::string address = {};  // of this machine, where the hosts find it; "": towards the first
 };
 std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options);
 

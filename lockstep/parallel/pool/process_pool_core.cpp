@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/quiet_thread.h"
 #include "lockstep/parallel/pool/client_seat.h"
+#include "lockstep/parallel/pool/host_links.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/process_seat.h"
 #include "lockstep/parallel/pool/process_warden.h"
@@ -42,7 +43,9 @@ class ProcessSeats final : public PoolCore {
         bell_(*std::launder(reinterpret_cast<Bell*>(bell_memory_.get()))) {
     try {
       resize(options.workers);
+      memory_.on_free([this](const SharedPlace& place) { links_.forget(place); });
       warden_.begin();
+      links_.begin();
       clerk_ = quiet_thread([this] { take_reports(); });
     } catch (...) {
       stop();
@@ -90,7 +93,8 @@ class ProcessSeats final : public PoolCore {
     Seat* const seat = seat_that_runs(task);
     return seat != nullptr && post(*seat, with_prefix(queue, message));
   }
-  int64_t strangers() const override { return strangers_.load(); }
+  HostMemory* hosts() override { return options_.hosts.empty() ? nullptr : &links_; }
+  int64_t strangers() const override { return strangers_.load() + far_strangers_.load(); }
   SharedMemory& memory() override { return memory_; }
   void room() override { bell_.ring(); }
 
@@ -136,14 +140,20 @@ class ProcessSeats final : public PoolCore {
     auto seat = std::make_unique<Seat>(memory_, index);
     for (const auto& [name, path] : files()) tell_of_file(*seat, name);
     const bool spin = wanted_ * options_.threads < available_cores();
-    warden_.start({seat->place, bell_place_, index, spin});
+    const SeatTicket ticket{seat->place, bell_place_, index, links_.slot_of(index), spin};
+    if (links_.far(index)) {
+      seat->far = [this] { links_.ring(); };
+      links_.start(ticket);
+    } else {
+      warden_.start(ticket);
+    }
     seats_.push_back(std::move(seat));
   }
 
   void end_process(Seat& seat, const std::string& reason) {
     if (seat.worker == 0 || seat.ending) return;
     seat.ending = true;
-    warden_.kill(seat.worker, reason);
+    seat.far ? links_.kill(seat.worker, reason) : warden_.kill(seat.worker, reason);
   }
 
   // ---- orders, with the mutex held ----
@@ -178,8 +188,9 @@ class ProcessSeats final : public PoolCore {
     Seat* best = nullptr;
     for (const auto& seat : seats_) {
       if (!seat->ready || seat->lost || seat->ending) continue;
-      const size_t ahead =
-          seat->mean_seconds < kShort ? std::min(kAhead, queued() / seats_.size()) : 0;
+      // What is on its way to another host cannot be taken back.
+      const bool may_wait = seat->mean_seconds < kShort && !seat->far;
+      const size_t ahead = may_wait ? std::min(kAhead, queued() / seats_.size()) : 0;
       if (seat->sent.size() > ahead || !any_queued(seat->index, seat->retiring)) continue;
       if (best == nullptr || seat->sent.size() < best->sent.size()) best = seat.get();
     }
@@ -269,7 +280,7 @@ class ProcessSeats final : public PoolCore {
 
   void stop_first(Seat& seat) {
     seat.head.cancelled = seat.sent.front().order + 1;
-    seat.head.bell.ring();
+    seat.ring();
     seat.grace.emplace(options_.grace);
     bell_.ring();  // the clerk has a new moment to wait for
   }
@@ -383,7 +394,7 @@ class ProcessSeats final : public PoolCore {
       end_process(seat, std::string("sent what cannot be read (") + e.what() + ")");
       return false;
     }
-    if (seat.reports.took()) seat.head.bell.ring();
+    if (seat.reports.took()) seat.ring();
     return more;
   }
 
@@ -404,7 +415,7 @@ class ProcessSeats final : public PoolCore {
       const auto note = decode<ReadyNote>(rest);
       const std::string path =
           "/proc/" + std::to_string(seat.pid) + "/fd/" + std::to_string(note.diary);
-      seat.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
+      if (!seat.far) seat.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
       seat.ready = true;
       restarts_.succeeded(seat.index);
     } else {
@@ -439,7 +450,7 @@ class ProcessSeats final : public PoolCore {
       const Sent& sent = seat.sent.back();
       const TaskPtr task = sent.task;
       const bool first = &sent == &seat.sent.front(), begun = sent.order < next;
-      if (first && begun) task->diary = read_diary(seat.diary.get());
+      if (first && begun) task->diary = seat.far ? seat.printed : read_diary(seat.diary.get());
       const auto lost = [&](const char* when) {
         return TaskError{"WorkerLost",
                          fmt::format("[pool] worker {} (process {}) {} {} task {}", seat.index,
@@ -515,6 +526,8 @@ class ProcessSeats final : public PoolCore {
     lock.unlock();
     if (clerk_.joinable()) clerk_.join();
     warden_.stop();
+    links_.stop();
+    memory_.on_free(nullptr);
     lock.lock();
     for (const auto& seat : seats_) drain_messages(*seat);
     seats_.clear();
@@ -556,6 +569,30 @@ class ProcessSeats final : public PoolCore {
     };
   }
 
+  HostLinks::Told told_by_hosts() {
+    HostLinks::Told told{.reports = reports(),
+                         .printed =
+                             [this](uint32_t worker, std::string text) {
+                               const std::lock_guard lock(mutex);
+                               for (const auto& seat : seats_) {
+                                 if (seat->worker == worker) seat->printed = std::move(text);
+                               }
+                             },
+                         .rung = [this] { bell_.ring(); }};
+    told.reports.refused = [this](int64_t strangers) { far_strangers_ = strangers; };
+    return told;
+  }
+
+  // Of the warden: what runs on this machine.
+  ProcessPoolOptions own_options() const {
+    ProcessPoolOptions own = options_;
+    if (!options_.hosts.empty()) own.workers = 0;
+    for (const PoolHost& host : options_.hosts) {
+      if (host.name.empty()) own.workers = host.workers;
+    }
+    return own;
+  }
+
   const ProcessPoolOptions options_;
   SharedMemory memory_{"lockstep-pool"};
   SharedPlace bell_place_;
@@ -564,9 +601,10 @@ class ProcessSeats final : public PoolCore {
   int wanted_ = 0;
   Restarts restarts_;
   std::string broken_;  // why there are no workers any more
-  std::atomic<int64_t> strangers_{0};
+  std::atomic<int64_t> strangers_{0}, far_strangers_{0};
   std::vector<std::unique_ptr<Seat>> seats_;
-  ProcessWarden warden_{memory_, options_, reports()};
+  ProcessWarden warden_{memory_, own_options(), reports()};
+  HostLinks links_{memory_, bell_place_, options_, told_by_hosts()};
   std::thread clerk_;
 };
 

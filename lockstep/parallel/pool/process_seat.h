@@ -39,11 +39,12 @@ inline ByteRing reports_of(const SharedRegion& seat) {
 struct SeatTicket {
   SharedPlace seat, bell;  // of the worker; of the client
   int index = 0;           // in the pool
+  int slot = 0;            // among the workers of its host
   bool spin = false;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(seat, bell, index, spin);
+    archive(seat, bell, index, slot, spin);
   }
 };
 

@@ -93,7 +93,7 @@ void ProcessWarden::start(Workers& workers, const SeatTicket& ticket) {
   std::string why;
   try {
     number = workers.start(make_call<&serve_pool>(ticket),
-                           cores_of_worker(ticket.index, options_.workers, options_.threads));
+                           cores_of_worker(ticket.slot, options_.workers, options_.threads));
   } catch (const std::exception& e) {
     why = e.what();
   }

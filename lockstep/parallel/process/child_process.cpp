@@ -64,17 +64,20 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   }
   // Above their new places, so that putting one there closes no other.
   std::vector<Descriptor> moved;
-  for (const int descriptor : options.descriptors) {
+  Actions actions;
+  const auto pass = [&](int descriptor, int place) {
     moved.emplace_back(fcntl(descriptor, F_DUPFD_CLOEXEC, kFirst + kMost + 1));
     if (!moved.back()) fail("a descriptor cannot be passed", errno);
-  }
-  Actions actions;
+    posix_spawn_file_actions_adddup2(&actions.value, moved.back().get(), place);
+  };
+  if (options.input >= 0) pass(options.input, STDIN_FILENO);
+  if (options.output >= 0) pass(options.output, STDOUT_FILENO);
+  if (options.output >= 0) pass(options.output, STDERR_FILENO);
   int next = kFirst;
-  for (const Descriptor& descriptor : moved) {
-    posix_spawn_file_actions_adddup2(&actions.value, descriptor.get(), next++);
-  }
-  posix_spawn_file_actions_adddup2(&actions.value, executable(), next);
-  posix_spawn_file_actions_addclosefrom_np(&actions.value, next + 1);
+  for (const int descriptor : options.descriptors) pass(descriptor, next++);
+  const bool other = !options.command.empty();
+  if (!other) posix_spawn_file_actions_adddup2(&actions.value, executable(), next++);
+  posix_spawn_file_actions_addclosefrom_np(&actions.value, next);
   Attributes attributes;
   sigset_t none, all;
   sigemptyset(&none);
@@ -83,15 +86,17 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   posix_spawnattr_setsigdefault(&attributes.value, &all);
   posix_spawnattr_setflags(&attributes.value, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 
-  const std::string path = "/proc/self/fd/" + std::to_string(next);
   std::vector<std::string> words{program_invocation_short_name};
+  if (other) words = options.command;
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  const std::string path = other ? words[0] : "/proc/self/fd/" + std::to_string(next - 1);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  const int error = posix_spawn(&pid_, path.c_str(), &actions.value, &attributes.value,
-                                arguments.data(), environ);
-  if (error != 0) fail("a worker cannot be started", error);
+  const auto spawn = other ? posix_spawnp : posix_spawn;
+  const int error = spawn(&pid_, path.c_str(), &actions.value, &attributes.value, arguments.data(),
+                          environ);
+  if (error != 0) fail(other ? path + " cannot be started" : "a worker cannot be started", error);
   ended_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (!ended_) {
     const int number = errno;

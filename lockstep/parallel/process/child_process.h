@@ -1,4 +1,4 @@
-// Processes that run the executable of this one.
+// Processes that this one starts: its own executable again, or another command.
 #pragma once
 
 #include <sys/types.h>
@@ -15,11 +15,15 @@ struct ChildOptions {
   std::vector<std::string> arguments = {};  // after the program's name
   // Open there, too: as descriptors 3, 4, ... in this order. All others are closed.
   std::vector<int> descriptors = {};
+  // What runs in place of the same executable: a program, sought as the shell does, with its
+  // arguments.
+  std::vector<std::string> command = {};
+  int input = -1, output = -1;  // its standard input; its output and errors; -1: as here
 };
 
 // A child of this process that runs the same executable (by a descriptor of it: whatever becomes of
-// the file). It begins with signals as they are by default, none blocked. The destructor kills it.
-// One thread at a time.
+// the file), or a command. It begins with signals as they are by default, none blocked. The
+// destructor kills it. One thread at a time.
 class ChildProcess {
  public:
   // Throws Error where the system refuses.

@@ -13,6 +13,7 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/process/function.h"
+#include "lockstep/parallel/process/host_main.h"
 #include "lockstep/parallel/process/worker_start.h"
 
 namespace lockstep {
@@ -50,7 +51,7 @@ struct WorkerMain {
     leave_signals_to_the_client();
     WorkerStart start;
     try {
-      start = receive_start(lifeline);
+      start = decode<WorkerStart>(receive_start(lifeline));
     } catch (const Error&) {
       end_at_once();
     }
@@ -89,6 +90,7 @@ struct WorkerMain {
 Runtime::Runtime(int argc, char** argv) {
   runtime_present = true;
   if (argc > 1 && std::strcmp(argv[1], worker_argument) == 0) WorkerMain::run();
+  if (argc > 1 && std::strcmp(argv[1], host_argument) == 0) run_as_host();
 }
 
 bool Runtime::present() { return runtime_present; }

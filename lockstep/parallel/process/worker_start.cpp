@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -18,13 +19,15 @@ constexpr size_t kMostBytes = 1 << 16;  // a socket takes it without a reader
   throw Error("[worker] starting: " + std::string(what) + ": " + std::strerror(errno));
 }
 
-void receive_all(int socket, void* to, size_t bytes) {
+void receive_all(int from, void* to, size_t bytes) {
   const TimeLimit limit(kLimit);
   for (size_t done = 0; done < bytes;) {
-    pollfd watched{socket, POLLIN, 0};
-    if (poll(&watched, 1, limit.milliseconds_left()) < 0 && errno != EINTR) fail("waiting");
+    pollfd watched{from, POLLIN, 0};
+    const int ready = poll(&watched, 1, limit.milliseconds_left());
+    if (ready < 0 && errno != EINTR) fail("waiting");
     if (limit.reached()) throw Timeout("[worker] starting: the client says nothing");
-    const ssize_t n = recv(socket, static_cast<std::byte*>(to) + done, bytes - done, MSG_DONTWAIT);
+    if (ready <= 0) continue;
+    const ssize_t n = read(from, static_cast<std::byte*>(to) + done, bytes - done);
     if (n == 0) throw Error("[worker] starting: the client is gone");
     if (n > 0) {
       done += static_cast<size_t>(n);
@@ -36,8 +39,7 @@ void receive_all(int socket, void* to, size_t bytes) {
 
 }  // namespace
 
-void send_start(int socket, const WorkerStart& start) {
-  const Bytes content = encode(start);
+void send_start(int socket, const Bytes& content) {
   const auto size = static_cast<uint32_t>(content.size());
   if (content.size() > kMostBytes) {
     throw InvalidArgument("[worker] its environment takes more than " + std::to_string(kMostBytes) +
@@ -50,13 +52,13 @@ void send_start(int socket, const WorkerStart& start) {
   if (n != static_cast<ssize_t>(all.size())) fail("writing");
 }
 
-WorkerStart receive_start(int socket) {
+Bytes receive_start(int from) {
   uint32_t size = 0;
-  receive_all(socket, &size, sizeof size);
+  receive_all(from, &size, sizeof size);
   if (size > kMostBytes) throw DataError("[worker] starting: too long a message");
   Bytes content(size);
-  receive_all(socket, content.data(), size);
-  return decode<WorkerStart>(content);
+  receive_all(from, content.data(), size);
+  return content;
 }
 
 }  // namespace lockstep

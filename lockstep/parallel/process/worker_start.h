@@ -1,5 +1,5 @@
-// How a worker process learns what it needs from the client that starts it: by a socket that both
-// inherit, whose end later says that the client is gone.
+// How a process learns what it needs from the client that starts it: by a socket or a pipe, whose
+// end later says that the client is gone.
 #pragma once
 
 #include "lockstep/parallel/process/runtime.h"
@@ -10,9 +10,9 @@ namespace lockstep {
 inline constexpr const char* worker_argument = "--lockstep-worker";
 inline constexpr int worker_lifeline = 3, worker_arena = 4;
 
-// Throws Error where the worker is gone, or does not listen.
-void send_start(int socket, const WorkerStart& start);
-// Throws Error where the client is gone, or says nothing for half a minute.
-WorkerStart receive_start(int socket);
+// Throws Error where the worker is gone, or does not listen; InvalidArgument for what is too long.
+void send_start(int socket, const Bytes& start);
+// From a socket or a pipe. Throws Error where the client is gone, or says nothing for half a minute.
+Bytes receive_start(int from);
 
 }  // namespace lockstep

@@ -147,7 +147,7 @@ uint32_t Workers::start(const Call<void>& task, const std::vector<int>& cores) {
   start.memory_bytes = s.options.memory_bytes;
   start.environment = s.options.environment;
   try {
-    send_start(mine.get(), start);
+    send_start(mine.get(), encode(start));
   } catch (const InvalidArgument&) {
     throw;
   } catch (const Error&) {

@@ -1,0 +1,234 @@
+// Pools whose workers are on several hosts. Where nothing else is said these are processes on the
+// loopback, reached by env(1), which runs a command as ssh would.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/parallel/pool/task_context.h"
+
+namespace lockstep {
+namespace {
+
+using detail::PoolHost;
+using detail::ProcessPoolOptions;
+using detail::TaskPtr;
+
+constexpr double kLimit = 30;
+
+struct HostPool {
+  explicit HostPool(std::vector<PoolHost> hosts, const std::string& launch = "env HOST={host}") {
+    ProcessPoolOptions options;
+    options.workers = 0;
+    for (const PoolHost& host : hosts) options.workers += host.workers;
+    options.hosts = std::move(hosts);
+    options.launch = launch;
+    options.address = "127.0.0.1";
+    core = detail::make_process_pool(options);
+  }
+  ~HostPool() { core->stop(); }
+
+  template <auto F, class... A>
+  TaskPtr submit_to(int seat, const A&... arguments) {
+    const auto call = make_call<F>(arguments...);
+    return core->submit(call.function(), call.arguments(), {}, seat);
+  }
+  void wait(const TaskPtr& task) const {
+    if (!core->wait(TimeLimit(kLimit), [&] { return has_ended(task->state); })) {
+      throw Timeout("[test] a task does not end");
+    }
+  }
+  void wait_until_it_runs(const TaskPtr& task) const {
+    for (const TimeLimit limit(kLimit); !limit.reached();) {
+      {
+        const std::lock_guard lock(core->mutex);
+        if (task->state != TaskState::queued) return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    throw Timeout("[test] a task does not begin");
+  }
+  template <class R>
+  R result(const TaskPtr& task) const {
+    wait(task);
+    if (task->state != TaskState::finished) throw Error(task->error.message);
+    return decode<R>(task->result);
+  }
+
+  std::shared_ptr<detail::PoolCore> core;
+};
+
+std::vector<PoolHost> here_and_two() { return {{"", 1}, {"one", 2}, {"two", 1}}; }
+
+std::tuple<std::string, int64_t, int64_t> where() {
+  const char* const host = getenv("HOST");
+  return {host ? host : "", getpid(), getppid()};
+}
+
+std::string host_of(const HostPool& pool, const TaskPtr& task) {
+  return std::get<0>(pool.result<std::tuple<std::string, int64_t, int64_t>>(task));
+}
+
+TEST(PoolHosts, WorkersAreWhereTheyShallBe) {
+  unsetenv("HOST");
+  HostPool pool(here_and_two());
+  std::vector<std::string> hosts;
+  for (int seat = 0; seat < 4; ++seat) hosts.push_back(host_of(pool, pool.submit_to<&where>(seat)));
+  EXPECT_EQ(hosts, (std::vector<std::string>{"", "one", "one", "two"}));
+  ASSERT_NE(pool.core->hosts(), nullptr);
+  EXPECT_EQ(pool.core->hosts()->host_of(2), 1);
+  EXPECT_EQ(pool.core->hosts()->slot_of(2), 1);
+  EXPECT_EQ(pool.core->hosts()->status(2).name, "two");
+  EXPECT_EQ(pool.core->hosts()->status(2).address, "127.0.0.1");
+}
+
+std::vector<int> doubled(std::vector<int> values) {
+  for (int& v : values) v *= 2;
+  return values;
+}
+
+TEST(PoolHosts, ArgumentsAndResultsOfAnySize) {
+  HostPool pool(here_and_two());
+  for (const size_t n : {size_t{0}, size_t{1}, size_t{3} << 20}) {
+    std::vector<int> values(n);
+    std::iota(values.begin(), values.end(), 0);
+    EXPECT_EQ(pool.result<std::vector<int>>(pool.submit_to<&doubled>(3, values)), doubled(values));
+  }
+}
+
+void fail_there(std::string text) { throw DataError("[task] " + text); }
+
+TEST(PoolHosts, WhatATaskThrowsComesBack) {
+  HostPool pool(here_and_two());
+  const TaskPtr task = pool.submit_to<&fail_there>(1, std::string("no file"));
+  pool.wait(task);
+  EXPECT_EQ(task->state, TaskState::failed);
+  EXPECT_EQ(task->error.kind, "DataError");
+  EXPECT_EQ(task->error.message, "[task] no file");
+}
+
+void wait_to_be_cancelled() {
+  while (!TaskContext::current()->cancelled()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST(PoolHosts, TasksCanBeCancelled) {
+  HostPool pool(here_and_two());
+  const TaskPtr task = pool.submit_to<&wait_to_be_cancelled>(3);
+  pool.wait_until_it_runs(task);
+  pool.core->cancel(task);
+  pool.wait(task);
+  EXPECT_EQ(task->state, TaskState::cancelled);
+  // The worker is as it was.
+  EXPECT_EQ(pool.result<std::vector<int>>(pool.submit_to<&doubled>(3, std::vector<int>{1})),
+            std::vector<int>{2});
+}
+
+void write_shared(SharedPlace place, uint64_t value) {
+  const SharedRegion region = TaskContext::current()->memory().map(place);
+  *reinterpret_cast<uint64_t*>(region.get()) = value;
+}
+
+uint64_t read_shared(SharedPlace place) {
+  const SharedRegion region = TaskContext::current()->memory().map(place);
+  return *reinterpret_cast<uint64_t*>(region.get());
+}
+
+TEST(PoolHosts, MemoryTravelsWhereItIsAskedTo) {
+  HostPool pool(here_and_two());
+  pool.result<std::vector<int>>(pool.submit_to<&doubled>(1, std::vector<int>{1}));
+  SharedMemory& memory = pool.core->memory();
+  const SharedPlace place = memory.reserve(5 << 20);
+  const SharedRegion region = memory.map(place);
+  auto& word = *reinterpret_cast<uint64_t*>(region.get());
+  auto& last = *reinterpret_cast<uint64_t*>(region.get() + place.bytes - 8);
+  word = 7;
+  last = 9;
+  detail::HostMemory& hosts = *pool.core->hosts();
+  const uint64_t number = hosts.push(1, place);
+  EXPECT_EQ(pool.result<uint64_t>(pool.submit_to<&read_shared>(1, place)), 7u);
+  for (const TimeLimit limit(kLimit); !hosts.pushed(1, number) && !limit.reached();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(hosts.pushed(1, number));
+  pool.wait(pool.submit_to<&write_shared>(2, place, uint64_t{8}));  // the same host's
+  EXPECT_EQ(word, 7u);
+  last = 0;
+  EXPECT_TRUE(hosts.pull(1, place, TimeLimit(kLimit)));
+  EXPECT_EQ(word, 8u);
+  EXPECT_EQ(last, 9u);
+}
+
+TEST(PoolHosts, WhatAWorkerWroteBeforeItsEndIsTold) {
+  HostPool pool(here_and_two());
+  pool.result<std::vector<int>>(pool.submit_to<&doubled>(3, std::vector<int>{1}));
+  const SharedPlace place = pool.core->memory().reserve(4096);
+  const SharedRegion region = pool.core->memory().map(place);
+  pool.core->hosts()->watch(2, place);
+  const auto die = [](SharedPlace where) {
+    write_shared(where, 5);
+    std::printf("last words\n");
+    raise(SIGKILL);
+  };
+  const auto call = make_call(die, place);
+  const TaskPtr task = pool.core->submit(call.function(), call.arguments(), {}, 3);
+  pool.wait(task);
+  EXPECT_EQ(task->state, TaskState::failed);
+  EXPECT_EQ(task->lost, "was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(task->diary, "last words\n");
+  EXPECT_EQ(*reinterpret_cast<uint64_t*>(region.get()), 5u);
+  // Another one has taken its place.
+  EXPECT_EQ(pool.result<std::vector<int>>(pool.submit_to<&doubled>(3, std::vector<int>{1})),
+            std::vector<int>{2});
+}
+
+// Seconds until a task of a host's worker has failed, after something was done to its agent.
+double seconds_to_lose(int signal, std::string& how) {
+  HostPool pool(here_and_two());
+  using Where = std::tuple<std::string, int64_t, int64_t>;
+  const auto [host, pid, agent] = pool.result<Where>(pool.submit_to<&where>(3));
+  const TaskPtr task = pool.submit_to<&wait_to_be_cancelled>(3);
+  pool.wait_until_it_runs(task);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(kill(static_cast<pid_t>(agent), signal), 0);
+  pool.wait(task);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  how = task->error.message;
+  // The others are as they were, and the host comes again.
+  EXPECT_EQ(host_of(pool, pool.submit_to<&where>(1)), "one");
+  const auto [again, new_pid, new_agent] = pool.result<Where>(pool.submit_to<&where>(3));
+  EXPECT_EQ(again, "two");
+  EXPECT_NE(new_agent, agent);
+  return taken.count();
+}
+
+TEST(PoolHosts, AHostWhoseAgentIsKilledIsLostAtOnce) {
+  std::string how;
+  EXPECT_LT(seconds_to_lose(SIGKILL, how), 0.5);
+  EXPECT_NE(how.find("host two is lost"), std::string::npos) << how;
+}
+
+TEST(PoolHosts, AHostThatFallsSilentIsLostWithinTwoSeconds) {
+  std::string how;
+  EXPECT_LT(seconds_to_lose(SIGSTOP, how), 2.0);
+  EXPECT_NE(how.find("silent"), std::string::npos) << how;
+}
+
+TEST(PoolHosts, AHostThatCannotBeReachedIsTold) {
+  const HostPool pool({{"nowhere", 1}}, "sh -c exit\\ 7");
+  const auto call = make_call<&where>();
+  const TaskPtr task = pool.core->submit(call.function(), call.arguments(), {}, 0);
+  pool.wait(task);
+  EXPECT_EQ(task->state, TaskState::failed);
+  EXPECT_NE(task->error.message.find("nowhere"), std::string::npos) << task->error.message;
+}
+
+}  // namespace
+}  // namespace lockstep
