@@ -158,6 +158,9 @@ class HostLinks::Line {
 
   void run() {
     for (;;) {
+      // Before looking: whoever rings from now on is heard.
+      uint64_t rings = 0;
+      [[maybe_unused]] const ssize_t n = read(s_.asked.get(), &rings, sizeof rings);
       // What was asked for before an order was written is done before it.
       auto orders = collect_orders();
       std::vector<Request> requests;
@@ -165,8 +168,6 @@ class HostLinks::Line {
         const std::lock_guard lock(s_.mutex);
         if (s_.ended) return;
         requests = std::exchange(s_.requests, {});
-        uint64_t rings = 0;
-        [[maybe_unused]] const ssize_t n = read(s_.asked.get(), &rings, sizeof rings);
       }
       for (Request& request : requests) {
         std::visit([this](auto& what) { take(what); }, request);
