@@ -26,6 +26,8 @@ struct TrainArguments {
   std::string device;
   int threads = 0, workers = 0;
   std::vector<double> worker_load;
+  std::vector<std::string> hosts;
+  std::string host_launch;
   bool resume = false, save_initial = false, json = false, quiet = false;
   bool check = false, dry_run = false, confusion = false, profile = false;
   std::string initial_model;
@@ -47,6 +49,33 @@ std::string loads_of(const TrainArguments& a) {
   return text;
 }
 
+// "10.0.0.2:4,10.0.0.3:4"
+std::string hosts_of(const TrainArguments& a) {
+  std::string text;
+  for (const std::string& host : a.hosts) text += (text.empty() ? "" : ",") + host;
+  return text;
+}
+
+// What the options about workers set.
+std::vector<std::string> worker_settings(const TrainArguments& a) {
+  std::vector<std::string> settings;
+  int workers = a.workers;
+  if (!a.hosts.empty()) {
+    TrainingOptions options;
+    options.hosts = a.hosts;
+    int there = 0;
+    for (const TrainingHost& host : lockstep::hosts_of(options)) there += host.workers;
+    if (workers == 0) workers = there;
+    settings.push_back("training.hosts=" + nlohmann::json(a.hosts).dump());
+  }
+  if (!a.host_launch.empty()) {
+    settings.push_back("training.host_launch=" + nlohmann::json(a.host_launch).dump());
+  }
+  if (workers > 0) settings.push_back("training.workers=" + std::to_string(workers));
+  if (!a.worker_load.empty()) settings.push_back("training.worker_load=[" + loads_of(a) + "]");
+  return settings;
+}
+
 std::string how_to_go_on(const TrainArguments& a, const std::string& folder) {
   std::string line = "lockstep train " + shell_word(a.job);
   for (const std::string& setting : a.settings) line += " --set " + shell_word(setting);
@@ -54,6 +83,8 @@ std::string how_to_go_on(const TrainArguments& a, const std::string& folder) {
   if (a.threads > 0) line += " --threads " + std::to_string(a.threads);
   if (a.workers > 0) line += " --workers " + std::to_string(a.workers);
   if (!a.worker_load.empty()) line += " --worker-load " + loads_of(a);
+  if (!a.hosts.empty()) line += " --hosts " + hosts_of(a);
+  if (!a.host_launch.empty()) line += " --host-launch " + shell_word(a.host_launch);
   if (!a.initial_model.empty()) line += " --initial-model " + shell_word(a.initial_model);
   return line + " --out " + shell_word(folder) + " --resume";
 }
@@ -165,8 +196,7 @@ int train_command(const TrainArguments& a) {
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
-  if (a.workers > 0) settings.push_back("training.workers=" + std::to_string(a.workers));
-  if (!a.worker_load.empty()) settings.push_back("training.worker_load=[" + loads_of(a) + "]");
+  for (std::string& setting : worker_settings(a)) settings.push_back(std::move(setting));
   const Job job = read_job(local_files(), a.job, settings);
   if (a.confusion && !job.data.targets.empty()) {
     throw InvalidArgument("[train] --confusion is for networks that classify; " + a.job +
@@ -271,6 +301,13 @@ void add_train(Commands& commands) {
                   "How many shards each worker gets beside the others, as 3,1")
       ->type_name("LOADS")
       ->delimiter(',');
+  sub->add_option("--hosts", a->hosts,
+                  "Where workers run, and how many, as 10.0.0.2:4,localhost:2 (by ssh)")
+      ->type_name("HOSTS")
+      ->delimiter(',');
+  sub->add_option("--host-launch", a->host_launch,
+                  "What runs a command on a host (default: ssh -o BatchMode=yes {host})")
+      ->type_name("COMMAND");
   sub->add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU where there is one")
       ->type_name("DEVICE");
   CLI::Option* resume = sub->add_flag("--resume", a->resume, "Go on with the run in --out");

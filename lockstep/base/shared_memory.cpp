@@ -44,6 +44,11 @@ SharedMemory::~SharedMemory() = default;
 
 int SharedMemory::descriptor() const { return state_->descriptor.get(); }
 
+size_t SharedMemory::size() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->end;
+}
+
 SharedPlace SharedMemory::reserve(size_t bytes) {
   const std::lock_guard lock(state_->mutex);
   const SharedPlace place{state_->end, rounded(bytes == 0 ? 1 : bytes)};

@@ -39,6 +39,8 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   int descriptor() const;
+  // Of all regions that were reserved, or covered, here.
+  size_t size() const;
   // Zeros, at a place that no region has had. Throws Error.
   SharedPlace reserve(size_t bytes);
   // Of a mirror: makes room for a region that was reserved elsewhere. Throws Error.

@@ -16,8 +16,12 @@ constexpr double kEndLimit = 5;
 std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> pool,
                                               const TrainingOptions& options) {
   if (pool) return pool;
-  detail::ProcessPoolOptions own{.workers = static_cast<int>(options.workers),
-                                 .threads = static_cast<int>(options.threads)};
+  detail::ProcessPoolOptions own;
+  own.workers = static_cast<int>(options.workers);
+  own.threads = static_cast<int>(options.threads);
+  for (const TrainingHost& host : hosts_of(options)) own.hosts.push_back({host.name, host.workers});
+  own.launch = options.host_launch;
+  own.address = options.host_address;
   own.memory_bytes = static_cast<uint64_t>(options.worker_memory_mib) << 20;
   for (const std::string& entry : options.worker_environment) {
     const size_t at = entry.find('=');
@@ -102,8 +106,11 @@ std::optional<uint32_t> CrewWorkers::start(int slot, TrainingTask task, bool rep
   w.reports = pool_->add_inbox(w.inbox);
   task.orders = w.orders;
   task.reports = w.reports;
-  task.cores = cores_of_worker(slot, size_, threads_);
-  if (task.cores.empty()) task.cores = own_cores();
+  // On another host, those that its process has.
+  if (host_of(slot) == 0) {
+    task.cores = cores_of_worker(slot, size_, threads_);
+    if (task.cores.empty()) task.cores = own_cores();
+  }
   const Call<void> call = make_call<&train_as_worker>(task);
   try {
     const SubmitOptions options{.priority = replaces ? std::numeric_limits<int>::max() : 0};

@@ -66,7 +66,9 @@ class CrewWorkers {
   bool own() const { return own_; }  // opened for this training
   // That tried to come in on the control channel since the beginning.
   int64_t strangers() const { return pool_->strangers() - strangers_before_; }
-  SharedMemory& memory() { return pool_->memory(); }
+  detail::PoolCore& pool() { return *pool_; }
+  // Of a worker's index: 0: this machine.
+  int host_of(int slot) const { return pool_->hosts() ? pool_->hosts()->host_of(slot) : 0; }
 
  private:
   struct Events {

@@ -290,23 +290,25 @@ Evaluation Evaluator::State::summarize() {
 
 namespace {
 
-constexpr size_t kAreaLine = 64;
+// A batch that nobody has.
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 2;
 
 // What several processes see: who is next, then by observation losses, classes, scores.
 struct Area {
   Area(std::byte* memory, int64_t observations)
       : next(reinterpret_cast<std::atomic<int64_t>*>(memory)),
-        losses(reinterpret_cast<double*>(memory + kAreaLine)),
+        end(next + 1),
+        losses(reinterpret_cast<double*>(memory + Evaluator::kAreaHead)),
         predicted(reinterpret_cast<int64_t*>(losses + observations)),
         scores(reinterpret_cast<float*>(predicted + observations)) {}
 
   static size_t bytes(int64_t observations, int64_t width, bool with_scores) {
     const size_t scores = with_scores ? static_cast<size_t>(width) * sizeof(float) : 0;
-    return kAreaLine +
+    return Evaluator::kAreaHead +
            static_cast<size_t>(observations) * (sizeof(double) + sizeof(int64_t) + scores);
   }
 
-  std::atomic<int64_t>* next;
+  std::atomic<int64_t>*next, *end;  // of the batches to be taken
   double* losses;
   int64_t* predicted;
   float* scores;
@@ -322,19 +324,34 @@ size_t Evaluator::area_bytes(bool scores) const {
   return Area::bytes(state_->data.images->size(), state_->output.elements(), scores);
 }
 
-int64_t Evaluator::begun(const std::byte* area) {
-  return reinterpret_cast<const std::atomic<int64_t>*>(area)->load();
+int64_t Evaluator::batches() const {
+  return (state_->data.images->size() + kBatch - 1) / kBatch;
 }
 
-void Evaluator::call_off(std::byte* area) {
-  reinterpret_cast<std::atomic<int64_t>*>(area)->store(std::numeric_limits<int64_t>::max() / 2);
+void Evaluator::deal(std::byte* memory, int64_t first, int64_t end) {
+  const Area area(memory, 0);
+  area.end->store(end);
+  area.next->store(first < end ? first : kNever);
 }
 
-void Evaluator::take_part(std::byte* memory, bool scores) {
+void Evaluator::call_off(std::byte* memory) { Area(memory, 0).next->store(kNever); }
+
+void Evaluator::merge(std::byte* memory, const std::byte* other, int64_t first, int64_t end,
+                      bool scores) const {
+  const int64_t n = state_->data.images->size(), width = state_->output.elements();
+  const Area to(memory, n), from(const_cast<std::byte*>(other), n);
+  const int64_t from_row = first * kBatch, rows = std::min(end * kBatch, n) - from_row;
+  if (rows <= 0) return;
+  std::copy_n(from.losses + from_row, rows, to.losses + from_row);
+  std::copy_n(from.predicted + from_row, rows, to.predicted + from_row);
+  if (scores) std::copy_n(from.scores + from_row * width, rows * width, to.scores + from_row * width);
+}
+
+void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* begun) {
   const ArithmeticMode outer;
   State& s = *state_;
-  const int64_t n = s.data.images->size(), chunks = (n + kBatch - 1) / kBatch;
-  const Area area(memory, n);
+  const Area area(memory, s.data.images->size());
+  const int64_t end = area.end->load();
   s.network.packed().pack_all();
   s.losses_to = area.losses;
   s.predicted_to = area.predicted;
@@ -343,7 +360,8 @@ void Evaluator::take_part(std::byte* memory, bool scores) {
     const ArithmeticMode mode;
     for (;;) {
       const int64_t chunk = area.next->fetch_add(1);
-      if (chunk >= chunks) return;
+      if (chunk >= end) return;
+      if (begun != nullptr) begun->fetch_add(1);
       fail_point("validation", 0, chunk);
       s.evaluate_chunk(chunk, thread, mode, scores ? area.scores : nullptr);
     }

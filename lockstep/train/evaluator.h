@@ -1,6 +1,7 @@
 // The one path by which networks are evaluated: validation while training, evaluate(), predict().
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,16 +43,22 @@ class Evaluator {
   // row-major. Loss and accuracy are NaN where there is nothing to compare with.
   Evaluation run(Tensor* outputs = nullptr);
 
-  // Several processes evaluate together, each with an Evaluator of the same data: in an area of
-  // zeros that all see they take batches from each other until none is left. `scores`: where
+  // Several processes evaluate together, each with an Evaluator of the same data: in an area that
+  // all see they take batches from each other, of those that were dealt to it. `scores`: where
   // metrics want them.
   size_t area_bytes(bool scores) const;
+  // How much of its beginning says which batches are to be taken.
+  static constexpr size_t kAreaHead = 64;
+  int64_t batches() const;
+  // Only these batches, from `first` to before `end`, are taken in that area.
+  static void deal(std::byte* area, int64_t first, int64_t end);
   // Takes part, with the network's present values; for processes other than the one that asks.
-  void take_part(std::byte* area, bool scores);
-  // Batches that have been begun in an area so far; thread-safe.
-  static int64_t begun(const std::byte* area);
+  // `begun`, if given, counts the batches that it begins.
+  void take_part(std::byte* area, bool scores, std::atomic<int64_t>* begun = nullptr);
   // Nobody begins another; thread-safe.
   static void call_off(std::byte* area);
+  // What was evaluated in another area, of those batches.
+  void merge(std::byte* area, const std::byte* other, int64_t first, int64_t end, bool scores) const;
   // When all have: what run() would have returned.
   Evaluation result(const std::byte* area);
   // Whether somebody has to say scores.

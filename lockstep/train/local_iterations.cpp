@@ -153,7 +153,7 @@ TrainingStep& LocalIterations::step() { return *state_->step; }
 
 Evaluator* LocalIterations::evaluator() { return state_->evaluator.get(); }
 
-void LocalIterations::join(std::unique_ptr<LocalGroup> group, std::vector<double> loads,
+void LocalIterations::join(std::unique_ptr<Group> group, std::vector<double> loads,
                            double limit, int64_t next) {
   State& s = *state_;
   // Of a mini-batch only the rows of this member's shards are wanted.

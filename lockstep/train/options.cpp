@@ -1,7 +1,11 @@
 #include "lockstep/train/options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/dtype.h"
@@ -77,6 +81,12 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 0, .max = 1024});
   v.integer("workers", workers, "worker processes; 0: the threads of one process",
             {.min = 0, .max = 1024});
+  v.texts("hosts", hosts,
+          "where the workers run, with how many: \"10.0.0.2:4\", \"localhost:4\"; none: here");
+  v.text("host_launch", host_launch,
+         "what runs a command on a host: \"ssh -o BatchMode=yes {host}\" where nothing is said");
+  v.text("host_address", host_address,
+         "of this machine, where the hosts find it; \"\": towards the first of them");
   v.numbers("worker_load", worker_load,
             "how many shards each worker gets beside the others; none: even", {.min = 0});
   v.number("worker_limit", worker_limit,
@@ -117,6 +127,9 @@ const std::vector<std::string>& TrainingOptions::free_fields() {
                                               "streams",
                                               "threads",
                                               "workers",
+                                              "hosts",
+                                              "host_launch",
+                                              "host_address",
                                               "worker_load",
                                               "worker_limit",
                                               "worker_memory_mib",
@@ -161,6 +174,14 @@ void TrainingOptions::check() const {
                             workers == 0 ? "set workers, too" : "");
     }
   }
+  const std::vector<TrainingHost> all_hosts = hosts_of(*this);
+  int64_t there = 0;
+  for (const TrainingHost& host : all_hosts) there += host.workers;
+  if (!all_hosts.empty() && there != workers) {
+    throw InvalidArgument(
+        fmt::format("[training] hosts have {} workers, workers says {}", there, workers),
+        fmt::format("set workers = {}", there));
+  }
   for (const std::string& entry : worker_environment) {
     if (const size_t at = entry.find('='); at != entry.npos && at > 0) continue;
     throw InvalidArgument("[training] worker_environment must have entries NAME=VALUE, received `" +
@@ -176,6 +197,41 @@ void TrainingOptions::check() const {
   }
 }
 
+std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
+  std::vector<TrainingHost> all;
+  std::set<std::string> names;
+  for (const std::string& entry : options.hosts) {
+    const auto refuse = [&](const char* why) {
+      throw InvalidArgument("[training] hosts has the entry `" + entry + "`: " + why,
+                            "write a name or an address, with the number of its workers: "
+                            "\"10.0.0.2:4\", \"[fd00::2]:4\"");
+    };
+    TrainingHost host{entry, 1};
+    // Colons within an IPv6 address stand in brackets.
+    const size_t colon = entry.rfind(':'), bracket = entry.rfind(']');
+    if (colon != std::string::npos && (bracket == std::string::npos || bracket < colon)) {
+      const std::string count = entry.substr(colon + 1);
+      host.name = entry.substr(0, colon);
+      const bool number = !count.empty() && count.size() <= 4 &&
+                          std::all_of(count.begin(), count.end(),
+                                      [](unsigned char c) { return std::isdigit(c) != 0; });
+      host.workers = number ? std::stoi(count) : 0;
+      if (host.workers < 1 || host.workers > 1024) refuse("1 to 1024 workers can run there");
+    }
+    if (host.name.starts_with('[') && host.name.ends_with(']')) {
+      host.name = host.name.substr(1, host.name.size() - 2);
+    }
+    const bool plain = std::all_of(host.name.begin(), host.name.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || std::strchr("._-:@%", c) != nullptr;
+    });
+    if (host.name.empty() || host.name.starts_with('-') || !plain) refuse("that is no host");
+    if (!names.insert(host.name).second) refuse("it is there twice");
+    if (host.name == "localhost") host.name.clear();
+    all.push_back(host);
+  }
+  return all;
+}
+
 TrainingOptions TrainingOptions::resolved() const {
   TrainingOptions r = *this;
   if (r.initial_learning_rate == 0) r.initial_learning_rate = r.solver == "sgdm" ? 0.01 : 0.001;
@@ -183,7 +239,12 @@ TrainingOptions TrainingOptions::resolved() const {
   if (r.shard_size == 0) r.shard_size = r.device.starts_with("cuda") ? 256 : 16;
   r.deterministic = r.deterministic && lockstep::deterministic();
   if (r.threads == 0) {
-    const int64_t each = available_cores() / std::max<int64_t>(r.workers, 1);
+    // Of workers on one machine; that others are like this one is a guess.
+    int64_t together = r.hosts.empty() ? r.workers : 1;
+    for (const TrainingHost& host : hosts_of(r)) {
+      together = std::max<int64_t>(together, host.workers);
+    }
+    const int64_t each = available_cores() / std::max<int64_t>(together, 1);
     r.threads = std::clamp<int64_t>(each, 1, 1024);
   }
   return r;

@@ -121,6 +121,13 @@ struct TrainingOptions {
   int64_t threads = 0;
   // Worker processes that compute; 0: the threads of this one do. See TrainingProblem.
   int64_t workers = 0;
+  // Where they run: hosts' names or addresses, each with how many ("10.0.0.2:4"; one where nothing
+  // is said), "localhost" is this machine; all together `workers`. None: all on this machine. Every
+  // host has the same executable and data under the same paths.
+  std::vector<std::string> hosts = {};
+  // What runs a command on a host, and where hosts find this machine; see HostProcessOptions. "":
+  // ssh; the address towards the first of them.
+  std::string host_launch = {}, host_address = {};
   // How many shards each worker gets beside the others, by rank; none: even. 0: it gets none.
   std::vector<double> worker_load = {};
   // Seconds without a finished iteration after which a worker that others wait for is ended and
@@ -160,5 +167,14 @@ struct TrainingOptions {
   // said.
   TrainingOptions resolved() const;
 };
+
+// An entry of TrainingOptions::hosts. "": this machine.
+struct TrainingHost {
+  std::string name;
+  int workers = 1;
+};
+
+// Of options.hosts. Throws InvalidArgument for entries that are none. Thread-safe.
+std::vector<TrainingHost> hosts_of(const TrainingOptions& options);
 
 }  // namespace lockstep

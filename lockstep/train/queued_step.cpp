@@ -61,7 +61,7 @@ struct QueuedStep::State {
   std::vector<ShardRange> shards;  // of the mini-batch at hand
   std::vector<int64_t> shards_by_stream;
 
-  std::unique_ptr<LocalGroup> group;
+  std::unique_ptr<Group> group;
   std::vector<double> loads;
   double limit = 0;  // seconds
   std::function<void(int stream, int64_t shard)> watch;
@@ -368,7 +368,7 @@ QueuedStep::~QueuedStep() {
   }
 }
 
-void QueuedStep::join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) {
+void QueuedStep::join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) {
   State& s = *state_;
   s.group = std::move(group);
   s.loads = std::move(loads);

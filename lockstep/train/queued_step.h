@@ -21,7 +21,7 @@ class QueuedStep final : public TrainingStep {
              DType inputs = DType::u8);
   ~QueuedStep() override;
 
-  void join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) override;
+  void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) override;
   GroupSumOptions sum_options() const override;
   bool checks() const override { return false; }
   void watch(std::function<void(int stream, int64_t shard)> watch) override;

@@ -56,7 +56,7 @@ struct ShardedStep::State {
   ShardPlans plans;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by thread
   TreeReduction::Order order = TreeReduction::Order::tree;
-  std::unique_ptr<LocalGroup> group;
+  std::unique_ptr<Group> group;
   std::vector<double> loads;
   double limit = 0;  // seconds
   std::function<void(int thread, int64_t shard)> watch;
@@ -285,13 +285,15 @@ bool ShardedStep::checks() const { return state_->check_frequency > 0; }
 
 double ShardedStep::shard_seconds() const { return state_->shard_seconds; }
 
-void ShardedStep::join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) {
+void ShardedStep::join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) {
   State& s = *state_;
   s.sum.reset();
   s.group = std::move(group);
   s.loads = std::move(loads);
   s.limit = limit;
-  s.sum = std::make_unique<GroupSum>(*s.group, s.pool, sum_options());
+  auto* const local = dynamic_cast<LocalGroup*>(s.group.get());
+  s.sum = local != nullptr ? std::make_unique<GroupSum>(*local, s.pool, sum_options())
+                           : std::make_unique<GroupSum>(*s.group, s.pool, sum_options());
   s.gradients.emplace(s.plans.gradient_layout(), s.sum->result());
   for (auto& words : s.words_again) words.resize(s.word_bytes());
   s.deal();

@@ -17,7 +17,7 @@ class ShardedStep final : public TrainingStep {
               DType inputs = DType::u8, StepLedger* ledger = nullptr);
   ~ShardedStep() override;
 
-  void join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) override;
+  void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) override;
   GroupSumOptions sum_options() const override;
   bool checks() const override;
   void watch(std::function<void(int thread, int64_t shard)> watch) override;

@@ -52,7 +52,7 @@ class TrainingStep {
   // Computes as a member of a group from now on: the shards that its load gives it; sums and
   // statistics are those of all. `loads`: of each member, see deal_leaves(). `limit`: seconds that
   // a meeting with the others may take. Begins with the first meeting's memory untouched.
-  virtual void join(std::unique_ptr<LocalGroup> group, std::vector<double> loads, double limit) = 0;
+  virtual void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) = 0;
   // What a group's windows must hold (see GroupSum::window_bytes()).
   virtual GroupSumOptions sum_options() const = 0;
   // Whether a shard is computed again now and then, see shard_check.h.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -15,6 +16,7 @@
 #include "lockstep/train/local_iterations.h"
 #include "lockstep/train/shard_check.h"
 #include "lockstep/train/state_area.h"
+#include "lockstep/train/worker_group.h"
 #include "lockstep/train/worker_messages.h"
 
 namespace lockstep {
@@ -54,14 +56,61 @@ class TrainingWorker {
       const bool busy = may_compute();
       if (busy) compute();
       // With something to do it only looks whether there is a message.
-      for (auto m = context_.receive(orders_, TimeLimit(busy ? 0 : kPatience)); m;
-           m = context_.receive(orders_, TimeLimit(0))) {
-        std::visit([this](const auto& order) { take(order); }, decode<WorkerOrder>(*m));
+      for (auto order = next_order(busy ? 0 : kPatience); order; order = next_order(0)) {
+        std::visit([this](const auto& what) { take(what); }, *order);
       }
     }
   }
 
  private:
+  // Where the hosts' first members leave for each other where they listen: with the client.
+  class Meeting final : public MeetingPlace {
+   public:
+    Meeting(TrainingWorker& worker, int64_t generation)
+        : worker_(worker), generation_(generation) {}
+
+    void set(const std::string& key, const Bytes& value) override {
+      worker_.say(MeetReport{generation_, key, value});
+    }
+
+    Bytes get(const std::string& key, const TimeLimit& limit) override {
+      for (;;) {
+        const auto found = heard_.find(key);
+        if (found != heard_.end()) return found->second;
+        if (worker_.context_.cancelled() || LocalGroup::aborted(worker_.group_memory_)) {
+          throw WorkerLost("[group] it was ended before all had come");
+        }
+        if (limit.reached()) throw Timeout("[group] some have not come");
+        const auto order = worker_.hear(std::min(0.02, limit.left()));
+        if (!order) continue;
+        const auto* const meet = std::get_if<MeetOrder>(&*order);
+        if (meet == nullptr) {
+          worker_.later_.push_back(*order);
+        } else if (meet->generation == generation_) {
+          heard_.emplace(meet->key, meet->value);
+        }
+      }
+    }
+
+   private:
+    TrainingWorker& worker_;
+    const int64_t generation_;
+    std::map<std::string, Bytes> heard_;
+  };
+
+  std::optional<WorkerOrder> hear(double seconds) {
+    const auto message = context_.receive(orders_, TimeLimit(seconds));
+    if (!message) return std::nullopt;
+    return decode<WorkerOrder>(*message);
+  }
+
+  std::optional<WorkerOrder> next_order(double seconds) {
+    if (later_.empty()) return hear(seconds);
+    WorkerOrder order = std::move(later_.front());
+    later_.pop_front();
+    return order;
+  }
+
   void build() {
     Network& network = problem_.network;
     if (!network.initialized()) network.initialize(static_cast<uint64_t>(options_.seed));
@@ -114,16 +163,20 @@ class TrainingWorker {
       records_.clear();
     }
     finished_ = order.next - 1;
-    const LocalGroupOptions group{.size = static_cast<int>(order.names.size()),
-                                  .window_bytes = order.window_bytes,
-                                  .spin = order.spin,
-                                  .names = order.names};
-    iterations_->join(
-        std::make_unique<LocalGroup>(context_.memory().map(order.memory), order.rank, group),
-        order.loads, order.limit, order.next);
     generation_ = order.generation;
-    together_ = true;
     rates_.clear();
+    group_memory_ = context_.memory().map(order.memory);
+    std::unique_ptr<Group> group;
+    try {
+      group = make_worker_group(order, group_memory_,
+                                std::make_shared<Meeting>(*this, order.generation));
+    } catch (const Error&) {
+      // Some of the other hosts are gone, or will be: the client forms another group.
+      halt();
+      return;
+    }
+    iterations_->join(std::move(group), order.loads, order.limit, order.next);
+    together_ = true;
     speaks_ = order.speaks;
     // Records that the one who spoke before did not send any more.
     said_ = order.known;
@@ -153,9 +206,12 @@ class TrainingWorker {
     say(PublishedReport{order.state, finished_});
   }
 
+  // Of a group that has not come together.
+  void take(const MeetOrder&) {}
+
   void take(const ValidateOrder& order) {
     if (order.generation != generation_) return;
-    iterations_->evaluator()->take_part(evaluation_.get(), scores_);
+    iterations_->evaluator()->take_part(evaluation_.get(), scores_, &board_->evaluated);
     say(ValidatedReport{order.generation});
   }
 
@@ -230,7 +286,8 @@ class TrainingWorker {
   std::unique_ptr<Solver> solver_;
   TrainingImages images_;
   std::unique_ptr<LocalIterations> iterations_;
-  SharedRegion states_[2], evaluation_, board_memory_;
+  SharedRegion states_[2], evaluation_, board_memory_, group_memory_;
+  std::deque<WorkerOrder> later_;  // came while others were waited for
   WorkerBoard* board_ = nullptr;
   bool scores_ = false, speaks_ = false, together_ = false;
   int64_t generation_ = 0, finished_ = 0, said_ = 0;

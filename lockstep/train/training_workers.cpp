@@ -10,6 +10,7 @@ namespace lockstep {
 
 std::shared_ptr<detail::PoolCore> pool_for_training(TrainingOptions& options) {
   options.check();
+  if (!options.hosts.empty()) return nullptr;  // they say where their workers are
   std::shared_ptr<detail::PoolCore> pool = detail::open_process_pool();
   const int64_t present = pool ? pool->size() : 0;
   if (present == 0) return nullptr;

@@ -54,7 +54,7 @@ WorkerCrew::WorkerCrew(const WorkerIterationsSetup& s)
 
 WorkerCrew::~WorkerCrew() {
   // Who waits for others ends at once.
-  if (group_memory) LocalGroup::abort(group_memory);
+  if (group) group->end();
   workers.end();
 }
 
@@ -66,7 +66,9 @@ void WorkerCrew::start_worker(int slot, bool replaces) {
   m.board = ReservedPlace(memory, sizeof(WorkerBoard));
   m.board_memory = memory.map(*m.board);
   TrainingTask own = task;
-  own.device = to_string(setup.devices[static_cast<size_t>(slot) % setup.devices.size()]);
+  // Those of another host are taken in turn, too.
+  const int on_host = pool.hosts() ? pool.hosts()->slot_of(slot) : slot;
+  own.device = to_string(setup.devices[static_cast<size_t>(on_host) % setup.devices.size()]);
   if (const auto number = workers.start(slot, std::move(own), replaces)) {
     members.emplace(*number, std::move(m));
   } else {
@@ -94,6 +96,7 @@ double WorkerCrew::limit() const {
 bool WorkerCrew::step(double seconds) {
   start_replacements();
   look_for_strangers();
+  settle();
   if (members.empty() && free_slots.empty()) {
     throw Error("[workers] the pool has no workers left for the training",
                 "it goes on with those of another one when it is resumed");
@@ -165,8 +168,7 @@ void WorkerCrew::handle_loss(const CrewEvent& event) {
   }
   const bool member = std::find(ranks.begin(), ranks.end(), event.worker) != ranks.end();
   if (member) {
-    if (!broken && group_memory) LocalGroup::abort(group_memory);
-    broken = true;
+    end_group();
     blame(m);
   }
   losses.push_back(std::move(loss));
@@ -265,7 +267,16 @@ void WorkerCrew::take(uint32_t worker, const ReadyReport& r) {
                           "it, and folders must not change meanwhile");
   }
   if (!ready) ready = r;
-  m.phase = Member::Phase::ready;
+  m.built = true;
+  settle();
+}
+
+// What a host's first member says to the others' goes by way of the client.
+void WorkerCrew::take(uint32_t worker, const MeetReport& r) {
+  if (r.generation != generation || !group) return;
+  for (const size_t rank : group->first_ranks()) {
+    if (ranks[rank] != worker) order(ranks[rank], MeetOrder{r.generation, r.key, r.value});
+  }
 }
 
 void WorkerCrew::take(uint32_t worker, const RecordsReport& r) {
@@ -300,7 +311,11 @@ void WorkerCrew::take(uint32_t worker, const HaltedReport& r) {
   Member& m = members.at(worker);
   m.halted = true;
   m.finished = r.finished;
-  if (!broken && group_memory) LocalGroup::abort(group_memory);
+  end_group();
+}
+
+void WorkerCrew::end_group() {
+  if (!broken && group) group->end();
   broken = true;
 }
 

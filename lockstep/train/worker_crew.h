@@ -11,8 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/train/crew_group.h"
 #include "lockstep/train/crew_workers.h"
+#include "lockstep/train/evaluator.h"
 #include "lockstep/train/worker_messages.h"
 
 namespace lockstep {
@@ -44,8 +45,9 @@ struct WorkerCrew {
   struct Member {
     enum class Phase { building, ready, member };
     Phase phase = Phase::building;
-    int64_t pid = 0;  // 0: it has not begun
-    int slot = 0;     // its index in the pool: its cores and its load
+    int64_t pid = 0;     // 0: it has not begun
+    int slot = 0;        // its index in the pool: its cores and its load
+    bool built = false;  // it waits for what its host has to have
     TimeLimit limit{kReadyLimit};
     ReservedPlace board;
     SharedRegion board_memory;
@@ -56,6 +58,18 @@ struct WorkerCrew {
       return *reinterpret_cast<const WorkerBoard*>(board_memory.get());
     }
   };
+
+  // Of the pool's hosts, 0 this machine.
+  int host_of(const Member& m) const { return workers.host_of(m.slot); }
+  // Deals the batches of a validation to the group's hosts, whose areas are cleared.
+  void deal_batches(Evaluator& evaluator);
+  // Brings what other hosts have evaluated. False where one is lost.
+  bool collect_batches(Evaluator& evaluator);
+  void call_off_batches();
+  // Batches that workers have begun in validations, ever.
+  int64_t batches_begun() const;
+  // The area of this machine's workers, and of all in the end.
+  SharedRegion evaluation;
 
   // Starts the workers of the options.
   explicit WorkerCrew(const WorkerIterationsSetup& setup);
@@ -86,7 +100,8 @@ struct WorkerCrew {
   SharedPlace reserve(size_t bytes);
 
   CrewWorkers workers;
-  SharedMemory& memory = workers.memory();
+  detail::PoolCore& pool = workers.pool();
+  SharedMemory& memory = pool.memory();
   std::vector<ReservedPlace> reserved;
   std::map<uint32_t, Member> members;
   std::vector<WorkerSummary> gone;
@@ -98,12 +113,22 @@ struct WorkerCrew {
   SharedRegion states[2];
   std::optional<ReadyReport> ready;  // of the first
 
+  // Another host that has workers; see worker_crew_hosts.cpp.
+  struct Host {
+    uint64_t presence = 0;  // of the process there, that was prepared
+    uint64_t images = 0;    // the last of their pushes to it
+    ReservedPlace evaluation;
+    SharedRegion evaluation_memory;
+  };
+  std::map<int, Host> hosts;  // by number
+  bool may_prepare = false;   // images are read, and all is known
+  // What of a validation each host's area holds: batches from the first to before the second.
+  std::map<int, std::pair<int64_t, int64_t>> dealt_batches;
+
   // The present group.
   int64_t generation = 0;
   std::vector<uint32_t> ranks;
-  ReservedPlace group_place;
-  SharedRegion group_memory;
-  LocalGroupOptions group;
+  std::optional<CrewGroup> group;
   bool broken = false;
 
   // Iterations.
@@ -150,7 +175,13 @@ struct WorkerCrew {
   void take(uint32_t worker, const DisagreementReport& r);
   void take(uint32_t worker, const PublishedReport& r);
   void take(uint32_t worker, const ValidatedReport& r);
+  void take(uint32_t worker, const MeetReport& r);
   void start_replacements();
+  void end_group();
+  bool prepared(const Member& m);
+  void settle();
+  BeginOrder begin_of(const Member& m);
+  void bring_state(const std::vector<uint32_t>& behind);
   bool await_rest();
   bool form(int64_t base, bool from_state);
 };

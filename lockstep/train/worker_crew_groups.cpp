@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/group_sum.h"
 #include "lockstep/train/worker_crew.h"
@@ -14,6 +13,9 @@ namespace {
 
 using Clock = TimeLimit::Clock;
 
+// Until a state has come from another host, seconds.
+constexpr double kPullLimit = 60;
+
 double load_of(const TrainingOptions& options, int slot) {
   return options.worker_load.empty() ? 1 : options.worker_load[static_cast<size_t>(slot)];
 }
@@ -22,7 +24,7 @@ double load_of(const TrainingOptions& options, int slot) {
 
 // Brings the members of the present group to rest. False where one was lost meanwhile.
 bool WorkerCrew::await_rest() {
-  if (broken && group_memory) LocalGroup::abort(group_memory);
+  if (broken && group) group->end();
   const auto resting = [&] {
     return std::all_of(members.begin(), members.end(), [](const auto& entry) {
       return entry.second.phase != Member::Phase::member || entry.second.halted;
@@ -59,6 +61,14 @@ bool WorkerCrew::publish(uint32_t source) {
     workers.kill(source, "did not answer");
     return false;
   }
+  // From another host it comes here, too; who is lost meanwhile is heard of.
+  const int host = host_of(members.at(source));
+  const TimeLimit pull_limit(kPullLimit);
+  if (host != 0 && !pool.hosts()->pull(host, begin.states[other], pull_limit)) {
+    workers.kill(source, "did not hand over its state");
+    step(0.1);
+    return false;
+  }
   published = other;
   published_iteration = *publishing;
   digests.erase(digests.begin(), digests.lower_bound(published_iteration));
@@ -75,11 +85,11 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
   std::sort(ranks.begin(), ranks.end(),
             [&](uint32_t a, uint32_t b) { return members.at(a).slot < members.at(b).slot; });
   std::vector<double> loads;
-  const bool spin = setup.options.threads * static_cast<int64_t>(ranks.size()) <= available_cores();
-  group = {.size = static_cast<int>(ranks.size()), .window_bytes = 0, .spin = spin, .names = {}};
+  CrewGroupOptions of_group{.threads = setup.options.threads};
   for (const uint32_t number : ranks) {
     loads.push_back(load_of(setup.options, members.at(number).slot));
-    group.names.push_back(name_of_worker(number));
+    of_group.names.push_back(name_of_worker(number));
+    of_group.hosts.push_back(host_of(members.at(number)));
   }
   if (std::none_of(loads.begin(), loads.end(), [](double load) { return load > 0; })) {
     // Those with a load are gone for the moment; the idle ones step in.
@@ -89,9 +99,13 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
                             .most_leaves = ready->most_leaves,
                             .leaf_bytes = static_cast<size_t>(ready->leaf_bytes),
                             .member_bytes = static_cast<size_t>(ready->member_bytes)};
-  group.window_bytes = GroupSum::window_bytes(sum, group.size);
-  group_place = ReservedPlace(memory, LocalGroup::bytes(group));
-  group_memory = memory.map(*group_place);
+  of_group.window_bytes = GroupSum::window_bytes(sum, static_cast<int>(ranks.size()));
+  group.emplace(pool, of_group);
+  std::vector<uint32_t> behind;
+  for (const uint32_t number : ranks) {
+    if (from_state || members.at(number).finished != base) behind.push_back(number);
+  }
+  bring_state(behind);
   // Who speaks has the records that have not arrived.
   uint32_t speaker = ranks.front();
   for (const uint32_t number : ranks) {
@@ -100,24 +114,16 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
   bool all = true;
   for (size_t r = 0; r < ranks.size(); ++r) {
     Member& m = members.at(ranks[r]);
-    if (m.phase == Member::Phase::ready) {
-      BeginOrder own = begin;
-      own.board = *m.board;
-      all = order(ranks[r], own) && all;
-    }
-    const bool behind = from_state || m.finished != base;
+    if (m.phase == Member::Phase::ready) all = order(ranks[r], begin_of(m)) && all;
+    const bool is_behind = from_state || m.finished != base;
     FormOrder f;
     f.generation = generation;
-    f.memory = *group_place;
-    f.window_bytes = group.window_bytes;
-    f.spin = group.spin;
-    f.rank = static_cast<int32_t>(r);
-    f.names = group.names;
+    group->describe(f, r);
     f.loads = loads;
     // The client ends who hangs before this.
     f.limit = 4 * std::max(limit(), kAnswerLimit);
     f.next = base + 1;
-    f.state = behind ? published : -1;
+    f.state = is_behind ? published : -1;
     f.known = std::min(received, base);
     f.speaks = ranks[r] == speaker;
     all = order(ranks[r], f) && all;
@@ -222,11 +228,9 @@ void WorkerCrew::end_hanging() {
   }
   progress = Clock::now();
   if (validating) return;
-  const std::vector<int> missing = LocalGroup::missing(group_memory, group);
-  const std::string where = LocalGroup::describe_missing(group_memory, group);
-  for (const int rank : missing) {
-    workers.kill(ranks[static_cast<size_t>(rank)], "hung (" + where + ")");
-  }
+  std::string where;
+  const std::vector<size_t> missing = group->missing(where);
+  for (const size_t rank : missing) workers.kill(ranks[rank], "hung (" + where + ")");
   for (const uint32_t number : ranks) {
     if (missing.empty()) workers.kill(number, "hung");
   }

@@ -24,7 +24,6 @@ struct WorkerIterations::State : WorkerCrew {
   Network* network = nullptr;
   Solver* solver = nullptr;
   std::unique_ptr<Evaluator> evaluator;
-  SharedRegion evaluation;
 
   Clock::time_point looked = Clock::now();
 
@@ -77,7 +76,7 @@ WorkerIterations::WorkerIterations(const WorkerIterationsSetup& setup)
 
 WorkerIterations::~WorkerIterations() {
   State& s = *state_;
-  if (s.validating) s.evaluator->call_off(s.evaluation.get());
+  if (s.validating) s.call_off_batches();
 }
 
 void WorkerIterations::attend() {
@@ -112,6 +111,7 @@ void WorkerIterations::begin(Network& network, Solver& solver, std::unique_ptr<E
     s.begin.evaluation = s.reserve(s.evaluator->area_bytes(s.begin.scores));
     s.evaluation = s.memory.map(s.begin.evaluation);
   }
+  s.may_prepare = true;
   s.regroup();
 }
 
@@ -132,22 +132,25 @@ Evaluation WorkerIterations::validate() {
     if (s.broken || s.joiners()) s.regroup();
     // After a loss some iterations may have to be done again.
     s.advance(s.taken, s.taken);
-    std::memset(s.evaluation.get(), 0, s.begin.evaluation.bytes);
+    s.deal_batches(*s.evaluator);
     s.validating.emplace(s.ranks.begin(), s.ranks.end());
     for (const uint32_t worker : s.ranks) {
       if (!s.order(worker, ValidateOrder{s.generation})) s.workers.kill(worker, "");
     }
     int64_t seen = -1;
     while (!s.broken && !s.validating->empty()) {
-      const int64_t begun = Evaluator::begun(s.evaluation.get());
+      const int64_t begun = s.batches_begun();
       if (begun != seen) s.progress = Clock::now();
       seen = begun;
       s.await_progress();
     }
     s.validating.reset();
-    // Who is left takes no further batch.
-    if (s.broken) s.evaluator->call_off(s.evaluation.get());
-    if (!s.broken) return s.evaluator->result(s.evaluation.get());
+    if (!s.broken && s.collect_batches(*s.evaluator)) {
+      return s.evaluator->result(s.evaluation.get());
+    }
+    // Who is left takes no further batch; a host that has not answered is soon told as lost.
+    s.call_off_batches();
+    if (!s.broken) s.await_progress();
   }
 }
 

@@ -42,6 +42,7 @@ struct WorkerBoard {
   std::atomic<int64_t> computed;          // shards since its beginning
   std::atomic<double> shard_seconds;      // what one took, last
   std::atomic<double> iteration_seconds;  // what all of it took, last
+  std::atomic<int64_t> evaluated;         // batches begun in validations, since its beginning
   std::atomic<int64_t> shards[kThreads];  // by thread: number + 1 of the one under way; 0: none
 };
 
@@ -64,7 +65,7 @@ struct BeginOrder {
 // A group is formed.
 struct FormOrder {
   int64_t generation = 0;
-  SharedPlace memory;
+  SharedPlace memory;  // of the members on its host: see worker_group.h
   uint64_t window_bytes = 0;
   bool spin = false;  // as in LocalGroupOptions
   int32_t rank = 0;
@@ -75,11 +76,27 @@ struct FormOrder {
   int32_t state = -1;              // which of the states to take; -1: it has its own
   int64_t known = 0;               // records up to this iteration have arrived
   bool speaks = false;             // sends records at once, others now and then
+  std::vector<int32_t> members;    // by host, whose ranks follow each other
+  int32_t host = 0;                // its own among these
+  std::string address;             // of its host
+  std::string secret;              // of the group
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(generation, memory, window_bytes, spin, rank, names, loads, limit, next, state, known,
-            speaks);
+            speaks, members, host, address, secret);
+  }
+};
+
+// What another host's first member has left for the others (see MeetingPlace).
+struct MeetOrder {
+  int64_t generation = 0;
+  std::string key;
+  Bytes value;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation, key, value);
   }
 };
 
@@ -124,8 +141,8 @@ struct ValidateOrder {
   }
 };
 
-using WorkerOrder =
-    std::variant<BeginOrder, FormOrder, GrantOrder, HaltOrder, PublishOrder, ValidateOrder>;
+using WorkerOrder = std::variant<BeginOrder, FormOrder, GrantOrder, HaltOrder, PublishOrder,
+                                 ValidateOrder, MeetOrder>;
 
 // ---- from workers ----
 
@@ -194,8 +211,20 @@ struct ValidatedReport {
   }
 };
 
+// For the first members of the other hosts.
+struct MeetReport {
+  int64_t generation = 0;
+  std::string key;
+  Bytes value;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation, key, value);
+  }
+};
+
 using WorkerReport = std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport,
-                                  PublishedReport, ValidatedReport>;
+                                  PublishedReport, ValidatedReport, MeetReport>;
 
 // Of a problem's classes, names and labels.
 Digest digest_of_names(const TrainingData& data);

@@ -1,9 +1,14 @@
 #include "lockstep/parallel/comm/composite_group.h"
 
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/quiet_thread.h"
 
 namespace lockstep {
 namespace {
@@ -15,6 +20,24 @@ std::vector<size_t> offsets_of(std::span<const size_t> sizes) {
   return offsets;
 }
 
+constexpr std::chrono::milliseconds kLook{20};
+
+// Says so as long as it lasts.
+class Abroad {
+ public:
+  explicit Abroad(std::atomic<uint32_t>* word) : word_(word) {
+    if (word_ != nullptr) word_->store(1);
+  }
+  ~Abroad() {
+    if (word_ != nullptr) word_->store(0);
+  }
+  Abroad(const Abroad&) = delete;
+  Abroad& operator=(const Abroad&) = delete;
+
+ private:
+  std::atomic<uint32_t>* const word_;
+};
+
 }  // namespace
 
 struct CompositeGroup::State {
@@ -25,12 +48,38 @@ struct CompositeGroup::State {
       size += static_cast<size_t>(count);
     }
     firsts.push_back(size);
+    if (!hosts || !options.ended) return;
+    watch = quiet_thread([this] {
+      std::unique_lock lock(mutex);
+      while (!over && !options.ended()) over_came.wait_for(lock, kLook);
+      if (!over) hosts->abort();
+    });
+  }
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      over = true;
+      over_came.notify_all();
+    }
+    if (watch.joinable()) watch.join();
   }
 
   const std::unique_ptr<Group> local, hosts;
   const CompositeGroupOptions options;
   std::vector<size_t> firsts;  // rank of each host's first member, and the size
   size_t size = 0;
+  std::mutex mutex;
+  std::condition_variable over_came;
+  bool over = false;
+  std::thread watch;  // over the host's group, where this member is its first
+
+  // What the host's first member does with those of other hosts.
+  template <class F>
+  void between_hosts(F&& body) {
+    if (!leads()) return;
+    const Abroad abroad(options.abroad);
+    body(*hosts);
+  }
 
   bool leads() const { return local->rank() == 0; }
   size_t host() const { return static_cast<size_t>(options.host); }
@@ -111,7 +160,9 @@ struct CompositeGroup::State {
     }
     const std::vector<size_t> targets = offsets_of(from);
     std::vector<std::byte> arrived(targets.back()), sorted(targets.back());
-    hosts->all_to_all(packed, host_to, arrived, host_from, limit);
+    between_hosts([&](Group& all) {
+      all.all_to_all(packed, host_to, arrived, host_from, limit);
+    });
     at = 0;
     for (size_t h = 0; h < options.members.size(); ++h) {
       for (size_t target = 0; target < here; ++target) {
@@ -153,7 +204,7 @@ void CompositeGroup::barrier(const TimeLimit& limit) {
   State& s = *state_;
   s.guarded([&] {
     s.local->barrier(limit);
-    if (s.leads()) s.hosts->barrier(limit);
+    s.between_hosts([&](Group& hosts) { hosts.barrier(limit); });
     s.local->barrier(limit);
   });
 }
@@ -168,7 +219,7 @@ void CompositeGroup::gather(std::span<const std::byte> mine, std::span<const siz
     }
     std::vector<std::byte> here(s.leads() ? by_host[s.host()] : 0);
     s.bring(mine, counts.subspan(s.firsts[s.host()], s.members(s.host())), here, limit);
-    if (s.leads()) s.hosts->all_gather(here, by_host, all, limit);
+    s.between_hosts([&](Group& hosts) { hosts.all_gather(here, by_host, all, limit); });
     s.local->broadcast(all, 0, limit);
   });
 }
@@ -201,7 +252,8 @@ void CompositeGroup::send_from(std::span<std::byte> data, int root, const TimeLi
     if (here) {
       s.local->broadcast(data, static_cast<int>(source - s.firsts[source_host]), limit);
     }
-    if (s.leads()) s.hosts->broadcast(data, static_cast<int>(source_host), limit);
+    s.between_hosts(
+        [&](Group& hosts) { hosts.broadcast(data, static_cast<int>(source_host), limit); });
     if (!here) s.local->broadcast(data, 0, limit);
   });
 }

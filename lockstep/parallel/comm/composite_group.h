@@ -2,6 +2,8 @@
 // hosts by their first members.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +16,11 @@ struct CompositeGroupOptions {
   // Members on each host; host h's ranks follow those of the hosts before it.
   std::vector<int> members;
   int host = 0;  // this one
+  // Of a host's first member: 1 while it waits for the other hosts.
+  std::atomic<uint32_t>* abroad = nullptr;
+  // Of a host's first member, asked by a thread now and then: whether somebody has ended the host's
+  // group, so that it shall wait for the other hosts no longer.
+  std::function<bool()> ended = {};
 };
 
 // One member. Whoever meets an error ends the group for its host and, if it is the host's first

@@ -28,7 +28,7 @@ class GroupSum {
   static size_t window_bytes(const GroupSumOptions& options, int members);
 
   // Keep the group and the pool alive. Partial sums go through the windows of a LocalGroup, which
-  // must have window_bytes(), and by messages over any other.
+  // must have window_bytes(), and by messages over any other, or where it is given as one.
   GroupSum(LocalGroup& group, ThreadPool& pool, const GroupSumOptions& options);
   GroupSum(Group& group, ThreadPool& pool, const GroupSumOptions& options);
   ~GroupSum();

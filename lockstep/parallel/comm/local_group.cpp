@@ -244,6 +244,10 @@ void LocalGroup::abort(const SharedRegion& memory) {
   wake_all(head.ticks);
 }
 
+bool LocalGroup::aborted(const SharedRegion& memory) {
+  return head_of(memory.get()).aborted.load() != 0;
+}
+
 std::vector<int> LocalGroup::missing(const SharedRegion& memory, const LocalGroupOptions& options) {
   uint64_t most = 0;
   for (int r = 0; r < options.size; ++r) {

@@ -46,6 +46,8 @@ class LocalGroup final : public Group {
 
   // For whoever sees the memory without being a member: ends the group.
   static void abort(const SharedRegion& memory);
+  // Whether somebody has.
+  static bool aborted(const SharedRegion& memory);
   // The members that the others wait for.
   static std::vector<int> missing(const SharedRegion& memory, const LocalGroupOptions& options);
   // "worker 2 has not come to barrier number 17"; "" for none.

@@ -120,6 +120,7 @@ class HostAgent {
     if (seat == nullptr) return;
     seat->order.insert(seat->order.end(), what.piece.begin(), what.piece.end());
     if (!what.last) return;
+    memory_.cover({0, what.memory});
     seat->orders.push(seat->order);
     seat->order.clear();
     write_orders(*seat);

@@ -92,20 +92,26 @@ struct HostRequest {
 };
 using Request = std::variant<StartRequest, KillRequest, HostRequest>;
 
-HostProcessOptions process_options(const ProcessPoolOptions& options) {
+HostProcessOptions process_options(const ProcessPoolOptions& options, const std::string& address) {
   HostProcessOptions o;
   if (!options.launch.empty()) o.launch = options.launch;
   o.environment = options.environment;
-  o.address = options.address;
+  o.address = address;
+  return o;
+}
+
+// Where the hosts find this machine.
+std::string own_address(const ProcessPoolOptions& options) {
+  if (!options.address.empty()) return options.address;
   for (const auto& host : options.hosts) {
-    if (!o.address.empty() || host.name.empty()) continue;
+    if (host.name.empty()) continue;
     try {
-      o.address = address_towards(host.name);
+      return address_towards(host.name);
     } catch (const Error& e) {
-      throw InvalidArgument(std::string(e.what()) + "; say where the hosts find this machine");
+      throw InvalidArgument(e.what(), "say where the hosts find this machine (host_address)");
     }
   }
-  return o;
+  return {};
 }
 
 }  // namespace
@@ -118,6 +124,7 @@ struct HostLinks::State {
   const SharedPlace bell;
   const ProcessPoolOptions options;
   const Told told;
+  const std::string address = own_address(options);
   const Descriptor asked{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::vector<int> host_of_seat, slot_of_seat;
 
@@ -150,7 +157,7 @@ struct HostLinks::State {
 // What the thread does.
 class HostLinks::Line {
  public:
-  explicit Line(State& state) : s_(state), processes_(process_options(state.options)) {
+  explicit Line(State& state) : s_(state), processes_(process_options(state.options, state.address)) {
     for (const auto& host : s_.options.hosts) {
       if (!host.name.empty()) hosts_.push_back({.name = host.name, .workers = host.workers});
     }
@@ -205,7 +212,7 @@ class HostLinks::Line {
         std::span<const std::byte> rest = *message;
         if (take_prefix<Order>(rest) == Order::task && !begin(seat, rest)) continue;
         in_pieces(*message, [&, at = place](Bytes piece, bool last) {
-          all.emplace_back(seat.host, SeatOrder{at, last, std::move(piece)});
+          all.emplace_back(seat.host, SeatOrder{at, last, std::move(piece), s_.memory.size()});
         });
       }
       if (seat.orders.took() && seat.head().orders_wait.load() != 0) s_.told.rung();
@@ -494,6 +501,7 @@ int HostLinks::slot_of(int seat) const {
 }
 
 HostStatus HostLinks::status(int host) const {
+  if (host == 0) return {.presence = 1, .name = "", .address = state_->address};
   const std::lock_guard lock(state_->mutex);
   return state_->status(host);
 }

@@ -31,10 +31,11 @@ struct SeatOrder {
   size_t seat = 0;
   bool last = true;
   Bytes piece;
+  size_t memory = 0;  // bytes of the pool's, in which places that it names may lie
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(seat, last, piece);
+    archive(seat, last, piece, memory);
   }
 };
 

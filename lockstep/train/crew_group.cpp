@@ -1,0 +1,101 @@
+#include "lockstep/train/crew_group.h"
+
+#include <fmt/format.h>
+
+#include <random>
+
+#include "lockstep/base/cores.h"
+#include "lockstep/train/worker_group.h"
+
+namespace lockstep {
+namespace {
+
+// Seconds until a host has told what its members do.
+constexpr double kAskLimit = 2;
+
+std::string random_words() {
+  std::random_device source;
+  std::string text;
+  for (int i = 0; i < 8; ++i) text += fmt::format("{:08x}", source());
+  return text;
+}
+
+}  // namespace
+
+CrewGroup::CrewGroup(detail::PoolCore& pool, const CrewGroupOptions& options)
+    : pool_(pool), options_(options) {
+  for (size_t rank = 0; rank < options.hosts.size(); ++rank) {
+    const int host = options.hosts[rank];
+    if (parts_.empty() || parts_.back().host != host) {
+      parts_.push_back({.host = host, .first = rank, .options = {.size = 0}, .place = {},
+                        .memory = {}});
+    }
+    ++parts_.back().options.size;
+    parts_.back().options.names.push_back(options.names[rank]);
+  }
+  const bool one = parts_.size() == 1;
+  if (!one) secret_ = random_words();
+  for (Part& part : parts_) {
+    const int cores = part.host == 0 ? available_cores() : pool_.hosts()->status(part.host).cores;
+    part.options.spin = options.threads * part.options.size <= cores;
+    part.options.window_bytes = one ? options.window_bytes : 0;
+    part.place = ReservedPlace(pool_.memory(), host_group_bytes(part.options));
+    part.memory = pool_.memory().map(*part.place);
+  }
+}
+
+void CrewGroup::describe(FormOrder& order, size_t rank) const {
+  size_t own = 0;
+  while (own + 1 < parts_.size() && parts_[own + 1].first <= rank) ++own;
+  const Part& part = parts_[own];
+  order.memory = *part.place;
+  order.window_bytes = part.options.window_bytes;
+  order.spin = part.options.spin;
+  order.rank = static_cast<int32_t>(rank);
+  order.names = options_.names;
+  order.members.clear();
+  for (const Part& p : parts_) order.members.push_back(p.options.size);
+  order.host = static_cast<int32_t>(own);
+  order.secret = secret_;
+  if (parts_.size() > 1) order.address = pool_.hosts()->status(part.host).address;
+}
+
+std::vector<size_t> CrewGroup::first_ranks() const {
+  std::vector<size_t> ranks;
+  for (const Part& part : parts_) ranks.push_back(part.first);
+  return ranks;
+}
+
+void CrewGroup::end() {
+  for (const Part& part : parts_) {
+    if (part.host == 0) {
+      LocalGroup::abort(part.memory);
+    } else {
+      pool_.hosts()->end_group(part.host, *part.place);
+    }
+  }
+}
+
+std::vector<size_t> CrewGroup::missing(std::string& where) {
+  std::vector<size_t> ranks;
+  for (const Part& part : parts_) {
+    // Who does not answer falls silent soon, which is told elsewhere.
+    if (part.host != 0 && !pool_.hosts()->pull(part.host, *part.place, TimeLimit(kAskLimit))) {
+      continue;
+    }
+    // A host's first member that waits for others keeps its host waiting, and is not to blame.
+    const bool abroad = abroad_word(part.memory, part.options).load() != 0;
+    bool some = false;
+    for (const int rank : LocalGroup::missing(part.memory, part.options)) {
+      if (rank == 0 && abroad) continue;
+      ranks.push_back(part.first + static_cast<size_t>(rank));
+      some = true;
+    }
+    if (!some) continue;
+    const std::string here = LocalGroup::describe_missing(part.memory, part.options);
+    where += (where.empty() ? "" : "; ") + here;
+  }
+  return ranks;
+}
+
+}  // namespace lockstep

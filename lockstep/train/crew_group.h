@@ -1,0 +1,53 @@
+// A group of workers as the client sees it, who is no member: what it can tell of them, and how it
+// ends them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/shared_memory.h"
+#include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/train/worker_messages.h"
+
+namespace lockstep {
+
+struct CrewGroupOptions {
+  std::vector<std::string> names = {};  // of the members, by rank
+  std::vector<int> hosts = {};          // on which they are, each host's one behind the other
+  size_t window_bytes = 0;              // of members that share one host
+  int64_t threads = 1;                  // of each
+};
+
+// One thread at a time.
+class CrewGroup {
+ public:
+  // Takes memory of the pool for a group that has not met before.
+  CrewGroup(detail::PoolCore& pool, const CrewGroupOptions& options);
+
+  // Fills in what a member has to know of the group, and its rank.
+  void describe(FormOrder& order, size_t rank) const;
+  // Of each host.
+  std::vector<size_t> first_ranks() const;
+  // For everybody who waits in it.
+  void end();
+  // The members that others wait for, and where ("worker 2 has not come to barrier number 17").
+  // Hosts are asked within a few seconds.
+  std::vector<size_t> missing(std::string& where);
+
+ private:
+  struct Part {
+    int host = 0;
+    size_t first = 0;
+    LocalGroupOptions options;
+    ReservedPlace place;
+    SharedRegion memory;  // of another host: what was asked for last
+  };
+
+  detail::PoolCore& pool_;
+  const CrewGroupOptions options_;
+  std::string secret_, address_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace lockstep

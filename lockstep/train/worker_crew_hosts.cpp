@@ -1,0 +1,121 @@
+// What workers on other hosts need there, and what comes back from them: see worker_crew.h.
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "lockstep/train/worker_crew.h"
+
+namespace lockstep {
+namespace {
+
+// Until a host's part of a validation has come, seconds.
+constexpr double kCollectLimit = 60;
+
+}  // namespace
+
+// Whether its host has all that is the same for all workers; asks for it where it has not.
+bool WorkerCrew::prepared(const Member& m) {
+  const int number = host_of(m);
+  if (number == 0) return true;
+  if (!may_prepare) return false;
+  detail::HostMemory& there = *pool.hosts();
+  const uint64_t presence = there.status(number).presence;
+  if (presence == 0) return false;
+  Host& host = hosts[number];
+  if (host.presence != presence) {
+    host.presence = presence;
+    host.images = 0;
+    const SharedImages& images = begin.images;
+    for (const SharedPlace& place :
+         {images.training, images.targets, images.validation, images.validation_targets}) {
+      if (place.bytes > 0) host.images = there.push(number, place);
+    }
+    if (begin.evaluation.bytes > 0 && !host.evaluation_memory) {
+      host.evaluation = ReservedPlace(memory, begin.evaluation.bytes);
+      host.evaluation_memory = memory.map(*host.evaluation);
+    }
+  }
+  return host.images == 0 || there.pushed(number, host.images);
+}
+
+void WorkerCrew::settle() {
+  for (auto& [number, m] : members) {
+    if (m.phase != Member::Phase::building || !m.built || !prepared(m)) continue;
+    m.phase = Member::Phase::ready;
+  }
+}
+
+BeginOrder WorkerCrew::begin_of(const Member& m) {
+  BeginOrder own = begin;
+  own.board = *m.board;
+  const int host = host_of(m);
+  if (host == 0) return own;
+  if (begin.evaluation.bytes > 0) own.evaluation = *hosts.at(host).evaluation;
+  pool.hosts()->watch(host, *m.board);
+  return own;
+}
+
+// The published state, to the hosts of those who need it.
+void WorkerCrew::bring_state(const std::vector<uint32_t>& behind) {
+  std::set<int> wanted;
+  for (const uint32_t number : behind) wanted.insert(host_of(members.at(number)));
+  for (const int host : wanted) {
+    if (host != 0) pool.hosts()->push(host, begin.states[published]);
+  }
+}
+
+// In the order of the ranks, to each host as many as it has members of all.
+void WorkerCrew::deal_batches(Evaluator& evaluator) {
+  dealt_batches.clear();
+  std::map<int, int64_t> count;
+  for (const uint32_t number : ranks) ++count[host_of(members.at(number))];
+  const auto size = static_cast<int64_t>(ranks.size()), batches = evaluator.batches();
+  std::memset(evaluation.get(), 0, begin.evaluation.bytes);
+  Evaluator::deal(evaluation.get(), 0, 0);
+  int64_t before = 0;
+  for (const auto& [number, members_there] : count) {
+    const int64_t first = batches * before / size;
+    before += members_there;
+    const int64_t end = batches * before / size;
+    dealt_batches[number] = {first, end};
+    if (number == 0) {
+      Evaluator::deal(evaluation.get(), first, end);
+      continue;
+    }
+    const Host& host = hosts.at(number);
+    std::memset(host.evaluation_memory.get(), 0, begin.evaluation.bytes);
+    Evaluator::deal(host.evaluation_memory.get(), first, end);
+    pool.hosts()->push(number, {(*host.evaluation).offset, Evaluator::kAreaHead});
+  }
+}
+
+bool WorkerCrew::collect_batches(Evaluator& evaluator) {
+  for (const auto& [number, batches] : dealt_batches) {
+    if (number == 0 || batches.first == batches.second) continue;
+    const Host& host = hosts.at(number);
+    if (!pool.hosts()->pull(number, *host.evaluation, TimeLimit(kCollectLimit))) return false;
+    evaluator.merge(evaluation.get(), host.evaluation_memory.get(), batches.first, batches.second,
+                    begin.scores);
+  }
+  return true;
+}
+
+void WorkerCrew::call_off_batches() {
+  for (const auto& [number, batches] : dealt_batches) {
+    if (number == 0) {
+      Evaluator::call_off(evaluation.get());
+      continue;
+    }
+    const Host& host = hosts.at(number);
+    Evaluator::call_off(host.evaluation_memory.get());
+    pool.hosts()->push(number, {(*host.evaluation).offset, Evaluator::kAreaHead});
+  }
+}
+
+int64_t WorkerCrew::batches_begun() const {
+  int64_t begun = 0;
+  for (const auto& [number, m] : members) begun += m.on_board().evaluated.load();
+  return begun;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// The groups that workers of a training form: of one host, through memory that they share; of
+// several, by their hosts' first members, who find each other by way of the client.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/base/shared_memory.h"
+#include "lockstep/parallel/comm/group.h"
+#include "lockstep/parallel/comm/host_group.h"
+#include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/train/worker_messages.h"
+
+namespace lockstep {
+
+// Memory of a host's members: their LocalGroup, and a word that is 1 while their first one waits
+// for other hosts.
+size_t host_group_bytes(const LocalGroupOptions& options);
+std::atomic<uint32_t>& abroad_word(const SharedRegion& memory, const LocalGroupOptions& options);
+
+// A member, as the order says. `place`: of hosts' first members, where there are several hosts.
+// Throws as HostGroup does.
+std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedRegion& memory,
+                                         std::shared_ptr<MeetingPlace> place);
+
+}  // namespace lockstep
