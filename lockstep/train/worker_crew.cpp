@@ -140,7 +140,8 @@ void WorkerCrew::handle(const CrewEvent& event) {
     const bool others = std::any_of(members.begin(), members.end(), [&](const auto& entry) {
       return entry.first != event.worker && workers.pid(entry.first) != 0;
     });
-    if (event.pid == 0 && !event.cancelled && !ready && !others) {
+    const bool far = host_of(found->second) != 0;
+    if (event.pid == 0 && !event.cancelled && (far ? generation == 0 : !ready && !others)) {
       throw WorkerLost(name_of_worker(event.worker) + ": " + event.how);
     }
     return handle_loss(event);
@@ -153,6 +154,7 @@ void WorkerCrew::handle_loss(const CrewEvent& event) {
   const auto found = members.find(event.worker);
   Member m = std::move(found->second);
   members.erase(found);
+  if (m.pid == 0 && host_of(m) != 0) return miss_host(m, event.how);
   gone.push_back({event.worker, m.pid, m.on_board().computed.load(), true});
   free_slots.push_back(m.slot);
   Loss loss{{.worker = event.worker,
@@ -186,6 +188,15 @@ void WorkerCrew::handle_loss(const CrewEvent& event) {
   const int64_t rounds = losses_in_a_row / setup.options.workers;
   const double delay = rounds < 3 ? 0 : 0.1 * std::exp2(static_cast<double>(rounds - 3));
   restart.emplace(delay);
+}
+
+// A host has not come back: it is tried again, and told once.
+void WorkerCrew::miss_host(const Member& m, const std::string& how) {
+  free_slots.push_back(m.slot);
+  Host& host = hosts[host_of(m)];
+  if (!std::exchange(host.missed, true) && setup.notice) {
+    setup.notice(how + "; the others go on, and it is tried again");
+  }
 }
 
 // Iterations that are done again are no progress.

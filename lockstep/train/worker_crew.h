@@ -66,6 +66,8 @@ struct WorkerCrew {
   // Brings what other hosts have evaluated. False where one is lost.
   bool collect_batches(Evaluator& evaluator);
   void call_off_batches();
+  // Brings the boards of other hosts' workers here, as they are now.
+  void collect_boards();
   // Batches that workers have begun in validations, ever.
   int64_t batches_begun() const;
   // The area of this machine's workers, and of all in the end.
@@ -119,6 +121,7 @@ struct WorkerCrew {
     uint64_t images = 0;    // the last of their pushes to it
     ReservedPlace evaluation;
     SharedRegion evaluation_memory;
+    bool missed = false;  // it has not come back, which was told
   };
   std::map<int, Host> hosts;  // by number
   bool may_prepare = false;   // images are read, and all is known
@@ -166,6 +169,7 @@ struct WorkerCrew {
   bool await_first();
   void handle(const CrewEvent& event);
   void handle_loss(const CrewEvent& event);
+  void miss_host(const Member& m, const std::string& how);
   void advance_to(int64_t iteration);
   void blame(const Member& m);
   std::string observations_of(int64_t iteration, int64_t shard) const;

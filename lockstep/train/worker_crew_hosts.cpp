@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-// Until a host's part of a validation has come, seconds.
-constexpr double kCollectLimit = 60;
+// Until a host's part of a validation has come, and what its workers have done; seconds.
+constexpr double kCollectLimit = 60, kBoardLimit = 2;
 
 }  // namespace
 
@@ -24,6 +24,7 @@ bool WorkerCrew::prepared(const Member& m) {
   Host& host = hosts[number];
   if (host.presence != presence) {
     host.presence = presence;
+    host.missed = false;
     host.images = 0;
     const SharedImages& images = begin.images;
     for (const SharedPlace& place :
@@ -109,6 +110,13 @@ void WorkerCrew::call_off_batches() {
     const Host& host = hosts.at(number);
     Evaluator::call_off(host.evaluation_memory.get());
     pool.hosts()->push(number, {(*host.evaluation).offset, Evaluator::kAreaHead});
+  }
+}
+
+void WorkerCrew::collect_boards() {
+  for (const auto& [number, m] : members) {
+    if (m.pid == 0 || host_of(m) == 0) continue;
+    pool.hosts()->pull(host_of(m), *m.board, TimeLimit(kBoardLimit));
   }
 }
 

@@ -165,6 +165,7 @@ void WorkerIterations::fetch() {
 }
 
 std::vector<int64_t> WorkerIterations::shards() const {
+  state_->collect_boards();
   std::vector<int64_t> all;
   for (const auto& [number, m] : state_->members) {
     if (m.pid != 0) all.push_back(m.on_board().computed.load());
@@ -173,6 +174,7 @@ std::vector<int64_t> WorkerIterations::shards() const {
 }
 
 std::vector<WorkerSummary> WorkerIterations::summaries() const {
+  state_->collect_boards();
   std::vector<WorkerSummary> all = state_->gone;
   for (const auto& [number, m] : state_->members) {
     // Some may have had other things to do all the time.

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "tests/train/law_problem.h"
+#include "tests/train/recovery.h"
 #include "tests/train/same_history.h"
 
 namespace lockstep {
@@ -71,6 +71,23 @@ TEST(LawOfWorkers, OneDigestForAnyLoad) {
       expect_shares(many, options);
       expect_same_history(one_process(), many);
     }
+  }
+}
+
+TEST(LawOfWorkers, OneDigestForAnyHosts) {
+  using Hosts = std::vector<std::string>;
+  const Hosts all[] = {{"127.0.0.2:1", "127.0.0.3:1"},
+                       {"localhost:2", "127.0.0.2:3"},
+                       {"127.0.0.2:4"},
+                       {"127.0.0.2:1", "localhost:1", "127.0.0.3:1", "127.0.0.4:2"}};
+  for (const Hosts& hosts : all) {
+    TrainingOptions options = options_of(0, 1);
+    testing::place_on_hosts(options, hosts);
+    // Not all are loaded alike, and one not at all.
+    if (options.workers == 5) options.worker_load = {1, 3, 0, 1, 2};
+    const TrainingResult many = run(options);
+    expect_shares(many, options);
+    expect_same_history(one_process(), many);
   }
 }
 

@@ -43,6 +43,15 @@ inline TrainingOptions long_options(int64_t workers, int64_t epochs = 60) {
   return options;
 }
 
+// On several hosts: processes on the loopback, reached by env(1), which runs a command as ssh
+// would. As many workers as the entries say.
+inline void place_on_hosts(TrainingOptions& options, std::vector<std::string> hosts) {
+  options.hosts = std::move(hosts);
+  options.host_launch = "env LOCKSTEP_TEST_HOST={host}";
+  options.workers = 0;
+  for (const TrainingHost& host : hosts_of(options)) options.workers += host.workers;
+}
+
 // Follows a training; counts observations, and whose process ids there were.
 class Follower : public TrainingObserver {
  public:

@@ -268,9 +268,12 @@ TEST(Recovery, StrangersAreRefusedAndToldOnce) {
 struct Place {
   const char* place;
   const char* how;
+  bool hosts = false;  // on several
 };
 
-void PrintTo(const Place& p, std::ostream* to) { *to << p.how << " at " << p.place; }
+void PrintTo(const Place& p, std::ostream* to) {
+  *to << p.how << " at " << p.place << (p.hosts ? " on another host" : "");
+}
 
 class FailPoints : public ::testing::TestWithParam<Place> {};
 
@@ -279,6 +282,7 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
   Follower follower;
   TrainingOptions options = long_options(3);
   options.worker_limit = 1.5;
+  if (p.hosts) testing::place_on_hosts(options, {"localhost:1", "127.0.0.2:1", "127.0.0.3:2"});
   // What has no iteration fails the first time.
   const std::string place = p.place;
   const int64_t iteration = place == "join" ? 1 : 37;
@@ -292,9 +296,11 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
       kill(follower.present.at(3), SIGKILL);
     };
   }
-  const uint32_t worker = place == "publish" ? 1 : 2;
+  // Its number on its host, and in the training.
+  const uint32_t number = place == "publish" ? 1 : 2;
+  const uint32_t worker = p.hosts && place != "publish" ? 4 : number;
   const TrainingResult result =
-      run(options, follower, {p.place, p.how, worker, place == "publish" ? -1 : iteration, -1},
+      run(options, follower, {p.place, p.how, number, place == "publish" ? -1 : iteration, -1},
           control);
   expect_undisturbed(result, follower, 60);
   const auto lost = losses(follower);
@@ -307,8 +313,9 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
                                  [&](const auto& loss) { return loss.worker == worker; });
   EXPECT_TRUE(first) << "the place was never come to";
   if (std::string(p.how) == "hang" && place == "exchange") {
-    EXPECT_NE(lost[0].how.find("hung (worker 2 has not come to barrier number "), std::string::npos)
-        << lost[0].how;
+    const char* const wanted = p.hosts ? "hung (worker 4 has not come to all_gather number "
+                                       : "hung (worker 2 has not come to barrier number ";
+    EXPECT_NE(lost[0].how.find(wanted), std::string::npos) << lost[0].how;
   }
 }
 
@@ -317,6 +324,7 @@ std::vector<Place> places() {
   for (const char* place :
        {"backward", "exchange", "gather", "update", "validation", "join", "publish"}) {
     for (const char* how : {"kill", "stop", "hang"}) all.push_back({place, how});
+    for (const char* how : {"kill", "hang"}) all.push_back({place, how, true});
   }
   return all;
 }

@@ -1,0 +1,163 @@
+// Trainings by workers on several hosts: hosts that are lost, and what is told of them.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "tests/data/support.h"
+#include "tests/parallel/network.h"
+#include "tests/train/recovery.h"
+
+namespace lockstep {
+namespace {
+
+using testing::expect_undisturbed;
+using testing::Follower;
+using testing::losses;
+using testing::place_on_hosts;
+
+using Clock = std::chrono::steady_clock;
+
+TrainingResult run(const TrainingOptions& options, Follower& follower,
+                   TrainingControl control = {}) {
+  const auto call = make_call<&testing::law_problem>();
+  TrainingProblem problem = testing::law_problem();
+  control.observers.push_back(&follower);
+  return train(call, problem.network, problem.data, options, control);
+}
+
+TrainingOptions two_more(int64_t epochs = 60) {
+  TrainingOptions options = testing::long_options(0, epochs);
+  place_on_hosts(options, {"localhost:1", "127.0.0.2:2", "127.0.0.3:1"});
+  return options;
+}
+
+pid_t parent_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  std::istringstream rest(line.substr(line.rfind(')') + 2));
+  char state = 0;
+  pid_t parent = 0;
+  rest >> state >> parent;
+  return parent;
+}
+
+TEST(Hosts, AWorkerThatIsKilledThereIsReplaced) {
+  Follower follower;
+  std::map<uint32_t, pid_t> before;
+  follower.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration != 41) return;
+    before = follower.present;
+    ASSERT_EQ(before.size(), 4u);
+    kill(before.at(3), SIGKILL);
+  };
+  expect_undisturbed(run(two_more(), follower), follower, 60);
+  const auto lost = losses(follower);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].worker, 3u);
+  EXPECT_EQ(lost[0].how, "was killed by signal 9 (SIGKILL)");
+  EXPECT_LT(lost[0].seconds, 0.5);
+  // The others are the same processes, and another has come.
+  for (const uint32_t worker : {1u, 2u, 4u}) {
+    EXPECT_EQ(follower.present.at(worker), before.at(worker));
+  }
+  EXPECT_EQ(follower.present.count(5), 1u);
+}
+
+// What became of the training after something was done to a host's agent at iteration 41, which
+// takes two workers with it: seconds until it was told, and until the next iteration.
+struct HostLoss {
+  double noticed = 0, next = 0;
+};
+
+HostLoss lose_a_host(int signal) {
+  struct Timed : Follower {
+    void worker(const WorkerChange& c) override {
+      Follower::worker(c);
+      if (!c.joined && !told) told = Clock::now();
+    }
+    std::optional<Clock::time_point> told;
+  } follower;
+  std::optional<Clock::time_point> done, went_on;
+  follower.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration == 41) {
+      EXPECT_EQ(kill(parent_of(follower.present.at(2)), signal), 0);
+      done = Clock::now();
+    } else if (follower.told && !went_on) {
+      went_on = Clock::now();
+    }
+  };
+  expect_undisturbed(run(two_more(), follower), follower, 60);
+  const auto lost = losses(follower);
+  EXPECT_EQ(lost.size(), 2u);
+  for (const auto& loss : lost) {
+    EXPECT_NE(loss.how.find("host 127.0.0.2 is lost"), std::string::npos) << loss.how;
+  }
+  if (!follower.told || !went_on) return {1e9, 1e9};
+  const HostLoss times{std::chrono::duration<double>(*follower.told - *done).count(),
+                       std::chrono::duration<double>(*went_on - *done).count()};
+  std::printf("told after %.0f ms, the next iteration after %.0f ms\n", times.noticed * 1000,
+              times.next * 1000);
+  return times;
+}
+
+TEST(Hosts, AHostThatIsKilledIsNoticedAtOnce) { EXPECT_LT(lose_a_host(SIGKILL).next, 1); }
+
+// The bound of the issue: noticed within 2 s, back half a second and an iteration later.
+TEST(Hosts, AHostThatFallsSilentIsNoticedWithinTwoSeconds) {
+  const HostLoss loss = lose_a_host(SIGSTOP);
+  EXPECT_LT(loss.noticed, 2.5);
+  EXPECT_LT(loss.next, 3);
+}
+
+TEST(Hosts, AllOfThemMayBeElsewhereAndDie) {
+  Follower follower;
+  TrainingOptions options = testing::long_options(0);
+  place_on_hosts(options, {"127.0.0.2:2", "127.0.0.3:1"});
+  follower.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration != 41) return;
+    for (const auto& [worker, pid] : follower.present) kill(pid, SIGKILL);
+  };
+  expect_undisturbed(run(options, follower), follower, 60);
+  EXPECT_GE(losses(follower).size(), 3u);
+}
+
+TEST(Hosts, StopsAndGoesOnElsewhere) {
+  const testing::TemporaryFolder folder;
+  TrainingControl control;
+  control.checkpoint_folder = folder.path;
+  Follower first, second;
+  bool stop = false;
+  first.on_iteration = [&](const IterationRecord& r) { stop = r.iteration == 77; };
+  control.stop = [&] { return stop; };
+  run(two_more(), first, control);
+  control.stop = {};
+  control.resume = true;
+  TrainingOptions options = testing::long_options(0);
+  place_on_hosts(options, {"127.0.0.4:3"});
+  second.last = 77;
+  EXPECT_EQ(run(options, second, control).digest, testing::undisturbed(60).digest);
+}
+
+TEST(Hosts, ThoseThatCannotBeReachedAreTold) {
+  Follower follower;
+  TrainingOptions options = two_more();
+  options.host_launch = "false";
+  try {
+    run(options, follower);
+    FAIL() << "it trained";
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("host 127.0.0."), std::string::npos) << text;
+    EXPECT_NE(text.find("exited with status 1"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
