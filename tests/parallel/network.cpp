@@ -150,4 +150,6 @@ std::string why_no_network() {
 
 void pull_cable(int host) { command("ip link set " + cable_of(host) + " down"); }
 
+void plug_cable(int host) { command("ip link set " + cable_of(host) + " up"); }
+
 }  // namespace lockstep::testing

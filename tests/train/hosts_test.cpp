@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
 #include "tests/data/support.h"
 #include "tests/parallel/network.h"
 #include "tests/train/recovery.h"
@@ -157,6 +158,98 @@ TEST(Hosts, ThoseThatCannotBeReachedAreTold) {
     EXPECT_NE(text.find("host 127.0.0."), std::string::npos) << text;
     EXPECT_NE(text.find("exited with status 1"), std::string::npos) << text;
   }
+}
+
+// Files by which the processes of a network tell each other what to do.
+class Signs {
+ public:
+  void set(const std::string& name, const std::string& text = "x") const {
+    // At once with its contents.
+    std::ofstream(folder_.path + "/" + name + ".new") << text;
+    std::filesystem::rename(folder_.path + "/" + name + ".new", folder_.path + "/" + name);
+  }
+  std::string wait(const std::string& name) const {
+    for (const TimeLimit limit(60); !limit.reached();) {
+      std::ifstream file(folder_.path + "/" + name);
+      if (std::string text; file >> text) return text;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    throw Timeout("[test] nobody says " + name);
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+// On hosts with networks of their own: the client on the first, workers on all three. The cable of
+// the third is pulled for a while.
+void train_on_network(const Signs& signs) {
+  struct Timed : Follower {
+    void worker(const WorkerChange& c) override {
+      Follower::worker(c);
+      (c.joined ? joined : told) = Clock::now();
+    }
+    void notice(const std::string& text) override { notices.push_back(text); }
+    std::optional<Clock::time_point> told, joined;
+    std::vector<std::string> notices;
+  } follower;
+  constexpr int64_t kEpochs = 150;
+  TrainingOptions options = testing::long_options(4, kEpochs);
+  options.hosts = {"localhost:1", signs.wait("host1") + ":2", signs.wait("host2") + ":1"};
+  options.host_launch = "nsenter --target {host} --net";
+  options.host_address = testing::address_of(0);
+  std::optional<Clock::time_point> pulled, went_on;
+  bool plugged = false;
+  follower.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration == 40) {
+      signs.set("pull");
+      signs.wait("pulled");
+      pulled = Clock::now();
+    } else if (follower.told && !went_on) {
+      went_on = Clock::now();
+    } else if (went_on && !plugged && !follower.notices.empty()) {
+      plugged = true;
+      signs.set("plug");
+    }
+    // There is time to come again.
+    if (went_on && follower.present.size() < 4) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  };
+  expect_undisturbed(run(options, follower), follower, kEpochs);
+  if (!went_on || !plugged) throw Error("[test] nothing was lost");
+  const std::chrono::duration<double> noticed = *follower.told - *pulled, next = *went_on - *pulled;
+  std::printf("cable pulled: told after %.0f ms, the next iteration after %.0f ms\n",
+              noticed.count() * 1000, next.count() * 1000);
+  std::fflush(stdout);
+  EXPECT_LT(noticed.count(), 2.5);
+  EXPECT_LT(next.count(), 3);
+  EXPECT_EQ(losses(follower).size(), 1u);
+  EXPECT_EQ(follower.notices.size(), 1u);
+  EXPECT_EQ(follower.present.size(), 4u) << "it has not come again";
+  if (::testing::Test::HasFailure()) throw Error("[test] failed, see above");
+}
+
+TEST(Hosts, WhoseCableIsPulledAreLostAndComeAgain) {
+  if (!testing::why_no_network().empty()) GTEST_SKIP() << testing::why_no_network();
+  const Signs signs;
+  const int failed = testing::on_network(3, [&](int host) {
+    if (host == 0) {
+      train_on_network(signs);
+      signs.set("done");
+      return;
+    }
+    signs.set("host" + std::to_string(host), std::to_string(getpid()));
+    if (host == 2) {
+      signs.wait("pull");
+      testing::pull_cable(2);
+      signs.set("pulled");
+      signs.wait("plug");
+      testing::plug_cable(2);
+    }
+    signs.wait("done");
+  });
+  EXPECT_EQ(failed, 0);
 }
 
 }  // namespace

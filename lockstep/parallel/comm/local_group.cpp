@@ -268,8 +268,10 @@ std::string LocalGroup::describe_missing(const SharedRegion& memory,
   int present = 0;
   while (std::find(ranks.begin(), ranks.end(), present) != ranks.end()) ++present;
   const Member& m = member_of(memory.get(), present);
+  // In the middle of an exchange it says that it has nothing left to send.
+  const uint32_t kind = m.kind.load() == nothing ? all_to_all_kind : m.kind.load();
   return names_of(ranks, options.names) + (ranks.size() == 1 ? " has" : " have") + " not come to " +
-         kNames[std::min<uint32_t>(m.kind.load(), broadcast_kind)] + " number " +
+         kNames[std::min<uint32_t>(kind, broadcast_kind)] + " number " +
          std::to_string(m.sequence.load());
 }
 
