@@ -1,9 +1,9 @@
 // What worker processes exchange in a step, with nobody late: the sum of one array of each, by the
 // fixed tree, from a barrier until every member has the whole sum. Members that spin have a core of
-// their own each; the others sleep (futex). Medians.
+// their own each; the others sleep (futex). Beside them the same by messages, as between hosts: TCP
+// on the loopback. Medians.
 //
 // usage: exchange [--members N] [--floats N] [--sums N]
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,14 +13,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/file.h"
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/parallel/comm/deal.h"
 #include "lockstep/parallel/comm/group_sum.h"
+#include "lockstep/parallel/comm/host_group.h"
 
 namespace {
 
@@ -33,14 +37,13 @@ struct Settings {
 };
 
 void take_core(int number) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(number % available_cores(), &cores);
-  sched_setaffinity(0, sizeof cores, &cores);
+  const std::vector<int> cores = all_cores();
+  run_on({cores[static_cast<size_t>(number) % cores.size()]});
 }
 
 // Seconds that one member's part takes.
-double measure(LocalGroup& group, const GroupSumOptions& options, int sums) {
+template <class AnyGroup>
+double measure(AnyGroup& group, const GroupSumOptions& options, int sums) {
   ThreadPool pool(1);
   GroupSum sum(group, pool, options);
   const std::vector<double> even(static_cast<size_t>(group.size()), 1.0);
@@ -60,8 +63,36 @@ double measure(LocalGroup& group, const GroupSumOptions& options, int sums) {
   return seconds[static_cast<size_t>(sums / 2)];
 }
 
+// Values that members leave for each other, in a folder.
+class Folder final : public MeetingPlace {
+ public:
+  explicit Folder(std::string path) : path_(std::move(path)) {}
+  void set(const std::string& key, const Bytes& value) override {
+    write_atomically(local_files(), file_of(key), value);
+  }
+  Bytes get(const std::string& key, const TimeLimit& limit) override {
+    while (!local_files().exists(file_of(key))) {
+      if (limit.reached()) throw Timeout("[exchange] a member does not come");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return local_files().read(file_of(key));
+  }
+
+ private:
+  std::string file_of(std::string key) const {
+    std::replace(key.begin(), key.end(), '/', '_');
+    return path_ + "/" + key;
+  }
+  const std::string path_;
+};
+
+enum class Way { spinning, sleeping, messages };
+
 // Of the first member, by processes.
-double measure(const Settings& settings, size_t floats, bool spin) {
+double measure(const Settings& settings, size_t floats, Way way) {
+  const bool spin = way == Way::spinning;
+  std::string folder = (std::filesystem::temp_directory_path() / "exchange_XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) throw Error("[exchange] no folder");
   const GroupSumOptions sum{.count = floats, .most_leaves = settings.members};
   const LocalGroupOptions options{.size = settings.members,
                                   .window_bytes = GroupSum::window_bytes(sum, settings.members),
@@ -77,8 +108,17 @@ double measure(const Settings& settings, size_t floats, bool spin) {
       int status = 1;
       try {
         take_core(r);
-        LocalGroup group(memory, r, options);
-        const double seconds = measure(group, sum, settings.sums);
+        double seconds = 0;
+        if (way == Way::messages) {
+          HostGroupOptions host{.rank = r, .size = settings.members};
+          host.place = std::make_shared<Folder>(folder);
+          HostGroup group(host, TimeLimit(30));
+          seconds = measure<Group>(group, sum, settings.sums);
+          group.barrier(TimeLimit(30));  // nobody leaves while others still receive
+        } else {
+          LocalGroup group(memory, r, options);
+          seconds = measure(group, sum, settings.sums);
+        }
         if (r == 0) std::memcpy(answer.get(), &seconds, sizeof seconds);
         status = 0;
       } catch (const std::exception& e) {
@@ -94,6 +134,7 @@ double measure(const Settings& settings, size_t floats, bool spin) {
     waitpid(child, &status, 0);
     failed |= status != 0;
   }
+  std::filesystem::remove_all(folder);
   if (failed) throw Error("[exchange] a member failed");
   double seconds = 0;
   std::memcpy(&seconds, answer.get(), sizeof seconds);
@@ -115,17 +156,19 @@ int main(int argc, char** argv) {
     }
     std::vector<size_t> sizes{25000, 270000, 1100000};
     if (settings.floats > 0) sizes = {settings.floats};
-    std::printf("%9s  %8s  %12s  %12s\n", "floats", "members", "spinning, us", "sleeping, us");
+    std::printf("%9s  %8s  %12s  %12s  %12s\n", "floats", "members", "spinning, us", "sleeping, us",
+                "messages, us");
     for (const size_t floats : sizes) {
       // Without a core for each, those that spin would wait for each other.
       const bool cores = settings.members <= available_cores();
       std::printf("%9zu  %8d  ", floats, settings.members);
       if (cores) {
-        std::printf("%12.1f  ", 1e6 * measure(settings, floats, true));
+        std::printf("%12.1f  ", 1e6 * measure(settings, floats, Way::spinning));
       } else {
         std::printf("%12s  ", "-");
       }
-      std::printf("%12.1f\n", 1e6 * measure(settings, floats, false));
+      std::printf("%12.1f  ", 1e6 * measure(settings, floats, Way::sleeping));
+      std::printf("%12.1f\n", 1e6 * measure(settings, floats, Way::messages));
     }
     return 0;
   } catch (const std::exception& e) {

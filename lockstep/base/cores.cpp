@@ -30,8 +30,14 @@ int available_cores() {
   return count > 0 ? static_cast<int>(count) : 1;
 }
 
+std::vector<int> all_cores() {
+  static const std::vector<int> all = own_cores();
+  return all;
+}
+
 void run_on(const std::vector<int>& cores) {
   if (cores.empty()) return;
+  all_cores();
   const size_t processors = static_cast<size_t>(cores.back()) + 1;
   cpu_set_t* const set = CPU_ALLOC(processors);
   if (set == nullptr) return;

@@ -16,4 +16,19 @@ int available_cores();
 // there are none, or the system refuses, nothing changes. Thread-safe.
 void run_on(const std::vector<int>& cores);
 
+// Those that the process could run on before run_on() was called for the first time. Thread-safe.
+std::vector<int> all_cores();
+
+// The calling thread, and those that it starts meanwhile, on these only, for as long as it lasts.
+class OnCores {
+ public:
+  explicit OnCores(const std::vector<int>& cores) : before_(own_cores()) { run_on(cores); }
+  ~OnCores() { run_on(before_); }
+  OnCores(const OnCores&) = delete;
+  OnCores& operator=(const OnCores&) = delete;
+
+ private:
+  const std::vector<int> before_;
+};
+
 }  // namespace lockstep

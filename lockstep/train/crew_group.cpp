@@ -27,8 +27,8 @@ CrewGroup::CrewGroup(detail::PoolCore& pool, const CrewGroupOptions& options)
   for (size_t rank = 0; rank < options.hosts.size(); ++rank) {
     const int host = options.hosts[rank];
     if (parts_.empty() || parts_.back().host != host) {
-      parts_.push_back({.host = host, .first = rank, .options = {.size = 0}, .place = {},
-                        .memory = {}});
+      parts_.push_back(
+          {.host = host, .first = rank, .options = {.size = 0}, .place = {}, .memory = {}});
     }
     ++parts_.back().options.size;
     parts_.back().options.names.push_back(options.names[rank]);

@@ -324,9 +324,7 @@ size_t Evaluator::area_bytes(bool scores) const {
   return Area::bytes(state_->data.images->size(), state_->output.elements(), scores);
 }
 
-int64_t Evaluator::batches() const {
-  return (state_->data.images->size() + kBatch - 1) / kBatch;
-}
+int64_t Evaluator::batches() const { return (state_->data.images->size() + kBatch - 1) / kBatch; }
 
 void Evaluator::deal(std::byte* memory, int64_t first, int64_t end) {
   const Area area(memory, 0);
@@ -344,7 +342,8 @@ void Evaluator::merge(std::byte* memory, const std::byte* other, int64_t first, 
   if (rows <= 0) return;
   std::copy_n(from.losses + from_row, rows, to.losses + from_row);
   std::copy_n(from.predicted + from_row, rows, to.predicted + from_row);
-  if (scores) std::copy_n(from.scores + from_row * width, rows * width, to.scores + from_row * width);
+  if (scores)
+    std::copy_n(from.scores + from_row * width, rows * width, to.scores + from_row * width);
 }
 
 void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* begun) {

@@ -58,7 +58,8 @@ class Evaluator {
   // Nobody begins another; thread-safe.
   static void call_off(std::byte* area);
   // What was evaluated in another area, of those batches.
-  void merge(std::byte* area, const std::byte* other, int64_t first, int64_t end, bool scores) const;
+  void merge(std::byte* area, const std::byte* other, int64_t first, int64_t end,
+             bool scores) const;
   // When all have: what run() would have returned.
   Evaluation result(const std::byte* area);
   // Whether somebody has to say scores.

@@ -153,8 +153,8 @@ TrainingStep& LocalIterations::step() { return *state_->step; }
 
 Evaluator* LocalIterations::evaluator() { return state_->evaluator.get(); }
 
-void LocalIterations::join(std::unique_ptr<Group> group, std::vector<double> loads,
-                           double limit, int64_t next) {
+void LocalIterations::join(std::unique_ptr<Group> group, std::vector<double> loads, double limit,
+                           int64_t next) {
   State& s = *state_;
   // Of a mini-batch only the rows of this member's shards are wanted.
   const int64_t check_frequency = step().checks() ? s.setup.options.check_frequency : 0;

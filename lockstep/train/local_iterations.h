@@ -42,8 +42,7 @@ class LocalIterations final : public Iterations {
   // Null without validation data.
   Evaluator* evaluator();
   // Joins a group and goes to an iteration. `loads` and `limit` as in TrainingStep::join().
-  void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit,
-            int64_t next);
+  void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit, int64_t next);
 
  private:
   struct State;

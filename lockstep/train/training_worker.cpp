@@ -296,18 +296,6 @@ class TrainingWorker {
   TimeLimit::Clock::time_point spoken_ = TimeLimit::Clock::now();
 };
 
-// The processors of a training's threads, for as long as it lasts.
-class OwnCores {
- public:
-  explicit OwnCores(const std::vector<int>& cores) : before_(own_cores()) { run_on(cores); }
-  ~OwnCores() { run_on(before_); }
-  OwnCores(const OwnCores&) = delete;
-  OwnCores& operator=(const OwnCores&) = delete;
-
- private:
-  const std::vector<int> before_;
-};
-
 // Takes what a training that ended has not: it would wait here for ever.
 class NothingLeft {
  public:
@@ -365,7 +353,7 @@ Digest digest_of_names(const TrainingData& data) {
 
 void train_as_worker(const TrainingTask& task) {
   refuse_stray_environment();  // the pool may have been opened with one
-  const OwnCores cores(task.cores);
+  const OnCores cores(task.cores);
   const NothingLeft orders(task.orders);
   const NothingCached device(parse_device(task.device));
   TrainingWorker(task).run();

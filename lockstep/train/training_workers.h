@@ -16,9 +16,10 @@ struct TrainingWorkers {
   std::vector<Device> devices = {};             // on which they compute, in turn
 };
 
-// The pool of processes that is open; null where there is none, and for options that name hosts. Where it has fewer workers than the
-// options want, these become as many; loads of the others fall away, and where none is left all
-// have the same. Throws InvalidArgument for options that do not hold, as they were.
+// The pool of processes that is open; null where there is none, and for options that name hosts.
+// Where it has fewer workers than the options want, these become as many; loads of the others fall
+// away, and where none is left all have the same. Throws InvalidArgument for options that do not
+// hold, as they were.
 std::shared_ptr<detail::PoolCore> pool_for_training(TrainingOptions& options);
 
 // For the text of options.device and what it was resolved to: "cuda" without a number stands for

@@ -27,8 +27,7 @@ std::atomic<uint32_t>& abroad_word(const SharedRegion& memory, const LocalGroupO
 std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedRegion& memory,
                                          std::shared_ptr<MeetingPlace> place) {
   const auto host = static_cast<size_t>(order.host);
-  const int before =
-      std::accumulate(order.members.begin(), order.members.begin() + order.host, 0);
+  const int before = std::accumulate(order.members.begin(), order.members.begin() + order.host, 0);
   LocalGroupOptions own{.size = order.members[host],
                         .window_bytes = order.window_bytes,
                         .spin = order.spin,

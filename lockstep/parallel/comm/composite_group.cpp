@@ -160,9 +160,7 @@ struct CompositeGroup::State {
     }
     const std::vector<size_t> targets = offsets_of(from);
     std::vector<std::byte> arrived(targets.back()), sorted(targets.back());
-    between_hosts([&](Group& all) {
-      all.all_to_all(packed, host_to, arrived, host_from, limit);
-    });
+    between_hosts([&](Group& all) { all.all_to_all(packed, host_to, arrived, host_from, limit); });
     at = 0;
     for (size_t h = 0; h < options.members.size(); ++h) {
       for (size_t target = 0; target < here; ++target) {

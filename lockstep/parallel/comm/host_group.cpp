@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/collective_log.h"
 
@@ -82,6 +83,9 @@ struct HostGroup::State {
     try {
       gloo::transport::tcp::attr attributes;
       attributes.hostname = options.address;
+      // Gloo's thread looks again and again while this one holds what it wants. On the same core it
+      // would keep it from going on for whole time slices.
+      const OnCores anywhere(all_cores());
       auto device = gloo::transport::tcp::CreateDevice(attributes);
       Store store(options.place, limit);
       gloo::rendezvous::PrefixStore own_store("group-" + std::to_string(options.generation), store);

@@ -98,19 +98,21 @@ class Messages final : public SumExchange {
 
   void begin(const SumDeal& deal) override {
     deal_ = deal;
-    const auto n = deal.runs.size(), rank = static_cast<size_t>(group_.rank());
-    partials_.resize(width_ * deal.partials[rank]);
+    const auto n = deal.runs.size();
+    partials_.resize(width_ * deal.partials[rank()]);
     slice_.resize(own_.count);
     to_.assign(n, 0);
     from_.assign(n, 0);
     firsts_.assign(n, 0);
+    slices_.assign(n, 0);
     size_t sent = 0, received = 0;
     for (size_t r = 0; r < n; ++r) {
       firsts_[r] = received;
-      sent += deal.partials[rank] * theirs(r).count;
-      received += deal.partials[r] * own_.count;
-      to_[r] = deal.partials[rank] * theirs(r).count * sizeof(float);
-      from_[r] = deal.partials[r] * own_.count * sizeof(float);
+      to_[r] = partial_bytes(rank(), theirs(r)) + words_bytes(rank());
+      from_[r] = partial_bytes(r, own_) + words_bytes(r);
+      slices_[r] = theirs(r).count * sizeof(float);
+      sent += to_[r];
+      received += from_[r];
     }
     sent_.resize(sent);
     received_.resize(received);
@@ -118,63 +120,57 @@ class Messages final : public SumExchange {
 
   float* partial(size_t number) override { return partials_.data() + number * width_; }
 
-  const float* operand(int rank, size_t number) const override {
-    return received_.data() + firsts_[static_cast<size_t>(rank)] + number * own_.count;
+  const float* operand(int member, size_t number) const override {
+    return reinterpret_cast<const float*>(received_.data() + firsts_[static_cast<size_t>(member)]) +
+           number * own_.count;
   }
 
   float* slice() override { return slice_.data(); }
 
+  // To each member its slice of all partial sums here, and behind it what the leaves here and this
+  // member say.
   void scatter(std::span<std::byte> said, std::span<std::byte> said_by,
                const TimeLimit& limit) override {
-    float* to = sent_.data();
+    const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
+    const Words own = words_of(deal_.runs[rank()], width);
+    std::byte* to = sent_.data();
     for (size_t r = 0; r < deal_.runs.size(); ++r) {
       const Slice s = theirs(r);
-      for (size_t i = 0; i < deal_.partials[static_cast<size_t>(group_.rank())]; ++i) {
-        if (s.count > 0) std::memcpy(to, partial(i) + s.first, s.count * sizeof(float));
-        to += s.count;
+      for (size_t i = 0; i < deal_.partials[rank()]; ++i) {
+        to = put(to, partial(i) + s.first, s.count * sizeof(float));
       }
+      to = put(to, said.data() + own.first, own.count);
+      to = put(to, said_by.data() + rank() * by, by);
     }
-    group_.all_to_all(std::as_bytes(std::span(sent_)), to_,
-                      std::as_writable_bytes(std::span(received_)), from_, limit);
-    exchange_words(said, said_by, limit);
+    group_.all_to_all(sent_, to_, received_, from_, limit);
+    for (size_t r = 0; r < deal_.runs.size(); ++r) {
+      const std::byte* const from = received_.data() + firsts_[r] + partial_bytes(r, own_);
+      const Words w = words_of(deal_.runs[r], width);
+      put(said.data() + w.first, from, w.count);
+      put(said_by.data() + r * by, from + w.count, by);
+    }
   }
 
   void gather(float* result, const TimeLimit& limit) override {
-    std::vector<size_t> counts;
-    for (size_t r = 0; r < deal_.runs.size(); ++r) {
-      counts.push_back(theirs(r).count * sizeof(float));
-    }
-    group_.all_gather(std::as_bytes(std::span(slice_)), counts,
+    group_.all_gather(std::as_bytes(std::span(slice_)), slices_,
                       std::as_writable_bytes(std::span(result, options_.count)), limit);
   }
 
  private:
-  Slice theirs(size_t rank) const {
-    return slice_of(options_.count, static_cast<int>(rank), group_.size());
+  size_t rank() const { return static_cast<size_t>(group_.rank()); }
+  Slice theirs(size_t member) const {
+    return slice_of(options_.count, static_cast<int>(member), group_.size());
   }
-
-  void exchange_words(std::span<std::byte> said, std::span<std::byte> said_by,
-                      const TimeLimit& limit) {
-    const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
-    if (width + by == 0) return;
-    std::vector<size_t> counts;
-    for (const LeafRun& run : deal_.runs) counts.push_back(words_of(run, width).count + by);
-    const auto rank = static_cast<size_t>(group_.rank());
-    const Words own = words_of(deal_.runs[rank], width);
-    std::vector<std::byte> mine(counts[rank]);
-    if (own.count > 0) std::memcpy(mine.data(), said.data() + own.first, own.count);
-    if (by > 0) std::memcpy(mine.data() + own.count, said_by.data() + rank * by, by);
-    size_t total = 0;
-    for (const size_t count : counts) total += count;
-    std::vector<std::byte> all(total);
-    group_.all_gather(mine, counts, all, limit);
-    const std::byte* from = all.data();
-    for (size_t r = 0; r < counts.size(); ++r) {
-      const Words w = words_of(deal_.runs[r], width);
-      if (w.count > 0) std::memcpy(said.data() + w.first, from, w.count);
-      if (by > 0) std::memcpy(said_by.data() + r * by, from + w.count, by);
-      from += counts[r];
-    }
+  size_t partial_bytes(size_t member, const Slice& of) const {
+    return deal_.partials[member] * of.count * sizeof(float);
+  }
+  size_t words_bytes(size_t member) const {
+    return words_of(deal_.runs[member], round_up(options_.leaf_bytes)).count +
+           round_up(options_.member_bytes);
+  }
+  static std::byte* put(std::byte* to, const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return to + bytes;
   }
 
   Group& group_;
@@ -182,8 +178,10 @@ class Messages final : public SumExchange {
   const size_t width_;  // floats from one partial sum to the next
   const Slice own_;
   SumDeal deal_;
-  std::vector<float> partials_, sent_, received_, slice_;
-  std::vector<size_t> to_, from_, firsts_;
+  std::vector<float> partials_, slice_;
+  std::vector<std::byte> sent_, received_;
+  // Bytes to each member and from it, where these begin, and of each member's slice.
+  std::vector<size_t> to_, from_, firsts_, slices_;
 };
 
 }  // namespace

@@ -68,8 +68,7 @@ std::string last_words(int descriptor) {
   constexpr off_t kMost = 400;
   const off_t size = lseek(descriptor, 0, SEEK_END);
   std::string text(static_cast<size_t>(std::clamp<off_t>(size, 0, kMost)), ' ');
-  const ssize_t n =
-      pread(descriptor, text.data(), text.size(), std::max<off_t>(size - kMost, 0));
+  const ssize_t n = pread(descriptor, text.data(), text.size(), std::max<off_t>(size - kMost, 0));
   text.resize(n > 0 ? static_cast<size_t>(n) : 0);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');

@@ -54,9 +54,7 @@ struct ClientSeat {
     ring();
   }
   // There are orders, or there is room for reports.
-  void ring() {
-    far ? far() : head.bell.ring();
-  }
+  void ring() { far ? far() : head.bell.ring(); }
   bool begun(const SentTask& s) const { return s.order < head.next.load(); }
 
   const int index;

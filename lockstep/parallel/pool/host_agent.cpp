@@ -80,8 +80,8 @@ class HostAgent {
   }
 
   [[noreturn]] static void fail() {
-    host_context().send(encode(HostReport(
-        SeatEnded{~size_t{0}, TaskError::current().message, ""})));
+    host_context().send(
+        encode(HostReport(SeatEnded{~size_t{0}, TaskError::current().message, ""})));
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     _exit(1);
   }
@@ -145,9 +145,7 @@ class HostAgent {
     say(MemoryWritten{what.piece.size()});
   }
 
-  void take(const MemoryRead& what) {
-    tell(what.place, mapped(what.place).get(), what.number);
-  }
+  void take(const MemoryRead& what) { tell(what.place, mapped(what.place).get(), what.number); }
 
   void take(const MemoryWatch& what) {
     watched_[what.place.offset] = {what.place, map(what.place), {}};

@@ -157,7 +157,8 @@ struct HostLinks::State {
 // What the thread does.
 class HostLinks::Line {
  public:
-  explicit Line(State& state) : s_(state), processes_(process_options(state.options, state.address)) {
+  explicit Line(State& state)
+      : s_(state), processes_(process_options(state.options, state.address)) {
     for (const auto& host : s_.options.hosts) {
       if (!host.name.empty()) hosts_.push_back({.name = host.name, .workers = host.workers});
     }
@@ -198,9 +199,7 @@ class HostLinks::Line {
 
  private:
   Host& of(int host) { return hosts_[static_cast<size_t>(host - 1)]; }
-  int number_of_host(const Host& host) const {
-    return static_cast<int>(&host - hosts_.data()) + 1;
-  }
+  int number_of_host(const Host& host) const { return static_cast<int>(&host - hosts_.data()) + 1; }
 
   // ---- towards the hosts ----
 

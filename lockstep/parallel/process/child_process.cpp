@@ -94,8 +94,8 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const auto spawn = other ? posix_spawnp : posix_spawn;
-  const int error = spawn(&pid_, path.c_str(), &actions.value, &attributes.value, arguments.data(),
-                          environ);
+  const int error =
+      spawn(&pid_, path.c_str(), &actions.value, &attributes.value, arguments.data(), environ);
   if (error != 0) fail(other ? path + " cannot be started" : "a worker cannot be started", error);
   ended_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (!ended_) {

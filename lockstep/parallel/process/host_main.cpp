@@ -118,8 +118,6 @@ HostContext& host_context() {
 
 void run_as_host() { HostMain::run(); }
 
-std::string build_of_this() {
-  return build_id_of(reinterpret_cast<const void*>(&run_as_host));
-}
+std::string build_of_this() { return build_id_of(reinterpret_cast<const void*>(&run_as_host)); }
 
 }  // namespace lockstep

@@ -12,7 +12,8 @@ inline constexpr int worker_lifeline = 3, worker_arena = 4;
 
 // Throws Error where the worker is gone, or does not listen; InvalidArgument for what is too long.
 void send_start(int socket, const Bytes& start);
-// From a socket or a pipe. Throws Error where the client is gone, or says nothing for half a minute.
+// From a socket or a pipe. Throws Error where the client is gone, or says nothing for half a
+// minute.
 Bytes receive_start(int from);
 
 }  // namespace lockstep
