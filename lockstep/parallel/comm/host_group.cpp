@@ -4,6 +4,7 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +12,7 @@
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/quiet_thread.h"
 #include "lockstep/parallel/comm/collective_log.h"
 
 namespace lockstep {
@@ -46,6 +48,27 @@ class Store final : public gloo::rendezvous::Store {
   const std::shared_ptr<MeetingPlace> place_;
   const TimeLimit limit_;
 };
+
+// Gloo's thread looks again and again while another holds what it wants: whom it interrupted on its
+// core it would keep from going on for a whole time slice. So it may run on any, and interrupts
+// nobody (SCHED_BATCH, which threads inherit).
+std::shared_ptr<gloo::transport::Device> create_device(
+    const gloo::transport::tcp::attr& attributes) {
+  std::shared_ptr<gloo::transport::Device> device;
+  std::exception_ptr error;
+  quiet_thread([&] {
+    run_on(all_cores());
+    const sched_param none{};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+    try {
+      device = gloo::transport::tcp::CreateDevice(attributes);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+  return device;
+}
 
 }  // namespace
 
@@ -83,10 +106,7 @@ struct HostGroup::State {
     try {
       gloo::transport::tcp::attr attributes;
       attributes.hostname = options.address;
-      // Gloo's thread looks again and again while this one holds what it wants. On the same core it
-      // would keep it from going on for whole time slices.
-      const OnCores anywhere(all_cores());
-      auto device = gloo::transport::tcp::CreateDevice(attributes);
+      auto device = create_device(attributes);
       Store store(options.place, limit);
       gloo::rendezvous::PrefixStore own_store("group-" + std::to_string(options.generation), store);
       context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);

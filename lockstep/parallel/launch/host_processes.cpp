@@ -63,6 +63,19 @@ std::vector<std::string> command_for(const std::string& launch, const std::strin
   return words;
 }
 
+// This program's variables, which commands do not pass on.
+std::vector<std::pair<std::string, std::string>> own_variables() {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t at = text.find('=');
+    if (text.starts_with("LOCKSTEP_") && at != std::string::npos) {
+      all.emplace_back(text.substr(0, at), text.substr(at + 1));
+    }
+  }
+  return all;
+}
+
 // The last of what a command has printed, on one line.
 std::string last_words(int descriptor) {
   constexpr off_t kMost = 400;
@@ -183,7 +196,9 @@ uint32_t HostProcesses::start(const std::string& host, const Call<void>& task) {
   start.ticket = s.channel.admit(number);
   start.build = build_of_this();
   start.folder = std::filesystem::current_path().string();
-  start.environment = s.options.environment;
+  start.environment = own_variables();
+  start.environment.insert(start.environment.end(), s.options.environment.begin(),
+                           s.options.environment.end());
   try {
     send_start(mine.get(), encode(start));
   } catch (const InvalidArgument&) {

@@ -22,7 +22,7 @@ struct HostProcessOptions {
   std::string launch = "ssh -o BatchMode=yes {host}";
   double start_limit = 60;  // seconds from its start until a host says something
   double silence = 1.5;     // seconds without a word after which a host is lost
-  // Set in the environment there.
+  // Set in the environment there, besides what begins with LOCKSTEP_ here.
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
