@@ -149,7 +149,11 @@ void Progress::start(const TrainingStart& start) {
   text += fmt::format("; {} iterations in {} epochs; ", format_count(start.iterations),
                       format_count(start.options.max_epochs));
   if (start.workers > 0) {
-    text += fmt::format("{} {} of ", start.workers, start.workers == 1 ? "worker" : "workers");
+    text += fmt::format("{} {} ", start.workers, start.workers == 1 ? "worker" : "workers");
+    if (const size_t hosts = start.options.hosts.size(); hosts > 0) {
+      text += fmt::format("on {} {} ", hosts, hosts == 1 ? "host" : "hosts");
+    }
+    text += "of ";
   }
   text += cpu ? fmt::format("{} {}", start.threads, start.threads == 1 ? "thread" : "threads")
               : to_string(start.device);
@@ -260,12 +264,13 @@ void Progress::worker(const WorkerChange& c) {
   workers_ = c.members;
   if (!started_) return;  // they come together at the beginning
   row();
+  const auto where = c.host.empty() ? "" : " on " + c.host;
   const auto left = fmt::format("{} {}", c.members, c.members == 1 ? "worker" : "workers");
-  line(c.joined ? fmt::format("worker {} (process {}) joined after iteration {}: {} now", c.worker,
-                              c.pid, format_count(c.iteration), left)
-                : fmt::format("worker {} (process {}) {} after iteration {}: {} went on after "
+  line(c.joined ? fmt::format("worker {} (process {}{}) joined after iteration {}: {} now",
+                              c.worker, c.pid, where, format_count(c.iteration), left)
+                : fmt::format("worker {} (process {}{}) {} after iteration {}: {} went on after "
                               "{:.0f} ms",
-                              c.worker, c.pid, c.how, format_count(c.iteration), left,
+                              c.worker, c.pid, where, c.how, format_count(c.iteration), left,
                               c.seconds * 1000));
   draw(true);
   emit();

@@ -179,7 +179,8 @@ void TrainingOptions::check() const {
   for (const TrainingHost& host : all_hosts) there += host.workers;
   if (!all_hosts.empty() && there != workers) {
     throw InvalidArgument(
-        fmt::format("[training] hosts have {} workers, workers says {}", there, workers),
+        fmt::format("[training] hosts must have the {} workers that `workers` says, received {}",
+                    workers, there),
         fmt::format("set workers = {}", there));
   }
   for (const std::string& entry : worker_environment) {
@@ -202,13 +203,17 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
   std::set<std::string> names;
   for (const std::string& entry : options.hosts) {
     const auto refuse = [&](const char* why) {
-      throw InvalidArgument("[training] hosts has the entry `" + entry + "`: " + why,
+      throw InvalidArgument("[training] hosts must name each host once, received `" + entry +
+                                "`: " + why,
                             "write a name or an address, with the number of its workers: "
                             "\"10.0.0.2:4\", \"[fd00::2]:4\"");
     };
     TrainingHost host{entry, 1};
     // Colons within an IPv6 address stand in brackets.
     const size_t colon = entry.rfind(':'), bracket = entry.rfind(']');
+    if (bracket == std::string::npos && colon != entry.find(':')) {
+      refuse("an IPv6 address stands in brackets");
+    }
     if (colon != std::string::npos && (bracket == std::string::npos || bracket < colon)) {
       const std::string count = entry.substr(colon + 1);
       host.name = entry.substr(0, colon);
@@ -225,7 +230,7 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
       return std::isalnum(c) != 0 || std::strchr("._-:@%", c) != nullptr;
     });
     if (host.name.empty() || host.name.starts_with('-') || !plain) refuse("that is no host");
-    if (!names.insert(host.name).second) refuse("it is there twice");
+    if (!names.insert(host.name).second) refuse("it was there before");
     if (host.name == "localhost") host.name.clear();
     all.push_back(host);
   }

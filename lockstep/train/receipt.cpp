@@ -161,6 +161,7 @@ void ReceiptWriter::worker(const WorkerChange& c) {
                               {"pid", c.pid},
                               {"iteration", c.iteration},
                               {"members", c.members}};
+  if (!c.host.empty()) json["host"] = c.host;
   if (!c.joined) {
     json["how"] = c.how;
     json["seconds"] = c.seconds;

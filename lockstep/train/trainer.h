@@ -83,6 +83,7 @@ struct PopulationRecord {
 struct WorkerChange {
   uint32_t worker = 0;  // its number; none is used twice
   int64_t pid = 0;
+  std::string host = {};  // where it is; "": this machine
   bool joined = false;    // takes part from now on; else it is lost
   std::string how = {};   // of a lost one: "was killed by signal 9 (SIGKILL)"
   int64_t iteration = 0;  // the last one that was finished then

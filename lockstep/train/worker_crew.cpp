@@ -159,6 +159,7 @@ void WorkerCrew::handle_loss(const CrewEvent& event) {
   free_slots.push_back(m.slot);
   Loss loss{{.worker = event.worker,
              .pid = m.pid,
+             .host = name_of_host(m),
              .joined = false,
              .how = event.how,
              .iteration = received,

@@ -61,6 +61,9 @@ struct WorkerCrew {
 
   // Of the pool's hosts, 0 this machine.
   int host_of(const Member& m) const { return workers.host_of(m.slot); }
+  std::string name_of_host(const Member& m) const {
+    return host_of(m) == 0 ? "" : pool.hosts()->status(host_of(m)).name;
+  }
   // Deals the batches of a validation to the group's hosts, whose areas are cleared.
   void deal_batches(Evaluator& evaluator);
   // Brings what other hosts have evaluated. False where one is lost.

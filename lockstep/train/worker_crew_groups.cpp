@@ -134,6 +134,7 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
     if (joined && setup.tell) {
       setup.tell({.worker = ranks[r],
                   .pid = m.pid,
+                  .host = name_of_host(m),
                   .joined = true,
                   .how = {},
                   .iteration = base,

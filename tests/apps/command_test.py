@@ -28,7 +28,8 @@ class Command(CommandTest):
                          commands)
         for name in commands:
             self.assertIn("--help", self.works(name, "--help").stdout)
-        for option in ["--set", "--out", "--threads", "--workers", "--worker-load", "--resume", "--save-initial",
+        for option in ["--set", "--out", "--threads", "--workers", "--worker-load", "--hosts",
+                       "--host-launch", "--resume", "--save-initial",
                        "--json", "--quiet"]:
             self.assertIn(option, self.works("train", "--help").stdout)
 

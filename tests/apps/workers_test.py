@@ -129,6 +129,43 @@ class Workers(unittest.TestCase):
             self.assertIn(f"; {workers} worker{'s' if workers > 1 else ''} of {threads}", errors)
             self.assertFalse([w for w in result["workers"] if alive(w["pid"])])
 
+    HOSTS = ("--host-launch", "env HOST={host}", "--hosts")
+
+    def test_receipts_are_the_same_on_several_hosts(self):
+        self.train("one")
+        out, errors = self.train("far", *self.HOSTS, "localhost:1,127.0.0.2:2", "--json")
+        result = json.loads(out.splitlines()[-1])
+        self.assertEqual(self.receipt("far"), self.receipt("one"))
+        self.assertEqual([w["shards"] > 0 for w in result["workers"]], [True] * 3)
+        self.assertIn("; 3 workers on 2 hosts of 1 thread", errors)
+        self.assertFalse([w for w in result["workers"] if alive(w["pid"])])
+        self.train("loaded", *self.HOSTS, "127.0.0.2:2", "--worker-load", "1,3")
+        self.assertEqual(self.receipt("loaded"), self.receipt("one"))
+
+    def test_a_host_that_cannot_be_reached_is_told(self):
+        _, errors = self.train("far", "--host-launch", "sh -c true", "--hosts", "127.0.0.2", code=1)
+        self.assertIn("host 127.0.0.2 is lost", errors)
+        _, errors = self.train("nobody", *self.HOSTS, "nobody.invalid:2", code=1)
+        self.assertIn("nobody.invalid", errors)
+        self.assertIn("host_address", errors)
+        _, errors = self.train("none", *self.HOSTS, "127.0.0.2:0", code=1)
+        self.assertIn("hosts must name each host once, received `127.0.0.2:0`", errors)
+
+    def test_a_killed_client_leaves_nothing_on_other_hosts(self):
+        child = self.start("far", *self.HOSTS, "localhost:1,127.0.0.2:2", "--set", "training.max_epochs=100")
+        self.await_checkpoint("far", child)
+        agents = [pid for pid in children_of(child.pid) if children_of(pid)]
+        self.assertEqual(len(agents), 1)
+        there = agents + children_of(agents[0])
+        self.assertEqual(len(there), 3)
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate(timeout=LIMIT)
+        for _ in range(500):
+            if not any(alive(pid) for pid in there):
+                break
+            time.sleep(0.01)
+        self.assertFalse([pid for pid in there if alive(pid)])
+
     def test_a_killed_worker_is_told_and_replaced(self):
         self.train("one", "--set", "max_epochs=20")
         child = self.start("killed", "--workers", "3", "--set", "max_epochs=20")

@@ -6,7 +6,8 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "tests/train/recovery.h"
+#include "tests/train/hosts.h"
+#include "tests/train/law_problem.h"
 #include "tests/train/same_history.h"
 
 namespace lockstep {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/training_problem.h"
+#include "tests/train/hosts.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -105,6 +106,20 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
                     o.worker_load = {0, 0};
                   }});
   rows.push_back({"worker_load", [](O& o) { o.worker_load = {1}; }});
+  for (const char* entry : {"", ":2", "a:0", "a:x", "a:1025", "-oProxyCommand=x", "a b", "[::1", "fd00::2"}) {
+    rows.push_back({"hosts", [entry](O& o) {
+                      o.workers = 2;
+                      o.hosts = {entry};
+                    }});
+  }
+  rows.push_back({"hosts", [](O& o) {
+                    o.workers = 2;
+                    o.hosts = {"a", "a"};
+                  }});
+  rows.push_back({"hosts", [](O& o) {
+                    o.workers = 3;
+                    o.hosts = {"a", "b"};
+                  }});
   numbers("worker_limit", &O::worker_limit, {-1});
   integers("worker_memory_mib", &O::worker_memory_mib, {-1, (1 << 24) + 1});
   rows.push_back({"worker_environment", [](O& o) { o.worker_environment = {"NAME"}; }});
@@ -119,7 +134,8 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
 
   // Both values are fine; which layers there are and what metrics fit, options do not
   // know.
-  std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze", "metrics"};
+  std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze", "metrics",
+                                "host_launch", "host_address"};
   for (const auto& row : rows) {
     covered.insert(row.field);
     TrainingOptions options;
@@ -289,6 +305,14 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
        [](O& o) {
          o.worker_load = {1, 2};
        }},
+      {"hosts", Effect::same_digest, [](O& o) { o.workers = 2; },
+       [](O& o) {
+         o.hosts = {"localhost:2"};
+       }},
+      {"host_launch", Effect::same_digest, [](O& o) { testing::place_on_hosts(o, {"127.0.0.2"}); },
+       [](O& o) { o.host_launch = "env"; }},
+      {"host_address", Effect::same_digest, [](O& o) { testing::place_on_hosts(o, {"127.0.0.2"}); },
+       [](O& o) { o.host_address = "127.0.0.5"; }},
       {"worker_limit", Effect::same_digest, [](O& o) { o.workers = 2; },
        [](O& o) { o.worker_limit = 100; }},
       {"worker_memory_mib", Effect::same_digest, [](O& o) { o.workers = 2; },

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/train/hosts.h"
 #include "tests/train/law_problem.h"
 
 namespace lockstep::testing {
@@ -41,15 +42,6 @@ inline TrainingOptions long_options(int64_t workers, int64_t epochs = 60) {
   options.max_epochs = epochs;
   options.workers = workers;
   return options;
-}
-
-// On several hosts: processes on the loopback, reached by env(1), which runs a command as ssh
-// would. As many workers as the entries say.
-inline void place_on_hosts(TrainingOptions& options, std::vector<std::string> hosts) {
-  options.hosts = std::move(hosts);
-  options.host_launch = "env LOCKSTEP_TEST_HOST={host}";
-  options.workers = 0;
-  for (const TrainingHost& host : hosts_of(options)) options.workers += host.workers;
 }
 
 // Follows a training; counts observations, and whose process ids there were.

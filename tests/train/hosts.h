@@ -1,0 +1,21 @@
+// Hosts for tests of trainings.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/train/options.h"
+
+namespace lockstep::testing {
+
+// On several hosts: processes on the loopback, reached by env(1), which runs a command as ssh
+// would. As many workers as the entries say.
+inline void place_on_hosts(TrainingOptions& options, std::vector<std::string> hosts) {
+  options.hosts = std::move(hosts);
+  options.host_launch = "env LOCKSTEP_TEST_HOST={host}";
+  options.workers = 0;
+  for (const TrainingHost& host : hosts_of(options)) options.workers += host.workers;
+}
+
+}  // namespace lockstep::testing
