@@ -203,10 +203,10 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
   std::set<std::string> names;
   for (const std::string& entry : options.hosts) {
     const auto refuse = [&](const char* why) {
-      throw InvalidArgument("[training] hosts must name each host once, received `" + entry +
-                                "`: " + why,
-                            "write a name or an address, with the number of its workers: "
-                            "\"10.0.0.2:4\", \"[fd00::2]:4\"");
+      throw InvalidArgument(
+          "[training] hosts must name each host once, received `" + entry + "`: " + why,
+          "write a name or an address, with the number of its workers: "
+          "\"10.0.0.2:4\", \"[fd00::2]:4\"");
     };
     TrainingHost host{entry, 1};
     // Colons within an IPv6 address stand in brackets.

@@ -106,7 +106,8 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
                     o.worker_load = {0, 0};
                   }});
   rows.push_back({"worker_load", [](O& o) { o.worker_load = {1}; }});
-  for (const char* entry : {"", ":2", "a:0", "a:x", "a:1025", "-oProxyCommand=x", "a b", "[::1", "fd00::2"}) {
+  for (const char* entry :
+       {"", ":2", "a:0", "a:x", "a:1025", "-oProxyCommand=x", "a b", "[::1", "fd00::2"}) {
     rows.push_back({"hosts", [entry](O& o) {
                       o.workers = 2;
                       o.hosts = {entry};
@@ -135,7 +136,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   // Both values are fine; which layers there are and what metrics fit, options do not
   // know.
   std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze", "metrics",
-                                "host_launch", "host_address"};
+                                "host_launch",          "host_address"};
   for (const auto& row : rows) {
     covered.insert(row.field);
     TrainingOptions options;
@@ -306,9 +307,7 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
          o.worker_load = {1, 2};
        }},
       {"hosts", Effect::same_digest, [](O& o) { o.workers = 2; },
-       [](O& o) {
-         o.hosts = {"localhost:2"};
-       }},
+       [](O& o) { o.hosts = {"localhost:2"}; }},
       {"host_launch", Effect::same_digest, [](O& o) { testing::place_on_hosts(o, {"127.0.0.2"}); },
        [](O& o) { o.host_launch = "env"; }},
       {"host_address", Effect::same_digest, [](O& o) { testing::place_on_hosts(o, {"127.0.0.2"}); },
