@@ -2,29 +2,25 @@
 // rings that these would have here.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "lockstep/parallel/pool/host_memory.h"
-#include "lockstep/parallel/pool/process_warden.h"
+#include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/parallel/pool/process_seat.h"
 
 namespace lockstep::detail {
+
+struct HostLineState;
+struct HostsTold;
 
 // Thread-safe. Numbers of workers are its own: above all of the pool's warden.
 class HostLinks final : public HostMemory {
  public:
-  // What it tells, by its thread, from begin() on.
-  struct Told {
-    WardenReports reports;
-    // What a worker had printed last, before its end is reported.
-    std::function<void(uint32_t worker, std::string text)> printed;
-    std::function<void()> rung;  // there are reports, or there is room for orders
-  };
-  // `bell`: where the pool's lies. Keep the memory alive. Throws InvalidArgument for hosts that
-  // cannot be.
+  // `bell`: where the pool's lies; `told`: by a thread, from begin() on. Keep the memory alive.
+  // Throws InvalidArgument for hosts that cannot be.
   HostLinks(SharedMemory& memory, const SharedPlace& bell, const ProcessPoolOptions& options,
-            Told told);
+            HostsTold told);
   ~HostLinks() override;
 
   void begin();
@@ -49,9 +45,7 @@ class HostLinks final : public HostMemory {
   void end_group(int host, const SharedPlace& place) override;
 
  private:
-  class Line;
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<HostLineState> state_;
 };
 
 }  // namespace lockstep::detail

@@ -299,16 +299,16 @@ WardenReports ProcessSeats::reports() {
   };
 }
 
-HostLinks::Told ProcessSeats::told_by_hosts() {
-  HostLinks::Told told{.reports = reports(),
-                       .printed =
-                           [this](uint32_t worker, std::string text) {
-                             const std::lock_guard lock(mutex);
-                             for (const auto& seat : seats_) {
-                               if (seat->worker == worker) seat->printed = std::move(text);
-                             }
-                           },
-                       .rung = [this] { bell_.ring(); }};
+HostsTold ProcessSeats::told_by_hosts() {
+  HostsTold told{.reports = reports(),
+                 .printed =
+                     [this](uint32_t worker, std::string text) {
+                       const std::lock_guard lock(mutex);
+                       for (const auto& seat : seats_) {
+                         if (seat->worker == worker) seat->printed = std::move(text);
+                       }
+                     },
+                 .rung = [this] { bell_.ring(); }};
   told.reports.refused = [this](int64_t strangers) { far_strangers_ = strangers; };
   return told;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/parallel/pool/client_seat.h"
+#include "lockstep/parallel/pool/host_line.h"
 #include "lockstep/parallel/pool/host_links.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/process_seat.h"
@@ -91,7 +92,7 @@ class ProcessSeats final : public PoolCore {
 
   // What is told by those who have the processes.
   WardenReports reports();
-  HostLinks::Told told_by_hosts();
+  HostsTold told_by_hosts();
   // Of the warden: what runs on this machine.
   ProcessPoolOptions own_options() const;
 
