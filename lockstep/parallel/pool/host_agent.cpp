@@ -184,12 +184,14 @@ class HostAgent {
 
   void carry_reports() {
     const uint32_t seen = bell_.rings();
+    double left = 0;
     {
       const std::lock_guard lock(mutex_);
       for (auto& [place, seat] : seats_) carry_reports(place, seat);
       if (tell_.reached()) tell_changes();
+      left = tell_.left();
     }
-    bell_.wait(seen, TimeLimit(std::max(tell_.left(), 1e-3)));
+    bell_.wait(seen, TimeLimit(std::max(left, 1e-3)));
   }
 
   void carry_reports(size_t place, Seat& seat) {
