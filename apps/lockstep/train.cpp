@@ -306,7 +306,7 @@ void add_train(Commands& commands) {
       ->type_name("HOSTS")
       ->delimiter(',');
   sub->add_option("--host-launch", a->host_launch,
-                  "What runs a command on a host (default: ssh -o BatchMode=yes {host})")
+                  "What runs a command on a host, {host} being its name (default: ssh)")
       ->type_name("COMMAND");
   sub->add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU where there is one")
       ->type_name("DEVICE");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <random>
+#include <utility>
 
 #include "lockstep/base/cores.h"
 #include "lockstep/train/worker_group.h"
@@ -11,7 +12,7 @@ namespace lockstep {
 namespace {
 
 // Seconds until a host has told what its members do.
-constexpr double kAskLimit = 2;
+constexpr double kPatience = 2;
 
 std::string random_words() {
   std::random_device source;
@@ -36,7 +37,12 @@ CrewGroup::CrewGroup(detail::PoolCore& pool, const CrewGroupOptions& options)
   const bool one = parts_.size() == 1;
   if (!one) secret_ = random_words();
   for (Part& part : parts_) {
-    const int cores = part.host == 0 ? available_cores() : pool_.hosts()->status(part.host).cores;
+    int cores = available_cores();
+    if (part.host != 0) {
+      const detail::HostStatus there = pool_.hosts()->status(part.host);
+      cores = there.cores;
+      part.presence = there.presence;
+    }
     part.options.spin = options.threads * part.options.size <= cores;
     part.options.window_bytes = one ? options.window_bytes : 0;
     part.place = ReservedPlace(pool_.memory(), host_group_bytes(part.options));
@@ -67,6 +73,7 @@ std::vector<size_t> CrewGroup::first_ranks() const {
 }
 
 void CrewGroup::end() {
+  if (std::exchange(ended_, true)) return;
   for (const Part& part : parts_) {
     if (part.host == 0) {
       LocalGroup::abort(part.memory);
@@ -78,22 +85,38 @@ void CrewGroup::end() {
 
 std::vector<size_t> CrewGroup::missing(std::string& where) {
   std::vector<size_t> ranks;
+  std::vector<const Part*> absent;  // hosts whose members are all elsewhere
+  bool awaited = false;             // a host waits for others
   for (const Part& part : parts_) {
     // Who does not answer falls silent soon, which is told elsewhere.
-    if (part.host != 0 && !pool_.hosts()->pull(part.host, *part.place, TimeLimit(kAskLimit))) {
+    if (part.host != 0 && !pool_.hosts()->pull(part.host, part.presence, *part.place, kPatience)) {
       continue;
     }
     // A host's first member that waits for others keeps its host waiting, and is not to blame.
     const bool abroad = abroad_word(part.memory, part.options).load() != 0;
-    bool some = false;
+    awaited = awaited || abroad;
+    const int excused = abroad ? 0 : -1;
+    const size_t before = ranks.size();
     for (const int rank : LocalGroup::missing(part.memory, part.options)) {
-      if (rank == 0 && abroad) continue;
-      ranks.push_back(part.first + static_cast<size_t>(rank));
-      some = true;
+      if (rank != excused) ranks.push_back(part.first + static_cast<size_t>(rank));
     }
-    if (!some) continue;
-    const std::string here = LocalGroup::describe_missing(part.memory, part.options);
-    where += (where.empty() ? "" : "; ") + here;
+    if (ranks.size() > before) {
+      const std::string here = LocalGroup::describe_missing(part.memory, part.options, excused);
+      where += (where.empty() ? "" : "; ") + here;
+    } else if (!abroad) {
+      absent.push_back(&part);
+    }
+  }
+  if (!ranks.empty() || !awaited) return ranks;
+  for (const Part* part : absent) {
+    for (size_t i = 0; i < part->options.names.size(); ++i) {
+      ranks.push_back(part->first + i);
+      where += (where.empty() ? "" : ", ") + part->options.names[i];
+    }
+  }
+  if (!where.empty()) {
+    where += ranks.size() == 1 ? " has" : " have";
+    where += " not come to where other hosts wait";
   }
   return ranks;
 }

@@ -27,7 +27,7 @@ class CrewGroup {
 
   // Fills in what a member has to know of the group, and its rank.
   void describe(FormOrder& order, size_t rank) const;
-  // Of each host.
+  // Those of the hosts' first members.
   std::vector<size_t> first_ranks() const;
   // For everybody who waits in it.
   void end();
@@ -38,6 +38,7 @@ class CrewGroup {
  private:
   struct Part {
     int host = 0;
+    uint64_t presence = 0;  // of its process
     size_t first = 0;
     LocalGroupOptions options;
     ReservedPlace place;
@@ -46,8 +47,9 @@ class CrewGroup {
 
   detail::PoolCore& pool_;
   const CrewGroupOptions options_;
-  std::string secret_, address_;
+  std::string secret_;
   std::vector<Part> parts_;
+  bool ended_ = false;
 };
 
 }  // namespace lockstep

@@ -13,6 +13,16 @@ namespace {
 // Seconds until a task that shall end has ended.
 constexpr double kEndLimit = 5;
 
+// On this machine.
+int workers_here(const TrainingOptions& options) {
+  if (options.hosts.empty()) return static_cast<int>(options.workers);
+  int here = 0;
+  for (const TrainingHost& host : hosts_of(options)) {
+    if (host.name.empty()) here = host.workers;
+  }
+  return here;
+}
+
 std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> pool,
                                               const TrainingOptions& options) {
   if (pool) return pool;
@@ -56,7 +66,7 @@ class CrewWorkers::Reports final : public detail::Inbox {
 
 CrewWorkers::CrewWorkers(std::shared_ptr<detail::PoolCore> pool, const TrainingOptions& options)
     : own_(!pool),
-      size_(static_cast<int>(options.workers)),
+      size_(workers_here(options)),
       threads_(static_cast<int>(options.threads)),
       pool_(pool_or_own(std::move(pool), options)) {}
 
@@ -108,7 +118,8 @@ std::optional<uint32_t> CrewWorkers::start(int slot, TrainingTask task, bool rep
   task.reports = w.reports;
   // On another host, those that its process has.
   if (host_of(slot) == 0) {
-    task.cores = cores_of_worker(slot, size_, threads_);
+    const int own_slot = pool_->hosts() ? pool_->hosts()->slot_of(slot) : slot;
+    task.cores = cores_of_worker(own_slot, size_, threads_);
     if (task.cores.empty()) task.cores = own_cores();
   }
   const Call<void> call = make_call<&train_as_worker>(task);

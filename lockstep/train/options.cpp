@@ -84,7 +84,7 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.texts("hosts", hosts,
           "where the workers run, with how many: \"10.0.0.2:4\", \"localhost:4\"; none: here");
   v.text("host_launch", host_launch,
-         "what runs a command on a host: \"ssh -o BatchMode=yes {host}\" where nothing is said");
+         "what runs a command on a host, whose name {host} stands for; \"\": ssh");
   v.text("host_address", host_address,
          "of this machine, where the hosts find it; \"\": towards the first of them");
   v.numbers("worker_load", worker_load,
@@ -227,7 +227,7 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
       host.name = host.name.substr(1, host.name.size() - 2);
     }
     const bool plain = std::all_of(host.name.begin(), host.name.end(), [](unsigned char c) {
-      return std::isalnum(c) != 0 || std::strchr("._-:@%", c) != nullptr;
+      return std::isalnum(c) != 0 || std::strchr("._-:@", c) != nullptr;
     });
     if (host.name.empty() || host.name.starts_with('-') || !plain) refuse("that is no host");
     if (!names.insert(host.name).second) refuse("it was there before");

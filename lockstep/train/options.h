@@ -126,7 +126,7 @@ struct TrainingOptions {
   // host has the same executable and data under the same paths.
   std::vector<std::string> hosts = {};
   // What runs a command on a host, and where hosts find this machine; see HostProcessOptions. "":
-  // ssh; the address towards the first of them.
+  // ssh, and the address towards the first of them.
   std::string host_launch = {}, host_address = {};
   // How many shards each worker gets beside the others, by rank; none: even. 0: it gets none.
   std::vector<double> worker_load = {};

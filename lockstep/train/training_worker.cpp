@@ -170,9 +170,9 @@ class TrainingWorker {
     try {
       group = make_worker_group(order, group_memory_,
                                 std::make_shared<Meeting>(*this, order.generation));
-    } catch (const Error&) {
-      // Some of the other hosts are gone, or will be: the client forms another group.
-      halt();
+    } catch (const Error& e) {
+      // Some of the other hosts may be gone: the client forms another group.
+      halt(e.what());
       return;
     }
     iterations_->join(std::move(group), order.loads, order.limit, order.next);
@@ -217,11 +217,11 @@ class TrainingWorker {
 
   bool may_compute() const { return together_ && !rates_.empty(); }
 
-  void halt() {
+  void halt(const std::string& why = {}) {
     speak(0);  // should this one be lost, the others have no records of what they do not know
     together_ = false;
     rates_.clear();
-    say(HaltedReport{generation_, finished_});
+    say(HaltedReport{generation_, finished_, why});
   }
 
   void compute() {

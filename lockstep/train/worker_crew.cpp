@@ -24,6 +24,8 @@ constexpr double kLeastLimit = 10, kShards = 20, kIterations = 4;
 // The same shard may end this many workers; so many in a row may end without an iteration.
 constexpr int kDeathsOfAShard = 3;
 constexpr int64_t kLossesInARow = 10;
+// So often hosts may fail to come together before an iteration is finished.
+constexpr int kMeetings = 4;
 
 // As much of it as fits into a log.
 std::string last_lines(std::string text) {
@@ -107,7 +109,7 @@ bool WorkerCrew::step(double seconds) {
       // It has to do with something else yet.
       m.pid = workers.pid(number);
       m.limit = TimeLimit(kReadyLimit);
-    } else if (m.limit.reached()) {
+    } else if (m.limit.reached() && !m.built) {
       workers.kill(number, "was not ready in time");
     }
   }
@@ -172,7 +174,9 @@ void WorkerCrew::handle_loss(const CrewEvent& event) {
   const bool member = std::find(ranks.begin(), ranks.end(), event.worker) != ranks.end();
   if (member) {
     end_group();
-    blame(m);
+    // With a whole host it is not the shard's fault.
+    const int host = host_of(m);
+    if (host == 0 || pool.hosts()->status(host).presence == hosts[host].presence) blame(m);
   }
   losses.push_back(std::move(loss));
   // What it did not come to say is progress, too.
@@ -205,6 +209,7 @@ void WorkerCrew::advance_to(int64_t iteration) {
   if (iteration <= furthest) return;
   furthest = iteration;
   losses_in_a_row = 0;
+  meetings_in_a_row = 0;
 }
 
 // Who dies while it computes a shard may die of it.
@@ -323,7 +328,18 @@ void WorkerCrew::take(uint32_t worker, const HaltedReport& r) {
   Member& m = members.at(worker);
   m.halted = true;
   m.finished = r.finished;
+  if (!broken && !r.why.empty()) note_failed_meeting(m, r.why);
   end_group();
+}
+
+// Where nobody was lost, something lies between the hosts.
+void WorkerCrew::note_failed_meeting(const Member& m, const std::string& why) {
+  const std::string text = fmt::format("the hosts have not come together: {} says: {}",
+                                       host_of(m) == 0 ? "this machine" : name_of_host(m), why);
+  if (++meetings_in_a_row == kMeetings) {
+    throw Error("[workers] " + text, "the hosts of workers must reach each other, on any port");
+  }
+  if (meetings_in_a_row == 1 && setup.notice) setup.notice(text + "; it is tried again");
 }
 
 void WorkerCrew::end_group() {

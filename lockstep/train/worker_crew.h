@@ -161,6 +161,7 @@ struct WorkerCrew {
   std::vector<int> absent_slots;     // that the pool has no worker for now
   std::optional<TimeLimit> restart;  // when the next may be started
   int64_t losses_in_a_row = 0;
+  int meetings_in_a_row = 0;  // that hosts have failed to hold
   bool strangers_told = false, busy_told = false;
   std::optional<TimeLimit> patience;  // with those who have other things to do
   std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
@@ -185,10 +186,12 @@ struct WorkerCrew {
   void take(uint32_t worker, const MeetReport& r);
   void start_replacements();
   void end_group();
+  void note_failed_meeting(const Member& m, const std::string& why);
   bool prepared(const Member& m);
   void settle();
   BeginOrder begin_of(const Member& m);
-  void bring_state(const std::vector<uint32_t>& behind);
+  bool bring_state(int64_t base, bool from_state);
+  SharedPlace board_of(const Member& m) const;
   bool await_rest();
   bool form(int64_t base, bool from_state);
 };

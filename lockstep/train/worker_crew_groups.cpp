@@ -13,8 +13,8 @@ namespace {
 
 using Clock = TimeLimit::Clock;
 
-// Until a state has come from another host, seconds.
-constexpr double kPullLimit = 60;
+// Seconds without anything of a state that comes from another host.
+constexpr double kPullPatience = 20;
 
 double load_of(const TrainingOptions& options, int slot) {
   return options.worker_load.empty() ? 1 : options.worker_load[static_cast<size_t>(slot)];
@@ -33,8 +33,9 @@ bool WorkerCrew::await_rest() {
   for (auto& [number, m] : members) {
     if (m.phase == Member::Phase::member && !m.halted) order(number, HaltOrder{generation});
   }
-  // Who computes comes to rest at the next meeting.
-  for (const TimeLimit limit(kAnswerLimit + this->limit()); !resting();) {
+  // Who computes comes to rest at the next meeting; who does not may be forming a group.
+  const double busy = granted > received ? this->limit() : kAnswerLimit;
+  for (const TimeLimit limit(kAnswerLimit + busy); !resting();) {
     step(std::min(0.1, limit.left()));
     if (!limit.reached()) continue;
     for (const auto& [number, m] : members) {
@@ -63,8 +64,8 @@ bool WorkerCrew::publish(uint32_t source) {
   }
   // From another host it comes here, too; who is lost meanwhile is heard of.
   const int host = host_of(members.at(source));
-  const TimeLimit pull_limit(kPullLimit);
-  if (host != 0 && !pool.hosts()->pull(host, begin.states[other], pull_limit)) {
+  if (host != 0 &&
+      !pool.hosts()->pull(host, hosts.at(host).presence, begin.states[other], kPullPatience)) {
     workers.kill(source, "did not hand over its state");
     step(0.1);
     return false;
@@ -101,11 +102,6 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
                             .member_bytes = static_cast<size_t>(ready->member_bytes)};
   of_group.window_bytes = GroupSum::window_bytes(sum, static_cast<int>(ranks.size()));
   group.emplace(pool, of_group);
-  std::vector<uint32_t> behind;
-  for (const uint32_t number : ranks) {
-    if (from_state || members.at(number).finished != base) behind.push_back(number);
-  }
-  bring_state(behind);
   // Who speaks has the records that have not arrived.
   uint32_t speaker = ranks.front();
   for (const uint32_t number : ranks) {
@@ -162,9 +158,13 @@ bool WorkerCrew::await_first() {
       busy += fmt::format("{}{}", busy.empty() ? "" : ", ", m.slot);
     }
   }
+  const bool stop = setup.stop && setup.stop();
+  // Other hosts may take long to come.
+  if (building && stop && pool.hosts() != nullptr) {
+    throw Cancelled("[training] it was stopped before its hosts were there");
+  }
   if (building) return true;
   if (busy.empty()) return false;
-  const bool stop = setup.stop && setup.stop();
   if (!ready) {
     if (!stop) return true;
     throw Cancelled("[training] it was stopped while the pool's workers had other things to do");
@@ -188,12 +188,17 @@ void WorkerCrew::regroup() {
     for (const auto& [number, m] : members) {
       if (m.phase == Member::Phase::building) continue;
       anybody = true;
-      if (m.phase == Member::Phase::member && m.finished > base) {
+      // Among equals one of this machine, whose state has no way to go.
+      const bool nearer =
+          source != 0 && m.finished == base && host_of(m) == 0 && host_of(members.at(source)) != 0;
+      if (m.phase == Member::Phase::member && (m.finished > base || nearer)) {
         base = m.finished;
         source = number;
       }
     }
-    if (generation > 0 && !anybody && !workers.own() && setup.stop && setup.stop()) {
+    const bool elsewhere = !workers.own() || pool.hosts() != nullptr;
+    if ((generation > 0 || pool.hosts() != nullptr) && !anybody && elsewhere && setup.stop &&
+        setup.stop()) {
       throw Cancelled("[training] it was stopped while it had no workers",
                       "it goes on from its last checkpoint");
     }
@@ -211,7 +216,7 @@ void WorkerCrew::regroup() {
                })) {
       if (!publish(source)) continue;
     }
-    if (!form(base, from_state)) continue;
+    if (!bring_state(base, from_state) || !form(base, from_state)) continue;
     for (Loss& loss : losses) {
       loss.change.seconds = std::chrono::duration<double>(Clock::now() - loss.noticed).count();
       loss.change.members = static_cast<int64_t>(ranks.size());

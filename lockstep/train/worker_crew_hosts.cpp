@@ -1,15 +1,15 @@
 // What workers on other hosts need there, and what comes back from them: see worker_crew.h.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
-#include <set>
 
 #include "lockstep/train/worker_crew.h"
 
 namespace lockstep {
 namespace {
 
-// Until a host's part of a validation has come, and what its workers have done; seconds.
-constexpr double kCollectLimit = 60, kBoardLimit = 2;
+// Seconds without anything of a host's part of a validation, and of what its workers have done.
+constexpr double kCollectPatience = 20, kBoardPatience = 2;
 
 }  // namespace
 
@@ -52,17 +52,33 @@ BeginOrder WorkerCrew::begin_of(const Member& m) {
   const int host = host_of(m);
   if (host == 0) return own;
   if (begin.evaluation.bytes > 0) own.evaluation = *hosts.at(host).evaluation;
-  pool.hosts()->watch(host, *m.board);
+  pool.hosts()->watch(host, board_of(m));
   return own;
 }
 
-// The published state, to the hosts of those who need it.
-void WorkerCrew::bring_state(const std::vector<uint32_t>& behind) {
-  std::set<int> wanted;
-  for (const uint32_t number : behind) wanted.insert(host_of(members.at(number)));
-  for (const int host : wanted) {
-    if (host != 0) pool.hosts()->push(host, begin.states[published]);
+// The published state, to the hosts of those who need it, before any waits for the others. False
+// where one is lost meanwhile.
+bool WorkerCrew::bring_state(int64_t base, bool from_state) {
+  std::map<int, uint64_t> wanted;  // by host: the number of its push
+  for (const auto& [number, m] : members) {
+    const bool behind = from_state || m.phase == Member::Phase::ready || m.finished != base;
+    if (m.phase != Member::Phase::building && behind && host_of(m) != 0) wanted[host_of(m)] = 0;
   }
+  for (auto& [host, push] : wanted) push = pool.hosts()->push(host, begin.states[published]);
+  for (const auto& [host, push] : wanted) {
+    while (!pool.hosts()->pushed(host, push)) {
+      step(0.01);
+      if (pool.hosts()->status(host).presence != hosts.at(host).presence) return false;
+    }
+  }
+  return true;
+}
+
+// What of a board is used.
+SharedPlace WorkerCrew::board_of(const Member& m) const {
+  const int64_t most = std::max(setup.options.threads, setup.options.streams);
+  const auto threads = static_cast<size_t>(std::min<int64_t>(most, WorkerBoard::kThreads));
+  return {(*m.board).offset, offsetof(WorkerBoard, shards) + threads * sizeof(int64_t)};
 }
 
 // In the order of the ranks, to each host as many as it has members of all.
@@ -94,7 +110,8 @@ bool WorkerCrew::collect_batches(Evaluator& evaluator) {
   for (const auto& [number, batches] : dealt_batches) {
     if (number == 0 || batches.first == batches.second) continue;
     const Host& host = hosts.at(number);
-    if (!pool.hosts()->pull(number, *host.evaluation, TimeLimit(kCollectLimit))) return false;
+    if (!pool.hosts()->pull(number, host.presence, *host.evaluation, kCollectPatience))
+      return false;
     evaluator.merge(evaluation.get(), host.evaluation_memory.get(), batches.first, batches.second,
                     begin.scores);
   }
@@ -116,7 +133,9 @@ void WorkerCrew::call_off_batches() {
 void WorkerCrew::collect_boards() {
   for (const auto& [number, m] : members) {
     if (m.pid == 0 || host_of(m) == 0) continue;
-    pool.hosts()->pull(host_of(m), *m.board, TimeLimit(kBoardLimit));
+    const int host = host_of(m);
+    if (hosts.count(host) == 0) continue;
+    pool.hosts()->pull(host, hosts.at(host).presence, board_of(m), kBoardPatience);
   }
 }
 

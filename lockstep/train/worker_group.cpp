@@ -10,8 +10,9 @@
 namespace lockstep {
 namespace {
 
-// Seconds until the first members of all hosts have come together.
-constexpr double kMeetLimit = 20;
+// Seconds until the first members of all hosts have come together; less than the client waits for
+// an answer.
+constexpr double kMeetLimit = 8;
 
 }  // namespace
 

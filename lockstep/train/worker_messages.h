@@ -172,10 +172,11 @@ struct RecordsReport {
 struct HaltedReport {
   int64_t generation = 0;
   int64_t finished = 0;  // the last iteration whose values it has
+  std::string why;       // where the hosts' first members have not come together
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(generation, finished);
+    archive(generation, finished, why);
   }
 };
 

@@ -150,6 +150,8 @@ std::string why_no_network() {
 
 void pull_cable(int host) { command("ip link set " + cable_of(host) + " down"); }
 
+void shun(int other) { command("ip route add blackhole " + address_of(other)); }
+
 void plug_cable(int host) { command("ip link set " + cable_of(host) + " up"); }
 
 }  // namespace lockstep::testing

@@ -16,6 +16,8 @@ std::string address_of(int host);
 // Runs body(host) in a process of each; returns how many threw, or could not be run. At most 100.
 int on_network(int hosts, const std::function<void(int)>& body);
 
+// In a host: sends nothing to another any more.
+void shun(int other);
 // In a host: pulls its cable; nothing comes or goes any more, and nobody is told. And back.
 void pull_cable(int host);
 void plug_cable(int host);

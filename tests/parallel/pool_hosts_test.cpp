@@ -148,6 +148,29 @@ uint64_t read_shared(SharedPlace place) {
   return *reinterpret_cast<uint64_t*>(region.get());
 }
 
+// What is cancelled before it has begun, and comes back, is nothing to the worker there.
+TEST(PoolHosts, TasksCanBeCancelledOneBehindTheOther) {
+  HostPool pool(here_and_two());
+  const TaskPtr first = pool.submit_to<&wait_to_be_cancelled>(3);
+  pool.wait_until_it_runs(first);
+  std::vector<TaskPtr> others;
+  for (int i = 0; i < 5; ++i) others.push_back(pool.submit_to<&wait_to_be_cancelled>(3));
+  for (const TaskPtr& task : others) pool.core->cancel(task);
+  pool.core->cancel(first);
+  for (const TaskPtr& task : others) {
+    pool.wait(task);
+    EXPECT_EQ(task->state, TaskState::cancelled);
+  }
+  for (int i = 0; i < 50; ++i) {
+    const TaskPtr task = pool.submit_to<&wait_to_be_cancelled>(3);
+    pool.core->cancel(task);  // on its way, most often
+    pool.wait(task);
+    EXPECT_EQ(task->state, TaskState::cancelled);
+  }
+  EXPECT_EQ(pool.result<std::vector<int>>(pool.submit_to<&doubled>(3, std::vector<int>{1})),
+            std::vector<int>{2});
+}
+
 TEST(PoolHosts, MemoryTravelsWhereItIsAskedTo) {
   HostPool pool(here_and_two());
   pool.result<std::vector<int>>(pool.submit_to<&doubled>(1, std::vector<int>{1}));
@@ -168,7 +191,10 @@ TEST(PoolHosts, MemoryTravelsWhereItIsAskedTo) {
   pool.wait(pool.submit_to<&write_shared>(2, place, uint64_t{8}));  // the same host's
   EXPECT_EQ(word, 7u);
   last = 0;
-  EXPECT_TRUE(hosts.pull(1, place, TimeLimit(kLimit)));
+  const uint64_t presence = hosts.status(1).presence;
+  EXPECT_FALSE(hosts.pull(1, presence + 1, place, kLimit)) << "of another process there";
+  EXPECT_EQ(last, 0u);
+  EXPECT_TRUE(hosts.pull(1, presence, place, kLimit));
   EXPECT_EQ(word, 8u);
   EXPECT_EQ(last, 9u);
 }

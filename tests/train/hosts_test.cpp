@@ -181,6 +181,48 @@ class Signs {
   testing::TemporaryFolder folder_;
 };
 
+// Which the processes of a network do not see when they fail.
+void expect_no_failure() {
+  if (::testing::Test::HasFailure()) throw Error("[test] failed, see above");
+}
+
+TrainingOptions on_network_of_three(const Signs& signs, int64_t epochs) {
+  TrainingOptions options = testing::long_options(4, epochs);
+  options.hosts = {"localhost:1", signs.wait("host1") + ":2", signs.wait("host2") + ":1"};
+  options.host_launch = "nsenter --target {host} --net";
+  options.host_address = testing::address_of(0);
+  return options;
+}
+
+// Both are reached from the client, but not from each other.
+TEST(Hosts, ThatDoNotReachEachOtherAreTold) {
+  if (!testing::why_no_network().empty()) GTEST_SKIP() << testing::why_no_network();
+  const Signs signs;
+  const int failed = testing::on_network(3, [&](int host) {
+    if (host > 0) {
+      testing::shun(3 - host);
+      signs.set("host" + std::to_string(host), std::to_string(getpid()));
+      signs.wait("done");
+      return;
+    }
+    struct Listener : Follower {
+      void notice(const std::string& text) override { notices.push_back(text); }
+      std::vector<std::string> notices;
+    } follower;
+    try {
+      run(on_network_of_three(signs, 1), follower);
+      ADD_FAILURE() << "it trained";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("the hosts have not come together"), std::string::npos)
+          << e.what();
+    }
+    EXPECT_EQ(follower.notices.size(), 1u);
+    signs.set("done");
+    expect_no_failure();
+  });
+  EXPECT_EQ(failed, 0);
+}
+
 // On hosts with networks of their own: the client on the first, workers on all three. The cable of
 // the third is pulled for a while.
 void train_on_network(const Signs& signs) {
@@ -194,10 +236,7 @@ void train_on_network(const Signs& signs) {
     std::vector<std::string> notices;
   } follower;
   constexpr int64_t kEpochs = 150;
-  TrainingOptions options = testing::long_options(4, kEpochs);
-  options.hosts = {"localhost:1", signs.wait("host1") + ":2", signs.wait("host2") + ":1"};
-  options.host_launch = "nsenter --target {host} --net";
-  options.host_address = testing::address_of(0);
+  const TrainingOptions options = on_network_of_three(signs, kEpochs);
   std::optional<Clock::time_point> pulled, went_on;
   bool plugged = false;
   follower.on_iteration = [&](const IterationRecord& r) {
@@ -227,7 +266,7 @@ void train_on_network(const Signs& signs) {
   EXPECT_EQ(losses(follower).size(), 1u);
   EXPECT_EQ(follower.notices.size(), 1u);
   EXPECT_EQ(follower.present.size(), 4u) << "it has not come again";
-  if (::testing::Test::HasFailure()) throw Error("[test] failed, see above");
+  expect_no_failure();
 }
 
 TEST(Hosts, WhoseCableIsPulledAreLostAndComeAgain) {

@@ -23,10 +23,11 @@ struct Failure {
   uint32_t worker = 0;    // its number; 0: every one
   int64_t iteration = 0;  // of the place; -1: any
   int64_t shard = -1;     // the same
+  std::string host = {};  // LOCKSTEP_TEST_HOST there; "": any
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, how, worker, iteration, shard);
+    archive(place, how, worker, iteration, shard, host);
   }
 };
 

@@ -37,6 +37,8 @@ using testing::undisturbed;
 void fail_here(const char* place, int64_t iteration, int64_t shard) {
   const Failure& failure = testing::failure();
   if (failure.place != place) return;
+  const char* const host = getenv("LOCKSTEP_TEST_HOST");
+  if (!failure.host.empty() && failure.host != (host ? host : "")) return;
   if (failure.worker != 0 && worker_context().worker() != failure.worker) return;
   if (failure.iteration >= 0 && iteration != 0 && iteration != failure.iteration) return;
   if (failure.shard >= 0 && shard != failure.shard) return;
@@ -330,6 +332,22 @@ std::vector<Place> places() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FailPoints, ::testing::ValuesIn(places()));
+
+// Nobody there can say that it does not come.
+TEST(Recovery, AWorkerThatHangsAloneOnItsHostIsEndedAlone) {
+  Follower follower;
+  TrainingOptions options = long_options(0);
+  testing::place_on_hosts(options, {"localhost:2", "127.0.0.2:1"});
+  options.worker_limit = 1.5;
+  const TrainingResult result =
+      run(options, follower, {"exchange", "hang", 1, 37, -1, "127.0.0.2"});
+  expect_undisturbed(result, follower, 60);
+  const auto lost = losses(follower);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].worker, 3u);
+  EXPECT_EQ(lost[0].host, "127.0.0.2");
+  EXPECT_EQ(lost[0].how, "hung (worker 3 has not come to where other hosts wait) and was ended");
+}
 
 TEST(Recovery, AShardThatAlwaysEndsItsWorkerStopsTheRun) {
   Follower follower;

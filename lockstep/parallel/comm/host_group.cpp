@@ -110,7 +110,8 @@ struct HostGroup::State {
       Store store(options.place, limit);
       gloo::rendezvous::PrefixStore own_store("group-" + std::to_string(options.generation), store);
       context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
-      context->setTimeout(milliseconds(limit));
+      // Five times as long is what Gloo waits for somebody to connect.
+      context->setTimeout(milliseconds(TimeLimit(limit.left() / 5)));
       context->connectFullMesh(own_store, device);
     } catch (const gloo::Exception& e) {
       throw Timeout("[group] " + std::to_string(options.size) +

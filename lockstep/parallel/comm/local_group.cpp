@@ -261,12 +261,14 @@ std::vector<int> LocalGroup::missing(const SharedRegion& memory, const LocalGrou
 }
 
 std::string LocalGroup::describe_missing(const SharedRegion& memory,
-                                         const LocalGroupOptions& options) {
-  const std::vector<int> ranks = missing(memory, options);
+                                         const LocalGroupOptions& options, int excused) {
+  const std::vector<int> absent = missing(memory, options);
+  std::vector<int> ranks = absent;
+  std::erase(ranks, excused);
   if (ranks.empty()) return {};
   // Where the others are, any one of them says: the first.
   int present = 0;
-  while (std::find(ranks.begin(), ranks.end(), present) != ranks.end()) ++present;
+  while (std::find(absent.begin(), absent.end(), present) != absent.end()) ++present;
   const Member& m = member_of(memory.get(), present);
   // In the middle of an exchange it says that it has nothing left to send.
   const uint32_t kind = m.kind.load() == nothing ? all_to_all_kind : m.kind.load();

@@ -50,8 +50,9 @@ class LocalGroup final : public Group {
   static bool aborted(const SharedRegion& memory);
   // The members that the others wait for.
   static std::vector<int> missing(const SharedRegion& memory, const LocalGroupOptions& options);
-  // "worker 2 has not come to barrier number 17"; "" for none.
-  static std::string describe_missing(const SharedRegion& memory, const LocalGroupOptions& options);
+  // "worker 2 has not come to barrier number 17"; "" for none. Not of the member `excused`.
+  static std::string describe_missing(const SharedRegion& memory, const LocalGroupOptions& options,
+                                      int excused = -1);
 
  private:
   void gather(std::span<const std::byte> mine, std::span<const size_t> counts,

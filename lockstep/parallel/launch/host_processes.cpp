@@ -49,7 +49,10 @@ std::vector<std::string> command_for(const std::string& launch, const std::strin
   }
   if (words.empty()) throw InvalidArgument("[hosts] there is no command that reaches " + host);
   std::error_code none;
-  const std::string path = std::filesystem::read_symlink("/proc/self/exe", none).string();
+  std::string path = std::filesystem::read_symlink("/proc/self/exe", none).string();
+  // Its successor there is another build, which is said.
+  constexpr std::string_view kGone = " (deleted)";
+  if (path.ends_with(kGone)) path.resize(path.size() - kGone.size());
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/._+-=@%,:", c) != nullptr;
   };
@@ -61,6 +64,15 @@ std::vector<std::string> command_for(const std::string& launch, const std::strin
   words.push_back(path);
   words.push_back(host_argument);
   return words;
+}
+
+std::string reason_of(std::span<const std::byte> encoded) {
+  try {
+    const auto error = decode<TaskError>(encoded);
+    return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
+  } catch (const DataError& e) {
+    return std::string("it sent what cannot be read: ") + e.what();
+  }
 }
 
 // This program's variables, which commands do not pass on.
@@ -96,6 +108,7 @@ ChannelOptions channel_options(const HostProcessOptions& options) {
   }
   const bool v6 = options.address.find(':') != std::string::npos;
   ChannelOptions channel;
+  channel.reconnect = false;
   channel.endpoint = "tcp://" + (v6 ? "[" + options.address + "]" : options.address) + ":*";
   return channel;
 }
@@ -123,13 +136,12 @@ struct HostProcesses::State {
       if (says == HostSays::hello && !h.arrived) {
         h.arrived = true;
         channel.send(found->first, with_prefix(HostHears::task, encode(h.task)));
-        events.push_back({.kind = HostEvent::Kind::arrived, .number = found->first});
       } else if (says == HostSays::message) {
         events.push_back({.kind = HostEvent::Kind::message,
                           .number = found->first,
                           .content = Bytes(rest.begin(), rest.end())});
       } else if (says == HostSays::failed && h.reason.empty()) {
-        h.reason = decode<TaskError>(rest).message;
+        h.reason = reason_of(rest);
         h.command.kill();
       }
     }
@@ -144,21 +156,20 @@ struct HostProcesses::State {
     std::vector<uint32_t> lost;
     for (auto& [number, h] : hosts) {
       const std::chrono::duration<double> silent = Clock::now() - h.heard;
+      std::string how;
       if (h.command.ended()) {
-        if (h.reason.empty()) {
-          h.reason = "the process there " + h.command.how();
-          if (const std::string words = last_words(h.printed.get()); !words.empty()) {
-            h.reason += ": " + words;
-          }
-        }
-        lost.push_back(number);
+        how = "the process there " + h.command.how();
       } else if (!h.arrived && h.hello.reached()) {
-        if (h.reason.empty()) h.reason = "it said nothing after its start";
-        lost.push_back(number);
+        how = "it said nothing after its start";
       } else if (h.arrived && silent.count() > options.silence) {
-        if (h.reason.empty()) h.reason = "it has fallen silent";
-        lost.push_back(number);
+        how = "it has fallen silent";
+      } else {
+        continue;
       }
+      lost.push_back(number);
+      if (!h.reason.empty()) continue;
+      const std::string words = last_words(h.printed.get());
+      h.reason = words.empty() ? how : how + ": " + words;
     }
     for (const uint32_t number : lost) {
       events.push_back(

@@ -19,7 +19,7 @@ struct HostProcessOptions {
   std::string address = "127.0.0.1";
   // What runs a command on a host, in words; {host} stands for its name. The command and its
   // argument follow, and its standard input must come through.
-  std::string launch = "ssh -o BatchMode=yes {host}";
+  std::string launch = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 {host}";
   double start_limit = 60;  // seconds from its start until a host says something
   double silence = 1.5;     // seconds without a word after which a host is lost
   // Set in the environment there, besides what begins with LOCKSTEP_ here.
@@ -28,7 +28,6 @@ struct HostProcessOptions {
 
 struct HostEvent {
   enum class Kind {
-    arrived,  // it is there, and has its task
     message,  // of its task
     lost,     // it is gone, or its task threw; `how` says how
   };

@@ -34,21 +34,14 @@ class HostAgent {
   [[noreturn]] void run() {
     say(HostReady{available_cores(), host_context().address()});
     warden_.begin();
-    // Until the process ends: with a word to the client where it is an error.
-    const std::thread clerk = quiet_thread([this] {
-      try {
-        for (;;) carry_reports();
-      } catch (...) {
-        fail();
-      }
-    });
-    for (;;) {
+    const std::thread clerk = quiet_thread([this] { serve([this] { carry_reports(); }); });
+    serve([this] {
       const auto message = host_context().receive(TimeLimit(1));
-      if (!message) continue;
+      if (!message) return;
       const auto order = decode<HostOrder>(*message);
       const std::lock_guard lock(mutex_);
       std::visit([this](const auto& what) { take(what); }, order);
-    }
+    });
   }
 
  private:
@@ -79,10 +72,23 @@ class HostAgent {
     return {.workers = setup.workers, .threads = setup.threads, .memory_bytes = setup.memory_bytes};
   }
 
-  [[noreturn]] static void fail() {
-    host_context().send(
-        encode(HostReport(SeatEnded{~size_t{0}, TaskError::current().message, ""})));
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  // Until the process ends: with a word to the client where it is an error.
+  template <class Body>
+  [[noreturn]] static void serve(Body body) {
+    try {
+      for (;;) body();
+    } catch (...) {
+      give_up(TaskError::current().message);
+    }
+  }
+
+  [[noreturn]] static void give_up(const std::string& why) {
+    try {
+      say(SeatEnded{no_seat, why, ""});
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    } catch (const std::exception&) {
+      // Then the client sees that it has ended.
+    }
     _exit(1);
   }
 
@@ -121,6 +127,8 @@ class HostAgent {
     seat->order.insert(seat->order.end(), what.piece.begin(), what.piece.end());
     if (!what.last) return;
     memory_.cover({0, what.memory});
+    // The next one that may be begun; the client may have taken back some before it.
+    if (what.order > 0) seat->head.next = what.order - 1;
     seat->orders.push(seat->order);
     seat->order.clear();
     write_orders(*seat);
@@ -145,7 +153,15 @@ class HostAgent {
     say(MemoryWritten{what.piece.size()});
   }
 
-  void take(const MemoryRead& what) { tell(what.place, mapped(what.place).get(), what.number); }
+  void take(const MemoryRead& what) {
+    const SharedRegion region = map(what.place);
+    size_t at = 0;
+    in_pieces({region.get(), what.place.bytes}, [&](Bytes piece, bool last) {
+      const size_t bytes = piece.size();
+      say(MemoryPiece{what.place, at, std::move(piece), what.number, last});
+      at += bytes;
+    });
+  }
 
   void take(const MemoryWatch& what) {
     watched_[what.place.offset] = {what.place, map(what.place), {}};
@@ -227,7 +243,7 @@ class HostAgent {
     for (auto& [place, w] : watched_) {
       const Bytes now = read_words(w.region.get(), w.place.bytes);
       if (now == w.told) continue;
-      say(MemoryPiece{w.place, 0, now, 0});
+      say(MemoryPiece{w.place, 0, now, 0, true});
       w.told = now;
     }
   }
@@ -242,15 +258,6 @@ class HostAgent {
     return copy;
   }
 
-  static void tell(const SharedPlace& place, const std::byte* from, uint64_t number) {
-    size_t at = 0;
-    in_pieces({from, place.bytes}, [&](Bytes piece, bool last) {
-      const size_t bytes = piece.size();
-      say(MemoryPiece{place, at, std::move(piece), last ? number : 0});
-      at += bytes;
-    });
-  }
-
   WardenReports reports() {
     return {
         .started =
@@ -261,6 +268,7 @@ class HostAgent {
               seat->worker = worker;
               seat->pid = pid;
               say(SeatStarted{ticket.seat.offset, worker, pid, why});
+              if (worker == 0) seats_.erase(ticket.seat.offset);
               bell_.ring();
             },
         .ended =
@@ -275,10 +283,7 @@ class HostAgent {
                 return;
               }
             },
-        .failed =
-            [](const std::string& why) {
-              host_context().send(encode(HostReport(SeatEnded{~size_t{0}, why, ""})));
-            },
+        .failed = [](const std::string& why) { give_up(why); },
         .refused = [](int64_t) {},
     };
   }

@@ -24,7 +24,9 @@ uint32_t number_of(int host, uint32_t worker) {
 
 struct End {
   uint32_t number;
-  std::string how, printed;
+  std::string how, printed = {};
+  // Until when the pool may take what it had said before.
+  TimeLimit limit{5};
 };
 
 // A worker, as this thread stands in for it.
@@ -57,7 +59,7 @@ struct Host {
   std::deque<Waiting> waiting = {};
   std::deque<std::pair<uint64_t, uint64_t>> pushes = {};  // number, bytes written when it is there
   uint64_t sent = 0, written = 0;                         // bytes of regions
-  std::set<size_t> known = {};                            // places whose contents may come
+  std::set<size_t> watched = {};                          // places
 };
 
 HostProcessOptions process_options(const ProcessPoolOptions& options, const std::string& address) {
@@ -123,9 +125,15 @@ class HostLine {
       if (seat.worker == 0) continue;
       while (const auto message = seat.orders.next()) {
         std::span<const std::byte> rest = *message;
-        if (take_prefix<Order>(rest) == Order::task && !begin(seat, rest)) continue;
+        uint64_t number = 0;
+        if (take_prefix<Order>(rest) == Order::task) {
+          const auto order = take_prefix<uint64_t>(rest);
+          if (!begin(seat, order)) continue;
+          number = order + 1;
+        }
         in_pieces(*message, [&, at = place](Bytes piece, bool last) {
-          all.emplace_back(seat.host, SeatOrder{at, last, std::move(piece), s_.memory.size()});
+          all.emplace_back(seat.host,
+                           SeatOrder{at, last, std::move(piece), s_.memory.size(), number});
         });
       }
       if (seat.orders.took() && seat.head().orders_wait.load() != 0) s_.told.rung();
@@ -137,8 +145,7 @@ class HostLine {
   }
 
   // On its way to the worker an order counts as begun: nobody can take it back.
-  static bool begin(FarSeat& seat, std::span<const std::byte> encoded) {
-    uint64_t order = decode<TaskOrder>(encoded).order;
+  static bool begin(FarSeat& seat, uint64_t order) {
     return seat.head().next.compare_exchange_strong(order, order + 1);
   }
 
@@ -214,9 +221,10 @@ class HostLine {
   }
 
   static void note_place(Host& host, const HostOrder& order) {
-    if (const auto* const w = std::get_if<MemoryWatch>(&order)) host.known.insert(w->place.offset);
-    if (const auto* const r = std::get_if<MemoryRead>(&order)) host.known.insert(r->place.offset);
-    if (const auto* const f = std::get_if<MemoryForget>(&order)) host.known.erase(f->place.offset);
+    const auto* const watch = std::get_if<MemoryWatch>(&order);
+    const auto* const forget = std::get_if<MemoryForget>(&order);
+    if (watch != nullptr) host.watched.insert(watch->place.offset);
+    if (forget != nullptr) host.watched.erase(forget->place.offset);
   }
 
   // ---- from the hosts ----
@@ -251,7 +259,7 @@ class HostLine {
         s_.told.reports.started(seat.ticket, 0, 0, why);
         at = seats_.erase(at);
       } else {
-        seat.end = End{number_of(number, seat.worker), why, {}};
+        seat.end = End{number_of(number, seat.worker), why};
         at = report_end(at) ? seats_.erase(at) : std::next(at);
       }
     }
@@ -262,7 +270,7 @@ class HostLine {
   // Whether it is told, and the seat nobody's.
   bool report_end(Place at) {
     FarSeat& seat = at->second;
-    if (!seat.end || seat.more) return false;
+    if (!seat.end || (seat.more && !seat.end->limit.reached())) return false;
     s_.told.printed(seat.end->number, std::move(seat.end->printed));
     s_.told.reports.ended(seat.end->number, seat.end->how);
     return true;
@@ -310,10 +318,8 @@ class HostLine {
 
   void take(Host& host, const SeatEnded& what) {
     const auto seat = seats_.find(what.seat);
-    if (seat == seats_.end()) {
-      processes_.kill(host.process, what.how);
-      return;
-    }
+    if (what.seat == no_seat) processes_.kill(host.process, what.how);
+    if (seat == seats_.end()) return;
     seat->second.end =
         End{number_of(number_of_host(host), seat->second.worker), what.how, what.printed};
     if (report_end(seat)) seats_.erase(seat);
@@ -330,17 +336,24 @@ class HostLine {
   }
 
   void take(Host& host, const MemoryPiece& what) {
-    if (host.known.count(what.place.offset) == 0) return;  // forgotten meanwhile
+    // Nobody wants it any more, or it was forgotten meanwhile.
+    if (what.number == 0 ? host.watched.count(what.place.offset) == 0 : !wanted(what.number))
+      return;
     const SharedRegion region = s_.memory.map(what.place);
     if (what.at > what.place.bytes || what.piece.size() > what.place.bytes - what.at) {
       throw DataError("[host] bytes outside of a region");
     }
     std::memcpy(region.get() + what.at, what.piece.data(), what.piece.size());
-    if (what.number == 0) return;
+    if (what.number == 0 || !what.last) return;
     const std::lock_guard lock(s_.mutex);
     const auto pull = s_.pulls.find(what.number);
     if (pull != s_.pulls.end()) pull->second = true;
     s_.changed.notify_all();
+  }
+
+  bool wanted(uint64_t pull) const {
+    const std::lock_guard lock(s_.mutex);
+    return s_.pulls.count(pull) > 0;
   }
 
   HostLineState& s_;

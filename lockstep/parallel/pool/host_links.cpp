@@ -1,5 +1,8 @@
 #include "lockstep/parallel/pool/host_links.h"
 
+#include <algorithm>
+
+#include "lockstep/base/error.h"
 #include "lockstep/base/quiet_thread.h"
 #include "lockstep/parallel/pool/host_line.h"
 
@@ -9,6 +12,8 @@ HostLinks::HostLinks(SharedMemory& memory, const SharedPlace& bell,
                      const ProcessPoolOptions& options, HostsTold told)
     : state_(std::make_unique<HostLineState>(memory, bell, options, std::move(told))) {
   HostLineState& s = *state_;
+  // Numbers of workers hold the host's in eight bits.
+  if (options.hosts.size() > 255) throw InvalidArgument("[pool] more than 255 hosts");
   for (const auto& host : options.hosts) {
     if (!host.name.empty()) s.statuses.push_back({.name = host.name});
     const int number = host.name.empty() ? 0 : static_cast<int>(s.statuses.size());
@@ -90,24 +95,32 @@ bool HostLinks::pushed(int host, uint64_t number) const {
          state_->arrived[static_cast<size_t>(host - 1)] >= number;
 }
 
-bool HostLinks::pull(int host, const SharedPlace& place, const TimeLimit& limit) {
+bool HostLinks::pull(int host, uint64_t presence, const SharedPlace& place, double patience) {
+  // Not more at a time than memory and line can take beside what else goes there.
+  constexpr size_t kPart = 8 * kPiece;
+  for (size_t at = 0; at < place.bytes; at += kPart) {
+    const SharedPlace part{place.offset + at, std::min(kPart, place.bytes - at)};
+    if (!pull_part(host, presence, part, TimeLimit(patience))) return false;
+  }
+  return true;
+}
+
+bool HostLinks::pull_part(int host, uint64_t presence, const SharedPlace& place,
+                          const TimeLimit& limit) {
   HostLineState& s = *state_;
-  uint64_t number = 0, presence = 0;
+  uint64_t number = 0;
   {
     const std::lock_guard lock(s.mutex);
     number = s.next++;
-    presence = s.status(host).presence;
     s.pulls[number] = false;
   }
   s.ask(HostRequest{host, HostOrder(MemoryRead{place, number})});
   std::unique_lock lock(s.mutex);
-  const auto over = [&] {
-    return s.pulls[number] || s.ended || s.status(host).presence != presence || presence == 0;
-  };
-  while (!over() && !limit.reached()) {
+  const auto gone = [&] { return s.ended || s.status(host).presence != presence; };
+  while (!s.pulls[number] && !gone() && !limit.reached()) {
     s.changed.wait_for(lock, std::chrono::duration<double>(std::min(limit.left(), 3600.0)));
   }
-  const bool came = s.pulls[number];
+  const bool came = s.pulls[number] && !gone();
   s.pulls.erase(number);
   return came;
 }

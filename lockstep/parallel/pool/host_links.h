@@ -40,11 +40,13 @@ class HostLinks final : public HostMemory {
   HostStatus status(int host) const override;
   uint64_t push(int host, const SharedPlace& place) override;
   bool pushed(int host, uint64_t number) const override;
-  bool pull(int host, const SharedPlace& place, const TimeLimit& limit) override;
+  bool pull(int host, uint64_t presence, const SharedPlace& place, double patience) override;
   void watch(int host, const SharedPlace& place) override;
   void end_group(int host, const SharedPlace& place) override;
 
  private:
+  bool pull_part(int host, uint64_t presence, const SharedPlace& place, const TimeLimit& limit);
+
   std::unique_ptr<HostLineState> state_;
 };
 

@@ -31,8 +31,9 @@ class HostMemory {
   virtual uint64_t push(int host, const SharedPlace& place) = 0;
   // Whether it has arrived; false where the host is lost.
   virtual bool pushed(int host, uint64_t number) const = 0;
-  // The contents there become those here. False at the limit, and where the host is lost.
-  virtual bool pull(int host, const SharedPlace& place, const TimeLimit& limit) = 0;
+  // The contents there become those here, if that presence still is. False where it is not, and
+  // where nothing comes for so many seconds.
+  virtual bool pull(int host, uint64_t presence, const SharedPlace& place, double patience) = 0;
   // What changes there comes here now and then, and what a worker wrote before its end is told.
   virtual void watch(int host, const SharedPlace& place) = 0;
   // Ends the LocalGroup that lies there.

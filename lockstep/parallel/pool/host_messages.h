@@ -13,6 +13,7 @@
 namespace lockstep::detail {
 
 constexpr size_t kPiece = size_t{1} << 20;
+constexpr size_t no_seat = ~size_t{0};
 
 // ---- to a host ----
 
@@ -31,11 +32,12 @@ struct SeatOrder {
   size_t seat = 0;
   bool last = true;
   Bytes piece;
-  size_t memory = 0;  // bytes of the pool's, in which places that it names may lie
+  size_t memory = 0;   // bytes of the pool's, in which places that it names may lie
+  uint64_t order = 0;  // of a task: TaskOrder::order + 1
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(seat, last, piece, memory);
+    archive(seat, last, piece, memory, order);
   }
 };
 
@@ -72,7 +74,7 @@ struct MemoryWrite {
   }
 };
 
-// Answered by MemoryPiece with this number.
+// Answered by MemoryPieces with this number.
 struct MemoryRead {
   SharedPlace place;
   uint64_t number = 0;
@@ -164,7 +166,7 @@ struct SeatTaken {
 };
 
 struct SeatEnded {
-  size_t seat = 0;
+  size_t seat = 0;           // no_seat: the host itself cannot go on
   std::string how, printed;  // what it has printed last
 
   template <class Archive>
@@ -186,11 +188,12 @@ struct MemoryPiece {
   SharedPlace place;
   size_t at = 0;
   Bytes piece;
-  uint64_t number = 0;  // of the MemoryRead, with its last piece; else 0
+  uint64_t number = 0;  // of the MemoryRead; 0: it is watched
+  bool last = true;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, at, piece, number);
+    archive(place, at, piece, number, last);
   }
 };
 

@@ -67,7 +67,8 @@ void ProcessSeats::reopen_seats() {
 }
 
 void ProcessSeats::start_failed(int index, const std::string& how) {
-  if (!restarts_.plan_after_failure(index)) return;
+  // Of another host the reason is told at once: it seldom goes away by itself.
+  if (!restarts_.plan_after_failure(index) && !links_.far(index)) return;
   const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + how, ""};
   fail_queued(index, error);
   const bool some = std::any_of(seats_.begin(), seats_.end(),

@@ -57,7 +57,8 @@ enum class Order : uint8_t { task = 1, message = 2, file = 3 };
 
 // A task for a worker. Numbers count up by one; those below SeatHead::next when it comes are void.
 struct TaskOrder {
-  uint64_t order = 0, task = 0, seed = 0;
+  uint64_t order = 0;  // stands first, for who looks for nothing else
+  uint64_t task = 0, seed = 0;
   int workers = 0;
   FunctionId function;
   Bytes arguments;

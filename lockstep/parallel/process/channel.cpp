@@ -58,6 +58,7 @@ void set_up(zmq::socket_t& socket, const ChannelOptions& options) {
   socket.set(zmq::sockopt::sndhwm, options.most_waiting);
   socket.set(zmq::sockopt::rcvhwm, options.most_waiting);
   socket.set(zmq::sockopt::handshake_ivl, kHandshakeMilliseconds);
+  if (!options.reconnect) return;
   socket.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMilliseconds);
   socket.set(zmq::sockopt::heartbeat_timeout, kSilenceMilliseconds);
   socket.set(zmq::sockopt::heartbeat_ttl, kSilenceMilliseconds);
@@ -322,8 +323,8 @@ struct ChannelClient::State {
     socket.set(zmq::sockopt::curve_serverkey, ticket.server_key);
     socket.set(zmq::sockopt::curve_publickey, ticket.public_key);
     socket.set(zmq::sockopt::curve_secretkey, ticket.secret_key);
-    socket.set(zmq::sockopt::reconnect_ivl, 100);
-    socket.set(zmq::sockopt::reconnect_ivl_max, 2000);
+    socket.set(zmq::sockopt::reconnect_ivl, options.reconnect ? 100 : -1);
+    socket.set(zmq::sockopt::reconnect_ivl_max, options.reconnect ? 2000 : 0);
     socket.connect(ticket.endpoint);
     do {
       std::vector<zmq::pollitem_t> items{{socket.handle(), 0, ZMQ_POLLIN, 0},

@@ -34,6 +34,9 @@ struct ChannelOptions {
   std::string endpoint = {};
   size_t most_bytes = size_t{16} << 20;  // of a message; longer ones end the connection
   int most_waiting = 10000;              // messages on their way to or from one worker
+  // false: a connection that breaks is the end of it, so that no message can be missing between
+  // others; whoever uses the channel looks himself whether the other end is there.
+  bool reconnect = true;
 };
 
 // The client's end. One thread at a time.

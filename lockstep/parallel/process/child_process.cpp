@@ -84,7 +84,10 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes.value, &none);
   posix_spawnattr_setsigdefault(&attributes.value, &all);
-  posix_spawnattr_setflags(&attributes.value, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  int flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
+  // A terminal's Ctrl-C is for this program; others would end of it.
+  if (other) flags |= POSIX_SPAWN_SETPGROUP;
+  posix_spawnattr_setflags(&attributes.value, static_cast<short>(flags));
 
   std::vector<std::string> words{program_invocation_short_name};
   if (other) words = options.command;

@@ -63,7 +63,8 @@ struct HostMain {
       std::fprintf(stderr, "%s\n", e.what());
       _exit(1);
     }
-    mine.channel_ = std::make_unique<ChannelClient>(start.ticket, STDIN_FILENO, end_at_once);
+    mine.channel_ = std::make_unique<ChannelClient>(start.ticket, STDIN_FILENO, end_at_once,
+                                                    ChannelOptions{.reconnect = false});
     context = &mine;
     std::atomic<bool> done{false};
     std::thread pulses;
