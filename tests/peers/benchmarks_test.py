@@ -41,7 +41,7 @@ class Benchmarks(unittest.TestCase):
         rows = run(EXCHANGE, "--sums", "20").splitlines()[1:]
         self.assertEqual(len(rows), 3)
         for row in rows:
-            self.assertRegex(row, r"^ +\d+ +2 +([\d.]+|-) +[\d.]+$")
+            self.assertRegex(row, r"^ +\d+ +2 +([\d.]+|-) +[\d.]+ +[\d.]+$")
 
     def test_pool(self):
         text = run(sys.executable, os.path.join(TOP, "benchmarks", "peers", "pool.py"), "--program",
