@@ -112,15 +112,6 @@ class FolderPlace final : public MeetingPlace {
   const std::string folder_;
 };
 
-// Gloo is built without the thread sanitizer, and throws from thread to thread.
-inline bool hosts_are_left_out() {
-#if defined(__SANITIZE_THREAD__)
-  return true;
-#else
-  return false;
-#endif
-}
-
 // Members by TCP, as forked processes; in network namespaces where `network` is set.
 inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
                     const std::function<void(HostGroupOptions&)>& change = {},

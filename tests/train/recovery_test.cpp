@@ -23,6 +23,7 @@
 #include "lockstep/parallel/process/runtime.h"
 #include "lockstep/train/state_digest.h"
 #include "tests/data/support.h"
+#include "tests/parallel/network.h"
 
 namespace lockstep {
 namespace {
@@ -281,6 +282,7 @@ class FailPoints : public ::testing::TestWithParam<Place> {};
 
 TEST_P(FailPoints, LeaveTheBitsAlone) {
   const Place p = GetParam();
+  if (p.hosts && testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   Follower follower;
   TrainingOptions options = long_options(3);
   options.worker_limit = 1.5;
@@ -335,6 +337,7 @@ INSTANTIATE_TEST_SUITE_P(All, FailPoints, ::testing::ValuesIn(places()));
 
 // Nobody there can say that it does not come.
 TEST(Recovery, AWorkerThatHangsAloneOnItsHostIsEndedAlone) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   Follower follower;
   TrainingOptions options = long_options(0);
   testing::place_on_hosts(options, {"localhost:2", "127.0.0.2:1"});
