@@ -56,22 +56,30 @@ BeginOrder WorkerCrew::begin_of(const Member& m) {
   return own;
 }
 
-// The published state, to the hosts of those who need it, before any waits for the others. False
-// where one is lost meanwhile.
+// The published state, to the hosts of those who need it, before any waits for the others; whoever
+// becomes ready meanwhile needs it, too. False where a host is lost.
 bool WorkerCrew::bring_state(int64_t base, bool from_state) {
-  std::map<int, uint64_t> wanted;  // by host: the number of its push
-  for (const auto& [number, m] : members) {
-    const bool behind = from_state || m.phase == Member::Phase::ready || m.finished != base;
-    if (m.phase != Member::Phase::building && behind && host_of(m) != 0) wanted[host_of(m)] = 0;
-  }
-  for (auto& [host, push] : wanted) push = pool.hosts()->push(host, begin.states[published]);
-  for (const auto& [host, push] : wanted) {
-    while (!pool.hosts()->pushed(host, push)) {
-      step(0.01);
-      if (pool.hosts()->status(host).presence != hosts.at(host).presence) return false;
+  struct Brought {
+    uint64_t presence, push;
+  };
+  std::map<int, Brought> brought;  // by host
+  for (;;) {
+    bool all = true;
+    for (const auto& [number, m] : members) {
+      const int host = host_of(m);
+      const bool behind = from_state || m.phase == Member::Phase::ready || m.finished != base;
+      if (host == 0 || m.phase == Member::Phase::building || !behind) continue;
+      const uint64_t presence = pool.hosts()->status(host).presence;
+      if (brought.count(host) == 0) {
+        brought[host] = {presence, pool.hosts()->push(host, begin.states[published])};
+      }
+      if (brought[host].presence != presence) return false;
+      all = all && pool.hosts()->pushed(host, brought[host].push);
     }
+    // Nothing must happen between this look and the group.
+    if (all) return true;
+    step(0.01);
   }
-  return true;
 }
 
 // What of a board is used.
