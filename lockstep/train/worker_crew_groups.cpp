@@ -33,8 +33,11 @@ bool WorkerCrew::await_rest() {
   for (auto& [number, m] : members) {
     if (m.phase == Member::Phase::member && !m.halted) order(number, HaltOrder{generation});
   }
-  // Who computes comes to rest at the next meeting; who does not may be forming a group.
-  const double busy = granted > received ? this->limit() : kAnswerLimit;
+  // Who computes comes to rest at the next meeting. Where nothing was ever computed hosts may be
+  // forming a group.
+  const bool forming =
+      pool.hosts() != nullptr && granted == received && this->limit() >= kReadyLimit;
+  const double busy = forming ? kAnswerLimit : this->limit();
   for (const TimeLimit limit(kAnswerLimit + busy); !resting();) {
     step(std::min(0.1, limit.left()));
     if (!limit.reached()) continue;

@@ -64,8 +64,9 @@ bool WorkerCrew::bring_state(int64_t base, bool from_state) {
   };
   std::map<int, Brought> brought;  // by host
   for (;;) {
-    bool all = true;
+    bool all = true, anybody = false;
     for (const auto& [number, m] : members) {
+      anybody = anybody || m.phase != Member::Phase::building;
       const int host = host_of(m);
       const bool behind = from_state || m.phase == Member::Phase::ready || m.finished != base;
       if (host == 0 || m.phase == Member::Phase::building || !behind) continue;
@@ -77,7 +78,7 @@ bool WorkerCrew::bring_state(int64_t base, bool from_state) {
       all = all && pool.hosts()->pushed(host, brought[host].push);
     }
     // Nothing must happen between this look and the group.
-    if (all) return true;
+    if (all || !anybody) return anybody;
     step(0.01);
   }
 }
