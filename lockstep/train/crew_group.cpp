@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lockstep/base/cores.h"
-#include "lockstep/train/worker_group.h"
 
 namespace lockstep {
 namespace {
@@ -45,7 +44,7 @@ CrewGroup::CrewGroup(detail::PoolCore& pool, const CrewGroupOptions& options)
     }
     part.options.spin = options.threads * part.options.size <= cores;
     part.options.window_bytes = one ? options.window_bytes : 0;
-    part.place = ReservedPlace(pool_.memory(), host_group_bytes(part.options));
+    part.place = ReservedPlace(pool_.memory(), LocalGroup::bytes(part.options));
     part.memory = pool_.memory().map(*part.place);
   }
 }
@@ -89,11 +88,10 @@ std::vector<size_t> CrewGroup::missing(std::string& where) {
   bool awaited = false;             // a host waits for others
   for (const Part& part : parts_) {
     // Who does not answer falls silent soon, which is told elsewhere.
-    if (part.host != 0 && !pool_.hosts()->pull(part.host, part.presence, *part.place, kPatience)) {
-      continue;
-    }
+    const SharedPlace head{(*part.place).offset, LocalGroup::head_bytes(part.options)};
+    if (part.host != 0 && !pool_.hosts()->pull(part.host, part.presence, head, kPatience)) continue;
     // A host's first member that waits for others keeps its host waiting, and is not to blame.
-    const bool abroad = abroad_word(part.memory, part.options).load() != 0;
+    const bool abroad = LocalGroup::note(part.memory).load() != 0;
     awaited = awaited || abroad;
     const int excused = abroad ? 0 : -1;
     const size_t before = ranks.size();

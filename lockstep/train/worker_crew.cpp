@@ -328,14 +328,15 @@ void WorkerCrew::take(uint32_t worker, const HaltedReport& r) {
   Member& m = members.at(worker);
   m.halted = true;
   m.finished = r.finished;
-  if (!broken && !r.why.empty()) note_failed_meeting(m, r.why);
+  if (!broken && !r.why.empty()) {
+    note_failed_meeting((host_of(m) == 0 ? "this machine" : name_of_host(m)) + " says: " + r.why);
+  }
   end_group();
 }
 
 // Where nobody was lost, something lies between the hosts.
-void WorkerCrew::note_failed_meeting(const Member& m, const std::string& why) {
-  const std::string text = fmt::format("the hosts have not come together: {} says: {}",
-                                       host_of(m) == 0 ? "this machine" : name_of_host(m), why);
+void WorkerCrew::note_failed_meeting(const std::string& why) {
+  const std::string text = "the hosts have not come together: " + why;
   if (++meetings_in_a_row == kMeetings) {
     throw Error("[workers] " + text, "the hosts of workers must reach each other, on any port");
   }

@@ -186,7 +186,7 @@ struct WorkerCrew {
   void take(uint32_t worker, const MeetReport& r);
   void start_replacements();
   void end_group();
-  void note_failed_meeting(const Member& m, const std::string& why);
+  void note_failed_meeting(const std::string& why);
   bool prepared(const Member& m);
   void settle();
   BeginOrder begin_of(const Member& m);

@@ -240,9 +240,13 @@ void WorkerCrew::end_hanging() {
   std::string where;
   const std::vector<size_t> missing = group->missing(where);
   for (const size_t rank : missing) workers.kill(ranks[rank], "hung (" + where + ")");
-  for (const uint32_t number : ranks) {
-    if (missing.empty()) workers.kill(number, "hung");
+  if (!missing.empty()) return;
+  if (group->first_ranks().size() > 1) {
+    // Nobody is late: bytes are lost between the hosts. Who does not come to rest then hangs.
+    note_failed_meeting("nothing has come from one to another for too long");
+    return end_group();
   }
+  for (const uint32_t number : ranks) workers.kill(number, "hung");
 }
 
 }  // namespace lockstep

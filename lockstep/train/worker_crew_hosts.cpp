@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 
+#include "lockstep/base/error.h"
 #include "lockstep/train/worker_crew.h"
 
 namespace lockstep {
@@ -10,6 +12,8 @@ namespace {
 
 // Seconds without anything of a host's part of a validation, and of what its workers have done.
 constexpr double kCollectPatience = 20, kBoardPatience = 2;
+// Until all hosts have a state, and how long a stop waits for that.
+constexpr double kBringPatience = 120, kStopPatience = 5;
 
 }  // namespace
 
@@ -63,7 +67,8 @@ bool WorkerCrew::bring_state(int64_t base, bool from_state) {
     uint64_t presence, push;
   };
   std::map<int, Brought> brought;  // by host
-  for (;;) {
+  std::optional<TimeLimit> stopped;
+  for (const TimeLimit limit(kBringPatience);;) {
     bool all = true, anybody = false;
     for (const auto& [number, m] : members) {
       anybody = anybody || m.phase != Member::Phase::building;
@@ -75,10 +80,17 @@ bool WorkerCrew::bring_state(int64_t base, bool from_state) {
         brought[host] = {presence, pool.hosts()->push(host, begin.states[published])};
       }
       if (brought[host].presence != presence) return false;
-      all = all && pool.hosts()->pushed(host, brought[host].push);
+      if (pool.hosts()->pushed(host, brought[host].push)) continue;
+      all = false;
+      if (limit.reached()) workers.kill(number, "has not been given the others' state in time");
     }
     // Nothing must happen between this look and the group.
     if (all || !anybody) return anybody;
+    if (!stopped && setup.stop && setup.stop()) stopped.emplace(kStopPatience);
+    if (stopped && stopped->reached()) {
+      throw Cancelled("[training] it was stopped while its state was on the way to other hosts",
+                      "it goes on from its last checkpoint");
+    }
     step(0.01);
   }
 }

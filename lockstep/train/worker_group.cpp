@@ -1,10 +1,8 @@
 #include "lockstep/train/worker_group.h"
 
 #include <algorithm>
-#include <new>
 #include <numeric>
 
-#include "lockstep/base/alignment.h"
 #include "lockstep/parallel/comm/composite_group.h"
 
 namespace lockstep {
@@ -15,15 +13,6 @@ namespace {
 constexpr double kMeetLimit = 8;
 
 }  // namespace
-
-size_t host_group_bytes(const LocalGroupOptions& options) {
-  return round_up(LocalGroup::bytes(options)) + cache_line;
-}
-
-std::atomic<uint32_t>& abroad_word(const SharedRegion& memory, const LocalGroupOptions& options) {
-  return *std::launder(reinterpret_cast<std::atomic<uint32_t>*>(
-      memory.get() + round_up(LocalGroup::bytes(options))));
-}
 
 std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedRegion& memory,
                                          std::shared_ptr<MeetingPlace> place) {
@@ -54,7 +43,7 @@ std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedReg
       first += members;
     }
     hosts = std::make_unique<HostGroup>(all, TimeLimit(std::min(order.limit, kMeetLimit)));
-    options.abroad = &abroad_word(memory, own);
+    options.abroad = &LocalGroup::note(memory);
     options.ended = [memory] { return LocalGroup::aborted(memory); };
   }
   return std::make_unique<CompositeGroup>(std::move(local), std::move(hosts), options);

@@ -12,13 +12,9 @@
 
 namespace lockstep {
 
-// Memory of a host's members: their LocalGroup, and a word that is 1 while their first one waits
-// for other hosts.
-size_t host_group_bytes(const LocalGroupOptions& options);
-std::atomic<uint32_t>& abroad_word(const SharedRegion& memory, const LocalGroupOptions& options);
-
-// A member, as the order says. `place`: of hosts' first members, where there are several hosts.
-// Throws as HostGroup does.
+// A member, as the order says; `memory` is its host's LocalGroup's, whose note is 1 while the first
+// member there waits for other hosts. `place`: of hosts' first members, where there are several
+// hosts. Throws as HostGroup does.
 std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedRegion& memory,
                                          std::shared_ptr<MeetingPlace> place);
 

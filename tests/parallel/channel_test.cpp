@@ -17,11 +17,12 @@
 
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
+#include "tests/parallel/network.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* kTcp = "tcp://127.0.0.1:*";
+constexpr const char *kTcp = "tcp://127.0.0.1:*", *kTcp6 = "tcp://[::1]:*";
 
 Bytes text(const std::string& s) { return encode(s); }
 
@@ -38,7 +39,12 @@ std::unique_ptr<ChannelClient> client_of(const ChannelTicket& ticket) {
   return std::make_unique<ChannelClient>(ticket, -1, [] {});
 }
 
-class Channel : public ::testing::TestWithParam<const char*> {};
+class Channel : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == kTcp6 && !testing::has_ipv6()) GTEST_SKIP() << "this machine has no IPv6";
+  }
+};
 
 TEST_P(Channel, CarriesMessagesBothWays) {
   ChannelServer server({.endpoint = GetParam()});
@@ -112,6 +118,7 @@ TEST_P(Channel, WithoutEncryptionNobodyComesIn) {
   zmq::context_t context(1);
   zmq::socket_t socket(context, ZMQ_DEALER);
   socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::ipv6, true);
   socket.set(zmq::sockopt::routing_id, "worker-1");
   socket.connect(server.endpoint());
   socket.send(zmq::str_buffer("plain"), zmq::send_flags::dontwait);
@@ -128,9 +135,10 @@ TEST_P(Channel, MessagesThatAreTooLongEndTheConnection) {
   EXPECT_FALSE(receive(server, 0.5));
 }
 
-INSTANTIATE_TEST_SUITE_P(Endpoints, Channel, ::testing::Values("", kTcp), [](const auto& endpoint) {
-  return *endpoint.param == 0 ? std::string("Local") : std::string("Tcp");
-});
+INSTANTIATE_TEST_SUITE_P(
+    Endpoints, Channel, ::testing::Values("", kTcp, kTcp6), [](const auto& endpoint) {
+      return std::string(*endpoint.param == 0 ? "Local" : endpoint.param == kTcp6 ? "Tcp6" : "Tcp");
+    });
 
 // Connects by TCP and says something that is no handshake.
 Descriptor knock(int port, const std::string& words) {

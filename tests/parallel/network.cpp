@@ -1,5 +1,6 @@
 #include "tests/parallel/network.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <vector>
 
+#include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
 #include "tests/parallel/groups.h"
 
@@ -151,6 +153,16 @@ std::string why_no_network() {
 void pull_cable(int host) { command("ip link set " + cable_of(host) + " down"); }
 
 void shun(int other) { command("ip route add blackhole " + address_of(other)); }
+
+void unshun(int other) { command("ip route del blackhole " + address_of(other)); }
+
+bool has_ipv6() {
+  const Descriptor s(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  return s && bind(s.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
 
 void plug_cable(int host) { command("ip link set " + cable_of(host) + " up"); }
 

@@ -16,6 +16,9 @@ inline bool hosts_are_left_out() {
 #endif
 }
 
+// Whether the loopback has an address of IPv6.
+bool has_ipv6();
+
 // Why there can be none here; "": there can.
 std::string why_no_network();
 
@@ -25,8 +28,9 @@ std::string address_of(int host);
 // Runs body(host) in a process of each; returns how many threw, or could not be run. At most 100.
 int on_network(int hosts, const std::function<void(int)>& body);
 
-// In a host: sends nothing to another any more.
+// In a host: sends nothing to another any more. And again.
 void shun(int other);
+void unshun(int other);
 // In a host: pulls its cable; nothing comes or goes any more, and nobody is told. And back.
 void pull_cable(int host);
 void plug_cable(int host);

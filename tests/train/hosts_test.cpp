@@ -168,6 +168,16 @@ TEST(Hosts, ThoseThatCannotBeReachedAreTold) {
   }
 }
 
+TEST(Hosts, MayHaveAddressesOfIpv6) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  if (!testing::has_ipv6()) GTEST_SKIP() << "this machine has no IPv6";
+  Follower follower;
+  TrainingOptions options = testing::long_options(0);
+  place_on_hosts(options, {"localhost:1", "[::1]:2"});
+  options.host_address = "::1";
+  expect_undisturbed(run(options, follower), follower, 60);
+}
+
 // Files by which the processes of a network tell each other what to do.
 class Signs {
  public:
@@ -226,6 +236,53 @@ TEST(Hosts, ThatDoNotReachEachOtherAreTold) {
           << e.what();
     }
     EXPECT_EQ(follower.notices.size(), 1u);
+    signs.set("done");
+    expect_no_failure();
+  });
+  EXPECT_EQ(failed, 0);
+}
+
+// Both are heard, but after a while not by each other: nobody hangs, so nobody is ended, and when
+// they hear each other again it goes on.
+TEST(Hosts, BetweenWhichBytesAreLostComeTogetherAgain) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  if (!testing::why_no_network().empty()) GTEST_SKIP() << testing::why_no_network();
+  const Signs signs;
+  const int failed = testing::on_network(3, [&](int host) {
+    if (host > 0) {
+      signs.set("host" + std::to_string(host), std::to_string(getpid()));
+      if (host == 1) {
+        signs.wait("shun");
+        testing::shun(2);
+        signs.set("shunned");
+        signs.wait("unshun");
+        testing::unshun(2);
+      }
+      signs.wait("done");
+      return;
+    }
+    struct Listener : Follower {
+      explicit Listener(const Signs& s) : signs(s) {}
+      void notice(const std::string& text) override {
+        notices.push_back(text);
+        if (notices.size() == 1) signs.set("unshun");
+      }
+      const Signs& signs;
+      std::vector<std::string> notices;
+    } follower(signs);
+    follower.on_iteration = [&](const IterationRecord& r) {
+      if (r.iteration != 40) return;
+      signs.set("shun");
+      signs.wait("shunned");
+    };
+    TrainingOptions options = on_network_of_three(signs, 60);
+    options.worker_limit = 2;
+    expect_undisturbed(run(options, follower), follower, 60);
+    EXPECT_EQ(losses(follower).size(), 0u);
+    EXPECT_FALSE(follower.notices.empty());
+    for (const std::string& text : follower.notices) {
+      EXPECT_NE(text.find("the hosts have not come together"), std::string::npos) << text;
+    }
     signs.set("done");
     expect_no_failure();
   });

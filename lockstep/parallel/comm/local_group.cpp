@@ -34,11 +34,16 @@ struct alignas(cache_line) Head {
   std::atomic<uint32_t> ticks;  // changes when all have come, or the group is ended
   std::atomic<uint32_t> aborted;
   std::atomic<uint32_t> sleepers;  // at most too many: who dies asleep stays counted
+  std::atomic<uint32_t> note;
 };
 
-size_t window_offset(const LocalGroupOptions& o, int rank) {
+size_t stage_offset(const LocalGroupOptions& o, int rank) {
   const auto n = static_cast<size_t>(o.size), r = static_cast<size_t>(rank);
-  return sizeof(Head) + n * sizeof(Member) + n * kStage + r * round_up(o.window_bytes);
+  return sizeof(Head) + n * sizeof(Member) + r * kStage;
+}
+
+size_t window_offset(const LocalGroupOptions& o, int rank) {
+  return stage_offset(o, o.size) + static_cast<size_t>(rank) * round_up(o.window_bytes);
 }
 
 Head& head_of(std::byte* memory) { return *std::launder(reinterpret_cast<Head*>(memory)); }
@@ -62,10 +67,7 @@ struct LocalGroup::State {
 
   Head& head() const { return head_of(memory.get()); }
   Member& member(int r) const { return member_of(memory.get(), r); }
-  std::byte* stage(int r) const {
-    const auto n = static_cast<size_t>(options.size);
-    return memory.get() + sizeof(Head) + n * sizeof(Member) + static_cast<size_t>(r) * kStage;
-  }
+  std::byte* stage(int r) const { return memory.get() + stage_offset(options, r); }
 
   bool all_came() const {
     for (int r = 0; r < options.size; ++r) {
@@ -132,6 +134,8 @@ struct LocalGroup::State {
 size_t LocalGroup::bytes(const LocalGroupOptions& options) {
   return window_offset(options, options.size);
 }
+
+size_t LocalGroup::head_bytes(const LocalGroupOptions& options) { return stage_offset(options, 0); }
 
 LocalGroup::LocalGroup(SharedRegion memory, int rank, const LocalGroupOptions& options)
     : state_(std::make_unique<State>(std::move(memory), rank, options)) {
@@ -246,6 +250,10 @@ void LocalGroup::abort(const SharedRegion& memory) {
 
 bool LocalGroup::aborted(const SharedRegion& memory) {
   return head_of(memory.get()).aborted.load() != 0;
+}
+
+std::atomic<uint32_t>& LocalGroup::note(const SharedRegion& memory) {
+  return head_of(memory.get()).note;
 }
 
 std::vector<int> LocalGroup::missing(const SharedRegion& memory, const LocalGroupOptions& options) {

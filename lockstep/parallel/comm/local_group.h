@@ -1,6 +1,8 @@
 // Groups of threads, or of processes of one host: through memory that all members see.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,8 +28,10 @@ struct LocalGroupOptions {
 // (futex).
 class LocalGroup final : public Group {
  public:
-  // Bytes of memory that a group takes.
+  // Bytes of memory that a group takes; of these, those at the front that tell where its members
+  // are.
   static size_t bytes(const LocalGroupOptions& options);
+  static size_t head_bytes(const LocalGroupOptions& options);
 
   // `memory`: bytes() of zeros that all members see, and none of another group.
   LocalGroup(SharedRegion memory, int rank, const LocalGroupOptions& options);
@@ -48,6 +52,8 @@ class LocalGroup final : public Group {
   static void abort(const SharedRegion& memory);
   // Whether somebody has.
   static bool aborted(const SharedRegion& memory);
+  // A word beside them, 0 at first, for whoever uses the group.
+  static std::atomic<uint32_t>& note(const SharedRegion& memory);
   // The members that the others wait for.
   static std::vector<int> missing(const SharedRegion& memory, const LocalGroupOptions& options);
   // "worker 2 has not come to barrier number 17"; "" for none. Not of the member `excused`.

@@ -67,10 +67,12 @@ void ProcessSeats::reopen_seats() {
 }
 
 void ProcessSeats::start_failed(int index, const std::string& how) {
+  const bool often = restarts_.plan_after_failure(index);
   // Of another host the reason is told at once: it seldom goes away by itself.
-  if (!restarts_.plan_after_failure(index) && !links_.far(index)) return;
+  if (!often && !links_.far(index)) return;
   const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + how, ""};
   fail_queued(index, error);
+  if (!often) return;
   const bool some = std::any_of(seats_.begin(), seats_.end(),
                                 [](const auto& seat) { return seat->ready && !seat->retiring; });
   if (!some) fail_all_queued(error);

@@ -29,7 +29,8 @@ constexpr const char* kKeyCheck = "inproc://zeromq.zap.01";
 constexpr const char* kMonitor = "inproc://lockstep-monitor";
 // Without it a server lets unknown keys in when nobody checks them; the headers do not name it.
 constexpr int kEnforceDomain = 93;
-constexpr int kHandshakeMilliseconds = 3000;
+// Where there is no second try a busy machine must not fail the first.
+constexpr int kHandshakeMilliseconds = 3000, kOnlyHandshakeMilliseconds = 30000;
 constexpr int kHeartbeatMilliseconds = 500, kSilenceMilliseconds = 5000;
 constexpr double kSendLimit = 30;
 
@@ -52,12 +53,14 @@ struct KeyPair {
 };
 
 // What both ends have in common.
-void set_up(zmq::socket_t& socket, const ChannelOptions& options) {
+void set_up(zmq::socket_t& socket, const ChannelOptions& options, const std::string& endpoint) {
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(options.most_bytes));
   socket.set(zmq::sockopt::sndhwm, options.most_waiting);
   socket.set(zmq::sockopt::rcvhwm, options.most_waiting);
-  socket.set(zmq::sockopt::handshake_ivl, kHandshakeMilliseconds);
+  if (endpoint.find('[') != std::string::npos) socket.set(zmq::sockopt::ipv6, true);
+  socket.set(zmq::sockopt::handshake_ivl,
+             options.reconnect ? kHandshakeMilliseconds : kOnlyHandshakeMilliseconds);
   if (!options.reconnect) return;
   socket.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMilliseconds);
   socket.set(zmq::sockopt::heartbeat_timeout, kSilenceMilliseconds);
@@ -172,7 +175,7 @@ ChannelServer::ChannelServer(const ChannelOptions& options)
       }
     });
 
-    set_up(s.socket, options);
+    set_up(s.socket, options, options.endpoint);
     s.socket.set(zmq::sockopt::router_mandatory, 1);
     s.socket.set(zmq::sockopt::curve_server, 1);
     s.socket.set(zmq::sockopt::curve_secretkey, s.keys.secret_key);
@@ -316,7 +319,7 @@ struct ChannelClient::State {
   void run(const ChannelTicket& ticket) {
     zmq::context_t context(1);
     zmq::socket_t socket(context, ZMQ_DEALER);
-    set_up(socket, options);
+    set_up(socket, options, ticket.endpoint);
     // What was said last is still delivered.
     socket.set(zmq::sockopt::linger, 1000);
     socket.set(zmq::sockopt::routing_id, name_of(ticket.worker));

@@ -85,8 +85,9 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   posix_spawnattr_setsigmask(&attributes.value, &none);
   posix_spawnattr_setsigdefault(&attributes.value, &all);
   int flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-  // A terminal's Ctrl-C is for this program; others would end of it.
-  if (other) flags |= POSIX_SPAWN_SETPGROUP;
+  // A terminal's Ctrl-C is for this program: others would end of it, and stop where they ask there
+  // for a password.
+  if (other) flags |= POSIX_SPAWN_SETSID;
   posix_spawnattr_setflags(&attributes.value, static_cast<short>(flags));
 
   std::vector<std::string> words{program_invocation_short_name};

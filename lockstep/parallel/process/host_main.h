@@ -49,7 +49,8 @@ class HostContext {
   friend struct HostMain;
   std::string address_;
   std::unique_ptr<ChannelClient> channel_;
-  std::atomic<TimeLimit::Clock::time_point> heard_{TimeLimit::Clock::now()};
+  // The client's last word. Before the first nobody is silent.
+  std::atomic<TimeLimit::Clock::time_point> heard_{TimeLimit::Clock::time_point::max()};
 };
 
 // That of this process. Throws InvalidArgument in any other.
