@@ -58,8 +58,18 @@ set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 find_package(CUDAToolkit REQUIRED)
 
+# Groups of GPUs are left out where NCCL's header is missing; its library is loaded when it is used.
+find_path(LOCKSTEP_NCCL_INCLUDE_DIR nccl.h HINTS "${toolkit}/include")
+mark_as_advanced(LOCKSTEP_NCCL_INCLUDE_DIR)
+
 file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/lockstep/engine/kernels/cuda/*.cpp"
      "${PROJECT_SOURCE_DIR}/lockstep/engine/kernels/cuda/*.cu")
+if(LOCKSTEP_NCCL_INCLUDE_DIR)
+  list(FILTER sources EXCLUDE REGEX "/no_nccl\\.cpp$")
+else()
+  message(STATUS "GPUs of several processes exchange through the hosts: nccl.h is missing")
+  list(FILTER sources EXCLUDE REGEX "/nccl\\.cpp$")
+endif()
 # What it needs of the rest is compiled in once more: it is loaded by executables of any kind.
 foreach(source IN ITEMS base/build_id base/dtype base/shape engine/tensor/spec engine/kernels/backend)
   list(APPEND sources "${PROJECT_SOURCE_DIR}/lockstep/${source}.cpp")
@@ -80,6 +90,9 @@ set_target_properties(
 target_compile_features(lockstep_cuda PRIVATE cxx_std_20)
 target_include_directories(lockstep_cuda PRIVATE "${PROJECT_SOURCE_DIR}")
 target_include_directories(lockstep_cuda SYSTEM PRIVATE "${LOCKSTEP_CUDNN_INCLUDE_DIR}")
+if(LOCKSTEP_NCCL_INCLUDE_DIR)
+  target_include_directories(lockstep_cuda SYSTEM PRIVATE "${LOCKSTEP_NCCL_INCLUDE_DIR}")
+endif()
 list(JOIN CMAKE_CUDA_ARCHITECTURES "," architectures)
 target_compile_definitions(
   lockstep_cuda PRIVATE LOCKSTEP_VERSION="${PROJECT_VERSION}"

@@ -33,25 +33,26 @@ void DeviceSum::add(size_t first, size_t count) {
   const auto left = static_cast<size_t>(tree_split(static_cast<int64_t>(count)));
   add(first, left);
   add(first + left, count - left);
-  add_pair(first, first + left);
+  add_pair(first, first + left, whole());
 }
 
-// The same where sums within one member's run are there already.
-void DeviceSum::add_over_members(size_t first, size_t count, std::span<const LeafRun> dealt) {
+// The same, for some elements, where sums within one member's run are there already.
+void DeviceSum::add_over_members(size_t first, size_t count, std::span<const LeafRun> dealt,
+                                 const Slice& slice) {
   const auto begin = static_cast<int64_t>(first), end = begin + static_cast<int64_t>(count);
   const bool there = std::any_of(dealt.begin(), dealt.end(), [&](const LeafRun& run) {
     return run.first <= begin && end <= run.first + run.count;
   });
   if (there) return;
   const auto left = static_cast<size_t>(tree_split(static_cast<int64_t>(count)));
-  add_over_members(first, left, dealt);
-  add_over_members(first + left, count - left, dealt);
-  add_pair(first, first + left);
+  add_over_members(first, left, dealt, slice);
+  add_over_members(first + left, count - left, dealt, slice);
+  add_pair(first, first + left, slice);
 }
 
-void DeviceSum::add_pair(size_t left, size_t right) {
-  auto* const sum = static_cast<float*>(leaf(left));
-  table_.add(sum, static_cast<const float*>(leaf(right)), sum, bytes_ / sizeof(float),
+void DeviceSum::add_pair(size_t left, size_t right, const Slice& slice) {
+  auto* const sum = static_cast<float*>(leaf(left)) + slice.first;
+  table_.add(sum, static_cast<const float*>(leaf(right)) + slice.first, sum, slice.count,
              memory_.default_queue());
 }
 
@@ -88,7 +89,36 @@ void DeviceSum::exchange(Group& group, size_t leaves, std::span<const LeafRun> d
       from += bytes_;
     }
   }
-  add_over_members(0, leaves, dealt);
+  add_over_members(0, leaves, dealt, whole());
+}
+
+DeviceTransfer DeviceSum::transfer(int64_t leaf, int rank, const Slice& slice) {
+  return {rank, static_cast<float*>(this->leaf(static_cast<size_t>(leaf))) + slice.first,
+          slice.count * sizeof(float)};
+}
+
+void DeviceSum::exchange(DeviceLinks& links, size_t leaves, std::span<const LeafRun> dealt,
+                         const TimeLimit& limit) {
+  const int own = links.rank();
+  const auto slice = [&](int rank) { return slice_of(whole().count, rank, links.size()); };
+  const auto roots = [&](int rank) {
+    return complete_subtrees(static_cast<int64_t>(leaves), dealt[static_cast<size_t>(rank)]);
+  };
+  std::vector<DeviceTransfer> partials_out, partials_in, sums_out, sums_in;
+  const auto note = [](std::vector<DeviceTransfer>& all, const DeviceTransfer& t) {
+    if (t.bytes > 0) all.push_back(t);
+  };
+  for (int r = 0; r < links.size(); ++r) {
+    if (r == own) continue;
+    for (const LeafRun& root : roots(own)) note(partials_out, transfer(root.first, r, slice(r)));
+    for (const LeafRun& root : roots(r)) note(partials_in, transfer(root.first, r, slice(own)));
+    note(sums_out, transfer(0, r, slice(own)));
+    note(sums_in, transfer(0, r, slice(r)));
+  }
+  links.exchange(partials_out, partials_in, limit);
+  add_over_members(0, leaves, dealt, slice(own));
+  links.exchange(sums_out, sums_in, limit);
+  links.finish(limit);
 }
 
 }  // namespace lockstep

@@ -22,6 +22,9 @@ namespace lockstep {
 namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
+// Seconds until a group's devices have found their ways to each other, or go through the hosts: at
+// most this, and less than the client waits for those who form a group.
+constexpr double kLinkLimit = 60;
 
 }  // namespace
 
@@ -62,6 +65,8 @@ struct QueuedStep::State {
   std::vector<int64_t> shards_by_stream;
 
   std::unique_ptr<Group> group;
+  std::unique_ptr<DeviceLinks> links;  // of the group's members; null: by way of the hosts
+  std::string route;
   std::vector<double> loads;
   double limit = 0;  // seconds
   std::function<void(int stream, int64_t shard)> watch;
@@ -370,6 +375,7 @@ QueuedStep::~QueuedStep() {
 
 void QueuedStep::join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) {
   State& s = *state_;
+  s.links.reset();
   s.group = std::move(group);
   s.loads = std::move(loads);
   s.limit = limit;
@@ -379,7 +385,14 @@ void QueuedStep::join(std::unique_ptr<Group> group, std::vector<double> loads, d
   s.exchanges.clear();
   s.sum->forget_leaves();
   s.mirror_state();  // values may have come from another member
+  if (s.group->size() == 1) return;
+  std::string why;
+  s.links =
+      DeviceLinks::between(*s.group, s.device, TimeLimit(std::min(limit / 5, kLinkLimit)), why);
+  s.route = s.links ? "from GPU to GPU" : "through the hosts' memory: " + why;
 }
+
+std::string QueuedStep::route() const { return state_->route; }
 
 // Nothing of it goes through windows.
 GroupSumOptions QueuedStep::sum_options() const {
@@ -420,7 +433,11 @@ StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
   if (s.group->size() > 1) {
     const TimeLimit until(s.limit);
     s.gather_words(until);
-    s.sum->exchange(*s.group, s.shards.size(), s.dealt, until);
+    if (s.links) {
+      s.sum->exchange(*s.links, s.shards.size(), s.dealt, until);
+    } else {
+      s.sum->exchange(*s.group, s.shards.size(), s.dealt, until);
+    }
   }
   return s.result();
 }

@@ -1,8 +1,8 @@
 // A training step on a device with queues (a GPU), alone or as a member of a group: the host adds
 // the work of its shards to the queues, and waits once an iteration, for losses and batch
 // statistics, and once more for a threshold of norms. In a group it also waits for the others:
-// partial sums go through the host's memory, so that members may share a device; all additions are
-// the device's.
+// partial sums go from device to device where each member has one of its own (device_links.h), else
+// through the host's memory; all additions are the device's.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,7 @@ class QueuedStep final : public TrainingStep {
   ~QueuedStep() override;
 
   void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) override;
+  std::string route() const override;
   GroupSumOptions sum_options() const override;
   bool checks() const override { return false; }
   void watch(std::function<void(int stream, int64_t shard)> watch) override;

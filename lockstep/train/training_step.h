@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/arithmetic.h"
@@ -53,6 +54,9 @@ class TrainingStep {
   // statistics are those of all. `loads`: of each member, see deal_leaves(). `limit`: seconds that
   // a meeting with the others may take. Begins with the first meeting's memory untouched.
   virtual void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) = 0;
+  // How sums travel between the members of a group, where that is not always the same way ("from
+  // GPU to GPU"); else "".
+  virtual std::string route() const { return {}; }
   // What a group's windows must hold (see GroupSum::window_bytes()).
   virtual GroupSumOptions sum_options() const = 0;
   // Whether a shard is computed again now and then, see shard_check.h.

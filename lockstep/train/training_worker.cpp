@@ -166,16 +166,23 @@ class TrainingWorker {
     generation_ = order.generation;
     rates_.clear();
     group_memory_ = context_.memory().map(order.memory);
+    // Where they do not come together some may be gone: the client forms another group.
     std::unique_ptr<Group> group;
     try {
       group = make_worker_group(order, group_memory_,
                                 std::make_shared<Meeting>(*this, order.generation));
     } catch (const Error& e) {
-      // Some of the other hosts may be gone: the client forms another group.
-      halt(e.what());
-      return;
+      return halt(e.what());
     }
-    iterations_->join(std::move(group), order.loads, order.limit, order.next);
+    try {
+      iterations_->join(std::move(group), order.loads, order.limit, order.next);
+    } catch (const WorkerLost& e) {
+      return halt(e.what());
+    } catch (const Timeout& e) {
+      return halt(e.what());
+    }
+    const std::string route = iterations_->step().route();
+    if (order.rank == 0 && !route.empty()) say(NoticeReport{"partial sums go " + route});
     together_ = true;
     speaks_ = order.speaks;
     // Records that the one who spoke before did not send any more.
@@ -229,8 +236,9 @@ class TrainingWorker {
     IterationOutcome o;
     try {
       o = iterations_->compute(finished_ + 1, rates_.front());
-    } catch (const WorkerLost&) {
-      halt();
+    } catch (const WorkerLost& e) {
+      // That somebody was lost the client knows.
+      halt(LocalGroup::aborted(group_memory_) ? "" : e.what());
       return;
     } catch (const ShardsDiffer& e) {
       say(DisagreementReport{generation_, e.iteration(), e.shard(),

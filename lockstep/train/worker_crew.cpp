@@ -24,7 +24,7 @@ constexpr double kLeastLimit = 10, kShards = 20, kIterations = 4;
 // The same shard may end this many workers; so many in a row may end without an iteration.
 constexpr int kDeathsOfAShard = 3;
 constexpr int64_t kLossesInARow = 10;
-// So often hosts may fail to come together before an iteration is finished.
+// So often workers may fail to come together before an iteration is finished.
 constexpr int kMeetings = 4;
 
 // As much of it as fits into a log.
@@ -334,11 +334,12 @@ void WorkerCrew::take(uint32_t worker, const HaltedReport& r) {
   end_group();
 }
 
-// Where nobody was lost, something lies between the hosts.
+// Where nobody was lost, something lies between the hosts or the devices.
 void WorkerCrew::note_failed_meeting(const std::string& why) {
-  const std::string text = "the hosts have not come together: " + why;
+  const std::string text = "the workers have not come together: " + why;
   if (++meetings_in_a_row == kMeetings) {
-    throw Error("[workers] " + text, "the hosts of workers must reach each other, on any port");
+    throw Error("[workers] " + text,
+                "workers' hosts, and their GPUs, must reach each other, on any port");
   }
   if (meetings_in_a_row == 1 && setup.notice) setup.notice(text + "; it is tried again");
 }
@@ -367,6 +368,10 @@ void WorkerCrew::take(uint32_t worker, const PublishedReport& r) {
 
 void WorkerCrew::take(uint32_t worker, const ValidatedReport& r) {
   if (r.generation == generation && validating) validating->erase(worker);
+}
+
+void WorkerCrew::take(uint32_t, const NoticeReport& r) {
+  if (noticed.insert(r.text).second && setup.notice) setup.notice(r.text);
 }
 
 bool WorkerCrew::joiners() const {

@@ -163,6 +163,7 @@ struct WorkerCrew {
   int64_t losses_in_a_row = 0;
   int meetings_in_a_row = 0;  // that hosts have failed to hold
   bool strangers_told = false, busy_told = false;
+  std::set<std::string> noticed;      // what workers had to say, which is told once
   std::optional<TimeLimit> patience;  // with those who have other things to do
   std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
   int64_t disagreed = 0;                                             // the last generation that did
@@ -184,6 +185,7 @@ struct WorkerCrew {
   void take(uint32_t worker, const PublishedReport& r);
   void take(uint32_t worker, const ValidatedReport& r);
   void take(uint32_t worker, const MeetReport& r);
+  void take(uint32_t worker, const NoticeReport& r);
   void start_replacements();
   void end_group();
   void note_failed_meeting(const std::string& why);

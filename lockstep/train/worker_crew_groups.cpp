@@ -144,7 +144,9 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
   received = std::min(received, base);
   arrived.clear();
   broken = false;
-  progress = Clock::now();
+  // Hosts and devices look for each other first.
+  const bool far = group->first_ranks().size() > 1 || !setup.devices.front().is_cpu();
+  progress = Clock::now() + std::chrono::seconds(far ? static_cast<int>(kAnswerLimit) : 0);
   return all;
 }
 

@@ -38,7 +38,7 @@ void WorkerIterations::State::await_progress() {
   constexpr double kLook = 0.1, kGap = 1;
   const double gap = std::chrono::duration<double>(now - looked).count();
   looked = now;
-  if (gap > kGap) progress = now;
+  if (gap > kGap) progress = std::max(progress, now);
   const double left = limit() - std::chrono::duration<double>(now - progress).count();
   if (step(std::clamp(left, 0.001, kLook)) || left > 0) return;
   end_hanging();

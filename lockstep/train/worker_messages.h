@@ -172,7 +172,7 @@ struct RecordsReport {
 struct HaltedReport {
   int64_t generation = 0;
   int64_t finished = 0;  // the last iteration whose values it has
-  std::string why;       // where the hosts' first members have not come together
+  std::string why;       // where it is not that somebody was lost
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -224,8 +224,18 @@ struct MeetReport {
   }
 };
 
+// For people.
+struct NoticeReport {
+  std::string text;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(text);
+  }
+};
+
 using WorkerReport = std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport,
-                                  PublishedReport, ValidatedReport, MeetReport>;
+                                  PublishedReport, ValidatedReport, MeetReport, NoticeReport>;
 
 // Of a problem's classes, names and labels.
 Digest digest_of_names(const TrainingData& data);

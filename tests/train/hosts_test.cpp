@@ -232,7 +232,7 @@ TEST(Hosts, ThatDoNotReachEachOtherAreTold) {
       run(on_network_of_three(signs, 1), follower);
       ADD_FAILURE() << "it trained";
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("the hosts have not come together"), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find("the workers have not come together"), std::string::npos)
           << e.what();
     }
     EXPECT_EQ(follower.notices.size(), 1u);
@@ -281,7 +281,7 @@ TEST(Hosts, BetweenWhichBytesAreLostComeTogetherAgain) {
     EXPECT_EQ(losses(follower).size(), 0u);
     EXPECT_FALSE(follower.notices.empty());
     for (const std::string& text : follower.notices) {
-      EXPECT_NE(text.find("the hosts have not come together"), std::string::npos) << text;
+      EXPECT_NE(text.find("the workers have not come together"), std::string::npos) << text;
     }
     signs.set("done");
     expect_no_failure();

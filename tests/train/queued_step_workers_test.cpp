@@ -1,5 +1,5 @@
-// Trainings by several processes that share a device with queues, on a stand-in for one: the bits
-// are those of one process, whoever dies.
+// Trainings by several processes on devices with queues, which they share or which are each one's
+// own, on a stand-in for them: the bits are those of one process, whoever dies.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -33,14 +33,24 @@ void fail_here(const char* place, int64_t iteration, int64_t) {
   kill(getpid(), SIGKILL);
 }
 
-// A worker's, which lasts as long as itself.
-const FakeDevice& worker_device() {
-  static const FakeDevice fake;
+// Between devices, at the failure's exchange: once, or each time ("throw again").
+void fail_between(int64_t exchange) {
+  const Failure& f = testing::failure();
+  if (f.place != "link" || worker_context().worker() != f.worker || exchange != f.iteration) return;
+  if (f.how == "kill") kill(getpid(), SIGKILL);
+  static bool failed = false;
+  if (!std::exchange(failed, true) || f.how == "throw again") throw Error("[test] a cable is bad");
+}
+
+// A worker's, which lasts as long as itself. `linked`: it is no other's, and reaches others.
+const FakeDevice& worker_device(bool linked = false) {
+  static const FakeDevice fake(
+      0, {.identity = linked ? std::to_string(getpid()) : "", .on_exchange = fail_between});
   return fake;
 }
 
-TrainingProblem problem_on_a_device(Failure f) {
-  worker_device();
+TrainingProblem problem_on_a_device(Failure f, bool linked) {
+  worker_device(linked);
   testing::failure() = std::move(f);
   set_fail_point_hook(fail_here);
   return problem_of_digits();
@@ -62,21 +72,32 @@ struct Outcome {
   std::vector<std::vector<float>> values;
 };
 
+// What workers told of the way that sums take.
+struct Listener : Follower {
+  void notice(const std::string& text) override { notices.push_back(text); }
+  std::vector<std::string> notices;
+};
+
 Outcome run(const TrainingOptions& options, Follower& follower, const Failure& f = {},
-            TrainingControl control = {}) {
+            TrainingControl control = {}, bool linked = false) {
   TrainingProblem problem = problem_of_digits();
   control.observers.push_back(&follower);
-  Outcome outcome{
-      train(make_call<&problem_on_a_device>(f), problem.network, problem.data, options, control),
-      {}};
+  Outcome outcome{train(make_call<&problem_on_a_device>(f, linked), problem.network, problem.data,
+                        options, control),
+                  {}};
   EXPECT_EQ(problem.network.device(), Device{}) << "the network did not come back";
   for (const auto& l : problem.network.learnables()) outcome.values.push_back(l.value.to_vector());
   for (const auto& s : problem.network.state()) outcome.values.push_back(s.value.to_vector());
   return outcome;
 }
 
-class DeviceWorkers : public ::testing::Test {
+// Whether each worker has a device of its own.
+class DeviceWorkers : public ::testing::TestWithParam<bool> {
  protected:
+  Outcome by_workers(const TrainingOptions& options, Follower& follower, const Failure& f = {},
+                     const TrainingControl& control = {}) {
+    return run(options, follower, f, control, GetParam());
+  }
   // By one process, on the device.
   Outcome alone(TrainingOptions options) {
     Follower nobody;
@@ -98,14 +119,14 @@ class DeviceWorkers : public ::testing::Test {
   const FakeDevice fake_;
 };
 
-TEST_F(DeviceWorkers, OneDigestForAnyNumberAndLoad) {
+TEST_P(DeviceWorkers, OneDigestForAnyNumberAndLoad) {
   const Outcome expected = alone(options_for(0));
   for (const std::vector<double>& loads :
        std::vector<std::vector<double>>{{1}, {1, 1}, {3, 1}, {1, 1, 1}, {0, 2, 1}}) {
     TrainingOptions options = options_for(static_cast<int64_t>(loads.size()));
     options.worker_load = loads;
-    Follower follower;
-    const Outcome outcome = run(options, follower);
+    Listener follower;
+    const Outcome outcome = by_workers(options, follower);
     expect_same(outcome, expected);
     std::printf("%d workers: shards by worker", static_cast<int>(loads.size()));
     for (size_t w = 0; w < loads.size(); ++w) {
@@ -114,10 +135,18 @@ TEST_F(DeviceWorkers, OneDigestForAnyNumberAndLoad) {
       EXPECT_EQ(shards > 0, loads[w] > 0);
     }
     std::printf(", digest %s\n", outcome.result.digest.to_string().c_str());
+    std::vector<std::string> route;
+    if (loads.size() > 1) {
+      route.emplace_back(
+          GetParam() ? "partial sums go from GPU to GPU"
+                     : "partial sums go through the hosts' memory: there is no way from GPU to GPU "
+                       "(NCCL) for all of them");
+    }
+    EXPECT_EQ(follower.notices, route);
   }
 }
 
-TEST_F(DeviceWorkers, ThresholdsAndClassWeights) {
+TEST_P(DeviceWorkers, ThresholdsAndClassWeights) {
   TrainingOptions options = options_for(5);
   options.gradient_threshold = 0.05;
   options.gradient_threshold_method = "global-l2norm";
@@ -125,22 +154,23 @@ TEST_F(DeviceWorkers, ThresholdsAndClassWeights) {
   options.mini_batch_size = 13;  // shards of 2 and 1; the last one has 3 of them
   options.last_mini_batch = "keep";
   Follower follower;
-  expect_same(run(options, follower), alone(options));
+  expect_same(by_workers(options, follower), alone(options));
 }
 
-TEST_F(DeviceWorkers, WhoeverDiesIsReplaced) {
+TEST_P(DeviceWorkers, WhoeverDiesIsReplaced) {
   const Outcome expected = alone(options_for(0));
-  for (const char* place : {"backward", "exchange", "update", "join"}) {
+  for (const char* place : {"backward", "exchange", "link", "update", "join"}) {
+    if (place == std::string("link") && !GetParam()) continue;
     SCOPED_TRACE(place);
     Follower follower;
     const int64_t iteration = std::string(place) == "join" ? 1 : 6;
-    expect_same(run(options_for(3), follower, {place, "kill", 2, iteration, -1}), expected);
+    expect_same(by_workers(options_for(3), follower, {place, "kill", 2, iteration, -1}), expected);
     EXPECT_EQ(testing::losses(follower).size(), 1u);
   }
 }
 
 // From processes to one, and back.
-TEST_F(DeviceWorkers, StopAndResumeWithAnotherNumber) {
+TEST_P(DeviceWorkers, StopAndResumeWithAnotherNumber) {
   const Outcome expected = alone(options_for(0));
   const testing::TemporaryFolder folder;
   TrainingControl control;
@@ -153,21 +183,46 @@ TEST_F(DeviceWorkers, StopAndResumeWithAnotherNumber) {
     control.stop_after = workers == 3 ? 0 : iterations;
     Follower follower;
     follower.last = iterations - 9;
-    last = run(options_for(workers), follower, {}, control);
+    last = by_workers(options_for(workers), follower, {}, control);
   }
   expect_same(last, expected);
 }
 
 // What a worker of an open pool does to its device, and leaves there.
-TEST_F(DeviceWorkers, LeaveTheDeviceAsItWas) {
+TEST_P(DeviceWorkers, LeaveTheDeviceAsItWas) {
   Pool pool({.workers = 3});
   Follower follower;
-  expect_same(run(options_for(3), follower), alone(options_for(0)));
+  expect_same(by_workers(options_for(3), follower), alone(options_for(0)));
   for (const auto& misuse : pool.submit_on_all([] { return worker_device().misuse(); })) {
     EXPECT_EQ(misuse.get(), std::vector<std::string>{});
   }
   for (const auto& used : pool.submit_on_all([] { return worker_device().used(); })) {
     EXPECT_EQ(used.get(), 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DeviceWorkers, ::testing::Values(false, true),
+                         [](const auto& linked) { return linked.param ? "Linked" : "ByHosts"; });
+
+TEST(LinkedDevices, AWayThatFailsIsTriedAgain) {
+  const FakeDevice fake;
+  Listener follower;
+  const Outcome outcome = run(options_for(3), follower, {"link", "throw", 2, 7, -1}, {}, true);
+  Follower nobody;
+  EXPECT_EQ(outcome.result.digest, run(options_for(0), nobody).result.digest);
+  EXPECT_EQ(testing::losses(follower).size(), 0u);
+  ASSERT_EQ(follower.notices.size(), 2u);
+  EXPECT_NE(follower.notices[1].find("a cable is bad"), std::string::npos) << follower.notices[1];
+}
+
+TEST(LinkedDevices, AWayThatAlwaysFailsEndsTheTraining) {
+  const FakeDevice fake;
+  Listener follower;
+  try {
+    run(options_for(2), follower, {"link", "throw again", 2, 1, -1}, {}, true);
+    FAIL() << "it trained";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("a cable is bad"), std::string::npos) << e.what();
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/tensor/device_group.h"
 #include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep::kernels {
@@ -32,6 +33,8 @@ struct Backend {
   // The devices; where there are none, `reason` says why.
   std::vector<DeviceInfo> (*devices)(std::string& reason) = nullptr;
   std::shared_ptr<DeviceMemory> (*memory)(int index) = nullptr;
+  // Who makes groups with other processes' devices; null: nobody.
+  std::shared_ptr<DeviceGroups> (*groups)(int index) = nullptr;
   // Libraries that results depend on, and the driver.
   std::vector<std::pair<std::string, std::string>> (*versions)() = nullptr;
   // As lockstep::set_deterministic(), for kernels that are made from now on.

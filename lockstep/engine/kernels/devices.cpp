@@ -139,6 +139,9 @@ void load(Device device) {
     if (!info.usable()) refuse(device, {info.problem, ""});
     register_device_memory(device, all.opened.backend->memory(device.index));
     register_table(device, &all.table);
+    if (nccl_usable(cuda::kVerified, environment(kUnverifiedVariable))) {
+      register_device_groups(device, all.opened.backend->groups(device.index));
+    }
     return;
   }
   refuse(device, {"the last GPU here is " + to_string(all.devices.back().device), ""});

@@ -51,6 +51,9 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
 // A new function needs a line above.
 static_assert(sizeof(Table) == sizeof(void*) * (1 + 28));
 
+// No entry, but usable under the same conditions.
+constexpr const char* kNccl = "nccl";
+
 template <Name name, bool present, class Result, class... Arguments>
 Result refuse(Arguments...) {
   const std::string text(name.view());
@@ -99,7 +102,7 @@ std::vector<KernelSupport> kernel_support(const Table& table,
     s.unlocked = all || is_named(s.name);
     support.push_back(s);
   });
-  std::vector<std::string> known{"all"};
+  std::vector<std::string> known{"all", kNccl};
   for (const auto& s : support) known.emplace_back(s.name);
   for (const std::string& name : named) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
@@ -107,6 +110,14 @@ std::vector<KernelSupport> kernel_support(const Table& table,
                           suggest(name, known));
   }
   return support;
+}
+
+bool nccl_usable(std::span<const cuda::Verified> verified, std::string_view unlocked) {
+  const std::vector<std::string> named = names_in(unlocked);
+  return std::any_of(named.begin(), named.end(),
+                     [](const std::string& name) { return name == kNccl || name == "all"; }) ||
+         std::any_of(verified.begin(), verified.end(),
+                     [](const cuda::Verified& v) { return v.name == kNccl; });
 }
 
 Table guarded(const Table& table, std::span<const cuda::Verified> verified,

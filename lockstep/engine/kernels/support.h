@@ -27,6 +27,9 @@ std::vector<KernelSupport> kernel_support(const Table& table,
                                           std::span<const cuda::Verified> verified,
                                           std::string_view unlocked);
 
+// The same of NCCL, through which a GPU reaches those of other processes: "nccl".
+bool nccl_usable(std::span<const cuda::Verified> verified, std::string_view unlocked);
+
 // The table with each entry that must not be used replaced by one that throws Unsupported, saying
 // why and what to do.
 Table guarded(const Table& table, std::span<const cuda::Verified> verified,

@@ -32,7 +32,7 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 9;
+  static constexpr int kVersion = 10;
   int version = kVersion;
   // Kernels take bf16 where their ops do, in hardware.
   bool bf16 = false;

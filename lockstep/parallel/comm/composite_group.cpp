@@ -258,6 +258,10 @@ void CompositeGroup::send_from(std::span<std::byte> data, int root, const TimeLi
 
 void CompositeGroup::abort() { state_->abort(); }
 
+bool CompositeGroup::ended() const {
+  return state_->local->ended() || (state_->hosts && state_->hosts->ended());
+}
+
 std::string CompositeGroup::history() const {
   std::string text = "on this host: " + state_->local->history();
   if (state_->hosts) text += "; between hosts: " + state_->hosts->history();

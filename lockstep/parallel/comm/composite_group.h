@@ -37,6 +37,7 @@ class CompositeGroup final : public Group {
   int size() const override;
   void barrier(const TimeLimit& limit) override;
   void abort() override;
+  bool ended() const override;
   // Of the host's group, and of the hosts' where this member is its host's first.
   std::string history() const override;
 

@@ -37,6 +37,8 @@ class Group {
   std::vector<Bytes> gather_each(std::span<const std::byte> mine, const TimeLimit& limit);
   // Ends the group for everybody. Thread-safe.
   virtual void abort() = 0;
+  // Whether somebody has, as far as this member can see. Thread-safe.
+  virtual bool ended() const = 0;
   // The last collectives with their sequence numbers, the newest last.
   virtual std::string history() const = 0;
 

@@ -304,6 +304,8 @@ void HostGroup::abort() {
   if (s.out != nullptr) s.out->abortWaitSend();
 }
 
+bool HostGroup::ended() const { return state_->aborted; }
+
 std::string HostGroup::history() const { return state_->log.text(); }
 
 }  // namespace lockstep

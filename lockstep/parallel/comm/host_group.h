@@ -45,6 +45,7 @@ class HostGroup final : public Group {
   int size() const override;
   void barrier(const TimeLimit& limit) override;
   void abort() override;
+  bool ended() const override;
   std::string history() const override;
 
  private:

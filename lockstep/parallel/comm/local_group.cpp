@@ -235,6 +235,8 @@ void LocalGroup::send_from(std::span<std::byte> data, int root, const TimeLimit&
 
 void LocalGroup::abort() { abort(state_->memory); }
 
+bool LocalGroup::ended() const { return aborted(state_->memory); }
+
 std::string LocalGroup::history() const { return state_->log.text(); }
 
 std::byte* LocalGroup::window(int rank) const {

@@ -43,6 +43,7 @@ class LocalGroup final : public Group {
   int size() const override;
   void barrier(const TimeLimit& limit) override;
   void abort() override;
+  bool ended() const override;
   std::string history() const override;
 
   // Memory that `rank` writes and all read: what was written before a barrier is seen after it.

@@ -9,9 +9,11 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/tensor/allocator.h"
 
@@ -27,13 +29,20 @@ struct Recording {
 }  // namespace
 
 struct FakeQueue {
+  struct Work {
+    Task task;
+    std::function<bool()> ready;  // none: at once
+  };
+
   FakeMemory* memory = nullptr;
-  std::deque<Task> tasks;
+  std::deque<Work> tasks;
   uint64_t added = 0, done = 0;
   std::unique_ptr<Recording> recording;  // being made
 
-  void add(Task task);
+  void add(Task task, std::function<bool()> ready = {});
   void run_until(uint64_t number);
+  bool run_ready();
+  void run_first();
 };
 
 class FakeMemory final : public DeviceMemory {
@@ -210,24 +219,44 @@ class FakeMemory final : public DeviceMemory {
   std::vector<std::string> misuse_;
 };
 
-void FakeQueue::add(Task task) {
+void FakeQueue::add(Task task, std::function<bool()> ready) {
   std::lock_guard lock(memory->mutex());
   if (recording) {
     recording->tasks.push_back(std::move(task));
     return;
   }
-  tasks.push_back(std::move(task));
+  tasks.push_back({std::move(task), std::move(ready)});
   ++added;
+}
+
+void FakeQueue::run_first() {
+  const Task task = std::move(tasks.front().task);
+  tasks.pop_front();
+  memory->inside(task);
+  ++done;
 }
 
 void FakeQueue::run_until(uint64_t number) {
   while (done < number && !tasks.empty()) {
-    const Task task = std::move(tasks.front());
-    tasks.pop_front();
-    memory->inside(task);
-    ++done;
+    for (const TimeLimit limit(60); tasks.front().ready && !tasks.front().ready();) {
+      if (limit.reached()) throw Timeout("[fake] work that is never ready");
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    run_first();
   }
 }
+
+bool FakeQueue::run_ready() {
+  std::lock_guard lock(memory->mutex());
+  while (!tasks.empty() && (!tasks.front().ready || tasks.front().ready())) run_first();
+  return tasks.empty();
+}
+
+void add_to(void* queue, std::function<void()> task, std::function<bool()> ready) {
+  static_cast<FakeQueue*>(queue)->add(std::move(task), std::move(ready));
+}
+
+bool run_ready(void* queue) { return static_cast<FakeQueue*>(queue)->run_ready(); }
 
 namespace {
 
@@ -323,12 +352,14 @@ const kernels::Table& fake_table() {
 FakeDevice::FakeDevice(int index, const FakeOptions& options)
     : device_{Device::Kind::cuda, index}, memory_(std::make_shared<FakeMemory>(options)) {
   register_device_memory(device_, memory_);
+  register_device_groups(device_, make_fake_groups(options));
   kernels::register_table(device_, &fake_table());
 }
 
 FakeDevice::~FakeDevice() {
   EXPECT_EQ(misuse(), std::vector<std::string>{});
   kernels::register_table(device_, nullptr);
+  register_device_groups(device_, nullptr);
   register_device_memory(device_, nullptr);
 }
 

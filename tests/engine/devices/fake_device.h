@@ -4,11 +4,13 @@
 // recordings are made and repeated; kernels see the StepInfo in its memory alone.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/engine/tensor/device_group.h"
 
 namespace lockstep::devicetest {
 
@@ -17,7 +19,19 @@ class FakeMemory;
 struct FakeOptions {
   size_t bytes = size_t{256} << 20;
   bool records = true;
+  // In groups: what no other device is called; "": it joins none.
+  std::string identity = {};
+  // Called when an exchange of a group is under way here, with its number from 1. What it throws is
+  // a failure of the group's ways.
+  std::function<void(int64_t)> on_exchange = {};
 };
+
+// Who makes groups for such a device; null: it has no identity.
+std::shared_ptr<DeviceGroups> make_fake_groups(const FakeOptions& options);
+// Adds work to a queue that is not begun before it is ready.
+void add_to(void* queue, std::function<void()> task, std::function<bool()> ready);
+// Does what is ready. Whether nothing is left.
+bool run_ready(void* queue);
 
 // There while it lives. Tensors on it must be gone before.
 class FakeDevice {

@@ -12,6 +12,7 @@
 #include "lockstep/base/build_id.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/cuda/nccl.h"
 
 namespace lockstep::kernels::cuda {
 namespace {
@@ -240,6 +241,7 @@ lockstep_cuda_backend() {
                                .table = &cuda::table(),
                                .devices = cuda::devices,
                                .memory = cuda::memory,
+                               .groups = cuda::nccl_groups,
                                .versions = cuda::versions,
                                .set_deterministic = cuda::set_deterministic};
   return &backend;
