@@ -149,8 +149,8 @@ const std::vector<Variable>& environment() {
       {"LOCKSTEP_CUDA_LIBRARY",
        "path of liblockstep_cuda.so, where it is not found beside the command"},
       {"LOCKSTEP_UNVERIFIED",
-       "GPU kernels to use although they have not been verified on hardware: names of ops with "
-       "commas between them, or `all`"},
+       "GPU kernels to use although they have not been verified on hardware: names of ops (or "
+       "`nccl`) with commas between them, or `all`"},
       {"NO_COLOR", "if set, no colour on terminals"}};
   return variables;
 }

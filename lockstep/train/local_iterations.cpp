@@ -157,10 +157,10 @@ void LocalIterations::join(std::unique_ptr<Group> group, std::vector<double> loa
                            int64_t next) {
   State& s = *state_;
   // Of a mini-batch only the rows of this member's shards are wanted.
-  const int64_t check_frequency = step().checks() ? s.setup.options.check_frequency : 0;
-  const auto rows = [rank = group->rank(), shard_size = s.setup.options.shard_size, check_frequency,
-                     per_epoch = s.per_epoch, deals = std::make_shared<Deals>(loads)](
-                        int64_t epoch, int64_t index, int64_t n) {
+  const auto rows = [rank = group->rank(), shard_size = s.setup.options.shard_size,
+                     check_frequency = s.setup.options.check_frequency, per_epoch = s.per_epoch,
+                     deals = std::make_shared<Deals>(loads)](int64_t epoch, int64_t index,
+                                                             int64_t n) {
     const std::vector<ShardRange> shards = cut_into_shards(n, shard_size);
     const std::vector<LeafRun>& dealt = deals->of(static_cast<int64_t>(shards.size()));
     const LeafRun own = dealt[static_cast<size_t>(rank)];

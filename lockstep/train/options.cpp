@@ -106,10 +106,9 @@ void TrainingOptions::visit(FieldVisitor& v) {
                "iterations between validations, or \"epoch\"");
   v.text("validation_frequency_unit", validation_frequency_unit, "what validation_frequency counts",
          {"iteration", "epoch"});
-  v.integer(
-      "check_frequency", check_frequency,
-      "CPU: iterations between checks that a shard, computed again, gives the same bits; 0: none",
-      {.min = 0});
+  v.integer("check_frequency", check_frequency,
+            "iterations between checks that a shard, computed again, gives the same bits; 0: none",
+            {.min = 0});
   v.integer_or("checkpoint_frequency", checkpoint_frequency, "epoch",
                "iterations between checkpoints, or \"epoch\"");
   v.text("checkpoint_frequency_unit", checkpoint_frequency_unit, "what checkpoint_frequency counts",

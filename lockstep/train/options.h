@@ -143,7 +143,7 @@ struct TrainingOptions {
   int64_t prefetch = 4;     // mini-batches prepared ahead
   int64_t cache_mib = 512;  // decoded images kept in memory, MiB
   // Every so many iterations one shard is computed again, by other workers where there are such,
-  // and all must get the same bits; 0: never. On the CPU. Costs one part in so many shards.
+  // and all must get the same bits; 0: never. Costs one part in so many shards.
   int64_t check_frequency = 100;
   int64_t checkpoint_frequency = 0;  // iterations, or epochs by its unit; 0: once an epoch
   std::string checkpoint_frequency_unit = "iteration";  // "epoch"

@@ -10,12 +10,14 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/parallel/comm/deal.h"
+#include "lockstep/train/device_links.h"
+#include "lockstep/train/device_mirror.h"
 #include "lockstep/train/device_sum.h"
 #include "lockstep/train/gradient_threshold.h"
+#include "lockstep/train/shard_check.h"
 #include "lockstep/train/shard_exchange.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/shard_words.h"
-#include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
 
 namespace lockstep {
@@ -40,9 +42,11 @@ struct QueuedStep::State {
         streams(options.streams),
         deterministic(options.deterministic),
         seed(static_cast<uint64_t>(options.seed)),
+        check_frequency(options.check_frequency),
         threshold{options.gradient_threshold, options.gradient_threshold_method},
         class_weights(options.class_weights.begin(), options.class_weights.end()),
-        plans(n, options.dtype(), inputs) {}
+        plans(n, options.dtype(), inputs),
+        mirror(n, v, memory) {}
 
   Network& network;
   Solver& solver;
@@ -52,11 +56,13 @@ struct QueuedStep::State {
   const int64_t shard_size, most_rows, streams;
   const bool deterministic;
   const uint64_t seed;
+  const int64_t check_frequency;
   const GradientThreshold threshold;
   const std::vector<float> class_weights;
   std::vector<bool> frozen;  // by learnable
 
   ShardPlans plans;
+  DeviceMirror mirror;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by stream
   std::vector<Pinned> exchanges;                 // by shard of this member's
   std::optional<DeviceSum> sum;
@@ -75,6 +81,14 @@ struct QueuedStep::State {
   LeafRun own;                   // of them, this member's
   std::vector<std::byte> words;  // of all shards, by shard
 
+  // Of an iteration with a check: what this member brings and gets, as the shard's owner and when
+  // it computes it again.
+  std::optional<ShardCheck> check;
+  struct Checked {
+    Pinned exchange, gradients;
+  };
+  std::vector<Checked> checked;
+
   // Row-major gradient sums, by learnable, and the conversions that fill them.
   std::vector<Memory> gradients, scratch;
   std::vector<kernels::BoundPass> conversions;
@@ -84,34 +98,25 @@ struct QueuedStep::State {
   Memory squares;
   std::unique_ptr<Pinned> squares_here;
 
-  // The network's state as the host knows it, and learnables with the solver's state for digests.
-  std::unique_ptr<Pinned> states, values;
-  std::vector<size_t> state_offsets, value_offsets;
-
   // Of this member's shards, by number in the mini-batch.
   size_t place_of(size_t j) const { return j - static_cast<size_t>(own.first); }
   size_t stream_of(size_t j) const { return place_of(j) % static_cast<size_t>(streams); }
-  PlanRun& run_of(size_t j) { return runs.at(shards[j].size)[stream_of(j)]; }
-  const Pinned& exchange_of(size_t j) const { return exchanges[place_of(j)]; }
+  bool is_checked(size_t j) const { return check && check->shard == static_cast<int64_t>(j); }
   size_t word_bytes() const { return shard_word_bytes(plans.statistic_elements()); }
   std::byte* words_of(size_t j) { return words.data() + j * word_bytes(); }
-  float* state_of(int k) {
-    return reinterpret_cast<float*>(states->data() + state_offsets[static_cast<size_t>(k)]);
-  }
 
   void make_runs(int64_t size);
   void prepare();
-  void place_state();
-  void mirror_state();
-  void place_values();
   void convert_gradients();
   size_t count(size_t learnable) const;
   size_t blocks(size_t learnable) const;
   void place_squares();
   std::vector<double> cut_gradients(double observations);
-  void add_shard(size_t j, const MiniBatch& batch, int64_t iteration);
+  // `again`: 0, or the how-manieth time, only to see whether the same comes out.
+  void add_shard(size_t j, const MiniBatch& batch, int64_t iteration, size_t again = 0);
   void gather_words(const TimeLimit& until);
-  void note_words(size_t j, const MiniBatch& batch);
+  void note_words(size_t j, const MiniBatch& batch, const std::byte* host, std::byte* to);
+  void check_result(const MiniBatch& batch, int64_t iteration, const TimeLimit& until);
   StepResult result() const;
   void deal();
   void wait();
@@ -152,40 +157,18 @@ void QueuedStep::State::prepare() {
     }
     sum->leaf(j);
   }
+  if (!check) return;
+  make_runs(shards[static_cast<size_t>(check->shard)].size);
+  const auto times = 1 + static_cast<size_t>(check->times(group->rank()));
+  while (checked.size() < times) {
+    checked.push_back({Pinned(memory, ShardExchange(plans, most_rows).bytes),
+                       Pinned(memory, plans.gradient_layout().bytes)});
+  }
 }
 
 void QueuedStep::State::deal() {
   dealt = deal_leaves(static_cast<int64_t>(shards.size()), loads);
   own = dealt[static_cast<size_t>(group->rank())];
-}
-
-void QueuedStep::State::place_state() {
-  size_t bytes = 0;
-  for (const auto& s : network.state()) {
-    state_offsets.push_back(bytes);
-    bytes += (s.value.bytes() + 63) / 64 * 64;
-  }
-  states = std::make_unique<Pinned>(memory, bytes);
-}
-
-void QueuedStep::State::mirror_state() {
-  for (size_t k = 0; k < network.state().size(); ++k) {
-    const Tensor host = network.state()[k].value.to({});
-    std::memcpy(states->data() + state_offsets[k], host.raw(), host.bytes());
-  }
-}
-
-void QueuedStep::State::place_values() {
-  size_t bytes = 0;
-  const auto place = [&](const Tensor& tensor) {
-    value_offsets.push_back(bytes);
-    bytes += (tensor.bytes() + 63) / 64 * 64;
-  };
-  for (size_t p = 0; p < network.learnables().size(); ++p) {
-    place(network.learnables()[p].value);
-    for (const auto& array : solver.state(p)) place(array);
-  }
-  values = std::make_unique<Pinned>(memory, bytes);
 }
 
 void QueuedStep::State::convert_gradients() {
@@ -252,13 +235,16 @@ std::vector<double> QueuedStep::State::cut_gradients(double observations) {
   return threshold.divisors(by_learnable, observations);
 }
 
-void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iteration) {
+void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iteration,
+                                  size_t again) {
   const ShardRange range = shards[j];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
   const size_t row_bytes = plans.input_bytes();
   const ShardExchange at(plans, range.size);
-  std::byte* const host = exchange_of(j).data();
-  if (watch) watch(static_cast<int>(stream_of(j)), static_cast<int64_t>(j));
+  std::vector<PlanRun>& all = runs.at(range.size);
+  const size_t stream = again > 0 ? again % all.size() : stream_of(j);
+  std::byte* const host = (again > 0 ? checked[again].exchange : exchanges[place_of(j)]).data();
+  if (watch) watch(static_cast<int>(stream), static_cast<int64_t>(j));
   std::memcpy(host + at.inputs, batch.inputs().data() + first * row_bytes, rows * row_bytes);
   if (plans.labelled()) {
     std::memcpy(host + at.targets, batch.labels.data() + first, at.target_bytes);
@@ -266,7 +252,7 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
     const auto count = static_cast<size_t>(plans.outputs());
     copy_targets(batch, first * count, rows * count, reinterpret_cast<float*>(host + at.targets));
   }
-  PlanRun& run = run_of(j);
+  PlanRun& run = all[stream];
   if (!class_weights.empty()) {
     auto* const weights = reinterpret_cast<float*>(host + at.weights);
     for (size_t i = 0; i < rows; ++i) {
@@ -292,8 +278,13 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
   }
   fail_point("backward", iteration, static_cast<int64_t>(j));
   run.backward(step);
-  memory.copy(sum->leaf(j), run.gradients(), plans.gradient_layout().bytes, run.queue());
-  ++shards_by_stream[stream_of(j)];
+  const size_t bytes = plans.gradient_layout().bytes;
+  if (is_checked(j)) {
+    memory.copy_to_host(checked[again].gradients.data(), run.gradients(), bytes, run.queue());
+  }
+  if (again > 0) return;
+  memory.copy(sum->leaf(j), run.gradients(), bytes, run.queue());
+  ++shards_by_stream[stream];
 }
 
 // What all shards say.
@@ -313,9 +304,9 @@ void QueuedStep::State::wait() {
   }
 }
 
-void QueuedStep::State::note_words(size_t j, const MiniBatch& batch) {
+void QueuedStep::State::note_words(size_t j, const MiniBatch& batch, const std::byte* host,
+                                   std::byte* to) {
   const ShardExchange at(plans, shards[j].size);
-  const std::byte* const host = exchange_of(j).data();
   const auto* const loss = reinterpret_cast<const float*>(host + at.losses);
   const auto* const weight = reinterpret_cast<const float*>(host + at.weights);
   ShardWords said;
@@ -328,8 +319,41 @@ void QueuedStep::State::note_words(size_t j, const MiniBatch& batch) {
         count_correct(reinterpret_cast<const float*>(host + at.scores),
                       batch.labels.data() + shards[j].first, shards[j].size, plans.outputs());
   }
-  std::memcpy(words_of(j), &said, sizeof said);
-  std::memcpy(words_of(j) + sizeof said, host + at.statistics, word_bytes() - sizeof said);
+  std::memcpy(to, &said, sizeof said);
+  std::memcpy(to + sizeof said, host + at.statistics, word_bytes() - sizeof said);
+}
+
+// Whether all who computed the shard that is checked got the same.
+void QueuedStep::State::check_result(const MiniBatch& batch, int64_t iteration,
+                                     const TimeLimit& until) {
+  const auto j = static_cast<size_t>(check->shard);
+  const size_t each = network.learnables().size() + 1;
+  const int rank = group->rank();
+  std::vector<Digest> mine(ShardCheck::kMostResults * each);
+  std::vector<std::byte> said(word_bytes());
+  for (size_t again = rank == check->owner ? 0 : 1;
+       again <= static_cast<size_t>(check->times(rank)); ++again) {
+    const Checked& got = checked[again];
+    corruption_point("gradients", iteration, check->shard, got.gradients.data(),
+                     plans.gradient_layout().bytes);
+    auto* to = mine.data() + again * each;
+    for (const auto& entry : plans.gradient_layout().entries) {
+      *to++ = digest_of(got.gradients.data() + entry.offset, entry.spec.bytes());
+    }
+    const Pinned& exchange = again > 0 ? got.exchange : exchanges[place_of(j)];
+    note_words(j, batch, exchange.data(), said.data());
+    *to = digest_of(said.data(), said.size());
+  }
+  const auto size = static_cast<size_t>(group->size());
+  std::vector<Digest> all(size * mine.size());
+  group->all_gather(std::as_bytes(std::span(mine)),
+                    std::vector<size_t>(size, mine.size() * sizeof(Digest)),
+                    std::as_writable_bytes(std::span(all)), until);
+  std::vector<std::string> names;
+  for (const auto& l : network.learnables()) names.push_back(l.name);
+  compare_results(iteration, *check, names, [&](int member) {
+    return all.data() + static_cast<size_t>(member) * mine.size();
+  });
 }
 
 StepResult QueuedStep::State::result() const {
@@ -354,9 +378,7 @@ QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& 
   s.shards_by_stream.assign(static_cast<size_t>(s.streams), 0);
   for (const auto& shard : s.shards) s.make_runs(shard.size);
   s.sum.emplace(s.device, s.plans.gradient_layout().bytes, s.most_shards);
-  s.place_state();
   join(std::move(LocalGroup::of_threads({.size = 1})[0]), {1}, 1);
-  s.place_values();
   s.convert_gradients();
   for (const auto& l : network.learnables()) s.frozen.push_back(is_frozen(l.name, options.freeze));
   if (s.threshold.wanted() && !s.threshold.of_elements()) s.place_squares();
@@ -383,8 +405,9 @@ void QueuedStep::join(std::unique_ptr<Group> group, std::vector<double> loads, d
   s.wait();
   s.memory.synchronize(s.memory.default_queue());
   s.exchanges.clear();
+  s.checked.clear();
   s.sum->forget_leaves();
-  s.mirror_state();  // values may have come from another member
+  s.mirror.fetch_states();  // values may have come from another member
   if (s.group->size() == 1) return;
   std::string why;
   s.links =
@@ -410,10 +433,15 @@ StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
   s.shards = cut_into_shards(batch.size(), s.shard_size);
   check_batch(batch, s.shards.size(), s.most_shards, s.plans);
   s.deal();
+  s.check = check_due(iteration, s.check_frequency, s.dealt);
   s.prepare();
   const auto begun = std::chrono::steady_clock::now();
   const auto first = static_cast<size_t>(s.own.first), count = static_cast<size_t>(s.own.count);
   for (size_t j = first; j < first + count; ++j) s.add_shard(j, batch, iteration);
+  const int64_t again = s.check ? s.check->times(s.group->rank()) : 0;
+  for (int64_t i = 1; i <= again; ++i) {
+    s.add_shard(static_cast<size_t>(s.check->shard), batch, iteration, static_cast<size_t>(i));
+  }
   // From now on it is the device that has them, in an order of its own.
   if (s.watch) {
     for (size_t k = 0; k < s.shards_by_stream.size(); ++k) s.watch(static_cast<int>(k), -1);
@@ -424,14 +452,17 @@ StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
   s.memory.activate();
   s.sum->add_own(s.shards.size(), s.own);
   s.wait();
-  for (size_t j = first; j < first + count; ++j) s.note_words(j, batch);
+  for (size_t j = first; j < first + count; ++j) {
+    s.note_words(j, batch, s.exchanges[s.place_of(j)].data(), s.words_of(j));
+  }
   if (count > 0) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
     s.shard_seconds = taken.count() / static_cast<double>(count);
   }
   fail_point("exchange", iteration);
+  const TimeLimit until(s.limit);
+  if (s.check) s.check_result(batch, iteration, until);
   if (s.group->size() > 1) {
-    const TimeLimit until(s.limit);
     s.gather_words(until);
     if (s.links) {
       s.sum->exchange(*s.links, s.shards.size(), s.dealt, until);
@@ -462,40 +493,14 @@ void QueuedStep::apply(const UpdateScalars& scalars) {
   }
   // Copies of the last iteration's values were done before this one's results came.
   follow_statistics(s.plans.statistics(), s.shards, statistics,
-                    [&](int k) { return s.state_of(k); });
+                    [&](int k) { return s.mirror.state(k); });
   for (const auto& follows : s.plans.statistics()) {
-    for (int k : {follows.mean_state, follows.variance_state}) {
-      const Tensor& state = s.network.state()[static_cast<size_t>(k)].value;
-      s.memory.copy_from_host(state.raw(), s.state_of(k), state.bytes(), s.memory.default_queue());
-    }
+    s.mirror.send_state(follows.mean_state);
+    s.mirror.send_state(follows.variance_state);
   }
 }
 
-Digest QueuedStep::digest(int64_t iteration) {
-  State& s = *state_;
-  void* const queue = s.memory.default_queue();
-  const auto each = [&](const auto& use) {
-    size_t number = 0;
-    for (size_t p = 0; p < s.network.learnables().size(); ++p) {
-      use(p, s.network.learnables()[p].value, s.values->data() + s.value_offsets[number++]);
-      for (const auto& array : s.solver.state(p)) {
-        use(p, array, s.values->data() + s.value_offsets[number++]);
-      }
-    }
-  };
-  each([&](size_t, const Tensor& tensor, std::byte* host) {
-    s.memory.copy_to_host(host, tensor.raw(), tensor.bytes(), queue);
-  });
-  s.memory.synchronize(queue);
-  std::vector<Digester> digesters(s.network.learnables().size());
-  each([&](size_t p, const Tensor& tensor, const std::byte* host) {
-    digesters[p].bytes(host, tensor.bytes());
-  });
-  std::vector<Digest> digests;
-  for (auto& digester : digesters) digests.push_back(digester.finish());
-  return state_digest(s.network, digests, iteration,
-                      [&](size_t k) { return s.states->data() + s.state_offsets[k]; });
-}
+Digest QueuedStep::digest(int64_t iteration) { return state_->mirror.digest(iteration); }
 
 const std::vector<int64_t>& QueuedStep::shards_by_worker() const {
   return state_->shards_by_stream;

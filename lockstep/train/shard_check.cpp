@@ -1,6 +1,7 @@
 #include "lockstep/train/shard_check.h"
 
 #include <algorithm>
+#include <map>
 
 namespace lockstep {
 namespace {
@@ -85,6 +86,20 @@ void compare_results(int64_t iteration, const ShardCheck& check,
   }
   if (2 * most <= results.size()) faulty.clear();
   throw ShardsDiffer(iteration, check.shard, faulty, what);
+}
+
+void compare_results(int64_t iteration, const ShardCheck& check,
+                     const std::vector<std::string>& learnables,
+                     const std::function<const Digest*(int rank)>& told) {
+  const size_t each = learnables.size() + 1;
+  std::map<int, size_t> times;  // by rank
+  const auto of = [&](int rank, size_t again) {
+    const Digest* const from = told(rank) + again * each;
+    return ShardDigests(from, from + each);
+  };
+  std::vector<ShardDigests> results{of(check.owner, 0)};
+  for (const int rank : check.checkers) results.push_back(of(rank, ++times[rank]));
+  compare_results(iteration, check, results, learnables);
 }
 
 }  // namespace lockstep

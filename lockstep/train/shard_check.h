@@ -2,7 +2,9 @@
 // that keep a state without saying so. All functions are thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +22,8 @@ struct ShardCheck {
   // Ranks that compute it again: two others. Of two members both do, and the other once more; one
   // alone does.
   std::vector<int> checkers;
+  // What one rank may get: as the owner, and twice more.
+  static constexpr size_t kMostResults = 3;
   // How often a rank computes it again; at most twice.
   int64_t times(int rank) const;
 };
@@ -52,5 +56,10 @@ class ShardsDiffer : public Error {
 void compare_results(int64_t iteration, const ShardCheck& check,
                      const std::vector<ShardDigests>& results,
                      const std::vector<std::string>& learnables);
+// The same of what the members told: `told(rank)` is what it got as the owner, and behind that what
+// it got each time that it computed the shard again, with room for kMostResults.
+void compare_results(int64_t iteration, const ShardCheck& check,
+                     const std::vector<std::string>& learnables,
+                     const std::function<const Digest*(int rank)>& told);
 
 }  // namespace lockstep

@@ -201,17 +201,11 @@ void ShardedStep::State::note_result(const PlanRun& run, const std::byte* said, 
 }
 
 void ShardedStep::State::compare_results(int64_t iteration) const {
-  std::map<int, size_t> times;  // by rank
-  const auto of = [&](int rank, size_t again) {
-    const auto* const from =
-        reinterpret_cast<const Digest*>(sum->said_by(rank)) + again * digests();
-    return ShardDigests(from, from + digests());
-  };
-  std::vector<ShardDigests> results{of(check->owner, 0)};
-  for (const int rank : check->checkers) results.push_back(of(rank, ++times[rank]));
   std::vector<std::string> names;
   for (const auto& l : network.learnables()) names.push_back(l.name);
-  lockstep::compare_results(iteration, *check, results, names);
+  lockstep::compare_results(iteration, *check, names, [&](int rank) {
+    return reinterpret_cast<const Digest*>(sum->said_by(rank));
+  });
 }
 
 // Brings the sums into row-major order and cuts them. What each is to be divided by afterwards
@@ -273,15 +267,14 @@ GroupSumOptions ShardedStep::sum_options() const {
   return {.count = s.plans.gradient_layout().bytes / sizeof(float),
           .most_leaves = s.most_shards,
           .leaf_bytes = s.word_bytes(),
-          .member_bytes = s.check_frequency > 0 ? 3 * s.digests() * sizeof(Digest) : 0,
+          .member_bytes =
+              s.check_frequency > 0 ? ShardCheck::kMostResults * s.digests() * sizeof(Digest) : 0,
           .order = s.order};
 }
 
 void ShardedStep::watch(std::function<void(int, int64_t)> watch) {
   state_->watch = std::move(watch);
 }
-
-bool ShardedStep::checks() const { return state_->check_frequency > 0; }
 
 double ShardedStep::shard_seconds() const { return state_->shard_seconds; }
 

@@ -19,7 +19,6 @@ class ShardedStep final : public TrainingStep {
 
   void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) override;
   GroupSumOptions sum_options() const override;
-  bool checks() const override;
   void watch(std::function<void(int thread, int64_t shard)> watch) override;
   double shard_seconds() const override;
 

@@ -42,6 +42,14 @@ void fail_between(int64_t exchange) {
   if (!std::exchange(failed, true) || f.how == "throw again") throw Error("[test] a cable is bad");
 }
 
+// Of what the failure's worker computes.
+void flip_a_bit(const char*, int64_t iteration, int64_t, void* data, size_t) {
+  const Failure& f = testing::failure();
+  if (f.place != "flip" || worker_context().worker() != f.worker || iteration != f.iteration)
+    return;
+  static_cast<unsigned char*>(data)[2] ^= 64;
+}
+
 // A worker's, which lasts as long as itself. `linked`: it is no other's, and reaches others.
 const FakeDevice& worker_device(bool linked = false) {
   static const FakeDevice fake(
@@ -53,6 +61,7 @@ TrainingProblem problem_on_a_device(Failure f, bool linked) {
   worker_device(linked);
   testing::failure() = std::move(f);
   set_fail_point_hook(fail_here);
+  set_corruption_hook(flip_a_bit);
   return problem_of_digits();
 }
 
@@ -166,6 +175,32 @@ TEST_P(DeviceWorkers, WhoeverDiesIsReplaced) {
     const int64_t iteration = std::string(place) == "join" ? 1 : 6;
     expect_same(by_workers(options_for(3), follower, {place, "kill", 2, iteration, -1}), expected);
     EXPECT_EQ(testing::losses(follower).size(), 1u);
+  }
+}
+
+// Every second iteration; in the sixth it is the third shard, worker 2's, that the two others
+// compute again.
+TEST_P(DeviceWorkers, WhoeverComputesOtherwiseIsReplaced) {
+  TrainingOptions options = options_for(3);
+  options.check_frequency = 2;
+  for (const uint32_t faulty : {2u, 3u}) {
+    Follower follower;
+    expect_same(by_workers(options, follower, {"flip", "flip", faulty, 6, -1}), alone(options));
+    const auto lost = testing::losses(follower);
+    ASSERT_EQ(lost.size(), 1u);
+    EXPECT_EQ(lost[0].worker, faulty);
+    EXPECT_NE(lost[0].how.find("shard 3 of iteration 6, computed by several, came out differently: "
+                               "the gradient of"),
+              std::string::npos)
+        << lost[0].how;
+  }
+  // By so many workers in the group that each of two computes it, and by one alone.
+  for (const int64_t workers : {1, 2}) {
+    options.workers = workers;
+    options.check_frequency = 1;
+    Follower follower;
+    expect_same(by_workers(options, follower), alone(options_for(0)));
+    EXPECT_TRUE(testing::losses(follower).empty());
   }
 }
 

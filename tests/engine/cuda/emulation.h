@@ -44,7 +44,7 @@ inline void __syncthreads() { ::emulation::barrier(); }
 
 // What own kernels need of the runtime.
 using cudaStream_t = void*;
-enum cudaError_t { cudaSuccess = 0 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorNotReady = 600 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
@@ -57,12 +57,23 @@ inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+// Streams have done all that was asked, but what comes from other devices.
+bool stream_is_busy(cudaStream_t stream);
+inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return stream_is_busy(stream) ? cudaErrorNotReady : cudaSuccess;
+}
 struct cudaDeviceProp {
   char name[16];
   int multiProcessorCount;
+  struct {
+    char bytes[16];
+  } uuid;
 };
-inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"emulation", 1};
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
+  *properties = {"emulation", 1, {}};
+  std::memcpy(properties->uuid.bytes, "0123456789abcdef", 16);
+  properties->uuid.bytes[15] = static_cast<char>('0' + index);
   return cudaSuccess;
 }
 inline cudaError_t cudaDriverGetVersion(int* version) {

@@ -86,6 +86,8 @@ TEST(Backend, TheBuiltLibraryLoadsAndSaysWhichGpusThereAre) {
   EXPECT_EQ(devices.empty(), !reason.empty()) << reason;
   EXPECT_NE(library.backend->table->zero, nullptr);
   EXPECT_GE(library.backend->versions().size(), 3u);
+  ASSERT_NE(library.backend->groups, nullptr);
+  EXPECT_NO_THROW(library.backend->groups(0));  // none where there is no NCCL
   // Found without being named, too.
   EXPECT_EQ(std::filesystem::weakly_canonical(backend_path()),
             std::filesystem::weakly_canonical(LOCKSTEP_BUILT_CUDA_LIBRARY));
@@ -160,8 +162,18 @@ TEST(Support, TheListOfWhatHasRunNamesKernelsOnly) {
   for (const auto& v : cuda::kVerified) {
     bool known = false;
     for (const auto& s : support) known |= s.name == v.name;
-    EXPECT_TRUE(known) << v.name;
+    EXPECT_TRUE(known || v.name == "nccl") << v.name;
   }
+}
+
+TEST(Support, NcclIsNamedOrHasRun) {
+  EXPECT_FALSE(nccl_usable(kRelu, ""));
+  EXPECT_FALSE(nccl_usable(kRelu, "relu,pooling"));
+  EXPECT_TRUE(nccl_usable(kRelu, "relu,nccl"));
+  EXPECT_TRUE(nccl_usable(kRelu, "all"));
+  constexpr std::array ran{cuda::Verified{"nccl", DType::f32, "two NVIDIA H200", "2027-01-31"}};
+  EXPECT_TRUE(nccl_usable(ran, ""));
+  EXPECT_EQ(guarded(table_for({}), kRelu, "nccl").relu, table_for({}).relu);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "lockstep/engine/kernels/cuda/nccl.h"
 
-#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
+#ifndef LOCKSTEP_CUDA_EMULATION
+#include <cuda_runtime_api.h>
+#endif
 
 #include <cstring>
 #include <string>

@@ -10,7 +10,7 @@
 namespace lockstep::kernels::cuda {
 
 struct Verified {
-  std::string_view name;  // of the entry in kernels::Table
+  std::string_view name;  // of the entry in kernels::Table, or "nccl"
   DType dtype = DType::f32;
   std::string_view gpu;   // "NVIDIA H200"
   std::string_view date;  // "2027-01-31"

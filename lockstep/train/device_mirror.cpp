@@ -1,0 +1,63 @@
+#include "lockstep/train/device_mirror.h"
+
+#include <cstring>
+
+#include "lockstep/base/alignment.h"
+#include "lockstep/train/state_digest.h"
+
+namespace lockstep {
+
+DeviceMirror::DeviceMirror(Network& network, Solver& solver, DeviceMemory& memory)
+    : network_(network), solver_(solver), memory_(memory) {
+  size_t bytes = 0;
+  const auto place = [&](std::vector<size_t>& offsets, const Tensor& tensor) {
+    offsets.push_back(bytes);
+    bytes += round_up(tensor.bytes());
+  };
+  for (const auto& s : network.state()) place(state_offsets_, s.value);
+  states_ = std::make_unique<Pinned>(memory, bytes);
+  bytes = 0;
+  for (size_t p = 0; p < network.learnables().size(); ++p) {
+    place(value_offsets_, network.learnables()[p].value);
+    for (const auto& array : solver.state(p)) place(value_offsets_, array);
+  }
+  values_ = std::make_unique<Pinned>(memory, bytes);
+}
+
+void DeviceMirror::fetch_states() {
+  for (size_t k = 0; k < network_.state().size(); ++k) {
+    const Tensor host = network_.state()[k].value.to({});
+    std::memcpy(place_of(k), host.raw(), host.bytes());
+  }
+}
+
+void DeviceMirror::send_state(int k) {
+  const Tensor& state = network_.state()[static_cast<size_t>(k)].value;
+  memory_.copy_from_host(state.raw(), this->state(k), state.bytes(), memory_.default_queue());
+}
+
+Digest DeviceMirror::digest(int64_t iteration) {
+  void* const queue = memory_.default_queue();
+  const auto each = [&](const auto& use) {
+    size_t number = 0;
+    for (size_t p = 0; p < network_.learnables().size(); ++p) {
+      use(p, network_.learnables()[p].value, values_->data() + value_offsets_[number++]);
+      for (const auto& array : solver_.state(p)) {
+        use(p, array, values_->data() + value_offsets_[number++]);
+      }
+    }
+  };
+  each([&](size_t, const Tensor& tensor, std::byte* host) {
+    memory_.copy_to_host(host, tensor.raw(), tensor.bytes(), queue);
+  });
+  memory_.synchronize(queue);
+  std::vector<Digester> digesters(network_.learnables().size());
+  each([&](size_t p, const Tensor& tensor, const std::byte* host) {
+    digesters[p].bytes(host, tensor.bytes());
+  });
+  std::vector<Digest> digests;
+  for (auto& digester : digesters) digests.push_back(digester.finish());
+  return state_digest(network_, digests, iteration, [&](size_t k) { return place_of(k); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+// The CUDA back end's groups of GPUs, on a stand-in for NCCL.
+#include "lockstep/engine/kernels/cuda/nccl.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "tests/engine/cuda/emulation.h"
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+using Progress = DeviceGroup::Progress;
+
+// A function of the library that is loaded.
+template <class F>
+F* function(const char* name) {
+  void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  return reinterpret_cast<F*>(library == nullptr ? nullptr : dlsym(library, name));
+}
+
+// What each member had to do with its progress, by rank.
+std::vector<std::string> together(int size, const std::function<void(DeviceGroup&, int)>& body) {
+  const auto groups = nccl_groups(0);
+  const std::string key = groups->make_key();
+  std::vector<std::string> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const auto group = groups->join(key, rank, size);
+        while (group->progress(nullptr) == Progress::pending) std::this_thread::yield();
+        body(*group, rank);
+      } catch (const Error& e) {
+        errors[static_cast<size_t>(rank)] = e.what();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(function<int()>("stand_in_nccl_groups")(), 0) << "a group was not ended";
+  return errors;
+}
+
+std::vector<int> message(int from, int to, int number) {
+  std::vector<int> all(static_cast<size_t>(10 * from + to + number + 1));
+  std::iota(all.begin(), all.end(), 1000 * from + 100 * to + 10 * number);
+  return all;
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cuda
+
+bool stream_is_busy(cudaStream_t stream) {
+  using lockstep::kernels::cuda::function;
+  return function<bool(void*)>("stand_in_nccl_busy")(stream);
+}
+
+namespace lockstep::kernels::cuda {
+namespace {
+
+class Nccl : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(nccl_groups(0), nullptr) << "the stand-in is not found"; }
+};
+
+TEST_F(Nccl, MovesBytesBetweenAll) {
+  constexpr int kSize = 3, kEach = 2;
+  const auto errors = together(kSize, [](DeviceGroup& group, int rank) {
+    int stream = 0;  // its address is the queue's
+    std::vector<std::vector<int>> out, in;
+    std::vector<DeviceTransfer> sends, receives;
+    for (int peer = 0; peer < kSize; ++peer) {
+      for (int n = 0; n < kEach && peer != rank; ++n) {
+        out.push_back(message(rank, peer, n));
+        sends.push_back({peer, nullptr, out.back().size() * sizeof(int)});
+        in.emplace_back(message(peer, rank, n).size());
+        receives.push_back({peer, nullptr, in.back().size() * sizeof(int)});
+      }
+    }
+    for (size_t i = 0; i < sends.size(); ++i) {
+      sends[i].data = out[i].data();
+      receives[i].data = in[i].data();
+    }
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    group.exchange(sends, receives, &stream);
+    EXPECT_EQ(group.progress(&stream), Progress::pending);
+    bool queued = false;
+    for (;;) {
+      const Progress now = group.progress(&stream);
+      queued = queued || now == Progress::queued;
+      if (now == Progress::done) break;
+      std::this_thread::yield();
+    }
+    EXPECT_TRUE(queued || rank == 0) << "nobody was waited for";
+    size_t i = 0;
+    for (int peer = 0; peer < kSize; ++peer) {
+      for (int n = 0; n < kEach && peer != rank; ++n) EXPECT_EQ(in[i++], message(peer, rank, n));
+    }
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(kSize));
+}
+
+TEST_F(Nccl, FailuresAreErrors) {
+  const auto fail = function<void(bool)>("stand_in_nccl_fail");
+  const auto errors = together(2, [&](DeviceGroup& group, int rank) {
+    int stream = 0, value = 0;
+    const DeviceTransfer other{1 - rank, &value, sizeof value};
+    group.exchange({}, {&other, 1}, &stream);
+    if (rank == 1) return;  // it has sent nothing
+    while (group.progress(&stream) == Progress::pending) std::this_thread::yield();
+    EXPECT_EQ(group.progress(&stream), Progress::queued);
+    fail(true);
+    EXPECT_THROW(group.progress(&stream), Error);
+    fail(false);
+    group.abort();
+    group.exchange({}, {&other, 1}, &stream);
+  });
+  EXPECT_EQ(errors, (std::vector<std::string>{"[nccl] this group of GPUs was ended", ""}));
+}
+
+TEST_F(Nccl, WhatItRefusesIsSaid) {
+  const auto errors = together(2, [](DeviceGroup& group, int rank) {
+    int stream = 0, value = 0;
+    const DeviceTransfer itself{rank, &value, sizeof value};
+    group.exchange({&itself, 1}, {}, &stream);
+  });
+  const std::string said = "[nccl] an exchange between GPUs: invalid usage (said by the stand-in)";
+  EXPECT_EQ(errors, (std::vector<std::string>{said, said}));
+  EXPECT_THROW(nccl_groups(0)->join("short", 0, 2), InvalidArgument);
+}
+
+TEST_F(Nccl, DevicesHaveNames) { EXPECT_EQ(nccl_groups(3)->identity(), "0123456789abcde3"); }
+
+}  // namespace
+}  // namespace lockstep::kernels::cuda
