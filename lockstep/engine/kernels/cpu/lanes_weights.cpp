@@ -1,5 +1,6 @@
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -13,10 +14,15 @@ constexpr double kA = kPointA, kB = kPointB;
 
 // Windows that are transformed side by side.
 constexpr int64_t kSide = 16;
+// And those that are written at a time.
+constexpr int64_t kSides = 8, kMany = kSides * kSide;
 using Side = float __attribute__((vector_size(kSide * sizeof(float)), may_alias));
+using Four = float __attribute__((vector_size(4 * sizeof(float)), may_alias));
+// Compiled anew in each of its callers' clones.
+#define LOCKSTEP_INLINE inline __attribute__((always_inline))
 
 // One axis of G g: three numbers to six, `step` apart.
-void spread(const Side& g0, const Side& g1, const Side& g2, Side* u, int step) {
+LOCKSTEP_INLINE void spread(const Side& g0, const Side& g1, const Side& g2, Side* u, int step) {
   u[0] = g0 * static_cast<float>(1 / kDivisor0);
   const Side even_a = (g0 + g2 * static_cast<float>(kA * kA)) * static_cast<float>(1 / kDivisorA),
              odd_a = g1 * static_cast<float>(kA / kDivisorA);
@@ -29,10 +35,12 @@ void spread(const Side& g0, const Side& g1, const Side& g2, Side* u, int step) {
   u[5 * step] = g2;
 }
 
-// G g G^T.
-void transform(const Side (&g)[9], Side (&u)[36]) {
+// G g G^T; `turned`: of g by half a circle.
+template <bool turned>
+LOCKSTEP_INLINE void transform(const Side (&g)[9], Side (&u)[36]) {
+  const auto at = [&](int i) -> const Side& { return g[turned ? 8 - i : i]; };
   Side half[6][3];
-  for (int c = 0; c < 3; ++c) spread(g[c], g[3 + c], g[6 + c], &half[0][c], 3);
+  for (int c = 0; c < 3; ++c) spread(at(c), at(3 + c), at(6 + c), &half[0][c], 3);
   for (int r = 0; r < 6; ++r) spread(half[r][0], half[r][1], half[r][2], u + 6 * r, 1);
 }
 
@@ -48,20 +56,53 @@ void transform_back(const float (&u)[36], float (&g)[9]) {
   for (int c = 0; c < 3; ++c) gather(&half[0][c], 3, g[c], g[3 + c], g[6 + c]);
 }
 
-// G g G^T of windows one after the other, `count` <= kSide of them; in `to` they lie side by side,
+// Numbers of four windows from four of each.
+LOCKSTEP_INLINE void turn_four(const float* const* from, int i, float* to) {
+  Four w[4];
+  for (int k = 0; k < 4; ++k) std::memcpy(&w[k], from[k] + i, sizeof w[k]);
+  using Order = int __attribute__((vector_size(16)));
+  const Order lower{0, 4, 1, 5}, upper{2, 6, 3, 7}, first{0, 1, 4, 5}, second{2, 3, 6, 7};
+  const Four a = __builtin_shuffle(w[0], w[1], lower), b = __builtin_shuffle(w[0], w[1], upper),
+             c = __builtin_shuffle(w[2], w[3], lower), d = __builtin_shuffle(w[2], w[3], upper);
+  const Four turned[] = {__builtin_shuffle(a, c, first), __builtin_shuffle(a, c, second),
+                         __builtin_shuffle(b, d, first), __builtin_shuffle(b, d, second)};
+  for (int k = 0; k < 4; ++k) std::memcpy(to + k * kSide, &turned[k], sizeof turned[k]);
+}
+
+// Windows side by side.
+LOCKSTEP_INLINE void load(const float* const* from, int64_t count, Side (&g)[9]) {
+  auto* const to = reinterpret_cast<float*>(&g[0]);
+  if (count == kSide) {
+    for (int64_t k = 0; k < kSide; k += 4) {
+      turn_four(from + k, 0, to + k);
+      turn_four(from + k, 4, to + 4 * kSide + k);
+    }
+    for (int64_t k = 0; k < kSide; ++k) to[8 * kSide + k] = from[k][8];
+    return;
+  }
+  std::memset(to, 0, sizeof g);
+  for (int64_t k = 0; k < count; ++k) {
+    for (int i = 0; i < 9; ++i) to[i * kSide + k] = from[k][i];
+  }
+}
+
+// G g G^T of windows one after the other, `count` <= kMany of them; in `to` they lie side by side,
 // and their numbers `step` apart. `from`: where each begins. turned: by half a circle.
 LOCKSTEP_CLONES void transform_windows(const float* const* from, int64_t count, bool turned,
                                        float* to, int64_t step) {
-  Side g[9]{}, u[36];
-  for (int64_t k = 0; k < count; ++k) {
-    for (int i = 0; i < 9; ++i) g[i][k] = from[k][turned ? 8 - i : i];
+  Side g[9], u[kSides][36];
+  for (int64_t s = 0; s * kSide < count; ++s) {
+    load(from + s * kSide, std::min(kSide, count - s * kSide), g);
+    turned ? transform<true>(g, u[s]) : transform<false>(g, u[s]);
   }
-  transform(g, u);
+  // Runs of several cache lines are written faster.
   for (int i = 0; i < 36; ++i) {
-    if (count == kSide) {
-      std::memcpy(to + i * step, &u[i], sizeof(Side));
+    if (count == kMany) {
+      for (int64_t s = 0; s < kSides; ++s) {
+        std::memcpy(to + i * step + s * kSide, &u[s][i], sizeof(Side));
+      }
     } else {
-      for (int64_t k = 0; k < count; ++k) to[i * step + k] = u[i][k];
+      for (int64_t k = 0; k < count; ++k) to[i * step + k] = u[k / kSide][i][k % kSide];
     }
   }
 }
@@ -91,7 +132,7 @@ class Layout final : public OpaqueLayout {
       return;
     }
     // A window's place is its number in this order: they lie side by side.
-    const float* windows[kSide];
+    const float* windows[kMany];
     int64_t waiting = 0, first = 0;
     const auto transform_waiting = [&] {
       transform_windows(windows, waiting, w_.turned, to + first, w_.in() * w_.out());
@@ -100,7 +141,7 @@ class Layout final : public OpaqueLayout {
     };
     for_each_window([&](int64_t window, int64_t, int64_t) {
       windows[waiting++] = from + window * 9;
-      if (waiting == kSide) transform_waiting();
+      if (waiting == kMany) transform_waiting();
     });
     if (waiting > 0) transform_waiting();
   }
