@@ -1,6 +1,8 @@
 #include "lockstep/base/addresses.h"
 
+#include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -36,6 +38,26 @@ std::string address_towards(const std::string& host) {
     why = errno;
   }
   throw Error("[network] no way leads to " + host + ": " + std::strerror(why));
+}
+
+std::string interface_of(const std::string& address) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) {
+    throw Error(std::string("[network] the interfaces are not to be had: ") + std::strerror(errno));
+  }
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(list, &freeifaddrs);
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    const int family = i->ifa_addr == nullptr ? AF_UNSPEC : i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const size_t bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    char text[NI_MAXHOST];
+    if (getnameinfo(i->ifa_addr, static_cast<socklen_t>(bytes), text, sizeof text, nullptr, 0,
+                    NI_NUMERICHOST) == 0 &&
+        address == text) {
+      return i->ifa_name;
+    }
+  }
+  throw Error("[network] no interface of this machine has the address " + address);
 }
 
 }  // namespace lockstep

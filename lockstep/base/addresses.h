@@ -10,4 +10,8 @@ namespace lockstep {
 // way leads there. Thread-safe.
 std::string address_towards(const std::string& host);
 
+// The network interface ("eth0") that has an address of this machine, as address_towards() gives
+// it. Throws Error where none has. Thread-safe.
+std::string interface_of(const std::string& address);
+
 }  // namespace lockstep

@@ -29,6 +29,9 @@ inline void fail_point(const char* place, int64_t iteration = 0, int64_t shard =
 }
 
 inline void set_corruption_hook(CorruptionHook hook) { detail::corruption_hook.store(hook); }
+inline bool corruption_is_set() {
+  return detail::corruption_hook.load(std::memory_order_relaxed) != nullptr;
+}
 
 inline void corruption_point(const char* place, int64_t iteration, int64_t shard, void* data,
                              size_t bytes) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/addresses.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -40,7 +42,12 @@ std::string try_to(F&& body) {
 
 }  // namespace
 
-std::unique_ptr<DeviceLinks> DeviceLinks::between(Group& group, Device device,
+void keep_links_within(const std::string& address) {
+  const std::string name = interface_of(address.empty() ? "127.0.0.1" : address);
+  setenv("NCCL_SOCKET_IFNAME", ("=" + name).c_str(), 0);  // exactly that one
+}
+
+std::unique_ptr<DeviceLinks> DeviceLinks::between(Group& group, Device device, double patience,
                                                   const TimeLimit& limit, std::string& why) {
   const std::shared_ptr<DeviceGroups> groups = device_groups_of(device);
   std::string identity;
@@ -62,9 +69,10 @@ std::unique_ptr<DeviceLinks> DeviceLinks::between(Group& group, Device device,
     failure = try_to([&] {
       links.reset(
           new DeviceLinks(group, memory_of(device), groups->join(key, group.rank(), group.size())));
-      links->wait(DeviceGroup::Progress::done, limit);
+      links->wait(DeviceGroup::Progress::done, TimeLimit(patience));
     });
   }
+  if (!failure.empty()) links.reset();
   for (const std::string& said : say_to_all(group, failure, limit)) {
     if (why.empty()) why = said;
   }

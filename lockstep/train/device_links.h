@@ -12,14 +12,20 @@
 
 namespace lockstep {
 
+// Of a process whose links will only be within the network of this address ("": within this
+// machine), as groups of hosts are: what they carry is not encrypted. Before its first one; the
+// variables of NCCL come first. Throws Error where this machine does not have the address.
+void keep_links_within(const std::string& address);
+
 // One thread at a time, with the device active. What fails throws as collectives do, and WorkerLost
 // where a device or a way to one has.
 class DeviceLinks {
  public:
   // All members of the group, which must outlive it, call this. Null, the same for all, where there
-  // is no such way; `why` says why not then ("workers share a GPU").
-  static std::unique_ptr<DeviceLinks> between(Group& group, Device device, const TimeLimit& limit,
-                                              std::string& why);
+  // is no such way; `why` says why not then ("workers share a GPU"). Devices have `patience`
+  // seconds to find each other, of the group's `limit`.
+  static std::unique_ptr<DeviceLinks> between(Group& group, Device device, double patience,
+                                              const TimeLimit& limit, std::string& why);
 
   int rank() const { return members_.rank(); }
   int size() const { return members_.size(); }

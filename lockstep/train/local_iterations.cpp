@@ -158,7 +158,7 @@ void LocalIterations::join(std::unique_ptr<Group> group, std::vector<double> loa
   State& s = *state_;
   // Of a mini-batch only the rows of this member's shards are wanted.
   const auto rows = [rank = group->rank(), shard_size = s.setup.options.shard_size,
-                     check_frequency = s.setup.options.check_frequency, per_epoch = s.per_epoch,
+                     check_frequency = step().check_frequency(), per_epoch = s.per_epoch,
                      deals = std::make_shared<Deals>(loads)](int64_t epoch, int64_t index,
                                                              int64_t n) {
     const std::vector<ShardRange> shards = cut_into_shards(n, shard_size);

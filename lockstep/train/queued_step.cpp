@@ -24,9 +24,8 @@ namespace lockstep {
 namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
-// Seconds until a group's devices have found their ways to each other, or go through the hosts: at
-// most this, and less than the client waits for those who form a group.
-constexpr double kLinkLimit = 60;
+// Seconds until a group's devices have found their ways to each other, or go through the hosts.
+constexpr double kLinkPatience = 60;
 
 }  // namespace
 
@@ -42,7 +41,8 @@ struct QueuedStep::State {
         streams(options.streams),
         deterministic(options.deterministic),
         seed(static_cast<uint64_t>(options.seed)),
-        check_frequency(options.check_frequency),
+        // Without determinism a device may choose algorithms that give other bits each time.
+        check_frequency(options.deterministic ? options.check_frequency : 0),
         threshold{options.gradient_threshold, options.gradient_threshold_method},
         class_weights(options.class_weights.begin(), options.class_weights.end()),
         plans(n, options.dtype(), inputs),
@@ -81,13 +81,14 @@ struct QueuedStep::State {
   LeafRun own;                   // of them, this member's
   std::vector<std::byte> words;  // of all shards, by shard
 
-  // Of an iteration with a check: what this member brings and gets, as the shard's owner and when
-  // it computes it again.
+  // Of an iteration with a check: what this member got as the shard's owner, and what it brings
+  // and gets each time that it computes it again.
   std::optional<ShardCheck> check;
-  struct Checked {
+  std::unique_ptr<Pinned> owned;
+  struct Again {
     Pinned exchange, gradients;
   };
-  std::vector<Checked> checked;
+  std::vector<Again> again;
 
   // Row-major gradient sums, by learnable, and the conversions that fill them.
   std::vector<Memory> gradients, scratch;
@@ -101,6 +102,11 @@ struct QueuedStep::State {
   // Of this member's shards, by number in the mini-batch.
   size_t place_of(size_t j) const { return j - static_cast<size_t>(own.first); }
   size_t stream_of(size_t j) const { return place_of(j) % static_cast<size_t>(streams); }
+  const Pinned& exchange_of(size_t j, size_t more) const {
+    return more > 0 ? again[more - 1].exchange : exchanges[place_of(j)];
+  }
+  const Pinned& kept_of(size_t more) const { return more > 0 ? again[more - 1].gradients : *owned; }
+  size_t again_now() const { return check ? static_cast<size_t>(check->times(group->rank())) : 0; }
   bool is_checked(size_t j) const { return check && check->shard == static_cast<int64_t>(j); }
   size_t word_bytes() const { return shard_word_bytes(plans.statistic_elements()); }
   std::byte* words_of(size_t j) { return words.data() + j * word_bytes(); }
@@ -112,8 +118,8 @@ struct QueuedStep::State {
   size_t blocks(size_t learnable) const;
   void place_squares();
   std::vector<double> cut_gradients(double observations);
-  // `again`: 0, or the how-manieth time, only to see whether the same comes out.
-  void add_shard(size_t j, const MiniBatch& batch, int64_t iteration, size_t again = 0);
+  // `more`: 0, or the how-manieth time, only to see whether the same comes out.
+  void add_shard(size_t j, const MiniBatch& batch, int64_t iteration, size_t more = 0);
   void gather_words(const TimeLimit& until);
   void note_words(size_t j, const MiniBatch& batch, const std::byte* host, std::byte* to);
   void check_result(const MiniBatch& batch, int64_t iteration, const TimeLimit& until);
@@ -159,10 +165,10 @@ void QueuedStep::State::prepare() {
   }
   if (!check) return;
   make_runs(shards[static_cast<size_t>(check->shard)].size);
-  const auto times = 1 + static_cast<size_t>(check->times(group->rank()));
-  while (checked.size() < times) {
-    checked.push_back({Pinned(memory, ShardExchange(plans, most_rows).bytes),
-                       Pinned(memory, plans.gradient_layout().bytes)});
+  const size_t bytes = plans.gradient_layout().bytes;
+  if (check->owner == group->rank() && !owned) owned = std::make_unique<Pinned>(memory, bytes);
+  while (again.size() < again_now()) {
+    again.push_back({Pinned(memory, ShardExchange(plans, most_rows).bytes), Pinned(memory, bytes)});
   }
 }
 
@@ -236,14 +242,14 @@ std::vector<double> QueuedStep::State::cut_gradients(double observations) {
 }
 
 void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iteration,
-                                  size_t again) {
+                                  size_t more) {
   const ShardRange range = shards[j];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
   const size_t row_bytes = plans.input_bytes();
   const ShardExchange at(plans, range.size);
   std::vector<PlanRun>& all = runs.at(range.size);
-  const size_t stream = again > 0 ? again % all.size() : stream_of(j);
-  std::byte* const host = (again > 0 ? checked[again].exchange : exchanges[place_of(j)]).data();
+  const size_t stream = more > 0 ? more % all.size() : stream_of(j);
+  std::byte* const host = exchange_of(j, more).data();
   if (watch) watch(static_cast<int>(stream), static_cast<int64_t>(j));
   std::memcpy(host + at.inputs, batch.inputs().data() + first * row_bytes, rows * row_bytes);
   if (plans.labelled()) {
@@ -280,9 +286,15 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
   run.backward(step);
   const size_t bytes = plans.gradient_layout().bytes;
   if (is_checked(j)) {
-    memory.copy_to_host(checked[again].gradients.data(), run.gradients(), bytes, run.queue());
+    std::byte* const kept = kept_of(more).data();
+    memory.copy_to_host(kept, run.gradients(), bytes, run.queue());
+    if (corruption_is_set()) {
+      memory.synchronize(run.queue());
+      corruption_point("gradients", iteration, static_cast<int64_t>(j), kept, bytes);
+      memory.copy_from_host(run.gradients(), kept, bytes, run.queue());
+    }
   }
-  if (again > 0) return;
+  if (more > 0) return;
   memory.copy(sum->leaf(j), run.gradients(), bytes, run.queue());
   ++shards_by_stream[stream];
 }
@@ -331,17 +343,12 @@ void QueuedStep::State::check_result(const MiniBatch& batch, int64_t iteration,
   const int rank = group->rank();
   std::vector<Digest> mine(ShardCheck::kMostResults * each);
   std::vector<std::byte> said(word_bytes());
-  for (size_t again = rank == check->owner ? 0 : 1;
-       again <= static_cast<size_t>(check->times(rank)); ++again) {
-    const Checked& got = checked[again];
-    corruption_point("gradients", iteration, check->shard, got.gradients.data(),
-                     plans.gradient_layout().bytes);
-    auto* to = mine.data() + again * each;
+  for (size_t more = rank == check->owner ? 0 : 1; more <= again_now(); ++more) {
+    auto* to = mine.data() + more * each;
     for (const auto& entry : plans.gradient_layout().entries) {
-      *to++ = digest_of(got.gradients.data() + entry.offset, entry.spec.bytes());
+      *to++ = digest_of(kept_of(more).data() + entry.offset, entry.spec.bytes());
     }
-    const Pinned& exchange = again > 0 ? got.exchange : exchanges[place_of(j)];
-    note_words(j, batch, exchange.data(), said.data());
+    note_words(j, batch, exchange_of(j, more).data(), said.data());
     *to = digest_of(said.data(), said.size());
   }
   const auto size = static_cast<size_t>(group->size());
@@ -387,6 +394,7 @@ QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& 
 }
 
 QueuedStep::~QueuedStep() {
+  state_->links.reset();  // the device may wait for others
   try {
     state_->wait();
     state_->memory.synchronize(state_->memory.default_queue());
@@ -405,13 +413,15 @@ void QueuedStep::join(std::unique_ptr<Group> group, std::vector<double> loads, d
   s.wait();
   s.memory.synchronize(s.memory.default_queue());
   s.exchanges.clear();
-  s.checked.clear();
+  s.owned.reset();
+  s.again.clear();
   s.sum->forget_leaves();
   s.mirror.fetch_states();  // values may have come from another member
+  s.route.clear();
   if (s.group->size() == 1) return;
   std::string why;
-  s.links =
-      DeviceLinks::between(*s.group, s.device, TimeLimit(std::min(limit / 5, kLinkLimit)), why);
+  s.links = DeviceLinks::between(*s.group, s.device, std::min(limit / 5, kLinkPatience),
+                                 TimeLimit(limit), why);
   s.route = s.links ? "from GPU to GPU" : "through the hosts' memory: " + why;
 }
 
@@ -421,6 +431,8 @@ std::string QueuedStep::route() const { return state_->route; }
 GroupSumOptions QueuedStep::sum_options() const {
   return {.most_leaves = static_cast<int64_t>(state_->most_shards)};
 }
+
+int64_t QueuedStep::check_frequency() const { return state_->check_frequency; }
 
 void QueuedStep::watch(std::function<void(int, int64_t)> watch) {
   state_->watch = std::move(watch);
@@ -438,9 +450,8 @@ StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
   const auto begun = std::chrono::steady_clock::now();
   const auto first = static_cast<size_t>(s.own.first), count = static_cast<size_t>(s.own.count);
   for (size_t j = first; j < first + count; ++j) s.add_shard(j, batch, iteration);
-  const int64_t again = s.check ? s.check->times(s.group->rank()) : 0;
-  for (int64_t i = 1; i <= again; ++i) {
-    s.add_shard(static_cast<size_t>(s.check->shard), batch, iteration, static_cast<size_t>(i));
+  for (size_t more = 1; more <= s.again_now(); ++more) {
+    s.add_shard(static_cast<size_t>(s.check->shard), batch, iteration, more);
   }
   // From now on it is the device that has them, in an order of its own.
   if (s.watch) {

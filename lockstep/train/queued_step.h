@@ -24,6 +24,7 @@ class QueuedStep final : public TrainingStep {
   void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) override;
   std::string route() const override;
   GroupSumOptions sum_options() const override;
+  int64_t check_frequency() const override;
   void watch(std::function<void(int stream, int64_t shard)> watch) override;
   double shard_seconds() const override;
 

@@ -272,6 +272,8 @@ GroupSumOptions ShardedStep::sum_options() const {
           .order = s.order};
 }
 
+int64_t ShardedStep::check_frequency() const { return state_->check_frequency; }
+
 void ShardedStep::watch(std::function<void(int, int64_t)> watch) {
   state_->watch = std::move(watch);
 }

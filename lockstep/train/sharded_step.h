@@ -19,6 +19,7 @@ class ShardedStep final : public TrainingStep {
 
   void join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) override;
   GroupSumOptions sum_options() const override;
+  int64_t check_frequency() const override;
   void watch(std::function<void(int thread, int64_t shard)> watch) override;
   double shard_seconds() const override;
 

@@ -59,6 +59,8 @@ class TrainingStep {
   virtual std::string route() const { return {}; }
   // What a group's windows must hold (see GroupSum::window_bytes()).
   virtual GroupSumOptions sum_options() const = 0;
+  // Every so many iterations a shard is computed again (shard_check.h); 0: never.
+  virtual int64_t check_frequency() const = 0;
   // `watch` is told by each thread (or for each stream) when it begins a shard of the mini-batch
   // (from 0), and when it has ended one (-1).
   virtual void watch(std::function<void(int thread, int64_t shard)> watch) = 0;

@@ -11,6 +11,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/fields.h"
 #include "lockstep/parallel/pool/task_context.h"
+#include "lockstep/train/device_links.h"
 #include "lockstep/train/evaluator.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/local_iterations.h"
@@ -166,6 +167,7 @@ class TrainingWorker {
     generation_ = order.generation;
     rates_.clear();
     group_memory_ = context_.memory().map(order.memory);
+    if (!device_.is_cpu()) keep_links_within(order.address);
     // Where they do not come together some may be gone: the client forms another group.
     std::unique_ptr<Group> group;
     try {
@@ -180,10 +182,15 @@ class TrainingWorker {
       return halt(e.what());
     } catch (const Timeout& e) {
       return halt(e.what());
+    } catch (const Error& e) {
+      // A device may have failed since, with another's: another process may have it back.
+      if (device_.is_cpu() || !joined_) throw;
+      say(BrokenReport{generation_, e.what()});
+      return;
     }
     const std::string route = iterations_->step().route();
     if (order.rank == 0 && !route.empty()) say(NoticeReport{"partial sums go " + route});
-    together_ = true;
+    together_ = joined_ = true;
     speaks_ = order.speaks;
     // Records that the one who spoke before did not send any more.
     said_ = order.known;
@@ -246,9 +253,9 @@ class TrainingWorker {
                              e.hint()});
       halt();
       return;
-    } catch (const Timeout&) {
+    } catch (const Timeout& e) {
       // The client ends whoever hangs; should it not, there is nothing to go on with.
-      halt();
+      halt(LocalGroup::aborted(group_memory_) ? "" : e.what());
       return;
     }
     int64_t shards = 0;
@@ -297,7 +304,8 @@ class TrainingWorker {
   SharedRegion states_[2], evaluation_, board_memory_, group_memory_;
   std::deque<WorkerOrder> later_;  // came while others were waited for
   WorkerBoard* board_ = nullptr;
-  bool scores_ = false, speaks_ = false, together_ = false;
+  bool scores_ = false, speaks_ = false;
+  bool together_ = false, joined_ = false;  // in the present group; in any, ever
   int64_t generation_ = 0, finished_ = 0, said_ = 0;
   std::deque<double> rates_;  // of the iterations that are granted
   std::deque<IterationOutcome> records_;

@@ -370,6 +370,10 @@ void WorkerCrew::take(uint32_t worker, const ValidatedReport& r) {
   if (r.generation == generation && validating) validating->erase(worker);
 }
 
+void WorkerCrew::take(uint32_t worker, const BrokenReport& r) {
+  if (r.generation == generation) workers.kill(worker, "cannot go on (" + r.why + ")");
+}
+
 void WorkerCrew::take(uint32_t, const NoticeReport& r) {
   if (noticed.insert(r.text).second && setup.notice) setup.notice(r.text);
 }

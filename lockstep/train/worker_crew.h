@@ -135,6 +135,7 @@ struct WorkerCrew {
   int64_t generation = 0;
   std::vector<uint32_t> ranks;
   std::optional<CrewGroup> group;
+  int64_t formed = -1;  // after which iteration
   bool broken = false;
 
   // Iterations.
@@ -185,9 +186,12 @@ struct WorkerCrew {
   void take(uint32_t worker, const PublishedReport& r);
   void take(uint32_t worker, const ValidatedReport& r);
   void take(uint32_t worker, const MeetReport& r);
+  void take(uint32_t worker, const BrokenReport& r);
   void take(uint32_t worker, const NoticeReport& r);
   void start_replacements();
   void end_group();
+  // Whether the group's members look for each other, or for each other's devices.
+  bool far() const { return group->first_ranks().size() > 1 || !setup.devices.front().is_cpu(); }
   void note_failed_meeting(const std::string& why);
   bool prepared(const Member& m);
   void settle();

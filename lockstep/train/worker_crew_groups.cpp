@@ -15,6 +15,8 @@ using Clock = TimeLimit::Clock;
 
 // Seconds without anything of a state that comes from another host.
 constexpr double kPullPatience = 20;
+// Until hosts, and devices, have found each other.
+constexpr double kHostsMeet = 10, kDevicesMeet = 20;
 
 double load_of(const TrainingOptions& options, int slot) {
   return options.worker_load.empty() ? 1 : options.worker_load[static_cast<size_t>(slot)];
@@ -24,7 +26,8 @@ double load_of(const TrainingOptions& options, int slot) {
 
 // Brings the members of the present group to rest. False where one was lost meanwhile.
 bool WorkerCrew::await_rest() {
-  if (broken && group) group->end();
+  // Who looks for others hears no orders; where nothing is received yet nobody computes.
+  if (group && (broken || (far() && granted == formed))) group->end();
   const auto resting = [&] {
     return std::all_of(members.begin(), members.end(), [](const auto& entry) {
       return entry.second.phase != Member::Phase::member || entry.second.halted;
@@ -144,9 +147,10 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
   received = std::min(received, base);
   arrived.clear();
   broken = false;
-  // Hosts and devices look for each other first.
-  const bool far = group->first_ranks().size() > 1 || !setup.devices.front().is_cpu();
-  progress = Clock::now() + std::chrono::seconds(far ? static_cast<int>(kAnswerLimit) : 0);
+  formed = base;
+  const double meet = setup.devices.front().is_cpu() ? kHostsMeet : kDevicesMeet;
+  const std::chrono::duration<double> more(far() ? std::max(0.0, meet - limit()) : 0);
+  progress = Clock::now() + std::chrono::duration_cast<Clock::duration>(more);
   return all;
 }
 
@@ -243,8 +247,9 @@ void WorkerCrew::end_hanging() {
   const std::vector<size_t> missing = group->missing(where);
   for (const size_t rank : missing) workers.kill(ranks[rank], "hung (" + where + ")");
   if (!missing.empty()) return;
-  if (group->first_ranks().size() > 1) {
-    // Nobody is late: bytes are lost between the hosts. Who does not come to rest then hangs.
+  if (far()) {
+    // Nobody is late: bytes are lost between hosts or devices. Who does not come to rest then
+    // hangs.
     note_failed_meeting("nothing has come from one to another for too long");
     return end_group();
   }

@@ -12,8 +12,8 @@ namespace {
 
 // Seconds without anything of a host's part of a validation, and of what its workers have done.
 constexpr double kCollectPatience = 20, kBoardPatience = 2;
-// Until all hosts have a state, and how long a stop waits for that.
-constexpr double kBringPatience = 120, kStopPatience = 5;
+// Until a host has a state, and more for each of its bytes; how long a stop waits for that.
+constexpr double kBringPatience = 20, kBringSlowly = 1e-6, kStopPatience = 5;
 
 }  // namespace
 
@@ -65,10 +65,13 @@ BeginOrder WorkerCrew::begin_of(const Member& m) {
 bool WorkerCrew::bring_state(int64_t base, bool from_state) {
   struct Brought {
     uint64_t presence, push;
+    TimeLimit limit;
   };
   std::map<int, Brought> brought;  // by host
   std::optional<TimeLimit> stopped;
-  for (const TimeLimit limit(kBringPatience);;) {
+  const double each =
+      kBringPatience + kBringSlowly * static_cast<double>(begin.states[published].bytes);
+  for (;;) {
     bool all = true, anybody = false;
     for (const auto& [number, m] : members) {
       anybody = anybody || m.phase != Member::Phase::building;
@@ -76,13 +79,17 @@ bool WorkerCrew::bring_state(int64_t base, bool from_state) {
       const bool behind = from_state || m.phase == Member::Phase::ready || m.finished != base;
       if (host == 0 || m.phase == Member::Phase::building || !behind) continue;
       const uint64_t presence = pool.hosts()->status(host).presence;
-      if (brought.count(host) == 0) {
-        brought[host] = {presence, pool.hosts()->push(host, begin.states[published])};
+      auto at = brought.find(host);
+      if (at == brought.end()) {
+        const uint64_t push = pool.hosts()->push(host, begin.states[published]);
+        at = brought.emplace(host, Brought{presence, push, TimeLimit(each)}).first;
       }
-      if (brought[host].presence != presence) return false;
-      if (pool.hosts()->pushed(host, brought[host].push)) continue;
+      const Brought& state = at->second;
+      if (state.presence != presence) return false;
+      if (pool.hosts()->pushed(host, state.push)) continue;
       all = false;
-      if (limit.reached()) workers.kill(number, "has not been given the others' state in time");
+      if (state.limit.reached())
+        workers.kill(number, "has not been given the others' state in time");
     }
     // Nothing must happen between this look and the group.
     if (all || !anybody) return anybody;

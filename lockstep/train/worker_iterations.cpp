@@ -46,7 +46,8 @@ void WorkerIterations::State::await_progress() {
 
 // Until the record of iteration `target` has arrived; those up to `last` may be begun.
 void WorkerIterations::State::advance(int64_t target, int64_t last) {
-  progress = looked = Clock::now();
+  looked = Clock::now();
+  progress = std::max(progress, looked);
   while (received < target) {
     const bool growing = joiners();
     if (broken || (growing && granted == received)) {
@@ -140,7 +141,7 @@ Evaluation WorkerIterations::validate() {
     int64_t seen = -1;
     while (!s.broken && !s.validating->empty()) {
       const int64_t begun = s.batches_begun();
-      if (begun != seen) s.progress = Clock::now();
+      if (begun != seen) s.progress = std::max(s.progress, Clock::now());
       seen = begun;
       s.await_progress();
     }

@@ -224,6 +224,17 @@ struct MeetReport {
   }
 };
 
+// Its device answers no longer.
+struct BrokenReport {
+  int64_t generation = 0;
+  std::string why;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(generation, why);
+  }
+};
+
 // For people.
 struct NoticeReport {
   std::string text;
@@ -234,8 +245,9 @@ struct NoticeReport {
   }
 };
 
-using WorkerReport = std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport,
-                                  PublishedReport, ValidatedReport, MeetReport, NoticeReport>;
+using WorkerReport =
+    std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport, PublishedReport,
+                 ValidatedReport, MeetReport, BrokenReport, NoticeReport>;
 
 // Of a problem's classes, names and labels.
 Digest digest_of_names(const TrainingData& data);

@@ -50,16 +50,35 @@ void flip_a_bit(const char*, int64_t iteration, int64_t, void* data, size_t) {
   static_cast<unsigned char*>(data)[2] ^= 64;
 }
 
+bool lose(int64_t exchange) {
+  const Failure& f = testing::failure();
+  if (f.place != "loss" || worker_context().worker() != f.worker) return false;
+  static bool lost = false;
+  return exchange == f.iteration && !std::exchange(lost, true);
+}
+
+// While a group of devices is formed.
+void fail_to_join(const std::string& what) {
+  const Failure& f = testing::failure();
+  const bool mine = f.worker == 0 || worker_context().worker() == f.worker;
+  if (f.place == what && mine) throw Error("[test] no " + what);
+}
+
 // A worker's, which lasts as long as itself. `linked`: it is no other's, and reaches others.
 const FakeDevice& worker_device(bool linked = false) {
   static const FakeDevice fake(
-      0, {.identity = linked ? std::to_string(getpid()) : "", .on_exchange = fail_between});
+      0, {.identity = !linked                                ? ""
+                      : testing::failure().place == "shared" ? "one"
+                                                             : std::to_string(getpid()),
+          .on_exchange = fail_between,
+          .loses = lose,
+          .on_join = fail_to_join});
   return fake;
 }
 
 TrainingProblem problem_on_a_device(Failure f, bool linked) {
-  worker_device(linked);
   testing::failure() = std::move(f);
+  worker_device(linked);
   set_fail_point_hook(fail_here);
   set_corruption_hook(flip_a_bit);
   return problem_of_digits();
@@ -248,6 +267,47 @@ TEST(LinkedDevices, AWayThatFailsIsTriedAgain) {
   EXPECT_EQ(testing::losses(follower).size(), 0u);
   ASSERT_EQ(follower.notices.size(), 2u);
   EXPECT_NE(follower.notices[1].find("a cable is bad"), std::string::npos) << follower.notices[1];
+}
+
+// Nobody fails, but nothing comes: it is the same for all, so nobody is ended.
+TEST(LinkedDevices, WhatIsLostOnItsWayIsSentAgain) {
+  const FakeDevice fake;
+  Listener follower;
+  TrainingOptions options = options_for(3);
+  options.worker_limit = 1;
+  const Outcome outcome = run(options, follower, {"loss", "", 2, 7, -1}, {}, true);
+  Follower nobody;
+  EXPECT_EQ(outcome.result.digest, run(options_for(0), nobody).result.digest);
+  EXPECT_EQ(testing::losses(follower).size(), 0u);
+  ASSERT_EQ(follower.notices.size(), 2u);
+  EXPECT_NE(follower.notices[1].find("nothing has come from one to another"), std::string::npos)
+      << follower.notices[1];
+}
+
+// Then all go by way of the hosts, and it is said why.
+TEST(LinkedDevices, AllOrNoneAreLinked) {
+  const FakeDevice fake;
+  Follower nobody;
+  const Digest expected = run(options_for(0), nobody).result.digest;
+  struct Case {
+    Failure failure;
+    std::string why;
+  };
+  for (const Case& c : {Case{{"shared", "", 0, 0, -1}, "workers share a GPU"},
+                        Case{{"key", "", 0, 0, -1}, "[test] no key"},
+                        Case{{"join", "", 0, 0, -1}, "[test] no join"},
+                        Case{{"join", "", 3, 0, -1}, "[test] no join"}}) {
+    SCOPED_TRACE(c.why);
+    Listener follower;
+    TrainingOptions options = options_for(3);
+    options.worker_limit = 1;  // who waits for one that does not join does so for 8 seconds
+    const Outcome outcome = run(options, follower, c.failure, {}, true);
+    EXPECT_EQ(outcome.result.digest, expected);
+    EXPECT_EQ(testing::losses(follower).size(), 0u);
+    ASSERT_EQ(follower.notices.size(), 1u);
+    EXPECT_EQ(follower.notices[0].find("partial sums go through the hosts' memory: "), 0u)
+        << follower.notices[0];
+  }
 }
 
 TEST(LinkedDevices, AWayThatAlwaysFailsEndsTheTraining) {

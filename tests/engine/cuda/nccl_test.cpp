@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <atomic>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -72,7 +72,8 @@ class Nccl : public ::testing::Test {
 
 TEST_F(Nccl, MovesBytesBetweenAll) {
   constexpr int kSize = 3, kEach = 2;
-  const auto errors = together(kSize, [](DeviceGroup& group, int rank) {
+  std::atomic<int> waiting = 0;
+  const auto errors = together(kSize, [&](DeviceGroup& group, int rank) {
     int stream = 0;  // its address is the queue's
     std::vector<std::vector<int>> out, in;
     std::vector<DeviceTransfer> sends, receives;
@@ -88,17 +89,14 @@ TEST_F(Nccl, MovesBytesBetweenAll) {
       sends[i].data = out[i].data();
       receives[i].data = in[i].data();
     }
-    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (rank == 0 && waiting < kSize - 1) std::this_thread::yield();
     group.exchange(sends, receives, &stream);
     EXPECT_EQ(group.progress(&stream), Progress::pending);
-    bool queued = false;
-    for (;;) {
-      const Progress now = group.progress(&stream);
-      queued = queued || now == Progress::queued;
-      if (now == Progress::done) break;
-      std::this_thread::yield();
+    if (rank != 0) {
+      EXPECT_EQ(group.progress(&stream), Progress::queued);  // the first one sends nothing yet
+      ++waiting;
     }
-    EXPECT_TRUE(queued || rank == 0) << "nobody was waited for";
+    while (group.progress(&stream) != Progress::done) std::this_thread::yield();
     size_t i = 0;
     for (int peer = 0; peer < kSize; ++peer) {
       for (int n = 0; n < kEach && peer != rank; ++n) EXPECT_EQ(in[i++], message(peer, rank, n));
@@ -108,7 +106,7 @@ TEST_F(Nccl, MovesBytesBetweenAll) {
 }
 
 TEST_F(Nccl, FailuresAreErrors) {
-  const auto fail = function<void(bool)>("stand_in_nccl_fail");
+  const auto fail = function<void(int)>("stand_in_nccl_fail");
   const auto errors = together(2, [&](DeviceGroup& group, int rank) {
     int stream = 0, value = 0;
     const DeviceTransfer other{1 - rank, &value, sizeof value};
@@ -116,13 +114,24 @@ TEST_F(Nccl, FailuresAreErrors) {
     if (rank == 1) return;  // it has sent nothing
     while (group.progress(&stream) == Progress::pending) std::this_thread::yield();
     EXPECT_EQ(group.progress(&stream), Progress::queued);
-    fail(true);
+    fail(0);
     EXPECT_THROW(group.progress(&stream), Error);
-    fail(false);
+    fail(-1);
     group.abort();
     group.exchange({}, {&other, 1}, &stream);
   });
   EXPECT_EQ(errors, (std::vector<std::string>{"[nccl] this group of GPUs was ended", ""}));
+}
+
+// As NCCL has it, which does not wait.
+TEST_F(Nccl, NothingIsAskedForBeforeItIsThere) {
+  const auto errors = together(2, [](DeviceGroup& group, int rank) {
+    int stream = 0, out = rank, in = 0;
+    const DeviceTransfer send{1 - rank, &out, sizeof out}, receive{1 - rank, &in, sizeof in};
+    group.exchange({&send, 1}, {&receive, 1}, &stream);
+    EXPECT_THROW(group.exchange({&send, 1}, {}, &stream), Error);
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
 TEST_F(Nccl, WhatItRefusesIsSaid) {

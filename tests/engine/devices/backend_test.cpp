@@ -86,8 +86,7 @@ TEST(Backend, TheBuiltLibraryLoadsAndSaysWhichGpusThereAre) {
   EXPECT_EQ(devices.empty(), !reason.empty()) << reason;
   EXPECT_NE(library.backend->table->zero, nullptr);
   EXPECT_GE(library.backend->versions().size(), 3u);
-  ASSERT_NE(library.backend->groups, nullptr);
-  EXPECT_NO_THROW(library.backend->groups(0));  // none where there is no NCCL
+  EXPECT_NE(library.backend->groups, nullptr);
   // Found without being named, too.
   EXPECT_EQ(std::filesystem::weakly_canonical(backend_path()),
             std::filesystem::weakly_canonical(LOCKSTEP_BUILT_CUDA_LIBRARY));

@@ -24,6 +24,10 @@ struct FakeOptions {
   // Called when an exchange of a group is under way here, with its number from 1. What it throws is
   // a failure of the group's ways.
   std::function<void(int64_t)> on_exchange = {};
+  // Whether nothing arrives any more of what a group sends, from this exchange on.
+  std::function<bool(int64_t)> loses = {};
+  // Called when a "key" is made and before each "join"; what it throws is why there is none.
+  std::function<void(const std::string&)> on_join = {};
 };
 
 // Who makes groups for such a device; null: it has no identity.

@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -24,7 +23,7 @@ using Progress = DeviceGroup::Progress;
 // Messages are sent in pieces.
 struct Head {
   int32_t from = 0;
-  bool hello = false, last = false;
+  bool last = false;  // what has none says that its sender is there
 };
 constexpr size_t kPiece = 32 << 10;
 
@@ -47,7 +46,7 @@ struct Ways {
     const Place& own = places[static_cast<size_t>(rank)];
     if (bind(line.get(), own.get(), own.bytes) != 0) throw Error("[fake] the rank is taken");
     for (int i = 0; i < n; ++i) {
-      if (i != rank) outbox.push_back({i, piece({rank, true, false}, {})});
+      if (i != rank) outbox.push_back({i, piece({rank, false}, {})});
     }
   }
 
@@ -68,7 +67,7 @@ struct Ways {
     const std::span content(static_cast<const std::byte*>(t.data), t.bytes);
     for (size_t at = 0; at < t.bytes; at += kPiece) {
       const auto part = content.subspan(at, std::min(kPiece, t.bytes - at));
-      outbox.push_back({t.rank, piece({rank, false, at + kPiece >= t.bytes}, part)});
+      outbox.push_back({t.rank, piece({rank, at + kPiece >= t.bytes}, part)});
     }
   }
 
@@ -145,9 +144,11 @@ class FakeGroup final : public DeviceGroup {
     pending_ = true;
     ways_->begun = false;
     ++number_;
+    lost_ = lost_ || (options_.loses && options_.loses(number_));
     add_to(queue,
-           [ways = ways_, sends = std::vector(sends.begin(), sends.end())] {
+           [ways = ways_, sends = std::vector(sends.begin(), sends.end()), lost = lost_] {
              ways->begun = true;
+             if (lost) return;
              for (const DeviceTransfer& t : sends) ways->say(t);
            },
            {});
@@ -181,7 +182,7 @@ class FakeGroup final : public DeviceGroup {
  private:
   const FakeOptions options_;
   const std::shared_ptr<Ways> ways_;
-  bool pending_ = false;
+  bool pending_ = false, lost_ = false;
   int64_t number_ = 0, told_ = 0;
 };
 
@@ -190,10 +191,12 @@ class FakeGroups final : public DeviceGroups {
   explicit FakeGroups(const FakeOptions& options) : options_(options) {}
   std::string identity() override { return options_.identity; }
   std::string make_key() override {
+    if (options_.on_join) options_.on_join("key");
     std::random_device source;
     return std::to_string(source()) + "-" + std::to_string(source());
   }
   std::unique_ptr<DeviceGroup> join(const std::string& key, int rank, int size) override {
+    if (options_.on_join) options_.on_join("join");
     return std::make_unique<FakeGroup>(options_, key, rank, size);
   }
 

@@ -30,7 +30,7 @@ std::mutex mutex;
 std::map<std::string, std::shared_ptr<World>> worlds;
 std::map<void*, std::deque<Receive>> receives;  // by stream
 int groups = 0, ids = 0;
-bool failed = false;
+int failed = -1;  // rank
 thread_local int depth = 0;
 thread_local std::vector<ncclComm_t> used;  // since the outermost ncclGroupStart()
 
@@ -40,6 +40,7 @@ struct StandInComm {
   std::shared_ptr<World> world;
   int rank = 0;
   int looks = 0;  // until what was asked for last is under way
+  bool pending() const { return world->joined < world->size || looks > 0; }
 };
 
 const char* ncclGetErrorString(ncclResult_t result) {
@@ -70,8 +71,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const std::lock_guard lock(mutex);
-  const bool busy = comm->world->joined < comm->world->size || comm->looks-- > 0;
-  *error = failed ? ncclRemoteError : busy ? ncclInProgress : ncclSuccess;
+  const bool busy = comm->pending();
+  --comm->looks;
+  *error = comm->rank == failed ? ncclRemoteError : busy ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 
@@ -101,6 +103,7 @@ ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t, int peer, 
                       void*) {
   if (depth == 0 || count == 0 || peer == comm->rank) return ncclInvalidUsage;
   const std::lock_guard lock(mutex);
+  if (comm->pending()) return ncclInvalidArgument;
   used.push_back(comm);
   const char* const from = static_cast<const char*>(data);
   comm->world->sent[{comm->rank, peer}].emplace_back(from, from + count);
@@ -111,6 +114,7 @@ ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t, int peer, ncclCo
                       void* stream) {
   if (depth == 0 || count == 0 || peer == comm->rank) return ncclInvalidUsage;
   const std::lock_guard lock(mutex);
+  if (comm->pending()) return ncclInvalidArgument;
   used.push_back(comm);
   receives[stream].push_back({data, count, peer, comm});
   return ncclInProgress;
@@ -135,7 +139,7 @@ int stand_in_nccl_groups() {
   return groups;
 }
 
-void stand_in_nccl_fail(bool f) {
+void stand_in_nccl_fail(int rank) {
   const std::lock_guard lock(mutex);
-  failed = f;
+  failed = rank;
 }

@@ -9,6 +9,7 @@ extern "C" {
 
 enum ncclResult_t {
   ncclSuccess = 0,
+  ncclInvalidArgument = 4,
   ncclInvalidUsage = 5,
   ncclRemoteError = 6,
   ncclInProgress = 7,
@@ -42,6 +43,6 @@ ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, n
 bool stand_in_nccl_busy(void* stream);
 // Groups that were begun and not ended.
 int stand_in_nccl_groups();
-// From now on every group has failed; and no longer.
-void stand_in_nccl_fail(bool failed);
+// From now on the group of this rank has failed; -1: none's.
+void stand_in_nccl_fail(int rank);
 }
