@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Trainings on hosts that ssh reaches: this machine, by a server of its own on the loopback.
+
+usage: ssh_test.py PATH_OF_LOCKSTEP [unittest options]
+
+Exits with 77 where there is no server (openssh-server), or it does not start.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+COMMAND = os.path.abspath(sys.argv.pop(1))
+LIMIT = 120
+SERVER = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+JOB = """
+name = "small"
+[data]
+train = "builtin:digits"
+validation_fraction = 0.1
+[network]
+input = { height = 28, width = 28, channels = 1 }
+layers = [
+  { type = "convolution2d", filters = 8, kernel = 5, stride = 2 },
+  { type = "batch_normalization" },
+  { type = "relu" },
+  { type = "fully_connected", units = 10 },
+  { type = "softmax" },
+]
+[training]
+mini_batch_size = 100
+shard_size = 7
+max_epochs = 3
+validation_frequency = "epoch"
+"""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def leave_out(why):
+    print("left out:", why, flush=True)
+    os._exit(77)  # which counts as skipped
+
+
+class Ssh(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = holder.name
+        for name in ("key", "stranger", "host_key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(name)],
+                           check=True, timeout=LIMIT)
+        self.port = free_port()
+        self.write("server", f"""
+            Port {self.port}
+            ListenAddress 127.0.0.1
+            ListenAddress 127.0.0.2
+            HostKey {self.path("host_key")}
+            AuthorizedKeysFile {self.path("key.pub")}
+            PidFile none
+            StrictModes no
+            UsePAM no
+            """)
+        self.write("client", f"""
+            Host *
+              Port {self.port}
+              StrictHostKeyChecking no
+              UserKnownHostsFile /dev/null
+              LogLevel ERROR
+              BatchMode yes
+              IdentitiesOnly yes
+            """)
+        self.write("job.toml", JOB)
+        with open(self.path("server_log"), "w") as log:
+            # It starts itself anew for each connection, by its full path.
+            server = subprocess.Popen([SERVER, "-D", "-e", "-f", self.path("server")], stderr=log)
+        self.addCleanup(server.wait, LIMIT)
+        self.addCleanup(server.terminate)
+        for _ in range(100):
+            with socket.socket() as s:
+                if s.connect_ex(("127.0.0.2", self.port)) == 0:
+                    return
+            time.sleep(0.05)
+        with open(self.path("server_log")) as log:
+            leave_out("the ssh server does not start: " + log.read())
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as file:
+            file.write(text)
+
+    def train(self, out, *more):
+        return subprocess.run([COMMAND, "train", self.path("job.toml"), "--out", self.path(out),
+                               "--quiet", *more], capture_output=True, text=True, timeout=LIMIT)
+
+    def launch(self, key="key"):
+        return f"ssh -F {self.path('client')} -i {self.path(key)} {{host}}"
+
+    def receipt(self, out):
+        with open(self.path(os.path.join(out, "receipt.jsonl")), "rb") as file:
+            return file.read()
+
+    def test_the_receipt_is_that_of_one_process(self):
+        self.assertEqual(self.train("alone").returncode, 0)
+        hosts = self.train("hosts", "--hosts", "localhost:1,127.0.0.1:1,127.0.0.2:2",
+                           "--host-launch", self.launch())
+        self.assertEqual(hosts.returncode, 0, hosts.stderr)
+        self.assertEqual(self.receipt("hosts"), self.receipt("alone"))
+
+    def test_what_ssh_says_is_told(self):
+        for key, host, said in [("stranger", "127.0.0.2", "Permission denied"),
+                                ("key", "127.0.0.3", "Connection refused"),
+                                ("key", "no.such.host.invalid", "no.such.host.invalid")]:
+            failed = self.train("failed-" + said, "--hosts", f"localhost:1,{host}:1",
+                                "--host-launch", self.launch(key))
+            self.assertEqual(failed.returncode, 1)
+            self.assertIn(said, failed.stderr)
+
+
+if __name__ == "__main__":
+    if SERVER is None or shutil.which("ssh") is None:
+        leave_out("there is no ssh server (openssh-server)")
+    unittest.main()
