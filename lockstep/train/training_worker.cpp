@@ -167,7 +167,7 @@ class TrainingWorker {
     generation_ = order.generation;
     rates_.clear();
     group_memory_ = context_.memory().map(order.memory);
-    if (!device_.is_cpu()) keep_links_within(order.address);
+    if (device_groups_of(device_)) keep_links_within(order.address);
     // Where they do not come together some may be gone: the client forms another group.
     std::unique_ptr<Group> group;
     try {
