@@ -19,11 +19,15 @@ namespace {
 
 using Progress = DeviceGroup::Progress;
 
-// A function of the library that is loaded.
+// Before anybody asks for NCCL by its name.
+void* stand_in() {
+  static void* const library = dlopen(LOCKSTEP_STAND_IN_NCCL, RTLD_NOW | RTLD_LOCAL);
+  return library;
+}
+
 template <class F>
 F* function(const char* name) {
-  void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  return reinterpret_cast<F*>(library == nullptr ? nullptr : dlsym(library, name));
+  return reinterpret_cast<F*>(dlsym(stand_in(), name));
 }
 
 // What each member had to do with its progress, by rank.
@@ -67,7 +71,10 @@ namespace {
 
 class Nccl : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_NE(nccl_groups(0), nullptr) << "the stand-in is not found"; }
+  void SetUp() override {
+    ASSERT_NE(stand_in(), nullptr) << dlerror();
+    ASSERT_NE(nccl_groups(0), nullptr);
+  }
 };
 
 TEST_F(Nccl, MovesBytesBetweenAll) {
