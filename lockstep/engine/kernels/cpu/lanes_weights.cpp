@@ -60,12 +60,14 @@ void transform_back(const float (&u)[36], float (&g)[9]) {
 LOCKSTEP_INLINE void turn_four(const float* const* from, int i, float* to) {
   Four w[4];
   for (int k = 0; k < 4; ++k) std::memcpy(&w[k], from[k] + i, sizeof w[k]);
-  using Order = int __attribute__((vector_size(16)));
-  const Order lower{0, 4, 1, 5}, upper{2, 6, 3, 7}, first{0, 1, 4, 5}, second{2, 3, 6, 7};
-  const Four a = __builtin_shuffle(w[0], w[1], lower), b = __builtin_shuffle(w[0], w[1], upper),
-             c = __builtin_shuffle(w[2], w[3], lower), d = __builtin_shuffle(w[2], w[3], upper);
-  const Four turned[] = {__builtin_shuffle(a, c, first), __builtin_shuffle(a, c, second),
-                         __builtin_shuffle(b, d, first), __builtin_shuffle(b, d, second)};
+  const Four a = __builtin_shufflevector(w[0], w[1], 0, 4, 1, 5),
+             b = __builtin_shufflevector(w[0], w[1], 2, 6, 3, 7),
+             c = __builtin_shufflevector(w[2], w[3], 0, 4, 1, 5),
+             d = __builtin_shufflevector(w[2], w[3], 2, 6, 3, 7);
+  const Four turned[] = {__builtin_shufflevector(a, c, 0, 1, 4, 5),
+                         __builtin_shufflevector(a, c, 2, 3, 6, 7),
+                         __builtin_shufflevector(b, d, 0, 1, 4, 5),
+                         __builtin_shufflevector(b, d, 2, 3, 6, 7)};
   for (int k = 0; k < 4; ++k) std::memcpy(to + k * kSide, &turned[k], sizeof turned[k]);
 }
 
