@@ -43,6 +43,7 @@ std::string try_to(F&& body) {
 }  // namespace
 
 void keep_links_within(const std::string& address) {
+  if (getenv("NCCL_SOCKET_IFNAME") != nullptr) return;
   const std::string name = interface_of(address.empty() ? "127.0.0.1" : address);
   setenv("NCCL_SOCKET_IFNAME", ("=" + name).c_str(), 0);  // exactly that one
 }

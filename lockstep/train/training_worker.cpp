@@ -167,7 +167,11 @@ class TrainingWorker {
     generation_ = order.generation;
     rates_.clear();
     group_memory_ = context_.memory().map(order.memory);
-    if (device_groups_of(device_)) keep_links_within(order.address);
+    try {
+      if (device_groups_of(device_)) keep_links_within(order.address);
+    } catch (const Error&) {
+      register_device_groups(device_, nullptr);  // sums go by way of the hosts
+    }
     // Where they do not come together some may be gone: the client forms another group.
     std::unique_ptr<Group> group;
     try {

@@ -15,8 +15,8 @@ using Clock = TimeLimit::Clock;
 
 // Seconds without anything of a state that comes from another host.
 constexpr double kPullPatience = 20;
-// Until hosts, and devices, have found each other.
-constexpr double kHostsMeet = 10, kDevicesMeet = 20;
+// Until hosts, and devices, have found each other; the latter before the first iteration begins.
+constexpr double kHostsMeet = 10, kDevicesMeet = 80;
 
 double load_of(const TrainingOptions& options, int slot) {
   return options.worker_load.empty() ? 1 : options.worker_load[static_cast<size_t>(slot)];
@@ -27,7 +27,8 @@ double load_of(const TrainingOptions& options, int slot) {
 // Brings the members of the present group to rest. False where one was lost meanwhile.
 bool WorkerCrew::await_rest() {
   // Who looks for others hears no orders; where nothing is received yet nobody computes.
-  if (group && (broken || (far() && granted == formed))) group->end();
+  if (group && far() && granted == formed) end_group();
+  if (group && broken) group->end();
   const auto resting = [&] {
     return std::all_of(members.begin(), members.end(), [](const auto& entry) {
       return entry.second.phase != Member::Phase::member || entry.second.halted;
@@ -148,8 +149,9 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
   arrived.clear();
   broken = false;
   formed = base;
-  const double meet = setup.devices.front().is_cpu() ? kHostsMeet : kDevicesMeet;
-  const std::chrono::duration<double> more(far() ? std::max(0.0, meet - limit()) : 0);
+  const bool devices = !setup.devices.front().is_cpu() && ranks.size() > 1;
+  const double meet = devices ? kDevicesMeet : std::max(0.0, kHostsMeet - limit());
+  const std::chrono::duration<double> more(far() ? meet : 0);
   progress = Clock::now() + std::chrono::duration_cast<Clock::duration>(more);
   return all;
 }
@@ -247,7 +249,7 @@ void WorkerCrew::end_hanging() {
   const std::vector<size_t> missing = group->missing(where);
   for (const size_t rank : missing) workers.kill(ranks[rank], "hung (" + where + ")");
   if (!missing.empty()) return;
-  if (far()) {
+  if (far() && ranks.size() > 1) {
     // Nobody is late: bytes are lost between hosts or devices. Who does not come to rest then
     // hangs.
     note_failed_meeting("nothing has come from one to another for too long");

@@ -13,7 +13,7 @@ namespace {
 // Seconds without anything of a host's part of a validation, and of what its workers have done.
 constexpr double kCollectPatience = 20, kBoardPatience = 2;
 // Until a host has a state, and more for each of its bytes; how long a stop waits for that.
-constexpr double kBringPatience = 20, kBringSlowly = 1e-6, kStopPatience = 5;
+constexpr double kBringPatience = 120, kBringSlowly = 1e-6, kStopPatience = 5;
 
 }  // namespace
 

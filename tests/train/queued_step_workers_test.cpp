@@ -274,7 +274,7 @@ TEST(LinkedDevices, WhatIsLostOnItsWayIsSentAgain) {
   const FakeDevice fake;
   Listener follower;
   TrainingOptions options = options_for(3);
-  options.worker_limit = 1;
+  options.worker_limit = 5;
   const Outcome outcome = run(options, follower, {"loss", "", 2, 7, -1}, {}, true);
   Follower nobody;
   EXPECT_EQ(outcome.result.digest, run(options_for(0), nobody).result.digest);
@@ -300,7 +300,7 @@ TEST(LinkedDevices, AllOrNoneAreLinked) {
     SCOPED_TRACE(c.why);
     Listener follower;
     TrainingOptions options = options_for(3);
-    options.worker_limit = 1;  // who waits for one that does not join does so for 8 seconds
+    options.worker_limit = 10;  // who waits for one that does not join does so for 8 seconds
     const Outcome outcome = run(options, follower, c.failure, {}, true);
     EXPECT_EQ(outcome.result.digest, expected);
     EXPECT_EQ(testing::losses(follower).size(), 0u);

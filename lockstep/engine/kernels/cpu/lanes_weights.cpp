@@ -64,10 +64,9 @@ LOCKSTEP_INLINE void turn_four(const float* const* from, int i, float* to) {
              b = __builtin_shufflevector(w[0], w[1], 2, 6, 3, 7),
              c = __builtin_shufflevector(w[2], w[3], 0, 4, 1, 5),
              d = __builtin_shufflevector(w[2], w[3], 2, 6, 3, 7);
-  const Four turned[] = {__builtin_shufflevector(a, c, 0, 1, 4, 5),
-                         __builtin_shufflevector(a, c, 2, 3, 6, 7),
-                         __builtin_shufflevector(b, d, 0, 1, 4, 5),
-                         __builtin_shufflevector(b, d, 2, 3, 6, 7)};
+  const Four turned[] = {
+      __builtin_shufflevector(a, c, 0, 1, 4, 5), __builtin_shufflevector(a, c, 2, 3, 6, 7),
+      __builtin_shufflevector(b, d, 0, 1, 4, 5), __builtin_shufflevector(b, d, 2, 3, 6, 7)};
   for (int k = 0; k < 4; ++k) std::memcpy(to + k * kSide, &turned[k], sizeof turned[k]);
 }
 
