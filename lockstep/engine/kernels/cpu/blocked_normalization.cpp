@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/bfloat16.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,12 +10,12 @@
 #include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
 #include <hwy/highway.h>
 
+#include "lockstep/engine/kernels/cpu/vector_elements.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kNothing = 255;  // mark of a result that depends on no element: ReLU made it 0
 
@@ -60,37 +59,6 @@ struct Lanes {
     return hn::Set(d, some[0]);
   }
 };
-
-// Elements as floats, and back: to the nearest, ties to even, NaN stays NaN.
-template <class D>
-hn::Vec<D> load(D d, const float* from) {
-  return hn::LoadU(d, from);
-}
-template <class D>
-hn::Vec<D> load(D d, const BFloat16* from) {
-  const hn::Rebind<uint16_t, D> half;
-  const hn::Rebind<uint32_t, D> whole;
-  const auto bits = hn::LoadU(half, reinterpret_cast<const uint16_t*>(from));
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, bits)));
-}
-template <class D>
-void store(hn::Vec<D> v, D d, float* to) {
-  hn::StoreU(v, d, to);
-}
-template <class D>
-void store(hn::Vec<D> v, D, BFloat16* to) {
-  const hn::Rebind<uint16_t, D> half;
-  const hn::Rebind<uint32_t, D> whole;
-  const hn::Rebind<int32_t, D> with_sign;
-  const auto bits = hn::BitCast(whole, v);
-  const auto upper = hn::ShiftRight<16>(bits);
-  const auto odd = hn::And(upper, hn::Set(whole, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(whole, 0x7fff))));
-  const auto number = hn::RebindMask(whole, hn::Eq(v, v));
-  const auto result = hn::IfThenElse(number, rounded, hn::Or(upper, hn::Set(whole, 0x40)));
-  hn::StoreU(hn::DemoteTo(half, hn::BitCast(with_sign, result)), half,
-             reinterpret_cast<uint16_t*>(to));
-}
 
 // A vector's lanes of channels: where they lie in the arrays. Of images in lanes: a channel.
 struct Group {

@@ -75,7 +75,8 @@ bool lanes_pay(const ConvolutionProblem& p) {
   const auto& w = p.window;
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
-  return (isa & wide) == wide && p.src.dtype == DType::f32 && w.kernel == Size2d{3, 3} &&
+  const bool type = p.src.dtype == DType::f32 || (p.src.dtype == DType::bf16 && computes_bf16());
+  return (isa & wide) == wide && type && w.kernel == Size2d{3, 3} &&
          w.stride == Size2d{1, 1} && w.dilation == Size2d{1, 1} && w.pad_begin == Size2d{1, 1} &&
          w.pad_end == Size2d{1, 1} && p.groups == 1 && p.src.shape[0] % kLanes == 0 &&
          p.src.shape[3] >= kFewestColumns;
@@ -93,14 +94,17 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
                             .channels = p.src.shape[1],
                             .filters = p.weights[0],
                             .rows = p.src.shape[2],
-                            .columns = p.src.shape[3]};
+                            .columns = p.src.shape[3],
+                            .dtype = p.src.dtype};
   const int64_t fewest = std::min(of.channels, of.filters);
   const bool tall = of.rows >= kFewestColumns;
   const bool winograd = tall && fewest >= kFewestChannels && fills_winograd(of);
   const auto weights = [&](bool turned) {
-    return lanes_weights_spec({of.channels, of.filters, turned, winograd});
+    // The direct algorithm multiplies floats in any case.
+    return lanes_weights_spec(
+        {of.channels, of.filters, turned, winograd, winograd ? of.dtype : DType::f32});
   };
-  const TensorSpec src = lanes_spec(p.src.shape), dst = lanes_spec(p.dst),
+  const TensorSpec src = lanes_spec(p.src.shape, of.dtype), dst = lanes_spec(p.dst, of.dtype),
                    plain = plain_spec(p.weights), bias = plain_spec(Shape{p.weights[0]});
   std::vector<Operand> reads{input(0, src), input(1, weights(false))};
   std::vector<Operand> writes{diff_input(1, plain)};
@@ -108,8 +112,8 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
     reads.push_back(input(2, bias));
     writes.push_back(diff_input(2, bias));
   }
-  const LanesWinograd there{of.n, of.channels, of.filters, of.rows, of.columns},
-      back{of.n, of.filters, of.channels, of.rows, of.columns};
+  const LanesWinograd there{of.n, of.channels, of.filters, of.rows, of.columns, of.dtype},
+      back{of.n, of.filters, of.channels, of.rows, of.columns, of.dtype};
   const bool winograd_weights =
       tall && fewest >= kFewestForWeights && there.weights_scratch() <= kMostSums;
   Kernel kernel;
@@ -118,9 +122,9 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
       [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
         const float* const b = biased ? in(r, 2) : nullptr;
         if (winograd) {
-          lanes_winograd(there, in(r, 0), in(r, 1), b, out(w, 0), static_cast<float*>(scratch));
+          lanes_winograd(there, r[0], r[1], b, w[0], static_cast<float*>(scratch));
         } else {
-          lanes_convolution(of, in(r, 0), in(r, 1), b, out(w, 0), static_cast<float*>(scratch));
+          lanes_convolution(of, r[0], in(r, 1), b, w[0], static_cast<float*>(scratch));
         }
       });
   kernel.backward.push_back(own_pass_with_scratch(
@@ -128,10 +132,9 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
       winograd ? back.scratch() : of.scratch(true),
       [=](void* const* r, void* const* w, void* scratch) {
         if (winograd) {
-          lanes_winograd(back, in(r, 0), in(r, 1), nullptr, out(w, 0),
-                         static_cast<float*>(scratch));
+          lanes_winograd(back, r[0], r[1], nullptr, w[0], static_cast<float*>(scratch));
         } else {
-          lanes_convolution_data(of, in(r, 0), in(r, 1), out(w, 0), static_cast<float*>(scratch));
+          lanes_convolution_data(of, r[0], in(r, 1), w[0], static_cast<float*>(scratch));
         }
       }));
   kernel.backward.push_back(own_pass_with_scratch(
@@ -140,11 +143,11 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
       [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
         auto* const memory = static_cast<float*>(scratch);
         if (winograd_weights) {
-          lanes_winograd_weights(there, in(r, 0), in(r, 1), out(w, 0), memory);
+          lanes_winograd_weights(there, r[0], r[1], out(w, 0), memory);
         } else {
-          lanes_convolution_weights(of, in(r, 0), in(r, 1), out(w, 0), memory);
+          lanes_convolution_weights(of, r[0], r[1], out(w, 0), memory);
         }
-        if (biased) lanes_convolution_bias(of, in(r, 1), out(w, 1));
+        if (biased) lanes_convolution_bias(of, r[1], out(w, 1));
       }));
   return kernel;
 }

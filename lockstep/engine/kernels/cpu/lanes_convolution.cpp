@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_convolution.cpp"
@@ -18,7 +19,6 @@ namespace {
 
 // Columns of a tile's results in registers.
 constexpr int kColumns = 4;
-constexpr int64_t kChannels = LanesConvolution::kChannelBlock;
 
 // The convolution that forward and data have in common: `in` channels to `out`.
 struct Plane {
@@ -43,17 +43,17 @@ class Rows {
   int64_t channel() const { return (p_.columns + 2) * lanes_; }
   // Rows -1 and p.rows are zeros.
   const float* row(int64_t row) const { return memory_ + (row + 1) % 3 * channels_ * channel(); }
-  void fetch(const float* x, int64_t row) {
-    const D d;
+  template <class T>
+  void fetch(const T* x, int64_t row) {
     float* to = memory_ + (row + 1) % 3 * channels_ * channel() + lanes_;
     for (int64_t c = 0; c < channels_; ++c, to += channel()) {
       if (row < 0 || row >= p_.rows) {
         std::fill_n(to, p_.columns * lanes_, 0.0f);
         continue;
       }
-      const float* const from = x + c * p_.size() + row * p_.row();
+      const T* const from = x + c * p_.size() + row * p_.row();
       for (int64_t column = 0; column < p_.columns; ++column) {
-        hn::Store(hn::Load(d, from + column * p_.n), d, to + column * lanes_);
+        store_images(load_images(from + column * p_.n), to + column * lanes_);
       }
     }
   }
@@ -68,16 +68,15 @@ class Rows {
 // Adds to `filters` x `columns` results of one row what some channels give; or, with `bias` (by
 // filter), begins them. rows: where the windows of the first column begin, in three rows. Weights:
 // channels x 3 x 3 x `of`.
-template <int filters, int columns>
+template <int filters, int columns, class T>
 HWY_INLINE void tile(const Plane& p, const float* const (&rows)[3], int64_t channel_step,
-                     int64_t channels, const float* weights, int64_t of, const float* bias,
-                     float* y) {
+                     int64_t channels, const float* weights, int64_t of, const float* bias, T* y) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V sums[filters][columns];
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < columns; ++c) {
-      sums[f][c] = bias ? hn::Set(d, bias[f]) : hn::Load(d, y + f * p.size() + c * p.n);
+      sums[f][c] = bias ? hn::Set(d, bias[f]) : load_images(y + f * p.size() + c * p.n);
     }
   }
   for (int64_t channel = 0; channel < channels; ++channel) {
@@ -96,14 +95,14 @@ HWY_INLINE void tile(const Plane& p, const float* const (&rows)[3], int64_t chan
     }
   }
   for (int f = 0; f < filters; ++f) {
-    for (int c = 0; c < columns; ++c) hn::Store(sums[f][c], d, y + f * p.size() + c * p.n);
+    for (int c = 0; c < columns; ++c) store_images(sums[f][c], y + f * p.size() + c * p.n);
   }
 }
 
-template <int filters>
+template <class T, int filters>
 void tile_of_columns(const Plane& p, const float* const (&rows)[3], int64_t channel_step,
                      int64_t channels, const float* weights, int64_t of, const float* bias,
-                     int64_t columns, float* y) {
+                     int64_t columns, T* y) {
   if (columns == 4) {
     tile<filters, 4>(p, rows, channel_step, channels, weights, of, bias, y);
   } else if (columns == 3) {
@@ -115,18 +114,23 @@ void tile_of_columns(const Plane& p, const float* const (&rows)[3], int64_t chan
   }
 }
 
+template <class T>
 using TileOfColumns = void (*)(const Plane&, const float* const (&)[3], int64_t, int64_t,
-                               const float*, int64_t, const float*, int64_t, float*);
+                               const float*, int64_t, const float*, int64_t, T*);
 #if HWY_TARGET <= HWY_AVX3
-constexpr TileOfColumns kTiles[] = {tile_of_columns<1>, tile_of_columns<2>, tile_of_columns<3>,
-                                    tile_of_columns<4>, tile_of_columns<5>, tile_of_columns<6>};
+template <class T>
+constexpr TileOfColumns<T> kTiles[] = {tile_of_columns<T, 1>, tile_of_columns<T, 2>,
+                                       tile_of_columns<T, 3>, tile_of_columns<T, 4>,
+                                       tile_of_columns<T, 5>, tile_of_columns<T, 6>};
 #else
-constexpr TileOfColumns kTiles[] = {tile_of_columns<1>, tile_of_columns<2>};
+template <class T>
+constexpr TileOfColumns<T> kTiles[] = {tile_of_columns<T, 1>, tile_of_columns<T, 2>};
 #endif
 
 // The results of a row, from `channels` channels from `channel` on.
+template <class T>
 void convolve_row(const Plane& p, const Rows& rows, int64_t row, int64_t channel, int64_t channels,
-                  const float* weights, const float* bias, float* y) {
+                  const float* weights, const float* bias, T* y) {
   constexpr float kNone[kMostFilters] = {};
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
   for (int64_t column = 0; column < p.columns; column += kColumns) {
@@ -139,28 +143,30 @@ void convolve_row(const Plane& p, const Rows& rows, int64_t row, int64_t channel
       for (int64_t f = 0; f < of; f += kMostFilters) {
         const int64_t filters = std::min<int64_t>(kMostFilters, of - f);
         const float* const begin_with = channel > 0 ? nullptr : bias ? bias + begin + f : kNone;
-        float* const to = y + (begin + f) * p.size() + row * p.row() + column * p.n;
+        T* const to = y + (begin + f) * p.size() + row * p.row() + column * p.n;
         // Results far apart are fetched before they can be written.
         for (int64_t c = column + kColumns; c < std::min(column + 2 * kColumns, p.columns); ++c) {
           for (int64_t k = 0; k < filters; ++k) {
             hwy::Prefetch(to + k * p.size() + (c - column) * p.n);
           }
         }
-        kTiles[filters - 1](p, from, rows.channel(), channels,
-                            weights + (begin * p.in + channel * of) * 9 + f, of, begin_with,
-                            columns, to);
+        kTiles<T>[filters - 1](p, from, rows.channel(), channels,
+                               weights + (begin * p.in + channel * of) * 9 + f, of, begin_with,
+                               columns, to);
       }
     }
   }
 }
 
-void convolve(const Plane& p, const float* x, const float* weights, const float* bias, float* y,
+template <class T>
+void convolve(const LanesConvolution& q, const Plane& p, const T* x, const float* weights, const float* bias, T* y,
               float* scratch) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  const int64_t at_once = q.at_once(p.in);
   for (int64_t lane = 0; lane < p.n; lane += lanes) {
-    for (int64_t channel = 0; channel < p.in; channel += kChannels) {
-      const int64_t channels = std::min(kChannels, p.in - channel);
-      const float* const from = x + channel * p.size() + lane;
+    for (int64_t channel = 0; channel < p.in; channel += at_once) {
+      const int64_t channels = std::min(at_once, p.in - channel);
+      const T* const from = x + channel * p.size() + lane;
       Rows rows(p, channels, scratch);
       rows.fetch(from, -1);
       rows.fetch(from, 0);
@@ -172,15 +178,21 @@ void convolve(const Plane& p, const float* x, const float* weights, const float*
   }
 }
 
-void forward(const LanesConvolution& q, const float* x, const float* weights, const float* bias,
-             float* y, float* scratch) {
-  convolve({q.channels, q.filters, q.rows, q.columns, q.n}, x, weights, bias, y, scratch);
+void forward(const LanesConvolution& q, const void* x, const float* weights, const float* bias,
+             void* y, float* scratch) {
+  with_elements(q.dtype, [&]<class T>(T*) {
+    convolve(q, {q.channels, q.filters, q.rows, q.columns, q.n}, static_cast<const T*>(x), weights,
+             bias, static_cast<T*>(y), scratch);
+  });
 }
 
 // The same convolution the other way round.
-void data(const LanesConvolution& q, const float* dy, const float* weights, float* dx,
+void data(const LanesConvolution& q, const void* dy, const float* weights, void* dx,
           float* scratch) {
-  convolve({q.filters, q.channels, q.rows, q.columns, q.n}, dy, weights, nullptr, dx, scratch);
+  with_elements(q.dtype, [&]<class T>(T*) {
+    convolve(q, {q.filters, q.channels, q.rows, q.columns, q.n}, static_cast<const T*>(dy), weights,
+             nullptr, static_cast<T*>(dx), scratch);
+  });
 }
 
 // ---- Gradients of weights ----
@@ -229,9 +241,9 @@ struct Gradient {
 };
 
 // The products of some rows for the three columns of the window.
-template <int filters, int channels>
-HWY_INLINE void gradient_tile(const Plane& p, const float* x, const float* dy, int64_t rows,
-                              int64_t lane, const Gradient& to) {
+template <int filters, int channels, class T>
+HWY_INLINE void gradient_tile(const Plane& p, const T* x, const T* dy, int64_t rows, int64_t lane,
+                              const Gradient& to) {
   const D d;
   V s[filters][channels][3];
   for (int f = 0; f < filters; ++f) {
@@ -242,20 +254,20 @@ HWY_INLINE void gradient_tile(const Plane& p, const float* x, const float* dy, i
     }
   }
   for (int64_t row = 0; row < rows; ++row) {
-    const float* from = x + row * p.row();
-    const float* diff = dy + row * p.row();
+    const T* from = x + row * p.row();
+    const T* diff = dy + row * p.row();
     V window[channels][3];
     for (int c = 0; c < channels; ++c) {
       window[c][0] = hn::Zero(d);
-      window[c][1] = hn::Load(d, from + c * p.size());
+      window[c][1] = load_images(from + c * p.size());
     }
     for (int64_t column = 0; column < p.columns; ++column, from += p.n, diff += p.n) {
       const bool last = column + 1 == p.columns;
       for (int c = 0; c < channels; ++c) {
-        window[c][2] = last ? hn::Zero(d) : hn::Load(d, from + c * p.size() + p.n);
+        window[c][2] = last ? hn::Zero(d) : load_images(from + c * p.size() + p.n);
       }
       for (int f = 0; f < filters; ++f) {
-        const V g = hn::Load(d, diff + f * p.size());
+        const V g = load_images(diff + f * p.size());
         for (int c = 0; c < channels; ++c) {
           for (int k = 0; k < 3; ++k) s[f][c][k] = hn::MulAdd(g, window[c][k], s[f][c][k]);
         }
@@ -274,8 +286,8 @@ HWY_INLINE void gradient_tile(const Plane& p, const float* x, const float* dy, i
 }
 
 // Those of some channels.
-template <int filters>
-void gradient_channels(const Plane& p, const float* x, const float* dy, int64_t rows, int64_t lane,
+template <int filters, class T>
+void gradient_channels(const Plane& p, const T* x, const T* dy, int64_t rows, int64_t lane,
                        const Gradient& to) {
   int64_t c = 0;
   for (; c + kGradientChannels <= to.channels; c += kGradientChannels) {
@@ -287,15 +299,16 @@ void gradient_channels(const Plane& p, const float* x, const float* dy, int64_t 
 }
 
 // Rows [top, bottom) for some filters and channels, of which `to` has the sums.
-void gradient_rows(const Plane& p, const float* x, const float* dy, int64_t top, int64_t bottom,
+template <class T>
+void gradient_rows(const Plane& p, const T* x, const T* dy, int64_t top, int64_t bottom,
                    int64_t filters, const Gradient& to) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
   for (int64_t r = 0; r < 3; ++r) {
     // Rows of dy whose neighbour r - 1 rows below lies in the image; none where there is one row.
     const int64_t first = std::max(top, 1 - r), last = std::min(bottom, p.rows + 1 - r);
     const int64_t rows = std::max<int64_t>(0, last - first);
-    const float* const from = rows > 0 ? x + (first + r - 1) * p.row() : x;
-    const float* const diff = rows > 0 ? dy + first * p.row() : dy;
+    const T* const from = rows > 0 ? x + (first + r - 1) * p.row() : x;
+    const T* const diff = rows > 0 ? dy + first * p.row() : dy;
     for (int64_t lane = 0; lane < p.n; lane += lanes) {
       // Images beyond the sixteenth are added to the sums of the first.
       Gradient own = to.at(0, 0, 3 * r);
@@ -312,8 +325,8 @@ void gradient_rows(const Plane& p, const float* x, const float* dy, int64_t top,
   }
 }
 
-void weights(const LanesConvolution& q, const float* x, const float* dy, float* dweights,
-             float* scratch) {
+template <class T>
+void weights(const LanesConvolution& q, const T* x, const T* dy, float* dweights, float* scratch) {
   const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
   const int64_t band = std::max<int64_t>(1, kPositions / p.columns);
   for (int64_t block = 0; block < p.out; block += q.kFilterBlock) {
@@ -338,21 +351,33 @@ void weights(const LanesConvolution& q, const float* x, const float* dy, float* 
   }
 }
 
-void bias(const LanesConvolution& q, const float* dy, float* dbias) {
+void weights_of(const LanesConvolution& q, const void* x, const void* dy, float* dweights,
+                float* scratch) {
+  with_elements(q.dtype, [&]<class T>(T*) {
+    weights(q, static_cast<const T*>(x), static_cast<const T*>(dy), dweights, scratch);
+  });
+}
+
+template <class T>
+void bias(const LanesConvolution& q, const T* dy, float* dbias) {
   const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
   for (int64_t f = 0; f < q.filters; ++f) {
     HWY_ALIGN float sums[kLanes] = {};
     // Row by row, for the sake of rounding.
     for (int64_t row = 0; row < p.rows; ++row) {
-      const float* const from = dy + f * p.size() + row * p.row();
+      const T* const from = dy + f * p.size() + row * p.row();
       float own[kLanes] = {};
       for (int64_t i = 0; i < p.row(); i += kLanes) {
-        for (int64_t lane = 0; lane < kLanes; ++lane) own[lane] += from[i + lane];
+        for (int64_t lane = 0; lane < kLanes; ++lane) own[lane] += to_float(from[i + lane]);
       }
       for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += own[lane];
     }
     dbias[f] = sum_of_lanes(sums);
   }
+}
+
+void bias_of(const LanesConvolution& q, const void* dy, float* dbias) {
+  with_elements(q.dtype, [&]<class T>(T*) { bias(q, static_cast<const T*>(dy), dbias); });
 }
 
 }  // namespace
@@ -365,11 +390,11 @@ namespace lockstep::kernels::cpu {
 
 HWY_EXPORT(forward);
 HWY_EXPORT(data);
-HWY_EXPORT(weights);
-HWY_EXPORT(bias);
+HWY_EXPORT(weights_of);
+HWY_EXPORT(bias_of);
 
 size_t LanesConvolution::scratch(bool back) const {
-  const int64_t in = std::min(back ? filters : channels, kChannelBlock);
+  const int64_t in = at_once(back ? filters : channels);
   return static_cast<size_t>(3 * in * (columns + 2) * kLanes) * sizeof(float);
 }
 
@@ -378,23 +403,23 @@ size_t LanesConvolution::weights_scratch() const {
   return static_cast<size_t>(windows * 9 * kLanes) * sizeof(float);
 }
 
-void lanes_convolution(const LanesConvolution& p, const float* x, const float* weights,
-                       const float* bias, float* y, float* scratch) {
+void lanes_convolution(const LanesConvolution& p, const void* x, const float* weights,
+                       const float* bias, void* y, float* scratch) {
   HWY_DYNAMIC_DISPATCH(forward)(p, x, weights, bias, y, scratch);
 }
 
-void lanes_convolution_data(const LanesConvolution& p, const float* dy, const float* weights,
-                            float* dx, float* scratch) {
+void lanes_convolution_data(const LanesConvolution& p, const void* dy, const float* weights,
+                            void* dx, float* scratch) {
   HWY_DYNAMIC_DISPATCH(data)(p, dy, weights, dx, scratch);
 }
 
-void lanes_convolution_weights(const LanesConvolution& p, const float* x, const float* dy,
+void lanes_convolution_weights(const LanesConvolution& p, const void* x, const void* dy,
                                float* dweights, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(weights)(p, x, dy, dweights, scratch);
+  HWY_DYNAMIC_DISPATCH(weights_of)(p, x, dy, dweights, scratch);
 }
 
-void lanes_convolution_bias(const LanesConvolution& p, const float* dy, float* dbias) {
-  HWY_DYNAMIC_DISPATCH(bias)(p, dy, dbias);
+void lanes_convolution_bias(const LanesConvolution& p, const void* dy, float* dbias) {
+  HWY_DYNAMIC_DISPATCH(bias_of)(p, dy, dbias);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lockstep/base/dtype.h"
+
 namespace lockstep::kernels::cpu {
 
 // Images lie as lanes_layout.h says, n a multiple of kLanes. They and scratch memory lie at
@@ -13,9 +15,15 @@ namespace lockstep::kernels::cpu {
 // zeros surround the images, so that results have their size.
 struct LanesConvolution {
   int64_t n = 0, channels = 0, filters = 0, rows = 0, columns = 0;
+  DType dtype = DType::f32;  // of images and results; or bf16, computed with as f32
 
   // So many are taken at a time, so that what is read again stays in the caches.
   static constexpr int64_t kFilterBlock = 32, kChannelBlock = 16;
+  // Channels that lanes_convolution() takes at a time: sums over them are kept in the result
+  // meanwhile, which must not round them.
+  int64_t at_once(int64_t in) const {
+    return dtype == DType::bf16 || in < kChannelBlock ? in : kChannelBlock;
+  }
   // Bytes that lanes_convolution() needs, or `back` lanes_convolution_data().
   size_t scratch(bool back) const;
   // Those that lanes_convolution_weights() needs.
@@ -24,15 +32,15 @@ struct LanesConvolution {
 
 // y: filters x rows x columns x n, from x: channels x rows x columns x n, and weights as
 // lanes_weights.h has them, neither turned nor Winograd's. `bias`: by filter, or null.
-void lanes_convolution(const LanesConvolution& p, const float* x, const float* weights,
-                       const float* bias, float* y, float* scratch);
+void lanes_convolution(const LanesConvolution& p, const void* x, const float* weights,
+                       const float* bias, void* y, float* scratch);
 // dx from dy and turned weights.
-void lanes_convolution_data(const LanesConvolution& p, const float* dy, const float* weights,
-                            float* dx, float* scratch);
+void lanes_convolution_data(const LanesConvolution& p, const void* dy, const float* weights,
+                            void* dx, float* scratch);
 // dweights, filters x channels x 3 x 3 row-major, from x and dy.
-void lanes_convolution_weights(const LanesConvolution& p, const float* x, const float* dy,
+void lanes_convolution_weights(const LanesConvolution& p, const void* x, const void* dy,
                                float* dweights, float* scratch);
 // dbias, by filter, from dy.
-void lanes_convolution_bias(const LanesConvolution& p, const float* dy, float* dbias);
+void lanes_convolution_bias(const LanesConvolution& p, const void* dy, float* dbias);
 
 }  // namespace lockstep::kernels::cpu

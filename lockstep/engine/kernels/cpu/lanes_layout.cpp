@@ -4,13 +4,14 @@
 
 namespace lockstep::kernels::cpu {
 
-TensorSpec lanes_spec(const Shape& shape) {
-  return spec_of({dims_of(shape), data_type(DType::f32), dnnl::memory::format_tag::bcda});
+TensorSpec lanes_spec(const Shape& shape, DType dtype) {
+  return spec_of({dims_of(shape), data_type(dtype), dnnl::memory::format_tag::bcda});
 }
 
 bool in_lanes(const TensorSpec& spec) {
-  return !spec.row_major() && spec.dtype == DType::f32 && spec.shape.rank() == 4 &&
-         spec.shape[0] % kLanes == 0 && spec == lanes_spec(spec.shape);
+  return !spec.row_major() && (spec.dtype == DType::f32 || spec.dtype == DType::bf16) &&
+         spec.shape.rank() == 4 && spec.shape[0] % kLanes == 0 &&
+         spec == lanes_spec(spec.shape, spec.dtype);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -12,8 +12,8 @@ namespace lockstep::kernels::cpu {
 // Images are taken in this layout in multiples of so many.
 inline constexpr int64_t kLanes = 16;
 
-// n x channels x rows x columns in this layout.
-TensorSpec lanes_spec(const Shape& shape);
+// n x channels x rows x columns in this layout, f32 or bf16.
+TensorSpec lanes_spec(const Shape& shape, DType dtype = DType::f32);
 bool in_lanes(const TensorSpec& spec);
 
 }  // namespace lockstep::kernels::cpu

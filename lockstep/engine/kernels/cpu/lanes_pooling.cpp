@@ -74,16 +74,49 @@ LOCKSTEP_CLONES void take_greater(const float* x, int64_t n, uint8_t number, boo
     marks[i] = more ? number : marks[i];
   }
 }
+LOCKSTEP_CLONES void take_greater(const BFloat16* x, int64_t n, uint8_t number, bool first,
+                                  BFloat16* y, uint8_t* marks) {
+  for (int64_t i = 0; i < n; ++i) {
+    const bool more = first || to_float(x[i]) > to_float(y[i]);
+    y[i].bits = more ? x[i].bits : y[i].bits;
+    marks[i] = more ? number : marks[i];
+  }
+}
 
 LOCKSTEP_CLONES void give_where(const uint8_t* marks, uint8_t number, const float* dy, int64_t n,
                                 float* dx) {
   for (int64_t i = 0; i < n; ++i) dx[i] += marks[i] == number ? dy[i] : 0.0f;
 }
+// To windows that do not overlap.
+LOCKSTEP_CLONES void give_where(const uint8_t* marks, uint8_t number, const BFloat16* dy, int64_t n,
+                                BFloat16* dx) {
+  for (int64_t i = 0; i < n; ++i) {
+    dx[i].bits = marks[i] == number ? dy[i].bits : uint16_t{0};
+  }
+}
+
+LOCKSTEP_CLONES void add_to(const float* x, int64_t n, float* sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += x[i];
+}
+LOCKSTEP_CLONES void add_to(const BFloat16* x, int64_t n, float* sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += to_float(x[i]);
+}
+LOCKSTEP_CLONES void put_scaled(const float* sums, float factor, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = sums[i] * factor;
+}
+LOCKSTEP_CLONES void put_scaled(const float* sums, float factor, int64_t n, BFloat16* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = to_bfloat16(sums[i] * factor);
+}
 
 LOCKSTEP_CLONES void add_scaled(const float* x, float factor, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] += x[i] * factor;
 }
+// To windows that do not overlap.
+LOCKSTEP_CLONES void add_scaled(const BFloat16* x, float factor, int64_t n, BFloat16* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = to_bfloat16(to_float(x[i]) * factor);
+}
 
+template <class T>
 Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& dst) {
   const int64_t n = s.n;
   const Operand marks = workspace(static_cast<size_t>(dst.shape.elements()));
@@ -91,9 +124,9 @@ Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& ds
   kernel.forward =
       own_pass({input(0, src)}, {output(0, dst), marks},
                [=](void* const* r, void* const* w, const StepInfo&) {
-                 const float* x = in(r, 0);
+                 const T* x = in<T>(r, 0);
                  for_each_window(s, [&](const Place& at) {
-                   float* const y = out(w, 0) + at.result * n;
+                   T* const y = out<T>(w, 0) + at.result * n;
                    auto* const where = out<uint8_t>(w, 1) + at.result * n;
                    bool first = true;
                    at.each([&](int64_t from, int64_t number) {
@@ -105,10 +138,10 @@ Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& ds
   kernel.backward.push_back(
       own_pass({diff_output(0, dst), marks}, {diff_input(0, src)},
                [=, bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
-                 float* const dx = out(w, 0);
-                 std::memset(dx, 0, bytes);
+                 T* const dx = out<T>(w, 0);
+                 std::memset(w[0], 0, bytes);
                  for_each_window(s, [&](const Place& at) {
-                   const float* const dy = in(r, 0) + at.result * n;
+                   const T* const dy = in<T>(r, 0) + at.result * n;
                    const auto* const where = in<uint8_t>(r, 1) + at.result * n;
                    at.each([&](int64_t from, int64_t number) {
                      give_where(where, static_cast<uint8_t>(number), dy, n, dx + from * n);
@@ -118,6 +151,7 @@ Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& ds
   return kernel;
 }
 
+template <class T>
 Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& dst) {
   const int64_t n = s.n, all = s.window.kernel[0] * s.window.kernel[1];
   const auto share = [=](const Place& at) {
@@ -126,21 +160,23 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
   Kernel kernel;
   kernel.forward = own_pass(
       {input(0, src)}, {output(0, dst)}, [=](void* const* r, void* const* w, const StepInfo&) {
-        const auto count = static_cast<size_t>(n);
+        constexpr int64_t kSums = 64;
         for_each_window(s, [&](const Place& at) {
-          float* const y = out(w, 0) + at.result * n;
-          std::fill_n(y, n, 0.0f);
-          at.each([&](int64_t from, int64_t) { add(y, in(r, 0) + from * n, y, count); });
-          scale(y, share(at), y, count);
+          for (int64_t i = 0; i < n; i += kSums) {
+            const int64_t count = std::min(kSums, n - i);
+            float sums[kSums] = {};
+            at.each([&](int64_t from, int64_t) { add_to(in<T>(r, 0) + from * n + i, count, sums); });
+            put_scaled(sums, share(at), count, out<T>(w, 0) + at.result * n + i);
+          }
         });
       });
   kernel.backward.push_back(own_pass(
       {diff_output(0, dst)}, {diff_input(0, src)},
       [=, bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
-        float* const dx = out(w, 0);
-        std::memset(dx, 0, bytes);
+        T* const dx = out<T>(w, 0);
+        std::memset(w[0], 0, bytes);
         for_each_window(s, [&](const Place& at) {
-          const float* const dy = in(r, 0) + at.result * n;
+          const T* const dy = in<T>(r, 0) + at.result * n;
           at.each([&](int64_t from, int64_t) { add_scaled(dy, share(at), n, dx + from * n); });
         });
       }));
@@ -151,15 +187,19 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
 
 bool pools_in_lanes(const PoolingProblem& p) {
   const Window& w = p.window;
-  return in_lanes(p.src) && w.axes() == 2 && w.dilation == Size2d{1, 1} &&
+  // Gradients that windows have in common are added up, which must not round them.
+  const bool apart = w.stride[0] >= w.kernel[0] && w.stride[1] >= w.kernel[1];
+  return in_lanes(p.src) && w.axes() == 2 && (p.src.dtype == DType::f32 || apart) && w.dilation == Size2d{1, 1} &&
          (p.kind != PoolingProblem::Kind::max || w.kernel[0] * w.kernel[1] <= kMostElements);
 }
 
 Kernel lanes_pooling(const PoolingProblem& p) {
   const Sizes2d sizes(p);
-  const TensorSpec dst = lanes_spec(p.dst);
-  return p.kind == PoolingProblem::Kind::max ? max_pooling(sizes, p.src, dst)
-                                             : average_pooling(sizes, p.src, dst);
+  const TensorSpec dst = lanes_spec(p.dst, p.src.dtype);
+  return with_elements(p.src.dtype, [&]<class T>(T*) {
+    return p.kind == PoolingProblem::Kind::max ? max_pooling<T>(sizes, p.src, dst)
+                                               : average_pooling<T>(sizes, p.src, dst);
+  });
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -12,11 +12,12 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "lockstep/engine/kernels/cpu/vector_elements.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, kLanes>;
 using V = hn::Vec<D>;
 
@@ -27,6 +28,70 @@ constexpr int kMostFilters = 6;
 #else
 constexpr int kMostFilters = 2;
 #endif
+
+// One element of as many images as there are lanes.
+HWY_INLINE V load_images(const float* from) { return hn::Load(D(), from); }
+HWY_INLINE V load_images(const BFloat16* from) { return load(D(), from); }
+HWY_INLINE void store_images(V v, float* to) { hn::Store(v, D(), to); }
+
+// bfloat16 is used where processors have instructions for it (AVX-512 BF16), which Highway 1.0 does
+// not know. Other instruction sets are for tests.
+#if HWY_TARGET <= HWY_AVX3
+HWY_INLINE void store_images(V v, BFloat16* to) {
+  __m256i half;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half);
+}
+
+// Two numbers for each lane.
+HWY_INLINE V pairs_of(V lower, V upper) {
+  // One behind the other, then in turns.
+  const __m512i in_turns = _mm512_set_epi16(
+      31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19,
+      3, 18, 2, 17, 1, 16, 0);
+  __m512i both;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both) : "v"(upper.raw), "v"(lower.raw));
+  return V{_mm512_castsi512_ps(_mm512_permutexvar_epi16(in_turns, both))};
+}
+
+// The sum plus the products of both numbers of each lane.
+HWY_INLINE V add_products(V a, V b, V sum) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+  return sum;
+}
+#else
+HWY_INLINE void store_images(V v, BFloat16* to) { store(v, D(), to); }
+
+HWY_INLINE V pairs_of(V lower, V upper) {
+  const D d;
+  return hn::BitCast(d, hn::Or(rounded(d, lower), hn::ShiftLeft<16>(rounded(d, upper))));
+}
+
+HWY_INLINE V add_products(V a, V b, V sum) {
+  const D d;
+  const hn::Rebind<uint32_t, D> whole;
+  const auto lower = [&](V v) {
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(whole, v)));
+  };
+  const auto upper = [&](V v) {
+    return hn::BitCast(d, hn::And(hn::BitCast(whole, v), hn::Set(whole, 0xffff0000u)));
+  };
+  return hn::MulAdd(upper(a), upper(b), hn::MulAdd(lower(a), lower(b), sum));
+}
+#endif
+
+// What a lane holds of what is multiplied, one number or two, is one step of a sum.
+template <class T>
+constexpr int kTogether = sizeof(float) / sizeof(T);
+
+template <class T>
+HWY_INLINE V multiply_add(V a, V b, V sum) {
+  if constexpr (kTogether<T> == 1) {
+    return hn::MulAdd(a, b, sum);
+  } else {
+    return add_products(a, b, sum);
+  }
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace lockstep::kernels::cpu

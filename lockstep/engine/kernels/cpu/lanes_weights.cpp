@@ -4,7 +4,9 @@
 #include <cstring>
 #include <memory>
 
+#include "lockstep/base/bfloat16.h"
 #include "lockstep/engine/kernels/cpu/lanes_winograd.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels::cpu {
@@ -87,10 +89,20 @@ LOCKSTEP_INLINE void load(const float* const* from, int64_t count, Side (&g)[9])
   }
 }
 
+LOCKSTEP_INLINE void put(float number, float* to) { *to = number; }
+LOCKSTEP_INLINE void put(float number, BFloat16* to) { *to = to_bfloat16(number); }
+LOCKSTEP_INLINE void put(const Side& numbers, float* to) {
+  std::memcpy(to, &numbers, sizeof numbers);
+}
+LOCKSTEP_INLINE void put(const Side& numbers, BFloat16* to) {
+  for (int64_t k = 0; k < kSide; ++k) to[k] = to_bfloat16(numbers[k]);
+}
+
 // G g G^T of windows one after the other, `count` <= kMany of them; in `to` they lie side by side,
 // and their numbers `step` apart. `from`: where each begins. turned: by half a circle.
-LOCKSTEP_CLONES void transform_windows(const float* const* from, int64_t count, bool turned,
-                                       float* to, int64_t step) {
+template <class T>
+LOCKSTEP_INLINE void transform_windows(const float* const* from, int64_t count, bool turned, T* to,
+                                       int64_t step) {
   Side g[9], u[kSides][36];
   for (int64_t s = 0; s * kSide < count; ++s) {
     load(from + s * kSide, std::min(kSide, count - s * kSide), g);
@@ -99,13 +111,20 @@ LOCKSTEP_CLONES void transform_windows(const float* const* from, int64_t count, 
   // Runs of several cache lines are written faster.
   for (int i = 0; i < 36; ++i) {
     if (count == kMany) {
-      for (int64_t s = 0; s < kSides; ++s) {
-        std::memcpy(to + i * step + s * kSide, &u[s][i], sizeof(Side));
-      }
+      for (int64_t s = 0; s < kSides; ++s) put(u[s][i], to + i * step + s * kSide);
     } else {
-      for (int64_t k = 0; k < count; ++k) to[i * step + k] = u[k / kSide][i][k % kSide];
+      for (int64_t k = 0; k < count; ++k) put(u[k / kSide][i][k % kSide], to + i * step + k);
     }
   }
+}
+
+LOCKSTEP_CLONES void transform_all(const float* const* from, int64_t count, bool turned, float* to,
+                                   int64_t step) {
+  transform_windows(from, count, turned, to, step);
+}
+LOCKSTEP_CLONES void transform_all(const float* const* from, int64_t count, bool turned,
+                                   BFloat16* to, int64_t step) {
+  transform_windows(from, count, turned, to, step);
 }
 
 class Layout final : public OpaqueLayout {
@@ -113,7 +132,8 @@ class Layout final : public OpaqueLayout {
   explicit Layout(const LanesWeights& w) : w_(w) {}
 
   size_t bytes() const override {
-    return static_cast<size_t>(w_.channels * w_.filters * w_.places()) * sizeof(float);
+    // A pair of bfloat16 is as large as a float.
+    return static_cast<size_t>(w_.steps() * w_.out() * w_.places()) * sizeof(float);
   }
   bool equals(const OpaqueLayout& other) const override {
     const auto* o = dynamic_cast<const Layout*>(&other);
@@ -121,48 +141,83 @@ class Layout final : public OpaqueLayout {
   }
   std::string to_string() const override {
     return std::string("for lanes, ") + (w_.winograd ? "Winograd's" : "direct") +
-           (w_.turned ? ", turned" : "");
+           (w_.turned ? ", turned" : "") + (w_.dtype == DType::bf16 ? ", bf16" : "");
   }
   void from_row_major(const void* source, void* destination) const override {
     const auto* from = static_cast<const float*>(source);
-    auto* const to = static_cast<float*>(destination);
-    if (!w_.winograd) {
-      for_each_window([&](int64_t window, int64_t at, int64_t step) {
-        for (int i = 0; i < 9; ++i) to[at + i * step] = from[window * 9 + (w_.turned ? 8 - i : i)];
-      });
+    if (w_.winograd) {
+      with_elements(w_.dtype, [&]<class T>(T*) { pack(from, static_cast<T*>(destination)); });
       return;
     }
-    // A window's place is its number in this order: they lie side by side.
-    const float* windows[kMany];
-    int64_t waiting = 0, first = 0;
-    const auto transform_waiting = [&] {
-      transform_windows(windows, waiting, w_.turned, to + first, w_.in() * w_.out());
-      first += waiting;
-      waiting = 0;
-    };
-    for_each_window([&](int64_t window, int64_t, int64_t) {
-      windows[waiting++] = from + window * 9;
-      if (waiting == kMany) transform_waiting();
-    });
-    if (waiting > 0) transform_waiting();
-  }
-  void to_row_major(const void* source, void* destination) const override {
-    const auto* from = static_cast<const float*>(source);
     auto* const to = static_cast<float*>(destination);
     for_each_window([&](int64_t window, int64_t at, int64_t step) {
-      float g[9];
-      if (w_.winograd) {
-        float u[36];
-        for (int i = 0; i < 36; ++i) u[i] = from[at + i * step];
-        transform_back(u, g);
-      } else {
-        for (int i = 0; i < 9; ++i) g[i] = from[at + i * step];
-      }
-      for (int i = 0; i < 9; ++i) to[window * 9 + (w_.turned ? 8 - i : i)] = g[i];
+      for (int i = 0; i < 9; ++i) to[at + i * step] = from[window * 9 + (w_.turned ? 8 - i : i)];
+    });
+  }
+  void to_row_major(const void* source, void* destination) const override {
+    auto* const to = static_cast<float*>(destination);
+    if (w_.winograd) {
+      with_elements(w_.dtype, [&]<class T>(T*) { unpack(static_cast<const T*>(source), to); });
+      return;
+    }
+    const auto* from = static_cast<const float*>(source);
+    for_each_window([&](int64_t window, int64_t at, int64_t step) {
+      for (int i = 0; i < 9; ++i) to[window * 9 + (w_.turned ? 8 - i : i)] = from[at + i * step];
     });
   }
 
  private:
+  // Winograd's windows lie side by side, one number of each, then the next.
+  template <class T>
+  void pack(const float* from, T* to) const {
+    static constexpr float kZeros[9] = {};
+    const float* windows[kMany];
+    int64_t waiting = 0, first = 0;
+    const auto transform_waiting = [&] {
+      transform_all(windows, waiting, w_.turned, to + first, all<T>());
+      first += waiting;
+      waiting = 0;
+    };
+    for_each_winograd<T>([&](int64_t window) {
+      windows[waiting++] = window < 0 ? kZeros : from + window * 9;
+      if (waiting == kMany) transform_waiting();
+    });
+    if (waiting > 0) transform_waiting();
+  }
+  template <class T>
+  void unpack(const T* from, float* to) const {
+    for_each_winograd<T>([&](int64_t window) {
+      if (window >= 0) {
+        float u[36], g[9];
+        for (int i = 0; i < 36; ++i) u[i] = to_float(from[i * all<T>()]);
+        transform_back(u, g);
+        for (int i = 0; i < 9; ++i) to[window * 9 + (w_.turned ? 8 - i : i)] = g[i];
+      }
+      ++from;
+    });
+  }
+
+  // Windows side by side; those that make up pairs, too.
+  template <class T>
+  int64_t all() const {
+    return w_.steps() * w_.out() * static_cast<int64_t>(sizeof(float) / sizeof(T));
+  }
+  int64_t window_of(int64_t in, int64_t out) const {
+    return w_.turned ? in * w_.channels + out : out * w_.channels + in;
+  }
+  // body(number of the window in row-major memory, or -1 of one that makes up a pair), in order.
+  template <class T, class Body>
+  void for_each_winograd(const Body& body) const {
+    constexpr int64_t kTogether = sizeof(float) / sizeof(T);
+    for (int64_t t = 0; t < weight_tiles(w_.out()); ++t) {
+      const int64_t end = weight_tile_begin(w_.out(), t + 1);
+      for (int64_t i = 0; i < w_.in(); i += kTogether) {
+        for (int64_t o = weight_tile_begin(w_.out(), t); o < end; ++o) {
+          for (int64_t k = i; k < i + kTogether; ++k) body(k < w_.in() ? window_of(k, o) : -1);
+        }
+      }
+    }
+  }
   // body(number of the window in row-major memory, place of its first number, step to the next).
   template <class Body>
   void for_each_window(const Body& body) const {
@@ -171,12 +226,7 @@ class Layout final : public OpaqueLayout {
       const int64_t begin = weight_tile_begin(out, t), end = weight_tile_begin(out, t + 1);
       for (int64_t i = 0; i < in; ++i) {
         for (int64_t o = begin; o < end; ++o) {
-          const int64_t window = w_.turned ? i * w_.channels + o : o * w_.channels + i;
-          if (w_.winograd) {
-            body(window, begin * in + i * (end - begin) + (o - begin), in * out);
-          } else {
-            body(window, (begin * in + i * (end - begin)) * 9 + (o - begin), end - begin);
-          }
+          body(window_of(i, o), (begin * in + i * (end - begin)) * 9 + (o - begin), end - begin);
         }
       }
     }

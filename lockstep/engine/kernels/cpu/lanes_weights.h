@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "lockstep/base/dtype.h"
 #include "lockstep/engine/tensor/spec.h"
 
 namespace lockstep::kernels::cpu {
@@ -14,10 +15,14 @@ struct LanesWeights {
   bool turned = false;
   // 36 numbers for each window, G g G^T of Winograd's F(4x4, 3x3), instead of 9.
   bool winograd = false;
+  // Of Winograd's numbers: f32, or bf16, each followed by that of the next channel they multiply.
+  DType dtype = DType::f32;
 
   // What they multiply, and what becomes of it.
   int64_t in() const { return turned ? filters : channels; }
   int64_t out() const { return turned ? channels : filters; }
+  // Of a sum over `in` channels (LanesWinograd).
+  int64_t steps() const { return dtype == DType::bf16 ? (in() + 1) / 2 : in(); }
   // Numbers of a window.
   int64_t places() const { return winograd ? 36 : 9; }
   friend bool operator==(const LanesWeights&, const LanesWeights&) = default;
@@ -31,7 +36,7 @@ constexpr int64_t weight_tile_begin(int64_t out, int64_t tile) {
 }
 
 // filters x channels x 3 x 3 in this layout: tiles x in x 9 x tile's channels; of Winograd's 36 x
-// tiles x in x tile's channels.
+// tiles x steps x tile's channels. Tensors of it are f32, rounded or not.
 TensorSpec lanes_weights_spec(const LanesWeights& w);
 bool in_lanes_weights(const TensorSpec& spec);
 

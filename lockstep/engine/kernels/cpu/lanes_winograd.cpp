@@ -4,6 +4,7 @@
 
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_winograd.cpp"
@@ -28,8 +29,9 @@ HWY_INLINE void output_axis(const Points& p, const V (&m)[kAround], V (&out)[kTi
 }
 
 // A^T m A of the products of a result's channel, 36 vectors `step` apart, plus the bias.
+template <class T>
 HWY_INLINE void transform_output(const Tiles& t, const Unit& u, const float* from, int64_t step,
-                                 float bias, float* plane) {
+                                 float bias, T* plane) {
   const D d;
   const Points points;
   V half[kAround][kTile];
@@ -44,17 +46,18 @@ HWY_INLINE void transform_output(const Tiles& t, const Unit& u, const float* fro
     const V m[kAround] = {half[0][r], half[1][r], half[2][r], half[3][r], half[4][r], half[5][r]};
     V y[kTile];
     output_axis(points, m, y);
-    float* const to = plane + (u.row + r) * t.row() + u.column * t.n + u.lane;
+    T* const to = plane + (u.row + r) * t.row() + u.column * t.n + u.lane;
     if (columns == kTile) {
-      for (int c = 0; c < kTile; ++c) hn::Store(hn::Add(b, y[c]), d, to + c * t.n);
+      for (int c = 0; c < kTile; ++c) store_images(hn::Add(b, y[c]), to + c * t.n);
     } else {
-      for (int c = 0; c < columns; ++c) hn::Store(hn::Add(b, y[c]), d, to + c * t.n);
+      for (int c = 0; c < columns; ++c) store_images(hn::Add(b, y[c]), to + c * t.n);
     }
   }
 }
 
-// Sums over channels for `filters` results and kWinogradUnits units. Weights: channels x `of`.
-template <int filters>
+// Sums over channels, or pairs of them, for `filters` results and kWinogradUnits units. Weights:
+// channels x `of`.
+template <class T, int filters>
 HWY_INLINE void multiply(const float* v, const float* weights, int64_t of, int64_t channels,
                          float* m) {
   const D d;
@@ -68,7 +71,7 @@ HWY_INLINE void multiply(const float* v, const float* weights, int64_t of, int64
     for (int u = 0; u < kWinogradUnits; ++u) in[u] = hn::Load(d, v + u * lanes);
     for (int f = 0; f < filters; ++f) {
       const V w = hn::Set(d, weights[f]);
-      for (int u = 0; u < kWinogradUnits; ++u) sums[f][u] = hn::MulAdd(w, in[u], sums[f][u]);
+      for (int u = 0; u < kWinogradUnits; ++u) sums[f][u] = multiply_add<T>(w, in[u], sums[f][u]);
     }
   }
   for (int f = 0; f < filters; ++f) {
@@ -79,28 +82,40 @@ HWY_INLINE void multiply(const float* v, const float* weights, int64_t of, int64
 
 using Multiply = void (*)(const float*, const float*, int64_t, int64_t, float*);
 #if HWY_TARGET <= HWY_AVX3
-constexpr Multiply kMultiply[] = {multiply<1>, multiply<2>, multiply<3>,
-                                  multiply<4>, multiply<5>, multiply<6>};
+template <class T>
+constexpr Multiply kMultiply[] = {multiply<T, 1>, multiply<T, 2>, multiply<T, 3>,
+                                  multiply<T, 4>, multiply<T, 5>, multiply<T, 6>};
 #else
-constexpr Multiply kMultiply[] = {multiply<1>, multiply<2>};
+template <class T>
+constexpr Multiply kMultiply[] = {multiply<T, 1>, multiply<T, 2>};
 #endif
 
-void winograd(const LanesWinograd& p, const float* x, const float* weights, const float* bias,
-              float* y, float* scratch) {
+template <class T>
+void winograd(const LanesWinograd& p, const T* x, const float* weights, const float* bias, T* y,
+              float* scratch) {
   const Tiles tiles{p.n, p.rows, p.columns};
   const int64_t lanes = tiles.lanes(), plane = tiles.plane(), each = kWinogradUnits * lanes;
-  // Transformed elements: 36 x in x kWinogradUnits; products: 36 x results x kWinogradUnits.
+  constexpr int64_t kSome = kTogether<T>;
+  const int64_t in = p.steps();
+  // Transformed elements: 36 x steps x kWinogradUnits; products: 36 x results x kWinogradUnits.
   const int64_t v_all = p.around_all(lanes), m_all = p.products_all(lanes);
   float* const v = scratch;
   float* const m = scratch + kWinogradPlaces * v_all;
   for (int64_t first = 0; first < tiles.units(); first += kWinogradUnits) {
     // Units that fill up a group are computed from what is there, and not used.
     const int64_t count = std::min<int64_t>(kWinogradUnits, tiles.units() - first);
-    for (int64_t c = 0; c < p.in; ++c) {
+    for (int64_t c = 0; c < p.in; c += kSome) {
+      float* const to = v + c / kSome * each;
       for (int64_t u = 0; u < count; ++u) {
         const Unit unit(tiles, first + u);
-        if (c + kAhead < p.in) prefetch_input(tiles, unit, x + (c + kAhead) * plane);
-        transform_input(tiles, unit, x + c * plane, v + c * each + u * lanes, v_all);
+        for (int64_t k = c + kAhead; k < std::min(c + kAhead + kSome, p.in); ++k) {
+          prefetch_input(tiles, unit, x + k * plane);
+        }
+        if constexpr (kSome == 1) {
+          transform_input(tiles, unit, x + c * plane, to + u * lanes, v_all);
+        } else {
+          transform_pairs(tiles, unit, x + c * plane, c + 1 < p.in, to + u * lanes, v_all);
+        }
       }
     }
     for (int64_t tile = 0; tile < weight_tiles(p.out); tile += kWinogradTilesOfWeights) {
@@ -108,14 +123,14 @@ void winograd(const LanesWinograd& p, const float* x, const float* weights, cons
       const int64_t begin = weight_tile_begin(p.out, tile),
                     end = weight_tile_begin(p.out, end_tile);
       for (int64_t place = 0; place < kWinogradPlaces; ++place) {
-        const float* const w = weights + place * p.in * p.out;
+        const float* const w = weights + place * in * p.out;
         for (int64_t k = tile; k < end_tile; ++k) {
           const int64_t of_tile = weight_tile_begin(p.out, k),
                         of = weight_tile_begin(p.out, k + 1) - of_tile;
           for (int64_t f = 0; f < of; f += kMostFilters) {
             const int64_t filters = std::min<int64_t>(kMostFilters, of - f);
-            kMultiply[filters - 1](v + place * v_all, w + of_tile * p.in + f, of, p.in,
-                                   m + place * m_all + (of_tile + f - begin) * each);
+            kMultiply<T>[filters - 1](v + place * v_all, w + of_tile * in + f, of, in,
+                                      m + place * m_all + (of_tile + f - begin) * each);
           }
         }
       }
@@ -129,6 +144,14 @@ void winograd(const LanesWinograd& p, const float* x, const float* weights, cons
   }
 }
 
+void winograd_of(const LanesWinograd& p, const void* x, const void* weights, const float* bias,
+                 void* y, float* scratch) {
+  with_elements(p.dtype, [&]<class T>(T*) {
+    winograd(p, static_cast<const T*>(x), static_cast<const float*>(weights), bias,
+             static_cast<T*>(y), scratch);
+  });
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace lockstep::kernels::cpu
@@ -137,16 +160,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lockstep::kernels::cpu {
 
-HWY_EXPORT(winograd);
+HWY_EXPORT(winograd_of);
 
 size_t LanesWinograd::scratch() const {
   return static_cast<size_t>(kWinogradPlaces * (around_all(kLanes) + products_all(kLanes))) *
          sizeof(float);
 }
 
-void lanes_winograd(const LanesWinograd& p, const float* x, const float* weights, const float* bias,
-                    float* y, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(winograd)(p, x, weights, bias, y, scratch);
+void lanes_winograd(const LanesWinograd& p, const void* x, const void* weights, const float* bias,
+                    void* y, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(winograd_of)(p, x, weights, bias, y, scratch);
 }
 
 }  // namespace lockstep::kernels::cpu

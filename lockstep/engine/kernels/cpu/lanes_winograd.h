@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lockstep/base/dtype.h"
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
 
 namespace lockstep::kernels::cpu {
@@ -31,25 +32,32 @@ inline constexpr int64_t kWinogradApart = 16;
 // What LanesConvolution says of images and windows; `in` channels become `out`.
 struct LanesWinograd {
   int64_t n = 0, in = 0, out = 0, rows = 0, columns = 0;
+  // Of images and results; transformed elements and weights are of that type, too, products and
+  // sums are floats. bf16 needs instructions for it where there is AVX-512.
+  DType dtype = DType::f32;
 
   // Bytes, at a multiple of 64, that lanes_winograd() needs, and lanes_winograd_weights().
   size_t scratch() const;
   size_t weights_scratch() const;
 
-  // Elements of transformed images, and of products, for each of the places.
-  int64_t around_all(int64_t lanes) const { return in * kWinogradUnits * lanes + kWinogradApart; }
+  // Of a sum over channels: of bfloat16 two are multiplied at a time.
+  int64_t steps() const { return dtype == DType::bf16 ? (in + 1) / 2 : in; }
+  // Floats, or pairs of bfloat16, of transformed images, and of products, for each of the places.
+  int64_t around_all(int64_t lanes) const {
+    return steps() * kWinogradUnits * lanes + kWinogradApart;
+  }
   int64_t products_all(int64_t lanes) const {
     const int64_t most = kWinogradTilesOfWeights * kWeightTile;
     return (out < most ? out : most) * kWinogradUnits * lanes + kWinogradApart;
   }
 };
 
-// y from x and weights (lanes_weights.h, winograd). `bias`: by result's channel, or null. With
-// weights that are turned, dx from dy: `in` are the filters then.
-void lanes_winograd(const LanesWinograd& p, const float* x, const float* weights, const float* bias,
-                    float* y, float* scratch);
+// y from x and weights (lanes_weights.h, winograd, of the same type). `bias`: by result's channel,
+// or null. With weights that are turned, dx from dy: `in` are the filters then.
+void lanes_winograd(const LanesWinograd& p, const void* x, const void* weights, const float* bias,
+                    void* y, float* scratch);
 // dweights, out x in x 3 x 3 row-major, from x and dy: F(3x3, 4x4).
-void lanes_winograd_weights(const LanesWinograd& p, const float* x, const float* dy,
+void lanes_winograd_weights(const LanesWinograd& p, const void* x, const void* dy,
                             float* dweights, float* scratch);
 
 }  // namespace lockstep::kernels::cpu

@@ -78,76 +78,103 @@ HWY_INLINE void input_axis(const Points& p, const V& d0, const V& d1, const V& d
   out[5] = hn::NegMulAdd(p.sum, d3, hn::MulAdd(p.product, d1, d5));
 }
 
-// B^T d B from the rows' d B: 36 vectors `step` apart.
-HWY_INLINE void transform_columns(const Points& points, const V (&half)[kAround][kAround],
-                                  float* to, int64_t step) {
-  for (int c = 0; c < kAround; ++c) {
-    V v[kAround];
-    input_axis(points, half[0][c], half[1][c], half[2][c], half[3][c], half[4][c], half[5][c], v);
-    for (int r = 0; r < kAround; ++r) hn::Store(v[r], D(), to + (kAround * r + c) * step);
-  }
-}
-
-// B^T d B of a channel's elements around a tile, 36 vectors `step` apart. left, right: the tile
-// lies at that edge of the image, and is a whole one.
-template <bool left, bool right>
-HWY_INLINE void transform_whole(const Tiles& t, const Unit& u, const float* plane, float* to,
-                                int64_t step) {
+// d B of a channel's elements around a tile. left, right: the tile lies at that edge of the image,
+// and is a whole one.
+template <bool left, bool right, class T>
+HWY_INLINE void rows_of_whole(const Tiles& t, const Unit& u, const T* plane, const Points& points,
+                              V (&half)[kAround][kAround]) {
   const D d;
-  const Points points;
-  V half[kAround][kAround];
   for (int r = 0; r < kAround; ++r) {
     const int64_t row = u.row - 1 + r;
     if (row < 0 || row >= t.rows) {
       for (int c = 0; c < kAround; ++c) half[r][c] = hn::Zero(d);
       continue;
     }
-    const float* const from = plane + row * t.row() + u.column * t.n + u.lane;
-    input_axis(points, left ? hn::Zero(d) : hn::Load(d, from - t.n), hn::Load(d, from),
-               hn::Load(d, from + t.n), hn::Load(d, from + 2 * t.n), hn::Load(d, from + 3 * t.n),
-               right ? hn::Zero(d) : hn::Load(d, from + 4 * t.n), half[r]);
+    const T* const from = plane + row * t.row() + u.column * t.n + u.lane;
+    input_axis(points, left ? hn::Zero(d) : load_images(from - t.n), load_images(from),
+               load_images(from + t.n), load_images(from + 2 * t.n), load_images(from + 3 * t.n),
+               right ? hn::Zero(d) : load_images(from + 4 * t.n), half[r]);
   }
-  transform_columns(points, half, to, step);
 }
 
 // That of a tile beyond whose columns the image ends.
-HWY_INLINE void transform_part(const Tiles& t, const Unit& u, const float* plane, float* to,
-                               int64_t step) {
+template <class T>
+HWY_INLINE void rows_of_part(const Tiles& t, const Unit& u, const T* plane, const Points& points,
+                             V (&half)[kAround][kAround]) {
   const D d;
-  const Points points;
-  V half[kAround][kAround];
   for (int r = 0; r < kAround; ++r) {
     const int64_t row = u.row - 1 + r;
     V e[kAround];
     for (int c = 0; c < kAround; ++c) {
       const int64_t column = u.column - 1 + c;
       const bool inside = row >= 0 && row < t.rows && column >= 0 && column < t.columns;
-      e[c] = inside ? hn::Load(d, plane + row * t.row() + column * t.n + u.lane) : hn::Zero(d);
+      e[c] = inside ? load_images(plane + row * t.row() + column * t.n + u.lane) : hn::Zero(d);
     }
     input_axis(points, e[0], e[1], e[2], e[3], e[4], e[5], half[r]);
   }
-  transform_columns(points, half, to, step);
 }
 
-HWY_INLINE void transform_input(const Tiles& t, const Unit& u, const float* plane, float* to,
-                                int64_t step) {
+template <class T>
+HWY_INLINE void rows_of(const Tiles& t, const Unit& u, const T* plane, const Points& points,
+                        V (&half)[kAround][kAround]) {
   const bool left = u.column == 0, right = u.column + kTile == t.columns;
   if (u.column + kTile > t.columns) {
-    transform_part(t, u, plane, to, step);
+    rows_of_part(t, u, plane, points, half);
   } else if (left && right) {
-    transform_whole<true, true>(t, u, plane, to, step);
+    rows_of_whole<true, true>(t, u, plane, points, half);
   } else if (left) {
-    transform_whole<true, false>(t, u, plane, to, step);
+    rows_of_whole<true, false>(t, u, plane, points, half);
   } else if (right) {
-    transform_whole<false, true>(t, u, plane, to, step);
+    rows_of_whole<false, true>(t, u, plane, points, half);
   } else {
-    transform_whole<false, false>(t, u, plane, to, step);
+    rows_of_whole<false, false>(t, u, plane, points, half);
+  }
+}
+
+HWY_INLINE void column_of(const Points& points, const V (&half)[kAround][kAround], int c,
+                          V (&out)[kAround]) {
+  input_axis(points, half[0][c], half[1][c], half[2][c], half[3][c], half[4][c], half[5][c], out);
+}
+
+// B^T d B of a channel's elements around a tile, 36 times what one vector holds, `step` apart.
+template <class T>
+HWY_INLINE void transform_input(const Tiles& t, const Unit& u, const T* plane, T* to,
+                                int64_t step) {
+  const Points points;
+  V half[kAround][kAround];
+  rows_of(t, u, plane, points, half);
+  for (int c = 0; c < kAround; ++c) {
+    V v[kAround];
+    column_of(points, half, c, v);
+    for (int r = 0; r < kAround; ++r) store_images(v[r], to + (kAround * r + c) * step);
+  }
+}
+
+// Of two channels, or of one and zeros: 36 vectors of pairs.
+HWY_INLINE void transform_pairs(const Tiles& t, const Unit& u, const BFloat16* plane, bool two,
+                                float* to, int64_t step) {
+  const Points points;
+  V half[kAround][kAround], other[kAround][kAround];
+  rows_of(t, u, plane, points, half);
+  if (two) rows_of(t, u, plane + t.plane(), points, other);
+  for (int c = 0; c < kAround; ++c) {
+    V v[kAround], w[kAround];
+    column_of(points, half, c, v);
+    if (two) {
+      column_of(points, other, c, w);
+    } else {
+      std::fill_n(w, kAround, hn::Zero(D()));
+    }
+    for (int r = 0; r < kAround; ++r) {
+      hn::Store(pairs_of(v[r], w[r]), D(), to + (kAround * r + c) * step);
+    }
   }
 }
 
 // Asks for what transform_input() will read of a channel and has not for the tile before this one.
 // The lines are too far apart for processors to guess.
-HWY_INLINE void prefetch_input(const Tiles& t, const Unit& u, const float* plane) {
+template <class T>
+HWY_INLINE void prefetch_input(const Tiles& t, const Unit& u, const T* plane) {
   const int64_t end_row = std::min(u.row + kTile + 1, t.rows);
   // The tile before it has the first two columns.
   const int64_t column = u.column == 0 ? 0 : u.column + 1,

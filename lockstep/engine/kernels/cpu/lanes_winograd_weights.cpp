@@ -2,6 +2,7 @@
 
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_winograd.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_winograd_weights.cpp"
@@ -29,21 +30,23 @@ constexpr int kMostVectors = 2;
 constexpr int64_t most_filters(int64_t) { return 4; }
 #endif
 
-// Elements, for each place, of what is kept between the steps. Channels are padded to whole
-// vectors.
+// Floats, for each place, of what is kept between the steps. Channels are padded to whole vectors.
+// Of bfloat16 a float's place holds the same of two images.
 struct Sizes {
+  int64_t together;   // images for each step of a sum
   int64_t channels;   // padded
-  int64_t around;     // of a unit: lanes x lanes
-  int64_t images;     // images x channels
-  int64_t gradients;  // filters x images
+  int64_t around;     // of a unit, or two: lanes x lanes
+  int64_t images;     // steps x channels
+  int64_t gradients;  // filters x steps
   int64_t sums;       // filters x channels
 
   Sizes(const LanesWinograd& p, int64_t lanes) {
-    const int64_t of_units = kWinogradUnits * lanes;
+    together = p.dtype == DType::bf16 ? kTogether<BFloat16> : 1;
+    const int64_t steps = kWinogradUnits * lanes / together;
     channels = (p.in + lanes - 1) / lanes * lanes;
     around = lanes * lanes + kWinogradApart;
-    images = of_units * channels + kWinogradApart;
-    gradients = std::min(p.out, kFilterBlock) * of_units + kWinogradApart;
+    images = steps * channels + kWinogradApart;
+    gradients = std::min(p.out, kFilterBlock) * steps + kWinogradApart;
     sums = p.out * channels;
   }
   int64_t all() const { return kWinogradPlaces * (around + images + gradients + sums); }
@@ -99,24 +102,41 @@ HWY_INLINE void transpose(const float* from, float* to, int64_t step) {
 #endif
 }
 
-// B^T x B of all channels around some units, an image behind the other, channels side by side.
+// Instead of what lies around a unit, or of its gradients, where there is none.
+template <class T>
+HWY_INLINE void nothing(T* to, int64_t step) {
+  for (int i = 0; i < kWinogradPlaces; ++i) store_images(hn::Zero(D()), to + i * step);
+}
+
+// B^T x B of all channels around some units, an image, or two, behind the other, channels side by
+// side.
+template <class T>
 void transform_images(const LanesWinograd& p, const Tiles& tiles, int64_t first, int64_t count,
-                      const float* x, const Memory& to) {
+                      const T* x, const Memory& to) {
   const D d;
   const int64_t lanes = tiles.lanes(), plane = tiles.plane();
   for (int64_t block = 0; block < p.in; block += lanes) {
     const int64_t channels = std::min(lanes, p.in - block);
-    for (int64_t u = 0; u < count; ++u) {
-      const Unit unit(tiles, first + u);
+    for (int64_t u = 0; u < count; u += kTogether<T>) {
       for (int64_t c = 0; c < channels; ++c) {
-        const float* const from = x + (block + c) * plane;
-        if (block + c + kAhead < p.in) prefetch_input(tiles, unit, from + kAhead * plane);
-        transform_input(tiles, unit, from, to.around + c * lanes, to.each.around);
+        const T* const from = x + (block + c) * plane;
+        for (int64_t k = 0; k < kTogether<T>; ++k) {
+          T* const around = reinterpret_cast<T*>(to.around + c * lanes) + k * lanes;
+          const int64_t step = kTogether<T> * to.each.around;
+          if (u + k >= count) {
+            nothing(around, step);
+            continue;
+          }
+          const Unit unit(tiles, first + u + k);
+          if (block + c + kAhead < p.in) prefetch_input(tiles, unit, from + kAhead * plane);
+          transform_input(tiles, unit, from, around, step);
+        }
       }
+      const int64_t row = u / kTogether<T> * lanes;
       for (int64_t place = 0; place < kWinogradPlaces; ++place) {
         float* const around = to.around + place * to.each.around;
         for (int64_t c = channels; c < lanes; ++c) hn::Store(hn::Zero(d), d, around + c * lanes);
-        transpose(around, to.images + place * to.each.images + u * lanes * to.each.channels + block,
+        transpose(around, to.images + place * to.each.images + row * to.each.channels + block,
                   to.each.channels);
       }
     }
@@ -137,44 +157,45 @@ HWY_INLINE void gradient_axis(const Points& p, const V& y0, const V& y1, const V
 }
 
 // G y G^T of a filter's gradients in a unit, 36 vectors `step` apart.
-HWY_INLINE void transform_gradient(const Tiles& t, const Unit& u, const float* plane, float* to,
+template <class T>
+HWY_INLINE void transform_gradient(const Tiles& t, const Unit& u, const T* plane, T* to,
                                    int64_t step) {
   const D d;
   const Points points;
   V half[kTile][kAround];
   const int64_t columns = std::min<int64_t>(kTile, t.columns - u.column);
   for (int r = 0; r < kTile; ++r) {
-    const float* const from = plane + (u.row + r) * t.row() + u.column * t.n + u.lane;
+    const T* const from = plane + (u.row + r) * t.row() + u.column * t.n + u.lane;
     V y[kTile];
     for (int c = 0; c < kTile; ++c) {
-      y[c] = u.row + r < t.rows && c < columns ? hn::Load(d, from + c * t.n) : hn::Zero(d);
+      y[c] = u.row + r < t.rows && c < columns ? load_images(from + c * t.n) : hn::Zero(d);
     }
     gradient_axis(points, y[0], y[1], y[2], y[3], half[r]);
   }
   for (int c = 0; c < kAround; ++c) {
     V w[kAround];
     gradient_axis(points, half[0][c], half[1][c], half[2][c], half[3][c], w);
-    for (int r = 0; r < kAround; ++r) hn::Store(w[r], d, to + (kAround * r + c) * step);
+    for (int r = 0; r < kAround; ++r) store_images(w[r], to + (kAround * r + c) * step);
   }
 }
 
 // Adds the products of some images to sums of filters x channels, which are `channels` apart, as
 // images are in v. A filter's are `d_step` apart.
-template <int filters, int vectors>
+template <class T, int filters, int vectors>
 HWY_INLINE void multiply(const float* v, int64_t channels, const float* gradients, int64_t d_step,
-                         int64_t images, float* to) {
+                         int64_t steps, float* to) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V sums[filters][vectors];
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < vectors; ++c) sums[f][c] = hn::Zero(d);
   }
-  for (int64_t i = 0; i < images; ++i, v += channels) {
+  for (int64_t i = 0; i < steps; ++i, v += channels) {
     V in[vectors];
     for (int c = 0; c < vectors; ++c) in[c] = hn::Load(d, v + c * lanes);
     for (int f = 0; f < filters; ++f) {
       const V g = hn::Set(d, gradients[f * d_step + i]);
-      for (int c = 0; c < vectors; ++c) sums[f][c] = hn::MulAdd(g, in[c], sums[f][c]);
+      for (int c = 0; c < vectors; ++c) sums[f][c] = multiply_add<T>(g, in[c], sums[f][c]);
     }
   }
   // Sums of sums round less than one long sum.
@@ -189,29 +210,32 @@ HWY_INLINE void multiply(const float* v, int64_t channels, const float* gradient
 using Multiply = void (*)(const float*, int64_t, const float*, int64_t, int64_t, float*);
 // By filters - 1, then by vectors - 1.
 #if HWY_TARGET <= HWY_AVX3
+template <class T>
 constexpr Multiply kMultiply[][kMostVectors] = {
-    {multiply<1, 1>, multiply<1, 2>, multiply<1, 3>, multiply<1, 4>},
-    {multiply<2, 1>, multiply<2, 2>, multiply<2, 3>, multiply<2, 4>},
-    {multiply<3, 1>, multiply<3, 2>, multiply<3, 3>, multiply<3, 4>},
-    {multiply<4, 1>, multiply<4, 2>, multiply<4, 3>, multiply<4, 4>},
-    {multiply<5, 1>, multiply<5, 2>, multiply<5, 3>, multiply<5, 4>},
-    {multiply<6, 1>, multiply<6, 2>, multiply<6, 3>, multiply<6, 4>},
-    {multiply<7, 1>, multiply<7, 2>},
-    {multiply<8, 1>, multiply<8, 2>},
-    {multiply<9, 1>, multiply<9, 2>},
-    {multiply<10, 1>, multiply<10, 2>},
-    {multiply<11, 1>, multiply<11, 2>},
-    {multiply<12, 1>, multiply<12, 2>}};
+    {multiply<T, 1, 1>, multiply<T, 1, 2>, multiply<T, 1, 3>, multiply<T, 1, 4>},
+    {multiply<T, 2, 1>, multiply<T, 2, 2>, multiply<T, 2, 3>, multiply<T, 2, 4>},
+    {multiply<T, 3, 1>, multiply<T, 3, 2>, multiply<T, 3, 3>, multiply<T, 3, 4>},
+    {multiply<T, 4, 1>, multiply<T, 4, 2>, multiply<T, 4, 3>, multiply<T, 4, 4>},
+    {multiply<T, 5, 1>, multiply<T, 5, 2>, multiply<T, 5, 3>, multiply<T, 5, 4>},
+    {multiply<T, 6, 1>, multiply<T, 6, 2>, multiply<T, 6, 3>, multiply<T, 6, 4>},
+    {multiply<T, 7, 1>, multiply<T, 7, 2>},
+    {multiply<T, 8, 1>, multiply<T, 8, 2>},
+    {multiply<T, 9, 1>, multiply<T, 9, 2>},
+    {multiply<T, 10, 1>, multiply<T, 10, 2>},
+    {multiply<T, 11, 1>, multiply<T, 11, 2>},
+    {multiply<T, 12, 1>, multiply<T, 12, 2>}};
 #else
-constexpr Multiply kMultiply[][kMostVectors] = {{multiply<1, 1>, multiply<1, 2>},
-                                                {multiply<2, 1>, multiply<2, 2>},
-                                                {multiply<3, 1>, multiply<3, 2>},
-                                                {multiply<4, 1>, multiply<4, 2>}};
+template <class T>
+constexpr Multiply kMultiply[][kMostVectors] = {{multiply<T, 1, 1>, multiply<T, 1, 2>},
+                                                {multiply<T, 2, 1>, multiply<T, 2, 2>},
+                                                {multiply<T, 3, 1>, multiply<T, 3, 2>},
+                                                {multiply<T, 4, 1>, multiply<T, 4, 2>}};
 #endif
 
-// The products of `images` images for `filters` filters from `block` on.
-void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters, int64_t images) {
-  const int64_t vectors = m.each.channels / lanes, d_step = kWinogradUnits * lanes;
+// The products of some images, `steps` steps of the sums, for `filters` filters from `block` on.
+template <class T>
+void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters, int64_t steps) {
+  const int64_t vectors = m.each.channels / lanes, d_step = kWinogradUnits * lanes / kTogether<T>;
   const int64_t parts = (vectors + kMostVectors - 1) / kMostVectors;
   for (int64_t place = 0; place < kWinogradPlaces; ++place) {
     for (int64_t part = 0; part < parts; ++part) {
@@ -219,9 +243,9 @@ void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters
       const int64_t pieces = (filters + most_filters(of) - 1) / most_filters(of);
       for (int64_t piece = 0; piece < pieces; ++piece) {
         const int64_t f = filters * piece / pieces, some = filters * (piece + 1) / pieces - f;
-        kMultiply[some - 1][of - 1](
+        kMultiply<T>[some - 1][of - 1](
             m.images + place * m.each.images + begin * lanes, m.each.channels,
-            m.gradients + place * m.each.gradients + f * d_step, d_step, images,
+            m.gradients + place * m.each.gradients + f * d_step, d_step, steps,
             m.sums + place * m.each.sums + (block + f) * m.each.channels + begin * lanes);
       }
     }
@@ -270,7 +294,8 @@ void transform_sums(const LanesWinograd& p, const Memory& m, int64_t lanes, floa
   }
 }
 
-void winograd_weights(const LanesWinograd& p, const float* x, const float* dy, float* dweights,
+template <class T>
+void winograd_weights(const LanesWinograd& p, const T* x, const T* dy, float* dweights,
                       float* scratch) {
   const Tiles tiles{p.n, p.rows, p.columns};
   const int64_t lanes = tiles.lanes(), plane = tiles.plane();
@@ -278,19 +303,32 @@ void winograd_weights(const LanesWinograd& p, const float* x, const float* dy, f
   std::fill_n(m.sums, kWinogradPlaces * m.each.sums, 0.0f);
   for (int64_t first = 0; first < tiles.units(); first += kWinogradUnits) {
     const int64_t count = std::min<int64_t>(kWinogradUnits, tiles.units() - first);
+    const int64_t whole = (count + kTogether<T> - 1) / kTogether<T> * kTogether<T>;
     transform_images(p, tiles, first, count, x, m);
     for (int64_t block = 0; block < p.out; block += kFilterBlock) {
       const int64_t filters = std::min(kFilterBlock, p.out - block);
       for (int64_t f = 0; f < filters; ++f) {
-        for (int64_t u = 0; u < count; ++u) {
-          transform_gradient(tiles, Unit(tiles, first + u), dy + (block + f) * plane,
-                             m.gradients + (f * kWinogradUnits + u) * lanes, m.each.gradients);
+        for (int64_t u = 0; u < whole; ++u) {
+          T* const to = reinterpret_cast<T*>(m.gradients) + (f * kWinogradUnits + u) * lanes;
+          const int64_t step = kTogether<T> * m.each.gradients;
+          if (u < count) {
+            transform_gradient(tiles, Unit(tiles, first + u), dy + (block + f) * plane, to, step);
+          } else {
+            nothing(to, step);
+          }
         }
       }
-      multiply_all(m, lanes, block, filters, count * lanes);
+      multiply_all<T>(m, lanes, block, filters, whole * lanes / kTogether<T>);
     }
   }
   transform_sums(p, m, lanes, dweights);
+}
+
+void winograd_weights_of(const LanesWinograd& p, const void* x, const void* dy, float* dweights,
+                         float* scratch) {
+  with_elements(p.dtype, [&]<class T>(T*) {
+    winograd_weights(p, static_cast<const T*>(x), static_cast<const T*>(dy), dweights, scratch);
+  });
 }
 
 size_t weights_scratch(const LanesWinograd& p) {
@@ -306,16 +344,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lockstep::kernels::cpu {
 
-HWY_EXPORT(winograd_weights);
+HWY_EXPORT(winograd_weights_of);
 HWY_EXPORT(weights_scratch);
 
 size_t LanesWinograd::weights_scratch() const {
   return HWY_DYNAMIC_DISPATCH(weights_scratch)(*this);
 }
 
-void lanes_winograd_weights(const LanesWinograd& p, const float* x, const float* dy,
+void lanes_winograd_weights(const LanesWinograd& p, const void* x, const void* dy,
                             float* dweights, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(winograd_weights)(p, x, dy, dweights, scratch);
+  HWY_DYNAMIC_DISPATCH(winograd_weights_of)(p, x, dy, dweights, scratch);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -229,4 +229,10 @@ Pass primitive_pass(const dnnl::primitive& primitive, size_t scratch_bytes,
   return pass;
 }
 
+bool computes_bf16() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wanted = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
+  return (isa & wanted) == wanted;
+}
+
 }  // namespace lockstep::kernels::cpu

@@ -102,6 +102,9 @@ TensorSpec spec_of(const dnnl::memory::desc& desc);
 dnnl::memory::desc plain_desc(const Shape& shape, DType dtype = DType::f32);
 // Descriptor whose layout the primitive chooses.
 dnnl::memory::desc any_desc(const Shape& shape, DType dtype = DType::f32);
+// Whether the processor has instructions for bf16; elsewhere oneDNN would emulate it, and nothing
+// else has kernels.
+bool computes_bf16();
 // Of f32, or bf16 where the processor computes with it.
 dnnl::memory::data_type data_type(DType dtype);
 dnnl::memory::dims dims_of(const Shape& shape);

@@ -27,13 +27,6 @@ Pass translated_reorder(const TensorSpec& from, const TensorSpec& to) {
   return translated("change of layout", [&] { return reorder(from, to); });
 }
 
-// Nothing else has instructions for it; elsewhere oneDNN would emulate it.
-bool computes_bf16() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wanted = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
-  return (isa & wanted) == wanted;
-}
-
 // The CPU has no queues.
 void sgdm_now(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u,
               void*) {

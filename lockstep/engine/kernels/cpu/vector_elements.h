@@ -1,0 +1,62 @@
+// Elements in memory as vectors of floats, and pairs of bfloat16 in their lanes, for files that
+// Highway compiles once for each instruction set.
+#include "lockstep/base/bfloat16.h"
+
+// Once for each instruction set, too.
+#if defined(LOCKSTEP_VECTOR_ELEMENTS) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_VECTOR_ELEMENTS
+#undef LOCKSTEP_VECTOR_ELEMENTS
+#else
+#define LOCKSTEP_VECTOR_ELEMENTS
+#endif
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Elements as floats, and back: to the nearest, ties to even, NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const BFloat16* from) {
+  const hn::Rebind<uint16_t, D> half;
+  const hn::Rebind<uint32_t, D> whole;
+  const auto bits = hn::LoadU(half, reinterpret_cast<const uint16_t*>(from));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, bits)));
+}
+
+// The bits of a bfloat16 in the lower half of each lane.
+template <class D>
+HWY_INLINE hn::Vec<hn::Rebind<uint32_t, D>> rounded(D, hn::Vec<D> v) {
+  const hn::Rebind<uint32_t, D> whole;
+  const auto bits = hn::BitCast(whole, v);
+  const auto upper = hn::ShiftRight<16>(bits);
+  const auto odd = hn::And(upper, hn::Set(whole, 1));
+  const auto nearest = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(whole, 0x7fff))));
+  const auto number = hn::RebindMask(whole, hn::Eq(v, v));
+  return hn::IfThenElse(number, nearest, hn::Or(upper, hn::Set(whole, 0x40)));
+}
+
+template <class D>
+HWY_INLINE void store(hn::Vec<D> v, D d, float* to) {
+  hn::StoreU(v, d, to);
+}
+template <class D>
+HWY_INLINE void store(hn::Vec<D> v, D d, BFloat16* to) {
+  const hn::Rebind<uint16_t, D> half;
+  const hn::Rebind<int32_t, D> with_sign;
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(with_sign, rounded(d, v))), half,
+             reinterpret_cast<uint16_t*>(to));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif
