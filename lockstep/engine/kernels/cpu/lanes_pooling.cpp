@@ -188,8 +188,11 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
 bool pools_in_lanes(const PoolingProblem& p) {
   const Window& w = p.window;
   // Gradients that windows have in common are added up, which must not round them.
-  const bool apart = w.stride[0] >= w.kernel[0] && w.stride[1] >= w.kernel[1];
-  return in_lanes(p.src) && w.axes() == 2 && (p.src.dtype == DType::f32 || apart) && w.dilation == Size2d{1, 1} &&
+  const auto apart = [&](size_t axis) {
+    return w.stride[axis] >= w.kernel[axis] || p.dst[2 + static_cast<int>(axis)] == 1;
+  };
+  return in_lanes(p.src) && w.axes() == 2 &&
+         (p.src.dtype == DType::f32 || (apart(0) && apart(1))) && w.dilation == Size2d{1, 1} &&
          (p.kind != PoolingProblem::Kind::max || w.kernel[0] * w.kernel[1] <= kMostElements);
 }
 

@@ -33,16 +33,9 @@ constexpr int kMostFilters = 2;
 HWY_INLINE V load_images(const float* from) { return hn::Load(D(), from); }
 HWY_INLINE V load_images(const BFloat16* from) { return load(D(), from); }
 HWY_INLINE void store_images(V v, float* to) { hn::Store(v, D(), to); }
+HWY_INLINE void store_images(V v, BFloat16* to) { store(v, D(), to); }
 
-// bfloat16 is used where processors have instructions for it (AVX-512 BF16), which Highway 1.0 does
-// not know. Other instruction sets are for tests.
 #if HWY_TARGET <= HWY_AVX3
-HWY_INLINE void store_images(V v, BFloat16* to) {
-  __m256i half;
-  asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half);
-}
-
 // Two numbers for each lane.
 HWY_INLINE V pairs_of(V lower, V upper) {
   // One behind the other, then in turns.
@@ -60,8 +53,6 @@ HWY_INLINE V add_products(V a, V b, V sum) {
   return sum;
 }
 #else
-HWY_INLINE void store_images(V v, BFloat16* to) { store(v, D(), to); }
-
 HWY_INLINE V pairs_of(V lower, V upper) {
   const D d;
   return hn::BitCast(d, hn::Or(rounded(d, lower), hn::ShiftLeft<16>(rounded(d, upper))));

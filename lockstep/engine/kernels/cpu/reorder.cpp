@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
@@ -23,11 +24,9 @@ Pass reorder_weights(const TensorSpec& from, const TensorSpec& to) {
                   });
 }
 
-// By way of row-major memory.
-Pass reorder_twice(const TensorSpec& from, const TensorSpec& to) {
-  const TensorSpec plain{from.shape, DType::f32, nullptr};
-  const Pass first = reorder(from, plain), second = reorder(plain, to);
-  const size_t between = (plain.bytes() + 63) / 64 * 64;
+Pass reorder_by_way_of(const TensorSpec& way, const TensorSpec& from, const TensorSpec& to) {
+  const Pass first = reorder(from, way), second = reorder(way, to);
+  const size_t between = (way.bytes() + 63) / 64 * 64;
   Pass pass;
   pass.reads = first.reads;
   pass.writes = second.writes;
@@ -50,7 +49,14 @@ Pass reorder_twice(const TensorSpec& from, const TensorSpec& to) {
 Pass reorder(const TensorSpec& from, const TensorSpec& to) {
   if (in_lanes_weights(from) || in_lanes_weights(to)) {
     const TensorSpec plain{from.shape, DType::f32, nullptr};
-    return from == plain || to == plain ? reorder_weights(from, to) : reorder_twice(from, to);
+    if (from == plain || to == plain) return reorder_weights(from, to);
+    return reorder_by_way_of(plain, from, to);
+  }
+  // oneDNN 2.6 is four times as slow where both the type and the order change.
+  if (from.dtype != to.dtype && from.row_major() != to.row_major() &&
+      (in_lanes(from) || in_lanes(to))) {
+    const DType there = in_lanes(to) ? from.dtype : to.dtype;
+    return reorder_by_way_of(lanes_spec(from.shape, there), from, to);
   }
   SingleThread one;
   const dnnl::reorder::primitive_desc pd(engine(), desc_of(from), engine(), desc_of(to),

@@ -1,5 +1,6 @@
-// Elements in memory as vectors of floats, and pairs of bfloat16 in their lanes, for files that
-// Highway compiles once for each instruction set.
+// Elements in memory as vectors of floats, for files that Highway compiles once for each
+// instruction set. bfloat16 is for processors with instructions for it (AVX-512 BF16); other
+// instruction sets are for tests.
 #include "lockstep/base/bfloat16.h"
 
 // Once for each instruction set, too.
@@ -49,6 +50,15 @@ HWY_INLINE void store(hn::Vec<D> v, D d, float* to) {
 }
 template <class D>
 HWY_INLINE void store(hn::Vec<D> v, D d, BFloat16* to) {
+#if HWY_TARGET <= HWY_AVX3
+  // Highway 1.0 does not know the instruction.
+  if constexpr (sizeof(v) == 64) {
+    __m256i half;
+    asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half);
+    return;
+  }
+#endif
   const hn::Rebind<uint16_t, D> half;
   const hn::Rebind<int32_t, D> with_sign;
   hn::StoreU(hn::DemoteTo(half, hn::BitCast(with_sign, rounded(d, v))), half,
