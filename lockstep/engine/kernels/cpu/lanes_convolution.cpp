@@ -361,16 +361,20 @@ void weights_of(const LanesConvolution& q, const void* x, const void* dy, float*
 template <class T>
 void bias(const LanesConvolution& q, const T* dy, float* dbias) {
   const Plane p{q.channels, q.filters, q.rows, q.columns, q.n};
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t f = 0; f < q.filters; ++f) {
-    HWY_ALIGN float sums[kLanes] = {};
-    // Row by row, for the sake of rounding.
-    for (int64_t row = 0; row < p.rows; ++row) {
-      const T* const from = dy + f * p.size() + row * p.row();
-      float own[kLanes] = {};
-      for (int64_t i = 0; i < p.row(); i += kLanes) {
-        for (int64_t lane = 0; lane < kLanes; ++lane) own[lane] += to_float(from[i + lane]);
+    HWY_ALIGN float sums[kLanes];
+    for (int64_t lane = 0; lane < kLanes; lane += lanes) {
+      V sum = hn::Zero(d);
+      // Row by row, for the sake of rounding.
+      for (int64_t row = 0; row < p.rows; ++row) {
+        const T* const from = dy + f * p.size() + row * p.row() + lane;
+        V own = hn::Zero(d);
+        for (int64_t i = 0; i < p.row(); i += kLanes) own = hn::Add(own, load_images(from + i));
+        sum = hn::Add(sum, own);
       }
-      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += own[lane];
+      hn::Store(sum, d, sums + lane);
     }
     dbias[f] = sum_of_lanes(sums);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
@@ -111,10 +112,6 @@ LOCKSTEP_CLONES void put_scaled(const float* sums, float factor, int64_t n, BFlo
 LOCKSTEP_CLONES void add_scaled(const float* x, float factor, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] += x[i] * factor;
 }
-// To windows that do not overlap.
-LOCKSTEP_CLONES void add_scaled(const BFloat16* x, float factor, int64_t n, BFloat16* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = to_bfloat16(to_float(x[i]) * factor);
-}
 
 template <class T>
 Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& dst) {
@@ -151,6 +148,17 @@ Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& ds
   return kernel;
 }
 
+// To windows that do not overlap.
+void give_shares(const Place& at, const BFloat16* dy, float share, int64_t n, BFloat16* dx) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    float all[kLanes] = {};
+    BFloat16 scaled[kLanes];
+    add_to(dy + i, kLanes, all);
+    put_scaled(all, share, kLanes, scaled);
+    at.each([&](int64_t to, int64_t) { std::copy_n(scaled, kLanes, dx + to * n + i); });
+  }
+}
+
 template <class T>
 Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& dst) {
   const int64_t n = s.n, all = s.window.kernel[0] * s.window.kernel[1];
@@ -177,7 +185,11 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
         std::memset(w[0], 0, bytes);
         for_each_window(s, [&](const Place& at) {
           const T* const dy = in<T>(r, 0) + at.result * n;
-          at.each([&](int64_t from, int64_t) { add_scaled(dy, share(at), n, dx + from * n); });
+          if constexpr (std::is_same_v<T, float>) {
+            at.each([&](int64_t from, int64_t) { add_scaled(dy, share(at), n, dx + from * n); });
+          } else {
+            give_shares(at, dy, share(at), n, dx);
+          }
         });
       }));
   return kernel;

@@ -47,7 +47,7 @@ struct Sizes {
     around = lanes * lanes + kWinogradApart;
     images = steps * channels + kWinogradApart;
     gradients = std::min(p.out, kFilterBlock) * steps + kWinogradApart;
-    sums = p.out * channels;
+    sums = p.out * channels + kWinogradApart;
   }
   int64_t all() const { return kWinogradPlaces * (around + images + gradients + sums); }
 };
@@ -261,6 +261,24 @@ HWY_INLINE void weights_axis(const Points& p, const V (&m)[kAround], V (&out)[3]
   out[2] = hn::Add(m[5], hn::MulAdd(p.a2, sum_a, hn::Mul(p.b2, sum_b)));
 }
 
+// Windows of `channels` channels, nine vectors, one behind the other.
+HWY_INLINE void put_windows(const float* windows, int64_t channels, float* to) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+#if HWY_TARGET <= HWY_AVX3
+  HWY_ALIGN float turned[kLanes * kLanes];
+  transpose(windows, turned, kLanes);
+  // What is written beyond a window is the next one's.
+  for (int64_t c = 0; c + 1 < channels; ++c) {
+    hn::StoreU(hn::Load(D(), turned + c * lanes), D(), to + c * 9);
+  }
+  std::copy_n(turned + (channels - 1) * lanes, 9, to + (channels - 1) * 9);
+#else
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t i = 0; i < 9; ++i) to[c * 9 + i] = windows[i * lanes + c];
+  }
+#endif
+}
+
 // A^T m A of all sums.
 void transform_sums(const LanesWinograd& p, const Memory& m, int64_t lanes, float* dweights) {
   const D d;
@@ -278,7 +296,7 @@ void transform_sums(const LanesWinograd& p, const Memory& m, int64_t lanes, floa
         }
         weights_axis(points, sums, half[c]);
       }
-      HWY_ALIGN float window[9 * kLanes];
+      HWY_ALIGN float window[kLanes * kLanes] = {};  // nine vectors, and what fills up a square
       for (int r = 0; r < 3; ++r) {
         const V row[kAround] = {half[0][r], half[1][r], half[2][r],
                                 half[3][r], half[4][r], half[5][r]};
@@ -286,10 +304,7 @@ void transform_sums(const LanesWinograd& p, const Memory& m, int64_t lanes, floa
         weights_axis(points, row, w);
         for (int c = 0; c < 3; ++c) hn::Store(w[c], d, window + (3 * r + c) * lanes);
       }
-      for (int64_t c = 0; c < std::min(lanes, p.in - block); ++c) {
-        float* const to = dweights + (f * p.in + block + c) * 9;
-        for (int64_t i = 0; i < 9; ++i) to[i] = window[i * lanes + c];
-      }
+      put_windows(window, std::min(lanes, p.in - block), dweights + (f * p.in + block) * 9);
     }
   }
 }
