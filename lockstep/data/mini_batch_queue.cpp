@@ -186,26 +186,41 @@ Digest digest_observations(const std::vector<int64_t>& observations) {
 }
 
 struct MiniBatchQueue::State {
-  // A finished mini-batch, or why it could not be made.
+  // A mini-batch that is made piece by piece, or finished, or why it could not be made.
   struct Slot {
     std::unique_ptr<MiniBatch> batch;
+    std::vector<MiniBatchQueueOptions::Rows> wanted;
+    int64_t rows = 0, claimed = 0;  // rows that pieces have taken
+    int pieces = 0;                 // under way
+    int64_t failed = 0;             // the first row that could not be made, where there is an error
     std::exception_ptr error;
+    bool ready = false;
   };
+  // Rows of a mini-batch for one thread: short, so that nobody waits for the last one for long.
+  struct Piece {
+    int64_t number = 0, first = 0, end = 0;
+  };
+  static constexpr int64_t kPiece = 8;
 
   const std::shared_ptr<const ImageCache> cache;
   const MiniBatchQueueOptions options;
   const int64_t per_epoch;
   const int64_t end;  // mini-batches in all epochs
+  const bool helped;  // by threads that call help()
   const std::shared_ptr<FreeList> free_list;
   Orders orders;
   std::atomic<bool> stop{false};
 
   std::mutex mutex;
   std::condition_variable wake_makers, wake_taker;
-  int64_t taken;            // number of the next mini-batch for the caller, over all epochs
-  int64_t claimed;          // number of the next one to be made; at most taken + prefetch
+  // Numbers of mini-batches, over all epochs: the next for the caller, the first with rows that
+  // nobody has taken, the next to be begun (at most taken + prefetch).
+  int64_t taken, working, begun;
+  bool beginning = false;   // somebody begins the next one
+  bool waited_for = false;  // by the caller
   std::vector<Slot> slots;  // mini-batch i lies at i % prefetch
-  double seconds = 0;       // of a processor, for `made` mini-batches
+  std::vector<std::vector<uint8_t>> scratches;
+  double seconds = 0;  // of a processor, for `made` mini-batches
   int64_t made = 0;
   std::vector<std::thread> makers;
 
@@ -215,11 +230,14 @@ struct MiniBatchQueue::State {
         options(std::move(o)),
         per_epoch(lockstep::batches_per_epoch(cache->size(), options)),
         end(per_epoch * options.max_epochs),
+        helped(options.helped && lies_in_memory(*cache) &&
+               (!options.targets || lies_in_memory(*options.targets))),
         free_list(std::make_shared<FreeList>(
             static_cast<size_t>(options.prefetch + options.threads + 2))),
         orders(cache->size(), options.shuffle, options.seed),
         taken(std::min(end, first_epoch * per_epoch + first_batch)),
-        claimed(taken),
+        working(taken),
+        begun(taken),
         slots(static_cast<size_t>(options.prefetch)) {}
 
   ~State() {
@@ -231,6 +249,11 @@ struct MiniBatchQueue::State {
     for (std::thread& maker : makers) maker.join();
   }
 
+  // Threads that compute shall not wait for a disk.
+  static bool lies_in_memory(const ImageCache& images) {
+    return images.capacity() >= images.size();
+  }
+
   Slot& slot_of(int64_t number) {
     return slots[static_cast<size_t>(number % static_cast<int64_t>(slots.size()))];
   }
@@ -240,37 +263,112 @@ struct MiniBatchQueue::State {
     for (int64_t i = 0; i < useful; ++i) makers.emplace_back([this] { make_all(); });
   }
 
+  // Whether there is something to do, for mini-batches below `limit`. Under the mutex, as all up to
+  // work().
+  bool can_work(int64_t limit) const {
+    if (working < begun) return working < limit;
+    return !beginning && begun < std::min({end, taken + options.prefetch, limit});
+  }
+  // Where others help, those that do nothing else take only what the caller waits for.
+  int64_t makers_limit() const { return !helped ? end : waited_for ? taken + 1 : 0; }
+
+  // Begins a mini-batch, without the lock: the order of an epoch takes a while.
+  void begin_next(std::unique_lock<std::mutex>& lock) {
+    beginning = true;
+    const int64_t number = begun;
+    Slot& slot = slot_of(number);
+    slot.rows = slot.claimed = 0;
+    lock.unlock();
+    try {
+      slot.batch = free_list->take();
+      begin(number, slot);
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+    lock.lock();
+    slot.ready = slot.error != nullptr;
+    beginning = false;
+    ++begun;
+    pass_over();
+    wake_taker.notify_one();
+  }
+
+  // Mini-batches without rows that nobody has taken.
+  void pass_over() {
+    while (working < begun && slot_of(working).claimed == slot_of(working).rows) ++working;
+  }
+
+  // Does one piece of work for a mini-batch below `limit`; false where there is none.
+  bool work(std::unique_lock<std::mutex>& lock, int64_t limit) {
+    if (!can_work(limit)) return false;
+    if (working == begun) begin_next(lock);
+    if (working == begun || working >= limit) return true;
+    Slot& slot = slot_of(working);
+    const Piece piece{working, slot.claimed, std::min(slot.claimed + kPiece, slot.rows)};
+    slot.claimed = piece.end;
+    ++slot.pieces;
+    pass_over();
+    std::vector<uint8_t> scratch;
+    if (!scratches.empty()) {
+      scratch = std::move(scratches.back());
+      scratches.pop_back();
+    }
+    lock.unlock();
+    const double before = thread_seconds();
+    std::exception_ptr error;
+    int64_t row = piece.first;
+    try {
+      for (; row < piece.end && !stop.load(std::memory_order_relaxed); ++row) {
+        make(slot, row, scratch);
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    scratches.push_back(std::move(scratch));
+    if (error && (!slot.error || row < slot.failed)) {
+      slot.error = error;
+      slot.failed = row;
+    }
+    // Rows are taken in order, so the first one that fails does not depend on who was faster.
+    if (slot.error) slot.claimed = slot.rows;
+    pass_over();
+    const bool last = --slot.pieces == 0 && slot.claimed == slot.rows;
+    if (last && !stop.load()) finish(slot, lock);
+    seconds += thread_seconds() - before;
+    return true;
+  }
+
+  void finish(Slot& slot, std::unique_lock<std::mutex>& lock) {
+    if (!slot.error) {
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        slot.batch->observations_digest = digest_observations(slot.batch->observations);
+        if (options.preprocess) options.preprocess(*slot.batch);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      slot.error = error;
+    }
+    slot.ready = true;
+    ++made;
+    wake_taker.notify_one();
+  }
+
   void make_all() {
     // Where cores are scarce it shall not take one from a thread that computes, but use the time in
     // which that waits. It is no matter if the system refuses.
     const sched_param none{};
     pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
-    std::vector<uint8_t> scratch;
+    std::unique_lock lock(mutex);
     for (;;) {
-      int64_t number = 0;
-      {
-        std::unique_lock lock(mutex);
-        wake_makers.wait(lock, [&] {
-          return stop.load() || claimed == end || claimed < taken + options.prefetch;
-        });
-        if (stop.load() || claimed == end) return;
-        number = claimed++;
-      }
-      Slot slot;
-      const double before = thread_seconds();
-      try {
-        slot.batch = free_list->take();
-        if (!make(number, *slot.batch, scratch)) return;
-      } catch (...) {
-        slot = {nullptr, std::current_exception()};
-      }
-      {
-        const std::lock_guard lock(mutex);
-        slot_of(number) = std::move(slot);
-        seconds += thread_seconds() - before;
-        ++made;
-      }
-      wake_taker.notify_one();
+      wake_makers.wait(lock, [&] { return stop.load() || can_work(makers_limit()); });
+      if (stop.load()) return;
+      work(lock, makers_limit());
+      // What this one began, others can do pieces of.
+      if (!helped && makers.size() > 1 && can_work(end)) wake_makers.notify_one();
     }
   }
 
@@ -301,59 +399,55 @@ struct MiniBatchQueue::State {
   }
 
   // Room for n observations of a cache's kind; the other is left empty.
-  static uint8_t* make_room(const ImageCache* images, int64_t n, std::vector<uint8_t>& pixels,
-                            std::vector<float>& values) {
+  static void make_room(const ImageCache* images, int64_t n, std::vector<uint8_t>& pixels,
+                        std::vector<float>& values) {
     const size_t elements = images ? static_cast<size_t>(n * images->elements()) : 0;
     const bool arrays = images && images->dtype() == DType::f32;
     pixels.resize(arrays ? 0 : elements);
     values.resize(arrays ? elements : 0);
-    return arrays ? reinterpret_cast<uint8_t*>(values.data()) : pixels.data();
+  }
+  static uint8_t* start_of(std::vector<uint8_t>& pixels, std::vector<float>& values) {
+    return values.empty() ? pixels.data() : reinterpret_cast<uint8_t*>(values.data());
   }
 
-  // False when stopped on the way.
-  bool make(int64_t number, MiniBatch& batch, std::vector<uint8_t>& scratch) {
+  void begin(int64_t number, Slot& slot) {
+    MiniBatch& batch = *slot.batch;
     batch.epoch = number / per_epoch;
     batch.index = number % per_epoch;
     const auto order = orders.get(batch.epoch);
-    const int64_t begin = batch.index * options.mini_batch_size;
-    const int64_t n = std::min(options.mini_batch_size, cache->size() - begin);
-    batch.observations.assign(order->begin() + begin, order->begin() + begin + n);
+    const int64_t first = batch.index * options.mini_batch_size;
+    const int64_t n = std::min(options.mini_batch_size, cache->size() - first);
+    batch.observations.assign(order->begin() + first, order->begin() + first + n);
     batch.labels.resize(static_cast<size_t>(n));
-    const ImageCache* const targets = options.targets.get();
-    const size_t bytes = cache->image_bytes(), target_bytes = targets ? targets->image_bytes() : 0;
-    uint8_t* const inputs = make_room(cache.get(), n, batch.pixels, batch.values);
-    uint8_t* const wanted = make_room(targets, n, batch.targets, batch.target_values);
-    std::vector<MiniBatchQueueOptions::Rows> wanted_rows;
-    if (options.rows) wanted_rows = options.rows(batch.epoch, batch.index, n);
-    const auto is_wanted = [&](int64_t row) {
-      return !options.rows || std::any_of(wanted_rows.begin(), wanted_rows.end(), [&](auto& rows) {
-        return row >= rows.first && row < rows.first + rows.count;
-      });
-    };
-    for (size_t i = 0; i < batch.observations.size(); ++i) {
-      if (stop.load(std::memory_order_relaxed)) return false;
-      const int64_t observation = batch.observations[i];
-      batch.labels[i] = static_cast<int32_t>(cache->label(observation));
-      if (!is_wanted(static_cast<int64_t>(i))) continue;
-      const AugmentationDraw draw =
-          draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
-      const Window where = cache->images() == CachedImages::windowed
-                               ? draw_window(options.seed, batch.epoch, observation)
-                               : Window{};
-      uint8_t* const pixels = inputs + i * bytes;
-      const Size2d size = place(*cache, observation, where, draw, scratch, pixels);
-      add_noise(options.noise, options.seed, batch.epoch, observation, pixels,
-                static_cast<int64_t>(bytes));
-      if (targets) {
-        uint8_t* const target = wanted + i * target_bytes;
-        const Size2d other = place(*targets, observation, where, draw, scratch, target);
-        if (!where.centre && targets->dtype() == DType::u8)
-          check_same_size(observation, size, other);
-      }
-    }
-    batch.observations_digest = digest_observations(batch.observations);
-    if (options.preprocess) options.preprocess(batch);
-    return true;
+    make_room(cache.get(), n, batch.pixels, batch.values);
+    make_room(options.targets.get(), n, batch.targets, batch.target_values);
+    if (options.rows) slot.wanted = options.rows(batch.epoch, batch.index, n);
+    slot.rows = n;
+  }
+
+  void make(Slot& slot, int64_t row, std::vector<uint8_t>& scratch) const {
+    MiniBatch& batch = *slot.batch;
+    const auto i = static_cast<size_t>(row);
+    const int64_t observation = batch.observations[i];
+    batch.labels[i] = static_cast<int32_t>(cache->label(observation));
+    const auto holds = [&](auto& r) { return row >= r.first && row < r.first + r.count; };
+    if (options.rows && std::none_of(slot.wanted.begin(), slot.wanted.end(), holds)) return;
+    const AugmentationDraw draw =
+        draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
+    const Window where = cache->images() == CachedImages::windowed
+                             ? draw_window(options.seed, batch.epoch, observation)
+                             : Window{};
+    const size_t bytes = cache->image_bytes();
+    uint8_t* const pixels = start_of(batch.pixels, batch.values) + i * bytes;
+    const Size2d size = place(*cache, observation, where, draw, scratch, pixels);
+    add_noise(options.noise, options.seed, batch.epoch, observation, pixels,
+              static_cast<int64_t>(bytes));
+    if (!options.targets) return;
+    const ImageCache& targets = *options.targets;
+    uint8_t* const target =
+        start_of(batch.targets, batch.target_values) + i * targets.image_bytes();
+    const Size2d other = place(targets, observation, where, draw, scratch, target);
+    if (!where.centre && targets.dtype() == DType::u8) check_same_size(observation, size, other);
   }
 };
 
@@ -375,19 +469,39 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
   require(has_data(), "the last epoch is over: no further mini-batch",
           "ask has_data() before next(), or raise max_epochs");
   std::unique_ptr<MiniBatch> batch;
+  bool wake = false;
   {
     std::unique_lock lock(state.mutex);
     State::Slot& slot = state.slot_of(state.taken);
-    state.wake_taker.wait(lock, [&] { return slot.batch != nullptr || slot.error != nullptr; });
+    const auto may_work = [&] { return state.helped && state.can_work(state.taken + 1); };
+    state.waited_for = !slot.ready;
+    if (state.helped && state.waited_for) state.wake_makers.notify_all();
+    while (!slot.ready) {
+      if (may_work()) {
+        state.work(lock, state.taken + 1);
+      } else {
+        state.wake_taker.wait(lock, [&] { return slot.ready || may_work(); });
+      }
+    }
+    state.waited_for = false;
     if (slot.error != nullptr) std::rethrow_exception(slot.error);
     batch = std::move(slot.batch);
+    slot.ready = false;
     ++state.taken;
+    wake = state.can_work(state.makers_limit());
   }
-  state.wake_makers.notify_one();
+  if (wake) state.wake_makers.notify_one();
   // The list is captured: the mini-batch may be dropped after the queue.
   return {batch.release(), [list = state.free_list](const MiniBatch* dropped) {
             list->put(std::unique_ptr<MiniBatch>(const_cast<MiniBatch*>(dropped)));
           }};
+}
+
+bool MiniBatchQueue::help(bool ahead) {
+  State& state = *state_;
+  if (!state.helped) return false;
+  std::unique_lock lock(state.mutex);
+  return state.work(lock, ahead ? state.end : state.taken + 1);
 }
 
 void MiniBatchQueue::reset(int64_t epoch) {

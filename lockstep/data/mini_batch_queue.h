@@ -34,6 +34,9 @@ struct MiniBatchQueueOptions {
   std::shared_ptr<const ImageCache> targets = {};
   int threads = 1;         // background threads
   int prefetch = 4;        // mini-batches ahead of the caller
+  // Threads that compute call help(); background threads then make only what next() would wait for.
+  // Without effect where images do not lie in memory.
+  bool helped = false;
   int64_t max_epochs = 1;  // epochs 0 to max_epochs - 1
   // Of mini-batch number `index` of an epoch, with n observations, the rows whose inputs and
   // targets are wanted; the others' are left as they may be. Empty: all.
@@ -41,7 +44,7 @@ struct MiniBatchQueueOptions {
     int64_t first = 0, count = 0;
   };
   std::function<std::vector<Rows>(int64_t epoch, int64_t index, int64_t n)> rows = {};
-  // Called with every mini-batch when it is made, by several background threads at once: may change
+  // Called with every mini-batch when it is made, by several threads at once: may change
   // inputs, labels and targets, also their number. What it does must depend on the mini-batch alone
   // (its epoch and index, too) for the same mini-batches whatever the threads. What it throws,
   // next() throws.
@@ -112,6 +115,11 @@ class MiniBatchQueue {
   // dropped, so nothing is allocated once the queue runs evenly; it may outlive the queue. Rethrows
   // what reading it threw (DataError), again on each further call. InvalidArgument at the end.
   std::shared_ptr<const MiniBatch> next();
+
+  // Makes a few observations, some microseconds' worth, of the mini-batch that next() will give, or
+  // with `ahead` of later ones, too. False where nothing is to be done, or not `helped`.
+  // Thread-safe, but for reset() and shuffle().
+  bool help(bool ahead);
 
   // Goes to the first mini-batch of an epoch; what was made ahead is dropped, an error forgotten.
   // The mini-batches are those that a new queue would give. Throws InvalidArgument unless

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/mini_batch_queue.h"
 #include "lockstep/parallel/comm/deal.h"
@@ -77,6 +78,9 @@ struct LocalIterations::State {
     MiniBatchQueueOptions options = mini_batches_of(setup.data, setup.options);
     options.targets = setup.images.targets;
     options.rows = std::move(rows);
+    // With as many threads as cores another one would take a core from one that computes.
+    options.helped = setup.pool.size() >= available_cores() &&
+                     step->work_meanwhile([this](bool ahead) { return queue->help(ahead); });
     queue.reset();
     queue.emplace(setup.images.training, options, (next - 1) / per_epoch, (next - 1) % per_epoch);
     begun = next - 1;
@@ -88,9 +92,9 @@ LocalIterations::LocalIterations(const LocalIterationsSetup& setup, int64_t firs
   State& s = *state_;
   s.per_epoch =
       batches_per_epoch(setup.images.training->size(), mini_batches_of(setup.data, setup.options));
-  if (first > 0) s.make_queue(first, {});
   s.step = make_training_step(setup.network, setup.solver, setup.pool, setup.options,
                               setup.images.training->dtype(), s.ledger ? &*s.ledger : nullptr);
+  if (first > 0) s.make_queue(first, {});
   s.evaluator = make_validation(setup.network, setup.images, setup.data, setup.options, setup.pool,
                                 setup.metrics);
 }

@@ -60,6 +60,7 @@ struct ShardedStep::State {
   std::vector<double> loads;
   double limit = 0;  // seconds
   std::function<void(int thread, int64_t shard)> watch;
+  std::function<bool(bool ahead)> meanwhile;
   double shard_seconds = 0;
   std::unique_ptr<GroupSum> sum;
   std::optional<GradientSums> gradients;
@@ -91,6 +92,7 @@ struct ShardedStep::State {
   // `again`: 0, or the how-manieth time, only to see whether the same comes out.
   void compute_shard(size_t j, int thread, const MiniBatch& batch, int64_t iteration,
                      const ArithmeticMode& mode, int64_t again);
+  void rest(int thread, const std::atomic<int>& busy) const;
   size_t word_bytes() const { return shard_word_bytes(plans.statistic_elements()); }
   size_t digests() const { return network.learnables().size() + 1; }
   void note_result(const PlanRun& run, const std::byte* said, int64_t again);
@@ -191,6 +193,14 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   ++shards_by_thread[static_cast<size_t>(thread)];
 }
 
+void ShardedStep::State::rest(int thread, const std::atomic<int>& busy) const {
+  if (!meanwhile) return;
+  const Bookkeeper book(kept(), thread);
+  book(&StepAccounts::waiting);
+  while (meanwhile(busy.load(std::memory_order_relaxed) > 0)) continue;
+  book(&StepAccounts::meanwhile);
+}
+
 // What this member got, for the others: first as the owner, then as one who checks.
 void ShardedStep::State::note_result(const PlanRun& run, const std::byte* said, int64_t again) {
   auto* to = reinterpret_cast<Digest*>(sum->own()) + static_cast<size_t>(again) * digests();
@@ -278,6 +288,11 @@ void ShardedStep::watch(std::function<void(int, int64_t)> watch) {
   state_->watch = std::move(watch);
 }
 
+bool ShardedStep::work_meanwhile(std::function<bool(bool)> work) {
+  state_->meanwhile = std::move(work);
+  return true;
+}
+
 double ShardedStep::shard_seconds() const { return state_->shard_seconds; }
 
 void ShardedStep::join(std::unique_ptr<Group> group, std::vector<double> loads, double limit) {
@@ -319,7 +334,8 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
     if (s.watch) s.watch(thread, -1);
   };
   for_each_shard(s.pool, s.own.count + again, body,
-                 static_cast<int>(std::min<int64_t>(s.pool.size(), s.most_shards)));
+                 static_cast<int>(std::min<int64_t>(s.pool.size(), s.most_shards)),
+                 [&](int thread, const std::atomic<int>& busy) { s.rest(thread, busy); });
   if (s.own.count > 0) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
     const int64_t busy = std::min<int64_t>(s.own.count, s.pool.size());

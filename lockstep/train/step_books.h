@@ -30,9 +30,10 @@ struct StepAccounts {
     packing = open("layouts of learnables");
     digests = open("digests of learnables");
     statistics = open("moving statistics");
+    meanwhile = open("next mini-batch");
   }
   int waiting, plans, inputs, losses, sums, threshold, layouts, solver, packing, digests,
-      statistics;
+      statistics, meanwhile;
 };
 
 // Where a training is followed: its ledger, its accounts, and those of each plan's passes.

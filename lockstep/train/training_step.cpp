@@ -24,11 +24,11 @@ std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size) {
 void for_each_shard(
     ThreadPool& pool, int64_t count,
     const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body,
-    int threads) {
+    int threads, const std::function<void(int thread, const std::atomic<int>& busy)>& rest) {
   if (threads == 0) threads = pool.size();
   std::atomic<int64_t> next{threads};
-  pool.run([&](int thread) {
-    if (thread >= threads) return;
+  std::atomic<int> busy{threads};
+  const auto compute = [&](int thread) {
     const ArithmeticMode mode;
     for (int64_t j = thread; j < count; j = next++) {
       try {
@@ -38,6 +38,12 @@ void for_each_shard(
         throw;
       }
     }
+  };
+  pool.run([&](int thread) {
+    if (thread >= threads) return;
+    compute(thread);  // where it throws, `busy` no longer matters to anybody for long
+    --busy;
+    if (rest) rest(thread, busy);
   });
 }
 

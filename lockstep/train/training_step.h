@@ -2,6 +2,7 @@
 // compute the shards (sharded_step.h), or a GPU's queues do (queued_step.h).
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,11 +30,13 @@ std::vector<ShardRange> cut_into_shards(int64_t n, int64_t shard_size);
 // Runs body(shard, thread, mode) for every shard in [0, count), each thread in the law's
 // floating-point mode, which the body checks at its end. The first `threads` of the pool (0: all)
 // each begin with one shard, the rest go to whoever is free. After an exception, which is rethrown,
-// no further shard is begun.
+// no further shard is begun. `rest`, if given, is called by each of these threads when there is no
+// further shard for it, in its own mode; `busy` says how many threads compute shards still.
 void for_each_shard(
     ThreadPool& pool, int64_t count,
     const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body,
-    int threads = 0);
+    int threads = 0,
+    const std::function<void(int thread, const std::atomic<int>& busy)>& rest = {});
 
 struct StepResult {
   double loss_sum = 0;  // over observations
@@ -64,6 +67,13 @@ class TrainingStep {
   // `watch` is told by each thread (or for each stream) when it begins a shard of the mini-batch
   // (from 0), and when it has ended one (-1).
   virtual void watch(std::function<void(int thread, int64_t shard)> watch) = 0;
+  // `work(ahead)` does a little of what else there is to do, and says whether there was any: called
+  // by threads that have no further shard, with `ahead` as long as others have. False where no
+  // thread would call it.
+  virtual bool work_meanwhile(std::function<bool(bool ahead)> work) {
+    (void)work;
+    return false;
+  }
   // Of one shard, of the last mini-batch.
   virtual double shard_seconds() const = 0;
 
