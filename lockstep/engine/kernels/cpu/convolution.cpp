@@ -100,9 +100,7 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
   const bool tall = of.rows >= kFewestColumns;
   const bool winograd = tall && fewest >= kFewestChannels && fills_winograd(of);
   const auto weights = [&](bool turned) {
-    // The direct algorithm multiplies floats in any case.
-    return lanes_weights_spec(
-        {of.channels, of.filters, turned, winograd, winograd ? of.dtype : DType::f32});
+    return lanes_weights_spec({of.channels, of.filters, turned, winograd, of.dtype});
   };
   const TensorSpec src = lanes_spec(p.src.shape, of.dtype), dst = lanes_spec(p.dst, of.dtype),
                    plain = plain_spec(p.weights), bias = plain_spec(Shape{p.weights[0]});
@@ -124,7 +122,7 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
         if (winograd) {
           lanes_winograd(there, r[0], r[1], b, w[0], static_cast<float*>(scratch));
         } else {
-          lanes_convolution(of, r[0], in(r, 1), b, w[0], static_cast<float*>(scratch));
+          lanes_convolution(of, r[0], r[1], b, w[0], static_cast<float*>(scratch));
         }
       });
   kernel.backward.push_back(own_pass_with_scratch(
@@ -134,7 +132,7 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
         if (winograd) {
           lanes_winograd(back, r[0], r[1], nullptr, w[0], static_cast<float*>(scratch));
         } else {
-          lanes_convolution_data(of, r[0], in(r, 1), w[0], static_cast<float*>(scratch));
+          lanes_convolution_data(of, r[0], r[1], w[0], static_cast<float*>(scratch));
         }
       }));
   kernel.backward.push_back(own_pass_with_scratch(

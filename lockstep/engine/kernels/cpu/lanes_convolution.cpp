@@ -1,6 +1,7 @@
 #include "lockstep/engine/kernels/cpu/lanes_convolution.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
@@ -27,50 +28,60 @@ struct Plane {
   int64_t size() const { return rows * columns * n; }
 };
 
-// Three rows of some channels, side by side and between zeros: channels x (columns + 2) vectors
-// each. In the images themselves, rows and channels are often powers of two apart, and caches have
+// Three rows of some channels (of bfloat16 in pairs), side by side and between zeros: channels x
+// (columns + 2) vectors each. In the images themselves, rows and channels are often powers of two apart, and caches have
 // few places for those.
+template <class T>
 class Rows {
  public:
   Rows(const Plane& p, int64_t channels, float* memory)
-      : p_(p), channels_(channels), memory_(memory), lanes_(static_cast<int64_t>(hn::Lanes(D()))) {
+      : p_(p),
+        channels_(channels),
+        steps_((channels + kTogether<T> - 1) / kTogether<T>),
+        memory_(memory),
+        lanes_(static_cast<int64_t>(hn::Lanes(D()))) {
     const D d;
-    for (int64_t c = 0; c < 3 * channels; ++c) {
+    for (int64_t c = 0; c < 3 * steps_; ++c) {
       hn::Store(hn::Zero(d), d, memory + c * channel());
       hn::Store(hn::Zero(d), d, memory + (c + 1) * channel() - lanes_);
     }
   }
   int64_t channel() const { return (p_.columns + 2) * lanes_; }
   // Rows -1 and p.rows are zeros.
-  const float* row(int64_t row) const { return memory_ + (row + 1) % 3 * channels_ * channel(); }
-  template <class T>
+  const float* row(int64_t row) const { return memory_ + (row + 1) % 3 * steps_ * channel(); }
+  int64_t steps() const { return steps_; }
   void fetch(const T* x, int64_t row) {
-    float* to = memory_ + (row + 1) % 3 * channels_ * channel() + lanes_;
-    for (int64_t c = 0; c < channels_; ++c, to += channel()) {
+    float* to = memory_ + (row + 1) % 3 * steps_ * channel() + lanes_;
+    for (int64_t c = 0; c < channels_; c += kTogether<T>, to += channel()) {
       if (row < 0 || row >= p_.rows) {
         std::fill_n(to, p_.columns * lanes_, 0.0f);
         continue;
       }
       const T* const from = x + c * p_.size() + row * p_.row();
       for (int64_t column = 0; column < p_.columns; ++column) {
-        store_images(load_images(from + column * p_.n), to + column * lanes_);
+        V v = load_images(from + column * p_.n);
+        if constexpr (kTogether<T> == 2) {
+          const bool two = c + 1 < channels_;
+          v = pairs_of(v, two ? load_images(from + p_.size() + column * p_.n) : hn::Zero(D()));
+        }
+        store_images(v, to + column * lanes_);
       }
     }
   }
 
  private:
   const Plane& p_;
-  int64_t channels_;
+  int64_t channels_, steps_;
   float* memory_;
   int64_t lanes_;
 };
 
 // Adds to `filters` x `columns` results of one row what some channels give; or, with `bias` (by
 // filter), begins them. rows: where the windows of the first column begin, in three rows. Weights:
-// channels x 3 x 3 x `of`.
+// steps x 3 x 3 x `of`.
 template <int filters, int columns, class T>
 HWY_INLINE void tile(const Plane& p, const float* const (&rows)[3], int64_t channel_step,
-                     int64_t channels, const float* weights, int64_t of, const float* bias, T* y) {
+                     int64_t steps, const float* weights, int64_t of, const float* bias, T* y) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V sums[filters][columns];
@@ -79,16 +90,16 @@ HWY_INLINE void tile(const Plane& p, const float* const (&rows)[3], int64_t chan
       sums[f][c] = bias ? hn::Set(d, bias[f]) : load_images(y + f * p.size() + c * p.n);
     }
   }
-  for (int64_t channel = 0; channel < channels; ++channel) {
+  for (int64_t step = 0; step < steps; ++step) {
     for (int r = 0; r < 3; ++r, weights += 3 * of) {
-      const float* const from = rows[r] + channel * channel_step;
+      const float* const from = rows[r] + step * channel_step;
       V in[columns + 2];
       for (int c = 0; c < columns + 2; ++c) in[c] = hn::Load(d, from + c * lanes);
       for (int k = 0; k < 3; ++k) {
         for (int f = 0; f < filters; ++f) {
           const V weight = hn::Set(d, weights[k * of + f]);
           for (int c = 0; c < columns; ++c) {
-            sums[f][c] = hn::MulAdd(weight, in[c + k], sums[f][c]);
+            sums[f][c] = multiply_add<T>(weight, in[c + k], sums[f][c]);
           }
         }
       }
@@ -101,16 +112,16 @@ HWY_INLINE void tile(const Plane& p, const float* const (&rows)[3], int64_t chan
 
 template <class T, int filters>
 void tile_of_columns(const Plane& p, const float* const (&rows)[3], int64_t channel_step,
-                     int64_t channels, const float* weights, int64_t of, const float* bias,
+                     int64_t steps, const float* weights, int64_t of, const float* bias,
                      int64_t columns, T* y) {
   if (columns == 4) {
-    tile<filters, 4>(p, rows, channel_step, channels, weights, of, bias, y);
+    tile<filters, 4>(p, rows, channel_step, steps, weights, of, bias, y);
   } else if (columns == 3) {
-    tile<filters, 3>(p, rows, channel_step, channels, weights, of, bias, y);
+    tile<filters, 3>(p, rows, channel_step, steps, weights, of, bias, y);
   } else if (columns == 2) {
-    tile<filters, 2>(p, rows, channel_step, channels, weights, of, bias, y);
+    tile<filters, 2>(p, rows, channel_step, steps, weights, of, bias, y);
   } else {
-    tile<filters, 1>(p, rows, channel_step, channels, weights, of, bias, y);
+    tile<filters, 1>(p, rows, channel_step, steps, weights, of, bias, y);
   }
 }
 
@@ -127,10 +138,11 @@ template <class T>
 constexpr TileOfColumns<T> kTiles[] = {tile_of_columns<T, 1>, tile_of_columns<T, 2>};
 #endif
 
-// The results of a row, from `channels` channels from `channel` on.
+// The results of a row, from the channels of `rows`, whose first is `channel`.
 template <class T>
-void convolve_row(const Plane& p, const Rows& rows, int64_t row, int64_t channel, int64_t channels,
+void convolve_row(const Plane& p, const Rows<T>& rows, int64_t row, int64_t channel,
                   const float* weights, const float* bias, T* y) {
+  const int64_t all = (p.in + kTogether<T> - 1) / kTogether<T>;
   constexpr float kNone[kMostFilters] = {};
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
   for (int64_t column = 0; column < p.columns; column += kColumns) {
@@ -150,9 +162,9 @@ void convolve_row(const Plane& p, const Rows& rows, int64_t row, int64_t channel
             hwy::Prefetch(to + k * p.size() + (c - column) * p.n);
           }
         }
-        kTiles<T>[filters - 1](p, from, rows.channel(), channels,
-                               weights + (begin * p.in + channel * of) * 9 + f, of, begin_with,
-                               columns, to);
+        kTiles<T>[filters - 1](p, from, rows.channel(), rows.steps(),
+                               weights + (begin * all + channel / kTogether<T> * of) * 9 + f, of,
+                               begin_with, columns, to);
       }
     }
   }
@@ -167,31 +179,31 @@ void convolve(const LanesConvolution& q, const Plane& p, const T* x, const float
     for (int64_t channel = 0; channel < p.in; channel += at_once) {
       const int64_t channels = std::min(at_once, p.in - channel);
       const T* const from = x + channel * p.size() + lane;
-      Rows rows(p, channels, scratch);
+      Rows<T> rows(p, channels, scratch);
       rows.fetch(from, -1);
       rows.fetch(from, 0);
       for (int64_t row = 0; row < p.rows; ++row) {
         rows.fetch(from, row + 1);
-        convolve_row(p, rows, row, channel, channels, weights, bias, y + lane);
+        convolve_row(p, rows, row, channel, weights, bias, y + lane);
       }
     }
   }
 }
 
-void forward(const LanesConvolution& q, const void* x, const float* weights, const float* bias,
+void forward(const LanesConvolution& q, const void* x, const void* weights, const float* bias,
              void* y, float* scratch) {
   with_elements(q.dtype, [&]<class T>(T*) {
-    convolve(q, {q.channels, q.filters, q.rows, q.columns, q.n}, static_cast<const T*>(x), weights,
-             bias, static_cast<T*>(y), scratch);
+    convolve(q, {q.channels, q.filters, q.rows, q.columns, q.n}, static_cast<const T*>(x),
+             static_cast<const float*>(weights), bias, static_cast<T*>(y), scratch);
   });
 }
 
 // The same convolution the other way round.
-void data(const LanesConvolution& q, const void* dy, const float* weights, void* dx,
+void data(const LanesConvolution& q, const void* dy, const void* weights, void* dx,
           float* scratch) {
   with_elements(q.dtype, [&]<class T>(T*) {
-    convolve(q, {q.filters, q.channels, q.rows, q.columns, q.n}, static_cast<const T*>(dy), weights,
-             nullptr, static_cast<T*>(dx), scratch);
+    convolve(q, {q.filters, q.channels, q.rows, q.columns, q.n}, static_cast<const T*>(dy),
+             static_cast<const float*>(weights), nullptr, static_cast<T*>(dx), scratch);
   });
 }
 
@@ -285,6 +297,71 @@ HWY_INLINE void gradient_tile(const Plane& p, const T* x, const T* dy, int64_t r
   }
 }
 
+#if HWY_TARGET <= HWY_AVX3
+// Of bfloat16 a vector takes two images, or columns, of each lane, wherever they lie in a row: all
+// are added up. Elements before or behind a row count as zeros.
+constexpr int64_t kPairs = 2 * kLanes;
+
+// Which of kPairs elements from `at` on lie in [begin, end).
+HWY_INLINE __mmask32 within(int64_t at, int64_t begin, int64_t end) {
+  const auto below = [&](int64_t to) {
+    return to <= at ? 0 : to >= at + kPairs ? ~uint32_t{0} : (uint32_t{1} << (to - at)) - 1;
+  };
+  return below(end) & ~below(begin);
+}
+HWY_INLINE V load_pairs(const BFloat16* from, __mmask32 mask) {
+  return V{_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, from))};
+}
+HWY_INLINE V load_pairs(const BFloat16* from) {
+  return V{_mm512_loadu_ps(reinterpret_cast<const float*>(from))};
+}
+
+template <int filters, int channels>
+HWY_INLINE void gradient_tile(const Plane& p, const BFloat16* x, const BFloat16* dy, int64_t rows,
+                              int64_t, const Gradient& to) {
+  V s[filters][channels][3];
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < channels; ++c) {
+      for (int k = 0; k < 3; ++k) {
+        s[f][c][k] = to.first ? hn::Zero(D()) : hn::Load(D(), to.at(f, c, k).kept);
+      }
+    }
+  }
+  for (int64_t row = 0; row < rows; ++row, x += p.row(), dy += p.row()) {
+    const auto take = [&](int64_t at, auto edge) {
+      V window[channels][3];
+      for (int c = 0; c < channels; ++c) {
+        for (int k = 0; k < 3; ++k) {
+          const int64_t shift = (k - 1) * p.n;
+          const BFloat16* const from = x + c * p.size() + at + shift;
+          // What lies beyond the row of dy must not be read as something that is not a number.
+          window[c][k] = edge ? load_pairs(from, within(at, std::max<int64_t>(0, -shift),
+                                                        std::min(p.row(), p.row() - shift)))
+                              : load_pairs(from);
+        }
+      }
+      for (int f = 0; f < filters; ++f) {
+        const BFloat16* const from = dy + f * p.size() + at;
+        const V g = edge ? load_pairs(from, within(at, 0, p.row())) : load_pairs(from);
+        for (int c = 0; c < channels; ++c) {
+          for (int k = 0; k < 3; ++k) s[f][c][k] = add_products(g, window[c][k], s[f][c][k]);
+        }
+      }
+    };
+    const int64_t inner = std::min((p.n + kPairs - 1) / kPairs * kPairs, p.row());
+    int64_t at = 0;
+    for (; at < inner; at += kPairs) take(at, std::true_type());
+    for (; at + kPairs + p.n <= p.row(); at += kPairs) take(at, std::false_type());
+    for (; at < p.row(); at += kPairs) take(at, std::true_type());
+  }
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < channels; ++c) {
+      for (int k = 0; k < 3; ++k) hn::Store(s[f][c][k], D(), to.at(f, c, k).kept);
+    }
+  }
+}
+#endif
+
 // Those of some channels.
 template <int filters, class T>
 void gradient_channels(const Plane& p, const T* x, const T* dy, int64_t rows, int64_t lane,
@@ -309,7 +386,9 @@ void gradient_rows(const Plane& p, const T* x, const T* dy, int64_t top, int64_t
     const int64_t rows = std::max<int64_t>(0, last - first);
     const T* const from = rows > 0 ? x + (first + r - 1) * p.row() : x;
     const T* const diff = rows > 0 ? dy + first * p.row() : dy;
-    for (int64_t lane = 0; lane < p.n; lane += lanes) {
+    // All of a row at a time, where that is possible.
+    const bool whole = HWY_TARGET <= HWY_AVX3 && kTogether<T> == 2;
+    for (int64_t lane = 0; lane < (whole ? 1 : p.n); lane += lanes) {
       // Images beyond the sixteenth are added to the sums of the first.
       Gradient own = to.at(0, 0, 3 * r);
       own.first = to.first && lane < kLanes;
@@ -407,12 +486,12 @@ size_t LanesConvolution::weights_scratch() const {
   return static_cast<size_t>(windows * 9 * kLanes) * sizeof(float);
 }
 
-void lanes_convolution(const LanesConvolution& p, const void* x, const float* weights,
+void lanes_convolution(const LanesConvolution& p, const void* x, const void* weights,
                        const float* bias, void* y, float* scratch) {
   HWY_DYNAMIC_DISPATCH(forward)(p, x, weights, bias, y, scratch);
 }
 
-void lanes_convolution_data(const LanesConvolution& p, const void* dy, const float* weights,
+void lanes_convolution_data(const LanesConvolution& p, const void* dy, const void* weights,
                             void* dx, float* scratch) {
   HWY_DYNAMIC_DISPATCH(data)(p, dy, weights, dx, scratch);
 }

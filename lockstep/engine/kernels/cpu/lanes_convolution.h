@@ -15,7 +15,9 @@ namespace lockstep::kernels::cpu {
 // zeros surround the images, so that results have their size.
 struct LanesConvolution {
   int64_t n = 0, channels = 0, filters = 0, rows = 0, columns = 0;
-  DType dtype = DType::f32;  // of images and results; or bf16, computed with as f32
+  // Of images, results and weights. bf16 is added up as f32 and needs instructions for it where
+  // there is AVX-512.
+  DType dtype = DType::f32;
 
   // So many are taken at a time, so that what is read again stays in the caches.
   static constexpr int64_t kFilterBlock = 32, kChannelBlock = 16;
@@ -32,10 +34,10 @@ struct LanesConvolution {
 
 // y: filters x rows x columns x n, from x: channels x rows x columns x n, and weights as
 // lanes_weights.h has them, neither turned nor Winograd's. `bias`: by filter, or null.
-void lanes_convolution(const LanesConvolution& p, const void* x, const float* weights,
+void lanes_convolution(const LanesConvolution& p, const void* x, const void* weights,
                        const float* bias, void* y, float* scratch);
 // dx from dy and turned weights.
-void lanes_convolution_data(const LanesConvolution& p, const void* dy, const float* weights,
+void lanes_convolution_data(const LanesConvolution& p, const void* dy, const void* weights,
                             void* dx, float* scratch);
 // dweights, filters x channels x 3 x 3 row-major, from x and dy.
 void lanes_convolution_weights(const LanesConvolution& p, const void* x, const void* dy,

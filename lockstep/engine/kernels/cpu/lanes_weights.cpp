@@ -145,32 +145,50 @@ class Layout final : public OpaqueLayout {
   }
   void from_row_major(const void* source, void* destination) const override {
     const auto* from = static_cast<const float*>(source);
-    if (w_.winograd) {
-      with_elements(w_.dtype, [&]<class T>(T*) { pack(from, static_cast<T*>(destination)); });
-      return;
-    }
-    auto* const to = static_cast<float*>(destination);
-    for_each_window([&](int64_t window, int64_t at, int64_t step) {
-      for (int i = 0; i < 9; ++i) to[at + i * step] = from[window * 9 + (w_.turned ? 8 - i : i)];
+    with_elements(w_.dtype, [&]<class T>(T*) {
+      auto* const to = static_cast<T*>(destination);
+      if (w_.winograd) {
+        pack_winograd(from, to);
+      } else {
+        pack(from, to);
+      }
     });
   }
   void to_row_major(const void* source, void* destination) const override {
     auto* const to = static_cast<float*>(destination);
-    if (w_.winograd) {
-      with_elements(w_.dtype, [&]<class T>(T*) { unpack(static_cast<const T*>(source), to); });
-      return;
-    }
-    const auto* from = static_cast<const float*>(source);
-    for_each_window([&](int64_t window, int64_t at, int64_t step) {
-      for (int i = 0; i < 9; ++i) to[window * 9 + (w_.turned ? 8 - i : i)] = from[at + i * step];
+    with_elements(w_.dtype, [&]<class T>(T*) {
+      const auto* const from = static_cast<const T*>(source);
+      if (w_.winograd) {
+        unpack_winograd(from, to);
+      } else {
+        unpack(from, to);
+      }
     });
   }
 
  private:
-  // Winograd's windows lie side by side, one number of each, then the next.
+  static constexpr float kZeros[9] = {};  // of what makes up a pair
+
   template <class T>
   void pack(const float* from, T* to) const {
-    static constexpr float kZeros[9] = {};
+    for_each_place<T>([&](int64_t window, int64_t at, int64_t step) {
+      const float* const g = window < 0 ? kZeros : from + window * 9;
+      for (int i = 0; i < 9; ++i) put(g[w_.turned ? 8 - i : i], to + at + i * step);
+    });
+  }
+  template <class T>
+  void unpack(const T* from, float* to) const {
+    for_each_place<T>([&](int64_t window, int64_t at, int64_t step) {
+      if (window < 0) return;
+      for (int i = 0; i < 9; ++i) {
+        to[window * 9 + (w_.turned ? 8 - i : i)] = to_float(from[at + i * step]);
+      }
+    });
+  }
+
+  // Winograd's windows lie side by side, one number of each, then the next.
+  template <class T>
+  void pack_winograd(const float* from, T* to) const {
     const float* windows[kMany];
     int64_t waiting = 0, first = 0;
     const auto transform_waiting = [&] {
@@ -178,15 +196,15 @@ class Layout final : public OpaqueLayout {
       first += waiting;
       waiting = 0;
     };
-    for_each_winograd<T>([&](int64_t window) {
+    for_each_window<T>([&](int64_t window) {
       windows[waiting++] = window < 0 ? kZeros : from + window * 9;
       if (waiting == kMany) transform_waiting();
     });
     if (waiting > 0) transform_waiting();
   }
   template <class T>
-  void unpack(const T* from, float* to) const {
-    for_each_winograd<T>([&](int64_t window) {
+  void unpack_winograd(const T* from, float* to) const {
+    for_each_window<T>([&](int64_t window) {
       if (window >= 0) {
         float u[36], g[9];
         for (int i = 0; i < 36; ++i) u[i] = to_float(from[i * all<T>()]);
@@ -207,7 +225,7 @@ class Layout final : public OpaqueLayout {
   }
   // body(number of the window in row-major memory, or -1 of one that makes up a pair), in order.
   template <class T, class Body>
-  void for_each_winograd(const Body& body) const {
+  void for_each_window(const Body& body) const {
     constexpr int64_t kTogether = sizeof(float) / sizeof(T);
     for (int64_t t = 0; t < weight_tiles(w_.out()); ++t) {
       const int64_t end = weight_tile_begin(w_.out(), t + 1);
@@ -218,15 +236,18 @@ class Layout final : public OpaqueLayout {
       }
     }
   }
-  // body(number of the window in row-major memory, place of its first number, step to the next).
-  template <class Body>
-  void for_each_window(const Body& body) const {
-    const int64_t in = w_.in(), out = w_.out();
+  // The direct algorithm's: the same, and the place of its first number, and the step to the next.
+  template <class T, class Body>
+  void for_each_place(const Body& body) const {
+    constexpr int64_t kTogether = sizeof(float) / sizeof(T);
+    const int64_t out = w_.out();
     for (int64_t t = 0; t < weight_tiles(out); ++t) {
-      const int64_t begin = weight_tile_begin(out, t), end = weight_tile_begin(out, t + 1);
-      for (int64_t i = 0; i < in; ++i) {
-        for (int64_t o = begin; o < end; ++o) {
-          body(window_of(i, o), (begin * in + i * (end - begin)) * 9 + (o - begin), end - begin);
+      const int64_t begin = weight_tile_begin(out, t), of = weight_tile_begin(out, t + 1) - begin;
+      for (int64_t i = 0; i < w_.steps() * kTogether; ++i) {
+        const int64_t tile = (begin * w_.steps() + i / kTogether * of) * 9;
+        for (int64_t o = 0; o < of; ++o) {
+          body(i < w_.in() ? window_of(i, begin + o) : -1,
+               (tile + o) * kTogether + i % kTogether, of * kTogether);
         }
       }
     }

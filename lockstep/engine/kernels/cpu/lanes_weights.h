@@ -15,7 +15,7 @@ struct LanesWeights {
   bool turned = false;
   // 36 numbers for each window, G g G^T of Winograd's F(4x4, 3x3), instead of 9.
   bool winograd = false;
-  // Of Winograd's numbers: f32, or bf16, each followed by that of the next channel they multiply.
+  // f32, or bf16, each number followed by that of the next channel that they multiply.
   DType dtype = DType::f32;
 
   // What they multiply, and what becomes of it.
@@ -35,7 +35,7 @@ constexpr int64_t weight_tile_begin(int64_t out, int64_t tile) {
   return out * tile / weight_tiles(out);
 }
 
-// filters x channels x 3 x 3 in this layout: tiles x in x 9 x tile's channels; of Winograd's 36 x
+// filters x channels x 3 x 3 in this layout: tiles x steps x 9 x tile's channels; of Winograd's 36 x
 // tiles x steps x tile's channels. Tensors of it are f32, rounded or not.
 TensorSpec lanes_weights_spec(const LanesWeights& w);
 bool in_lanes_weights(const TensorSpec& spec);
