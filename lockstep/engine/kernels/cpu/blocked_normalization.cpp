@@ -342,11 +342,13 @@ void with_lanes(const BlockedNormalization& p, const Body& body) {
   }
 }
 
-// The common window is known to the compiler.
+// Common windows are known to the compiler.
 template <class Call>
 void with_window(const BlockedNormalization& p, const Call& call) {
   if (p.window_rows == 2 && p.window_columns == 2) {
     call(Window<2, 2>(p));
+  } else if (p.window_rows == 1 && p.window_columns == 1) {
+    call(Window<1, 1>(p));
   } else {
     call(Window<0, 0>(p));
   }

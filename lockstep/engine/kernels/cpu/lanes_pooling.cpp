@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
@@ -29,12 +28,21 @@ struct Sizes2d {
         with_padding(p.kind == PoolingProblem::Kind::average_with_padding) {}
 };
 
+// The elements of a window are `row` vectors of n from row to row.
+struct Span2d {
+  int64_t rows, columns, row;
+};
+
 // What of a window lies in the image. Places are numbers of vectors of n.
 struct Place {
   int64_t result;                          // place in the result
   int64_t first_row, end_row, first, end;  // in the window
   int64_t image, row, kernel_columns;      // place of the window's first element, and a row's
   int64_t elements() const { return (end_row - first_row) * (end - first); }
+  int64_t first_element() const {
+    return elements() > 0 ? image + first_row * row + first : 0;
+  }
+  Span2d span() const { return {end_row - first_row, end - first, row}; }
   // body(place in the images, number in the window) for every element, in order.
   template <class Body>
   void each(const Body& body) const {
@@ -96,21 +104,77 @@ LOCKSTEP_CLONES void give_where(const uint8_t* marks, uint8_t number, const BFlo
   }
 }
 
-LOCKSTEP_CLONES void add_to(const float* x, int64_t n, float* sums) {
-  for (int64_t i = 0; i < n; ++i) sums[i] += x[i];
+// One element of kLanes images.
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
+using Halves = uint16_t __attribute__((vector_size(kLanes * sizeof(uint16_t)), may_alias));
+using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(uint32_t)), may_alias));
+
+LOCKSTEP_INLINE void load(const float* from, Lanes& to) { std::memcpy(&to, from, sizeof to); }
+LOCKSTEP_INLINE void load(const BFloat16* from, Lanes& to) {
+  Halves halves;
+  std::memcpy(&halves, from, sizeof halves);
+  const Words words = __builtin_convertvector(halves, Words) << 16;
+  std::memcpy(&to, &words, sizeof to);
 }
-LOCKSTEP_CLONES void add_to(const BFloat16* x, int64_t n, float* sums) {
-  for (int64_t i = 0; i < n; ++i) sums[i] += to_float(x[i]);
-}
-LOCKSTEP_CLONES void put_scaled(const float* sums, float factor, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = sums[i] * factor;
-}
-LOCKSTEP_CLONES void put_scaled(const float* sums, float factor, int64_t n, BFloat16* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = to_bfloat16(sums[i] * factor);
+LOCKSTEP_INLINE void store(const Lanes& v, float* to) { std::memcpy(to, &v, sizeof v); }
+LOCKSTEP_INLINE void store(const Lanes& v, BFloat16* to) {
+  for (int64_t i = 0; i < kLanes; ++i) to[i] = to_bfloat16(v[i]);
 }
 
-LOCKSTEP_CLONES void add_scaled(const float* x, float factor, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] += x[i] * factor;
+// The sum of a window's elements, times a factor.
+template <class T>
+LOCKSTEP_INLINE void average(const T* x, const Span2d& of, float factor, int64_t n, T* y) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Lanes sum{};
+    for (int64_t r = 0; r < of.rows; ++r) {
+      for (int64_t q = 0; q < of.columns; ++q) {
+        Lanes v;
+        load(x + (r * of.row + q) * n + i, v);
+        sum += v;
+      }
+    }
+    store(sum * factor, y + i);
+  }
+}
+LOCKSTEP_CLONES void take_average(const float* x, const Span2d& of, float factor, int64_t n,
+                                  float* y) {
+  average(x, of, factor, n, y);
+}
+LOCKSTEP_CLONES void take_average(const BFloat16* x, const Span2d& of, float factor, int64_t n,
+                                  BFloat16* y) {
+  average(x, of, factor, n, y);
+}
+
+LOCKSTEP_CLONES void give_shares(const float* dy, const Span2d& to, float factor, int64_t n,
+                                 float* dx) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Lanes share;
+    load(dy + i, share);
+    share *= factor;
+    for (int64_t r = 0; r < to.rows; ++r) {
+      for (int64_t q = 0; q < to.columns; ++q) {
+        float* const at = dx + (r * to.row + q) * n + i;
+        Lanes sum;
+        load(at, sum);
+        store(sum + share, at);
+      }
+    }
+  }
+}
+// To windows that do not overlap.
+LOCKSTEP_CLONES void give_shares(const BFloat16* dy, const Span2d& to, float factor, int64_t n,
+                                 BFloat16* dx) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Lanes share;
+    load(dy + i, share);
+    BFloat16 rounded[kLanes];
+    store(share * factor, rounded);
+    for (int64_t r = 0; r < to.rows; ++r) {
+      for (int64_t q = 0; q < to.columns; ++q) {
+        std::memcpy(static_cast<void*>(dx + (r * to.row + q) * n + i), rounded, sizeof rounded);
+      }
+    }
+  }
 }
 
 template <class T>
@@ -148,17 +212,6 @@ Kernel max_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& ds
   return kernel;
 }
 
-// To windows that do not overlap.
-void give_shares(const Place& at, const BFloat16* dy, float share, int64_t n, BFloat16* dx) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    float all[kLanes] = {};
-    BFloat16 scaled[kLanes];
-    add_to(dy + i, kLanes, all);
-    put_scaled(all, share, kLanes, scaled);
-    at.each([&](int64_t to, int64_t) { std::copy_n(scaled, kLanes, dx + to * n + i); });
-  }
-}
-
 template <class T>
 Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec& dst) {
   const int64_t n = s.n, all = s.window.kernel[0] * s.window.kernel[1];
@@ -168,28 +221,18 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
   Kernel kernel;
   kernel.forward = own_pass(
       {input(0, src)}, {output(0, dst)}, [=](void* const* r, void* const* w, const StepInfo&) {
-        constexpr int64_t kSums = 64;
         for_each_window(s, [&](const Place& at) {
-          for (int64_t i = 0; i < n; i += kSums) {
-            const int64_t count = std::min(kSums, n - i);
-            float sums[kSums] = {};
-            at.each([&](int64_t from, int64_t) { add_to(in<T>(r, 0) + from * n + i, count, sums); });
-            put_scaled(sums, share(at), count, out<T>(w, 0) + at.result * n + i);
-          }
+          take_average(in<T>(r, 0) + at.first_element() * n, at.span(), share(at), n,
+                       out<T>(w, 0) + at.result * n);
         });
       });
   kernel.backward.push_back(own_pass(
       {diff_output(0, dst)}, {diff_input(0, src)},
       [=, bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
-        T* const dx = out<T>(w, 0);
         std::memset(w[0], 0, bytes);
         for_each_window(s, [&](const Place& at) {
-          const T* const dy = in<T>(r, 0) + at.result * n;
-          if constexpr (std::is_same_v<T, float>) {
-            at.each([&](int64_t from, int64_t) { add_scaled(dy, share(at), n, dx + from * n); });
-          } else {
-            give_shares(at, dy, share(at), n, dx);
-          }
+          give_shares(in<T>(r, 0) + at.result * n, at.span(), share(at), n,
+                      out<T>(w, 0) + at.first_element() * n);
         });
       }));
   return kernel;

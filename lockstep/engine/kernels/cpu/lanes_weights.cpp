@@ -20,9 +20,6 @@ constexpr int64_t kSide = 16;
 constexpr int64_t kSides = 8, kMany = kSides * kSide;
 using Side = float __attribute__((vector_size(kSide * sizeof(float)), may_alias));
 using Four = float __attribute__((vector_size(4 * sizeof(float)), may_alias));
-// Compiled anew in each of its callers' clones.
-#define LOCKSTEP_INLINE inline __attribute__((always_inline))
-
 // One axis of G g: three numbers to six, `step` apart.
 LOCKSTEP_INLINE void spread(const Side& g0, const Side& g1, const Side& g2, Side* u, int step) {
   u[0] = g0 * static_cast<float>(1 / kDivisor0);

@@ -15,6 +15,9 @@
 #define LOCKSTEP_CLONES
 #endif
 
+// Compiled anew in each of its callers' clones.
+#define LOCKSTEP_INLINE inline __attribute__((always_inline))
+
 namespace lockstep::kernels::cpu {
 
 // sum[i] = a[i] + b[i]; may be in place.
