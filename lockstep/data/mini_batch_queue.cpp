@@ -220,7 +220,7 @@ struct MiniBatchQueue::State {
   bool waited_for = false;  // by the caller
   std::vector<Slot> slots;  // mini-batch i lies at i % prefetch
   std::vector<std::vector<uint8_t>> scratches;
-  double seconds = 0;  // of a processor, for `made` mini-batches
+  double seconds = 0;  // of makers, for `made` mini-batches
   int64_t made = 0;
   std::vector<std::thread> makers;
 
@@ -298,7 +298,8 @@ struct MiniBatchQueue::State {
     while (working < begun && slot_of(working).claimed == slot_of(working).rows) ++working;
   }
 
-  // Does one piece of work for a mini-batch below `limit`; false where there is none.
+  // Does one piece of work for a mini-batch below `limit`; false where there is none. In between
+  // the mutex is free.
   bool work(std::unique_lock<std::mutex>& lock, int64_t limit) {
     if (!can_work(limit)) return false;
     if (working == begun) begin_next(lock);
@@ -314,7 +315,6 @@ struct MiniBatchQueue::State {
       scratches.pop_back();
     }
     lock.unlock();
-    const double before = thread_seconds();
     std::exception_ptr error;
     int64_t row = piece.first;
     try {
@@ -335,7 +335,6 @@ struct MiniBatchQueue::State {
     pass_over();
     const bool last = --slot.pieces == 0 && slot.claimed == slot.rows;
     if (last && !stop.load()) finish(slot, lock);
-    seconds += thread_seconds() - before;
     return true;
   }
 
@@ -366,9 +365,11 @@ struct MiniBatchQueue::State {
     for (;;) {
       wake_makers.wait(lock, [&] { return stop.load() || can_work(makers_limit()); });
       if (stop.load()) return;
+      const double before = thread_seconds();
       work(lock, makers_limit());
+      seconds += thread_seconds() - before;
       // What this one began, others can do pieces of.
-      if (!helped && makers.size() > 1 && can_work(end)) wake_makers.notify_one();
+      if (!helped && options.threads > 1 && can_work(end)) wake_makers.notify_one();
     }
   }
 

@@ -32,8 +32,8 @@ struct MiniBatchQueueOptions {
   // themselves (the same cache). Augmented as they are, without noise. Or arrays of floats, which
   // stay as they are. Null: labels alone.
   std::shared_ptr<const ImageCache> targets = {};
-  int threads = 1;         // background threads
-  int prefetch = 4;        // mini-batches ahead of the caller
+  int threads = 1;   // background threads
+  int prefetch = 4;  // mini-batches ahead of the caller
   // Threads that compute call help(); background threads then make only what next() would wait for.
   // Without effect where images do not lie in memory.
   bool helped = false;
@@ -130,8 +130,8 @@ class MiniBatchQueue {
   void shuffle(uint64_t seed);
 
   int64_t batches_per_epoch() const;
-  // Processor seconds that a mini-batch has taken on the average to be made, of those made since
-  // the start, reset() or shuffle(); 0 before the first. Thread-safe.
+  // Processor seconds of background threads that a mini-batch has taken on the average, of those
+  // made since the start, reset() or shuffle(); 0 before the first. Thread-safe.
   double seconds_each() const;
   // Position of the mini-batch that next() will give.
   int64_t epoch() const;

@@ -93,10 +93,13 @@ std::string profile_table(const Profile& profile, int width, double least) {
   text += line("", all);
   text += fmt::format(
       "\n{} iterations of {:.3f} ms by {} threads. With the passes alone: {:.3f} ms, {:.2f} of "
-      "it.\n"
-      "Each mini-batch was prepared in {:.3f} ms of a processor meanwhile.\n",
+      "it.\n",
       profile.iterations, 1e3 * profile.wall / iterations, profile.threads, profile.floor() * scale,
-      profile.efficiency(), 1e3 * profile.preparation / iterations);
+      profile.efficiency());
+  if (profile.preparation > 0) {
+    text += fmt::format("Other threads prepared each mini-batch in {:.3f} ms of a processor.\n",
+                        1e3 * profile.preparation / iterations);
+  }
   return text;
 }
 

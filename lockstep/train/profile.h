@@ -35,7 +35,7 @@ struct Profile {
   double wall = 0;         // seconds of these iterations, as their records have them
   std::vector<ProfileAccount> accounts =
       {};  // forward and backward passes in their order, then the rest
-  // Processor seconds of the threads that prepared mini-batches meanwhile; not in `accounts`.
+  // Processor seconds of other threads, which prepared mini-batches; not in `accounts`.
   double preparation = 0;
   std::vector<ProfileSpan> spans = {};  // of the first of these iterations
 

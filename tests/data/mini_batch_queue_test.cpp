@@ -139,6 +139,77 @@ TEST(MiniBatchQueue, ThreadsPrefetchAndBudgetDoNotChangeIt) {
   }
 }
 
+TEST(MiniBatchQueue, WhoHelpsDoesNotChangeIt) {
+  MiniBatchQueueOptions options = awkward();
+  options.mini_batch_size = 20;  // several pieces, and a last one of 3 observations
+  options.drop_last = false;
+  MiniBatchQueue alone(small_cache(), options);
+  const std::vector<MiniBatch> expected = drain(alone);
+  options.helped = true;
+  for (const int prefetch : {1, 2, 5}) {
+    for (const int helpers : {0, 1, 3}) {
+      options.prefetch = prefetch;
+      MiniBatchQueue queue(small_cache(), options);
+      std::atomic<bool> stop = false;
+      std::vector<std::thread> threads;
+      for (int i = 0; i < helpers; ++i) {
+        threads.emplace_back([&, i] {
+          while (!stop) {
+            if (!queue.help(i % 2 == 0)) std::this_thread::yield();
+          }
+        });
+      }
+      expect_equal(drain(queue), expected);
+      EXPECT_FALSE(queue.help(true)) << "all epochs are over";
+      stop = true;
+      for (std::thread& thread : threads) thread.join();
+    }
+  }
+}
+
+TEST(MiniBatchQueue, HelpMakesWhatIsAskedForAndNoMore) {
+  MiniBatchQueueOptions options = awkward();
+  options.prefetch = 3;
+  options.helped = true;
+  const auto pieces = [](MiniBatchQueue& queue, bool ahead) {
+    int count = 0;
+    while (queue.help(ahead)) ++count;
+    return count;
+  };
+  MiniBatchQueue queue(small_cache(), options);  // mini-batches of 5 observations: a piece each
+  EXPECT_EQ(pieces(queue, false), 1);
+  EXPECT_EQ(pieces(queue, true), 2);
+  EXPECT_EQ(queue.next()->index, 0);
+  EXPECT_EQ(pieces(queue, false), 0) << "the next one is there";
+  EXPECT_EQ(pieces(queue, true), 1);
+  EXPECT_EQ(queue.seconds_each(), 0) << "of background threads, which had nothing to do";
+  // Not for those who do not ask for it, nor where a file would have to be read.
+  options.helped = false;
+  MiniBatchQueue unhelped(small_cache(), options);
+  EXPECT_FALSE(unhelped.help(true));
+  options.helped = true;
+  MiniBatchQueue from_disk(small_cache(23, 600), options);
+  EXPECT_FALSE(from_disk.help(true));
+  EXPECT_EQ(from_disk.next()->index, 0);
+}
+
+TEST(MiniBatchQueue, AnErrorThatAHelperMetComesInItsTurn) {
+  const auto store = std::make_shared<MemoryStore>(23, 5, 4, 3);
+  store->images[12] = testing::patterned(2, 2, 3, 1);
+  MiniBatchQueueOptions options = awkward();
+  options.shuffle = Shuffle::never;
+  options.prefetch = 8;
+  options.helped = true;
+  MiniBatchQueue queue(cache_of(store), options);
+  while (queue.help(true)) continue;
+  EXPECT_EQ(queue.next()->index, 0);
+  EXPECT_EQ(queue.next()->index, 1);
+  for (int i = 0; i < 2; ++i) {
+    const std::string message = message_of<DataError>([&] { queue.next(); });
+    EXPECT_NE(message.find("image 12"), std::string::npos) << message;
+  }
+}
+
 TEST(MiniBatchQueue, StartingAnywhereGivesTheRestOfTheSame) {
   MiniBatchQueueOptions options = awkward();
   options.threads = 2;

@@ -53,7 +53,10 @@ TEST(ProfileTable, LinesUpAndAddsUp) {
       "          all of it                   10.000   100.0%\n"
       "\n"
       "10 iterations of 10.000 ms by 2 threads. With the passes alone: 7.510 ms, 0.75 of it.\n"
-      "Each mini-batch was prepared in 0.500 ms of a processor meanwhile.\n");
+      "Other threads prepared each mini-batch in 0.500 ms of a processor.\n");
+  Profile without = some_profile();
+  without.preparation = 0;
+  EXPECT_EQ(profile_table(without, 80).find("prepared"), std::string::npos);
 }
 
 TEST(ProfileTable, LongNamesAreCutToTheWidth) {

@@ -130,7 +130,8 @@ TEST(TrainingProfile, AddsUpToTheRecordsAndChangesNoBit) {
       }
     }
     EXPECT_GT(p.efficiency(), 0);
-    EXPECT_GT(p.preparation, 0);
+    // By other threads, or with no more cores than threads by these.
+    EXPECT_GT(p.preparation + account(p, "next mini-batch").seconds, 0);
   }
 }
 

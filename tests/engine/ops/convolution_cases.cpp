@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "lockstep/engine/ops/fully_connected.h"
 #include "tests/engine/ops/cases.h"
 
@@ -29,6 +31,8 @@ Case convolution(std::string name, std::vector<int64_t> x, std::vector<int64_t> 
   c.op = ops::make_convolution2d(params, bias);
   c.inputs = {{random_array(x, 1)}, {random_array(weights, 2)}};
   if (bias) c.inputs.push_back({random_array({weights[0]}, 3)});
+  // Winograd's algorithm rounds what it has transformed.
+  if (x[0] % 16 == 0 && std::min(x[1], weights[0]) >= 10) c.bf16_error = 2e-2;
   c.forward = [=](const std::vector<Array>& in) {
     return std::vector<Array>{reference::convolution(in[0], in[1], bias ? in[2] : Array(),
                                                      window_of(params, in[0], in[1]))};

@@ -23,7 +23,9 @@ void round_to_bf16(Array& array) {
 }
 
 // By norm.
-double tolerance_of(const Case& c) { return c.inputs[0].dtype == DType::bf16 ? 1e-2 : 1e-5; }
+double tolerance_of(const Case& c) {
+  return c.inputs[0].dtype == DType::bf16 ? c.bf16_error : 1e-5;
+}
 
 class WeightedSum final : public Op {
  public:

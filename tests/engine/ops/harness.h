@@ -64,6 +64,7 @@ struct Case {
   // Size of the terms that cancel in an exact gradient of (almost) zero: errors are relative to it
   // there.
   double cancelling = 0;
+  double bf16_error = 1e-2;  // by norm, what bf16 may round
 };
 std::ostream& operator<<(std::ostream& to, const Case& c);
 

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <vector>
 
+#include "lockstep/base/bfloat16.h"
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
 #include "lockstep/engine/kernels/cpu/lanes_winograd.h"
@@ -31,22 +34,44 @@ struct Memory {
   std::unique_ptr<float[], void (*)(void*)> data;
 };
 
+void put(const Memory& to, int64_t i, double value, DType dtype) {
+  const auto at = static_cast<size_t>(i);
+  const auto number = static_cast<float>(value);
+  if (dtype == DType::bf16) {
+    reinterpret_cast<BFloat16*>(to.data.get())[at] = to_bfloat16(number);
+  } else {
+    to.data[at] = number;
+  }
+}
+double get(const Memory& from, int64_t i, DType dtype) {
+  const auto at = static_cast<size_t>(i);
+  return static_cast<double>(dtype == DType::bf16
+                                 ? to_float(reinterpret_cast<BFloat16*>(from.data.get())[at])
+                                 : from.data[at]);
+}
+
 // n x c x h x w to c x h x w x n and back.
-Memory in_lanes(const Array& x) {
+Memory in_lanes(const Array& x, DType dtype) {
   Memory out(static_cast<size_t>(x.count()));
   const int64_t n = x.dim(0), plane = x.count() / n;
-  for (int64_t i = 0; i < x.count(); ++i) {
-    out.data[static_cast<size_t>(i % plane * n + i / plane)] = static_cast<float>(x[i]);
-  }
+  for (int64_t i = 0; i < x.count(); ++i) put(out, i % plane * n + i / plane, x[i], dtype);
   return out;
 }
-Array from_lanes(const Memory& from, std::vector<int64_t> dims) {
+Array from_lanes(const Memory& from, std::vector<int64_t> dims, DType dtype) {
   Array out(std::move(dims));
   const int64_t n = out.dim(0), plane = out.count() / n;
   for (int64_t i = 0; i < out.count(); ++i) {
-    out[i] = static_cast<double>(from.data[static_cast<size_t>(i % plane * n + i / plane)]);
+    out[i] = get(from, i % plane * n + i / plane, dtype);
   }
   return out;
+}
+// As memory of that type holds them.
+Array held(Array x, DType dtype) {
+  for (double& v : x.values) {
+    const auto number = static_cast<float>(v);
+    v = static_cast<double>(dtype == DType::bf16 ? to_float(to_bfloat16(number)) : number);
+  }
+  return x;
 }
 Array plain(const Memory& from, std::vector<int64_t> dims) {
   Array out(std::move(dims));
@@ -63,15 +88,19 @@ Memory floats(const Array& x) {
   return out;
 }
 
-void check(const std::vector<int64_t>& x_dims, int64_t filters) {
+void check(const std::vector<int64_t>& x_dims, int64_t filters, DType dtype) {
   const int64_t n = x_dims[0], c = x_dims[1], rows = x_dims[2], columns = x_dims[3];
   const LanesConvolution p{
-      .n = n, .channels = c, .filters = filters, .rows = rows, .columns = columns};
+      .n = n, .channels = c, .filters = filters, .rows = rows, .columns = columns, .dtype = dtype};
+  // By norm. bf16 rounds results, and what Winograd's algorithm has transformed.
+  const bool wide = dtype == DType::f32;
+  const double direct_error = wide ? 1e-6 : 4e-3, winograd_error = wide ? 1.5e-6 : 2.5e-2;
   const std::vector<int64_t> y_dims{n, filters, rows, columns}, w_dims{filters, c, 3, 3};
-  const Array x = random_array(x_dims, 1), w = random_array(w_dims, 2),
-              bias = random_array({filters}, 3), dy = random_array(y_dims, 4);
+  const Array x = held(random_array(x_dims, 1), dtype), w = held(random_array(w_dims, 2), dtype),
+              bias = random_array({filters}, 3), dy = held(random_array(y_dims, 4), dtype);
   const reference::Window window{.before = {1, 1}, .after = {1, 1}};
-  const Memory xs = in_lanes(x), ws = floats(w), bs = floats(bias), dys = in_lanes(dy);
+  const Memory xs = in_lanes(x, dtype), ws = floats(w), bs = floats(bias),
+               dys = in_lanes(dy, dtype);
   // What lies behind scratch memory must stay.
   constexpr size_t kBehind = 64;
   std::vector<std::pair<size_t, Memory>> scratches;
@@ -81,7 +110,7 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
   };
 
   const auto packed = [&](bool turned, bool winograd) {
-    const TensorSpec spec = lanes_weights_spec({c, filters, turned, winograd});
+    const TensorSpec spec = lanes_weights_spec({c, filters, turned, winograd, dtype});
     Memory out(spec.bytes() / sizeof(float));
     spec.layout->from_row_major(ws.data.get(), out.data.get());
     return out;
@@ -91,7 +120,8 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
   for (bool winograd : {false, true}) {
     SCOPED_TRACE(winograd ? "Winograd's" : "direct");
     const Memory there = packed(false, winograd), back = packed(true, winograd);
-    const LanesWinograd forward{n, c, filters, rows, columns}, data{n, filters, c, rows, columns};
+    const LanesWinograd forward{n, c, filters, rows, columns, dtype},
+        data{n, filters, c, rows, columns, dtype};
     for (const float* b : std::initializer_list<const float*>{bs.data.get(), nullptr}) {
       if (winograd) {
         lanes_winograd(forward, xs.data.get(), there.data.get(), b, y.data.get(),
@@ -100,9 +130,9 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
         lanes_convolution(p, xs.data.get(), there.data.get(), b, y.data.get(),
                           scratch(p.scratch(false)));
       }
-      EXPECT_LE(relative_error(from_lanes(y, y_dims),
+      EXPECT_LE(relative_error(from_lanes(y, y_dims, dtype),
                                reference::convolution(x, w, b ? bias : Array(), window)),
-                winograd ? 1.5e-6 : 1e-6);
+                winograd ? winograd_error : direct_error);
     }
     if (winograd) {
       lanes_winograd(data, dys.data.get(), back.data.get(), nullptr, dx.data.get(),
@@ -111,18 +141,18 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters) {
       lanes_convolution_data(p, dys.data.get(), back.data.get(), dx.data.get(),
                              scratch(p.scratch(true)));
     }
-    EXPECT_LE(
-        relative_error(from_lanes(dx, x_dims), reference::convolution_diff_x(x, w, window, dy)),
-        winograd ? 1.5e-6 : 1e-6);
+    EXPECT_LE(relative_error(from_lanes(dx, x_dims, dtype),
+                             reference::convolution_diff_x(x, w, window, dy)),
+              winograd ? winograd_error : direct_error);
   }
   const Array expected = reference::convolution_diff_weights(x, w, window, dy);
   lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(),
                             scratch(p.weights_scratch()));
   EXPECT_LE(relative_error(plain(dw, w_dims), expected), 1e-6);
-  const LanesWinograd winograd{n, c, filters, rows, columns};
+  const LanesWinograd winograd{n, c, filters, rows, columns, dtype};
   lanes_winograd_weights(winograd, xs.data.get(), dys.data.get(), dw.data.get(),
                          scratch(winograd.weights_scratch()));
-  EXPECT_LE(relative_error(plain(dw, w_dims), expected), 1.5e-6) << "Winograd's";
+  EXPECT_LE(relative_error(plain(dw, w_dims), expected), winograd_error) << "Winograd's";
   lanes_convolution_bias(p, dys.data.get(), db.data.get());
   // Sums that nearly cancel.
   EXPECT_LE(relative_error(plain(db, {filters}), reference::convolution_diff_bias(dy)), 3e-6);
@@ -148,10 +178,17 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
              {{16, 2, 3, 257}, 3},
              // Several parts of vectors of channels, and pieces of filters for each.
              {{16, 50, 4, 5}, 13},
-             {{16, 130, 5, 4}, 9}}) {
-      SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + shape_of(Array(x)).to_string() +
-                   " to " + std::to_string(filters));
-      check(x, filters);
+             {{16, 130, 5, 4}, 9},
+             // Rows of less than a vector of pairs, of one and a half, and beyond.
+             {{16, 3, 6, 1}, 4},
+             {{16, 2, 5, 3}, 4},
+             {{32, 3, 4, 4}, 5}}) {
+      for (DType dtype : {DType::f32, DType::bf16}) {
+        if (dtype == DType::bf16 && !runs_bf16(target)) continue;
+        SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + std::string(name_of(dtype)) +
+                     ", " + shape_of(Array(x)).to_string() + " to " + std::to_string(filters));
+        check(x, filters, dtype);
+      }
     }
   }
 }
@@ -171,6 +208,38 @@ TEST(LanesConvolution, TakesBoundedMemory) {
   }
 }
 
+// A number that is none stays where it is, though pairs and whole rows are multiplied at a time.
+TEST(LanesConvolution, InBf16WhatIsNoNumberReachesItsWindowsOnly) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    if (!runs_bf16(target)) continue;
+    const Target only(target);
+    const int64_t n = 16, rows = 3, columns = 5;
+    Array x = random_array({n, 1, rows, columns}, 1), dy = random_array({n, 1, rows, columns}, 2);
+    const auto at = [&](int64_t image, int64_t row, int64_t column) {
+      return (image * rows + row) * columns + column;
+    };
+    // In the last column of a row, which the first of the next row follows in memory.
+    x[at(3, 0, columns - 1)] = std::numeric_limits<double>::quiet_NaN();
+    // The one place where its window's gradient would take it.
+    for (int64_t i = 0; i < n; ++i) dy[at(i, 1, 0)] = 1;
+    const LanesConvolution p{.n = n,
+                             .channels = 1,
+                             .filters = 1,
+                             .rows = rows,
+                             .columns = columns,
+                             .dtype = DType::bf16};
+    const Memory xs = in_lanes(x, DType::bf16), dys = in_lanes(dy, DType::bf16);
+    Memory dw(9), scratch(p.weights_scratch() / sizeof(float));
+    lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(), scratch.data.get());
+    // Column `columns` does not exist, so the window's left and middle take it, the right one not.
+    for (int64_t i = 0; i < 9; ++i) {
+      const bool reached = i / 3 <= 1 && i % 3 >= 1;
+      EXPECT_EQ(std::isnan(dw.data[static_cast<size_t>(i)]), reached)
+          << hwy::TargetName(target) << ", " << i;
+    }
+  }
+}
+
 TEST(LanesWeights, ComeBackAsTheyWere) {
   for (bool turned : {false, true}) {
     for (bool winograd : {false, true}) {
@@ -186,6 +255,13 @@ TEST(LanesWeights, ComeBackAsTheyWere) {
         const TensorSpec other = lanes_weights_spec({channels, filters, !turned, !winograd});
         EXPECT_NE(other, spec);
         EXPECT_LE(relative_error(array_of(convert(there, other)), array_of(w)), 5e-7);
+        const TensorSpec narrow =
+            lanes_weights_spec({channels, filters, turned, winograd, DType::bf16});
+        EXPECT_NE(narrow, spec);
+        const Tensor rounded = convert(convert(there, narrow), w.spec());
+        const double error = relative_error(array_of(rounded), array_of(w));
+        EXPECT_LE(error, winograd ? 1e-2 : 3e-3) << narrow.to_string();
+        EXPECT_GT(error, 1e-4) << narrow.to_string();
       }
     }
   }

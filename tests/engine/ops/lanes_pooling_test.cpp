@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/base/bfloat16.h"
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/engine/kernels/table.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest {
@@ -14,18 +16,31 @@ using kernels::Window;
 using kernels::cpu::lanes_pooling;
 using kernels::cpu::lanes_spec;
 using kernels::cpu::pools_in_lanes;
+using lockstep::Size2d;
 using Kind = PoolingProblem::Kind;
 
 Shape pooled(const Shape& x, const Window& w) {
   return {x[0], x[1], kernels::window_positions(w, 0, x[2]), kernels::window_positions(w, 1, x[3])};
 }
 
-void check(const Shape& shape, const Window& w, Kind kind, reference::Pooling as) {
-  const PoolingProblem problem{lanes_spec(shape), pooled(shape, w), w, kind};
+// As memory of that type holds them.
+Array held(Array x, DType dtype) {
+  for (double& v : x.values) {
+    const auto number = static_cast<float>(v);
+    v = static_cast<double>(dtype == DType::bf16 ? to_float(to_bfloat16(number)) : number);
+  }
+  return x;
+}
+
+void check(const Shape& shape, const Window& w, Kind kind, reference::Pooling as,
+           DType dtype = DType::f32) {
+  const PoolingProblem problem{lanes_spec(shape, dtype), pooled(shape, w), w, kind};
   ASSERT_TRUE(pools_in_lanes(problem));
   const kernels::Kernel kernel = lanes_pooling(problem);
-  const TensorSpec dst = lanes_spec(problem.dst);
-  const Array x = random_array(shape.dims(), 1), dy = random_array(problem.dst.dims(), 2);
+  const TensorSpec dst = lanes_spec(problem.dst, dtype);
+  const Array x = held(random_array(shape.dims(), 1), dtype),
+              dy = held(random_array(problem.dst.dims(), 2), dtype);
+  const double error = dtype == DType::bf16 ? 3e-3 : 1e-6;
   const Tensor xs = convert(tensor_of(x), problem.src), dys = convert(tensor_of(dy), dst);
   Tensor y(dst), dx(problem.src);
   ASSERT_EQ(kernel.forward.scratch_bytes, 0u);
@@ -40,10 +55,37 @@ void check(const Shape& shape, const Window& w, Kind kind, reference::Pooling as
                                  .after = {w.pad_end[0], w.pad_end[1]}};
   EXPECT_LE(
       relative_error(array_of(y), reference::pooling(x, as, w.kernel[0], w.kernel[1], window)),
-      1e-6);
+      error);
   EXPECT_LE(relative_error(array_of(dx),
                            reference::pooling_diff(x, as, w.kernel[0], w.kernel[1], window, dy)),
-            1e-6);
+            error);
+}
+
+// Where windows do not overlap, or there is one.
+TEST(LanesPooling, InBf16MatchesTheReference) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  const auto window = [](Size2d kernel, Size2d stride, Size2d pad) {
+    return Window{.kernel = {kernel[0], kernel[1]},
+                  .stride = {stride[0], stride[1]},
+                  .dilation = {1, 1},
+                  .pad_begin = {pad[0], pad[1]},
+                  .pad_end = {pad[0], pad[1]}};
+  };
+  for (const Shape& shape : {Shape{16, 3, 7, 9}, Shape{48, 1, 5, 7}}) {
+    for (const Window& w :
+         {window({2, 2}, {2, 2}, {0, 0}), window({2, 3}, {3, 3}, {1, 2}),
+          window({shape[2], shape[3]}, {1, 1}, {0, 0}), window({1, 1}, {1, 1}, {0, 0})}) {
+      check(shape, w, Kind::max, reference::Pooling::max, DType::bf16);
+      check(shape, w, Kind::average_with_padding, reference::Pooling::average_with_padding,
+            DType::bf16);
+      check(shape, w, Kind::average_without_padding, reference::Pooling::average_without_padding,
+            DType::bf16);
+    }
+  }
+  const Shape shape{16, 2, 9, 9};
+  const Window overlapping = window({3, 3}, {2, 2}, {0, 0});
+  EXPECT_FALSE(pools_in_lanes(
+      {lanes_spec(shape, DType::bf16), pooled(shape, overlapping), overlapping, Kind::max}));
 }
 
 TEST(LanesPooling, MatchesTheReference) {

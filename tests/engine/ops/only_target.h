@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "lockstep/engine/kernels/table.h"
+
 namespace lockstep::optest {
 
 // While alive, Highway sees only this target.
@@ -21,5 +23,8 @@ class Target {
   Target(const Target&) = delete;
   Target& operator=(const Target&) = delete;
 };
+
+// Kernels for AVX-512 take bf16 by instructions that not every such processor has.
+inline bool runs_bf16(int64_t target) { return target > HWY_AVX3 || kernels::table_for({}).bf16; }
 
 }  // namespace lockstep::optest

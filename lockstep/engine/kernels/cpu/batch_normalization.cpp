@@ -43,7 +43,8 @@ Kernel own_normalization(const BatchNormalizationProblem& p) {
                                     .training = p.training};
   const Shape result{x[0], x[1], images.result_rows(), images.result_columns()};
   const auto laid_out = [&](const Shape& shape) {
-    return lanes ? lanes_spec(shape, images.dtype) : spec_of(blocked_desc(shape, images.block, images.dtype));
+    return lanes ? lanes_spec(shape, images.dtype)
+                 : spec_of(blocked_desc(shape, images.block, images.dtype));
   };
   const TensorSpec src = laid_out(x), dst = laid_out(result), per_channel = plain_spec(Shape{x[1]});
   const Operand marks = workspace(static_cast<size_t>(images.result_elements()));

@@ -76,10 +76,9 @@ bool lanes_pay(const ConvolutionProblem& p) {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
   const bool type = p.src.dtype == DType::f32 || (p.src.dtype == DType::bf16 && computes_bf16());
-  return (isa & wide) == wide && type && w.kernel == Size2d{3, 3} &&
-         w.stride == Size2d{1, 1} && w.dilation == Size2d{1, 1} && w.pad_begin == Size2d{1, 1} &&
-         w.pad_end == Size2d{1, 1} && p.groups == 1 && p.src.shape[0] % kLanes == 0 &&
-         p.src.shape[3] >= kFewestColumns;
+  return (isa & wide) == wide && type && w.kernel == Size2d{3, 3} && w.stride == Size2d{1, 1} &&
+         w.dilation == Size2d{1, 1} && w.pad_begin == Size2d{1, 1} && w.pad_end == Size2d{1, 1} &&
+         p.groups == 1 && p.src.shape[0] % kLanes == 0 && p.src.shape[3] >= kFewestColumns;
 }
 
 // Whether the tiles fill half of the vectors that Winograd's algorithm takes at once.
@@ -135,18 +134,18 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
           lanes_convolution_data(of, r[0], r[1], w[0], static_cast<float*>(scratch));
         }
       }));
-  kernel.backward.push_back(own_pass_with_scratch(
-      {input(0, src), diff_output(0, dst)}, writes,
-      winograd_weights ? there.weights_scratch() : of.weights_scratch(),
-      [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
-        auto* const memory = static_cast<float*>(scratch);
-        if (winograd_weights) {
-          lanes_winograd_weights(there, r[0], r[1], out(w, 0), memory);
-        } else {
-          lanes_convolution_weights(of, r[0], r[1], out(w, 0), memory);
-        }
-        if (biased) lanes_convolution_bias(of, r[1], out(w, 1));
-      }));
+  kernel.backward.push_back(
+      own_pass_with_scratch({input(0, src), diff_output(0, dst)}, writes,
+                            winograd_weights ? there.weights_scratch() : of.weights_scratch(),
+                            [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
+                              auto* const memory = static_cast<float*>(scratch);
+                              if (winograd_weights) {
+                                lanes_winograd_weights(there, r[0], r[1], out(w, 0), memory);
+                              } else {
+                                lanes_convolution_weights(of, r[0], r[1], out(w, 0), memory);
+                              }
+                              if (biased) lanes_convolution_bias(of, r[1], out(w, 1));
+                            }));
   return kernel;
 }
 

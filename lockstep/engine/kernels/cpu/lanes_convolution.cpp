@@ -29,8 +29,8 @@ struct Plane {
 };
 
 // Three rows of some channels (of bfloat16 in pairs), side by side and between zeros: channels x
-// (columns + 2) vectors each. In the images themselves, rows and channels are often powers of two apart, and caches have
-// few places for those.
+// (columns + 2) vectors each. In the images themselves, rows and channels are often powers of two
+// apart, and caches have few places for those.
 template <class T>
 class Rows {
  public:
@@ -171,8 +171,8 @@ void convolve_row(const Plane& p, const Rows<T>& rows, int64_t row, int64_t chan
 }
 
 template <class T>
-void convolve(const LanesConvolution& q, const Plane& p, const T* x, const float* weights, const float* bias, T* y,
-              float* scratch) {
+void convolve(const LanesConvolution& q, const Plane& p, const T* x, const float* weights,
+              const float* bias, T* y, float* scratch) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
   const int64_t at_once = q.at_once(p.in);
   for (int64_t lane = 0; lane < p.n; lane += lanes) {

@@ -39,9 +39,7 @@ struct Place {
   int64_t first_row, end_row, first, end;  // in the window
   int64_t image, row, kernel_columns;      // place of the window's first element, and a row's
   int64_t elements() const { return (end_row - first_row) * (end - first); }
-  int64_t first_element() const {
-    return elements() > 0 ? image + first_row * row + first : 0;
-  }
+  int64_t first_element() const { return elements() > 0 ? image + first_row * row + first : 0; }
   Span2d span() const { return {end_row - first_row, end - first, row}; }
   // body(place in the images, number in the window) for every element, in order.
   template <class Body>
@@ -219,22 +217,22 @@ Kernel average_pooling(const Sizes2d& s, const TensorSpec& src, const TensorSpec
     return 1 / static_cast<float>(s.with_padding ? all : at.elements());
   };
   Kernel kernel;
-  kernel.forward = own_pass(
-      {input(0, src)}, {output(0, dst)}, [=](void* const* r, void* const* w, const StepInfo&) {
-        for_each_window(s, [&](const Place& at) {
-          take_average(in<T>(r, 0) + at.first_element() * n, at.span(), share(at), n,
-                       out<T>(w, 0) + at.result * n);
-        });
-      });
-  kernel.backward.push_back(own_pass(
-      {diff_output(0, dst)}, {diff_input(0, src)},
-      [=, bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
-        std::memset(w[0], 0, bytes);
-        for_each_window(s, [&](const Place& at) {
-          give_shares(in<T>(r, 0) + at.result * n, at.span(), share(at), n,
-                      out<T>(w, 0) + at.first_element() * n);
-        });
-      }));
+  kernel.forward = own_pass({input(0, src)}, {output(0, dst)},
+                            [=](void* const* r, void* const* w, const StepInfo&) {
+                              for_each_window(s, [&](const Place& at) {
+                                take_average(in<T>(r, 0) + at.first_element() * n, at.span(),
+                                             share(at), n, out<T>(w, 0) + at.result * n);
+                              });
+                            });
+  kernel.backward.push_back(
+      own_pass({diff_output(0, dst)}, {diff_input(0, src)},
+               [=, bytes = src.bytes()](void* const* r, void* const* w, const StepInfo&) {
+                 std::memset(w[0], 0, bytes);
+                 for_each_window(s, [&](const Place& at) {
+                   give_shares(in<T>(r, 0) + at.result * n, at.span(), share(at), n,
+                               out<T>(w, 0) + at.first_element() * n);
+                 });
+               }));
   return kernel;
 }
 

@@ -39,9 +39,9 @@ HWY_INLINE void store_images(V v, BFloat16* to) { store(v, D(), to); }
 // Two numbers for each lane.
 HWY_INLINE V pairs_of(V lower, V upper) {
   // One behind the other, then in turns.
-  const __m512i in_turns = _mm512_set_epi16(
-      31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19,
-      3, 18, 2, 17, 1, 16, 0);
+  const __m512i in_turns =
+      _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                       21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   __m512i both;
   asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both) : "v"(upper.raw), "v"(lower.raw));
   return V{_mm512_castsi512_ps(_mm512_permutexvar_epi16(in_turns, both))};
@@ -61,9 +61,7 @@ HWY_INLINE V pairs_of(V lower, V upper) {
 HWY_INLINE V add_products(V a, V b, V sum) {
   const D d;
   const hn::Rebind<uint32_t, D> whole;
-  const auto lower = [&](V v) {
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(whole, v)));
-  };
+  const auto lower = [&](V v) { return hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(whole, v))); };
   const auto upper = [&](V v) {
     return hn::BitCast(d, hn::And(hn::BitCast(whole, v), hn::Set(whole, 0xffff0000u)));
   };

@@ -243,8 +243,8 @@ class Layout final : public OpaqueLayout {
       for (int64_t i = 0; i < w_.steps() * kTogether; ++i) {
         const int64_t tile = (begin * w_.steps() + i / kTogether * of) * 9;
         for (int64_t o = 0; o < of; ++o) {
-          body(i < w_.in() ? window_of(i, begin + o) : -1,
-               (tile + o) * kTogether + i % kTogether, of * kTogether);
+          body(i < w_.in() ? window_of(i, begin + o) : -1, (tile + o) * kTogether + i % kTogether,
+               of * kTogether);
         }
       }
     }

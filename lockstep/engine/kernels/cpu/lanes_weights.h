@@ -35,8 +35,8 @@ constexpr int64_t weight_tile_begin(int64_t out, int64_t tile) {
   return out * tile / weight_tiles(out);
 }
 
-// filters x channels x 3 x 3 in this layout: tiles x steps x 9 x tile's channels; of Winograd's 36 x
-// tiles x steps x tile's channels. Tensors of it are f32, rounded or not.
+// filters x channels x 3 x 3 in this layout: tiles x steps x 9 x tile's channels; of Winograd's 36
+// x tiles x steps x tile's channels. Tensors of it are f32, rounded or not.
 TensorSpec lanes_weights_spec(const LanesWeights& w);
 bool in_lanes_weights(const TensorSpec& spec);
 

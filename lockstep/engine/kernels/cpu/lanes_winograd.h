@@ -57,7 +57,7 @@ struct LanesWinograd {
 void lanes_winograd(const LanesWinograd& p, const void* x, const void* weights, const float* bias,
                     void* y, float* scratch);
 // dweights, out x in x 3 x 3 row-major, from x and dy: F(3x3, 4x4).
-void lanes_winograd_weights(const LanesWinograd& p, const void* x, const void* dy,
-                            float* dweights, float* scratch);
+void lanes_winograd_weights(const LanesWinograd& p, const void* x, const void* dy, float* dweights,
+                            float* scratch);
 
 }  // namespace lockstep::kernels::cpu

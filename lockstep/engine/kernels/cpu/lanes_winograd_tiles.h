@@ -179,8 +179,11 @@ HWY_INLINE void prefetch_input(const Tiles& t, const Unit& u, const T* plane) {
   // The tile before it has the first two columns.
   const int64_t column = u.column == 0 ? 0 : u.column + 1,
                 end = std::min(u.column + kTile + 1, t.columns);
+  // Columns that a line of the cache has.
+  const int64_t step = t.n < kLanes * kTogether<T> ? kTogether<T> : 1;
   for (int64_t row = std::max<int64_t>(0, u.row - 1); row < end_row; ++row) {
-    for (int64_t c = column; c < end; ++c) hwy::Prefetch(plane + row * t.row() + c * t.n + u.lane);
+    for (int64_t c = column; c < end; c += step)
+      hwy::Prefetch(plane + row * t.row() + c * t.n + u.lane);
   }
 }
 

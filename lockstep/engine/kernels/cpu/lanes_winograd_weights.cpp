@@ -366,8 +366,8 @@ size_t LanesWinograd::weights_scratch() const {
   return HWY_DYNAMIC_DISPATCH(weights_scratch)(*this);
 }
 
-void lanes_winograd_weights(const LanesWinograd& p, const void* x, const void* dy,
-                            float* dweights, float* scratch) {
+void lanes_winograd_weights(const LanesWinograd& p, const void* x, const void* dy, float* dweights,
+                            float* scratch) {
   HWY_DYNAMIC_DISPATCH(winograd_weights_of)(p, x, dy, dweights, scratch);
 }
 
