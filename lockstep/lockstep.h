@@ -32,6 +32,7 @@
 #include "lockstep/report/bar_chart.h"
 #include "lockstep/report/confusion_table.h"
 #include "lockstep/report/line_chart.h"
+#include "lockstep/report/profile_table.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/input_normalization.h"

@@ -1,11 +1,13 @@
 #include "lockstep/base/random.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <string>
 #include <utility>
 
 #include "lockstep/base/angle.h"
+#include "lockstep/base/clones.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 
@@ -81,6 +83,42 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
   return counter;
 }
 
+namespace {
+
+// Philox for kSide blocks from `first` on side by side.
+constexpr size_t kSide = 64;
+
+LOCKSTEP_CLONES void philox_side_by_side(uint64_t first, std::array<uint32_t, 2> counter_high,
+                                         std::array<uint32_t, 2> key, uint32_t* words) {
+  uint32_t c0[kSide], c1[kSide], c2[kSide], c3[kSide];
+  for (size_t i = 0; i < kSide; ++i) {
+    c0[i] = low_word(first + i);
+    c1[i] = high_word(first + i);
+    c2[i] = counter_high[0];
+    c3[i] = counter_high[1];
+  }
+  for (int round = 0; round < 10; ++round) {
+    for (size_t i = 0; i < kSide; ++i) {
+      const uint64_t p0 = uint64_t{0xD2511F53} * c0[i];
+      const uint64_t p1 = uint64_t{0xCD9E8D57} * c2[i];
+      c0[i] = high_word(p1) ^ c1[i] ^ key[0];
+      c1[i] = low_word(p1);
+      c2[i] = high_word(p0) ^ c3[i] ^ key[1];
+      c3[i] = low_word(p0);
+    }
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  for (size_t i = 0; i < kSide; ++i) {
+    words[4 * i] = c0[i];
+    words[4 * i + 1] = c1[i];
+    words[4 * i + 2] = c2[i];
+    words[4 * i + 3] = c3[i];
+  }
+}
+
+}  // namespace
+
 // Two applications of Philox over all nine words. Each is a bijection of its counter, so keys that
 // differ only in (use, a) or only in (b, c) can never give the same stream.
 RandomStream::RandomStream(const RandomKey& key) {
@@ -96,6 +134,23 @@ RandomStream::RandomStream(const RandomKey& key) {
 
 std::array<uint32_t, 4> RandomStream::block(uint64_t block) const {
   return philox4x32({low_word(block), high_word(block), counter_high_[0], counter_high_[1]}, key_);
+}
+
+void RandomStream::blocks(uint64_t first, size_t count, uint32_t* words) const {
+  size_t done = 0;
+  for (; done + kSide <= count; done += kSide) {
+    philox_side_by_side(first + done, counter_high_, key_, words + 4 * done);
+  }
+  if (count - done >= kSide / 8) {  // sooner than one by one
+    uint32_t rest[4 * kSide];
+    philox_side_by_side(first + done, counter_high_, key_, rest);
+    std::copy_n(rest, 4 * (count - done), words + 4 * done);
+    return;
+  }
+  for (; done < count; ++done) {
+    const auto own = block(first + done);
+    std::copy(own.begin(), own.end(), words + 4 * done);
+  }
 }
 
 uint32_t RandomStream::bits(uint64_t i) const { return block(i / 4)[i % 4]; }

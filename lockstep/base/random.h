@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,8 @@ class RandomStream {
 
   // Four independent 32-bit words: block number `block` of the stream.
   std::array<uint32_t, 4> block(uint64_t block) const;
+  // The words of `count` blocks from `first` on, one behind the other. Several times as fast.
+  void blocks(uint64_t first, size_t count, uint32_t* words) const;
   // 32 random bits at position `i`.
   uint32_t bits(uint64_t i) const;
   // Uniform in [0, 1), 53 bits, at position `i` (own stream of positions).

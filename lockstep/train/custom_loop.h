@@ -25,6 +25,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/parallel/comm/group.h"
+#include "lockstep/train/profile.h"
 
 namespace lockstep {
 
@@ -52,6 +54,7 @@ struct ShardGroupOptions {
   int64_t shard_size = 0;  // at most so many observations in a shard; 0: 16
   uint64_t seed = 0;       // of random numbers (dropout)
   double limit = 600;      // seconds that members of a group may keep each other waiting
+  bool profile = false;    // see ShardGroup::profile()
 };
 
 struct ShardForwardOptions {
@@ -82,6 +85,12 @@ class ShardGroup {
   ThreadPool& pool() const;
   // Shards that each thread computed since the beginning.
   const std::vector<int64_t>& shards_by_thread() const;
+  // Where the time of iterations went: profile_table() prints it. An iteration lasts from one call
+  // of sharded_value_and_gradient() to the next, or to this one; what the loop does between calls
+  // is on the first thread's account. The first is left out, unless it was the only one. Times the
+  // passes of the network alone, for half a second for each size of shards, so call it at the end.
+  // Nothing without ShardGroupOptions::profile or before the first call.
+  std::optional<Profile> profile();
 
  private:
   struct State;

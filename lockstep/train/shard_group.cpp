@@ -5,6 +5,7 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/train/pass_times.h"
 #include "lockstep/train/shard_group_state.h"
 
 namespace lockstep {
@@ -25,7 +26,10 @@ ShardGroup::State::State(Network& n, const ShardGroupOptions& options, Group* gr
       shard_size(options.shard_size == 0 ? kShardSize : options.shard_size),
       seed(options.seed),
       workers(static_cast<size_t>(pool.size())),
-      shards_by_thread(static_cast<size_t>(pool.size()), 0) {}
+      shards_by_thread(static_cast<size_t>(pool.size()), 0) {
+  for (size_t t = 0; t < workers.size(); ++t) workers[t].thread = static_cast<int>(t);
+  if (options.profile) books = std::make_unique<ShardGroupBooks>(pool.size());
+}
 
 const ShardPlan& ShardGroup::State::plan(const PlanKey& key) {
   const std::lock_guard lock(mutex);
@@ -60,7 +64,11 @@ void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixe
   for (const auto& l : network.learnables()) present.push_back(l.value.id());
   const auto count = static_cast<int64_t>(shards.size());
   if (!sum || present != learnables) {
-    for (auto& worker : workers) worker.runs.clear();
+    for (auto& worker : workers) {
+      worker.runs.clear();
+      worker.calls.clear();
+    }
+    if (books) books->passes.clear();
     plans.clear();
     layout = {};
     layout = plan({shards[0].size, true, pixels, false, {}}).plan->gradient_layout();
@@ -74,6 +82,9 @@ void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixe
         members, pool,
         GroupSumOptions{.count = layout.bytes / sizeof(float), .most_leaves = most_shards});
     sums.emplace(layout, sum->result());
+  }
+  if (books) {
+    for (const auto& [key, made] : plans) books->open(*made.plan);
   }
   // Values may have changed since the last call. What has not must stay untouched while threads
   // run, where a loss asks this network by forward(), too.
@@ -184,6 +195,35 @@ ShardGroup::ShardGroup(Network& network, const ShardGroupOptions& options, Group
   state_ = std::make_unique<State>(network, options, &members);
 }
 
+// What as many runs take, by the medians of the threads that have some.
+void ShardGroup::State::set_floors() {
+  PassFloors floors;
+  for (const auto& [key, made] : plans) {
+    const auto accounts = books->passes.find(made.plan.get());
+    if (accounts == books->passes.end()) continue;
+    std::vector<PlanRun*> runs;
+    double calls = 0;
+    for (ShardWorker& worker : workers) {
+      const auto found = worker.runs.find(&made);
+      if (found == worker.runs.end()) continue;
+      runs.push_back(found->second.front().get());
+      calls += static_cast<double>(worker.calls[&made]);
+    }
+    floors.add(accounts->second, calls, time_passes(pool, *made.plan, runs, {seed, 1, 0}));
+  }
+  floors.set(books->ledger);
+}
+
+std::optional<Profile> ShardGroup::profile() {
+  State& s = *state_;
+  if (!s.books) return std::nullopt;
+  s.books->end_iteration();
+  s.set_floors();
+  Profile profile = s.books->ledger.finish(0);
+  if (profile.iterations == 0) return std::nullopt;
+  return profile;
+}
+
 ShardGroup::~ShardGroup() = default;
 Network& ShardGroup::network() const { return state_->network; }
 ThreadPool& ShardGroup::pool() const { return state_->pool; }
@@ -210,6 +250,7 @@ Tensor Shard::forward(const Tensor& input, const ShardForwardOptions& options) {
 std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                                        const ShardForwardOptions& options) {
   State& s = state_;
+  s.book(&ShardGroupBooks::losses);
   Tape* const tape = Tape::current();
   const int64_t n = s.group.network.check_inputs(inputs);
   const bool differentiable = tape->tracks(inputs);
@@ -223,12 +264,15 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                                              s.group.network.state_pointers()));
   }
   PlanRun* const run = runs[number].get();
-  const auto forward = [run, inputs, step = s.step] {
+  s.book(&ShardGroupBooks::plans);
+  if (s.group.books) ++s.worker.calls[&plan];
+  const auto forward = [run, inputs, &plan, &s] {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Tensor plain = inputs[i].to_row_major();
       std::memcpy(run->input(static_cast<int>(i)), plain.raw(), plain.bytes());
     }
-    run->forward(step);
+    s.book(&ShardGroupBooks::inputs);
+    run->forward(s.step, s.book.watch(plan.plan.get()));
   };
   forward();
 
@@ -249,12 +293,14 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
     s.result.runs.push_back(std::move(followed));
   }
 
+  s.book(&ShardGroupBooks::results);
   std::vector<Tensor> tracked = inputs;
   tracked.push_back(s.learnables);
   if (!tape->tracks(tracked)) return outputs;  // within another tape of the loss's own
   tape->record(tracked, outputs,
                [run, forward, &plan, &s, tracked, differentiable, stale = false](
                    const std::vector<Tensor>& diffs, const std::vector<bool>& wanted) mutable {
+                 s.book(&ShardGroupBooks::losses);
                  // A backward run reuses the memory of what it read: a second one starts anew.
                  if (stale) forward();
                  stale = true;
@@ -267,7 +313,8 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                      std::fill_n(seed, plan.outputs[k].elements(), 0.0f);
                    }
                  }
-                 run->backward(s.step);
+                 s.book(&ShardGroupBooks::inputs);
+                 run->backward(s.step, s.book.watch(plan.plan.get()));
                  s.reached = true;
                  std::vector<Tensor> results(tracked.size());
                  for (size_t i = 0; differentiable && i + 1 < tracked.size(); ++i) {
@@ -277,6 +324,7 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                    std::memcpy(results[i].raw(), from, results[i].bytes());
                  }
                  results.back() = Tensor::view(run->gradients(), tracked.back().spec(), nullptr);
+                 s.book(&ShardGroupBooks::results);
                  return results;
                });
   return outputs;

@@ -13,6 +13,7 @@
 #include "lockstep/parallel/comm/group_sum.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/gradient_sums.h"
+#include "lockstep/train/shard_group_books.h"
 #include "lockstep/train/shard_plans.h"
 
 namespace lockstep {
@@ -66,7 +67,9 @@ struct ShardResult {
 
 // A thread's own.
 struct ShardWorker {
+  int thread = 0;
   std::map<const ShardPlan*, std::vector<std::unique_ptr<PlanRun>>> runs;
+  std::map<const ShardPlan*, int64_t> calls;  // forward runs, where a ledger is kept
 };
 
 [[noreturn]] inline void refuse_shards(const std::string& what, const std::string& hint = {}) {
@@ -96,7 +99,9 @@ struct ShardGroup::State {
   std::optional<GradientSums> sums;
   std::vector<detail::ShardWorker> workers;  // by thread
   std::vector<int64_t> shards_by_thread;
+  std::unique_ptr<detail::ShardGroupBooks> books;
 
+  void set_floors();
   void prepare(const std::vector<ShardRange>& shards, bool pixels);
   void compare_calls(int64_t n, int64_t iteration);
   void exchange(std::vector<detail::ShardResult>& results, const std::vector<LeafRun>& runs);
@@ -108,6 +113,7 @@ struct ShardGroup::State {
 struct Shard::State {
   ShardGroup::State& group;
   detail::ShardWorker& worker;
+  detail::ShardBookkeeper book;
   ShardRange range;
   kernels::StepInfo step;
   std::vector<Tensor> rows;

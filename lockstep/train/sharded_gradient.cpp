@@ -97,7 +97,10 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   std::vector<Tensor> plain;
   for (const auto& t : batch) plain.push_back(t.to_row_major());
   const auto shards = cut_into_shards(n, g.shard_size);
+  if (g.books) g.books->begin_call();
   g.prepare(shards, batch[0].dtype() == DType::u8);
+  const ShardBookkeeper lead(g.books.get(), 0);
+  lead(&ShardGroupBooks::plans);
   const std::vector<Tensor> learnables = g.network.learnable_values();
 
   const TensorSpec flat{Shape{static_cast<int64_t>(g.layout.bytes / sizeof(float))}, DType::f32,
@@ -112,8 +115,11 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   const auto compute = [&](int64_t i, int thread, const ArithmeticMode& fixed) {
     const int64_t j = own.first + i;
     const ShardRange range = shards[static_cast<size_t>(j)];
+    ShardBookkeeper book(g.books.get(), thread);
+    book(&ShardGroupBooks::waiting);
     Shard::State state{.group = g,
                        .worker = g.workers[static_cast<size_t>(thread)],
+                       .book = book,
                        .range = range,
                        .step = {g.seed, static_cast<uint64_t>(iteration), range.first},
                        .rows = {},
@@ -143,13 +149,17 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
     }
     add_direct(g.layout, direct, std::span(gradients).subspan(1), gradients[0]);
     fixed.check();
+    book(&ShardGroupBooks::losses);
     g.sum->add(j, gradients[0].data<float>());
+    book(&ShardGroupBooks::sums);
     results[static_cast<size_t>(j)] = std::move(state.result);
     ++g.shards_by_thread[static_cast<size_t>(thread)];
   };
   if (own.count > 0) for_each_shard(g.pool, own.count, compute);
+  lead(&ShardGroupBooks::waiting);
   g.sum->finish(TimeLimit(g.limit));
   g.exchange(results, runs);
+  lead(&ShardGroupBooks::sums);
 
   std::vector<double> losses;
   for (const auto& result : results) {
@@ -169,7 +179,10 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   // A loss across observations is divided by nothing.
   const double observations = results[0].whole ? 1 : static_cast<double>(n);
   g.follow(results);
-  return {tree_sum(losses) / observations, g.mean_gradients(observations)};
+  lead(&ShardGroupBooks::statistics);
+  std::vector<Tensor> gradients = g.mean_gradients(observations);
+  lead(&ShardGroupBooks::gradients);
+  return {tree_sum(losses) / observations, std::move(gradients)};
 }
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include "lockstep/parallel/comm/tree.h"
 #include "lockstep/train/gradient_sums.h"
 #include "lockstep/train/gradient_threshold.h"
+#include "lockstep/train/pass_times.h"
 #include "lockstep/train/shard_check.h"
 #include "lockstep/train/shard_plans.h"
 #include "lockstep/train/shard_words.h"
@@ -79,7 +80,6 @@ struct ShardedStep::State {
   std::vector<std::byte> words_again[2];  // of the shard that is computed again
 
   void make_runs(int64_t size);
-  void clear_inputs(PlanRun& run) const;
   void prepare(const std::vector<ShardRange>& ranges);
   void deal();
   const ShardWords& words(size_t shard) const {
@@ -100,11 +100,6 @@ struct ShardedStep::State {
   std::vector<double> cut_gradients(double observations);
   void update_statistics();
 };
-
-// Memory of inputs is used for other things once they are read: values that nothing trips over.
-void ShardedStep::State::clear_inputs(PlanRun& run) const {
-  for (int i = 0; i < run.inputs(); ++i) std::memset(run.input(i), 0, run.input_bytes(i));
-}
 
 void ShardedStep::State::make_runs(int64_t size) {
   if (runs.count(size) > 0) return;
@@ -394,43 +389,14 @@ Digest ShardedStep::digest(int64_t iteration) {
 void ShardedStep::time_passes() {
   State& s = *state_;
   if (!s.books) return;
-  constexpr int kMost = 25, kLeast = 3;
-  constexpr double kSeconds = 0.5;  // for each size of shards
-  struct Sum {
-    double seconds = 0, calls = 0;
-  };
-  std::map<int, Sum> sums;  // by account
+  PassFloors floors;
   for (auto& [size, runs] : s.runs) {
-    const std::vector<int>& accounts = s.books->passes.at(size);
-    std::vector<PassTimes> times(runs.size(), PassTimes(accounts.size()));
-    const auto begin = std::chrono::steady_clock::now();
-    s.pool.run([&, &r = runs](int thread) {
-      if (thread >= static_cast<int>(r.size())) return;
-      const ArithmeticMode mode;
-      PassTimes& own = times[static_cast<size_t>(thread)];
-      PlanRun& run = r[static_cast<size_t>(thread)];
-      for (int repeat = 0; repeat < kMost; ++repeat) {
-        const auto now = std::chrono::steady_clock::now();
-        if (repeat >= kLeast && std::chrono::duration<double>(now - begin).count() > kSeconds) {
-          return;
-        }
-        s.clear_inputs(run);
-        own.begin();
-        run.forward({s.seed, 1, 0}, &own);
-        run.backward({s.seed, 1, 0}, &own);
-      }
-    });
-    const auto shards = static_cast<double>(s.books->shards[size]);
-    for (size_t pass = 0; pass < accounts.size(); ++pass) {
-      for (PassTimes& of : times) {
-        sums[accounts[pass]].seconds += shards * of.median(pass);
-        sums[accounts[pass]].calls += shards;
-      }
-    }
+    std::vector<PlanRun*> all;
+    for (PlanRun& run : runs) all.push_back(&run);
+    floors.add(s.books->passes.at(size), static_cast<double>(s.books->shards[size]),
+               lockstep::time_passes(s.pool, *s.plans.plan(size), all, {s.seed, 1, 0}));
   }
-  for (const auto& [account, sum] : sums) {
-    if (sum.calls > 0) s.books->ledger.set_floor(account, sum.seconds / sum.calls);
-  }
+  floors.set(s.books->ledger);
 }
 
 const std::vector<int64_t>& ShardedStep::shards_by_worker() const {

@@ -2,8 +2,6 @@
 // one. A Bookkeeper is for one thread; StepBooks change only while no thread books.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -64,28 +62,6 @@ class Bookkeeper final : public PassWatch {
   const StepBooks* books_;
   int thread_;
   const int* passes_ = nullptr;
-};
-
-// Seconds of each pass, of one run after the other.
-class PassTimes final : public PassWatch {
- public:
-  explicit PassTimes(size_t passes) : seconds_(passes) {}
-  void begin() { last_ = std::chrono::steady_clock::now(); }
-  void passed(size_t pass) override {
-    const auto now = std::chrono::steady_clock::now();
-    seconds_[pass].push_back(std::chrono::duration<double>(now - last_).count());
-    last_ = now;
-  }
-  double median(size_t pass) {
-    std::vector<double>& all = seconds_[pass];
-    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-    std::nth_element(all.begin(), middle, all.end());
-    return *middle;
-  }
-
- private:
-  std::vector<std::vector<double>> seconds_;
-  std::chrono::steady_clock::time_point last_;
 };
 
 }  // namespace lockstep

@@ -56,6 +56,22 @@ TEST(Random, IsAFunctionOfKeyAndPositionAlone) {
   EXPECT_EQ(forward.bits(6), forward.block(1)[2]);
 }
 
+TEST(Random, ManyBlocksAreThoseThatComeOneByOne) {
+  const RandomStream stream({.seed = 7, .a = 1, .b = 2, .c = 3});
+  for (const uint64_t first : {uint64_t{0}, uint64_t{5}, (uint64_t{1} << 32) - 9}) {
+    for (const size_t count : {0, 1, 7, 8, 63, 64, 65, 140}) {
+      std::vector<uint32_t> words(4 * count + 1, 77);
+      stream.blocks(first, count, words.data());
+      for (size_t i = 0; i < count; ++i) {
+        const auto own = stream.block(first + i);
+        EXPECT_TRUE(std::equal(own.begin(), own.end(), words.begin() + 4 * static_cast<long>(i)))
+            << first << " + " << i;
+      }
+      EXPECT_EQ(words.back(), 77u);
+    }
+  }
+}
+
 TEST(Random, TheKindsOfNumbersAtOnePositionShareNoBits) {
   const RandomStream stream({.seed = 1});
   const auto scaled = static_cast<uint64_t>(stream.uniform(0) * 0x1p53);

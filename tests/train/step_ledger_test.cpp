@@ -8,6 +8,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/thread_pool.h"
+#include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/train/custom_loop.h"
+#include "lockstep/train/state_digest.h"
+#include "lockstep/train/updates.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 
@@ -163,6 +168,68 @@ TEST(TrainingProfile, OfOneIterationIsOfThatOne) {
   ASSERT_TRUE(result.profile);
   EXPECT_EQ(result.profile->iterations, 1);
   EXPECT_DOUBLE_EQ(result.profile->wall, result.iterations[0].seconds);
+}
+
+// A loop of one's own whose loss runs the network twice, and whose last mini-batch has a shard of
+// another size.
+struct OwnLoop {
+  Digest digest;
+  std::optional<Profile> profile;
+};
+OwnLoop own_loop(int iterations, bool profile) {
+  Network network = small_classifier();
+  ShardGroup group(network, {.threads = 2, .shard_size = 16, .profile = profile});
+  const ShardLoss loss = [](Shard& shard) {
+    const Tensor once = ops::cross_entropy(shard.forward(shard[0]), shard[1]);
+    return ops::addition({once, ops::cross_entropy(shard.forward(shard[0]), shard[1])});
+  };
+  const auto images =
+      std::make_shared<const ImageCache>(some_digits(40), 28, 28, 1, size_t{1} << 20);
+  MiniBatchQueue queue(images, {.mini_batch_size = 40, .max_epochs = iterations});
+  EXPECT_FALSE(group.profile()) << "before the first call";
+  SgdmState state;
+  for (int64_t i = 1; queue.has_data(); ++i) {
+    const auto batch = queue.next();
+    const Tensor x = Tensor::from(std::span(batch->pixels), {batch->size(), 1, 28, 28});
+    const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
+    const auto step = sharded_value_and_gradient(loss, {x, labels}, group, i);
+    spend(0.001);
+    sgdm_update(network, step.gradients, state, {.learning_rate = 0.01});
+  }
+  return {network_digest(network), group.profile()};
+}
+
+TEST(LoopProfile, AddsUpAndChangesNoBit) {
+  constexpr int kIterations = 9;
+  const OwnLoop with = own_loop(kIterations, true), without = own_loop(kIterations, false);
+  EXPECT_EQ(with.digest, without.digest);
+  EXPECT_FALSE(without.profile);
+  ASSERT_TRUE(with.profile);
+  const Profile& p = *with.profile;
+  EXPECT_EQ(p.iterations, kIterations - 1);
+  EXPECT_NEAR(p.booked(), p.threads * p.wall, 1e-6);
+  // Three shards of 14 and 13 in each iteration, each run twice.
+  EXPECT_EQ(account(p, "convolution2d_1").calls, 2 * 3 * (kIterations - 1));
+  EXPECT_EQ(account(p, "convolution2d_1: gradient").calls, 2 * 3 * (kIterations - 1));
+  EXPECT_GE(account(p, "between calls").seconds, 0.001 * (kIterations - 1));
+  for (const char* name : {"inputs of shards", "losses of shards", "results of shards",
+                           "sums over shards", "mean gradients"}) {
+    EXPECT_GT(account(p, name).seconds, 0) << name;
+  }
+  for (const ProfileAccount& a : p.accounts) {
+    if (a.phase == Phase::step) continue;
+    EXPECT_GT(a.floor, 0) << a.name;
+    EXPECT_LT(a.floor, 20 * a.seconds) << a.name;
+  }
+  EXPECT_GT(p.efficiency(), 0);
+  EXPECT_LT(p.efficiency(), 1.5);
+}
+
+TEST(LoopProfile, OfOneIterationIsOfThatOne) {
+  const OwnLoop loop = own_loop(1, true);
+  ASSERT_TRUE(loop.profile);
+  EXPECT_EQ(loop.profile->iterations, 1);
+  EXPECT_NEAR(loop.profile->booked(), 2 * loop.profile->wall, 1e-6);
 }
 
 TEST(TrainingProfile, OnADeviceIsRefused) {

@@ -1,10 +1,35 @@
 #include "lockstep/engine/kernels/dropout.h"
 
+#include <algorithm>
+#include <bit>
+
+#include "lockstep/base/clones.h"
 #include "lockstep/base/random.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 
 namespace lockstep::kernels::cpu {
+
+namespace {
+
+// Random words that are made at a time.
+constexpr int64_t kWords = 1024;
+
+// Words from `least` on keep their element, if any does.
+LOCKSTEP_CLONES void choose(const uint32_t* words, uint32_t least, bool any, int64_t count,
+                            uint8_t* keep) {
+  for (int64_t i = 0; i < count; ++i) keep[i] = (words[i] >= least) & any;
+}
+
+// By bits: a branch would go astray at random.
+LOCKSTEP_CLONES void drop(const float* __restrict x, const uint8_t* __restrict keep, float factor,
+                          int64_t count, float* __restrict y) {
+  for (int64_t i = 0; i < count; ++i) {
+    y[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(x[i] * factor) & (0u - keep[i]));
+  }
+}
+
+}  // namespace
 
 Kernel dropout(const DropoutProblem& p) {
   const TensorSpec spec = p.src.plain();
@@ -13,6 +38,8 @@ Kernel dropout(const DropoutProblem& p) {
   const auto factor = static_cast<float>(1.0 / (1.0 - p.probability));
   // A 32-bit number below the threshold drops its element.
   const auto threshold = static_cast<uint64_t>(p.probability * 4294967296.0);
+  const bool any = threshold <= 0xffffffffu;
+  const auto least = static_cast<uint32_t>(std::min<uint64_t>(threshold, 0xffffffffu));
   const Operand kept = workspace(static_cast<size_t>(spec.shape.elements()));
   Kernel kernel;
   kernel.forward =
@@ -27,25 +54,21 @@ Kernel dropout(const DropoutProblem& p) {
                                               .a = layer,
                                               .b = step.iteration,
                                               .c = static_cast<uint64_t>(step.first_row + row)});
-                   for (int64_t first = 0; first < columns; first += 4) {
-                     const auto words = stream.block(static_cast<uint64_t>(first / 4));
-                     for (int64_t e = first; e < columns && e < first + 4; ++e) {
-                       const int64_t i = row * columns + e;
-                       keep[i] = words[static_cast<size_t>(e - first)] >= threshold;
-                       y[i] = keep[i] ? x[i] * factor : 0.0f;
-                     }
+                   for (int64_t first = 0; first < columns; first += kWords) {
+                     const int64_t count = std::min(kWords, columns - first);
+                     uint32_t words[kWords];
+                     stream.blocks(static_cast<uint64_t>(first / 4),
+                                   static_cast<size_t>((count + 3) / 4), words);
+                     const int64_t i = row * columns + first;
+                     choose(words, least, any, count, keep + i);
+                     drop(x + i, keep + i, factor, count, y + i);
                    }
                  }
                });
   const int64_t count = rows * columns;
   kernel.backward.push_back(own_pass({diff_output(0, spec), kept}, {diff_input(0, spec)},
                                      [=](void* const* r, void* const* w, const StepInfo&) {
-                                       const float* dy = in(r, 0);
-                                       const auto* keep = in<uint8_t>(r, 1);
-                                       float* dx = out(w, 0);
-                                       for (int64_t i = 0; i < count; ++i) {
-                                         dx[i] = keep[i] ? dy[i] * factor : 0.0f;
-                                       }
+                                       drop(in(r, 0), in<uint8_t>(r, 1), factor, count, out(w, 0));
                                      }));
   return kernel;
 }

@@ -6,17 +6,7 @@
 #include <cstdint>
 
 #include "lockstep/base/bfloat16.h"
-
-// Sanitizers start after the resolvers that choose a clone have run, and clang 14 has no clones.
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define LOCKSTEP_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define LOCKSTEP_CLONES
-#endif
-
-// Compiled anew in each of its callers' clones.
-#define LOCKSTEP_INLINE inline __attribute__((always_inline))
+#include "lockstep/base/clones.h"
 
 namespace lockstep::kernels::cpu {
 

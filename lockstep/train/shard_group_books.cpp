@@ -1,0 +1,43 @@
+#include "lockstep/train/shard_group_books.h"
+
+namespace lockstep::detail {
+
+ShardGroupBooks::ShardGroupBooks(int threads) : ledger(threads) {
+  const auto open = [&](const char* name) { return ledger.account(StepLedger::Phase::step, name); };
+  waiting = ledger.waiting();
+  plans = open("plans and layouts");
+  inputs = open("inputs of shards");
+  losses = open("losses of shards");
+  results = open("results of shards");
+  sums = open("sums over shards");
+  gradients = open("mean gradients");
+  statistics = open("moving statistics");
+  between = open("between calls");
+}
+
+void ShardGroupBooks::begin_call() {
+  end_iteration();
+  // Memory is filled, plans are compiled: what comes after is what lasts.
+  if (iterations_ == 1) ledger.forget();
+  ledger.begin_iteration();
+  under_way_ = true;
+}
+
+void ShardGroupBooks::end_iteration() {
+  if (!under_way_) return;
+  ledger.book(0, between);
+  ledger.end_iteration();
+  under_way_ = false;
+  ++iterations_;
+}
+
+void ShardGroupBooks::open(const Plan& plan) {
+  if (passes.count(&plan) > 0) return;
+  using Phase = StepLedger::Phase;
+  std::vector<int>& accounts = passes[&plan];
+  for (const PlanPass& pass : plan.passes()) {
+    accounts.push_back(ledger.account(pass.backward ? Phase::backward : Phase::forward, pass.name));
+  }
+}
+
+}  // namespace lockstep::detail
