@@ -5,7 +5,8 @@ Lockstep: real trainings by the command, with augmentation, shuffling, metrics a
 median of the iterations' seconds in its own log. PyTorch: its whole step (forward, loss, backward,
 SGD with momentum) on random data that is in memory already, with 1 and 2 threads, NCHW and
 channels-last; its best counts. Short runs of all alternate; the figures are medians over the
-rounds. Lockstep runs twice each time: without the law, shards' gradients are added as they arrive.
+rounds. Lockstep runs several times each round: without the law, shards' gradients are added as they
+arrive; and in bf16, where the processor has instructions for it.
 With --newest, so do the newest PyTorch, JAX and TensorFlow that another Python has
 (newest_step.py), on the networks without branches.
 """
@@ -40,6 +41,18 @@ NETWORKS = {"s3": ("S3, depth 1, width 16", "cifar10_s3", 16, 1, 20),
             "s3-depth4": ("S3, depth 4, width 8", "cifar10_s3", 8, 4, 6),
             "s1": ("S1, depth 4, width 32", "cifar10_s1", 32, 4, 1),
             "resnet20": ("ResNet-20", "resnet20", None, None, 2)}
+
+
+# What Lockstep's runs of a round change.
+WAYS = {"lockstep_2_threads": "deterministic=true",
+        "lockstep_without_the_law": "deterministic=false",
+        "lockstep_bf16": "precision=bf16"}
+
+
+def ways():
+    with open("/proc/cpuinfo") as file:
+        narrow = "avx512_bf16" in file.read()
+    return [way for way in WAYS if narrow or way != "lockstep_bf16"]
 
 
 def gather_images(data, folder):
@@ -140,12 +153,12 @@ LAYOUTS = {"NCHW": torch.contiguous_format, "channels-last": torch.channels_last
 
 def measure(command, images, job, width, depth, epochs, more, rounds, seconds, newest):
     """Images per second of each round, by what ran: Lockstep, Debian's PyTorch, the newest."""
-    ours, figures, others = {True: [], False: []}, {}, {}
+    ours, figures, others = {way: [] for way in ways()}, {}, {}
     for _ in range(rounds):
-        for lawful in ours:
-            speed, network = speed_of_lockstep(command, images, job, width, depth, epochs, [
-                *more, f"deterministic={str(lawful).lower()}"])
-            ours[lawful].append(speed)
+        for way, speeds in ours.items():
+            speed, network = speed_of_lockstep(command, images, job, width, depth, epochs,
+                                               [*more, WAYS[way]])
+            speeds.append(speed)
         make = (lambda: torch_network(width, depth)) if width else (lambda: JobNetwork(network))
         for threads in (1, THREADS):
             for name, layout in LAYOUTS.items():
@@ -162,16 +175,16 @@ def judge(ours, figures, others):
     """Medians over the rounds, their ratio, and whether the machine was free enough to compare."""
     median = {key: statistics.median(values) for key, values in figures.items()}
     best = {threads: max(median[threads, layout] for layout in LAYOUTS) for threads in (1, THREADS)}
-    speed = statistics.median(ours[True])
+    speeds = {way: statistics.median(values) for way, values in ours.items()}
     ratios = [speed / max(values[i] for values in figures.values())
-              for i, speed in enumerate(ours[True])]
+              for i, speed in enumerate(ours["lockstep_2_threads"])]
     gain = best[THREADS] / best[1]
     return {
-        "lockstep_2_threads": speed,
-        "lockstep_without_the_law": statistics.median(ours[False]),
+        **speeds,
+        "by_round": ours,
         "pytorch": {f"{t} thread{'s' if t > 1 else ''}, {name}": median[t, name]
                     for t in (1, THREADS) for name in LAYOUTS},
-        "ratio": speed / max(best.values()),
+        "ratio": speeds["lockstep_2_threads"] / max(best.values()),
         "ratio_by_round": ratios,
         "newest": {title: statistics.median(values) for title, values in others.items()},
         "pytorch_gain_of_second_thread": gain,
@@ -211,6 +224,9 @@ def main():
             result = report["networks"][title] = judge(*figures)
             row = {"network": title, "Lockstep, 2 threads": f"{result['lockstep_2_threads']:,.0f}"}
             row["the same without the law"] = f"{result['lockstep_without_the_law']:,.0f}"
+            if "lockstep_bf16" in result:
+                row["the same in bf16"] = f"{result['lockstep_bf16']:,.0f}"
+                row["bf16 / fp32"] = f"{of_rounds(result['by_round']):.2f}"
             row |= {f"PyTorch, {key}": f"{value:,.0f}" for key, value in result["pytorch"].items()}
             row |= {"ratio": f"{result['ratio']:.2f}", "verdict": result["verdict"]}
             if result["newest"]:
@@ -234,6 +250,12 @@ def main():
         with open(arguments.json, "w") as file:
             json.dump(report, file, indent=2)
             file.write("\n")
+
+
+def of_rounds(by_round):
+    """bf16 beside fp32: the median over the rounds, of runs one after the other."""
+    return statistics.median(narrow / wide for narrow, wide in
+                             zip(by_round["lockstep_bf16"], by_round["lockstep_2_threads"]))
 
 
 def turned(header, rows):

@@ -18,6 +18,7 @@ using Clock = TimeLimit::Clock;
 constexpr std::chrono::microseconds kSpin{500}, kSleep{50};
 // Seconds in which it becomes known whether somebody's death was behind a failure.
 constexpr double kKnown = 2;
+constexpr char kNotTogether[] = "[group] devices have not come together in time";
 
 std::vector<std::string> say_to_all(Group& group, const std::string& mine, const TimeLimit& limit) {
   std::vector<std::string> all;
@@ -74,8 +75,9 @@ std::unique_ptr<DeviceLinks> DeviceLinks::between(Group& group, Device device, d
     });
   }
   if (!failure.empty()) links.reset();
+  // Who waited for one that failed knows less than that one.
   for (const std::string& said : say_to_all(group, failure, limit)) {
-    if (why.empty()) why = said;
+    if (why.empty() || (!said.empty() && why == kNotTogether)) why = said;
   }
   if (!why.empty() || key.empty()) links.reset();
   return links;
@@ -98,7 +100,7 @@ void DeviceLinks::wait(DeviceGroup::Progress wanted, const TimeLimit& limit) {
   const auto spin_until = Clock::now() + kSpin;
   while (group_->progress(memory_.default_queue()) < wanted) {
     if (members_.ended()) throw WorkerLost("[group] it was ended while devices exchanged");
-    if (limit.reached()) throw Timeout("[group] devices have not come together in time");
+    if (limit.reached()) throw Timeout(kNotTogether);
     if (Clock::now() > spin_until) std::this_thread::sleep_for(kSleep);
   }
 }

@@ -88,8 +88,10 @@ bool WorkerCrew::bring_state(int64_t base, bool from_state) {
       if (state.presence != presence) return false;
       if (pool.hosts()->pushed(host, state.push)) continue;
       all = false;
-      if (state.limit.reached())
+      if (state.limit.reached()) {
         workers.kill(number, "has not been given the others' state in time");
+        brought.erase(at);  // who comes instead is given it anew
+      }
     }
     // Nothing must happen between this look and the group.
     if (all || !anybody) return anybody;

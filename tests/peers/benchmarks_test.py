@@ -57,6 +57,9 @@ class Benchmarks(unittest.TestCase):
                     "PyTorch, 2 threads, channels-last", "ratio", "ratio to the best of these"):
             self.assertRegex(text, rf"(?m)^{row} +[\d.,]+$")
         self.assertRegex(text, r"(?m)^PyTorch [\d.a-z]+, channels-last +[\d,]+$")
+        with open("/proc/cpuinfo") as file:
+            narrow = "avx512_bf16" in file.read()
+        self.assertEqual(bool(re.search(r"(?m)^bf16 / fp32 +\d+\.\d\d$", text)), narrow)
         for name in ("JAX", "TensorFlow"):
             self.assertRegex(text, rf"(?m)^{name} ([\d.]+, \w+ +[\d,]+|is left out: .+)$")
 

@@ -307,6 +307,7 @@ TEST(LinkedDevices, AllOrNoneAreLinked) {
     ASSERT_EQ(follower.notices.size(), 1u);
     EXPECT_EQ(follower.notices[0].find("partial sums go through the hosts' memory: "), 0u)
         << follower.notices[0];
+    EXPECT_NE(follower.notices[0].find(c.why), std::string::npos) << follower.notices[0];
   }
 }
 
