@@ -35,6 +35,7 @@ HWY_INLINE void transform_output(const Tiles& t, const Unit& u, const float* fro
   const D d;
   const Points points;
   V half[kAround][kTile];
+  from = anew(from);
   for (int c = 0; c < kAround; ++c) {
     V m[kAround];
     for (int r = 0; r < kAround; ++r) m[r] = hn::Load(d, from + (kAround * r + c) * step);
@@ -103,11 +104,11 @@ void winograd(const LanesWinograd& p, const T* x, const float* weights, const fl
   float* const m = scratch + kWinogradPlaces * v_all;
   for (int64_t first = 0; first < tiles.units(); first += kWinogradUnits) {
     // Units that fill up a group are computed from what is there, and not used.
-    const int64_t count = std::min<int64_t>(kWinogradUnits, tiles.units() - first);
+    const Units units(tiles, first);
     for (int64_t c = 0; c < p.in; c += kSome) {
       float* const to = v + c / kSome * each;
-      for (int64_t u = 0; u < count; ++u) {
-        const Unit unit(tiles, first + u);
+      for (int64_t u = 0; u < units.count; ++u) {
+        const Unit& unit = units[u];
         for (int64_t k = c + kAhead; k < std::min(c + kAhead + kSome, p.in); ++k) {
           prefetch_input(tiles, unit, x + k * plane);
         }
@@ -135,8 +136,8 @@ void winograd(const LanesWinograd& p, const T* x, const float* weights, const fl
         }
       }
       for (int64_t f = begin; f < end; ++f) {
-        for (int64_t u = 0; u < count; ++u) {
-          transform_output(tiles, Unit(tiles, first + u), m + (f - begin) * each + u * lanes, m_all,
+        for (int64_t u = 0; u < units.count; ++u) {
+          transform_output(tiles, units[u], m + (f - begin) * each + u * lanes, m_all,
                            bias ? bias[f] : 0.0f, y + f * plane);
         }
       }

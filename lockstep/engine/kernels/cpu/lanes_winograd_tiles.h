@@ -37,9 +37,10 @@ struct Tiles {
 };
 
 struct Unit {
-  int64_t row, column;  // of the tile's first result
-  int64_t lane;         // of the first image
+  int64_t row = 0, column = 0;  // of the tile's first result
+  int64_t lane = 0;             // of the first image
 
+  Unit() = default;
   Unit(const Tiles& t, int64_t number) {
     const int64_t each = t.n / t.lanes(), tile = number / each;
     row = tile / t.across() * kTile;
@@ -47,6 +48,25 @@ struct Unit {
     lane = number % each * t.lanes();
   }
 };
+
+// The units that are computed together.
+struct Units {
+  int64_t count;
+  Unit each[kWinogradUnits];
+
+  Units(const Tiles& t, int64_t first) : count(std::min(kWinogradUnits, t.units() - first)) {
+    for (int64_t u = 0; u < count; ++u) each[u] = Unit(t, first + u);
+  }
+  const Unit& operator[](int64_t u) const { return each[u]; }
+};
+
+// The same address, of which the compiler knows nothing: else it keeps a pointer to each of the 36
+// places in memory and moves all of them on.
+template <class T>
+HWY_INLINE T* anew(T* address) {
+  asm("" : "+r"(address));
+  return address;
+}
 
 // a, b: the points besides 0 and infinity, with both signs. See kPointA.
 struct Points {
@@ -143,6 +163,7 @@ HWY_INLINE void transform_input(const Tiles& t, const Unit& u, const T* plane, T
   const Points points;
   V half[kAround][kAround];
   rows_of(t, u, plane, points, half);
+  to = anew(to);
   for (int c = 0; c < kAround; ++c) {
     V v[kAround];
     column_of(points, half, c, v);
@@ -157,6 +178,7 @@ HWY_INLINE void transform_pairs(const Tiles& t, const Unit& u, const BFloat16* p
   V half[kAround][kAround], other[kAround][kAround];
   rows_of(t, u, plane, points, half);
   if (two) rows_of(t, u, plane + t.plane(), points, other);
+  to = anew(to);
   for (int c = 0; c < kAround; ++c) {
     V v[kAround], w[kAround];
     column_of(points, half, c, v);

@@ -111,23 +111,23 @@ HWY_INLINE void nothing(T* to, int64_t step) {
 // B^T x B of all channels around some units, an image, or two, behind the other, channels side by
 // side.
 template <class T>
-void transform_images(const LanesWinograd& p, const Tiles& tiles, int64_t first, int64_t count,
-                      const T* x, const Memory& to) {
+void transform_images(const LanesWinograd& p, const Tiles& tiles, const Units& units, const T* x,
+                      const Memory& to) {
   const D d;
   const int64_t lanes = tiles.lanes(), plane = tiles.plane();
   for (int64_t block = 0; block < p.in; block += lanes) {
     const int64_t channels = std::min(lanes, p.in - block);
-    for (int64_t u = 0; u < count; u += kTogether<T>) {
+    for (int64_t u = 0; u < units.count; u += kTogether<T>) {
       for (int64_t c = 0; c < channels; ++c) {
         const T* const from = x + (block + c) * plane;
         for (int64_t k = 0; k < kTogether<T>; ++k) {
           T* const around = reinterpret_cast<T*>(to.around + c * lanes) + k * lanes;
           const int64_t step = kTogether<T> * to.each.around;
-          if (u + k >= count) {
+          if (u + k >= units.count) {
             nothing(around, step);
             continue;
           }
-          const Unit unit(tiles, first + u + k);
+          const Unit& unit = units[u + k];
           if (block + c + kAhead < p.in) prefetch_input(tiles, unit, from + kAhead * plane);
           transform_input(tiles, unit, from, around, step);
         }
@@ -163,6 +163,7 @@ HWY_INLINE void transform_gradient(const Tiles& t, const Unit& u, const T* plane
   const D d;
   const Points points;
   V half[kTile][kAround];
+  to = anew(to);
   const int64_t columns = std::min<int64_t>(kTile, t.columns - u.column);
   for (int r = 0; r < kTile; ++r) {
     const T* const from = plane + (u.row + r) * t.row() + u.column * t.n + u.lane;
@@ -317,17 +318,17 @@ void winograd_weights(const LanesWinograd& p, const T* x, const T* dy, float* dw
   const Memory m(p, lanes, scratch);
   std::fill_n(m.sums, kWinogradPlaces * m.each.sums, 0.0f);
   for (int64_t first = 0; first < tiles.units(); first += kWinogradUnits) {
-    const int64_t count = std::min<int64_t>(kWinogradUnits, tiles.units() - first);
-    const int64_t whole = (count + kTogether<T> - 1) / kTogether<T> * kTogether<T>;
-    transform_images(p, tiles, first, count, x, m);
+    const Units units(tiles, first);
+    const int64_t whole = (units.count + kTogether<T> - 1) / kTogether<T> * kTogether<T>;
+    transform_images(p, tiles, units, x, m);
     for (int64_t block = 0; block < p.out; block += kFilterBlock) {
       const int64_t filters = std::min(kFilterBlock, p.out - block);
       for (int64_t f = 0; f < filters; ++f) {
         for (int64_t u = 0; u < whole; ++u) {
           T* const to = reinterpret_cast<T*>(m.gradients) + (f * kWinogradUnits + u) * lanes;
           const int64_t step = kTogether<T> * m.each.gradients;
-          if (u < count) {
-            transform_gradient(tiles, Unit(tiles, first + u), dy + (block + f) * plane, to, step);
+          if (u < units.count) {
+            transform_gradient(tiles, units[u], dy + (block + f) * plane, to, step);
           } else {
             nothing(to, step);
           }
