@@ -12,10 +12,15 @@ using namespace lockstep;
 int main(int argc, char** argv) {
   const bool profile = argc > 1 && std::string_view(argv[1]) == "--profile";
   const auto parts = split_each_label(builtin_digits(), {0.8, 0.1}, /*seed=*/0);
-  Network network({image_input({.height = 28, .width = 28, .channels = 1}),
-                   convolution2d({.filters = 16, .kernel = {5, 5}}), batch_normalization(), relu(),
-                   max_pooling2d({.pool = {2, 2}, .stride = {2, 2}}), dropout({.probability = 0.2}),
-                   fully_connected({.units = 10}), softmax()});
+  Network network({image_input({.height = 28, .width = 28, .channels = 1})});
+  for (const int64_t kernel : {5, 3, 3}) {
+    network.add(convolution2d(
+        {.filters = 20, .kernel = {kernel, kernel}, .padding = padding(kernel == 3 ? 1 : 0)}));
+    network.add(batch_normalization());
+    network.add(relu());
+  }
+  network.add(fully_connected({.units = 10}));
+  network.add(softmax());
   network.initialize(/*seed=*/0);
   ShardGroup group(network,
                    {.threads = available_cores(), .shard_size = 16, .seed = 0, .profile = profile});
@@ -24,9 +29,12 @@ int main(int argc, char** argv) {
   const auto images = std::make_shared<const ImageCache>(parts[0], 28, 28, 1, size_t{64} << 20);
   set_input_normalization(network, images->fill(group.pool()).statistics);
   constexpr int64_t kEpochs = 3;
-  MiniBatchQueue queue(images, {.mini_batch_size = 100,
+  MiniBatchQueue queue(images, {.mini_batch_size = 128,
                                 .augmentation = {.translate_x = {-2, 2}, .translate_y = {-2, 2}},
+                                .helped = true,
                                 .max_epochs = kEpochs});
+  // The next mini-batch is prepared by whichever thread is done with its shards first.
+  group.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
   const int64_t per_epoch = queue.batches_per_epoch(), iterations = kEpochs * per_epoch;
 
   // One value for each observation. The probabilities could be had as well: shard.forward(shard[0])
@@ -46,6 +54,7 @@ int main(int argc, char** argv) {
     const double rate = 0.05 * std::min(done / 20, (all - done) / (all - 20));
     sgdm_update(network, step.gradients, state,
                 {.learning_rate = rate, .l2 = 1e-4, .pool = &group.pool()});
+    group.end_iteration();
 
     if (iteration % 40 == 0) {
       std::printf("iteration %3d  loss %.3f  rate %.4f\n", static_cast<int>(iteration), step.value,

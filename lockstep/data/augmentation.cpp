@@ -159,6 +159,20 @@ void copy_into(const uint8_t* source, int64_t height, int64_t width, int64_t cha
   const int64_t top = std::clamp<int64_t>(draw.shift_y, 0, height);  // emptied rows
   const int64_t bottom = std::clamp<int64_t>(-draw.shift_y, 0, height);
   const int64_t columns = std::max<int64_t>(width - left - right, 0);
+  if (!draw.reflect_x && !draw.reflect_y && columns > 0 && top + bottom < height) {
+    // Pixel p is that at p - offset: one copy for all rows, then what came from beside is emptied.
+    const int64_t offset = draw.shift_y * width + draw.shift_x, pixels = height * width;
+    const int64_t begin = std::max<int64_t>(offset, 0), end = pixels + std::min<int64_t>(offset, 0);
+    std::memcpy(destination + bytes(begin), source + bytes(begin - offset), bytes(end - begin));
+    std::memset(destination, 0, bytes(top * width));
+    std::memset(destination + bytes(pixels - bottom * width), 0, bytes(bottom * width));
+    if (columns == width) return;
+    for (int64_t y = top; y < height - bottom; ++y) {
+      std::memset(destination + bytes(y * width), 0, bytes(left));
+      std::memset(destination + bytes((y + 1) * width - right), 0, bytes(right));
+    }
+    return;
+  }
   if (columns < width || top + bottom > 0) std::memset(destination, 0, bytes(height * width));
   // Column of the source that lands in column `left`.
   const int64_t first = draw.reflect_x ? width - 1 - right : right;

@@ -89,7 +89,17 @@ void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixe
   // Values may have changed since the last call. What has not must stay untouched while threads
   // run, where a loss asks this network by forward(), too.
   PackedParameters& packed = network.packed();
-  pool.for_each(packed.count(), [&](int64_t p, int) { packed.refresh(static_cast<int>(p)); });
+  pool.for_each(packed.count(), [&](int64_t i, int) {
+    packed.refresh(static_cast<int>(sums->by_size()[static_cast<size_t>(i)]));
+  });
+}
+
+void ShardGroup::State::rest(int thread, const std::atomic<int>& busy) const {
+  if (!meanwhile) return;
+  const ShardBookkeeper book(books.get(), thread);
+  book(&ShardGroupBooks::waiting);
+  while (meanwhile(busy.load(std::memory_order_relaxed) > 0)) continue;
+  book(&ShardGroupBooks::meanwhile);
 }
 
 // Whoever calls with something else than the others is found before anything is added.
@@ -129,16 +139,28 @@ void ShardGroup::State::exchange(std::vector<ShardResult>& results,
 }
 
 std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
+  constexpr size_t most = size_t{1} << 14;  // elements that a thread divides at a time
+  struct Piece {
+    const float* from;
+    float* to;
+    size_t count;
+  };
   std::vector<Tensor> gradients(sums->size());
-  const auto divisor = static_cast<float>(observations);
-  pool.for_each(static_cast<int64_t>(sums->size()), [&](int64_t i, int) {
-    const ArithmeticMode mode;
-    const size_t p = sums->by_size()[static_cast<size_t>(i)];
-    sums->convert(p);
+  std::vector<Piece> pieces;
+  for (size_t p : sums->by_size()) {
     gradients[p] = Tensor(network.learnables()[p].value.shape(), DType::f32);
-    const float* const from = sums->values(p);
-    float* const to = gradients[p].data<float>();
-    for (size_t k = 0; k < sums->count(p); ++k) to[k] = from[k] / divisor;
+    for (size_t first = 0; first < sums->count(p); first += most) {
+      pieces.push_back({sums->values(p) + first, gradients[p].data<float>() + first,
+                        std::min(most, sums->count(p) - first)});
+    }
+  }
+  pool.for_each(static_cast<int64_t>(sums->size()),
+                [&](int64_t i, int) { sums->convert(sums->by_size()[static_cast<size_t>(i)]); });
+  const auto divisor = static_cast<float>(observations);
+  pool.for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
+    const ArithmeticMode mode;
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    for (size_t k = 0; k < piece.count; ++k) piece.to[k] = piece.from[k] / divisor;
     mode.check();
   });
   return gradients;
@@ -212,6 +234,14 @@ void ShardGroup::State::set_floors() {
     floors.add(accounts->second, calls, time_passes(pool, *made.plan, runs, {seed, 1, 0}));
   }
   floors.set(books->ledger);
+}
+
+void ShardGroup::work_meanwhile(std::function<bool(bool ahead)> work) {
+  state_->meanwhile = std::move(work);
+}
+
+void ShardGroup::end_iteration() {
+  if (state_->books) state_->books->end_iteration();
 }
 
 std::optional<Profile> ShardGroup::profile() {

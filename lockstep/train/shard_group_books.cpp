@@ -12,6 +12,7 @@ ShardGroupBooks::ShardGroupBooks(int threads) : ledger(threads) {
   sums = open("sums over shards");
   gradients = open("mean gradients");
   statistics = open("moving statistics");
+  meanwhile = open("meanwhile");
   between = open("between calls");
 }
 

@@ -10,8 +10,9 @@
 
 namespace lockstep::detail {
 
-// An iteration lasts from one call of sharded_value_and_gradient() to the next. Accounts are opened
-// between calls only, so what is compiled within one is booked from the next call on.
+// An iteration lasts from one call of sharded_value_and_gradient() to the next, unless it is ended.
+// Accounts are opened between calls only, so what is compiled within one is booked from the next
+// call on.
 class ShardGroupBooks {
  public:
   explicit ShardGroupBooks(int threads);
@@ -24,7 +25,7 @@ class ShardGroupBooks {
   void open(const Plan& plan);
 
   StepLedger ledger;
-  int waiting, plans, inputs, losses, results, sums, gradients, statistics, between;
+  int waiting, plans, inputs, losses, results, sums, gradients, statistics, meanwhile, between;
   std::map<const Plan*, std::vector<int>> passes;
 
  private:

@@ -1,6 +1,8 @@
 // What a ShardGroup and its shards hold: see custom_loop.h.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -100,9 +102,12 @@ struct ShardGroup::State {
   std::vector<detail::ShardWorker> workers;  // by thread
   std::vector<int64_t> shards_by_thread;
   std::unique_ptr<detail::ShardGroupBooks> books;
+  std::function<bool(bool ahead)> meanwhile;
 
   void set_floors();
   void prepare(const std::vector<ShardRange>& shards, bool pixels);
+  // What a thread without a further shard does, `busy` threads being at theirs.
+  void rest(int thread, const std::atomic<int>& busy) const;
   void compare_calls(int64_t n, int64_t iteration);
   void exchange(std::vector<detail::ShardResult>& results, const std::vector<LeafRun>& runs);
   const detail::ShardPlan& plan(const detail::PlanKey& key);

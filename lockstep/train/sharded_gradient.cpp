@@ -155,7 +155,8 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
     results[static_cast<size_t>(j)] = std::move(state.result);
     ++g.shards_by_thread[static_cast<size_t>(thread)];
   };
-  if (own.count > 0) for_each_shard(g.pool, own.count, compute);
+  for_each_shard(g.pool, own.count, compute, 0,
+                 [&g](int thread, const std::atomic<int>& busy) { g.rest(thread, busy); });
   lead(&ShardGroupBooks::waiting);
   g.sum->finish(TimeLimit(g.limit));
   g.exchange(results, runs);

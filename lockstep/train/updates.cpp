@@ -1,5 +1,6 @@
 #include "lockstep/train/updates.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -98,18 +99,44 @@ void prepare(const std::string& solver, const std::vector<Named>& targets,
   }
 }
 
+// Some elements of one of several arrays.
+struct Piece {
+  size_t array = 0;
+  int64_t first = 0, count = 0;
+};
+
+Tensor part_of(const Tensor& tensor, const Piece& piece) {
+  return Tensor::view(elements(tensor) + piece.first, {Shape{piece.count}, DType::f32, nullptr},
+                      nullptr, tensor.device());
+}
+
+// Calls update(target, piece), of the piece's part of a target, for all of them.
 void for_all(const std::vector<Named>& targets, ThreadPool* pool,
-             const std::function<void(size_t)>& update) {
-  const auto body = [&](int64_t p, int) {
+             const std::function<void(const UpdateTarget&, const Piece&)>& update) {
+  // What is shared by threads; some microseconds' work.
+  constexpr int64_t most = int64_t{1} << 14;
+  const bool shared = pool && !targets.empty() && targets[0].target.value.device().is_cpu();
+  std::vector<Piece> pieces;
+  for (size_t p = 0; p < targets.size(); ++p) {
+    const int64_t all = targets[p].target.value.shape().elements();
+    const int64_t each = shared ? most : all;
+    for (int64_t first = 0; first < all; first += each) {
+      pieces.push_back({p, first, std::min(each, all - first)});
+    }
+  }
+  const auto body = [&](int64_t i, int) {
     const ArithmeticMode mode;
-    update(static_cast<size_t>(p));
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    UpdateTarget part = targets[piece.array].target;
+    part.value = part_of(part.value, piece);
+    update(part, piece);
     mode.check();
   };
-  const auto count = static_cast<int64_t>(targets.size());
-  if (pool && !targets.empty() && targets[0].target.value.device().is_cpu()) {
+  const auto count = static_cast<int64_t>(pieces.size());
+  if (shared) {
     pool->for_each(count, body);
   } else {
-    for (int64_t p = 0; p < count; ++p) body(p, 0);
+    for (int64_t i = 0; i < count; ++i) body(i, 0);
   }
 }
 
@@ -135,9 +162,9 @@ void sgdm(const std::vector<Named>& targets, std::span<const Tensor> gradients, 
   check_options("sgdm", options.learning_rate, options.l2);
   check_option("sgdm", "momentum", options.momentum, 0, 1);
   prepare("sgdm", targets, state.velocity);
-  for_all(targets, options.pool, [&](size_t p) {
-    const Tensor arrays[] = {state.velocity[p]};
-    update_by_sgdm(targets[p].target, arrays, elements(gradients[p]), 1, options);
+  for_all(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
+    const Tensor arrays[] = {part_of(state.velocity[piece.array], piece)};
+    update_by_sgdm(part, arrays, elements(gradients[piece.array]) + piece.first, 1, options);
   });
 }
 
@@ -152,10 +179,11 @@ void adam(const std::vector<Named>& targets, std::span<const Tensor> gradients, 
   prepare(name, targets, state.mean);
   prepare(name, targets, state.square);
   ++state.iteration;
-  for_all(targets, options.pool, [&](size_t p) {
-    const Tensor arrays[] = {state.mean[p], state.square[p]};
-    update_by_adam(targets[p].target, arrays, elements(gradients[p]), 1, options, state.iteration,
-                   decoupled);
+  for_all(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
+    const Tensor arrays[] = {part_of(state.mean[piece.array], piece),
+                             part_of(state.square[piece.array], piece)};
+    update_by_adam(part, arrays, elements(gradients[piece.array]) + piece.first, 1, options,
+                   state.iteration, decoupled);
   });
 }
 
@@ -166,9 +194,9 @@ void rmsprop(const std::vector<Named>& targets, std::span<const Tensor> gradient
   check_option("rmsprop", "squared_gradient_decay", options.squared_gradient_decay, 0, 1);
   check_option("rmsprop", "epsilon", options.epsilon, 0, kInfinite);
   prepare("rmsprop", targets, state.square);
-  for_all(targets, options.pool, [&](size_t p) {
-    const Tensor arrays[] = {state.square[p]};
-    update_by_rmsprop(targets[p].target, arrays, elements(gradients[p]), 1, options);
+  for_all(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
+    const Tensor arrays[] = {part_of(state.square[piece.array], piece)};
+    update_by_rmsprop(part, arrays, elements(gradients[piece.array]) + piece.first, 1, options);
   });
 }
 

@@ -47,32 +47,42 @@ Kernel own_normalization(const BatchNormalizationProblem& p) {
                  : spec_of(blocked_desc(shape, images.block, images.dtype));
   };
   const TensorSpec src = laid_out(x), dst = laid_out(result), per_channel = plain_spec(Shape{x[1]});
-  const Operand marks = workspace(static_cast<size_t>(images.result_elements()));
+  const auto marks = static_cast<size_t>(images.marks());
   const Operand mean = p.training ? output(1, per_channel) : input(3, per_channel);
   const Operand variance = p.training ? output(2, per_channel) : input(4, per_channel);
+  std::vector<Operand> reads{input(0, src), input(1, per_channel), input(2, per_channel)},
+      writes{output(0, dst)},
+      back_reads{
+          input(0, src), diff_output(0, dst), input(1, per_channel), input(2, per_channel), mean,
+          variance};
+  auto& statistics = p.training ? writes : reads;
+  statistics.push_back(mean);
+  statistics.push_back(variance);
+  if (marks > 0) {
+    writes.push_back(workspace(marks));
+    back_reads.push_back(workspace(marks));
+  }
   Kernel kernel;
   if (p.training) {
-    kernel.forward = own_pass({input(0, src), input(1, per_channel), input(2, per_channel)},
-                              {output(0, dst), mean, variance, marks},
-                              [images](void* const* r, void* const* w, const StepInfo&) {
-                                blocked_normalization(images, r[0], in(r, 1), in(r, 2), out(w, 1),
-                                                      out(w, 2), w[0], out<uint8_t>(w, 3));
-                              });
+    kernel.forward =
+        own_pass(reads, writes, [images, marks](void* const* r, void* const* w, const StepInfo&) {
+          blocked_normalization(images, r[0], in(r, 1), in(r, 2), out(w, 1), out(w, 2), w[0],
+                                marks > 0 ? out<uint8_t>(w, 3) : nullptr);
+        });
   } else {
-    kernel.forward = own_pass(
-        {input(0, src), input(1, per_channel), input(2, per_channel), mean, variance},
-        {output(0, dst), marks}, [images](void* const* r, void* const* w, const StepInfo&) {
+    kernel.forward =
+        own_pass(reads, writes, [images, marks](void* const* r, void* const* w, const StepInfo&) {
           blocked_normalization_with(images, r[0], in(r, 1), in(r, 2), in(r, 3), in(r, 4), w[0],
-                                     out<uint8_t>(w, 1));
+                                     marks > 0 ? out<uint8_t>(w, 1) : nullptr);
         });
   }
-  kernel.backward.push_back(
-      own_pass({input(0, src), diff_output(0, dst), input(1, per_channel), mean, variance, marks},
-               {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
-               [images](void* const* r, void* const* w, const StepInfo&) {
-                 blocked_normalization_backward(images, r[0], r[1], in(r, 2), in(r, 3), in(r, 4),
-                                                in<uint8_t>(r, 5), w[0], out(w, 1), out(w, 2));
-               }));
+  kernel.backward.push_back(own_pass(
+      back_reads, {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
+      [images, marks](void* const* r, void* const* w, const StepInfo&) {
+        blocked_normalization_backward(images, r[0], r[1], in(r, 2), in(r, 3), in(r, 4), in(r, 5),
+                                       marks > 0 ? in<uint8_t>(r, 6) : nullptr, w[0], out(w, 1),
+                                       out(w, 2));
+      }));
   return kernel;
 }
 

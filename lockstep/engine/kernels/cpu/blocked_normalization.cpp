@@ -111,31 +111,31 @@ void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g
   constexpr int64_t kPiece = 128;
   const D d = l.d;
   auto mean = hn::Zero(d), squares = hn::Zero(d);
-  const int64_t positions = p.rows * p.columns;
+  const int64_t positions = p.rows * p.columns, block = p.block;
   int64_t before = 0;
   for (int64_t n = 0; n < planes_of(p, d); ++n) {
     const T* plane = x + plane_offset(p, d, n, g);
     for (int64_t begin = 0; begin < positions; begin += kPiece) {
       const int64_t count = std::min(kPiece, positions - begin);
-      const T* piece = plane + begin * p.block;
+      const T* piece = plane + begin * block;
       auto a = hn::Zero(d), b = hn::Zero(d);
       int64_t i = 0;
       for (; i + 2 <= count; i += 2) {
-        a = hn::Add(a, load(d, piece + i * p.block));
-        b = hn::Add(b, load(d, piece + (i + 1) * p.block));
+        a = hn::Add(a, load(d, piece + i * block));
+        b = hn::Add(b, load(d, piece + (i + 1) * block));
       }
-      if (i < count) a = hn::Add(a, load(d, piece + i * p.block));
+      if (i < count) a = hn::Add(a, load(d, piece + i * block));
       const auto own = hn::Mul(hn::Add(a, b), hn::Set(d, 1 / static_cast<float>(count)));
       a = hn::Zero(d);
       b = hn::Zero(d);
       for (i = 0; i + 2 <= count; i += 2) {
-        const auto u = hn::Sub(load(d, piece + i * p.block), own);
-        const auto v = hn::Sub(load(d, piece + (i + 1) * p.block), own);
+        const auto u = hn::Sub(load(d, piece + i * block), own);
+        const auto v = hn::Sub(load(d, piece + (i + 1) * block), own);
         a = hn::MulAdd(u, u, a);
         b = hn::MulAdd(v, v, b);
       }
       if (i < count) {
-        const auto u = hn::Sub(load(d, piece + i * p.block), own);
+        const auto u = hn::Sub(load(d, piece + i * block), own);
         a = hn::MulAdd(u, u, a);
       }
       const auto all = static_cast<float>(before + count);
@@ -164,15 +164,33 @@ void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g
           p.channels);
 }
 
-// 1 / sqrt(variance + epsilon).
+// What becomes of a group's elements.
 template <class D>
-hn::Vec<D> inverse_deviation(D d, hn::Vec<D> variance, float epsilon) {
-  return hn::Div(hn::Set(d, 1.0f), hn::Sqrt(hn::Add(variance, hn::Set(d, epsilon))));
-}
+struct Normalization {
+  hn::Vec<D> mean, inverse, factor, offset;  // inverse: 1 / sqrt(variance + epsilon)
+
+  Normalization(const BlockedNormalization& p, const Lanes<D>& l, const Group& g,
+                const float* scale, const float* shift, const float* means,
+                const float* variances) {
+    const D d = l.d;
+    const int64_t first = first_channel(p, g);
+    const auto variance = l.load(variances, first, p.channels, 1);
+    mean = l.load(means, first, p.channels);
+    inverse = hn::Div(hn::Set(d, 1.0f), hn::Sqrt(hn::Add(variance, hn::Set(d, p.epsilon))));
+    factor = hn::Mul(l.load(scale, first, p.channels), inverse);
+    offset = l.load(shift, first, p.channels);
+  }
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> u) const {
+    return hn::MulAdd(hn::Sub(u, mean), factor, offset);
+  }
+  // Whether ReLU makes it 0. Not a number stays what it is.
+  HWY_INLINE hn::Mask<D> gone(hn::Vec<D> u) const { return hn::Le((*this)(u), hn::Zero(D())); }
+};
 
 // Rows and columns of a window: known to the compiler, or (0) the problem's.
 template <int R, int C>
 struct Window {
+  static constexpr bool kMarked = R * C != 1;  // whether marks are kept
   int64_t rows, columns;
   explicit Window(const BlockedNormalization& p)
       : rows(R ? R : p.window_rows), columns(C ? C : p.window_columns) {}
@@ -180,26 +198,38 @@ struct Window {
   constexpr int64_t width() const { return C ? C : columns; }
 };
 
+// Of images and results, read and divided once: what is written may be the problem itself, as far
+// as the compiler can see.
+struct Sizes {
+  const int64_t rows, columns, block, result_rows, result_columns;
+  const bool relu;
+
+  explicit Sizes(const BlockedNormalization& p)
+      : rows(p.rows),
+        columns(p.columns),
+        block(p.block),
+        result_rows(p.result_rows()),
+        result_columns(p.result_columns()),
+        relu(p.relu) {}
+};
+
 template <class T, class W, class D>
 void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
                      const T* x, const float* scale, const float* shift, const float* mean,
                      const float* variance, T* y, uint8_t* marks) {
   const D d = l.d;
-  const int64_t first = first_channel(p, g), row = p.columns * p.block;
-  const auto m = l.load(mean, first, p.channels);
-  const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels, 1), p.epsilon);
-  const auto factor = hn::Mul(l.load(scale, first, p.channels), inverse);
-  const auto offset = l.load(shift, first, p.channels);
+  const Sizes s(p);
+  const int64_t row = s.columns * s.block;
+  const Normalization<D> of(p, l, g, scale, shift, mean, variance);
   const auto zero = hn::Zero(d);
   for (int64_t n = 0; n < planes_of(p, d); ++n) {
     const T* plane = x + plane_offset(p, d, n, g);
     int64_t to = result_offset(p, d, n, g);
-    for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
+    for (int64_t oy = 0; oy < s.result_rows; ++oy) {
       const T* from = plane + oy * w.height() * row;
-      for (int64_t ox = 0; ox < p.result_columns(); ++ox, to += p.block) {
+      for (int64_t ox = 0; ox < s.result_columns; ++ox, to += s.block) {
         const auto value = [&](int64_t r, int64_t c) {
-          const auto u = load(d, from + r * row + (ox * w.width() + c) * p.block);
-          return hn::MulAdd(hn::Sub(u, m), factor, offset);
+          return of(load(d, from + r * row + (ox * w.width() + c) * s.block));
         };
         auto best = value(0, 0);
         auto which = hn::Zero(l.whole);
@@ -213,14 +243,14 @@ void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& 
                                hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c)), which);
           }
         }
-        if (p.relu) {
+        if (s.relu) {
           // Not a number stays what it is.
           const auto gone = hn::Le(best, zero);
           best = hn::IfThenElse(gone, zero, best);
           which = hn::IfThenElse(hn::RebindMask(l.whole, gone), hn::Set(l.whole, kNothing), which);
         }
         store(best, d, y + to);
-        hn::StoreU(hn::DemoteTo(l.bytes, which), l.bytes, marks + to);
+        if constexpr (W::kMarked) hn::StoreU(hn::DemoteTo(l.bytes, which), l.bytes, marks + to);
       }
     }
   }
@@ -229,35 +259,40 @@ void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& 
 // The sums that the statistics' part of the gradient needs: of dy, and of dy * (x - mean).
 template <class T, class W, class D>
 void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
-                   const T* x, const T* dy, const uint8_t* marks, hn::Vec<D> mean, hn::Vec<D>& sum,
-                   hn::Vec<D>& dot) {
+                   const T* x, const T* dy, const uint8_t* marks, const Normalization<D>& of,
+                   hn::Vec<D>& sum, hn::Vec<D>& dot) {
   const D d = l.d;
-  const int64_t row = p.columns * p.block;
+  const Sizes s(p);
+  const int64_t row = s.columns * s.block;
   sum = dot = hn::Zero(d);
   for (int64_t n = 0; n < planes_of(p, d); ++n) {
     const T* plane = x + plane_offset(p, d, n, g);
     int64_t at = result_offset(p, d, n, g);
     auto image_sum = hn::Zero(d), image_dot = hn::Zero(d);
-    for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
+    for (int64_t oy = 0; oy < s.result_rows; ++oy) {
       const T* from = plane + oy * w.height() * row;
       auto row_sum = hn::Zero(d), row_dot = hn::Zero(d);
-      for (int64_t ox = 0; ox < p.result_columns(); ++ox, at += p.block) {
-        const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
-        const auto gone = hn::RebindMask(d, hn::Eq(which, hn::Set(l.whole, kNothing)));
-        const auto diff = hn::IfThenZeroElse(gone, load(d, dy + at));
+      for (int64_t ox = 0; ox < s.result_columns; ++ox, at += s.block) {
         const auto element = [&](int64_t r, int64_t c) {
-          return load(d, from + r * row + (ox * w.width() + c) * p.block);
+          return load(d, from + r * row + (ox * w.width() + c) * s.block);
         };
-        auto chosen = element(0, 0);
-        for (int64_t r = 0; r < w.height(); ++r) {
-          for (int64_t c = r == 0 ? 1 : 0; c < w.width(); ++c) {
-            const auto it = hn::RebindMask(
-                d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
-            chosen = hn::IfThenElse(it, element(r, c), chosen);
+        auto chosen = element(0, 0), diff = load(d, dy + at);
+        if constexpr (W::kMarked) {
+          const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
+          const auto gone = hn::RebindMask(d, hn::Eq(which, hn::Set(l.whole, kNothing)));
+          diff = hn::IfThenZeroElse(gone, diff);
+          for (int64_t r = 0; r < w.height(); ++r) {
+            for (int64_t c = r == 0 ? 1 : 0; c < w.width(); ++c) {
+              const auto it = hn::RebindMask(
+                  d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
+              chosen = hn::IfThenElse(it, element(r, c), chosen);
+            }
           }
+        } else if (s.relu) {
+          diff = hn::IfThenZeroElse(of.gone(chosen), diff);
         }
         row_sum = hn::Add(row_sum, diff);
-        row_dot = hn::MulAdd(diff, hn::Sub(chosen, mean), row_dot);
+        row_dot = hn::MulAdd(diff, hn::Sub(chosen, of.mean), row_dot);
       }
       image_sum = hn::Add(image_sum, row_sum);
       image_dot = hn::Add(image_dot, row_dot);
@@ -269,60 +304,68 @@ void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l,
 
 template <class T, class W, class D>
 void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
-                    const T* x, const T* dy, const float* scale, const float* mean,
-                    const float* variance, const uint8_t* marks, T* dx, float* dscale,
-                    float* dshift) {
+                    const T* x, const T* dy, const float* scale, const float* shift,
+                    const float* mean, const float* variance, const uint8_t* marks, T* dx,
+                    float* dscale, float* dshift) {
   const D d = l.d;
-  const int64_t first = first_channel(p, g), row = p.columns * p.block;
-  const auto m = l.load(mean, first, p.channels);
-  const auto inverse = inverse_deviation(d, l.load(variance, first, p.channels, 1), p.epsilon);
+  const Sizes s(p);
+  const int64_t first = first_channel(p, g), row = s.columns * s.block;
+  const Normalization<D> of(p, l, g, scale, shift, mean, variance);
   auto sum = hn::Zero(d), dot = hn::Zero(d);
-  backward_sums(p, w, l, g, x, dy, marks, m, sum, dot);
+  backward_sums(p, w, l, g, x, dy, marks, of, sum, dot);
   sum = l.sum(sum);
   dot = l.sum(dot);
-  l.store(hn::Mul(dot, inverse), dscale, first, p.channels);
+  l.store(hn::Mul(dot, of.inverse), dscale, first, p.channels);
   l.store(sum, dshift, first, p.channels);
 
   // dx = factor * (dy - mean of dy - (x - mean) * inverse^2 * mean of dy * (x - mean)).
-  const auto factor = hn::Mul(l.load(scale, first, p.channels), inverse);
   auto constant = hn::Zero(d), slope = hn::Zero(d);
   if (p.training) {
     const auto share = hn::Set(d, 1 / static_cast<float>(p.n * p.rows * p.columns));
     constant = hn::Mul(sum, share);
-    slope = hn::Mul(hn::Mul(dot, share), hn::Mul(inverse, inverse));
+    slope = hn::Mul(hn::Mul(dot, share), hn::Mul(of.inverse, of.inverse));
   }
-  const auto through_statistics = [&](const T* from) {
-    return hn::NegMulAdd(hn::Sub(load(d, from), m), slope, hn::Neg(constant));
+  const auto through_statistics = [&](hn::Vec<D> u) {
+    return hn::NegMulAdd(hn::Sub(u, of.mean), slope, hn::Neg(constant));
+  };
+  const auto put = [&](hn::Vec<D> own, hn::Vec<D> u, int64_t place) {
+    store(hn::Mul(of.factor, hn::Add(own, through_statistics(u))), d, dx + place);
   };
   for (int64_t n = 0; n < planes_of(p, d); ++n) {
     const int64_t begin = plane_offset(p, d, n, g);
     int64_t at = result_offset(p, d, n, g);
-    for (int64_t oy = 0; oy < p.result_rows(); ++oy) {
+    for (int64_t oy = 0; oy < s.result_rows; ++oy) {
       const int64_t top = begin + oy * w.height() * row;
-      for (int64_t ox = 0; ox < p.result_columns(); ++ox, at += p.block) {
-        const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
+      for (int64_t ox = 0; ox < s.result_columns; ++ox, at += s.block) {
         const auto diff = load(d, dy + at);
-        for (int64_t r = 0; r < w.height(); ++r) {
-          for (int64_t c = 0; c < w.width(); ++c) {
-            const int64_t place = top + r * row + (ox * w.width() + c) * p.block;
-            const auto it = hn::RebindMask(
-                d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
-            const auto own = hn::IfThenElseZero(it, diff);
-            store(hn::Mul(factor, hn::Add(own, through_statistics(x + place))), d, dx + place);
+        if constexpr (W::kMarked) {
+          const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
+          for (int64_t r = 0; r < w.height(); ++r) {
+            for (int64_t c = 0; c < w.width(); ++c) {
+              const int64_t place = top + r * row + (ox * w.width() + c) * s.block;
+              const auto it = hn::RebindMask(
+                  d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
+              const auto own = hn::IfThenElseZero(it, diff);
+              put(own, load(d, x + place), place);
+            }
           }
+        } else {
+          const int64_t place = top + ox * s.block;
+          const auto u = load(d, x + place);
+          put(s.relu ? hn::IfThenZeroElse(of.gone(u), diff) : diff, u, place);
         }
       }
       for (int64_t r = 0; r < w.height(); ++r) {  // columns that fill no window
-        for (int64_t c = p.result_columns() * w.width(); c < p.columns; ++c) {
-          const int64_t place = top + r * row + c * p.block;
-          store(hn::Mul(factor, through_statistics(x + place)), d, dx + place);
+        for (int64_t c = s.result_columns * w.width(); c < s.columns; ++c) {
+          const int64_t place = top + r * row + c * s.block;
+          put(hn::Zero(d), load(d, x + place), place);
         }
       }
     }
-    for (int64_t r = p.result_rows() * w.height(); r < p.rows; ++r) {  // rows that fill none
-      for (int64_t c = 0; c < p.columns; ++c) {
-        const int64_t place = begin + r * row + c * p.block;
-        store(hn::Mul(factor, through_statistics(x + place)), d, dx + place);
+    for (int64_t r = s.result_rows * w.height(); r < s.rows; ++r) {  // rows that fill none
+      for (int64_t c = 0; c < s.columns; ++c) {
+        const int64_t place = begin + r * row + c * s.block;
+        put(hn::Zero(d), load(d, x + place), place);
       }
     }
   }
@@ -354,10 +397,16 @@ void with_window(const BlockedNormalization& p, const Call& call) {
   }
 }
 
-void measure(const BlockedNormalization& p, const void* x, float* mean, float* variance) {
+// A group's statistics and results one after the other, while its elements are in a cache.
+void normalize_by_own(const BlockedNormalization& p, const void* x, const float* scale,
+                      const float* shift, float* mean, float* variance, void* y, uint8_t* marks) {
   with_elements(p.dtype, [&]<class T>(T*) {
-    with_lanes(p, [&](const auto& l, const Group& g) {
-      statistics(p, l, g, static_cast<const T*>(x), mean, variance);
+    with_window(p, [&](const auto& w) {
+      with_lanes(p, [&](const auto& l, const Group& g) {
+        statistics(p, l, g, static_cast<const T*>(x), mean, variance);
+        normalize_group(p, w, l, g, static_cast<const T*>(x), scale, shift, mean, variance,
+                        static_cast<T*>(y), marks);
+      });
     });
   });
 }
@@ -375,13 +424,13 @@ void normalize(const BlockedNormalization& p, const void* x, const float* scale,
 }
 
 void backward(const BlockedNormalization& p, const void* x, const void* dy, const float* scale,
-              const float* mean, const float* variance, const uint8_t* marks, void* dx,
-              float* dscale, float* dshift) {
+              const float* shift, const float* mean, const float* variance, const uint8_t* marks,
+              void* dx, float* dscale, float* dshift) {
   with_elements(p.dtype, [&]<class T>(T*) {
     with_window(p, [&](const auto& w) {
       with_lanes(p, [&](const auto& l, const Group& g) {
-        backward_group(p, w, l, g, static_cast<const T*>(x), static_cast<const T*>(dy), scale, mean,
-                       variance, marks, static_cast<T*>(dx), dscale, dshift);
+        backward_group(p, w, l, g, static_cast<const T*>(x), static_cast<const T*>(dy), scale,
+                       shift, mean, variance, marks, static_cast<T*>(dx), dscale, dshift);
       });
     });
   });
@@ -395,15 +444,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lockstep::kernels::cpu {
 
-HWY_EXPORT(measure);
+HWY_EXPORT(normalize_by_own);
 HWY_EXPORT(normalize);
 HWY_EXPORT(backward);
 
 void blocked_normalization(const BlockedNormalization& p, const void* x, const float* scale,
                            const float* shift, float* mean, float* variance, void* y,
                            uint8_t* marks) {
-  HWY_DYNAMIC_DISPATCH(measure)(p, x, mean, variance);
-  HWY_DYNAMIC_DISPATCH(normalize)(p, x, scale, shift, mean, variance, y, marks);
+  HWY_DYNAMIC_DISPATCH(normalize_by_own)(p, x, scale, shift, mean, variance, y, marks);
 }
 
 void blocked_normalization_with(const BlockedNormalization& p, const void* x, const float* scale,
@@ -413,9 +461,10 @@ void blocked_normalization_with(const BlockedNormalization& p, const void* x, co
 }
 
 void blocked_normalization_backward(const BlockedNormalization& p, const void* x, const void* dy,
-                                    const float* scale, const float* mean, const float* variance,
-                                    const uint8_t* marks, void* dx, float* dscale, float* dshift) {
-  HWY_DYNAMIC_DISPATCH(backward)(p, x, dy, scale, mean, variance, marks, dx, dscale, dshift);
+                                    const float* scale, const float* shift, const float* mean,
+                                    const float* variance, const uint8_t* marks, void* dx,
+                                    float* dscale, float* dshift) {
+  HWY_DYNAMIC_DISPATCH(backward)(p, x, dy, scale, shift, mean, variance, marks, dx, dscale, dshift);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -29,8 +29,10 @@ struct BlockedNormalization {
   int64_t blocks() const { return images_in_lanes ? channels : (channels + block - 1) / block; }
   int64_t result_rows() const { return rows / window_rows; }
   int64_t result_columns() const { return columns / window_columns; }
-  // Elements of the result, filling included: as many marks are kept for the backward pass.
-  int64_t result_elements() const {
+  // Marks that are kept for the backward pass: one for each element of the result, filling
+  // included; none where a window is one element, whose result is as easily had again.
+  int64_t marks() const {
+    if (window_rows * window_columns == 1) return 0;
     return (images_in_lanes ? 1 : n) * blocks() * result_rows() * result_columns() * block;
   }
 };
@@ -47,7 +49,8 @@ void blocked_normalization_with(const BlockedNormalization& p, const void* x, co
 
 // dx, dscale and dshift from x, dy, what forward was given and what it gave.
 void blocked_normalization_backward(const BlockedNormalization& p, const void* x, const void* dy,
-                                    const float* scale, const float* mean, const float* variance,
-                                    const uint8_t* marks, void* dx, float* dscale, float* dshift);
+                                    const float* scale, const float* shift, const float* mean,
+                                    const float* variance, const uint8_t* marks, void* dx,
+                                    float* dscale, float* dshift);
 
 }  // namespace lockstep::kernels::cpu
