@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -341,6 +342,22 @@ TEST(ShardedValueAndGradient, FollowsChangesOfTheNetwork) {
   EXPECT_NE(first, other);
   network.initialize(3);
   EXPECT_EQ(sharded_value_and_gradient(loss_of, {x, y}, group, 1).value, first);
+}
+
+TEST(ShardedValueAndGradient, ThrowsWhatOtherWorkThrows) {
+  Network network = tiny_network();
+  const Tensor x = random_tensor({20, 2, 5, 4}, 4), y = labels(20, 4);
+  ShardGroup group(network, {.threads = 2, .shard_size = 7});
+  const auto value = [&] { return sharded_value_and_gradient(loss_of, {x, y}, group, 1).value; };
+  const double alone = value();
+  group.work_meanwhile([](bool) -> bool { throw DataError("the image is damaged"); });
+  expect_contains(error_of([&] { value(); }), "the image is damaged");
+  std::atomic<int> left = 5;
+  group.work_meanwhile([&](bool) { return --left > 0; });
+  EXPECT_EQ(value(), alone);
+  EXPECT_LE(left, 0);
+  group.work_meanwhile({});
+  EXPECT_EQ(value(), alone);
 }
 
 TEST(Updates, NameWhatIsWrong) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <thread>
@@ -175,17 +176,31 @@ TEST(TrainingProfile, OfOneIterationIsOfThatOne) {
 struct OwnLoop {
   Digest digest;
   std::optional<Profile> profile;
+  int meanwhile = 0;  // times that threads asked for other work
 };
-OwnLoop own_loop(int iterations, bool profile) {
+struct OwnLoopWay {
+  bool profile = false;
+  bool ends = false;    // says when iterations end
+  bool helped = false;  // threads prepare mini-batches
+};
+OwnLoop own_loop(int iterations, const OwnLoopWay& way) {
   Network network = small_classifier();
-  ShardGroup group(network, {.threads = 2, .shard_size = 16, .profile = profile});
+  ShardGroup group(network, {.threads = 2, .shard_size = 16, .profile = way.profile});
   const ShardLoss loss = [](Shard& shard) {
     const Tensor once = ops::cross_entropy(shard.forward(shard[0]), shard[1]);
     return ops::addition({once, ops::cross_entropy(shard.forward(shard[0]), shard[1])});
   };
   const auto images =
       std::make_shared<const ImageCache>(some_digits(40), 28, 28, 1, size_t{1} << 20);
-  MiniBatchQueue queue(images, {.mini_batch_size = 40, .max_epochs = iterations});
+  MiniBatchQueue queue(
+      images, {.mini_batch_size = 40, .helped = way.helped, .max_epochs = iterations});
+  std::atomic<int> meanwhile = 0;
+  if (way.helped) {
+    group.work_meanwhile([&](bool ahead) {
+      ++meanwhile;
+      return queue.help(ahead);
+    });
+  }
   EXPECT_FALSE(group.profile()) << "before the first call";
   SgdmState state;
   for (int64_t i = 1; queue.has_data(); ++i) {
@@ -195,13 +210,16 @@ OwnLoop own_loop(int iterations, bool profile) {
     const auto step = sharded_value_and_gradient(loss, {x, labels}, group, i);
     spend(0.001);
     sgdm_update(network, step.gradients, state, {.learning_rate = 0.01});
+    if (way.ends) group.end_iteration();
+    spend(way.ends ? 0.02 : 0.001);
   }
-  return {network_digest(network), group.profile()};
+  return {network_digest(network), group.profile(), meanwhile};
 }
 
 TEST(LoopProfile, AddsUpAndChangesNoBit) {
   constexpr int kIterations = 9;
-  const OwnLoop with = own_loop(kIterations, true), without = own_loop(kIterations, false);
+  const OwnLoop with = own_loop(kIterations, {.profile = true}),
+                without = own_loop(kIterations, {.ends = true});
   EXPECT_EQ(with.digest, without.digest);
   EXPECT_FALSE(without.profile);
   ASSERT_TRUE(with.profile);
@@ -211,7 +229,7 @@ TEST(LoopProfile, AddsUpAndChangesNoBit) {
   // Three shards of 14 and 13 in each iteration, each run twice.
   EXPECT_EQ(account(p, "convolution2d_1").calls, 2 * 3 * (kIterations - 1));
   EXPECT_EQ(account(p, "convolution2d_1: gradient").calls, 2 * 3 * (kIterations - 1));
-  EXPECT_GE(account(p, "between calls").seconds, 0.001 * (kIterations - 1));
+  EXPECT_GE(account(p, "between calls").seconds, 0.002 * (kIterations - 1));
   for (const char* name : {"inputs of shards", "losses of shards", "results of shards",
                            "sums over shards", "mean gradients"}) {
     EXPECT_GT(account(p, name).seconds, 0) << name;
@@ -225,8 +243,29 @@ TEST(LoopProfile, AddsUpAndChangesNoBit) {
   EXPECT_LT(p.efficiency(), 1.5);
 }
 
+TEST(LoopProfile, LeavesOutWhatComesAfterAnIterationsEnd) {
+  const OwnLoop loop = own_loop(9, {.profile = true, .ends = true});
+  ASSERT_TRUE(loop.profile);
+  const Profile& p = *loop.profile;
+  EXPECT_EQ(p.iterations, 8);
+  EXPECT_NEAR(p.booked(), p.threads * p.wall, 1e-6);
+  const double between = account(p, "between calls").seconds;
+  EXPECT_GE(between, 0.001 * 8);
+  EXPECT_LT(between, 0.02 * 8);
+}
+
+TEST(LoopProfile, OfThreadsThatPrepareMiniBatchesMeanwhile) {
+  const OwnLoop alone = own_loop(9, {}), helped = own_loop(9, {.profile = true, .helped = true});
+  EXPECT_EQ(helped.digest, alone.digest);
+  EXPECT_EQ(alone.meanwhile, 0);
+  // Both threads of every call, until there is nothing to do.
+  EXPECT_GE(helped.meanwhile, 2 * 9);
+  ASSERT_TRUE(helped.profile);
+  EXPECT_GT(account(*helped.profile, "meanwhile").seconds, 0);
+}
+
 TEST(LoopProfile, OfOneIterationIsOfThatOne) {
-  const OwnLoop loop = own_loop(1, true);
+  const OwnLoop loop = own_loop(1, {.profile = true});
   ASSERT_TRUE(loop.profile);
   EXPECT_EQ(loop.profile->iterations, 1);
   EXPECT_NEAR(loop.profile->booked(), 2 * loop.profile->wall, 1e-6);
