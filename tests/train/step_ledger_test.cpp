@@ -192,8 +192,8 @@ OwnLoop own_loop(int iterations, const OwnLoopWay& way) {
   };
   const auto images =
       std::make_shared<const ImageCache>(some_digits(40), 28, 28, 1, size_t{1} << 20);
-  MiniBatchQueue queue(
-      images, {.mini_batch_size = 40, .helped = way.helped, .max_epochs = iterations});
+  MiniBatchQueue queue(images,
+                       {.mini_batch_size = 40, .helped = way.helped, .max_epochs = iterations});
   std::atomic<int> meanwhile = 0;
   if (way.helped) {
     group.work_meanwhile([&](bool ahead) {

@@ -24,6 +24,8 @@ using kernels::cpu::lanes_weights_spec;
 using kernels::cpu::LanesConvolution;
 using kernels::cpu::LanesWinograd;
 
+constexpr kernels::Window kSame{.kernel = {3, 3}, .pad_begin = {1, 1}, .pad_end = {1, 1}};
+
 // Aligned as kernels want it.
 struct Memory {
   explicit Memory(size_t count)
@@ -88,17 +90,40 @@ Memory floats(const Array& x) {
   return out;
 }
 
-void check(const std::vector<int64_t>& x_dims, int64_t filters, DType dtype) {
-  const int64_t n = x_dims[0], c = x_dims[1], rows = x_dims[2], columns = x_dims[3];
-  const LanesConvolution p{
-      .n = n, .channels = c, .filters = filters, .rows = rows, .columns = columns, .dtype = dtype};
+struct Case {
+  std::vector<int64_t> x;
+  int64_t filters;
+  kernels::Window window = kSame;
+};
+
+void check(const Case& of, DType dtype) {
+  const std::vector<int64_t>& x_dims = of.x;
+  const kernels::Window& w2 = of.window;
+  const int64_t n = x_dims[0], c = x_dims[1], rows = x_dims[2], columns = x_dims[3],
+                filters = of.filters, kernel_rows = w2.kernel[0], kernel_columns = w2.kernel[1];
+  const LanesConvolution p{.n = n,
+                           .channels = c,
+                           .filters = filters,
+                           .rows = rows,
+                           .columns = columns,
+                           .result_rows = window_positions(w2, 0, rows),
+                           .result_columns = window_positions(w2, 1, columns),
+                           .window = w2,
+                           .dtype = dtype};
   // By norm. bf16 rounds results, and what Winograd's algorithm has transformed.
   const bool wide = dtype == DType::f32;
   const double direct_error = wide ? 1e-6 : 4e-3, winograd_error = wide ? 1.5e-6 : 2.5e-2;
-  const std::vector<int64_t> y_dims{n, filters, rows, columns}, w_dims{filters, c, 3, 3};
+  const std::vector<int64_t> y_dims{n, filters, p.result_rows, p.result_columns},
+      w_dims{filters, c, kernel_rows, kernel_columns};
   const Array x = held(random_array(x_dims, 1), dtype), w = held(random_array(w_dims, 2), dtype),
               bias = random_array({filters}, 3), dy = held(random_array(y_dims, 4), dtype);
-  const reference::Window window{.before = {1, 1}, .after = {1, 1}};
+  const reference::Window window{.stride = {w2.stride[0], w2.stride[1]},
+                                 .dilation = {w2.dilation[0], w2.dilation[1]},
+                                 .before = {w2.pad_begin[0], w2.pad_begin[1]},
+                                 .after = {w2.pad_end[0], w2.pad_end[1]}};
+  const bool same = w2.kernel == kSame.kernel && w2.stride == kSame.stride &&
+                    w2.dilation == kSame.dilation && w2.pad_begin == kSame.pad_begin &&
+                    w2.pad_end == kSame.pad_end;
   const Memory xs = in_lanes(x, dtype), ws = floats(w), bs = floats(bias),
                dys = in_lanes(dy, dtype);
   // What lies behind scratch memory must stay.
@@ -110,7 +135,13 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters, DType dtype) {
   };
 
   const auto packed = [&](bool turned, bool winograd) {
-    const TensorSpec spec = lanes_weights_spec({c, filters, turned, winograd, dtype});
+    const TensorSpec spec = lanes_weights_spec({.channels = c,
+                                                .filters = filters,
+                                                .rows = kernel_rows,
+                                                .columns = kernel_columns,
+                                                .turned = turned,
+                                                .winograd = winograd,
+                                                .dtype = dtype});
     Memory out(spec.bytes() / sizeof(float));
     spec.layout->from_row_major(ws.data.get(), out.data.get());
     return out;
@@ -118,6 +149,7 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters, DType dtype) {
   Memory y(static_cast<size_t>(dy.count())), dx(static_cast<size_t>(x.count()));
   Memory dw(static_cast<size_t>(w.count())), db(static_cast<size_t>(filters));
   for (bool winograd : {false, true}) {
+    if (winograd && !same) continue;
     SCOPED_TRACE(winograd ? "Winograd's" : "direct");
     const Memory there = packed(false, winograd), back = packed(true, winograd);
     const LanesWinograd forward{n, c, filters, rows, columns, dtype},
@@ -149,10 +181,12 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters, DType dtype) {
   lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(),
                             scratch(p.weights_scratch()));
   EXPECT_LE(relative_error(plain(dw, w_dims), expected), 1e-6);
-  const LanesWinograd winograd{n, c, filters, rows, columns, dtype};
-  lanes_winograd_weights(winograd, xs.data.get(), dys.data.get(), dw.data.get(),
-                         scratch(winograd.weights_scratch()));
-  EXPECT_LE(relative_error(plain(dw, w_dims), expected), winograd_error) << "Winograd's";
+  if (same) {
+    const LanesWinograd winograd{n, c, filters, rows, columns, dtype};
+    lanes_winograd_weights(winograd, xs.data.get(), dys.data.get(), dw.data.get(),
+                           scratch(winograd.weights_scratch()));
+    EXPECT_LE(relative_error(plain(dw, w_dims), expected), winograd_error) << "Winograd's";
+  }
   lanes_convolution_bias(p, dys.data.get(), db.data.get());
   // Sums that nearly cancel.
   EXPECT_LE(relative_error(plain(db, {filters}), reference::convolution_diff_bias(dy)), 3e-6);
@@ -164,7 +198,7 @@ void check(const std::vector<int64_t>& x_dims, int64_t filters, DType dtype) {
 TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     const Target only(target);
-    for (const auto& [x, filters] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{
+    for (const Case& of : std::vector<Case>{
              {{16, 1, 1, 1}, 1},
              {{16, 3, 2, 3}, 11},
              {{32, 5, 3, 4}, 6},
@@ -182,12 +216,52 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
              // Rows of less than a vector of pairs, of one and a half, and beyond.
              {{16, 3, 6, 1}, 4},
              {{16, 2, 5, 3}, 4},
-             {{32, 3, 4, 4}, 5}}) {
+             {{32, 3, 4, 4}, 5},
+             // Other windows: of one element, wide, tall, without padding, with too much of it.
+             {{16, 13, 4, 5}, 7, {.kernel = {1, 1}}},
+             {{16, 150, 3, 9}, 8, {.kernel = {1, 1}}},
+             {{32, 1, 9, 8}, 20, {.kernel = {5, 5}}},
+             {{16, 9, 6, 7}, 5, {.kernel = {5, 5}, .pad_begin = {2, 2}, .pad_end = {2, 2}}},
+             {{16, 3, 9, 12}, 4, {.kernel = {2, 7}, .pad_begin = {0, 3}, .pad_end = {1, 2}}},
+             {{16, 3, 12, 4}, 4, {.kernel = {11, 4}, .pad_begin = {9, 1}, .pad_end = {10, 7}}},
+             {{16, 2, 3, 3}, 3, {.kernel = {2, 2}, .pad_begin = {4, 3}, .pad_end = {3, 5}}},
+             // Strides, where some rows and columns of images are in no window.
+             {{16, 5, 8, 8},
+              6,
+              {.kernel = {3, 3}, .stride = {2, 2}, .pad_begin = {1, 1}, .pad_end = {0, 0}}},
+             {{32, 18, 9, 11},
+              13,
+              {.kernel = {3, 3}, .stride = {2, 2}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
+             {{16, 11, 7, 10}, 5, {.kernel = {1, 1}, .stride = {2, 2}}},
+             {{16, 4, 11, 14}, 3, {.kernel = {2, 3}, .stride = {3, 4}, .pad_begin = {1, 0}}},
+             {{16, 3, 23, 21},
+              9,
+              {.kernel = {7, 7}, .stride = {2, 2}, .pad_begin = {3, 3}, .pad_end = {3, 3}}},
+             {{16, 2, 2, 3}, 3, {.kernel = {2, 3}, .stride = {5, 5}}},
+             // Dilation, alone and with strides.
+             {{16, 6, 8, 9},
+              7,
+              {.kernel = {3, 3}, .dilation = {2, 3}, .pad_begin = {2, 3}, .pad_end = {2, 3}}},
+             {{16, 3, 12, 13},
+              4,
+              {.kernel = {3, 2},
+              .stride = {2, 3},
+              .dilation = {2, 2},
+              .pad_begin = {1, 2},
+              .pad_end = {3, 0}}},
+             {{32, 3, 9, 9},
+              5,
+              {.kernel = {4, 4},
+              .stride = {2, 2},
+              .dilation = {2, 1},
+              .pad_begin = {3, 1},
+              .pad_end = {3, 1}}}}) {
       for (DType dtype : {DType::f32, DType::bf16}) {
         if (dtype == DType::bf16 && !runs_bf16(target)) continue;
         SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + std::string(name_of(dtype)) +
-                     ", " + shape_of(Array(x)).to_string() + " to " + std::to_string(filters));
-        check(x, filters, dtype);
+                     ", " + shape_of(Array(of.x)).to_string() + " to " +
+                     std::to_string(of.filters) + ", window " + of.window.kernel.to_string());
+        check(of, dtype);
       }
     }
   }
@@ -227,6 +301,9 @@ TEST(LanesConvolution, InBf16WhatIsNoNumberReachesItsWindowsOnly) {
                              .filters = 1,
                              .rows = rows,
                              .columns = columns,
+                             .result_rows = rows,
+                             .result_columns = columns,
+                             .window = kSame,
                              .dtype = DType::bf16};
     const Memory xs = in_lanes(x, DType::bf16), dys = in_lanes(dy, DType::bf16);
     Memory dw(9), scratch(p.weights_scratch() / sizeof(float));
@@ -244,7 +321,8 @@ TEST(LanesWeights, ComeBackAsTheyWere) {
   for (bool turned : {false, true}) {
     for (bool winograd : {false, true}) {
       for (const auto& [channels, filters] : {std::pair{1, 1}, {7, 13}, {16, 6}, {3, 25}}) {
-        const TensorSpec spec = lanes_weights_spec({channels, filters, turned, winograd});
+        const TensorSpec spec = lanes_weights_spec(
+            {.channels = channels, .filters = filters, .turned = turned, .winograd = winograd});
         const Tensor w = tensor_of(random_array(spec.shape.dims(), 1));
         const Tensor there = convert(w, spec);
         EXPECT_EQ(there.spec(), spec);
@@ -252,11 +330,15 @@ TEST(LanesWeights, ComeBackAsTheyWere) {
         EXPECT_LE(relative_error(array_of(back), array_of(w)), winograd ? 5e-7 : 0)
             << spec.to_string();
         // From one to another, and as tensors are read.
-        const TensorSpec other = lanes_weights_spec({channels, filters, !turned, !winograd});
+        const TensorSpec other = lanes_weights_spec(
+            {.channels = channels, .filters = filters, .turned = !turned, .winograd = !winograd});
         EXPECT_NE(other, spec);
         EXPECT_LE(relative_error(array_of(convert(there, other)), array_of(w)), 5e-7);
-        const TensorSpec narrow =
-            lanes_weights_spec({channels, filters, turned, winograd, DType::bf16});
+        const TensorSpec narrow = lanes_weights_spec({.channels = channels,
+                                                      .filters = filters,
+                                                      .turned = turned,
+                                                      .winograd = winograd,
+                                                      .dtype = DType::bf16});
         EXPECT_NE(narrow, spec);
         const Tensor rounded = convert(convert(there, narrow), w.spec());
         const double error = relative_error(array_of(rounded), array_of(w));

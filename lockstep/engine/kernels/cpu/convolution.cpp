@@ -76,9 +76,9 @@ bool lanes_pay(const ConvolutionProblem& p) {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
   const bool type = p.src.dtype == DType::f32 || (p.src.dtype == DType::bf16 && computes_bf16());
-  return (isa & wide) == wide && type && w.kernel == Size2d{3, 3} && w.stride == Size2d{1, 1} &&
-         w.dilation == Size2d{1, 1} && w.pad_begin == Size2d{1, 1} && w.pad_end == Size2d{1, 1} &&
-         p.groups == 1 && p.src.shape[0] % kLanes == 0 && p.src.shape[3] >= kFewestColumns;
+  return (isa & wide) == wide && type && w.axes() == 2 &&
+         *std::max_element(w.kernel.begin(), w.kernel.end()) <= LanesConvolution::kMostKernel &&
+         p.groups == 1 && p.src.shape[0] % kLanes == 0 && p.dst[3] >= kFewestColumns;
 }
 
 // Whether the tiles fill half of the vectors that Winograd's algorithm takes at once.
@@ -89,17 +89,29 @@ bool fills_winograd(const LanesConvolution& p) {
 }
 
 Kernel convolution_in_lanes(const ConvolutionProblem& p) {
+  const Window& window = p.window;
   const LanesConvolution of{.n = p.src.shape[0],
                             .channels = p.src.shape[1],
                             .filters = p.weights[0],
                             .rows = p.src.shape[2],
                             .columns = p.src.shape[3],
+                            .result_rows = p.dst[2],
+                            .result_columns = p.dst[3],
+                            .window = window,
                             .dtype = p.src.dtype};
   const int64_t fewest = std::min(of.channels, of.filters);
-  const bool tall = of.rows >= kFewestColumns;
-  const bool winograd = tall && fewest >= kFewestChannels && fills_winograd(of);
+  const bool fits = window.kernel == Size2d{3, 3} && window.stride == Size2d{1, 1} &&
+                    window.dilation == Size2d{1, 1} && window.pad_begin == Size2d{1, 1} &&
+                    window.pad_end == Size2d{1, 1} && of.rows >= kFewestColumns;
+  const bool winograd = fits && fewest >= kFewestChannels && fills_winograd(of);
   const auto weights = [&](bool turned) {
-    return lanes_weights_spec({of.channels, of.filters, turned, winograd, of.dtype});
+    return lanes_weights_spec({.channels = of.channels,
+                               .filters = of.filters,
+                               .rows = window.kernel[0],
+                               .columns = window.kernel[1],
+                               .turned = turned,
+                               .winograd = winograd,
+                               .dtype = of.dtype});
   };
   const TensorSpec src = lanes_spec(p.src.shape, of.dtype), dst = lanes_spec(p.dst, of.dtype),
                    plain = plain_spec(p.weights), bias = plain_spec(Shape{p.weights[0]});
@@ -112,7 +124,7 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
   const LanesWinograd there{of.n, of.channels, of.filters, of.rows, of.columns, of.dtype},
       back{of.n, of.filters, of.channels, of.rows, of.columns, of.dtype};
   const bool winograd_weights =
-      tall && fewest >= kFewestForWeights && there.weights_scratch() <= kMostSums;
+      fits && fewest >= kFewestForWeights && there.weights_scratch() <= kMostSums;
   Kernel kernel;
   kernel.forward = own_pass_with_scratch(
       reads, {output(0, dst)}, winograd ? there.scratch() : of.scratch(false),

@@ -166,19 +166,25 @@ class Layout final : public OpaqueLayout {
  private:
   static constexpr float kZeros[9] = {};  // of what makes up a pair
 
+  // Number i of a window as kernels read it.
+  int64_t place(int64_t i) const { return w_.turned ? w_.places() - 1 - i : i; }
+
   template <class T>
   void pack(const float* from, T* to) const {
+    const int64_t places = w_.places();
     for_each_place<T>([&](int64_t window, int64_t at, int64_t step) {
-      const float* const g = window < 0 ? kZeros : from + window * 9;
-      for (int i = 0; i < 9; ++i) put(g[w_.turned ? 8 - i : i], to + at + i * step);
+      for (int64_t i = 0; i < places; ++i) {
+        put(window < 0 ? 0.0f : from[window * places + place(i)], to + at + i * step);
+      }
     });
   }
   template <class T>
   void unpack(const T* from, float* to) const {
+    const int64_t places = w_.places();
     for_each_place<T>([&](int64_t window, int64_t at, int64_t step) {
       if (window < 0) return;
-      for (int i = 0; i < 9; ++i) {
-        to[window * 9 + (w_.turned ? 8 - i : i)] = to_float(from[at + i * step]);
+      for (int64_t i = 0; i < places; ++i) {
+        to[window * places + place(i)] = to_float(from[at + i * step]);
       }
     });
   }
@@ -241,7 +247,7 @@ class Layout final : public OpaqueLayout {
     for (int64_t t = 0; t < weight_tiles(out); ++t) {
       const int64_t begin = weight_tile_begin(out, t), of = weight_tile_begin(out, t + 1) - begin;
       for (int64_t i = 0; i < w_.steps() * kTogether; ++i) {
-        const int64_t tile = (begin * w_.steps() + i / kTogether * of) * 9;
+        const int64_t tile = (begin * w_.steps() + i / kTogether * of) * w_.places();
         for (int64_t o = 0; o < of; ++o) {
           body(i < w_.in() ? window_of(i, begin + o) : -1, (tile + o) * kTogether + i % kTogether,
                of * kTogether);
@@ -256,7 +262,7 @@ class Layout final : public OpaqueLayout {
 }  // namespace
 
 TensorSpec lanes_weights_spec(const LanesWeights& w) {
-  return {Shape{w.filters, w.channels, 3, 3}, DType::f32, std::make_shared<Layout>(w)};
+  return {Shape{w.filters, w.channels, w.rows, w.columns}, DType::f32, std::make_shared<Layout>(w)};
 }
 
 bool in_lanes_weights(const TensorSpec& spec) {

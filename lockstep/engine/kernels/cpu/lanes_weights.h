@@ -1,4 +1,4 @@
-// Weights of 3 x 3 convolutions as kernels for images in lanes read them: result's channels in
+// Weights of convolutions as kernels for images in lanes read them: result's channels in
 // tiles that registers hold, for each tile channel by channel. Thread-safe.
 #pragma once
 
@@ -11,9 +11,10 @@ namespace lockstep::kernels::cpu {
 
 struct LanesWeights {
   int64_t channels = 0, filters = 0;
+  int64_t rows = 3, columns = 3;  // of a window
   // For the gradient of the images: windows turned by half a circle, from filters to channels.
   bool turned = false;
-  // 36 numbers for each window, G g G^T of Winograd's F(4x4, 3x3), instead of 9.
+  // 36 numbers for each window of 3 x 3, G g G^T of Winograd's F(4x4, 3x3), instead of 9.
   bool winograd = false;
   // f32, or bf16, each number followed by that of the next channel that they multiply.
   DType dtype = DType::f32;
@@ -24,7 +25,7 @@ struct LanesWeights {
   // Of a sum over `in` channels (LanesWinograd).
   int64_t steps() const { return dtype == DType::bf16 ? (in() + 1) / 2 : in(); }
   // Numbers of a window.
-  int64_t places() const { return winograd ? 36 : 9; }
+  int64_t places() const { return winograd ? 36 : rows * columns; }
   friend bool operator==(const LanesWeights&, const LanesWeights&) = default;
 };
 
@@ -35,8 +36,8 @@ constexpr int64_t weight_tile_begin(int64_t out, int64_t tile) {
   return out * tile / weight_tiles(out);
 }
 
-// filters x channels x 3 x 3 in this layout: tiles x steps x 9 x tile's channels; of Winograd's 36
-// x tiles x steps x tile's channels. Tensors of it are f32, rounded or not.
+// filters x channels x window in this layout: tiles x steps x places x tile's channels; of
+// Winograd's 36 x tiles x steps x tile's channels. Tensors of it are f32, rounded or not.
 TensorSpec lanes_weights_spec(const LanesWeights& w);
 bool in_lanes_weights(const TensorSpec& spec);
 

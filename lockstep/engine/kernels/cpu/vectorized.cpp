@@ -22,20 +22,28 @@ LOCKSTEP_CLONES void relu_backward(const float* y, const float* dy, float* dx, s
   for (size_t i = 0; i < count; ++i) dx[i] = y[i] > 0 ? dy[i] : 0.0f;
 }
 
-// By the bits: above zero are 1 to infinity's as a signed number, and what is not a number beyond.
+namespace {
+
+// By the bits: above zero are 1 to infinity's, and what is not a number beyond. All ones where that
+// is so: a condition would become a branch that goes astray.
+constexpr uint16_t above_zero(BFloat16 x) {
+  return static_cast<uint16_t>(-(static_cast<uint16_t>(x.bits - 1) < 0x7f80));
+}
+constexpr uint16_t no_number(BFloat16 x) {
+  return static_cast<uint16_t>(-(static_cast<uint16_t>(x.bits & 0x7fff) > 0x7f80));
+}
+
+}  // namespace
+
 LOCKSTEP_CLONES void relu(const BFloat16* x, BFloat16* y, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    const bool nan = (x[i].bits & 0x7fffu) > 0x7f80u;
-    y[i].bits = static_cast<int16_t>(x[i].bits) > 0 || nan ? x[i].bits : uint16_t{0};
+    y[i].bits = x[i].bits & (above_zero(x[i]) | no_number(x[i]));
   }
 }
 
 LOCKSTEP_CLONES void relu_backward(const BFloat16* y, const BFloat16* dy, BFloat16* dx,
                                    size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    const auto bits = static_cast<int16_t>(y[i].bits);
-    dx[i].bits = bits > 0 && bits <= 0x7f80 ? dy[i].bits : uint16_t{0};
-  }
+  for (size_t i = 0; i < count; ++i) dx[i].bits = dy[i].bits & above_zero(y[i]);
 }
 
 LOCKSTEP_CLONES void clipped_relu(const float* x, float ceiling, float* y, size_t count) {

@@ -1,0 +1,372 @@
+// Gradients of weights and biases: see lanes_convolution.h.
+#include <algorithm>
+#include <type_traits>
+
+#include "lockstep/engine/kernels/cpu/lanes_convolution.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/lanes_convolution_weights.cpp"
+#include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
+#include <hwy/highway.h>
+
+#include "lockstep/engine/kernels/cpu/lanes_vectors.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Filters and channels whose products a tile sums in registers, for some columns of the window: as
+// many sums as registers hold.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kFilters = 4;
+constexpr int channels_of(int columns) { return columns == 1 ? 4 : 2; }
+#else
+constexpr int kFilters = 2;
+constexpr int channels_of(int columns) { return columns == 1 ? 2 : 1; }
+#endif
+constexpr int kMostColumns = 3;
+
+// In a fixed order: halves are added until one is left.
+HWY_INLINE float sum_of_lanes(const float* lanes) {
+#if HWY_TARGET == HWY_SCALAR
+  float s[kLanes];
+  std::copy_n(lanes, kLanes, s);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) s[i] += s[i + half];
+  }
+  return s[0];
+#else
+  const hn::FixedTag<float, 4> d;
+  auto s = hn::Add(hn::Add(hn::Load(d, lanes), hn::Load(d, lanes + 8)),
+                   hn::Add(hn::Load(d, lanes + 4), hn::Load(d, lanes + 12)));
+  s = hn::Add(s, hn::Shuffle1032(s));
+  s = hn::Add(s, hn::Shuffle2301(s));
+  return hn::GetLane(s);
+#endif
+}
+
+// What is taken together: enough positions for sums to be worth fetching, and so few filters and
+// channels that they, and the sums, stay in the second cache.
+constexpr int64_t kPositions = 256;
+
+int64_t rounded_up(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
+int64_t rounded_down(int64_t a, int64_t b) { return -rounded_up(-a, b); }
+
+// Steps through images and results, of which some columns of the window are taken.
+struct Path {
+  int64_t n, columns, result_columns;
+  int64_t x_row, x_channel, y_row, y_filter;  // steps; x_row: between rows that results follow
+  int64_t stride, dilation;                   // of columns
+  int64_t shift;                              // of the first column of the window
+};
+
+// Where the sums of a block are kept between bands of rows: of each filter `channels` x `places` of
+// kLanes each.
+struct Gradient {
+  float* kept;
+  int64_t channels, places;
+  bool first;  // nothing is kept yet
+
+  Gradient at(int64_t filter, int64_t channel, int64_t place) const {
+    return {kept + ((filter * channels + channel) * places + place) * kLanes, channels, places,
+            first};
+  }
+};
+
+// The products of some rows for some columns of the window, side by side.
+template <int filters, int channels, int columns, class T>
+HWY_INLINE void gradient_tile(const Path& p, const T* x, const T* dy, int64_t rows, int64_t lane,
+                              const Gradient& to) {
+  const D d;
+  V s[filters][channels][columns];
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < channels; ++c) {
+      for (int k = 0; k < columns; ++k) {
+        s[f][c][k] = to.first ? hn::Zero(d) : hn::Load(d, to.at(f, c, k).kept + lane);
+      }
+    }
+  }
+  // Results all of whose window lies in the images.
+  const int64_t reach = p.shift + (columns - 1) * p.dilation;
+  const int64_t begin = std::clamp<int64_t>(rounded_up(-p.shift, p.stride), 0, p.result_columns);
+  const int64_t end = std::clamp<int64_t>(rounded_down(p.columns - 1 - reach, p.stride) + 1, begin,
+                                          p.result_columns);
+  for (int64_t row = 0; row < rows; ++row) {
+    const T* const from = x + row * p.x_row;
+    const T* const diff = dy + row * p.y_row;
+    const auto take = [&](int64_t column, auto edge) {
+      const int64_t at = column * p.stride + p.shift;
+      V window[channels][columns];
+      for (int k = 0; k < columns; ++k) {
+        const int64_t there = at + k * p.dilation;
+        const bool outside = edge && (there < 0 || there >= p.columns);
+        for (int c = 0; c < channels; ++c) {
+          window[c][k] = outside ? hn::Zero(d) : load_images(from + c * p.x_channel + there * p.n);
+        }
+      }
+      for (int f = 0; f < filters; ++f) {
+        const V g = load_images(diff + f * p.y_filter + column * p.n);
+        for (int c = 0; c < channels; ++c) {
+          for (int k = 0; k < columns; ++k) s[f][c][k] = hn::MulAdd(g, window[c][k], s[f][c][k]);
+        }
+      }
+    };
+    for (int64_t column = 0; column < begin; ++column) take(column, std::true_type());
+    for (int64_t column = begin; column < end; ++column) take(column, std::false_type());
+    for (int64_t column = end; column < p.result_columns; ++column) take(column, std::true_type());
+  }
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < channels; ++c) {
+      for (int k = 0; k < columns; ++k) hn::Store(s[f][c][k], d, to.at(f, c, k).kept + lane);
+    }
+  }
+}
+
+#if HWY_TARGET <= HWY_AVX3
+// Of bfloat16 a vector takes two images, or columns, of each lane, wherever they lie in a row: all
+// are added up. Elements before or behind a row count as zeros. For windows that move by one.
+constexpr int64_t kPairs = 2 * kLanes;
+
+// Which of kPairs elements from `at` on lie in [begin, end).
+HWY_INLINE __mmask32 within(int64_t at, int64_t begin, int64_t end) {
+  const auto below = [&](int64_t to) {
+    return to <= at ? 0 : to >= at + kPairs ? ~uint32_t{0} : (uint32_t{1} << (to - at)) - 1;
+  };
+  return below(end) & ~below(begin);
+}
+HWY_INLINE V load_pairs(const BFloat16* from, __mmask32 mask) {
+  return V{_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, from))};
+}
+HWY_INLINE V load_pairs(const BFloat16* from) {
+  return V{_mm512_loadu_ps(reinterpret_cast<const float*>(from))};
+}
+
+template <int filters, int channels, int columns>
+HWY_INLINE void gradient_of_pairs(const Path& p, const BFloat16* x, const BFloat16* dy,
+                                  int64_t rows, const Gradient& to) {
+  V s[filters][channels][columns];
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < channels; ++c) {
+      for (int k = 0; k < columns; ++k) {
+        s[f][c][k] = to.first ? hn::Zero(D()) : hn::Load(D(), to.at(f, c, k).kept);
+      }
+    }
+  }
+  const int64_t x_end = p.columns * p.n, y_end = p.result_columns * p.n;
+  const int64_t lowest = p.shift * p.n, highest = lowest + (columns - 1) * p.dilation * p.n;
+  for (int64_t row = 0; row < rows; ++row, x += p.x_row, dy += p.y_row) {
+    const auto take = [&](int64_t at, auto edge) {
+      V window[channels][columns];
+      for (int c = 0; c < channels; ++c) {
+        for (int k = 0; k < columns; ++k) {
+          const int64_t shift = lowest + k * p.dilation * p.n;
+          const BFloat16* const from = x + c * p.x_channel + at + shift;
+          // What lies beyond the row of dy must not be read as something that is not a number.
+          window[c][k] = edge ? load_pairs(from, within(at, std::max<int64_t>(0, -shift),
+                                                        std::min(y_end, x_end - shift)))
+                              : load_pairs(from);
+        }
+      }
+      for (int f = 0; f < filters; ++f) {
+        const BFloat16* const from = dy + f * p.y_filter + at;
+        const V g = edge ? load_pairs(from, within(at, 0, y_end)) : load_pairs(from);
+        for (int c = 0; c < channels; ++c) {
+          for (int k = 0; k < columns; ++k) s[f][c][k] = add_products(g, window[c][k], s[f][c][k]);
+        }
+      }
+    };
+    const int64_t inner = std::clamp<int64_t>((-lowest + kPairs - 1) / kPairs * kPairs, 0, y_end);
+    int64_t at = 0;
+    for (; at < inner; at += kPairs) take(at, std::true_type());
+    const int64_t outer = std::min(y_end, x_end - highest);
+    for (; at + kPairs <= outer; at += kPairs) take(at, std::false_type());
+    for (; at < y_end; at += kPairs) take(at, std::true_type());
+  }
+  for (int f = 0; f < filters; ++f) {
+    for (int c = 0; c < channels; ++c) {
+      for (int k = 0; k < columns; ++k) hn::Store(s[f][c][k], D(), to.at(f, c, k).kept);
+    }
+  }
+}
+#endif
+
+// All of a row at a time, where that is possible.
+template <class T>
+bool by_pairs(const Path& p) {
+  return HWY_TARGET <= HWY_AVX3 && kTogether<T> == 2 && p.stride == 1;
+}
+
+template <int filters, int channels, int columns, class T>
+void gradient(const Path& p, const T* x, const T* dy, int64_t rows, int64_t lane,
+              const Gradient& to) {
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (kTogether<T> == 2) {
+    if (by_pairs<T>(p)) return gradient_of_pairs<filters, channels, columns>(p, x, dy, rows, to);
+  }
+#endif
+  gradient_tile<filters, channels, columns>(p, x, dy, rows, lane, to);
+}
+
+// Those of some channels.
+template <int filters, int columns, class T>
+void gradient_channels(const Path& p, const T* x, const T* dy, int64_t rows, int64_t lane,
+                       const Gradient& to) {
+  constexpr int some = channels_of(columns);
+  int64_t c = 0;
+  for (; c + some <= to.channels; c += some) {
+    gradient<filters, some, columns>(p, x + c * p.x_channel, dy, rows, lane, to.at(0, c, 0));
+  }
+  for (; c < to.channels; ++c) {
+    gradient<filters, 1, columns>(p, x + c * p.x_channel, dy, rows, lane, to.at(0, c, 0));
+  }
+}
+
+template <int columns, class T>
+void gradient_filters(const Path& p, const T* x, const T* dy, int64_t rows, int64_t filters,
+                      const Gradient& to) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
+  for (int64_t lane = 0; lane < (by_pairs<T>(p) ? 1 : p.n); lane += lanes) {
+    // Images beyond the sixteenth are added to the sums of the first.
+    Gradient own = to;
+    own.first = to.first && lane < kLanes;
+    if (filters == kFilters) {
+      gradient_channels<kFilters, columns>(p, x + lane, dy + lane, rows, lane % kLanes, own);
+      continue;
+    }
+    for (int64_t f = 0; f < filters; ++f) {
+      gradient_channels<1, columns>(p, x + lane, dy + f * p.y_filter + lane, rows, lane % kLanes,
+                                    own.at(f, 0, 0));
+    }
+  }
+}
+
+// Rows [top, bottom) of results for some filters and channels, of which `to` has the sums.
+template <class T>
+void gradient_rows(const LanesConvolution& q, const T* x, const T* dy, int64_t top, int64_t bottom,
+                   int64_t filters, const Gradient& to) {
+  const Window& w = q.window;
+  const int64_t row = q.columns * q.n;
+  Path p{.n = q.n,
+         .columns = q.columns,
+         .result_columns = q.result_columns,
+         .x_row = w.stride[0] * row,
+         .x_channel = q.rows * row,
+         .y_row = q.result_columns * q.n,
+         .y_filter = q.result_rows * q.result_columns * q.n,
+         .stride = w.stride[1],
+         .dilation = w.dilation[1],
+         .shift = 0};
+  const int64_t groups = (w.kernel[1] + kMostColumns - 1) / kMostColumns;
+  for (int64_t r = 0; r < w.kernel[0]; ++r) {
+    // Rows of results whose window's row r lies in the images.
+    const int64_t shift = r * w.dilation[0] - w.pad_begin[0];
+    const int64_t first = std::max(top, rounded_up(-shift, w.stride[0]));
+    const int64_t last = std::min(bottom, rounded_down(q.rows - 1 - shift, w.stride[0]) + 1);
+    const int64_t rows = std::max<int64_t>(0, last - first);
+    const T* const from = rows > 0 ? x + (first * w.stride[0] + shift) * row : x;
+    const T* const diff = rows > 0 ? dy + first * p.y_row : dy;
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t k = w.kernel[1] * g / groups, columns = w.kernel[1] * (g + 1) / groups - k;
+      p.shift = k * w.dilation[1] - w.pad_begin[1];
+      const Gradient own = to.at(0, 0, r * w.kernel[1] + k);
+      if (columns == 3) {
+        gradient_filters<3>(p, from, diff, rows, filters, own);
+      } else if (columns == 2) {
+        gradient_filters<2>(p, from, diff, rows, filters, own);
+      } else {
+        gradient_filters<1>(p, from, diff, rows, filters, own);
+      }
+    }
+  }
+}
+
+template <class T>
+void weights(const LanesConvolution& q, const T* x, const T* dy, float* dweights, float* scratch) {
+  const int64_t places = q.places(), block = q.channel_block();
+  const int64_t band = std::max<int64_t>(1, kPositions / q.result_columns);
+  const int64_t x_channel = q.rows * q.columns * q.n,
+                y_filter = q.result_rows * q.result_columns * q.n;
+  for (int64_t begin = 0; begin < q.filters; begin += q.kFilterBlock) {
+    const int64_t all = std::min(q.kFilterBlock, q.filters - begin);
+    for (int64_t c = 0; c < q.channels; c += block) {
+      const int64_t channels = std::min(block, q.channels - c);
+      for (int64_t top = 0; top < q.result_rows; top += band) {
+        const int64_t bottom = std::min(top + band, q.result_rows);
+        const Gradient sums{scratch, channels, places, top == 0};
+        for (int64_t f = 0; f < all; f += kFilters) {
+          const int64_t filters = std::min<int64_t>(kFilters, all - f);
+          gradient_rows(q, x + c * x_channel, dy + (begin + f) * y_filter, top, bottom, filters,
+                        sums.at(f, 0, 0));
+        }
+      }
+      for (int64_t f = 0; f < all; ++f) {
+        float* const to = dweights + ((begin + f) * q.channels + c) * places;
+        const float* const from = scratch + f * channels * places * kLanes;
+        for (int64_t i = 0; i < channels * places; ++i) to[i] = sum_of_lanes(from + i * kLanes);
+      }
+    }
+  }
+}
+
+void weights_of(const LanesConvolution& q, const void* x, const void* dy, float* dweights,
+                float* scratch) {
+  with_elements(q.dtype, [&]<class T>(T*) {
+    weights(q, static_cast<const T*>(x), static_cast<const T*>(dy), dweights, scratch);
+  });
+}
+
+template <class T>
+void bias(const LanesConvolution& q, const T* dy, float* dbias) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t row = q.result_columns * q.n;
+  for (int64_t f = 0; f < q.filters; ++f) {
+    HWY_ALIGN float sums[kLanes];
+    for (int64_t lane = 0; lane < kLanes; lane += lanes) {
+      V sum = hn::Zero(d);
+      // Row by row, for the sake of rounding.
+      for (int64_t r = 0; r < q.result_rows; ++r) {
+        const T* const from = dy + (f * q.result_rows + r) * row + lane;
+        V own = hn::Zero(d);
+        for (int64_t i = 0; i < row; i += kLanes) own = hn::Add(own, load_images(from + i));
+        sum = hn::Add(sum, own);
+      }
+      hn::Store(sum, d, sums + lane);
+    }
+    dbias[f] = sum_of_lanes(sums);
+  }
+}
+
+void bias_of(const LanesConvolution& q, const void* dy, float* dbias) {
+  with_elements(q.dtype, [&]<class T>(T*) { bias(q, static_cast<const T*>(dy), dbias); });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels::cpu {
+
+HWY_EXPORT(weights_of);
+HWY_EXPORT(bias_of);
+
+size_t LanesConvolution::weights_scratch() const {
+  const int64_t windows = std::min(channels, channel_block()) * std::min(filters, kFilterBlock);
+  return static_cast<size_t>(windows * places() * kLanes) * sizeof(float);
+}
+
+void lanes_convolution_weights(const LanesConvolution& p, const void* x, const void* dy,
+                               float* dweights, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(weights_of)(p, x, dy, dweights, scratch);
+}
+
+void lanes_convolution_bias(const LanesConvolution& p, const void* dy, float* dbias) {
+  HWY_DYNAMIC_DISPATCH(bias_of)(p, dy, dbias);
+}
+
+}  // namespace lockstep::kernels::cpu
+#endif
