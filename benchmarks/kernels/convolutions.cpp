@@ -1,8 +1,8 @@
-// How fast 3 x 3 convolutions are, by the number of their channels: shards of 32 observations,
-// whose images the kernels take in the lanes of vectors where that pays, beside shards of 31, which
-// go to oneDNN everywhere. Operations are the direct algorithm's, whichever it is; so Winograd's
-// can pass the processor's peak. One thread; all passes by turns, each of which leaves little of
-// the others' data in the caches, and the median of the turns.
+// How fast convolutions are, by the number of their channels and their windows: shards of 32
+// observations, whose images the kernels take in the lanes of vectors where that pays, beside
+// shards of 31, which go to oneDNN everywhere. Operations are the direct algorithm's, whichever it
+// is; so Winograd's can pass the processor's peak. One thread; all passes by turns, each of which
+// leaves little of the others' data in the caches, and the median of the turns.
 //
 // usage: convolutions [--turns N]
 #include <algorithm>
@@ -70,20 +70,23 @@ class Bound {
 };
 
 struct Convolution {
-  int64_t channels, filters, side;
+  int64_t channels, filters, side, kernel = 3, stride = 1;
+  int64_t results() const { return (side + stride - 1) / stride; }
   double operations(int64_t n) const {
-    return 2.0 * 9 * static_cast<double>(n * channels * filters * side * side);
+    return 2.0 *
+           static_cast<double>(kernel * kernel * n * channels * filters * results() * results());
   }
-  kernels::Kernel kernel(int64_t n) const {
+  kernels::Kernel compiled(int64_t n) const {
+    const int64_t before = kernel / 2, behind = (results() - 1) * stride + kernel - side - before;
     kernels::ConvolutionProblem problem;
     problem.src = {Shape{n, channels, side, side}, DType::f32, nullptr};
-    problem.weights = Shape{filters, channels, 3, 3};
-    problem.dst = Shape{n, filters, side, side};
-    problem.window = {.kernel = {3, 3},
-                      .stride = {1, 1},
+    problem.weights = Shape{filters, channels, kernel, kernel};
+    problem.dst = Shape{n, filters, results(), results()};
+    problem.window = {.kernel = {kernel, kernel},
+                      .stride = {stride, stride},
                       .dilation = {1, 1},
-                      .pad_begin = {1, 1},
-                      .pad_end = {1, 1}};
+                      .pad_begin = {before, before},
+                      .pad_end = {std::max<int64_t>(behind, 0), std::max<int64_t>(behind, 0)}};
     problem.bias = false;
     return kernels::table_for({}).convolution(problem);
   }
@@ -97,15 +100,36 @@ double median(std::vector<double> values) {
 void run(int turns) {
   const ArithmeticMode mode;
   constexpr int64_t kInLanes = 32, kInBlocks = 31;
-  const std::vector<Convolution> all{{3, 16, 32},  {11, 11, 32}, {16, 16, 32}, {22, 22, 16},
-                                     {32, 32, 16}, {33, 33, 8},  {44, 44, 8},  {64, 64, 8},
-                                     {64, 64, 4},  {128, 128, 8}};
-  std::printf("GFLOP/s of a thread%11s32 observations%11s31 observations%18sratio\n", "", "", "");
-  std::printf("%-18s", "channels  image");
+  const std::vector<Convolution> all{{3, 16, 32},
+                                     {11, 11, 32},
+                                     {16, 16, 32},
+                                     {22, 22, 16},
+                                     {32, 32, 16},
+                                     {33, 33, 8},
+                                     {44, 44, 8},
+                                     {64, 64, 8},
+                                     {64, 64, 4},
+                                     {128, 128, 8},
+                                     // Other windows and strides.
+                                     {1, 20, 28, 5},
+                                     {6, 16, 14, 5},
+                                     {20, 20, 16, 5},
+                                     {3, 64, 64, 7, 2},
+                                     {16, 32, 32, 3, 2},
+                                     {32, 64, 16, 3, 2},
+                                     {64, 128, 8, 3, 2},
+                                     {16, 32, 32, 1, 2},
+                                     {33, 17, 16, 1},
+                                     {64, 64, 16, 1},
+                                     {64, 256, 16, 1},
+                                     {256, 64, 16, 1},
+                                     {128, 256, 8, 1, 2}};
+  std::printf("GFLOP/s of a thread%17s32 observations%11s31 observations%18sratio\n", "", "", "");
+  std::printf("%-24s", "channels  image window");
   for (int k = 0; k < 3; ++k) std::printf("  %7s %7s %7s", "forward", "data", "weights");
   std::printf("\n");
   for (const Convolution& c : all) {
-    const kernels::Kernel lanes = c.kernel(kInLanes), blocks = c.kernel(kInBlocks);
+    const kernels::Kernel lanes = c.compiled(kInLanes), blocks = c.compiled(kInBlocks);
     std::vector<Bound> passes;
     for (const kernels::Kernel* kernel : {&lanes, &blocks}) {
       passes.emplace_back(kernel->forward);
@@ -119,8 +143,10 @@ void run(int turns) {
       }
     }
     const std::string name = std::to_string(c.channels) + " to " + std::to_string(c.filters);
-    std::printf("%-10s%2lldx%-4lld", name.c_str(), static_cast<long long>(c.side),
-                static_cast<long long>(c.side));
+    const std::string size = std::to_string(c.kernel), step = std::to_string(c.stride),
+                      window = size + "x" + size + (c.stride > 1 ? "/" + step : "");
+    std::printf("%-10s%2lldx%-3lld %-7s", name.c_str(), static_cast<long long>(c.side),
+                static_cast<long long>(c.side), window.c_str());
     std::vector<double> rates;
     for (size_t i = 0; i < passes.size(); ++i) {
       const int64_t n = i < passes.size() / 2 ? kInLanes : kInBlocks;

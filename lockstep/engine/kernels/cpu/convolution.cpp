@@ -5,6 +5,7 @@
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/lanes_convolution.h"
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/engine/kernels/cpu/lanes_pointwise.h"
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
 #include "lockstep/engine/kernels/cpu/lanes_winograd.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
@@ -180,7 +181,7 @@ auto with_algorithm(bool winograd, const Describe& describe) {
 }  // namespace
 
 Kernel convolution(const ConvolutionProblem& p) {
-  if (lanes_pay(p)) return convolution_in_lanes(p);
+  if (lanes_pay(p)) return is_pointwise(p) ? lanes_pointwise(p) : convolution_in_lanes(p);
   SingleThread one;
   using dnnl::algorithm, dnnl::prop_kind;
   const int64_t n_groups = p.groups;

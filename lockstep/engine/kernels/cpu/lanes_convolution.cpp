@@ -62,6 +62,24 @@ class Rows {
     const int64_t begin = j * axis_.from_step + axis_.lowest();
     for (int64_t r = std::max(begin, fetched_); r < begin + axis_.span(); ++r) fetch_row(x, r);
     fetched_ = begin + axis_.span();
+    row_ = std::max<int64_t>(0, std::max(begin + axis_.from_step, fetched_));
+    channel_ = column_ = 0;
+  }
+  // How much lies behind what is fetched next, for prefetch().
+  int64_t ahead() const { return axis_.from_step * channels_ * images_.columns; }
+  // Has the caches fetch some of what result number j + 1 reaches: runs that are far apart, which
+  // the processor would not foresee.
+  void prefetch(const T* x, int64_t some) {
+    const int64_t end = std::min(fetched_ + axis_.from_step, images_.rows);
+    for (; some > 0 && row_ < end; --some) {
+      const T* const at = x + channel_ * images_.size() + row_ * images_.row();
+      hwy::Prefetch(at + column_ * images_.n);
+      if (++column_ < images_.columns) continue;
+      column_ = 0;
+      if (++channel_ < channels_) continue;
+      channel_ = 0;
+      ++row_;
+    }
   }
 
  private:
@@ -90,7 +108,8 @@ class Rows {
   int64_t before_, width_, channels_, steps_;
   float* memory_;
   int64_t lanes_;
-  int64_t fetched_;  // rows before this
+  int64_t fetched_;                             // rows before this
+  int64_t row_ = 0, channel_ = 0, column_ = 0;  // that prefetch() is at
 };
 
 // What the results of a row are sums of.
@@ -124,21 +143,22 @@ HWY_INLINE void tile(const Taps& taps, int64_t at, const float* weights, int64_t
       sums[f][c] = bias ? hn::Set(d, bias[f]) : load_images(y.at(f, c));
     }
   }
-  for (int64_t step = 0; step < taps.steps; ++step) {
-    for (int64_t t = 0; t < taps.count; ++t) {
-      const float* const from = taps.from[t] + at;
-      const float* const w = weights + taps.place[t] * of;
-      V in[columns];
-      for (int c = 0; c < columns; ++c) in[c] = hn::Load(d, from + c * taps.from_step);
-      for (int f = 0; f < filters; ++f) {
-        const V weight = hn::Set(d, w[f]);
-        for (int c = 0; c < columns; ++c) {
-          sums[f][c] = multiply_add<T>(weight, in[c], sums[f][c]);
-        }
-      }
+  // One loop: with one for the steps and one for the taps, sums do not stay in registers.
+  const int64_t from_step = taps.from_step;
+  for (int64_t left = taps.steps * taps.count, t = 0; left > 0; --left) {
+    const float* const from = taps.from[t] + at;
+    const float* const w = weights + taps.place[t] * of;
+    V in[columns];
+    for (int c = 0; c < columns; ++c) in[c] = hn::Load(d, from + c * from_step);
+    for (int f = 0; f < filters; ++f) {
+      const V weight = hn::Set(d, w[f]);
+      for (int c = 0; c < columns; ++c) sums[f][c] = multiply_add<T>(weight, in[c], sums[f][c]);
     }
-    at += taps.channel_step;
-    weights += taps.places * of;
+    if (++t == taps.count) {
+      t = 0;
+      at += taps.channel_step;
+      weights += taps.places * of;
+    }
   }
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < columns; ++c) store_images(sums[f][c], y.at(f, c));
@@ -211,17 +231,28 @@ class Convolve {
     const int64_t channels = std::min(at_once_, from_.channels - channel);
     const T* const x = x_ + channel * from_.size() + lane;
     Rows<T> rows(from_, channels, axis, margins_, scratch_);
+    int64_t tiles = 0;
+    for (int64_t phase = 0; phase < columns_.count(); ++phase) {
+      tiles += (columns_.at(phase).count + kColumns - 1) / kColumns * weight_tiles(to_.channels);
+    }
+    const Ahead ahead{x, (rows.ahead() + tiles - 1) / std::max<int64_t>(tiles, 1)};
     for (int64_t j = 0; j < axis.count; ++j) {
       if (axis.taps > 0) rows.fetch(x, j);
       T* const y = y_ + (axis.first + j * axis.step) * to_.row() + lane;
       for (int64_t phase = 0; phase < columns_.count(); ++phase) {
-        convolve_row(rows, axis, j, columns_.at(phase), channel, y);
+        convolve_row(rows, axis, j, columns_.at(phase), channel, y, ahead);
       }
     }
   }
 
-  void convolve_row(const Rows<T>& rows, const LanesAxis& axis, int64_t j, const LanesAxis& columns,
-                    int64_t channel, T* y) const {
+  // What is fetched into the caches with every tile.
+  struct Ahead {
+    const T* x;
+    int64_t some;
+  };
+
+  void convolve_row(Rows<T>& rows, const LanesAxis& axis, int64_t j, const LanesAxis& columns,
+                    int64_t channel, T* y, const Ahead& ahead) const {
     constexpr float kNone[kMostFilters] = {};
     const auto lanes = static_cast<int64_t>(hn::Lanes(D()));
     const int64_t all = (from_.channels + kTogether<T> - 1) / kTogether<T>;
@@ -245,6 +276,7 @@ class Convolve {
       for (int64_t t = 0; t < weight_tiles(to_.channels); ++t) {
         const int64_t begin = weight_tile_begin(to_.channels, t),
                       of = weight_tile_begin(to_.channels, t + 1) - begin;
+        rows.prefetch(ahead.x, ahead.some);
         for (int64_t f = 0; f < of; f += kMostFilters) {
           const int64_t filters = std::min<int64_t>(kMostFilters, of - f);
           const float* const begin_with = channel > 0 ? nullptr : bias_ ? bias_ + begin + f : kNone;

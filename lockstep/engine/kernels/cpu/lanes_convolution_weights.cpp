@@ -49,7 +49,7 @@ HWY_INLINE float sum_of_lanes(const float* lanes) {
 
 // What is taken together: enough positions for sums to be worth fetching, and so few filters and
 // channels that they, and the sums, stay in the second cache.
-constexpr int64_t kPositions = 256;
+constexpr int64_t kPositions = 64;
 
 int64_t rounded_up(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 int64_t rounded_down(int64_t a, int64_t b) { return -rounded_up(-a, b); }
