@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/pause.h"
 #include "lockstep/base/random.h"
 
 namespace lockstep {
@@ -220,6 +221,7 @@ struct MiniBatchQueue::State {
   bool waited_for = false;  // by the caller
   std::vector<Slot> slots;  // mini-batch i lies at i % prefetch
   std::vector<std::vector<uint8_t>> scratches;
+  size_t scratches_taken = 0;
   double seconds = 0;  // of makers, for `made` mini-batches
   int64_t made = 0;
   std::vector<std::thread> makers;
@@ -291,6 +293,7 @@ struct MiniBatchQueue::State {
     ++begun;
     pass_over();
     wake_taker.notify_one();
+    if (can_work(makers_limit())) wake_makers.notify_all();
   }
 
   // Mini-batches without rows that nobody has taken.
@@ -314,6 +317,7 @@ struct MiniBatchQueue::State {
       scratch = std::move(scratches.back());
       scratches.pop_back();
     }
+    scratches.reserve(scratches.size() + ++scratches_taken);  // giving it back must not fail
     lock.unlock();
     std::exception_ptr error;
     int64_t row = piece.first;
@@ -326,6 +330,7 @@ struct MiniBatchQueue::State {
     }
     lock.lock();
     scratches.push_back(std::move(scratch));
+    --scratches_taken;
     if (error && (!slot.error || row < slot.failed)) {
       slot.error = error;
       slot.failed = row;
@@ -501,8 +506,14 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
 bool MiniBatchQueue::help(bool ahead) {
   State& state = *state_;
   if (!state.helped) return false;
+  const int64_t limit = ahead ? state.end : state.taken + 1;
   std::unique_lock lock(state.mutex);
-  return state.work(lock, ahead ? state.end : state.taken + 1);
+  if (state.work(lock, limit)) return true;
+  if (!state.beginning || state.begun >= limit) return false;
+  // Somebody is about to have work for others.
+  lock.unlock();
+  for (int i = 0; i < 64; ++i) pause_processor();
+  return true;
 }
 
 void MiniBatchQueue::reset(int64_t epoch) {

@@ -116,9 +116,10 @@ class MiniBatchQueue {
   // what reading it threw (DataError), again on each further call. InvalidArgument at the end.
   std::shared_ptr<const MiniBatch> next();
 
-  // Makes a few observations, some microseconds' worth, of the mini-batch that next() will give, or
-  // with `ahead` of later ones, too. False where nothing is to be done, or not `helped`.
-  // Thread-safe, but for reset() and shuffle().
+  // Makes a few observations of the mini-batch that next() will give, or with `ahead` of later
+  // ones, too: some microseconds' worth where images are small, `preprocess` where they were the
+  // last. False where nothing is to be done, or not `helped`. Thread-safe, but for reset() and
+  // shuffle().
   bool help(bool ahead);
 
   // Goes to the first mini-batch of an epoch; what was made ahead is dropped, an error forgotten.

@@ -1,5 +1,6 @@
 #include "lockstep/train/local_iterations.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -78,8 +79,10 @@ struct LocalIterations::State {
     MiniBatchQueueOptions options = mini_batches_of(setup.data, setup.options);
     options.targets = setup.images.targets;
     options.rows = std::move(rows);
-    // With as many threads as cores another one would take a core from one that computes.
-    options.helped = setup.pool.size() >= available_cores() &&
+    // With shards on all cores another thread would take one from a thread that computes.
+    const auto shards = cut_into_shards(setup.options.mini_batch_size, setup.options.shard_size);
+    options.helped = std::min<int64_t>(setup.pool.size(), static_cast<int64_t>(shards.size())) >=
+                         available_cores() &&
                      step->work_meanwhile([this](bool ahead) { return queue->help(ahead); });
     queue.reset();
     queue.emplace(setup.images.training, options, (next - 1) / per_epoch, (next - 1) % per_epoch);

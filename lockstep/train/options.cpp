@@ -97,7 +97,9 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 0, .max = 1 << 24});
   v.texts("worker_environment", worker_environment,
           "set in the environment of worker processes: \"NAME=VALUE\"");
-  v.integer("loader_threads", loader_threads, "threads that read and augment images",
+  v.integer("loader_threads", loader_threads,
+            "threads that read and augment images, unless shards keep all cores busy and images "
+            "lie in memory: then those that compute do it",
             {.min = 1, .max = 256});
   v.integer("prefetch", prefetch, "mini-batches prepared ahead", {.min = 1, .max = 1024});
   v.integer("cache_mib", cache_mib, "MiB of decoded images kept in memory",

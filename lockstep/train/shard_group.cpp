@@ -51,6 +51,12 @@ const ShardPlan& ShardGroup::State::plan(const PlanKey& key) {
   return plans.emplace(key, std::move(made)).first->second;
 }
 
+std::vector<uint64_t> ShardGroup::State::learnable_ids() const {
+  std::vector<uint64_t> ids;
+  for (const auto& l : network.learnables()) ids.push_back(l.value.id());
+  return ids;
+}
+
 // Before threads begin: the plan of the largest shard decides how gradients lie, not whoever comes
 // first.
 void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixels) {
@@ -60,10 +66,8 @@ void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixe
                           to_string(network.device()) + ", shards are computed on the CPU",
                       "network.to(Device{}), or value_and_gradient() there");
   }
-  std::vector<uint64_t> present;
-  for (const auto& l : network.learnables()) present.push_back(l.value.id());
   const auto count = static_cast<int64_t>(shards.size());
-  if (!sum || present != learnables) {
+  if (!sum || !is_present()) {
     for (auto& worker : workers) {
       worker.runs.clear();
       worker.calls.clear();
@@ -72,7 +76,7 @@ void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixe
     plans.clear();
     layout = {};
     layout = plan({shards[0].size, true, pixels, false, {}}).plan->gradient_layout();
-    learnables = std::move(present);
+    learnables = learnable_ids();
     most_shards = 0;
   }
   if (count > most_shards) {
@@ -227,7 +231,7 @@ void ShardGroup::State::set_floors() {
     double calls = 0;
     for (ShardWorker& worker : workers) {
       const auto found = worker.runs.find(&made);
-      if (found == worker.runs.end()) continue;
+      if (found == worker.runs.end() || found->second.empty()) continue;
       runs.push_back(found->second.front().get());
       calls += static_cast<double>(worker.calls[&made]);
     }
@@ -248,7 +252,8 @@ std::optional<Profile> ShardGroup::profile() {
   State& s = *state_;
   if (!s.books) return std::nullopt;
   s.books->end_iteration();
-  s.set_floors();
+  // Runs of a network that was initialized anew, or moved, have memory that is gone.
+  if (s.is_present()) s.set_floors();
   Profile profile = s.books->ledger.finish(0);
   if (profile.iterations == 0) return std::nullopt;
   return profile;

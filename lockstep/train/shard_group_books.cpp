@@ -19,17 +19,19 @@ ShardGroupBooks::ShardGroupBooks(int threads) : ledger(threads) {
 void ShardGroupBooks::begin_call() {
   end_iteration();
   // Memory is filled, plans are compiled: what comes after is what lasts.
-  if (iterations_ == 1) ledger.forget();
+  if (completed_ <= 1) ledger.forget();
   ledger.begin_iteration();
   under_way_ = true;
 }
+
+void ShardGroupBooks::complete_call() { ++completed_; }
 
 void ShardGroupBooks::end_iteration() {
   if (!under_way_) return;
   ledger.book(0, between);
   ledger.end_iteration();
   under_way_ = false;
-  ++iterations_;
+  if (completed_ == 0) ledger.forget();
 }
 
 void ShardGroupBooks::open(const Plan& plan) {

@@ -19,6 +19,8 @@ class ShardGroupBooks {
 
   // A call begins, and with it an iteration; the last one ends.
   void begin_call();
+  // It did not fail. The first that does not is left out, unless it is the only one.
+  void complete_call();
   // The last iteration ends, if there is one under way.
   void end_iteration();
   // The accounts of a plan's passes, for open().
@@ -30,7 +32,7 @@ class ShardGroupBooks {
 
  private:
   bool under_way_ = false;
-  int64_t iterations_ = 0;
+  int64_t completed_ = 0;
 };
 
 // Books the time of a thread, or does nothing.

@@ -104,6 +104,10 @@ struct ShardGroup::State {
   std::unique_ptr<detail::ShardGroupBooks> books;
   std::function<bool(bool ahead)> meanwhile;
 
+  // Those of the network as it is now.
+  std::vector<uint64_t> learnable_ids() const;
+  // Whether plans and runs are of them.
+  bool is_present() const { return learnable_ids() == learnables; }
   void set_floors();
   void prepare(const std::vector<ShardRange>& shards, bool pixels);
   // What a thread without a further shard does, `busy` threads being at theirs.

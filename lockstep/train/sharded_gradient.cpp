@@ -183,6 +183,7 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
   lead(&ShardGroupBooks::statistics);
   std::vector<Tensor> gradients = g.mean_gradients(observations);
   lead(&ShardGroupBooks::gradients);
+  if (g.books) g.books->complete_call();
   return {tree_sum(losses) / observations, std::move(gradients)};
 }
 

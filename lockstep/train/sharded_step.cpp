@@ -63,6 +63,7 @@ struct ShardedStep::State {
   std::function<void(int thread, int64_t shard)> watch;
   std::function<bool(bool ahead)> meanwhile;
   double shard_seconds = 0;
+  std::vector<std::chrono::steady_clock::time_point> ended;  // shards, by thread
   std::unique_ptr<GroupSum> sum;
   std::optional<GradientSums> gradients;
   std::vector<Digest> learnable_digests;
@@ -192,7 +193,12 @@ void ShardedStep::State::rest(int thread, const std::atomic<int>& busy) const {
   if (!meanwhile) return;
   const Bookkeeper book(kept(), thread);
   book(&StepAccounts::waiting);
-  while (meanwhile(busy.load(std::memory_order_relaxed) > 0)) continue;
+  // Other members must not wait for what only the next iteration needs.
+  const bool alone = group->size() == 1;
+  for (;;) {
+    const bool ahead = busy.load(std::memory_order_relaxed) > 0;
+    if ((!ahead && !alone) || !meanwhile(ahead)) break;
+  }
   book(&StepAccounts::meanwhile);
 }
 
@@ -258,6 +264,7 @@ ShardedStep::ShardedStep(Network& network, Solver& solver, ThreadPool& pool,
   s.prepare(shards);
   if (!options.deterministic) s.order = TreeReduction::Order::of_arrival;
   s.shards_by_thread.assign(static_cast<size_t>(pool.size()), 0);
+  s.ended.resize(static_cast<size_t>(pool.size()));
   s.learnable_digests.resize(network.learnables().size());
   join(std::move(LocalGroup::of_threads({.size = 1})[0]), {1}, 1);
   for (const auto& l : network.learnables()) s.frozen.push_back(is_frozen(l.name, options.freeze));
@@ -330,9 +337,13 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   };
   for_each_shard(s.pool, s.own.count + again, body,
                  static_cast<int>(std::min<int64_t>(s.pool.size(), s.most_shards)),
-                 [&](int thread, const std::atomic<int>& busy) { s.rest(thread, busy); });
+                 [&](int thread, const std::atomic<int>& busy) {
+                   s.ended[static_cast<size_t>(thread)] = std::chrono::steady_clock::now();
+                   s.rest(thread, busy);
+                 });
   if (s.own.count > 0) {
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
+    const std::chrono::duration<double> taken =
+        *std::max_element(s.ended.begin(), s.ended.end()) - begun;
     const int64_t busy = std::min<int64_t>(s.own.count, s.pool.size());
     s.shard_seconds = taken.count() * static_cast<double>(busy) / static_cast<double>(s.own.count);
   }

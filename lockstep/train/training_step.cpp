@@ -35,13 +35,14 @@ void for_each_shard(
         body(j, thread, mode);
       } catch (...) {
         next = count;  // the others stop after the shard they are at
+        --busy;        // and wait for nobody who has none
         throw;
       }
     }
   };
   pool.run([&](int thread) {
     if (thread >= threads) return;
-    compute(thread);  // where it throws, `busy` no longer matters to anybody for long
+    compute(thread);
     --busy;
     if (rest) rest(thread, busy);
   });

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstring>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/worker_crew.h"
@@ -66,6 +68,7 @@ bool WorkerCrew::bring_state(int64_t base, bool from_state) {
   struct Brought {
     uint64_t presence, push;
     TimeLimit limit;
+    std::set<uint32_t> lost = {};  // members for whom it came too late
   };
   std::map<int, Brought> brought;  // by host
   std::optional<TimeLimit> stopped;
@@ -73,6 +76,7 @@ bool WorkerCrew::bring_state(int64_t base, bool from_state) {
       kBringPatience + kBringSlowly * static_cast<double>(begin.states[published].bytes);
   for (;;) {
     bool all = true, anybody = false;
+    std::vector<int> late;
     for (const auto& [number, m] : members) {
       anybody = anybody || m.phase != Member::Phase::building;
       const int host = host_of(m);
@@ -80,17 +84,31 @@ bool WorkerCrew::bring_state(int64_t base, bool from_state) {
       if (host == 0 || m.phase == Member::Phase::building || !behind) continue;
       const uint64_t presence = pool.hosts()->status(host).presence;
       auto at = brought.find(host);
+      if (at != brought.end() && !at->second.lost.empty()) {
+        all = false;
+        if (at->second.lost.count(number) > 0) continue;
+        brought.erase(at);  // who comes instead is given it anew
+        at = brought.end();
+      }
       if (at == brought.end()) {
         const uint64_t push = pool.hosts()->push(host, begin.states[published]);
         at = brought.emplace(host, Brought{presence, push, TimeLimit(each)}).first;
       }
-      const Brought& state = at->second;
+      Brought& state = at->second;
       if (state.presence != presence) return false;
       if (pool.hosts()->pushed(host, state.push)) continue;
       all = false;
       if (state.limit.reached()) {
+        late.push_back(host);
+      }
+    }
+    for (const int host : late) {
+      Brought& state = brought.at(host);
+      for (const auto& [number, m] : members) {
+        const bool behind = from_state || m.phase == Member::Phase::ready || m.finished != base;
+        if (host_of(m) != host || m.phase == Member::Phase::building || !behind) continue;
+        if (!state.lost.insert(number).second) continue;
         workers.kill(number, "has not been given the others' state in time");
-        brought.erase(at);  // who comes instead is given it anew
       }
     }
     // Nothing must happen between this look and the group.

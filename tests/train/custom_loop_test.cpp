@@ -360,6 +360,22 @@ TEST(ShardedValueAndGradient, ThrowsWhatOtherWorkThrows) {
   EXPECT_EQ(value(), alone);
 }
 
+TEST(ShardedValueAndGradient, ThrowsWhatALossThrowsWhileOthersWorkMeanwhile) {
+  Network network = tiny_network();
+  const Tensor x = random_tensor({20, 2, 5, 4}, 4), y = labels(20, 4);
+  ShardGroup group(network, {.threads = 3, .shard_size = 7});
+  group.work_meanwhile([](bool ahead) { return ahead; });  // as long as anybody has a shard
+  const auto failing = [](Shard& shard) -> Tensor {
+    if (shard.first() > 0) throw DataError("no such label");
+    return loss_of(shard);
+  };
+  expect_contains(error_of([&] {
+                    sharded_value_and_gradient(failing, {x, y}, group, 1);
+                  }),
+                  "no such label");
+  EXPECT_GT(sharded_value_and_gradient(loss_of, {x, y}, group, 1).value, 0);
+}
+
 TEST(Updates, NameWhatIsWrong) {
   Network network = plain_network();
   std::vector<Tensor> gradients;

@@ -7,6 +7,7 @@
 #include <map>
 #include <thread>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/thread_pool.h"
 #include "lockstep/data/mini_batch_queue.h"
@@ -141,6 +142,28 @@ TEST(TrainingProfile, AddsUpToTheRecordsAndChangesNoBit) {
   }
 }
 
+// With a shard for each core those that compute prepare mini-batches, else a thread of its own
+// does; the bits are the same.
+TEST(TrainingProfile, ThreadsThatKeepAllCoresBusyPrepareMiniBatches) {
+  TrainingOptions options = small_options();
+  options.max_epochs = 4;
+  options.threads = std::max(2, available_cores());
+  options.shard_size = 1;
+  options.mini_batch_size = std::max<int64_t>(options.threads, 8);
+  const TrainingData data{.training = some_digits(4 * options.mini_batch_size)};
+  Network network = small_classifier(), other = small_classifier();
+  const TrainingResult helped = train(network, data, options, {.profile = true});
+  ASSERT_TRUE(helped.profile);
+  EXPECT_GT(account(*helped.profile, "next mini-batch").seconds, 0);
+  options.threads = 1;
+  const TrainingResult alone = train(other, data, options, {.profile = true});
+  EXPECT_EQ(alone.digest, helped.digest);
+  if (available_cores() > 1) {
+    EXPECT_GT(alone.profile->preparation, 0);
+    EXPECT_EQ(account(*alone.profile, "next mini-batch").seconds, 0);
+  }
+}
+
 // A last mini-batch of one shard of another size: its plan has the floors of its own calls alone.
 TEST(TrainingProfile, FloorsAreOfTheShardsThatThereWere) {
   TrainingOptions options = small_options();
@@ -262,6 +285,31 @@ TEST(LoopProfile, OfThreadsThatPrepareMiniBatchesMeanwhile) {
   EXPECT_GE(helped.meanwhile, 2 * 9);
   ASSERT_TRUE(helped.profile);
   EXPECT_GT(account(*helped.profile, "meanwhile").seconds, 0);
+}
+
+TEST(LoopProfile, LeavesOutCallsThatFailed) {
+  Network network = small_classifier();
+  ShardGroup group(network, {.threads = 2, .shard_size = 16, .profile = true});
+  const Tensor x = Tensor::zeros({20, 1, 28, 28}), y = Tensor::zeros({20}, DType::i32);
+  const auto call = [&](bool fails) {
+    const ShardLoss loss = [=](Shard& shard) {
+      if (fails) throw DataError("no such label");
+      return ops::cross_entropy(shard.forward(shard[0]), shard[1]);
+    };
+    sharded_value_and_gradient(loss, {x, y}, group, 1);
+  };
+  EXPECT_THROW(call(true), DataError);
+  EXPECT_FALSE(group.profile());
+  call(false);
+  ASSERT_TRUE(group.profile());
+  EXPECT_EQ(group.profile()->iterations, 1);
+  call(false);
+  call(false);
+  EXPECT_EQ(group.profile()->iterations, 2) << "without the first";
+  // The runs' memory is gone: no floors, and nothing is read.
+  network.initialize(9);
+  ASSERT_TRUE(group.profile());
+  EXPECT_EQ(group.profile()->iterations, 2);
 }
 
 TEST(LoopProfile, OfOneIterationIsOfThatOne) {

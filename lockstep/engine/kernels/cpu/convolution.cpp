@@ -68,18 +68,34 @@ bool winograd_pays(const ConvolutionProblem& p) {
 // few columns. Winograd's algorithm needs rows and channels, or more is transformed than
 // multiplied; tiles for half of the vectors that it takes at once; and for gradients of weights,
 // which take no more than there are, sums of 36 numbers a window, which grow with the product of
-// the channels.
+// the channels. The direct algorithm copies rows, of bf16 those of all channels.
 constexpr int64_t kFewestColumns = 4, kFewestChannels = 10, kFewestForWeights = 16;
-constexpr size_t kMostSums = 16u << 20;
+constexpr size_t kMostSums = 16u << 20, kMostRows = 16u << 20;
+
+LanesConvolution lanes_of(const ConvolutionProblem& p) {
+  return {.n = p.src.shape[0],
+          .channels = p.src.shape[1],
+          .filters = p.weights[0],
+          .rows = p.src.shape[2],
+          .columns = p.src.shape[3],
+          .result_rows = p.dst[2],
+          .result_columns = p.dst[3],
+          .window = p.window,
+          .dtype = p.src.dtype};
+}
 
 bool lanes_pay(const ConvolutionProblem& p) {
   const auto& w = p.window;
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
   const bool type = p.src.dtype == DType::f32 || (p.src.dtype == DType::bf16 && computes_bf16());
-  return (isa & wide) == wide && type && w.axes() == 2 &&
-         *std::max_element(w.kernel.begin(), w.kernel.end()) <= LanesConvolution::kMostKernel &&
-         p.groups == 1 && p.src.shape[0] % kLanes == 0 && p.dst[3] >= kFewestColumns;
+  if ((isa & wide) != wide || !type || w.axes() != 2 || p.groups != 1 ||
+      *std::max_element(w.kernel.begin(), w.kernel.end()) > LanesConvolution::kMostKernel ||
+      p.src.shape[0] % kLanes != 0 || p.dst[3] < kFewestColumns) {
+    return false;
+  }
+  const LanesConvolution of = lanes_of(p);
+  return std::max(of.scratch(false), of.scratch(true)) <= kMostRows;
 }
 
 // Whether the tiles fill half of the vectors that Winograd's algorithm takes at once.
@@ -91,15 +107,7 @@ bool fills_winograd(const LanesConvolution& p) {
 
 Kernel convolution_in_lanes(const ConvolutionProblem& p) {
   const Window& window = p.window;
-  const LanesConvolution of{.n = p.src.shape[0],
-                            .channels = p.src.shape[1],
-                            .filters = p.weights[0],
-                            .rows = p.src.shape[2],
-                            .columns = p.src.shape[3],
-                            .result_rows = p.dst[2],
-                            .result_columns = p.dst[3],
-                            .window = window,
-                            .dtype = p.src.dtype};
+  const LanesConvolution of = lanes_of(p);
   const int64_t fewest = std::min(of.channels, of.filters);
   const bool fits = window.kernel == Size2d{3, 3} && window.stride == Size2d{1, 1} &&
                     window.dilation == Size2d{1, 1} && window.pad_begin == Size2d{1, 1} &&

@@ -331,7 +331,8 @@ HWY_EXPORT(forward);
 HWY_EXPORT(data);
 
 size_t LanesConvolution::scratch(bool back) const {
-  const int64_t in = at_once(back ? filters : channels);
+  const int64_t together = dtype == DType::bf16 ? 2 : 1;
+  const int64_t in = (at_once(back ? filters : channels) + together - 1) / together;
   const int64_t from_columns = back ? result_columns : columns;
   const LanesPhases down{window, 0, back, back ? rows : result_rows},
       across{window, 1, back, back ? columns : result_columns};
