@@ -143,6 +143,12 @@ class Compiler {
     }
   }
 
+  // Whether a pass would only write again what is there: nothing in the arena is written twice.
+  bool needs_no_copy(const Pass& pass, const std::vector<int>& reads) const {
+    return pass.copies && out_.buffers[static_cast<size_t>(reads.front())].place == Place::arena &&
+           same_memory(buffer_spec(reads.front()), pass.writes.front().spec);
+  }
+
   void forward(const Graph::Node& node) {
     std::vector<TensorSpec> specs;
     for (int v : node.inputs) {
@@ -162,6 +168,12 @@ class Compiler {
     std::vector<int> reads, writes;
     for (const auto& o : kernel.forward.reads) {
       reads.push_back(in_layout(node.inputs[static_cast<size_t>(o.index)], o.spec, node.name));
+    }
+    if (needs_no_copy(kernel.forward, reads) &&
+        value_of(node.inputs.front()).source == Graph::Source::computed) {
+      layouts_[static_cast<size_t>(node.outputs.front())] = {reads.front()};
+      compiled_.push_back({std::move(kernel), -1});
+      return;
     }
     int workspace = -1;
     for (const auto& o : kernel.forward.writes) {
@@ -276,6 +288,11 @@ class Compiler {
       if (!any) continue;
       std::vector<int> reads;
       for (const auto& o : pass.reads) reads.push_back(backward_read(node, i, o));
+      const int first = node.inputs[static_cast<size_t>(pass.writes.front().index)];
+      if (value_of(first).source != Graph::Source::parameter && needs_no_copy(pass, reads)) {
+        contribute(first, reads.front(), node.name);
+        continue;
+      }
       std::vector<int> writes;
       std::vector<std::pair<int, int>> contributions;  // value, buffer
       for (const auto& o : pass.writes) {

@@ -30,6 +30,7 @@ Kernel addition(const AdditionProblem& p) {
     kernel.backward.push_back(own_pass(
         {diff_output(0, spec)}, {diff_input(i, spec)},
         [=](void* const* r, void* const* w, const StepInfo&) { std::memcpy(w[0], r[0], bytes); }));
+    kernel.backward.back().copies = true;
   }
   return kernel;
 }

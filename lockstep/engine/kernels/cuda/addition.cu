@@ -45,6 +45,7 @@ Kernel addition(const AdditionProblem& p) {
         own_pass({diff_output(0, spec)}, {diff_input(i, spec)}, [spec](const Bound& b) {
           launch_copy("addition, backward", b.out(0), b.in(0), spec.bytes(), b.queue);
         }));
+    kernel.backward.back().copies = true;
   }
   return kernel;
 }

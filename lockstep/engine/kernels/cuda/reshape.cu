@@ -13,6 +13,7 @@ Kernel reshape(const ReshapeProblem& p) {
   Kernel kernel;
   kernel.forward = own_pass({input(0, src)}, {output(0, dst)}, copy);
   kernel.backward.push_back(own_pass({diff_output(0, dst)}, {diff_input(0, src)}, copy));
+  kernel.forward.copies = kernel.backward[0].copies = true;
   return kernel;
 }
 
