@@ -75,8 +75,13 @@ struct Gradient {
   }
 };
 
-// The products of some rows for some columns of the window, side by side.
-template <int filters, int channels, int columns, class T>
+enum class Take { checked, all, shifted };
+template <Take take>
+using How = std::integral_constant<Take, take>;
+
+// The products of some rows for some columns of the window, side by side; `slides`: which move by
+// one, as do the columns themselves.
+template <bool slides, int filters, int channels, int columns, class T>
 HWY_INLINE void gradient_tile(const Path& p, const T* x, const T* dy, int64_t rows, int64_t lane,
                               const Gradient& to) {
   const D d;
@@ -88,6 +93,7 @@ HWY_INLINE void gradient_tile(const Path& p, const T* x, const T* dy, int64_t ro
       }
     }
   }
+  using Inner = How<(slides ? Take::shifted : Take::all)>;
   // Results all of whose window lies in the images.
   const int64_t reach = p.shift + (columns - 1) * p.dilation;
   const int64_t begin = std::clamp<int64_t>(rounded_up(-p.shift, p.stride), 0, p.result_columns);
@@ -96,14 +102,20 @@ HWY_INLINE void gradient_tile(const Path& p, const T* x, const T* dy, int64_t ro
   for (int64_t row = 0; row < rows; ++row) {
     const T* const from = x + row * p.x_row;
     const T* const diff = dy + row * p.y_row;
-    const auto take = [&](int64_t column, auto edge) {
+    V window[channels][columns];
+    // How: which of the window's columns may lie outside, or were taken the column before.
+    const auto take = [&](int64_t column, auto how) {
       const int64_t at = column * p.stride + p.shift;
-      V window[channels][columns];
-      for (int k = 0; k < columns; ++k) {
-        const int64_t there = at + k * p.dilation;
-        const bool outside = edge && (there < 0 || there >= p.columns);
-        for (int c = 0; c < channels; ++c) {
-          window[c][k] = outside ? hn::Zero(d) : load_images(from + c * p.x_channel + there * p.n);
+      for (int c = 0; c < channels; ++c) {
+        for (int k = 0; k < columns; ++k) {
+          const int64_t there = at + k * p.dilation;
+          const bool outside = how == Take::checked && (there < 0 || there >= p.columns);
+          if (how == Take::shifted && k + 1 < columns) {
+            window[c][k] = window[c][k + 1];
+          } else {
+            window[c][k] =
+                outside ? hn::Zero(d) : load_images(from + c * p.x_channel + there * p.n);
+          }
         }
       }
       for (int f = 0; f < filters; ++f) {
@@ -113,9 +125,11 @@ HWY_INLINE void gradient_tile(const Path& p, const T* x, const T* dy, int64_t ro
         }
       }
     };
-    for (int64_t column = 0; column < begin; ++column) take(column, std::true_type());
-    for (int64_t column = begin; column < end; ++column) take(column, std::false_type());
-    for (int64_t column = end; column < p.result_columns; ++column) take(column, std::true_type());
+    int64_t column = 0;
+    for (; column < begin; ++column) take(column, How<Take::checked>());
+    if (slides && column < end) take(column++, How<Take::all>());
+    for (; column < end; ++column) take(column, Inner());
+    for (; column < p.result_columns; ++column) take(column, How<Take::checked>());
   }
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < channels; ++c) {
@@ -206,7 +220,11 @@ void gradient(const Path& p, const T* x, const T* dy, int64_t rows, int64_t lane
     if (by_pairs<T>(p)) return gradient_of_pairs<filters, channels, columns>(p, x, dy, rows, to);
   }
 #endif
-  gradient_tile<filters, channels, columns>(p, x, dy, rows, lane, to);
+  if (columns > 1 && p.stride == 1 && p.dilation == 1) {
+    gradient_tile<true, filters, channels, columns>(p, x, dy, rows, lane, to);
+  } else {
+    gradient_tile<false, filters, channels, columns>(p, x, dy, rows, lane, to);
+  }
 }
 
 // Those of some channels.
