@@ -143,8 +143,8 @@ HWY_INLINE void tile(const Taps& taps, int64_t at, const float* weights, int64_t
       sums[f][c] = bias ? hn::Set(d, bias[f]) : load_images(y.at(f, c));
     }
   }
-  // One loop: with one for the steps and one for the taps, sums do not stay in registers.
-  const int64_t from_step = taps.from_step;
+  // One loop without branches: otherwise sums do not stay in their registers.
+  const int64_t from_step = taps.from_step, next_weights = taps.places * of;
   for (int64_t left = taps.steps * taps.count, t = 0; left > 0; --left) {
     const float* const from = taps.from[t] + at;
     const float* const w = weights + taps.place[t] * of;
@@ -154,11 +154,10 @@ HWY_INLINE void tile(const Taps& taps, int64_t at, const float* weights, int64_t
       const V weight = hn::Set(d, w[f]);
       for (int c = 0; c < columns; ++c) sums[f][c] = multiply_add<T>(weight, in[c], sums[f][c]);
     }
-    if (++t == taps.count) {
-      t = 0;
-      at += taps.channel_step;
-      weights += taps.places * of;
-    }
+    const int64_t wraps = -static_cast<int64_t>(++t == taps.count);  // all ones
+    at += wraps & taps.channel_step;
+    weights += wraps & next_weights;
+    t &= ~wraps;
   }
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < columns; ++c) store_images(sums[f][c], y.at(f, c));

@@ -47,9 +47,12 @@ HWY_INLINE float sum_of_lanes(const float* lanes) {
 #endif
 }
 
-// What is taken together: enough positions for sums to be worth fetching, and so few filters and
-// channels that they, and the sums, stay in the second cache.
-constexpr int64_t kPositions = 64;
+// Positions that are taken together: enough for sums to be worth fetching, and so few that what
+// filters and channels share stays in the first caches. bf16 takes two at a time.
+template <class T>
+int64_t positions(int64_t channels) {
+  return kTogether<T> == 2 || channels <= 4 ? 256 : 64;
+}
 
 int64_t rounded_up(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 int64_t rounded_down(int64_t a, int64_t b) { return -rounded_up(-a, b); }
@@ -59,7 +62,8 @@ struct Path {
   int64_t n, columns, result_columns;
   int64_t x_row, x_channel, y_row, y_filter;  // steps; x_row: between rows that results follow
   int64_t stride, dilation;                   // of columns
-  int64_t shift;                              // of the first column of the window
+  int64_t shift = 0;                          // of the first column of the window
+  int64_t begin = 0, end = 0;                 // results all of whose window lies in the images
 };
 
 // Where the sums of a block are kept between bands of rows: of each filter `channels` x `places` of
@@ -94,11 +98,7 @@ HWY_INLINE void gradient_tile(const Path& p, const T* x, const T* dy, int64_t ro
     }
   }
   using Inner = How<(slides ? Take::shifted : Take::all)>;
-  // Results all of whose window lies in the images.
-  const int64_t reach = p.shift + (columns - 1) * p.dilation;
-  const int64_t begin = std::clamp<int64_t>(rounded_up(-p.shift, p.stride), 0, p.result_columns);
-  const int64_t end = std::clamp<int64_t>(rounded_down(p.columns - 1 - reach, p.stride) + 1, begin,
-                                          p.result_columns);
+  const int64_t begin = p.begin, end = p.end;
   for (int64_t row = 0; row < rows; ++row) {
     const T* const from = x + row * p.x_row;
     const T* const diff = dy + row * p.y_row;
@@ -274,9 +274,21 @@ void gradient_rows(const LanesConvolution& q, const T* x, const T* dy, int64_t t
          .y_row = q.result_columns * q.n,
          .y_filter = q.result_rows * q.result_columns * q.n,
          .stride = w.stride[1],
-         .dilation = w.dilation[1],
-         .shift = 0};
+         .dilation = w.dilation[1]};
   const int64_t groups = (w.kernel[1] + kMostColumns - 1) / kMostColumns;
+  struct Group {
+    int64_t first, columns, aside, begin, end;
+  };
+  Group all[LanesConvolution::kMostKernel];
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t k = w.kernel[1] * g / groups, columns = w.kernel[1] * (g + 1) / groups - k;
+    const int64_t aside = k * p.dilation - w.pad_begin[1];
+    const int64_t reach = aside + (columns - 1) * p.dilation;
+    const int64_t begin = std::clamp<int64_t>(rounded_up(-aside, p.stride), 0, p.result_columns);
+    const int64_t end = std::clamp<int64_t>(rounded_down(p.columns - 1 - reach, p.stride) + 1,
+                                            begin, p.result_columns);
+    all[g] = {k, columns, aside, begin, end};
+  }
   for (int64_t r = 0; r < w.kernel[0]; ++r) {
     // Rows of results whose window's row r lies in the images.
     const int64_t shift = r * w.dilation[0] - w.pad_begin[0];
@@ -286,8 +298,10 @@ void gradient_rows(const LanesConvolution& q, const T* x, const T* dy, int64_t t
     const T* const from = rows > 0 ? x + (first * w.stride[0] + shift) * row : x;
     const T* const diff = rows > 0 ? dy + first * p.y_row : dy;
     for (int64_t g = 0; g < groups; ++g) {
-      const int64_t k = w.kernel[1] * g / groups, columns = w.kernel[1] * (g + 1) / groups - k;
-      p.shift = k * w.dilation[1] - w.pad_begin[1];
+      const auto& [k, columns, aside, begin, end] = all[g];
+      p.shift = aside;
+      p.begin = begin;
+      p.end = end;
       const Gradient own = to.at(0, 0, r * w.kernel[1] + k);
       if (columns == 3) {
         gradient_filters<3>(p, from, diff, rows, filters, own);
@@ -303,7 +317,7 @@ void gradient_rows(const LanesConvolution& q, const T* x, const T* dy, int64_t t
 template <class T>
 void weights(const LanesConvolution& q, const T* x, const T* dy, float* dweights, float* scratch) {
   const int64_t places = q.places(), block = q.channel_block();
-  const int64_t band = std::max<int64_t>(1, kPositions / q.result_columns);
+  const int64_t band = std::max<int64_t>(1, positions<T>(q.channels) / q.result_columns);
   const int64_t x_channel = q.rows * q.columns * q.n,
                 y_filter = q.result_rows * q.result_columns * q.n;
   for (int64_t begin = 0; begin < q.filters; begin += q.kFilterBlock) {
