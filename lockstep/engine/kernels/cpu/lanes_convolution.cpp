@@ -65,10 +65,12 @@ class Rows {
     row_ = std::max<int64_t>(0, std::max(begin + axis_.from_step, fetched_));
     channel_ = column_ = 0;
   }
-  // How much lies behind what is fetched next, for prefetch().
-  int64_t ahead() const { return axis_.from_step * channels_ * images_.columns; }
-  // Has the caches fetch some of what result number j + 1 reaches: runs that are far apart, which
-  // the processor would not foresee.
+  // How much prefetch() is to fetch for a row; few channels are few runs, which the processor
+  // foresees.
+  int64_t ahead() const {
+    return channels_ > 8 ? axis_.from_step * channels_ * images_.columns : 0;
+  }
+  // Has the caches fetch some of what result number j + 1 reaches.
   void prefetch(const T* x, int64_t some) {
     const int64_t end = std::min(fetched_ + axis_.from_step, images_.rows);
     for (; some > 0 && row_ < end; --some) {
@@ -135,8 +137,9 @@ struct Results {
 // `of`.
 template <int filters, int columns, class T>
 HWY_INLINE void tile(const Taps& taps, int64_t at, const float* weights, int64_t of,
-                     const float* bias, const Results<T>& y) {
+                     const float* bias, const Results<T>& results) {
   const D d;
+  const Results<T> y = results;  // what is stored cannot be part of it
   V sums[filters][columns];
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < columns; ++c) {

@@ -171,21 +171,25 @@ HWY_INLINE void gradient_of_pairs(const Path& p, const BFloat16* x, const BFloat
   const int64_t x_end = p.columns * p.n, y_end = p.result_columns * p.n;
   const int64_t lowest = p.shift * p.n, highest = lowest + (columns - 1) * p.dilation * p.n;
   for (int64_t row = 0; row < rows; ++row, x += p.x_row, dy += p.y_row) {
-    const auto take = [&](int64_t at, auto edge) {
+    const auto take = [&](int64_t at, auto edge) __attribute__((always_inline)) {
       V window[channels][columns];
-      for (int c = 0; c < channels; ++c) {
-        for (int k = 0; k < columns; ++k) {
-          const int64_t shift = lowest + k * p.dilation * p.n;
+      for (int k = 0; k < columns; ++k) {
+        const int64_t shift = lowest + k * p.dilation * p.n;
+        // What lies beyond the row of dy must not be read as something that is not a number.
+        __mmask32 inside = 0;
+        if (edge) {
+          inside = within(at, std::max<int64_t>(0, -shift), std::min(y_end, x_end - shift));
+        }
+        for (int c = 0; c < channels; ++c) {
           const BFloat16* const from = x + c * p.x_channel + at + shift;
-          // What lies beyond the row of dy must not be read as something that is not a number.
-          window[c][k] = edge ? load_pairs(from, within(at, std::max<int64_t>(0, -shift),
-                                                        std::min(y_end, x_end - shift)))
-                              : load_pairs(from);
+          window[c][k] = edge ? load_pairs(from, inside) : load_pairs(from);
         }
       }
+      __mmask32 inside = 0;
+      if (edge) inside = within(at, 0, y_end);
       for (int f = 0; f < filters; ++f) {
         const BFloat16* const from = dy + f * p.y_filter + at;
-        const V g = edge ? load_pairs(from, within(at, 0, y_end)) : load_pairs(from);
+        const V g = edge ? load_pairs(from, inside) : load_pairs(from);
         for (int c = 0; c < channels; ++c) {
           for (int k = 0; k < columns; ++k) s[f][c][k] = add_products(g, window[c][k], s[f][c][k]);
         }
