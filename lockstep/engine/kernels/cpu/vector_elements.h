@@ -19,7 +19,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Elements as floats, and back: to the nearest, ties to even, NaN stays NaN.
+// Elements as floats, and back: to the nearest, ties to even, NaN stays NaN; the instruction makes
+// subnormal numbers 0, as ArithmeticMode does.
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const float* from) {
   return hn::LoadU(d, from);
