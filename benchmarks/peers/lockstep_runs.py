@@ -5,6 +5,7 @@ import platform
 import subprocess
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+STOPPED = 130  # exit code of a training whose time is over
 COMMAND = os.path.join(TOP, "build", "release", "bin", "lockstep")
 
 
@@ -13,17 +14,18 @@ def job_path(name):
     return name if os.path.exists(name) else os.path.join(TOP, "examples", "jobs", name + ".toml")
 
 
-def train(command, job, out, settings, threads=None, data=None):
-    """Runs `lockstep train` into the folder `out`; returns its result."""
-    arguments = [command, "train", job, "--out", out, "--json", "--quiet"]
+def train(command, job, out, settings, threads=None, data=None, more=()):
+    """Runs `lockstep train` into the folder `out`; returns its result. max_time may end it."""
+    arguments = [command, "train", job, "--out", out, "--json", "--quiet", *more]
     for setting in settings:
         arguments += ["--set", setting]
     if threads:
         arguments += ["--threads", str(threads)]
     environment = dict(os.environ, **({"LOCKSTEP_DATA": data} if data else {}))
-    done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, env=environment)
-    if done.returncode != 0:
-        raise SystemExit(f"error: exit code {done.returncode} from: {' '.join(arguments)}")
+    done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
+    if done.returncode not in (0, STOPPED):
+        raise SystemExit(f"{done.stderr}error: exit code {done.returncode} from: "
+                         f"{' '.join(arguments)}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -16,7 +16,6 @@ import tempfile
 
 import lockstep_runs
 
-STOPPED = 130  # exit code of a training whose time is over
 LIMIT = 600
 
 
@@ -44,7 +43,7 @@ def together(arguments, job, settings, runs):
         outs = [os.path.join(folder, str(n)) for n in range(len(runs))]
         children = [start(arguments, job, out, settings, more) for out, more in zip(outs, runs)]
         for child in children:
-            if child.wait(timeout=LIMIT) not in (0, STOPPED):
+            if child.wait(timeout=LIMIT) not in (0, lockstep_runs.STOPPED):
                 raise SystemExit(f"error: exit code {child.returncode} from: {child.args}")
         return sum(rate(out, arguments.seconds) for out in outs)
 

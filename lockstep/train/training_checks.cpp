@@ -17,7 +17,6 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
     // What a GPU cannot compute is found out by compiling a shard of one observation and updating
     // nothing.
     if (device == Device{}) return;
-    refuse_on_gpus(options);
     ShardPlans(network, device, options.dtype()).plan(1);
     kernels::table_for(device).reorder({Shape{1}, DType::f32, nullptr},
                                        {Shape{1}, DType::f32, nullptr});
@@ -62,7 +61,9 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
-  if (options.dtype() == DType::bf16) kernels::check_bf16(kernels::table_for({}));
+  if (options.dtype() == DType::bf16) {
+    kernels::check_bf16(kernels::table_for(resolve_training_device(network, options)));
+  }
   metrics_for(options.metrics, options.own_metrics,
               metric_problem(network, *data.training, data.training_targets));
   if (options.batch_normalization_statistics == "population") check_population_statistics(network);

@@ -48,19 +48,12 @@ void for_each_shard(
   });
 }
 
-void refuse_on_gpus(const TrainingOptions& options) {
-  if (options.dtype() != DType::bf16) return;
-  throw Unsupported("[training] precision = bf16 is computed on the CPU only",
-                    "set device = \"cpu\"");
-}
-
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
                                                  const TrainingOptions& options, DType inputs,
                                                  StepLedger* ledger) {
   if (network.device() == Device{}) {
     return std::make_unique<ShardedStep>(network, solver, pool, options, inputs, ledger);
   }
-  refuse_on_gpus(options);
   if (ledger) {
     throw Unsupported("[training] a profile is taken on the CPU only", "set device = \"cpu\"");
   }

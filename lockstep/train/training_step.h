@@ -93,14 +93,11 @@ class TrainingStep {
   virtual void time_passes() {}
 };
 
-// Throws Unsupported for bf16, which trains on the CPU only.
-void refuse_on_gpus(const TrainingOptions& options);
-
 // The step for the network's device. Keep the network, solver and pool alive. Of the resolved
 // options mini_batch_size, shard_size, seed, streams, deterministic, gradient_threshold and its
 // method, class_weights and freeze matter. `inputs`: u8 for images, f32 for arrays. `ledger`: where
 // threads book their time; null: nowhere. Throws InvalidArgument for a network that does not fit
-// its loss, and as refuse_on_gpus(); Unsupported for a ledger on a GPU.
+// its loss; Unsupported for a ledger on a GPU, and for bf16 where the device does not compute it.
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
                                                  const TrainingOptions& options,
                                                  DType inputs = DType::u8,

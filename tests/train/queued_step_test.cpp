@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/array_datastore.h"
+#include "lockstep/engine/kernels/devices.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 
@@ -188,15 +189,33 @@ TEST(QueuedStep, ClassWeightsWithAThresholdStopAndResume) {
   EXPECT_EQ(run(with("cuda:0"), control).values, whole.values);
 }
 
-TEST(QueuedStep, Bf16IsRefused) {
+TEST(QueuedStep, Bf16HasTheBitsOfTheCpu) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
   const FakeDevice fake;
+  const auto with = [](const std::string& device, int streams) {
+    TrainingOptions options = options_for(device, streams);
+    options.precision = "bf16";
+    return options;
+  };
+  const Outcome whole = run(with("cpu", 1));
+  EXPECT_NE(whole.values, run(options_for("cpu")).values);
+  for (const int streams : {1, 3}) expect_same(run(with("cuda:0", streams)), whole);
+}
+
+// What a device's kernels lack is refused, and the CPU is taken where that is left open.
+TEST(QueuedStep, Bf16IsRefusedWhereADeviceDoesNotComputeIt) {
+  const FakeDevice fake;
+  const kernels::Table& whole = kernels::table_for(parse_device("cuda:0"));
+  kernels::Table wide = whole;
+  wide.bf16 = false;
+  kernels::register_table(parse_device("cuda:0"), &wide);
   TrainingOptions options = options_for("cuda:0");
   options.precision = "bf16";
   Network network = small_classifier();
   const std::string message =
       testing::message_of<Unsupported>([&] { train(network, digits(), options); });
-  EXPECT_NE(message.find("precision = bf16 is computed on the CPU only"), std::string::npos)
-      << message;
+  EXPECT_NE(message.find("bf16 is not computed here"), std::string::npos) << message;
+  kernels::register_table(parse_device("cuda:0"), &whole);
 }
 
 TEST(QueuedStep, StopsAndResumesAnywhere) {

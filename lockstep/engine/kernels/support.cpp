@@ -51,8 +51,16 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
 // A new function needs a line above.
 static_assert(sizeof(Table) == sizeof(void*) * (1 + 28));
 
-// No entry, but usable under the same conditions.
-constexpr const char* kNccl = "nccl";
+// No entries, but usable under the same conditions.
+constexpr const char *kNccl = "nccl", *kBf16 = "bf16";
+
+// Entries that take bf16, or make it.
+constexpr std::string_view kNarrow[] = {"convolution",     "transposed_convolution",
+                                        "fully_connected", "batch_normalization",
+                                        "pooling",         "relu",
+                                        "addition",        "reshape",
+                                        "concatenation",   "reorder",
+                                        "accumulate"};
 
 template <Name name, bool present, class Result, class... Arguments>
 Result refuse(Arguments...) {
@@ -83,6 +91,12 @@ std::vector<std::string> names_in(std::string_view list) {
   return names;
 }
 
+bool is_unlocked(std::string_view name, std::string_view unlocked) {
+  const std::vector<std::string> named = names_in(unlocked);
+  return std::any_of(named.begin(), named.end(),
+                     [&](const std::string& n) { return n == name || n == "all"; });
+}
+
 }  // namespace
 
 std::vector<KernelSupport> kernel_support(const Table& table,
@@ -97,12 +111,12 @@ std::vector<KernelSupport> kernel_support(const Table& table,
   for_each_entry(table, [&]<Name name>(const auto& entry) {
     KernelSupport s{.name = name.view(), .present = entry != nullptr};
     for (const cuda::Verified& v : verified) {
-      if (v.name == s.name) s.verified = &v;
+      if (v.name == s.name && v.dtype != DType::bf16) s.verified = &v;
     }
     s.unlocked = all || is_named(s.name);
     support.push_back(s);
   });
-  std::vector<std::string> known{"all", kNccl};
+  std::vector<std::string> known{"all", kNccl, kBf16};
   for (const auto& s : support) known.emplace_back(s.name);
   for (const std::string& name : named) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
@@ -112,10 +126,19 @@ std::vector<KernelSupport> kernel_support(const Table& table,
   return support;
 }
 
+bool bf16_usable(const Table& table, std::span<const cuda::Verified> verified,
+                 std::string_view unlocked) {
+  return table.bf16 &&
+         (is_unlocked(kBf16, unlocked) ||
+          std::all_of(std::begin(kNarrow), std::end(kNarrow), [&](std::string_view name) {
+            return std::any_of(verified.begin(), verified.end(), [&](const cuda::Verified& v) {
+              return v.name == name && v.dtype == DType::bf16;
+            });
+          }));
+}
+
 bool nccl_usable(std::span<const cuda::Verified> verified, std::string_view unlocked) {
-  const std::vector<std::string> named = names_in(unlocked);
-  return std::any_of(named.begin(), named.end(),
-                     [](const std::string& name) { return name == kNccl || name == "all"; }) ||
+  return is_unlocked(kNccl, unlocked) ||
          std::any_of(verified.begin(), verified.end(),
                      [](const cuda::Verified& v) { return v.name == kNccl; });
 }
@@ -124,6 +147,7 @@ Table guarded(const Table& table, std::span<const cuda::Verified> verified,
               std::string_view unlocked) {
   const std::vector<KernelSupport> support = kernel_support(table, verified, unlocked);
   Table result = table;
+  result.bf16 = bf16_usable(table, verified, unlocked);
   auto next = support.begin();
   for_each_entry(result, [&]<Name name>(auto& entry) { guard<name>(entry, (next++)->usable()); });
   return result;

@@ -27,6 +27,11 @@ std::vector<KernelSupport> kernel_support(const Table& table,
                                           std::span<const cuda::Verified> verified,
                                           std::string_view unlocked);
 
+// Whether kernels compute with bf16: where all of those that do have run so, or `unlocked` names
+// "bf16".
+bool bf16_usable(const Table& table, std::span<const cuda::Verified> verified,
+                 std::string_view unlocked);
+
 // The same of NCCL, through which a GPU reaches those of other processes: "nccl".
 bool nccl_usable(std::span<const cuda::Verified> verified, std::string_view unlocked);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/base/bfloat16.h"
 #include "tests/engine/cuda/emulation.h"
 
 namespace lockstep::kernels::cudatest {
@@ -12,7 +13,40 @@ namespace {
 
 constexpr StepInfo kStep{.seed = 5, .iteration = 7, .first_row = 100};
 
+Bytes as_bfloat16(const Bytes& floats) {
+  std::vector<BFloat16> narrow;
+  for (const float x : values_of(floats)) narrow.push_back(to_bfloat16(x));
+  return bytes_of(narrow);
+}
+
+Bytes as_floats(const Bytes& narrow) {
+  std::vector<float> floats;
+  for (const BFloat16 x : values_of<BFloat16>(narrow)) floats.push_back(to_float(x));
+  return bytes_of(floats);
+}
+
+void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given,
+             bool narrow) {
+  emulation::set_order(emulation::Order::backwards);
+  const auto backwards = run(cuda, given, narrow);
+  emulation::set_order(emulation::Order::forwards);
+  const auto results = run(cuda, given, narrow);
+  EXPECT_TRUE(backwards == results) << "the order of a block's threads changes the result";
+  const auto expected = run(cpu, given, narrow);
+  ASSERT_EQ(results.size(), expected.size());
+  for (const auto& [key, bytes] : expected) {
+    ASSERT_TRUE(results.contains(key));
+    EXPECT_LE(difference(values_of(results.at(key)), values_of(bytes)), tolerance)
+        << (key.first == Kind::output ? "output " : "gradient ") << key.second;
+  }
+}
+
 }  // namespace
+
+std::vector<float> narrowed(std::vector<float> values) {
+  for (float& x : values) x = to_float(to_bfloat16(x));
+  return values;
+}
 
 std::vector<float> normal(size_t count, uint64_t key) {
   const RandomStream stream({.seed = 11, .a = key});
@@ -21,7 +55,7 @@ std::vector<float> normal(size_t count, uint64_t key) {
   return values;
 }
 
-std::map<Key, Bytes> run(const Kernel& kernel, const Given& given) {
+std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, bool narrow) {
   std::map<Key, Bytes> known = given, results;
   Bytes kept;  // the workspace
   const auto run_pass = [&](const Pass& pass) {
@@ -36,9 +70,10 @@ std::map<Key, Bytes> run(const Kernel& kernel, const Given& given) {
       if (!known.contains(key)) {
         const auto elements = static_cast<size_t>(o.spec.shape.elements());
         const auto which = static_cast<uint64_t>(o.kind) * 10 + static_cast<uint64_t>(o.index);
-        known[key] = bytes_of(normal(elements, which));
+        const std::vector<float> random = normal(elements, which);
+        known[key] = bytes_of(narrow ? narrowed(random) : random);
       }
-      const Bytes& plain = known[key];
+      const Bytes plain = o.spec.dtype == DType::bf16 ? as_bfloat16(known.at(key)) : known.at(key);
       EXPECT_EQ(plain.size(), o.spec.plain().bytes());
       reads.emplace_back(o.spec.bytes());
       if (o.spec.layout) {
@@ -64,6 +99,7 @@ std::map<Key, Bytes> run(const Kernel& kernel, const Given& given) {
         plain.resize(o.spec.plain().bytes());
         o.spec.layout->to_row_major(writes[i].data(), plain.data());
       }
+      if (o.spec.dtype == DType::bf16) plain = as_floats(plain);
       results[{o.kind, o.index}] = plain;
       known[{o.kind, o.index}] = plain;
     }
@@ -86,18 +122,11 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given) {
-  emulation::set_order(emulation::Order::backwards);
-  const auto backwards = run(cuda, given);
-  emulation::set_order(emulation::Order::forwards);
-  const auto results = run(cuda, given);
-  EXPECT_TRUE(backwards == results) << "the order of a block's threads changes the result";
-  const auto expected = run(cpu, given);
-  ASSERT_EQ(results.size(), expected.size());
-  for (const auto& [key, bytes] : expected) {
-    ASSERT_TRUE(results.contains(key));
-    EXPECT_LE(difference(values_of(results.at(key)), values_of(bytes)), tolerance)
-        << (key.first == Kind::output ? "output " : "gradient ") << key.second;
-  }
+  compare(cpu, cuda, tolerance, given, false);
+}
+
+void compare_narrow(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given) {
+  compare(cpu, cuda, tolerance, given, true);
 }
 
 }  // namespace lockstep::kernels::cudatest

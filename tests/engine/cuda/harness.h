@@ -22,9 +22,11 @@ using Given = std::map<Key, Bytes>;
 
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 // Tolerances: the same bits, or what different orders of sums leave.
-inline constexpr double kSame = 0, kClose = 3e-6;
+inline constexpr double kSame = 0, kClose = 3e-6, kNarrow = 1e-2;
 
 std::vector<float> normal(size_t count, uint64_t key);
+// Each number as bf16, and back.
+std::vector<float> narrowed(std::vector<float> values);
 
 template <class T>
 Bytes bytes_of(const std::vector<T>& values) {
@@ -44,9 +46,10 @@ inline TensorSpec plain(const Shape& shape, DType dtype = DType::f32) {
 }
 inline const Table& cpu_table() { return table_for({}); }
 
-// Runs all passes of a kernel; returns its outputs and gradients, row-major. Memory that a pass
-// must write holds NaNs before.
-std::map<Key, Bytes> run(const Kernel& kernel, const Given& given);
+// Runs all passes of a kernel; returns its outputs and gradients, row-major; those of bf16 as
+// floats. Memory that a pass must write holds NaNs before. `narrow`: random numbers are what bf16
+// can hold.
+std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, bool narrow = false);
 
 // Largest difference, as a part of the largest element; NaNs must stand in the same places.
 double difference(const std::vector<float>& a, const std::vector<float>& b);
@@ -54,5 +57,8 @@ double difference(const std::vector<float>& a, const std::vector<float>& b);
 // Runs the CUDA kernel in both orders of threads, which must not change a bit, and compares with
 // the CPU's.
 void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given = {});
+// The same of a CUDA kernel for bf16 beside the CPU's for floats, on numbers that bf16 can hold.
+void compare_narrow(const Kernel& cpu, const Kernel& cuda, double tolerance,
+                    const Given& given = {});
 
 }  // namespace lockstep::kernels::cudatest

@@ -437,14 +437,14 @@ TEST(CudaKernels, Padding) {
   EXPECT_EQ(outer.columns, 7);
   const std::vector<float> x = normal(2 * 2 * 3 * 4 * 5, 1);
   std::vector<float> framed(2 * 3 * 6 * 7 * 5, kNaN), back(x.size(), kNaN);
-  cuda::launch_pad(inner, frame, x.data(), framed.data(), nullptr);
+  cuda::launch_pad(inner, frame, sizeof(float), x.data(), framed.data(), nullptr);
   for (size_t i = 0; i < framed.size(); ++i) {
     const size_t c = i % 5, column = i / 5 % 7, row = i / 35 % 6, plane = i / 210 % 3, n = i / 630;
     const bool inside = plane < 2 && row >= 1 && row < 4 && column < 4;
     const size_t from = (((n * 2 + plane) * 3 + row - 1) * 4 + column) * 5 + c;
     EXPECT_EQ(framed[i], inside ? x[from] : 0.0f);
   }
-  cuda::launch_crop(inner, frame, framed.data(), back.data(), nullptr);
+  cuda::launch_crop(inner, frame, sizeof(float), framed.data(), back.data(), nullptr);
   EXPECT_EQ(back, x);
 }
 

@@ -165,6 +165,26 @@ TEST(Support, TheListOfWhatHasRunNamesKernelsOnly) {
   }
 }
 
+TEST(Support, Bf16IsNamedOrHasRunInAllThatComputeIt) {
+  Table table = table_for({});
+  table.bf16 = true;
+  EXPECT_FALSE(guarded(table, kRelu, "").bf16);
+  EXPECT_TRUE(guarded(table, kRelu, "relu,bf16").bf16);
+  EXPECT_TRUE(guarded(table, kRelu, "all").bf16);
+  std::vector<cuda::Verified> ran;
+  for (const char* name :
+       {"convolution", "transposed_convolution", "fully_connected", "batch_normalization",
+        "pooling", "relu", "addition", "reshape", "concatenation", "reorder", "accumulate"}) {
+    EXPECT_FALSE(guarded(table, ran, "").bf16) << name;
+    ran.push_back({name, DType::bf16, "NVIDIA H200", "2027-01-31"});
+  }
+  const Table strict = guarded(table, ran, "");
+  EXPECT_TRUE(strict.bf16);
+  EXPECT_NE(strict.relu, table.relu);  // has run with bf16 only
+  table.bf16 = false;
+  EXPECT_FALSE(guarded(table, ran, "all").bf16);
+}
+
 TEST(Support, NcclIsNamedOrHasRun) {
   EXPECT_FALSE(nccl_usable(kRelu, ""));
   EXPECT_FALSE(nccl_usable(kRelu, "relu,pooling"));

@@ -100,7 +100,7 @@ void check_accumulate(Device device) {
     EXPECT_LE(relative_error(array_of(x), reference::addition({a, b})), 1e-7);
     EXPECT_EQ(relative_error(array_of(y), b), 0);
     if (!kernels::table_for(device).bf16) continue;
-    const Tensor u = tensor_of(a, DType::bf16), v = tensor_of(b, DType::bf16);
+    const Tensor u = tensor_of(a, DType::bf16).to(device), v = tensor_of(b, DType::bf16).to(device);
     const Array expected = reference::addition({array_of(u), array_of(v)});
     run_pass(kernels::table_for(device).accumulate(u.spec()), {u, v}, {u});
     EXPECT_LE(relative_error(array_of(u), expected), 0x1p-8);

@@ -1,22 +1,28 @@
 #include "lockstep/engine/kernels/addition.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
-#include "lockstep/engine/kernels/cuda/launch.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 
 namespace lockstep::kernels::cuda {
 namespace {
 
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+
+// As many as there may be beyond two.
+template <class T>
 struct Terms {
   static constexpr int kMost = 8;
-  const float* term[kMost];
+  const T* term[kMost];
   int count;
-  float* sum;
+  T* sum;
   __device__ void operator()(int64_t i) const {
-    float total = term[0][i];
+    float total = value_of(term[0][i]);
     for (int t = 1; t < kMost; ++t) {  // unrolled: addresses stay in registers
-      if (t < count) total += term[t][i];
+      if (t < count) total += value_of(term[t][i]);
     }
-    sum[i] = total;
+    sum[i] = rounded<T>(total);
   }
 };
 
@@ -30,15 +36,23 @@ Kernel addition(const AdditionProblem& p) {
   Kernel kernel;
   std::vector<Operand> reads;
   for (int i = 0; i < terms; ++i) reads.push_back(input(i, spec));
-  kernel.forward = own_pass(reads, {output(0, spec)}, [=](const Bound& b) {
-    // A launch adds as many as it can to what the launch before it left.
-    int next = 0;
-    do {
-      Terms some{{}, 0, b.out(0)};
-      if (next > 0) some.term[some.count++] = b.out(0);
-      while (some.count < Terms::kMost && next < terms) some.term[some.count++] = b.in(next++);
-      launch_each("addition", count, b.queue, some);
-    } while (next < terms);
+  kernel.forward = for_elements(spec.dtype, [&]<class T>(T) {
+    return own_pass(reads, {output(0, spec)}, [=](const Bound& b) {
+      if (terms == 2) {
+        launch_map("addition", count, b.queue, Add(), b.out<T>(0), b.in<T>(0), b.in<T>(1));
+        return;
+      }
+      // A launch adds as many as it can to what the launch before it left.
+      int next = 0;
+      do {
+        Terms<T> some{{}, 0, b.out<T>(0)};
+        if (next > 0) some.term[some.count++] = b.out<T>(0);
+        while (some.count < Terms<T>::kMost && next < terms) {
+          some.term[some.count++] = b.in<T>(next++);
+        }
+        launch_each("addition", count, b.queue, some);
+      } while (next < terms);
+    });
   });
   for (int i = 0; i < terms; ++i) {
     kernel.backward.push_back(

@@ -2,6 +2,7 @@
 
 #include "lockstep/engine/kernels/batch_normalization.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/cuda/reduction.h"
 
@@ -35,12 +36,13 @@ struct Channels {
 
 // Sum and sum of squares; in double the products are exact and little is lost in the difference
 // that is the variance.
+template <class T>
 struct Moments {
-  const float* x;
+  const T* x;
   int64_t channels;
   __device__ int64_t column(int64_t c) const { return c; }
   __device__ Sums<2> operator()(int64_t c, int64_t row) const {
-    const auto v = static_cast<double>(x[row * channels + c]);
+    const auto v = static_cast<double>(value_of(x[row * channels + c]));
     return {{v, v * v}};
   }
 };
@@ -56,16 +58,17 @@ struct TakeMoments {
   }
 };
 
+template <class T>
 struct Apply {
   Channels channels;
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
   bool relu;
   __device__ Channel column(int64_t c) const { return channels(c); }
   __device__ void operator()(const Channel& channel, int64_t row) const {
     const int64_t i = row * channels.count + channel.c;
-    const float v = channel.normalized(x[i]);
-    y[i] = relu && v <= 0 ? 0.0f : v;  // NaN stays
+    const float v = channel.normalized(value_of(x[i]));
+    y[i] = rounded<T>(relu && v <= 0 ? 0.0f : v);  // NaN stays
   }
 };
 
@@ -75,22 +78,26 @@ __device__ float incoming(const Channel& channel, float x, float dy, bool relu) 
 }
 
 // Summands of diff scale and diff shift.
+template <class T>
 struct Products {
   Channels channels;
-  const float *x, *dy;
+  const T *x, *dy;
   bool relu;
   __device__ Channel column(int64_t c) const { return channels(c); }
   __device__ Sums<2> operator()(const Channel& channel, int64_t row) const {
     const int64_t i = row * channels.count + channel.c;
-    const auto g = static_cast<double>(incoming(channel, x[i], dy[i], relu));
-    return {{g * static_cast<double>(channel.standardized(x[i])), g}};
+    const float v = value_of(x[i]);
+    const auto g = static_cast<double>(incoming(channel, v, value_of(dy[i]), relu));
+    return {{g * static_cast<double>(channel.standardized(v)), g}};
   }
 };
 
+template <class T>
 struct ApplyBackward {
   Channels channels;
-  const float *x, *dy, *diff_scale, *diff_shift;
-  float* dx;
+  const T *x, *dy;
+  const float *diff_scale, *diff_shift;
+  T* dx;
   float rows;
   bool relu, training;  // not training: mean and variance do not depend on x
   struct State {
@@ -100,16 +107,16 @@ struct ApplyBackward {
   __device__ State column(int64_t c) const { return {channels(c), diff_scale[c], diff_shift[c]}; }
   __device__ void operator()(const State& s, int64_t row) const {
     const int64_t i = row * channels.count + s.channel.c;
-    float g = incoming(s.channel, x[i], dy[i], relu);
-    if (training) g -= (s.diff_shift + s.channel.standardized(x[i]) * s.diff_scale) / rows;
-    dx[i] = s.channel.scale * s.channel.inverse_deviation * g;
+    const float v = value_of(x[i]);
+    float g = incoming(s.channel, v, value_of(dy[i]), relu);
+    if (training) g -= (s.diff_shift + s.channel.standardized(v) * s.diff_scale) / rows;
+    dx[i] = rounded<T>(s.channel.scale * s.channel.inverse_deviation * g);
   }
 };
 
-}  // namespace
-
-Kernel batch_normalization(const BatchNormalizationProblem& p) {
-  const TensorSpec src = channels_last(p.src.shape);
+template <class T>
+Kernel normalization(const BatchNormalizationProblem& p) {
+  const TensorSpec src = channels_last(p.src.shape, p.src.dtype);
   const int64_t channels = src.shape[1];
   const TensorSpec per_channel = plain_spec(Shape{channels});
   const auto epsilon = static_cast<float>(p.epsilon);
@@ -131,9 +138,9 @@ Kernel batch_normalization(const BatchNormalizationProblem& p) {
       reads, writes,
       [=](const Bound& b) {
         if (training) {
-          launch_column_sums<2>("batch normalization, moments", cut, Moments{b.in(0), channels},
-                                TakeMoments{static_cast<double>(cut.rows), b.out(1), b.out(2)},
-                                b.scratch, b.queue);
+          launch_column_sums<2>(
+              "batch normalization, moments", cut, Moments<T>{b.in<T>(0), channels},
+              TakeMoments{static_cast<double>(cut.rows), b.out(1), b.out(2)}, b.scratch, b.queue);
         }
         const Channels of{training ? b.out(1) : b.in(3),
                           training ? b.out(2) : b.in(4),
@@ -142,7 +149,7 @@ Kernel batch_normalization(const BatchNormalizationProblem& p) {
                           epsilon,
                           channels};
         launch_each_of_columns("batch normalization", cut, b.queue,
-                               Apply{of, b.in(0), b.out(0), relu});
+                               Apply<T>{of, b.in<T>(0), b.out<T>(0), relu});
       },
       training ? cut.bytes(2) : 0);
   kernel.backward.push_back(own_pass(
@@ -150,14 +157,21 @@ Kernel batch_normalization(const BatchNormalizationProblem& p) {
       [=](const Bound& b) {
         const Channels of{b.in(4), b.in(5), b.in(2), b.in(3), epsilon, channels};
         launch_column_sums<2>("batch normalization, sums", cut,
-                              Products{of, b.in(0), b.in(1), relu},
+                              Products<T>{of, b.in<T>(0), b.in<T>(1), relu},
                               TakeProducts{b.out(1), b.out(2)}, b.scratch, b.queue);
-        launch_each_of_columns("batch normalization, backward", cut, b.queue,
-                               ApplyBackward{of, b.in(0), b.in(1), b.out(1), b.out(2), b.out(0),
-                                             static_cast<float>(cut.rows), relu, training});
+        launch_each_of_columns(
+            "batch normalization, backward", cut, b.queue,
+            ApplyBackward<T>{of, b.in<T>(0), b.in<T>(1), b.out(1), b.out(2), b.out<T>(0),
+                             static_cast<float>(cut.rows), relu, training});
       },
       cut.bytes(2)));
   return kernel;
+}
+
+}  // namespace
+
+Kernel batch_normalization(const BatchNormalizationProblem& p) {
+  return for_elements(p.src.dtype, [&]<class T>(T) { return normalization<T>(p); });
 }
 
 }  // namespace lockstep::kernels::cuda

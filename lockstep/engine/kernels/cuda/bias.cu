@@ -1,26 +1,30 @@
 #include "lockstep/engine/kernels/cuda/bias.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/reduction.h"
 
 namespace lockstep::kernels::cuda {
 namespace {
 
+template <class T>
 struct AddBias {
   ChannelPlaces places;
   const float* bias;
-  float* y;
+  T* y;
   __device__ void operator()(int64_t i) const {
-    y[i] += bias[divide(divide(i, places.inner).quotient, places.channels).remainder];
+    const Division channel = divide(divide(i, places.inner).quotient, places.channels);
+    y[i] = rounded<T>(value_of(y[i]) + bias[channel.remainder]);
   }
 };
 
+template <class T>
 struct Term {
   ChannelPlaces places;
-  const float* dy;
+  const T* dy;
   __device__ int64_t column(int64_t c) const { return c; }
   __device__ Sums<1> operator()(int64_t c, int64_t row) const {
     const Division at = divide(row, places.inner);
     const int64_t i = (at.quotient * places.channels + c) * places.inner + at.remainder;
-    return {{static_cast<double>(dy[i])}};
+    return {{static_cast<double>(value_of(dy[i]))}};
   }
 };
 
@@ -33,18 +37,24 @@ struct Take {
 
 }  // namespace
 
-void launch_bias(const ChannelPlaces& places, const float* bias, float* y, void* queue) {
-  launch_each("bias", places.rows * places.channels, queue, AddBias{places, bias, y});
+template <class T>
+void launch_bias(const ChannelPlaces& places, const float* bias, T* y, void* queue) {
+  launch_each("bias", places.rows * places.channels, queue, AddBias<T>{places, bias, y});
 }
+template void launch_bias(const ChannelPlaces&, const float*, float*, void*);
+template void launch_bias(const ChannelPlaces&, const float*, BFloat16*, void*);
 
 size_t bias_gradient_scratch(const ChannelPlaces& places) {
   return ColumnCut(places.rows, places.channels).bytes(1);
 }
 
-void launch_bias_gradient(const ChannelPlaces& places, const float* dy, float* diff_bias,
-                          void* scratch, void* queue) {
-  launch_column_sums<1>("bias, backward", ColumnCut(places.rows, places.channels), Term{places, dy},
-                        Take{diff_bias}, scratch, queue);
+template <class T>
+void launch_bias_gradient(const ChannelPlaces& places, const T* dy, float* diff_bias, void* scratch,
+                          void* queue) {
+  launch_column_sums<1>("bias, backward", ColumnCut(places.rows, places.channels),
+                        Term<T>{places, dy}, Take{diff_bias}, scratch, queue);
 }
+template void launch_bias_gradient(const ChannelPlaces&, const float*, float*, void*, void*);
+template void launch_bias_gradient(const ChannelPlaces&, const BFloat16*, float*, void*, void*);
 
 }  // namespace lockstep::kernels::cuda

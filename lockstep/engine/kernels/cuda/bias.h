@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lockstep/base/bfloat16.h"
+
 namespace lockstep::kernels::cuda {
 
 // A tensor of `rows` (observations x pixels) times `channels`. A channel's elements lie `inner` in
@@ -12,12 +14,15 @@ struct ChannelPlaces {
   int64_t rows = 0, channels = 0, inner = 1;
 };
 
-// y += bias[channel].
-void launch_bias(const ChannelPlaces& places, const float* bias, float* y, void* queue);
+// y += bias[channel]. For y of float and BFloat16.
+template <class T>
+void launch_bias(const ChannelPlaces& places, const float* bias, T* y, void* queue);
 
-// diff_bias[channel] = sum of dy over rows, in an order that depends on the sizes alone.
+// diff_bias[channel] = sum of dy (float or BFloat16) over rows, in an order that depends on the
+// sizes alone.
 size_t bias_gradient_scratch(const ChannelPlaces& places);
-void launch_bias_gradient(const ChannelPlaces& places, const float* dy, float* diff_bias,
-                          void* scratch, void* queue);
+template <class T>
+void launch_bias_gradient(const ChannelPlaces& places, const T* dy, float* diff_bias, void* scratch,
+                          void* queue);
 
 }  // namespace lockstep::kernels::cuda

@@ -1,6 +1,6 @@
 #include "lockstep/engine/kernels/concatenation.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
-#include "lockstep/engine/kernels/cuda/launch.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 
 namespace lockstep::kernels::cuda {
@@ -15,17 +15,19 @@ struct Runs {
   }
 };
 
+template <class T>
 struct Put {
   Runs runs;
-  const float* part;
-  float* joined;
+  const T* part;
+  T* joined;
   __device__ void operator()(int64_t i) const { joined[runs.place(i)] = part[i]; }
 };
 
+template <class T>
 struct Take {
   Runs runs;
-  const float* joined;
-  float* part;
+  const T* joined;
+  T* part;
   __device__ void operator()(int64_t i) const { part[i] = joined[runs.place(i)]; }
 };
 
@@ -40,9 +42,8 @@ int64_t inner_of(const Shape& shape, int axis) {
   return inner;
 }
 
-}  // namespace
-
-Kernel concatenation(const ConcatenationProblem& p) {
+template <class T>
+Kernel joined(const ConcatenationProblem& p) {
   const int axis = p.axis;
   const int64_t inner = inner_of(p.src.front().shape, axis);
   std::vector<Operand> reads;
@@ -52,30 +53,37 @@ Kernel concatenation(const ConcatenationProblem& p) {
   int64_t whole = 0;
   for (size_t i = 0; i < p.src.size(); ++i) {
     const Shape& shape = p.src[i].shape;
-    reads.push_back(input(static_cast<int>(i), channels_last(shape)));
+    reads.push_back(input(static_cast<int>(i), channels_last(shape, p.src[i].dtype)));
     dims[static_cast<size_t>(axis)] += shape[axis];
     runs.push_back({shape[axis] * inner, 0, whole});
     whole += runs.back().run;
   }
   for (Runs& r : runs) r.whole = whole;
-  const TensorSpec dst = channels_last(Shape(dims));
+  const TensorSpec dst = channels_last(Shape(dims), p.src.front().dtype);
   std::vector<int64_t> counts;
   for (const TensorSpec& s : p.src) counts.push_back(s.shape.elements());
   Kernel kernel;
   kernel.forward = own_pass(reads, {output(0, dst)}, [=](const Bound& b) {
     for (size_t i = 0; i < runs.size(); ++i) {
       launch_each("concatenation", counts[i], b.queue,
-                  Put{runs[i], b.in(static_cast<int>(i)), b.out(0)});
+                  Put<T>{runs[i], b.in<T>(static_cast<int>(i)), b.out<T>(0)});
     }
   });
   for (size_t i = 0; i < runs.size(); ++i) {
-    kernel.backward.push_back(own_pass(
-        {diff_output(0, dst)}, {diff_input(static_cast<int>(i), reads[i].spec)},
-        [run = runs[i], count = counts[i]](const Bound& b) {
-          launch_each("concatenation, backward", count, b.queue, Take{run, b.in(0), b.out(0)});
-        }));
+    kernel.backward.push_back(own_pass({diff_output(0, dst)},
+                                       {diff_input(static_cast<int>(i), reads[i].spec)},
+                                       [run = runs[i], count = counts[i]](const Bound& b) {
+                                         launch_each("concatenation, backward", count, b.queue,
+                                                     Take<T>{run, b.in<T>(0), b.out<T>(0)});
+                                       }));
   }
   return kernel;
+}
+
+}  // namespace
+
+Kernel concatenation(const ConcatenationProblem& p) {
+  return for_elements(p.src.front().dtype, [&]<class T>(T) { return joined<T>(p); });
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -1,18 +1,20 @@
 #include "lockstep/engine/kernels/convolution.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/cudnn_convolution.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 
 namespace lockstep::kernels::cuda {
 
 Kernel convolution(const ConvolutionProblem& p) {
-  const auto conv = CudnnConvolution::make({p.src.shape, p.weights, p.dst, p.window, p.groups});
+  const auto conv =
+      CudnnConvolution::make({p.src.shape, p.weights, p.dst, p.window, p.groups, p.src.dtype});
   const TensorSpec bias = plain_spec(Shape{p.weights[0]});
   const ChannelPlaces places = conv->places(conv->y());
   const bool biased = p.bias;
   Kernel kernel;
   std::vector<Operand> reads{input(0, conv->x()), input(1, conv->w())};
-  std::vector<Operand> gradients{diff_input(1, conv->w())};
+  std::vector<Operand> gradients{diff_input(1, conv->diff_w())};
   if (biased) {
     reads.push_back(input(2, bias));
     gradients.push_back(diff_input(2, bias));
@@ -21,7 +23,9 @@ Kernel convolution(const ConvolutionProblem& p) {
       reads, {output(0, conv->y())},
       [=](const Bound& b) {
         conv->forward(b.in(0), b.in(1), b.out(0), b.scratch, b.queue);
-        if (biased) launch_bias(places, b.in(2), b.out(0), b.queue);
+        if (!biased) return;
+        for_elements(conv->dtype(),
+                     [&]<class T>(T) { launch_bias(places, b.in(2), b.out<T>(0), b.queue); });
       },
       conv->scratch().forward));
   kernel.backward.push_back(with_cudnn(own_pass(
@@ -33,7 +37,10 @@ Kernel convolution(const ConvolutionProblem& p) {
       {input(0, conv->x()), diff_output(0, conv->y())}, gradients,
       [=](const Bound& b) {
         conv->weights(b.in(0), b.in(1), b.out(0), b.scratch, b.queue);
-        if (biased) launch_bias_gradient(places, b.in(1), b.out(1), b.scratch, b.queue);
+        if (!biased) return;
+        for_elements(conv->dtype(), [&]<class T>(T) {
+          launch_bias_gradient(places, b.in<T>(1), b.out(1), b.scratch, b.queue);
+        });
       },
       std::max(conv->scratch().weights, biased ? bias_gradient_scratch(places) : 0))));
   return kernel;

@@ -6,6 +6,7 @@
 
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/cudnn_convolution.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/layout.h"
 
 namespace lockstep::kernels::cuda {
@@ -70,20 +71,23 @@ struct Choice {
   size_t workspace = 0;
 };
 
-bool arithmetic_allowed(cudnnMathType_t math) {
-  return arithmetic().tf32 || math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH;
+// bf16 is what tensor cores are for: their sums are f32, nothing is rounded that was not before.
+bool tensor_cores_allowed(DType dtype) { return dtype == DType::bf16 || arithmetic().tf32; }
+
+bool arithmetic_allowed(cudnnMathType_t math, DType dtype) {
+  return tensor_cores_allowed(dtype) || math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH;
 }
 
 // Takes the first candidate that may be used. `workspace_of` asks for an algorithm's workspace,
 // whose failure says that the algorithm does not do this problem. `fallbacks` are documented to be
 // deterministic, for problems that the heuristics know nothing about.
 template <class Algorithm, class Candidate, class WorkspaceOf>
-void choose(const char* what, std::span<const Candidate> candidates,
+void choose(const char* what, DType dtype, std::span<const Candidate> candidates,
             std::initializer_list<Algorithm> fallbacks, const WorkspaceOf& workspace_of,
             Choice<Algorithm>& choice) {
   // Without TF32 the descriptor forbids it, whatever name a candidate gives its arithmetic.
   const auto fits = [&](Algorithm algorithm, cudnnMathType_t math) {
-    const cudnnMathType_t used = arithmetic().tf32 ? math : CUDNN_FMA_MATH;
+    const cudnnMathType_t used = tensor_cores_allowed(dtype) ? math : CUDNN_FMA_MATH;
     check(cudnnSetConvolutionMathType(choice.window.get(), used), "setting the arithmetic");
     size_t bytes = 0;
     if (workspace_of(algorithm, &bytes) != CUDNN_STATUS_SUCCESS) return false;
@@ -94,7 +98,7 @@ void choose(const char* what, std::span<const Candidate> candidates,
   };
   for (const Candidate& c : candidates) {
     const bool allowed = !deterministic() || c.determinism == CUDNN_DETERMINISTIC;
-    if (c.status == CUDNN_STATUS_SUCCESS && allowed && arithmetic_allowed(c.mathType) &&
+    if (c.status == CUDNN_STATUS_SUCCESS && allowed && arithmetic_allowed(c.mathType, dtype) &&
         fits(c.algo, c.mathType)) {
       return;
     }
@@ -122,8 +126,15 @@ ConvolutionGeometry as_images(const ConvolutionGeometry& given) {
            {1, w.dilation[0]},
            {0, w.pad_begin[0]},
            {0, w.pad_end[0]}},
-          given.groups};
+          given.groups,
+          given.dtype};
 }
+
+struct Same {
+  __device__ float operator()(float x) const { return x; }
+};
+
+std::byte* behind(void* scratch, size_t bytes) { return static_cast<std::byte*>(scratch) + bytes; }
 
 }  // namespace
 
@@ -134,7 +145,7 @@ struct CudnnConvolution::Descriptors {
   Choice<cudnnConvolutionBwdDataAlgo_t> data;
   Choice<cudnnConvolutionBwdFilterAlgo_t> weights;
 
-  void choose_forward(cudnnHandle_t handle) {
+  void choose_forward(cudnnHandle_t handle, DType dtype) {
     constexpr int most = CUDNN_CONVOLUTION_FWD_ALGO_COUNT;
     cudnnConvolutionFwdAlgoPerf_t found[most];
     int count = 0;
@@ -144,7 +155,7 @@ struct CudnnConvolution::Descriptors {
       count = 0;
     }
     choose(
-        "forward pass", std::span<const cudnnConvolutionFwdAlgoPerf_t>(found, size_t(count)),
+        "forward pass", dtype, std::span<const cudnnConvolutionFwdAlgoPerf_t>(found, size_t(count)),
         {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
          CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM},
         [&](cudnnConvolutionFwdAlgo_t a, size_t* bytes) {
@@ -154,7 +165,7 @@ struct CudnnConvolution::Descriptors {
         forward);
   }
 
-  void choose_data(cudnnHandle_t handle) {
+  void choose_data(cudnnHandle_t handle, DType dtype) {
     constexpr int most = CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT;
     cudnnConvolutionBwdDataAlgoPerf_t found[most];
     int count = 0;
@@ -164,7 +175,7 @@ struct CudnnConvolution::Descriptors {
       count = 0;
     }
     choose(
-        "backward pass for data",
+        "backward pass for data", dtype,
         std::span<const cudnnConvolutionBwdDataAlgoPerf_t>(found, size_t(count)),
         {CUDNN_CONVOLUTION_BWD_DATA_ALGO_1},
         [&](cudnnConvolutionBwdDataAlgo_t a, size_t* bytes) {
@@ -174,7 +185,7 @@ struct CudnnConvolution::Descriptors {
         data);
   }
 
-  void choose_weights(cudnnHandle_t handle) {
+  void choose_weights(cudnnHandle_t handle, DType dtype) {
     constexpr int most = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT;
     cudnnConvolutionBwdFilterAlgoPerf_t found[most];
     int count = 0;
@@ -184,7 +195,7 @@ struct CudnnConvolution::Descriptors {
       count = 0;
     }
     choose(
-        "backward pass for weights",
+        "backward pass for weights", dtype,
         std::span<const cudnnConvolutionBwdFilterAlgoPerf_t>(found, size_t(count)),
         {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1},
         [&](cudnnConvolutionBwdFilterAlgo_t a, size_t* bytes) {
@@ -200,8 +211,16 @@ std::shared_ptr<const CudnnConvolution> CudnnConvolution::make(const Convolution
   try {
     return Made(new CudnnConvolution(g, CUDNN_TENSOR_NHWC));
   } catch (const Unsupported&) {
-    return Made(new CudnnConvolution(g, CUDNN_TENSOR_NCHW));
+    // There is another way.
   }
+  try {
+    return Made(new CudnnConvolution(g, CUDNN_TENSOR_NCHW));
+  } catch (const Unsupported&) {
+    if (g.dtype == DType::f32) throw;
+  }
+  ConvolutionGeometry wide = g;
+  wide.dtype = DType::f32;
+  return make(wide);
 }
 
 CudnnConvolution::~CudnnConvolution() = default;
@@ -209,8 +228,8 @@ CudnnConvolution::~CudnnConvolution() = default;
 CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensorFormat_t format)
     : format_(format), descriptors_(std::make_unique<Descriptors>()) {
   const auto spec = [&](const Shape& shape) {
-    return format == CUDNN_TENSOR_NHWC ? channels_last(shape)
-                                       : TensorSpec{shape, DType::f32, nullptr};
+    return format == CUDNN_TENSOR_NHWC ? channels_last(shape, given.dtype)
+                                       : TensorSpec{shape, given.dtype, nullptr};
   };
   x_ = spec(given.x);
   w_ = spec(given.w);
@@ -234,10 +253,12 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
   const Volumes framed = frame_.around(volumes_);
 
   Descriptors& d = *descriptors_;
+  const DType dtype = g.dtype;
+  const cudnnDataType_t type = dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
   // By strides, which say channels last for any number of axes.
   const auto describe = [&](const TensorDescriptor& t, const std::vector<int>& dims) {
-    check(cudnnSetTensorNdDescriptor(t.get(), CUDNN_DATA_FLOAT, static_cast<int>(dims.size()),
-                                     dims.data(), packed_strides(dims, format).data()),
+    check(cudnnSetTensorNdDescriptor(t.get(), type, static_cast<int>(dims.size()), dims.data(),
+                                     packed_strides(dims, format).data()),
           "describing a tensor");
   };
   std::vector<int64_t> x_dims = g.x.dims();
@@ -245,12 +266,12 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
   describe(d.x, as_ints(x_dims));
   describe(d.y, as_ints(g.y.dims()));
   const std::vector<int> w_dims = as_ints(g.w.dims());
-  check(cudnnSetFilterNdDescriptor(d.w.get(), CUDNN_DATA_FLOAT, format,
-                                   static_cast<int>(w_dims.size()), w_dims.data()),
+  check(cudnnSetFilterNdDescriptor(d.w.get(), type, format, static_cast<int>(w_dims.size()),
+                                   w_dims.data()),
         "describing weights");
   const std::vector<int> pads = as_ints(common), strides = as_ints(w.stride),
                          dilations = as_ints(w.dilation);
-  const cudnnMathType_t math = arithmetic().tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+  const cudnnMathType_t math = tensor_cores_allowed(dtype) ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
   for (const auto window : {d.forward.window.get(), d.data.window.get(), d.weights.window.get()}) {
     check(cudnnSetConvolutionNdDescriptor(window, static_cast<int>(axes), pads.data(),
                                           strides.data(), dilations.data(), CUDNN_CROSS_CORRELATION,
@@ -261,18 +282,24 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
   }
 
   const cudnnHandle_t handle = cudnn_handle(nullptr);
-  d.choose_forward(handle);
-  d.choose_data(handle);
-  d.choose_weights(handle);
+  d.choose_forward(handle, dtype);
+  d.choose_data(handle, dtype);
+  d.choose_weights(handle, dtype);
   workspace_ = {aligned_scratch(d.forward.workspace), aligned_scratch(d.data.workspace),
                 aligned_scratch(d.weights.workspace)};
   scratch_ = workspace_;
   if (frame_.any()) {
-    const size_t bytes = aligned_scratch(static_cast<size_t>(framed.elements()) * sizeof(float));
-    scratch_.forward += bytes;
-    scratch_.data += bytes;
-    scratch_.weights += bytes;
+    framed_bytes_ = aligned_scratch(static_cast<size_t>(framed.elements()) * size_of(dtype));
+    scratch_.forward += framed_bytes_;
+    scratch_.data += framed_bytes_;
+    scratch_.weights += framed_bytes_;
   }
+  if (dtype != DType::f32) narrow_bytes_ = aligned_scratch(w_.bytes());
+  scratch_.weights += narrow_bytes_;
+}
+
+TensorSpec CudnnConvolution::diff_w() const {
+  return w_.row_major() ? TensorSpec{w_.shape, DType::f32, nullptr} : channels_last(w_.shape);
 }
 
 ChannelPlaces CudnnConvolution::places(const TensorSpec& activations) const {
@@ -281,46 +308,50 @@ ChannelPlaces CudnnConvolution::places(const TensorSpec& activations) const {
 }
 
 // x as cuDNN shall see it: with its frame, behind the workspace, where it has one.
-const float* CudnnConvolution::padded(const float* x, size_t workspace, void* scratch,
-                                      void* queue) const {
+const void* CudnnConvolution::padded(const void* x, size_t workspace, void* scratch,
+                                     void* queue) const {
   if (!frame_.any()) return x;
-  auto* framed = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + workspace);
-  launch_pad(volumes_, frame_, x, framed, queue);
+  void* const framed = behind(scratch, workspace);
+  launch_pad(volumes_, frame_, size_of(dtype()), x, framed, queue);
   return framed;
 }
 
-void CudnnConvolution::forward(const float* x, const float* w, float* y, void* scratch,
+void CudnnConvolution::forward(const void* x, const void* w, void* y, void* scratch,
                                void* queue) const {
   const Descriptors& d = *descriptors_;
-  const float* seen = padded(x, workspace_.forward, scratch, queue);
+  const void* seen = padded(x, workspace_.forward, scratch, queue);
   check(cudnnConvolutionForward(cudnn_handle(queue), &kOne, d.x.get(), seen, d.w.get(), w,
                                 d.forward.window.get(), d.forward.algorithm, scratch,
                                 d.forward.workspace, &kZero, d.y.get(), y),
         "convolution");
 }
 
-void CudnnConvolution::data(const float* w, const float* dy, float* dx, void* scratch,
+void CudnnConvolution::data(const void* w, const void* dy, void* dx, void* scratch,
                             void* queue) const {
   const Descriptors& d = *descriptors_;
-  float* seen = dx;
-  if (frame_.any()) {
-    seen = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + workspace_.data);
-  }
+  void* const seen = frame_.any() ? behind(scratch, workspace_.data) : dx;
   check(cudnnConvolutionBackwardData(cudnn_handle(queue), &kOne, d.w.get(), w, d.y.get(), dy,
                                      d.data.window.get(), d.data.algorithm, scratch,
                                      d.data.workspace, &kZero, d.x.get(), seen),
         "convolution, backward for data");
-  if (frame_.any()) launch_crop(volumes_, frame_, seen, dx, queue);
+  if (frame_.any()) launch_crop(volumes_, frame_, size_of(dtype()), seen, dx, queue);
 }
 
-void CudnnConvolution::weights(const float* x, const float* dy, float* dw, void* scratch,
+void CudnnConvolution::weights(const void* x, const void* dy, float* dw, void* scratch,
                                void* queue) const {
   const Descriptors& d = *descriptors_;
-  const float* seen = padded(x, workspace_.weights, scratch, queue);
+  // cuDNN has one type for all three.
+  void* const narrow = behind(scratch, workspace_.weights + framed_bytes_);
+  void* const to = narrow_bytes_ > 0 ? narrow : dw;
+  const void* seen = padded(x, workspace_.weights, scratch, queue);
   check(cudnnConvolutionBackwardFilter(cudnn_handle(queue), &kOne, d.x.get(), seen, d.y.get(), dy,
                                        d.weights.window.get(), d.weights.algorithm, scratch,
-                                       d.weights.workspace, &kZero, d.w.get(), dw),
+                                       d.weights.workspace, &kZero, d.w.get(), to),
         "convolution, backward for weights");
+  if (narrow_bytes_ > 0) {
+    launch_map("gradient of weights", w_.shape.elements(), queue, Same(), dw,
+               static_cast<const BFloat16*>(to));
+  }
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -16,6 +16,7 @@ struct ConvolutionGeometry {
   Shape x, w, y;  // n x c x space; k x c/groups x kernel; n x k x space
   Window window;
   int64_t groups = 1;
+  DType dtype = DType::f32;  // of all three; or bf16
 };
 
 // Descriptors are made and algorithms chosen at construction; immutable afterwards, so threads
@@ -25,8 +26,8 @@ struct ConvolutionGeometry {
 // device and the library's version.
 class CudnnConvolution {
  public:
-  // With channels last; where cuDNN has not all three passes for that, row-major. Throws
-  // Unsupported where it has neither.
+  // With channels last; where cuDNN has not all three passes for that, row-major; where it has
+  // neither for bf16, f32. Throws Unsupported where it has nothing.
   static std::shared_ptr<const CudnnConvolution> make(const ConvolutionGeometry& geometry);
   ~CudnnConvolution();
   CudnnConvolution(const CudnnConvolution&) = delete;
@@ -35,6 +36,9 @@ class CudnnConvolution {
   const TensorSpec& x() const { return x_; }
   const TensorSpec& w() const { return w_; }
   const TensorSpec& y() const { return y_; }
+  DType dtype() const { return x_.dtype; }
+  // Gradients of weights are f32, rounded to bf16 on the way where that is what is multiplied.
+  TensorSpec diff_w() const;
   // Where the channels of x and y lie, for the bias.
   ChannelPlaces places(const TensorSpec& activations) const;
 
@@ -43,22 +47,23 @@ class CudnnConvolution {
   };
   const Scratch& scratch() const { return scratch_; }
 
-  // All pointers into the device's memory; `scratch` holds the bytes above.
-  void forward(const float* x, const float* w, float* y, void* scratch, void* queue) const;
-  void data(const float* w, const float* dy, float* dx, void* scratch, void* queue) const;
-  void weights(const float* x, const float* dy, float* dw, void* scratch, void* queue) const;
+  // All pointers into the device's memory, to elements of dtype(); `scratch` holds the bytes above.
+  void forward(const void* x, const void* w, void* y, void* scratch, void* queue) const;
+  void data(const void* w, const void* dy, void* dx, void* scratch, void* queue) const;
+  void weights(const void* x, const void* dy, float* dw, void* scratch, void* queue) const;
 
  private:
   CudnnConvolution(const ConvolutionGeometry& geometry, cudnnTensorFormat_t format);
   struct Descriptors;
-  const float* padded(const float* x, size_t workspace, void* scratch, void* queue) const;
+  const void* padded(const void* x, size_t workspace, void* scratch, void* queue) const;
 
   TensorSpec x_, w_, y_;
   cudnnTensorFormat_t format_;
   // cuDNN pads alike on both sides; what is more on one side is added by hand, in scratch.
   Volumes volumes_;
   Frame frame_;
-  Scratch workspace_, scratch_;  // cuDNN's own, and with the padded x behind it
+  size_t framed_bytes_ = 0, narrow_bytes_ = 0;  // the padded x, the gradient of weights as bf16
+  Scratch workspace_, scratch_;                 // cuDNN's own, and with these behind it
   std::unique_ptr<Descriptors> descriptors_;
 };
 

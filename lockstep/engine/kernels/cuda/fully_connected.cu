@@ -4,6 +4,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cuda/bias.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/libraries.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/fully_connected.h"
@@ -17,21 +18,23 @@ struct Matrix {
 };
 
 // D = A B for row-major matrices, where A, B or both may be transposed first; computed by columns
-// as D' = B' A'. Made once: cuBLASLt's heuristics choose the algorithm, among those that do not
-// split the sum over the inner dimension, whose order could vary. Immutable.
+// as D' = B' A'. Sums are f32, whatever the types. Made once: cuBLASLt's heuristics choose the
+// algorithm, among those that do not split the sum over the inner dimension, whose order could
+// vary. Immutable.
 class Product {
  public:
   struct Problem {
     Matrix a, b;  // as they lie in memory
     bool a_transposed = false, b_transposed = false;
-    bool bias = false;  // one number for each column of D is added
+    bool bias = false;  // one number for each column of D is added; D is f32 then
+    DType factors = DType::f32, result = DType::f32;
   };
 
   explicit Product(const Problem& p) : problem_(p) {
     Layouts l = layouts();
     // For its alignment only.
     cublasLtMatmulDescOpaque_t operation =
-        describe(reinterpret_cast<const float*>(uintptr_t{kAlignment}));
+        describe(reinterpret_cast<const void*>(uintptr_t{kAlignment}));
     cublasLtMatmulPreferenceOpaque_t preference;
     check(cublasLtMatmulPreferenceInit(&preference), "starting a choice");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
@@ -65,7 +68,7 @@ class Product {
 
   size_t scratch_bytes() const { return aligned_scratch(workspace_); }
 
-  void run(const float* a, const float* b, const float* bias, float* d, void* scratch,
+  void run(const void* a, const void* b, const float* bias, void* d, void* scratch,
            void* queue) const {
     constexpr float one = 1, zero = 0;
     Layouts l = layouts();
@@ -98,9 +101,10 @@ class Product {
   }
 
   Layouts layouts() const {
-    const auto layout = [](const Matrix& m) {
+    const auto layout = [](const Matrix& m, DType dtype) {
       cublasLtMatrixLayoutOpaque_t result;
-      check(cublasLtMatrixLayoutInit(&result, CUDA_R_32F, static_cast<uint64_t>(m.columns),
+      check(cublasLtMatrixLayoutInit(&result, dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F,
+                                     static_cast<uint64_t>(m.columns),
                                      static_cast<uint64_t>(m.rows), m.columns),
             "describing a matrix");
       return result;
@@ -108,12 +112,13 @@ class Product {
     const Problem& p = problem_;
     const int64_t rows = p.a_transposed ? p.a.columns : p.a.rows;
     const int64_t columns = p.b_transposed ? p.b.rows : p.b.columns;
-    return {layout(p.b), layout(p.a), layout({rows, columns})};
+    return {layout(p.b, p.factors), layout(p.a, p.factors), layout({rows, columns}, p.result)};
   }
 
-  cublasLtMatmulDescOpaque_t describe(const float* bias) const {
+  cublasLtMatmulDescOpaque_t describe(const void* bias) const {
     cublasLtMatmulDescOpaque_t operation;
-    const auto compute = arithmetic_.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const bool tf32 = arithmetic_.tf32 && problem_.factors == DType::f32;
+    const auto compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     check(cublasLtMatmulDescInit(&operation, compute, CUDA_R_32F), "describing a product");
     const auto set = [&](cublasLtMatmulDescAttributes_t name, auto value) {
       check(cublasLtMatmulDescSetAttribute(&operation, name, &value, sizeof value),
@@ -134,23 +139,30 @@ class Product {
   size_t workspace_ = 0;
 };
 
-}  // namespace
-
-// Weights lie as the source does, so that channels last need no conversion.
-Kernel fully_connected(const FullyConnectedProblem& p) {
+// Weights lie as the source does, so that channels last need no conversion. Results are f32
+// whatever is multiplied, as are gradients of weights: both are long sums.
+Kernel connected(const FullyConnectedProblem& p) {
   const int64_t n = p.src.shape[0], units = p.units, columns = p.src.shape.elements() / n;
-  const TensorSpec src = p.src, dst = plain_spec(Shape{n, units}), bias = plain_spec(Shape{units});
-  const TensorSpec weights = src.row_major() ? plain_spec(Shape{units, columns})
-                                             : channels_last(src.shape.with_batch(units));
+  const DType type = p.src.dtype;
+  const TensorSpec src = p.src, dst = plain_spec(Shape{n, units}), bias = plain_spec(Shape{units}),
+                   diff_dst = plain_spec(dst.shape, type);
+  const auto weights = [&](DType dtype) {
+    return src.row_major() ? plain_spec(Shape{units, columns}, dtype)
+                           : channels_last(src.shape.with_batch(units), dtype);
+  };
   const bool biased = p.bias;
-  const Product forward(
-      {.a = {n, columns}, .b = {units, columns}, .b_transposed = true, .bias = biased});
-  const Product data({.a = {n, units}, .b = {units, columns}});
-  const Product filters({.a = {n, units}, .b = {n, columns}, .a_transposed = true});
+  const Product forward({.a = {n, columns},
+                         .b = {units, columns},
+                         .b_transposed = true,
+                         .bias = biased,
+                         .factors = type});
+  const Product data({.a = {n, units}, .b = {units, columns}, .factors = type, .result = type});
+  const Product filters(
+      {.a = {n, units}, .b = {n, columns}, .a_transposed = true, .factors = type});
   const ChannelPlaces places{n, units, 1};
   Kernel kernel;
-  std::vector<Operand> reads{input(0, src), input(1, weights)};
-  std::vector<Operand> gradients{diff_input(1, weights)};
+  std::vector<Operand> reads{input(0, src), input(1, weights(type))};
+  std::vector<Operand> gradients{diff_input(1, weights(DType::f32))};
   if (biased) {
     reads.push_back(input(2, bias));
     gradients.push_back(diff_input(2, bias));
@@ -162,17 +174,33 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
       },
       forward.scratch_bytes());
   kernel.backward.push_back(own_pass(
-      {diff_output(0, dst), input(1, weights)}, {diff_input(0, src)},
+      {diff_output(0, diff_dst), input(1, weights(type))}, {diff_input(0, src)},
       [=](const Bound& b) { data.run(b.in(0), b.in(1), nullptr, b.out(0), b.scratch, b.queue); },
       data.scratch_bytes()));
   kernel.backward.push_back(own_pass(
-      {input(0, src), diff_output(0, dst)}, gradients,
+      {input(0, src), diff_output(0, diff_dst)}, gradients,
       [=](const Bound& b) {
         filters.run(b.in(1), b.in(0), nullptr, b.out(0), b.scratch, b.queue);
-        if (biased) launch_bias_gradient(places, b.in(1), b.out(1), b.scratch, b.queue);
+        if (!biased) return;
+        for_elements(type, [&]<class T>(T) {
+          launch_bias_gradient(places, b.in<T>(1), b.out(1), b.scratch, b.queue);
+        });
       },
       std::max(filters.scratch_bytes(), biased ? bias_gradient_scratch(places) : 0)));
   return kernel;
+}
+
+}  // namespace
+
+Kernel fully_connected(const FullyConnectedProblem& p) {
+  try {
+    return connected(p);
+  } catch (const Unsupported&) {
+    if (p.src.dtype == DType::f32) throw;
+  }
+  FullyConnectedProblem wide = p;
+  wide.src = p.src.row_major() ? plain_spec(p.src.shape) : channels_last(p.src.shape);
+  return connected(wide);
 }
 
 }  // namespace lockstep::kernels::cuda

@@ -23,25 +23,27 @@ __device__ bool holds(const Volumes& v, const Place& p) {
          p.column < v.columns;
 }
 
+template <class T>
 struct Pad {
   Volumes inner, outer;
   Frame frame;
-  const float* from;
-  float* framed;
+  const T* from;
+  T* framed;
   __device__ void operator()(int64_t i) const {
     Place at = place_of(i, outer);
     at.plane -= frame.front;
     at.row -= frame.top;
     at.column -= frame.left;
-    framed[i] = holds(inner, at) ? from[index_of(at, inner)] : 0.0f;
+    framed[i] = holds(inner, at) ? from[index_of(at, inner)] : T(0);
   }
 };
 
+template <class T>
 struct Crop {
   Volumes inner, outer;
   Frame frame;
-  const float* framed;
-  float* to;
+  const T* framed;
+  T* to;
   __device__ void operator()(int64_t i) const {
     Place at = place_of(i, inner);
     at.plane += frame.front;
@@ -51,18 +53,30 @@ struct Crop {
   }
 };
 
-}  // namespace
-
-void launch_pad(const Volumes& inner, const Frame& frame, const float* from, float* framed,
-                void* queue) {
+template <class T>
+void pad(const Volumes& inner, const Frame& frame, const void* from, void* framed, void* queue) {
   const Volumes outer = frame.around(inner);
-  launch_each("padding", outer.elements(), queue, Pad{inner, outer, frame, from, framed});
+  launch_each("padding", outer.elements(), queue,
+              Pad<T>{inner, outer, frame, static_cast<const T*>(from), static_cast<T*>(framed)});
 }
 
-void launch_crop(const Volumes& inner, const Frame& frame, const float* framed, float* to,
-                 void* queue) {
+template <class T>
+void crop(const Volumes& inner, const Frame& frame, const void* framed, void* to, void* queue) {
   launch_each("cropping", inner.elements(), queue,
-              Crop{inner, frame.around(inner), frame, framed, to});
+              Crop<T>{inner, frame.around(inner), frame, static_cast<const T*>(framed),
+                      static_cast<T*>(to)});
+}
+
+}  // namespace
+
+void launch_pad(const Volumes& inner, const Frame& frame, size_t bytes, const void* from,
+                void* framed, void* queue) {
+  (bytes == 2 ? pad<uint16_t> : pad<uint32_t>)(inner, frame, from, framed, queue);
+}
+
+void launch_crop(const Volumes& inner, const Frame& frame, size_t bytes, const void* framed,
+                 void* to, void* queue) {
+  (bytes == 2 ? crop<uint16_t> : crop<uint32_t>)(inner, frame, framed, to, queue);
 }
 
 }  // namespace lockstep::kernels::cuda

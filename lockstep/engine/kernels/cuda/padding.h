@@ -1,6 +1,7 @@
 // Explicit padding, for windows that cuDNN cannot pad by itself.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace lockstep::kernels::cuda {
@@ -22,11 +23,11 @@ struct Frame {
   }
 };
 
-// framed = inner with zeros around it.
-void launch_pad(const Volumes& inner, const Frame& frame, const float* from, float* framed,
-                void* queue);
+// framed = inner with zeros around it. Elements of `bytes` each, 2 or 4, zero being all bits 0.
+void launch_pad(const Volumes& inner, const Frame& frame, size_t bytes, const void* from,
+                void* framed, void* queue);
 // inner = framed without its frame.
-void launch_crop(const Volumes& inner, const Frame& frame, const float* framed, float* to,
-                 void* queue);
+void launch_crop(const Volumes& inner, const Frame& frame, size_t bytes, const void* framed,
+                 void* to, void* queue);
 
 }  // namespace lockstep::kernels::cuda

@@ -1,7 +1,7 @@
 #include <cfloat>
 
 #include "lockstep/engine/kernels/cuda/cuda.h"
-#include "lockstep/engine/kernels/cuda/launch.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/pooling.h"
 
@@ -105,11 +105,11 @@ __device__ void for_outputs(const Geometry& g, const Place& at, const Visit& vis
 }
 
 // Position is the type of the workspace: the number of the maximum in its window.
-template <class Position>
+template <class T, class Position>
 struct MaxForward {
   Geometry g;
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
   Position* where;
   __device__ void operator()(int64_t i) const {
     // As on the CPU: NaN is above nothing; a window with nothing above the lowest number gives
@@ -117,30 +117,30 @@ struct MaxForward {
     float best = -FLT_MAX;
     Position position = 0;
     for_window(g, g.output_place(i), [&](int64_t from, int64_t number) {
-      const float v = x[from];
+      const float v = value_of(x[from]);
       if (v > best) {
         best = v;
         position = static_cast<Position>(number);
       }
     });
-    y[i] = best;
+    y[i] = rounded<T>(best);
     where[i] = position;
   }
 };
 
 // Each input gathers from the windows that hold it, in order: no two threads write to one place.
-template <class Position>
+template <class T, class Position>
 struct MaxBackward {
   Geometry g;
-  const float* dy;
+  const T* dy;
   const Position* where;
-  float* dx;
+  T* dx;
   __device__ void operator()(int64_t i) const {
     float total = 0;
     for_outputs(g, g.input_place(i), [&](const Place&, int64_t from, int64_t number) {
-      if (where[from] == static_cast<Position>(number)) total += dy[from];
+      if (where[from] == static_cast<Position>(number)) total += value_of(dy[from]);
     });
-    dx[i] = total;
+    dx[i] = rounded<T>(total);
   }
 };
 
@@ -156,46 +156,49 @@ struct Divisor {
   }
 };
 
+template <class T>
 struct AverageForward {
   Geometry g;
   Divisor divisor;
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
   __device__ void operator()(int64_t i) const {
     const Place at = g.output_place(i);
     double total = 0;
-    for_window(g, at, [&](int64_t from, int64_t) { total += static_cast<double>(x[from]); });
-    y[i] = static_cast<float>(total) / divisor(g, at);
+    for_window(g, at,
+               [&](int64_t from, int64_t) { total += static_cast<double>(value_of(x[from])); });
+    y[i] = rounded<T>(static_cast<float>(total) / divisor(g, at));
   }
 };
 
+template <class T>
 struct AverageBackward {
   Geometry g;
   Divisor divisor;
-  const float* dy;
-  float* dx;
+  const T* dy;
+  T* dx;
   __device__ void operator()(int64_t i) const {
     float total = 0;
     for_outputs(g, g.input_place(i), [&](const Place& to, int64_t from, int64_t) {
-      total += dy[from] / divisor(g, to);
+      total += value_of(dy[from]) / divisor(g, to);
     });
-    dx[i] = total;
+    dx[i] = rounded<T>(total);
   }
 };
 
-template <class Position>
+template <class T, class Position>
 Kernel max_pooling(const Geometry& g, const TensorSpec& src, const TensorSpec& dst) {
   const int64_t in = src.shape.elements(), out = dst.shape.elements();
   const Operand where = workspace(static_cast<size_t>(out) * sizeof(Position));
   Kernel kernel;
   kernel.forward = own_pass({input(0, src)}, {output(0, dst), where}, [=](const Bound& b) {
     launch_each("max pooling", out, b.queue,
-                MaxForward<Position>{g, b.in(0), b.out(0), b.out<Position>(1)});
+                MaxForward<T, Position>{g, b.in<T>(0), b.out<T>(0), b.out<Position>(1)});
   });
   kernel.backward.push_back(
       own_pass({diff_output(0, dst), where}, {diff_input(0, src)}, [=](const Bound& b) {
         launch_each("max pooling, backward", in, b.queue,
-                    MaxBackward<Position>{g, b.in(0), b.in<Position>(1), b.out(0)});
+                    MaxBackward<T, Position>{g, b.in<T>(0), b.in<Position>(1), b.out<T>(0)});
       }));
   return kernel;
 }
@@ -209,28 +212,35 @@ Axis axis_of(const PoolingProblem& p, int from_last) {
           p.window.stride[a],    p.window.dilation[a], p.window.pad_begin[a]};
 }
 
-}  // namespace
-
-Kernel pooling(const PoolingProblem& p) {
-  const TensorSpec src = channels_last(p.src.shape), dst = channels_last(p.dst);
+template <class T>
+Kernel pooling_of(const PoolingProblem& p) {
+  const TensorSpec src = channels_last(p.src.shape, p.src.dtype),
+                   dst = channels_last(p.dst, p.src.dtype);
   const Geometry g{axis_of(p, 2), axis_of(p, 1), axis_of(p, 0), p.src.shape[1]};
   if (p.kind == PoolingProblem::Kind::max) {
     return g.plane.kernel * g.row.kernel * g.column.kernel <= 256
-               ? max_pooling<uint8_t>(g, src, dst)
-               : max_pooling<int32_t>(g, src, dst);
+               ? max_pooling<T, uint8_t>(g, src, dst)
+               : max_pooling<T, int32_t>(g, src, dst);
   }
   const Divisor divisor{p.kind == PoolingProblem::Kind::average_with_padding};
   const int64_t in = src.shape.elements(), out = p.dst.elements();
   Kernel kernel;
   kernel.forward = own_pass({input(0, src)}, {output(0, dst)}, [=](const Bound& b) {
-    launch_each("average pooling", out, b.queue, AverageForward{g, divisor, b.in(0), b.out(0)});
+    launch_each("average pooling", out, b.queue,
+                AverageForward<T>{g, divisor, b.in<T>(0), b.out<T>(0)});
   });
   kernel.backward.push_back(
       own_pass({diff_output(0, dst)}, {diff_input(0, src)}, [=](const Bound& b) {
         launch_each("average pooling, backward", in, b.queue,
-                    AverageBackward{g, divisor, b.in(0), b.out(0)});
+                    AverageBackward<T>{g, divisor, b.in<T>(0), b.out<T>(0)});
       }));
   return kernel;
+}
+
+}  // namespace
+
+Kernel pooling(const PoolingProblem& p) {
+  return for_elements(p.src.dtype, [&]<class T>(T) { return pooling_of<T>(p); });
 }
 
 }  // namespace lockstep::kernels::cuda

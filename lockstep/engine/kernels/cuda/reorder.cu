@@ -1,5 +1,7 @@
+#include <type_traits>
+
 #include "lockstep/engine/kernels/cuda/cuda.h"
-#include "lockstep/engine/kernels/cuda/launch.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 
 namespace lockstep::kernels::cuda {
@@ -14,9 +16,19 @@ struct Matrices {
   int64_t row_tiles, column_tiles;  // of each matrix
 };
 
-template <class T>
-__global__ void transpose_tiles(Matrices m, const T* from, T* to) {
-  auto* tile = shared_memory<T>();
+// The same element, or the other type of number.
+template <class To, class From>
+__device__ To converted(From x) {
+  if constexpr (std::is_same_v<To, From>) {
+    return x;
+  } else {
+    return rounded<To>(value_of(x));
+  }
+}
+
+template <class From, class To>
+__global__ void transpose_tiles(Matrices m, const From* from, To* to) {
+  auto* tile = shared_memory<From>();
   const int x = static_cast<int>(threadIdx.x) % kTile, y = static_cast<int>(threadIdx.x) / kTile;
   const Division matrix = divide(blockIdx.x, m.row_tiles * m.column_tiles);
   const Division place = divide(matrix.remainder, m.column_tiles);
@@ -31,19 +43,20 @@ __global__ void transpose_tiles(Matrices m, const T* from, T* to) {
   __syncthreads();
   for (int i = y; i < kTile; i += kBlock / kTile) {
     if (first_column + i < m.columns && first_row + x < m.rows) {
-      to[(first_column + i) * m.rows + first_row + x] = tile[x * (kTile + 1) + i];
+      to[(first_column + i) * m.rows + first_row + x] = converted<To>(tile[x * (kTile + 1) + i]);
     }
   }
 }
 
-template <class T>
+template <class From, class To = From>
 Pass transposing(const TensorSpec& from, const TensorSpec& to, int64_t count, int64_t rows,
                  int64_t columns) {
   const Matrices m{rows, columns, (rows + kTile - 1) / kTile, (columns + kTile - 1) / kTile};
   const Grid grid{.blocks = count * m.row_tiles * m.column_tiles,
-                  .shared_bytes = kTile * (kTile + 1) * sizeof(T)};
+                  .shared_bytes = kTile * (kTile + 1) * sizeof(From)};
   return own_pass({input(0, from)}, {output(0, to)}, [=](const Bound& b) {
-    launch("change of layout", transpose_tiles<T>, grid, b.queue, m, b.in<T>(0), b.out<T>(0));
+    launch("change of layout", transpose_tiles<From, To>, grid, b.queue, m, b.in<From>(0),
+           b.out<To>(0));
   });
 }
 
@@ -53,10 +66,22 @@ struct Zero {
 };
 
 struct Add {
-  const float *a, *b;
-  float* sum;
-  __device__ void operator()(int64_t i) const { sum[i] = a[i] + b[i]; }
+  __device__ float operator()(float a, float b) const { return a + b; }
 };
+
+struct Same {
+  __device__ float operator()(float x) const { return x; }
+};
+
+bool is_number(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; }
+
+template <class From, class To>
+Pass converting(const TensorSpec& from, const TensorSpec& to) {
+  return own_pass(
+      {input(0, from)}, {output(0, to)}, [count = from.shape.elements()](const Bound& b) {
+        launch_map("change of type", count, b.queue, Same(), b.out<To>(0), b.in<From>(0));
+      });
+}
 
 bool known(const TensorSpec& spec) {
   return spec.row_major() || dynamic_cast<const NhwcLayout*>(spec.layout.get());
@@ -69,6 +94,14 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
     throw Unsupported("[kernels] the GPU does not know this change of layout: " + from.to_string() +
                       " to " + to.to_string());
   }
+  const bool same_type = from.dtype == to.dtype, narrows = to.dtype == DType::bf16;
+  if (!same_type && !(is_number(from.dtype) && is_number(to.dtype))) {
+    throw Unsupported("[kernels] the GPU does not know this change of type: " + from.to_string() +
+                      " to " + to.to_string());
+  }
+  if (from.row_major() == to.row_major() && !same_type) {
+    return narrows ? converting<float, BFloat16>(from, to) : converting<BFloat16, float>(from, to);
+  }
   if (from.row_major() == to.row_major()) {
     return own_pass({input(0, from)}, {output(0, to)}, [bytes = from.bytes()](const Bound& b) {
       launch_copy("change of layout", b.out(0), b.in(0), bytes, b.queue);
@@ -77,9 +110,15 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
   const Extents e = extents_of(from.shape);
   const int64_t rows = from.row_major() ? e.channels : e.space;
   const int64_t columns = from.row_major() ? e.space : e.channels;
+  if (!same_type) {
+    return narrows ? transposing<float, BFloat16>(from, to, e.outer, rows, columns)
+                   : transposing<BFloat16, float>(from, to, e.outer, rows, columns);
+  }
   switch (size_of(from.dtype)) {
     case 1:
       return transposing<uint8_t>(from, to, e.outer, rows, columns);
+    case 2:
+      return transposing<uint16_t>(from, to, e.outer, rows, columns);
     case 8:
       return transposing<uint64_t>(from, to, e.outer, rows, columns);
     default:
@@ -88,10 +127,13 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
 }
 
 Pass accumulate(const TensorSpec& spec) {
-  return own_pass({input(0, spec), input(1, spec)}, {output(0, spec)},
-                  [count = static_cast<int64_t>(spec.bytes() / sizeof(float))](const Bound& b) {
-                    launch_each("accumulate", count, b.queue, Add{b.in(0), b.in(1), b.out(0)});
-                  });
+  return for_elements(spec.dtype, [&]<class T>(T) {
+    return own_pass({input(0, spec), input(1, spec)}, {output(0, spec)},
+                    [count = static_cast<int64_t>(spec.bytes() / sizeof(T))](const Bound& b) {
+                      launch_map("accumulate", count, b.queue, Add(), b.out<T>(0), b.in<T>(0),
+                                 b.in<T>(1));
+                    });
+  });
 }
 
 Pass zero(const TensorSpec& spec) {
@@ -102,7 +144,7 @@ Pass zero(const TensorSpec& spec) {
 }
 
 void add(const float* a, const float* b, float* sum, size_t count, void* queue) {
-  launch_each("add", static_cast<int64_t>(count), queue, Add{a, b, sum});
+  launch_map("add", static_cast<int64_t>(count), queue, Add(), sum, a, b);
 }
 
 }  // namespace lockstep::kernels::cuda

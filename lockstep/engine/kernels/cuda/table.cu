@@ -3,7 +3,8 @@
 namespace lockstep::kernels::cuda {
 
 const Table& table() {
-  static const Table instance{.convolution = convolution,
+  static const Table instance{.bf16 = true,
+                              .convolution = convolution,
                               .transposed_convolution = transposed_convolution,
                               .fully_connected = fully_connected,
                               .batch_normalization = batch_normalization,

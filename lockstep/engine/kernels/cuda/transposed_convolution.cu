@@ -1,5 +1,6 @@
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/cudnn_convolution.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
 #include "lockstep/engine/kernels/transposed_convolution.h"
 
@@ -7,14 +8,15 @@ namespace lockstep::kernels::cuda {
 
 // What the convolution that reads dst and writes src does backwards.
 Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
-  const auto conv = CudnnConvolution::make({p.dst, p.weights, p.src.shape, p.window, p.groups});
+  const auto conv =
+      CudnnConvolution::make({p.dst, p.weights, p.src.shape, p.window, p.groups, p.src.dtype});
   const TensorSpec &src = conv->y(), &dst = conv->x();
   const TensorSpec bias = plain_spec(Shape{p.dst[1]});
   const ChannelPlaces places = conv->places(dst);
   const bool biased = p.bias;
   Kernel kernel;
   std::vector<Operand> reads{input(0, src), input(1, conv->w())};
-  std::vector<Operand> gradients{diff_input(1, conv->w())};
+  std::vector<Operand> gradients{diff_input(1, conv->diff_w())};
   if (biased) {
     reads.push_back(input(2, bias));
     gradients.push_back(diff_input(2, bias));
@@ -23,7 +25,9 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
       reads, {output(0, dst)},
       [=](const Bound& b) {
         conv->data(b.in(1), b.in(0), b.out(0), b.scratch, b.queue);
-        if (biased) launch_bias(places, b.in(2), b.out(0), b.queue);
+        if (!biased) return;
+        for_elements(conv->dtype(),
+                     [&]<class T>(T) { launch_bias(places, b.in(2), b.out<T>(0), b.queue); });
       },
       conv->scratch().data));
   kernel.backward.push_back(with_cudnn(own_pass(
@@ -35,7 +39,10 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
       {input(0, src), diff_output(0, dst)}, gradients,
       [=](const Bound& b) {
         conv->weights(b.in(1), b.in(0), b.out(0), b.scratch, b.queue);
-        if (biased) launch_bias_gradient(places, b.in(1), b.out(1), b.scratch, b.queue);
+        if (!biased) return;
+        for_elements(conv->dtype(), [&]<class T>(T) {
+          launch_bias_gradient(places, b.in<T>(1), b.out(1), b.scratch, b.queue);
+        });
       },
       std::max(conv->scratch().weights, biased ? bias_gradient_scratch(places) : 0))));
   return kernel;

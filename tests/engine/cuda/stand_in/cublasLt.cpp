@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/bfloat16.h"
+
 namespace {
 
 constexpr size_t kWorkspace = 200;
@@ -21,9 +23,9 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = &instance;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayoutOpaque_t* m, cudaDataType,
+cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayoutOpaque_t* m, cudaDataType type,
                                         uint64_t rows, uint64_t columns, int64_t step) {
-  *m = {rows, columns, step};
+  *m = {rows, columns, step, type};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDescOpaque_t* d, cublasComputeType_t,
@@ -78,7 +80,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   const uint64_t columns = d->b == CUBLAS_OP_N ? b->columns : b->rows;
   const uint64_t other = d->b == CUBLAS_OP_N ? b->rows : b->columns;
   *count = 0;
-  const bool fits = inner == other && result->rows == rows && result->columns == columns;
+  const bool fits = inner == other && result->rows == rows && result->columns == columns &&
+                    a->type == b->type &&
+                    (d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || result->type == CUDA_R_32F);
+  // To show the way around what cuBLASLt lacks.
+  if (a->type == CUDA_R_16BF && inner == 1) return CUBLAS_STATUS_SUCCESS;
   if (!fits || most < 2 || preference->reduction_schemes != CUBLASLT_REDUCTION_SCHEME_NONE) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -99,8 +105,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDescOpaque_t* d, c
   const auto at = [](const void* data, const cublasLtMatrixLayoutOpaque_t& m, cublasOperation_t op,
                      uint64_t row, uint64_t column) {
     if (op == CUBLAS_OP_T) std::swap(row, column);
-    return static_cast<double>(
-        static_cast<const float*>(data)[column * static_cast<uint64_t>(m.step) + row]);
+    const uint64_t i = column * static_cast<uint64_t>(m.step) + row;
+    const float value = m.type == CUDA_R_16BF
+                            ? lockstep::to_float(static_cast<const lockstep::BFloat16*>(data)[i])
+                            : static_cast<const float*>(data)[i];
+    return static_cast<double>(value);
   };
   const uint64_t inner = d->a == CUBLAS_OP_N ? a->columns : a->rows;
   for (uint64_t r = 0; r < result->rows; ++r) {
@@ -109,8 +118,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDescOpaque_t* d, c
       for (uint64_t k = 0; k < inner; ++k) {
         sum += at(a_data, *a, d->a, r, k) * at(b_data, *b, d->b, k, c);
       }
-      static_cast<float*>(d_data)[c * static_cast<uint64_t>(result->step) + r] =
-          static_cast<float>(sum);
+      const uint64_t i = c * static_cast<uint64_t>(result->step) + r;
+      if (result->type == CUDA_R_16BF) {
+        static_cast<lockstep::BFloat16*>(d_data)[i] =
+            lockstep::to_bfloat16(static_cast<float>(sum));
+      } else {
+        static_cast<float*>(d_data)[i] = static_cast<float>(sum);
+      }
     }
   }
   return CUBLAS_STATUS_SUCCESS;

@@ -4,10 +4,13 @@
 #include <cstring>
 #include <vector>
 
+#include "lockstep/base/bfloat16.h"
+
 namespace {
 
 constexpr size_t kWorkspace = 300;
-// What the heuristics propose: only the last may be taken by default.
+// What the heuristics propose: of floats only the last may be taken by default, of bfloat16 the one
+// before.
 constexpr int kVarying = 4, kTensorCores = 3, kGood = 2;
 
 int pixels(const cudnnTensorStruct& t) { return t.space[0] * t.space[1] * t.space[2]; }
@@ -92,16 +95,22 @@ cudnnStatus_t supported(const cudnnTensorStruct& x, const cudnnFilterStruct& w,
                       x.axes == conv.axes && w.axes == conv.axes && y.axes == conv.axes &&
                       is_packed(x, w.format) && is_packed(y, w.format);
   if (!shapes) return CUDNN_STATUS_BAD_PARAM;
-  const bool grouped_last = conv.groups > 1 && w.format == CUDNN_TENSOR_NHWC;
-  return grouped_last ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;
+  if (x.type != w.type || x.type != y.type) return CUDNN_STATUS_BAD_PARAM;
+  const bool last = w.format == CUDNN_TENSOR_NHWC;
+  const bool narrow = x.type == CUDNN_DATA_BFLOAT16;
+  return (conv.groups > 1 && last) || (narrow && !last) ? CUDNN_STATUS_NOT_SUPPORTED
+                                                        : CUDNN_STATUS_SUCCESS;
 }
 
 template <class Perf>
-cudnnStatus_t propose(cudnnStatus_t status, int most, int* count, Perf* found) {
+cudnnStatus_t propose(cudnnDataType_t type, cudnnStatus_t status, int most, int* count,
+                      Perf* found) {
   *count = 0;
   if (status != CUDNN_STATUS_SUCCESS || most < 3) return status;
   using Algorithm = decltype(found->algo);
-  found[0] = {static_cast<Algorithm>(kVarying), status, CUDNN_NON_DETERMINISTIC, CUDNN_FMA_MATH};
+  const bool narrow = type == CUDNN_DATA_BFLOAT16;
+  found[0] = {static_cast<Algorithm>(kVarying), status, CUDNN_NON_DETERMINISTIC,
+              narrow ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH};
   found[1] = {static_cast<Algorithm>(kTensorCores), status, CUDNN_DETERMINISTIC,
               CUDNN_TENSOR_OP_MATH};
   found[2] = {static_cast<Algorithm>(kGood), status, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH};
@@ -116,27 +125,39 @@ cudnnStatus_t workspace(cudnnStatus_t status, size_t* bytes) {
 
 // Refuses what should not have been chosen, and spoils the workspace before anything is read:
 // operands must lie outside.
-cudnnStatus_t begin(cudnnHandle_t handle, const cudnnConvolutionStruct& conv, int algorithm,
-                    void* memory, size_t bytes) {
-  if (!handle || algorithm != kGood || conv.math != CUDNN_FMA_MATH || bytes != kWorkspace) {
+cudnnStatus_t begin(cudnnHandle_t handle, const cudnnConvolutionStruct& conv, cudnnDataType_t type,
+                    int algorithm, void* memory, size_t bytes) {
+  const bool narrow = type == CUDNN_DATA_BFLOAT16;
+  const int wanted = narrow ? kTensorCores : kGood;
+  const cudnnMathType_t math = narrow ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
+  if (!handle || algorithm != wanted || conv.math != math || bytes != kWorkspace) {
     return CUDNN_STATUS_BAD_PARAM;
   }
   std::memset(memory, 0xFF, bytes);
   return CUDNN_STATUS_SUCCESS;
 }
 
-void store(const std::vector<double>& sums, void* data) {
-  for (size_t i = 0; i < sums.size(); ++i)
-    static_cast<float*>(data)[i] = static_cast<float>(sums[i]);
+void store(const std::vector<double>& sums, cudnnDataType_t type, void* data) {
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const auto sum = static_cast<float>(sums[i]);
+    if (type == CUDNN_DATA_BFLOAT16) {
+      static_cast<lockstep::BFloat16*>(data)[i] = lockstep::to_bfloat16(sum);
+    } else {
+      static_cast<float*>(data)[i] = sum;
+    }
+  }
 }
 
-double at(const void* data, size_t i) {
-  return static_cast<double>(static_cast<const float*>(data)[i]);
+double at(const cudnnTensorStruct& t, const void* data, size_t i) {
+  const float value = t.type == CUDNN_DATA_BFLOAT16
+                          ? lockstep::to_float(static_cast<const lockstep::BFloat16*>(data)[i])
+                          : static_cast<const float*>(data)[i];
+  return static_cast<double>(value);
 }
 
-cudnnStatus_t describe(cudnnTensorStruct& t, int count, const int dims[]) {
+cudnnStatus_t describe(cudnnTensorStruct& t, cudnnDataType_t type, int count, const int dims[]) {
   if (count != 4 && count != 5) return CUDNN_STATUS_NOT_SUPPORTED;
-  t = {count - 2, dims[0], dims[1], {1, 1, 1}, {}};
+  t = {count - 2, dims[0], dims[1], {1, 1, 1}, {}, type};
   std::copy_n(dims + 2, t.axes, t.space + 3 - t.axes);
   return CUDNN_STATUS_SUCCESS;
 }
@@ -165,9 +186,9 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, void*) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* d) { return create(d); }
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t d) { return destroy(d); }
-cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataType_t, int count,
+cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataType_t type, int count,
                                          const int dims[], const int strides[]) {
-  const cudnnStatus_t status = describe(*d, count, dims);
+  const cudnnStatus_t status = describe(*d, type, count, dims);
   if (status != CUDNN_STATUS_SUCCESS) return status;
   std::copy_n(strides, 2, d->strides);
   std::copy_n(strides + 2, d->axes, d->strides + 5 - d->axes);
@@ -175,9 +196,9 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataTyp
 }
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* d) { return create(d); }
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t d) { return destroy(d); }
-cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t,
+cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t type,
                                          cudnnTensorFormat_t format, int count, const int dims[]) {
-  const cudnnStatus_t status = describe(*d, count, dims);
+  const cudnnStatus_t status = describe(*d, type, count, dims);
   d->format = format;
   pack(*d, format);
   return status;
@@ -214,19 +235,19 @@ cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, cudnnTensorD
                                                      cudnnTensorDescriptor_t y, int most,
                                                      int* count,
                                                      cudnnConvolutionFwdAlgoPerf_t* found) {
-  return propose(supported(*x, *w, *conv, *y), most, count, found);
+  return propose(x->type, supported(*x, *w, *conv, *y), most, count, found);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     cudnnHandle_t, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t dy,
     cudnnConvolutionDescriptor_t conv, cudnnTensorDescriptor_t dx, int most, int* count,
     cudnnConvolutionBwdDataAlgoPerf_t* found) {
-  return propose(supported(*dx, *w, *conv, *dy), most, count, found);
+  return propose(dx->type, supported(*dx, *w, *conv, *dy), most, count, found);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
     cudnnConvolutionDescriptor_t conv, cudnnFilterDescriptor_t dw, int most, int* count,
     cudnnConvolutionBwdFilterAlgoPerf_t* found) {
-  return propose(supported(*x, *dw, *conv, *dy), most, count, found);
+  return propose(x->type, supported(*x, *dw, *conv, *dy), most, count, found);
 }
 cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t, cudnnTensorDescriptor_t x,
                                                       cudnnFilterDescriptor_t w,
@@ -255,11 +276,12 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void*, cudnnTe
                                       const void* w_data, cudnnConvolutionDescriptor_t conv,
                                       cudnnConvolutionFwdAlgo_t algo, void* memory, size_t bytes,
                                       const void*, cudnnTensorDescriptor_t y, void* y_data) {
-  const cudnnStatus_t status = begin(handle, *conv, algo, memory, bytes);
+  const cudnnStatus_t status = begin(handle, *conv, x->type, algo, memory, bytes);
   std::vector<double> sums(elements(*y));
-  for_products(*x, *w, *conv, *y,
-               [&](size_t i, size_t j, size_t k) { sums[k] += at(x_data, i) * at(w_data, j); });
-  if (status == CUDNN_STATUS_SUCCESS) store(sums, y_data);
+  for_products(*x, *w, *conv, *y, [&](size_t i, size_t j, size_t k) {
+    sums[k] += at(*x, x_data, i) * at(*w, w_data, j);
+  });
+  if (status == CUDNN_STATUS_SUCCESS) store(sums, y->type, y_data);
   return status;
 }
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void*,
@@ -269,11 +291,12 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void*,
                                            cudnnConvolutionBwdDataAlgo_t algo, void* memory,
                                            size_t bytes, const void*, cudnnTensorDescriptor_t dx,
                                            void* dx_data) {
-  const cudnnStatus_t status = begin(handle, *conv, algo, memory, bytes);
+  const cudnnStatus_t status = begin(handle, *conv, dx->type, algo, memory, bytes);
   std::vector<double> sums(elements(*dx));
-  for_products(*dx, *w, *conv, *dy,
-               [&](size_t i, size_t j, size_t k) { sums[i] += at(w_data, j) * at(dy_data, k); });
-  if (status == CUDNN_STATUS_SUCCESS) store(sums, dx_data);
+  for_products(*dx, *w, *conv, *dy, [&](size_t i, size_t j, size_t k) {
+    sums[i] += at(*w, w_data, j) * at(*dy, dy_data, k);
+  });
+  if (status == CUDNN_STATUS_SUCCESS) store(sums, dx->type, dx_data);
   return status;
 }
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void*,
@@ -283,10 +306,11 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void*,
                                              cudnnConvolutionBwdFilterAlgo_t algo, void* memory,
                                              size_t bytes, const void*, cudnnFilterDescriptor_t dw,
                                              void* dw_data) {
-  const cudnnStatus_t status = begin(handle, *conv, algo, memory, bytes);
+  const cudnnStatus_t status = begin(handle, *conv, x->type, algo, memory, bytes);
   std::vector<double> sums(elements(*dw));
-  for_products(*x, *dw, *conv, *dy,
-               [&](size_t i, size_t j, size_t k) { sums[j] += at(x_data, i) * at(dy_data, k); });
-  if (status == CUDNN_STATUS_SUCCESS) store(sums, dw_data);
+  for_products(*x, *dw, *conv, *dy, [&](size_t i, size_t j, size_t k) {
+    sums[j] += at(*x, x_data, i) * at(*dy, dy_data, k);
+  });
+  if (status == CUDNN_STATUS_SUCCESS) store(sums, dw->type, dw_data);
   return status;
 }

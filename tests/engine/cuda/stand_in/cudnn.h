@@ -1,7 +1,7 @@
 // Stands in for cuDNN where kernels are emulated: plain loops behind the few names that the CUDA
 // back end uses. It shows that cuDNN is told the right thing (layouts, windows, groups, workspaces,
 // which algorithms are refused), and nothing about cuDNN itself. To show the way around what cuDNN
-// lacks, it has no groups with channels last.
+// lacks, it has no groups with channels last, and bfloat16 with channels last alone.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ enum cudnnStatus_t {
 };
 #define CUDNN_STATUS_CATEGORY(status) ((status) / 1000 * 1000)
 enum cudnnTensorFormat_t { CUDNN_TENSOR_NCHW = 0, CUDNN_TENSOR_NHWC = 1 };
-enum cudnnDataType_t { CUDNN_DATA_FLOAT = 0 };
+enum cudnnDataType_t { CUDNN_DATA_FLOAT = 0, CUDNN_DATA_BFLOAT16 = 9 };
 enum cudnnMathType_t {
   CUDNN_DEFAULT_MATH = 0,
   CUDNN_TENSOR_OP_MATH = 1,
@@ -26,6 +26,7 @@ enum cudnnConvolutionMode_t { CUDNN_CROSS_CORRELATION = 1 };
 struct cudnnTensorStruct {
   int axes, n, c, space[3];
   int strides[5];  // of n, c, space
+  cudnnDataType_t type;
 };
 struct cudnnConvolutionStruct {
   int axes, pad[3], stride[3], dilation[3], groups;

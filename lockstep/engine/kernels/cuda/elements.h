@@ -1,0 +1,83 @@
+// Elements that kernels read and write: float, or bfloat16, which is computed with as float.
+#pragma once
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#endif
+
+#include "lockstep/base/bfloat16.h"
+#include "lockstep/engine/kernels/cuda/launch.h"
+
+namespace lockstep::kernels::cuda {
+
+__device__ inline float value_of(float x) { return x; }
+__device__ inline float value_of(BFloat16 x) {
+#ifdef __CUDACC__
+  return __bfloat162float(__ushort_as_bfloat16(x.bits));
+#else
+  return to_float(x);
+#endif
+}
+
+// To the nearest, ties to even; NaN stays NaN.
+template <class T>
+__device__ T rounded(float x) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return x;
+  } else {
+#ifdef __CUDACC__
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
+#else
+    return to_bfloat16(x);
+#endif
+  }
+}
+
+// make(T()), T being the type of elements: what it returns must not depend on it.
+template <class Make>
+auto for_elements(DType dtype, const Make& make) {
+  return dtype == DType::bf16 ? make(BFloat16()) : make(float());
+}
+
+// Elements that a thread reads and writes at once: 16 bytes of floats. Adjacent threads take
+// adjacent ones.
+inline constexpr int kPack = 4;
+template <class T, int size>
+struct alignas(size * sizeof(T)) Pack {
+  T element[size];
+};
+
+// y[i] = f(x[i]...) for arrays of `count` elements. F: __device__ float operator()(float...) const.
+// `y` may be one of the x.
+template <int size, class F, class Y, class... X>
+__global__ void map_packs(int64_t count, F f, Y* y, const X*... x) {
+  const auto apply = [&](Pack<Y, size>& to, const Pack<X, size>&... from) {
+    for (int k = 0; k < size; ++k) to.element[k] = rounded<Y>(f(value_of(from.element[k])...));
+  };
+  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x, packs = count / size;
+  for (int64_t p = first; p < packs; p += step) {
+    Pack<Y, size> to;
+    apply(to, reinterpret_cast<const Pack<X, size>*>(x)[p]...);
+    reinterpret_cast<Pack<Y, size>*>(y)[p] = to;
+  }
+  const int64_t rest = packs * size + first;
+  if (rest < count) y[rest] = rounded<Y>(f(value_of(x[rest])...));
+}
+
+template <class F, class Y, class... X>
+void launch_map(const char* name, int64_t count, void* queue, const F& f, Y* y, const X*... x) {
+  if (count == 0) return;
+  const auto aligned = [](const auto* data) {
+    return reinterpret_cast<uintptr_t>(data) % (kPack * sizeof *data) == 0;
+  };
+  // Slices may begin anywhere.
+  const bool in_packs = aligned(y) && (aligned(x) && ...);
+  constexpr int64_t most_blocks = int64_t{1} << 20;
+  const int64_t elements = kBlock * (in_packs ? kPack : 1);
+  launch(name, in_packs ? map_packs<kPack, F, Y, X...> : map_packs<1, F, Y, X...>,
+         {.blocks = std::min((count + elements - 1) / elements, most_blocks)}, queue, count, f, y,
+         x...);
+}
+
+}  // namespace lockstep::kernels::cuda

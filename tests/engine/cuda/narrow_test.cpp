@@ -1,0 +1,269 @@
+// The CUDA back end's kernels for bf16, run through the emulation, beside the CPU's for floats on
+// numbers that bf16 can hold.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lockstep/base/bfloat16.h"
+#include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/cuda/elements.h"
+#include "lockstep/engine/kernels/cuda/layout.h"
+#include "tests/engine/cuda/harness.h"
+
+namespace lockstep::kernels::cudatest {
+namespace {
+
+constexpr DType kType = DType::bf16;
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all{{1},          {5, 3},        {1, 1, 1, 1},
+                                      {2, 3, 5, 7}, {3, 33, 9, 4}, {4, 40, 1, 1},
+                                      {300, 3},     {3, 5, 9},     {2, 3, 2, 5, 4}};
+  return all;
+}
+
+Given special_values(const Shape& shape) {
+  std::vector<float> x = narrowed(normal(static_cast<size_t>(shape.elements()), 1));
+  const float special[] = {0.0f, -0.0f, kNaN, INFINITY, -INFINITY, 0.75f};
+  for (size_t i = 0; i < x.size() && i < std::size(special); ++i) x[i] = special[i];
+  return {{{Kind::input, 0}, bytes_of(x)}};
+}
+
+void expect_narrow(const Operand& o) { EXPECT_EQ(o.spec.dtype, kType); }
+
+TEST(CudaNarrow, Relu) {
+  for (const Shape& shape : shapes()) {
+    SCOPED_TRACE(shape.to_string());
+    for (const TensorSpec& spec : {plain(shape, kType), cuda::channels_last(shape, kType)}) {
+      const Kernel kernel = cuda::relu({spec});
+      expect_narrow(kernel.forward.writes[0]);
+      compare_narrow(cpu_table().relu({plain(shape)}), kernel, kSame, special_values(shape));
+    }
+  }
+}
+
+TEST(CudaNarrow, Addition) {
+  for (const Shape& shape : shapes()) {
+    for (const size_t terms : {1u, 2u, 3u, 8u, 9u, 17u}) {
+      SCOPED_TRACE(shape.to_string() + ", " + std::to_string(terms));
+      const Kernel kernel =
+          cuda::addition({std::vector<TensorSpec>(terms, cuda::channels_last(shape, kType))});
+      expect_narrow(kernel.forward.writes[0]);
+      compare_narrow(cpu_table().addition({std::vector<TensorSpec>(terms, plain(shape))}), kernel,
+                     kNarrow);
+    }
+  }
+}
+
+// Of two numbers the sum is rounded once.
+TEST(CudaNarrow, SumsAreRoundedOnce) {
+  const Shape shape{7, 5};
+  const Given given{{{Kind::input, 0}, bytes_of(narrowed(normal(35, 1)))},
+                    {{Kind::input, 1}, bytes_of(narrowed(normal(35, 2)))}};
+  const TensorSpec spec = plain(shape, kType);
+  auto sums = values_of(run(cuda::addition({{spec, spec}}), given).at({Kind::output, 0}));
+  auto accumulated = values_of(run({cuda::accumulate(spec), {}}, given).at({Kind::output, 0}));
+  const auto a = values_of(given.at({Kind::input, 0})), b = values_of(given.at({Kind::input, 1}));
+  for (size_t i = 0; i < a.size(); ++i) {
+    const float expected = to_float(to_bfloat16(a[i] + b[i]));
+    EXPECT_EQ(sums[i], expected);
+    EXPECT_EQ(accumulated[i], expected);
+  }
+}
+
+TEST(CudaNarrow, Reshape) {
+  compare_narrow(cpu_table().reshape({plain({2, 3, 5, 7}), {6, 35}}),
+                 cuda::reshape({plain({2, 3, 5, 7}, kType), {6, 35}}), kSame);
+}
+
+TEST(CudaNarrow, Concatenation) {
+  const struct {
+    std::vector<Shape> src;
+    int axis;
+  } rows[] = {{{{2, 3, 5, 7}, {2, 1, 5, 7}, {2, 40, 5, 7}}, 1},
+              {{{2, 3, 5, 7}, {1, 3, 5, 7}}, 0},
+              {{{2, 3, 5, 7}, {2, 3, 5, 1}}, 3},
+              {{{4, 3}, {4, 300}}, 1},
+              {{{2, 3, 2, 5, 4}, {2, 4, 2, 5, 4}}, 1}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.src.front().to_string() + " axis " + std::to_string(row.axis));
+    ConcatenationProblem wide{{}, row.axis}, narrow{{}, row.axis};
+    for (const Shape& s : row.src) {
+      wide.src.push_back(plain(s));
+      narrow.src.push_back(plain(s, kType));
+    }
+    const Kernel kernel = cuda::concatenation(narrow);
+    expect_narrow(kernel.forward.writes[0]);
+    compare_narrow(cpu_table().concatenation(wide), kernel, kSame);
+  }
+}
+
+TEST(CudaNarrow, BatchNormalization) {
+  for (const Shape& shape : std::vector<Shape>{
+           {30, 5}, {300, 3}, {2, 3, 5, 7}, {3, 33, 9, 4}, {3, 5, 2, 7, 4}, {8, 16, 20, 20}}) {
+    for (const bool training : {true, false}) {
+      for (const bool relu : {true, false}) {
+        SCOPED_TRACE(shape.to_string() + (training ? " training" : "") + (relu ? " relu" : ""));
+        const BatchNormalizationProblem wide{plain(shape), 1e-5, relu, training},
+            narrow{plain(shape, kType), 1e-5, relu, training};
+        Given given;
+        if (!training) {
+          std::vector<float> variance = normal(static_cast<size_t>(shape[1]), 3);
+          for (float& v : variance) v = std::abs(v) + 0.1f;
+          given[{Kind::input, 4}] = bytes_of(variance);
+        }
+        const Kernel kernel = cuda::batch_normalization(narrow);
+        expect_narrow(kernel.forward.writes[0]);
+        for (size_t i = 1; i < kernel.forward.writes.size(); ++i) {  // statistics
+          EXPECT_EQ(kernel.forward.writes[i].spec.dtype, DType::f32);
+        }
+        compare_narrow(cpu_table().batch_normalization(wide), kernel, kNarrow, given);
+      }
+    }
+  }
+}
+
+TEST(CudaNarrow, Pooling) {
+  const struct {
+    Shape src;
+    Window window;
+  } rows[] = {
+      {{2, 3, 5, 7}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{2, 33, 9, 4}, {.kernel = {3, 2}, .stride = {2, 1}, .pad_begin = {1, 0}, .pad_end = {1, 1}}},
+      {{1, 2, 20, 18}, {.kernel = {20, 18}}},  // too large for positions of one byte
+      {{2, 3, 9}, {{3}, {2}, {1}, {1}, {0}}},
+      {{2, 3, 4, 6, 5}, {{2, 2, 2}, {2, 2, 2}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}}},
+  };
+  for (const auto& row : rows) {
+    using enum PoolingProblem::Kind;
+    for (const auto kind : {max, average_with_padding, average_without_padding}) {
+      SCOPED_TRACE(row.src.to_string() + " kind " + std::to_string(static_cast<int>(kind)));
+      std::vector<int64_t> dst{row.src[0], row.src[1]};
+      for (int a = 0; a < row.window.axes(); ++a) {
+        dst.push_back(window_positions(row.window, a, row.src[2 + a]));
+      }
+      const Kernel wide = cpu_table().pooling({plain(row.src), Shape(dst), row.window, kind});
+      const Kernel narrow = cuda::pooling({plain(row.src, kType), Shape(dst), row.window, kind});
+      expect_narrow(narrow.forward.writes[0]);
+      compare_narrow(wide, narrow, kNarrow);
+      if (kind == max) compare_narrow(wide, narrow, kNarrow, special_values(row.src));
+    }
+  }
+}
+
+// f32 and bf16 become each other, in one pass with a change of layout.
+TEST(CudaNarrow, ChangeOfType) {
+  for (const Shape& shape : std::vector<Shape>{{1}, {7, 5}, {2, 3, 5, 7}, {1, 70, 65, 3}}) {
+    SCOPED_TRACE(shape.to_string());
+    const std::vector<float> x = normal(static_cast<size_t>(shape.elements()), 1);
+    const Given given{{{Kind::input, 0}, bytes_of(x)}};
+    const auto converted = [&](const TensorSpec& from, const TensorSpec& to) {
+      return values_of(run({cuda::reorder(from, to), {}}, given).at({Kind::output, 0}));
+    };
+    for (const TensorSpec& from : {plain(shape), cuda::channels_last(shape)}) {
+      for (const TensorSpec& to : {plain(shape, kType), cuda::channels_last(shape, kType)}) {
+        EXPECT_EQ(converted(from, to), narrowed(x));
+        EXPECT_EQ(converted(to, from), narrowed(x));
+        EXPECT_EQ(converted(to, to), narrowed(x));
+      }
+    }
+  }
+  EXPECT_THROW(cuda::reorder(plain({3}, DType::i32), plain({3}, kType)), Unsupported);
+}
+
+TEST(CudaNarrow, Convolution) {
+  const struct {
+    Shape src;
+    int64_t filters;
+    Window window;
+    int64_t groups = 1;
+    bool narrow = true;
+  } rows[] = {
+      {{1, 1, 1, 1}, 1, {}},
+      {{2, 3, 5, 7}, 4, {.kernel = {3, 3}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
+      {{2, 3, 9, 8},
+       5,
+       {.kernel = {3, 3}, .stride = {2, 2}, .pad_begin = {1, 2}, .pad_end = {2, 1}}},
+      {{2, 3, 9, 6}, 5, {.kernel = {2, 3}, .dilation = {3, 2}, .pad_end = {2, 1}}},
+      // What there is no bf16 for is computed in f32.
+      {{1, 4, 6, 5}, 6, {.kernel = {3, 3}, .pad_begin = {1, 1}, .pad_end = {1, 1}}, 2, false},
+  };
+  for (const auto& r : rows) {
+    for (const bool bias : {true, false}) {
+      SCOPED_TRACE(r.src.to_string() + " kernel " + r.window.kernel.to_string());
+      ConvolutionProblem p;
+      p.src = plain(r.src);
+      p.weights = {r.filters, r.src[1] / r.groups, r.window.kernel[0], r.window.kernel[1]};
+      p.dst = {r.src[0], r.filters, window_positions(r.window, 0, r.src[2]),
+               window_positions(r.window, 1, r.src[3])};
+      p.window = r.window;
+      p.groups = r.groups;
+      p.bias = bias;
+      const Kernel wide = cpu_table().convolution(p);
+      p.src.dtype = kType;
+      const Kernel narrow = cuda::convolution(p);
+      const DType type = r.narrow ? kType : DType::f32;
+      EXPECT_EQ(narrow.forward.reads[0].spec.dtype, type);
+      EXPECT_EQ(narrow.forward.reads[1].spec.dtype, type);
+      EXPECT_EQ(narrow.forward.writes[0].spec.dtype, type);
+      EXPECT_EQ(narrow.backward[0].writes[0].spec.dtype, type);
+      EXPECT_EQ(narrow.backward[1].writes[0].spec.dtype, DType::f32);
+      compare_narrow(wide, narrow, kNarrow);
+    }
+  }
+}
+
+TEST(CudaNarrow, TransposedConvolution) {
+  TransposedConvolutionProblem p;
+  p.src = plain({2, 3, 5, 7});
+  p.weights = {3, 4, 3, 2};
+  p.window = {.kernel = {3, 2}, .stride = {2, 2}, .pad_begin = {1, 0}, .pad_end = {0, 1}};
+  p.dst = {2, 4, transposed_size(p.window, 0, 5), transposed_size(p.window, 1, 7)};
+  for (const bool bias : {true, false}) {
+    p.bias = bias;
+    p.src.dtype = DType::f32;
+    const Kernel wide = cpu_table().transposed_convolution(p);
+    p.src.dtype = kType;
+    const Kernel narrow = cuda::transposed_convolution(p);
+    expect_narrow(narrow.forward.writes[0]);
+    EXPECT_EQ(narrow.backward[1].writes[0].spec.dtype, DType::f32);
+    compare_narrow(wide, narrow, kNarrow);
+  }
+}
+
+TEST(CudaNarrow, FullyConnected) {
+  for (const Shape& shape : std::vector<Shape>{{5, 3}, {2, 3, 5, 7}, {2, 40, 1, 1}, {4, 1}}) {
+    for (const bool bias : {true, false}) {
+      SCOPED_TRACE(shape.to_string());
+      const Kernel wide = cpu_table().fully_connected({plain(shape), 7, bias});
+      for (const TensorSpec& spec : {plain(shape, kType), cuda::channels_last(shape, kType)}) {
+        const Kernel narrow = cuda::fully_connected({spec, 7, bias});
+        // Sums leave as floats; what there is no product for is computed with floats.
+        EXPECT_EQ(narrow.forward.reads[0].spec.dtype, shape[1] > 1 ? kType : DType::f32);
+        EXPECT_EQ(narrow.forward.writes[0].spec.dtype, DType::f32);
+        EXPECT_EQ(narrow.backward[1].writes[0].spec.dtype, DType::f32);
+        compare_narrow(wide, narrow, kNarrow);
+      }
+    }
+  }
+}
+
+// Slices that begin anywhere.
+TEST(CudaNarrow, ArraysThatBeginBetweenPacks) {
+  std::vector<float> a = normal(40, 1), b = normal(40, 2), sum(40, kNaN);
+  for (const size_t from : {0u, 1u, 2u, 3u}) {
+    for (const size_t count : {1u, 3u, 4u, 29u}) {
+      std::fill(sum.begin(), sum.end(), kNaN);
+      cuda::add(a.data() + from, b.data() + 1, sum.data() + 2, count, nullptr);
+      for (size_t i = 0; i < sum.size(); ++i) {
+        const bool written = i >= 2 && i < 2 + count;
+        EXPECT_EQ(std::isnan(sum[i]), !written);
+        if (!written) continue;
+        EXPECT_EQ(sum[i], a[from + i - 2] + b[1 + i - 2]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::kernels::cudatest
