@@ -104,7 +104,7 @@ HWY_INLINE void gradient_tile(const Path& p, const T* x, const T* dy, int64_t ro
     const T* const diff = dy + row * p.y_row;
     V window[channels][columns];
     // How: which of the window's columns may lie outside, or were taken the column before.
-    const auto take = [&](int64_t column, auto how) {
+    const auto take = [&](int64_t column, auto how) __attribute__((always_inline)) {
       const int64_t at = column * p.stride + p.shift;
       for (int c = 0; c < channels; ++c) {
         for (int k = 0; k < columns; ++k) {
