@@ -96,9 +96,10 @@ std::string profile_table(const Profile& profile, int width, double least) {
       "it.\n",
       profile.iterations, 1e3 * profile.wall / iterations, profile.threads, profile.floor() * scale,
       profile.efficiency());
-  if (profile.preparation > 0) {
+  const double preparation = 1e3 * profile.preparation / iterations;
+  if (preparation >= 0.01) {  // not only the first
     text += fmt::format("Other threads prepared each mini-batch in {:.3f} ms of a processor.\n",
-                        1e3 * profile.preparation / iterations);
+                        preparation);
   }
   return text;
 }

@@ -63,6 +63,22 @@ class Benchmarks(unittest.TestCase):
         for name in ("JAX", "TensorFlow"):
             self.assertRegex(text, rf"(?m)^{name} ([\d.]+, \w+ +[\d,]+|is left out: .+)$")
 
+    def test_threads(self):
+        environment = {k: v for k, v in os.environ.items() if k != "LOCKSTEP_TEST_DATA"}
+        text = run(sys.executable, os.path.join(TOP, "benchmarks", "peers", "threads.py"),
+                   "--command", COMMAND, "--seconds", "1.5", "--rounds", "1", "--mini-batch", "128",
+                   env=environment)
+        self.assertIn("\nmini-batch 128, 8 shards; medians of 1 rounds\n", text)
+        rows = text.splitlines()[-5:]
+        self.assertRegex(rows[0], r"^digits +1 +[\d,]+ +1\.00 \(1\.00 to 1\.00\) +1\.00$")
+        cores = len(os.sched_getaffinity(0))
+        for count, row in zip((2, 4, 8, 16), rows[1:]):
+            measured = r"[\d,]+ +\d\.\d\d \(\d\.\d\d to \d\.\d\d\)"
+            figures = measured if count <= cores else "no cores +-"
+            self.assertRegex(row, rf"^ +{count} +{figures} +[01]\.\d\d$")
+        # Eight shards are no work for sixteen threads.
+        self.assertLessEqual(float(rows[4].split()[-1]), 0.5)
+
     def test_workers(self):
         environment = {k: v for k, v in os.environ.items() if k != "LOCKSTEP_TEST_DATA"}
         text = run(sys.executable, os.path.join(TOP, "benchmarks", "peers", "workers.py"),
