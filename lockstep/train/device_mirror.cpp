@@ -36,24 +36,17 @@ void DeviceMirror::send_state(int k) {
   memory_.copy_from_host(state.raw(), this->state(k), state.bytes(), memory_.default_queue());
 }
 
-Digest DeviceMirror::digest(int64_t iteration) {
-  void* const queue = memory_.default_queue();
-  const auto each = [&](const auto& use) {
-    size_t number = 0;
-    for (size_t p = 0; p < network_.learnables().size(); ++p) {
-      use(p, network_.learnables()[p].value, values_->data() + value_offsets_[number++]);
-      for (const auto& array : solver_.state(p)) {
-        use(p, array, values_->data() + value_offsets_[number++]);
-      }
-    }
-  };
-  each([&](size_t, const Tensor& tensor, std::byte* host) {
-    memory_.copy_to_host(host, tensor.raw(), tensor.bytes(), queue);
+void DeviceMirror::add_values() {
+  for_values([&](size_t, const Tensor& tensor, std::byte* here) {
+    memory_.copy_to_host(here, tensor.raw(), tensor.bytes(), memory_.default_queue());
   });
-  memory_.synchronize(queue);
+}
+
+Digest DeviceMirror::digest(int64_t iteration) {
+  memory_.synchronize(memory_.default_queue());
   std::vector<Digester> digesters(network_.learnables().size());
-  each([&](size_t p, const Tensor& tensor, const std::byte* host) {
-    digesters[p].bytes(host, tensor.bytes());
+  for_values([&](size_t p, const Tensor& tensor, const std::byte* here) {
+    digesters[p].bytes(here, tensor.bytes());
   });
   std::vector<Digest> digests;
   for (auto& digester : digesters) digests.push_back(digester.finish());

@@ -23,10 +23,23 @@ class DeviceMirror {
   void fetch_states();
   void send_state(int k);
   float* state(int k) { return reinterpret_cast<float*>(place_of(static_cast<size_t>(k))); }
-  // state_digest(), of the states as they are here; waits for the device.
+  // Adds copies of the learnables and the solver's arrays: the same work each time.
+  void add_values();
+  // state_digest(), of the states as they are here and of what add_values() found; waits for the
+  // device.
   Digest digest(int64_t iteration);
 
  private:
+  // Calls use(learnable, tensor, its place here) for all of them.
+  template <class Use>
+  void for_values(const Use& use) {
+    size_t number = 0;
+    for (size_t p = 0; p < network_.learnables().size(); ++p) {
+      const auto place = [&] { return values_->data() + value_offsets_[number++]; };
+      use(p, network_.learnables()[p].value, place());
+      for (const auto& array : solver_.state(p)) use(p, array, place());
+    }
+  }
   std::byte* place_of(size_t k) { return states_->data() + state_offsets_[k]; }
 
   Network& network_;

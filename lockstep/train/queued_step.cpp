@@ -13,7 +13,7 @@
 #include "lockstep/train/device_links.h"
 #include "lockstep/train/device_mirror.h"
 #include "lockstep/train/device_sum.h"
-#include "lockstep/train/gradient_threshold.h"
+#include "lockstep/train/device_update.h"
 #include "lockstep/train/shard_check.h"
 #include "lockstep/train/shard_exchange.h"
 #include "lockstep/train/shard_plans.h"
@@ -43,7 +43,6 @@ struct QueuedStep::State {
         seed(static_cast<uint64_t>(options.seed)),
         // Without determinism a device may choose algorithms that give other bits each time.
         check_frequency(options.deterministic ? options.check_frequency : 0),
-        threshold{options.gradient_threshold, options.gradient_threshold_method},
         class_weights(options.class_weights.begin(), options.class_weights.end()),
         plans(n, options.dtype(), inputs),
         mirror(n, v, memory) {}
@@ -57,15 +56,14 @@ struct QueuedStep::State {
   const bool deterministic;
   const uint64_t seed;
   const int64_t check_frequency;
-  const GradientThreshold threshold;
   const std::vector<float> class_weights;
-  std::vector<bool> frozen;  // by learnable
 
   ShardPlans plans;
   DeviceMirror mirror;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by stream
   std::vector<Pinned> exchanges;                 // by shard of this member's
   std::optional<DeviceSum> sum;
+  std::optional<DeviceUpdate> update;
   size_t most_shards = 0;
   std::vector<ShardRange> shards;  // of the mini-batch at hand
   std::vector<int64_t> shards_by_stream;
@@ -90,15 +88,6 @@ struct QueuedStep::State {
   };
   std::vector<Again> again;
 
-  // Row-major gradient sums, by learnable, and the conversions that fill them.
-  std::vector<Memory> gradients, scratch;
-  std::vector<kernels::BoundPass> conversions;
-  std::vector<float*> gradient_values;
-
-  // Their squares by blocks, learnable behind learnable, for thresholds of norms: there and here.
-  Memory squares;
-  std::unique_ptr<Pinned> squares_here;
-
   // Of this member's shards, by number in the mini-batch.
   size_t place_of(size_t j) const { return j - static_cast<size_t>(own.first); }
   size_t stream_of(size_t j) const { return place_of(j) % static_cast<size_t>(streams); }
@@ -113,11 +102,7 @@ struct QueuedStep::State {
 
   void make_runs(int64_t size);
   void prepare();
-  void convert_gradients();
-  size_t count(size_t learnable) const;
-  size_t blocks(size_t learnable) const;
-  void place_squares();
-  std::vector<double> cut_gradients(double observations);
+  void follow_statistics();
   // `more`: 0, or the how-manieth time, only to see whether the same comes out.
   void add_shard(size_t j, const MiniBatch& batch, int64_t iteration, size_t more = 0);
   void gather_words(const TimeLimit& until);
@@ -177,70 +162,6 @@ void QueuedStep::State::deal() {
   own = dealt[static_cast<size_t>(group->rank())];
 }
 
-void QueuedStep::State::convert_gradients() {
-  memory.activate();
-  const GradientLayout& layout = plans.gradient_layout();
-  for (const auto& entry : layout.entries) {
-    auto* const values_of = sum->result() + entry.offset;
-    if (entry.spec.row_major()) {
-      gradient_values.push_back(reinterpret_cast<float*>(values_of));
-      continue;
-    }
-    const auto pass = table.reorder(entry.spec, entry.spec.plain());
-    gradients.push_back(allocate(entry.spec.plain().bytes(), device));
-    scratch.push_back(allocate(pass.scratch_bytes, device));
-    void* const from = values_of;
-    void* const to = gradients.back().data();
-    conversions.push_back(
-        pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
-                   scratch.back().data(), memory.default_queue()}));
-    gradient_values.push_back(gradients.back().as<float>());
-  }
-}
-
-size_t QueuedStep::State::count(size_t learnable) const {
-  return static_cast<size_t>(plans.gradient_layout().entries[learnable].spec.shape.elements());
-}
-
-// Frozen learnables have none: their gradient moves nothing.
-size_t QueuedStep::State::blocks(size_t learnable) const {
-  return frozen[learnable] ? 0 : kernels::norm_blocks(count(learnable));
-}
-
-void QueuedStep::State::place_squares() {
-  size_t bytes = 0;
-  for (size_t p = 0; p < frozen.size(); ++p) bytes += blocks(p) * sizeof(double);
-  squares = allocate(bytes, device);
-  squares_here = std::make_unique<Pinned>(memory, bytes);
-}
-
-// Cuts the sums. What each is to be divided by afterwards instead of the number of observations:
-// the host finds it by the CPU's own code, from one number for each block.
-std::vector<double> QueuedStep::State::cut_gradients(double observations) {
-  void* const queue = memory.default_queue();
-  if (threshold.of_elements()) {
-    for (size_t p = 0; p < frozen.size(); ++p) {
-      if (frozen[p]) continue;
-      table.limit(gradient_values[p], count(p), threshold.most(observations), queue);
-    }
-    return std::vector<double>(frozen.size(), observations);
-  }
-  auto* next = squares.as<double>();
-  for (size_t p = 0; p < frozen.size(); ++p) {
-    if (!frozen[p]) table.block_squares(gradient_values[p], count(p), next, queue);
-    next += blocks(p);
-  }
-  memory.copy_to_host(squares_here->data(), squares.data(), squares.bytes(), queue);
-  memory.synchronize(queue);
-  std::vector<std::vector<double>> by_learnable;
-  const auto* here = reinterpret_cast<const double*>(squares_here->data());
-  for (size_t p = 0; p < frozen.size(); ++p) {
-    by_learnable.emplace_back(here, here + blocks(p));
-    here += blocks(p);
-  }
-  return threshold.divisors(by_learnable, observations);
-}
-
 void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iteration,
                                   size_t more) {
   const ShardRange range = shards[j];
@@ -297,6 +218,17 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
   if (more > 0) return;
   memory.copy(sum->leaf(j), run.gradients(), bytes, run.queue());
   ++shards_by_stream[stream];
+}
+
+// The host computes batch statistics that move; copies of the last iteration's are done.
+void QueuedStep::State::follow_statistics() {
+  if (plans.statistics().empty()) return;
+  std::vector<const float*> values;
+  for (size_t j = 0; j < shards.size(); ++j) {
+    values.push_back(reinterpret_cast<const float*>(words_of(j) + sizeof(ShardWords)));
+  }
+  lockstep::follow_statistics(plans.statistics(), shards, values,
+                              [&](int k) { return mirror.state(k); });
 }
 
 // What all shards say.
@@ -386,9 +318,7 @@ QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& 
   for (const auto& shard : s.shards) s.make_runs(shard.size);
   s.sum.emplace(s.device, s.plans.gradient_layout().bytes, s.most_shards);
   join(std::move(LocalGroup::of_threads({.size = 1})[0]), {1}, 1);
-  s.convert_gradients();
-  for (const auto& l : network.learnables()) s.frozen.push_back(is_frozen(l.name, options.freeze));
-  if (s.threshold.wanted() && !s.threshold.of_elements()) s.place_squares();
+  s.update.emplace(network, solver, options, s.plans, s.sum->result(), s.mirror);
   // Copies made for earlier uses of the network may be older than its values.
   network.packed().pack_all();
 }
@@ -488,27 +418,8 @@ void QueuedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
   fail_point("update", scalars.iteration);
   s.memory.activate();
-  for (const auto& convert : s.conversions) convert({});
-  std::vector<double> divisors;
-  if (s.threshold.wanted()) divisors = s.cut_gradients(scalars.observations);
-  for (size_t p = 0; p < s.gradient_values.size(); ++p) {
-    UpdateScalars own = scalars;
-    if (!divisors.empty()) own.observations = divisors[p];
-    s.solver.update(p, s.gradient_values[p], own);
-  }
-  s.network.packed().pack_all();
-  if (s.plans.statistics().empty()) return;
-  std::vector<const float*> statistics;
-  for (size_t j = 0; j < s.shards.size(); ++j) {
-    statistics.push_back(reinterpret_cast<const float*>(s.words_of(j) + sizeof(ShardWords)));
-  }
-  // Copies of the last iteration's values were done before this one's results came.
-  follow_statistics(s.plans.statistics(), s.shards, statistics,
-                    [&](int k) { return s.mirror.state(k); });
-  for (const auto& follows : s.plans.statistics()) {
-    s.mirror.send_state(follows.mean_state);
-    s.mirror.send_state(follows.variance_state);
-  }
+  s.follow_statistics();
+  s.update->add(scalars);
 }
 
 Digest QueuedStep::digest(int64_t iteration) { return state_->mirror.digest(iteration); }

@@ -44,6 +44,9 @@ class SlotSolver : public Solver {
     Slot& s = slots_[index];
     if (!s.frozen) update(s, gradient_sum, scalars);
   }
+  UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const final {
+    return numbers(slots_[index].target, scalars);
+  }
   std::vector<Tensor> state(size_t index) const final { return slots_[index].state; }
   std::vector<std::string> state_names() const final { return names_; }
 
@@ -52,6 +55,7 @@ class SlotSolver : public Solver {
 
  private:
   virtual void update(Slot& s, const float* gradient_sum, const UpdateScalars& scalars) = 0;
+  virtual UpdateNumbers numbers(const UpdateTarget& target, const UpdateScalars& scalars) const = 0;
 
   const TrainingOptions options_;
   const std::vector<std::string> names_;
@@ -65,10 +69,14 @@ class Sgdm final : public SlotSolver {
 
  private:
   void update(Slot& s, const float* gradient_sum, const UpdateScalars& scalars) override {
-    update_by_sgdm(s.target, s.state, gradient_sum, scalars.observations,
-                   {.learning_rate = scalars.learning_rate,
-                    .momentum = options().momentum,
-                    .l2 = options().l2});
+    update_by_sgdm(s.target, s.state, gradient_sum, scalars.observations, now(scalars));
+  }
+  UpdateNumbers numbers(const UpdateTarget& target, const UpdateScalars& scalars) const override {
+    return sgdm_numbers(target, scalars.observations, now(scalars));
+  }
+  SgdmOptions now(const UpdateScalars& scalars) const {
+    return {
+        .learning_rate = scalars.learning_rate, .momentum = options().momentum, .l2 = options().l2};
   }
 };
 
@@ -80,15 +88,20 @@ class Adam final : public SlotSolver {
 
  private:
   void update(Slot& s, const float* gradient_sum, const UpdateScalars& scalars) override {
-    const TrainingOptions& o = options();
-    update_by_adam(s.target, s.state, gradient_sum, scalars.observations,
-                   {.learning_rate = scalars.learning_rate,
-                    .gradient_decay = o.gradient_decay,
-                    .squared_gradient_decay = o.squared_gradient_decay,
-                    .epsilon = o.epsilon,
-                    .l2 = o.l2},
-                   scalars.iteration, o.solver == "adamw");
+    update_by_adam(s.target, s.state, gradient_sum, scalars.observations, now(scalars),
+                   scalars.iteration, decoupled());
   }
+  UpdateNumbers numbers(const UpdateTarget& target, const UpdateScalars& scalars) const override {
+    return adam_numbers(target, scalars.observations, now(scalars), scalars.iteration, decoupled());
+  }
+  AdamOptions now(const UpdateScalars& scalars) const {
+    return {.learning_rate = scalars.learning_rate,
+            .gradient_decay = options().gradient_decay,
+            .squared_gradient_decay = options().squared_gradient_decay,
+            .epsilon = options().epsilon,
+            .l2 = options().l2};
+  }
+  bool decoupled() const { return options().solver == "adamw"; }
 };
 
 class Rmsprop final : public SlotSolver {
@@ -98,11 +111,16 @@ class Rmsprop final : public SlotSolver {
 
  private:
   void update(Slot& s, const float* gradient_sum, const UpdateScalars& scalars) override {
-    update_by_rmsprop(s.target, s.state, gradient_sum, scalars.observations,
-                      {.learning_rate = scalars.learning_rate,
-                       .squared_gradient_decay = options().squared_gradient_decay,
-                       .epsilon = options().epsilon,
-                       .l2 = options().l2});
+    update_by_rmsprop(s.target, s.state, gradient_sum, scalars.observations, now(scalars));
+  }
+  UpdateNumbers numbers(const UpdateTarget& target, const UpdateScalars& scalars) const override {
+    return rmsprop_numbers(target, scalars.observations, now(scalars));
+  }
+  RmspropOptions now(const UpdateScalars& scalars) const {
+    return {.learning_rate = scalars.learning_rate,
+            .squared_gradient_decay = options().squared_gradient_decay,
+            .epsilon = options().epsilon,
+            .l2 = options().l2};
   }
 };
 
@@ -127,11 +145,19 @@ void try_updates(Device device, const TrainingOptions& options) {
   const kernels::Table& table = kernels::table_for(device);
   void* const queue = default_queue_of(device);
   table.add(nullptr, nullptr, nullptr, 0, queue);
-  if (options.solver == "sgdm") table.sgdm(nullptr, nullptr, nullptr, 0, {}, queue);
-  if (options.solver.starts_with("adam")) {
-    table.adam(nullptr, nullptr, nullptr, nullptr, 0, {}, queue);
+  // Of all learnables at once where the device does that.
+  if (options.solver == "sgdm") {
+    table.sgdm_of_all ? table.sgdm_of_all({}, queue)
+                      : table.sgdm(nullptr, nullptr, nullptr, 0, {}, queue);
   }
-  if (options.solver == "rmsprop") table.rmsprop(nullptr, nullptr, nullptr, 0, {}, queue);
+  if (options.solver.starts_with("adam")) {
+    table.adam_of_all ? table.adam_of_all({}, queue)
+                      : table.adam(nullptr, nullptr, nullptr, nullptr, 0, {}, queue);
+  }
+  if (options.solver == "rmsprop") {
+    table.rmsprop_of_all ? table.rmsprop_of_all({}, queue)
+                         : table.rmsprop(nullptr, nullptr, nullptr, 0, {}, queue);
+  }
   const GradientThreshold threshold{options.gradient_threshold, options.gradient_threshold_method};
   if (!threshold.wanted()) return;
   if (threshold.of_elements()) {

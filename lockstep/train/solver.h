@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "lockstep/engine/kernels/solver.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/options.h"
 
@@ -17,6 +19,9 @@ struct UpdateScalars {
   double observations = 1;  // gradients are divided by it: what they are sums over
 };
 
+using UpdateNumbers =
+    std::variant<kernels::SgdmUpdate, kernels::AdamUpdate, kernels::RmspropUpdate>;
+
 // State for every learnable of a network. update() for different learnables may run in several
 // threads at once.
 class Solver {
@@ -26,6 +31,8 @@ class Solver {
   // row-major, f32, as many elements as the learnable, on its device, where the work is added to
   // the default queue.
   virtual void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) = 0;
+  // The numbers of such an update, for those who make updates of all learnables at once.
+  virtual UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const = 0;
   // Arrays for learnable `index`, row-major, in a fixed order: digest and checkpoints cover them.
   virtual std::vector<Tensor> state(size_t index) const = 0;
   // Their names, the same for every learnable: "velocity"; "mean", "square".

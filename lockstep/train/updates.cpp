@@ -202,46 +202,60 @@ void rmsprop(const std::vector<Named>& targets, std::span<const Tensor> gradient
 
 }  // namespace
 
-void update_by_sgdm(const UpdateTarget& target, std::span<const Tensor> state,
-                    const float* gradient_sum, double observations, const SgdmOptions& options) {
-  const kernels::SgdmUpdate u{static_cast<float>(observations),
-                              static_cast<float>(options.learning_rate * target.rate_factor),
-                              static_cast<float>(options.momentum),
-                              static_cast<float>(options.l2 * target.l2_factor)};
-  table_of(target).sgdm(elements(target.value), elements(state[0]), gradient_sum, count_of(target),
-                        u, default_queue_of(target.value.device()));
+kernels::SgdmUpdate sgdm_numbers(const UpdateTarget& target, double observations,
+                                 const SgdmOptions& options) {
+  return {static_cast<float>(observations),
+          static_cast<float>(options.learning_rate * target.rate_factor),
+          static_cast<float>(options.momentum), static_cast<float>(options.l2 * target.l2_factor)};
 }
 
-void update_by_adam(const UpdateTarget& target, std::span<const Tensor> state,
-                    const float* gradient_sum, double observations, const AdamOptions& options,
-                    int64_t iteration, bool decoupled) {
+kernels::AdamUpdate adam_numbers(const UpdateTarget& target, double observations,
+                                 const AdamOptions& options, int64_t iteration, bool decoupled) {
   const double l2 = options.l2 * target.l2_factor;
   const double rate = options.learning_rate * target.rate_factor;
   const auto t = static_cast<double>(iteration);
   const double first = 1 - std::pow(options.gradient_decay, t);
   const double second = 1 - std::pow(options.squared_gradient_decay, t);
-  const kernels::AdamUpdate u{static_cast<float>(observations),
-                              static_cast<float>(rate / first),
-                              options.gradient_decay,
-                              options.squared_gradient_decay,
-                              static_cast<float>(1 / std::sqrt(second)),
-                              static_cast<float>(options.epsilon),
-                              static_cast<float>(decoupled ? 0 : l2),
-                              static_cast<float>(decoupled ? rate * l2 : 0)};
+  return {static_cast<float>(observations),
+          static_cast<float>(rate / first),
+          options.gradient_decay,
+          options.squared_gradient_decay,
+          static_cast<float>(1 / std::sqrt(second)),
+          static_cast<float>(options.epsilon),
+          static_cast<float>(decoupled ? 0 : l2),
+          static_cast<float>(decoupled ? rate * l2 : 0)};
+}
+
+kernels::RmspropUpdate rmsprop_numbers(const UpdateTarget& target, double observations,
+                                       const RmspropOptions& options) {
+  return {static_cast<float>(observations),
+          static_cast<float>(options.learning_rate * target.rate_factor),
+          options.squared_gradient_decay, static_cast<float>(options.epsilon),
+          static_cast<float>(options.l2 * target.l2_factor)};
+}
+
+void update_by_sgdm(const UpdateTarget& target, std::span<const Tensor> state,
+                    const float* gradient_sum, double observations, const SgdmOptions& options) {
+  table_of(target).sgdm(elements(target.value), elements(state[0]), gradient_sum, count_of(target),
+                        sgdm_numbers(target, observations, options),
+                        default_queue_of(target.value.device()));
+}
+
+void update_by_adam(const UpdateTarget& target, std::span<const Tensor> state,
+                    const float* gradient_sum, double observations, const AdamOptions& options,
+                    int64_t iteration, bool decoupled) {
   table_of(target).adam(elements(target.value), elements(state[0]), elements(state[1]),
-                        gradient_sum, count_of(target), u, default_queue_of(target.value.device()));
+                        gradient_sum, count_of(target),
+                        adam_numbers(target, observations, options, iteration, decoupled),
+                        default_queue_of(target.value.device()));
 }
 
 void update_by_rmsprop(const UpdateTarget& target, std::span<const Tensor> state,
                        const float* gradient_sum, double observations,
                        const RmspropOptions& options) {
-  const kernels::RmspropUpdate u{static_cast<float>(observations),
-                                 static_cast<float>(options.learning_rate * target.rate_factor),
-                                 options.squared_gradient_decay,
-                                 static_cast<float>(options.epsilon),
-                                 static_cast<float>(options.l2 * target.l2_factor)};
   table_of(target).rmsprop(elements(target.value), elements(state[0]), gradient_sum,
-                           count_of(target), u, default_queue_of(target.value.device()));
+                           count_of(target), rmsprop_numbers(target, observations, options),
+                           default_queue_of(target.value.device()));
 }
 
 void sgdm_update(Network& network, std::span<const Tensor> gradients, SgdmState& state,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/thread_pool.h"
+#include "lockstep/engine/kernels/solver.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
@@ -76,13 +77,19 @@ void adamw_update(std::span<const Tensor> values, std::span<const Tensor> gradie
 void rmsprop_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
                     RmspropState& state, const RmspropOptions& options = {});
 
-// For solvers: the update of one array, where all of these meet. `state`: arrays in the order of
-// the state's fields. `gradient_sum`: row-major, over `observations`, on the value's device, where
-// the work is added to the default queue.
+// For solvers: the update of one array, where all of these meet, and its numbers. `state`: arrays
+// in the order of the state's fields. `gradient_sum`: row-major, over `observations`, on the
+// value's device, where the work is added to the default queue.
 struct UpdateTarget {
   Tensor value;
   double rate_factor = 1, l2_factor = 1;
 };
+kernels::SgdmUpdate sgdm_numbers(const UpdateTarget& target, double observations,
+                                 const SgdmOptions& options);
+kernels::AdamUpdate adam_numbers(const UpdateTarget& target, double observations,
+                                 const AdamOptions& options, int64_t iteration, bool decoupled);
+kernels::RmspropUpdate rmsprop_numbers(const UpdateTarget& target, double observations,
+                                       const RmspropOptions& options);
 void update_by_sgdm(const UpdateTarget& target, std::span<const Tensor> state,
                     const float* gradient_sum, double observations, const SgdmOptions& options);
 // `iteration` from 1. `decoupled`: l2 as adamw takes it.

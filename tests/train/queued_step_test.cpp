@@ -103,6 +103,41 @@ TEST(QueuedStep, ComputesWhatThreadsCompute) {
   EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
+// All learnables by one call, recorded: with every solver, thresholds and frozen layers.
+TEST(QueuedStep, UpdatesOfAllAreThoseOfEach) {
+  const FakeDevice fake;
+  const kernels::Table& whole = kernels::table_for(fake);
+  kernels::Table by_one = whole;
+  by_one.sgdm_of_all = nullptr;
+  by_one.adam_of_all = nullptr;
+  by_one.rmsprop_of_all = nullptr;
+  for (const char* solver : {"sgdm", "adam", "adamw", "rmsprop"}) {
+    for (const char* method : {"", "l2norm", "absolute-value"}) {
+      SCOPED_TRACE(std::string(solver) + " " + method);
+      const auto with = [&](const std::string& device) {
+        TrainingOptions options = options_for(device);
+        options.solver = solver;
+        options.freeze = {small_classifier().layers()[1].name};
+        if (*method != 0) {
+          options.gradient_threshold = 0.02;
+          options.gradient_threshold_method = method;
+        }
+        return options;
+      };
+      const Outcome outcome = run(with("cpu"));
+      const int replays = fake.replays();
+      expect_same(run(with("cuda:0")), outcome);
+      const int all = fake.replays() - replays;
+      kernels::register_table(fake, &by_one);
+      expect_same(run(with("cuda:0")), outcome);
+      kernels::register_table(fake, &whole);
+      // Updates of each are not recorded, their numbers being part of the work.
+      EXPECT_GT(all, fake.replays() - replays - all);
+    }
+  }
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+}
+
 TEST(QueuedStep, TheNumberOfStreamsDoesNotMatter) {
   const FakeDevice fake;
   const Outcome one = run(options_for("cuda:0", 1));

@@ -23,6 +23,7 @@ class Keeper : public Solver {
     const auto n = static_cast<size_t>(network_.learnables()[index].value.shape().elements());
     gradients[index].assign(sum, sum + n);
   }
+  UpdateNumbers numbers(size_t, const UpdateScalars&) const override { return {}; }
   std::vector<Tensor> state(size_t) const override { return {}; }
   std::vector<std::string> state_names() const override { return {}; }
 

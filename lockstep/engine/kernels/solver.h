@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace lockstep::kernels {
 
@@ -33,6 +34,27 @@ struct RmspropUpdate {
   float rate = 0;
   double decay = 0;
   float epsilon = 0, l2 = 0;
+};
+
+// Many learnables updated at once, by a back end that does so: in its memory lie each one's arrays,
+// each one's update, and the blocks of kUpdateBlock elements (the last of a learnable: fewer) that
+// they are cut into. Nothing else changes from one update to the next, so that it can be recorded.
+struct LearnableArrays {
+  float *w = nullptr, *first = nullptr, *second = nullptr;  // second: adam's alone
+  const float* gradient_sum = nullptr;
+  int64_t count = 0;
+};
+struct UpdateBlock {
+  int64_t learnable = 0, first = 0;  // its first element
+};
+inline constexpr int64_t kUpdateBlock = 1024;
+
+template <class Update>
+struct Updates {
+  const LearnableArrays* arrays = nullptr;  // by learnable
+  const Update* updates = nullptr;          // by learnable
+  const UpdateBlock* blocks = nullptr;
+  int64_t block_count = 0;
 };
 
 namespace cpu {

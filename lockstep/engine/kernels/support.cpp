@@ -44,12 +44,15 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
   visit.template operator()<"sgdm">(t.sgdm);
   visit.template operator()<"adam">(t.adam);
   visit.template operator()<"rmsprop">(t.rmsprop);
+  visit.template operator()<"sgdm_of_all">(t.sgdm_of_all);
+  visit.template operator()<"adam_of_all">(t.adam_of_all);
+  visit.template operator()<"rmsprop_of_all">(t.rmsprop_of_all);
   visit.template operator()<"add">(t.add);
   visit.template operator()<"block_squares">(t.block_squares);
   visit.template operator()<"limit">(t.limit);
 }
 // A new function needs a line above.
-static_assert(sizeof(Table) == sizeof(void*) * (1 + 28));
+static_assert(sizeof(Table) == sizeof(void*) * (1 + 31));
 
 // No entries, but usable under the same conditions.
 constexpr const char *kNccl = "nccl", *kBf16 = "bf16";

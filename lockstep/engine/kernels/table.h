@@ -32,7 +32,7 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 10;
+  static constexpr int kVersion = 11;
   int version = kVersion;
   // Kernels take bf16 where their ops do, in hardware.
   bool bf16 = false;
@@ -74,6 +74,11 @@ struct Table {
                const AdamUpdate&, void* queue);
   void (*rmsprop)(float* w, float* s, const float* gradient_sum, size_t count, const RmspropUpdate&,
                   void* queue);
+  // The same of many learnables, with the bits of an update of each; null where a back end has
+  // none.
+  void (*sgdm_of_all)(const Updates<SgdmUpdate>&, void* queue) = nullptr;
+  void (*adam_of_all)(const Updates<AdamUpdate>&, void* queue) = nullptr;
+  void (*rmsprop_of_all)(const Updates<RmspropUpdate>&, void* queue) = nullptr;
   // sum[i] = a[i] + b[i]: what the fixed tree over shards is made of. May be in place.
   void (*add)(const float* a, const float* b, float* sum, size_t count, void* queue);
 

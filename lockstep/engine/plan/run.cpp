@@ -1,20 +1,20 @@
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/engine/plan/device_step.h"
 #include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/engine/tensor/recording.h"
 
 namespace lockstep {
 namespace {
 
-// Steps [first, end) of a plan on a device: run once as they are, then recorded and repeated.
+// Steps [first, end) of a plan.
 struct Phase {
   size_t first = 0, end = 0;
-  bool has_run = false;
-  bool recordable = true;
-  void* recording = nullptr;
+  std::optional<Recording> recording;  // on a device
 };
 
 }  // namespace
@@ -35,9 +35,6 @@ struct PlanRun::State {
       device->synchronize(queue->get());
     } catch (const Error&) {
       // The device is lost; whoever uses it next is told.
-    }
-    for (const Phase* phase : {&forward, &backward}) {
-      if (phase->recording) device->release_recording(phase->recording);
     }
   }
 
@@ -89,28 +86,7 @@ struct PlanRun::State {
     device->follow(q, device->default_queue());
     device_step->set(step);
     if (phase.first == phase.end) return;
-    if (!phase.recording && phase.has_run && phase.recordable && device->records()) {
-      record(phase, step);
-    }
-    if (phase.recording) {
-      device->replay(phase.recording, q);
-    } else {
-      run(phase, step);
-      phase.has_run = true;
-    }
-  }
-
-  // Leaves the phase without a recording where none can be made of it; what is wrong with it apart
-  // from that, running it will say.
-  void record(Phase& phase, const kernels::StepInfo& step) {
-    device->begin_recording(queue->get());
-    try {
-      run(phase, step);
-      phase.recording = device->end_recording(queue->get());
-    } catch (const Error&) {
-      if (void* half = device->end_recording(queue->get())) device->release_recording(half);
-    }
-    phase.recordable = phase.recording != nullptr;
+    phase.recording->run([&] { run(phase, step); });
   }
 };
 
@@ -135,6 +111,9 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
     // What was added for the memory's former users, and the zeros.
     s.device->follow(s.queue->get(), s.device->default_queue());
     s.device_step = std::make_unique<DeviceStep>(p.device, s.queue->get());
+    for (Phase* phase : {&s.forward, &s.backward}) {
+      phase->recording.emplace(*s.device, s.queue->get());
+    }
   }
   for (const auto& b : p.buffers) {
     switch (b.place) {

@@ -12,54 +12,82 @@
 namespace lockstep::kernels::cudatest {
 namespace {
 
-// One launch over two learnables has the bits of the CPU's updates of each.
-TEST(CudaUpdates, Solver) {
-  const size_t sizes[] = {1500, 700}, starts[] = {0, 2048}, count = 2748;
-  const cuda::BlockFactors a{1, 1}, b{0.1, 0.3};
-  const cuda::BlockFactors factors[] = {a, a, b};
-  const std::vector<float> w = normal(count, 1), g = normal(count, 2), v = normal(count, 3);
-  std::vector<float> s = normal(count, 4);
-  for (float& value : s) value = std::abs(value);
-
-  const cuda::FlatSgdmUpdate sgdm{.observations = 96, .momentum = 0.9f, .rate = 0.05, .l2 = 1e-3};
-  std::vector<float> w1 = w, v1 = v, w2 = w, v2 = v;
-  cuda::solver_flat(w1.data(), v1.data(), g.data(), count, factors, &sgdm, nullptr);
-  const cuda::FlatAdamUpdate adam{.observations = 96,
-                                  .root_correction = 1.5f,
-                                  .epsilon = 1e-8f,
-                                  .rate = 0.05,
-                                  .l2 = 1e-3,
-                                  .first_correction = 0.19,
-                                  .beta1 = 0.9,
-                                  .beta2 = 0.999};
-  std::vector<float> w3 = w, m3 = v, s3 = s, w4 = w, m4 = v, s4 = s;
-  cuda::solver_flat(w3.data(), m3.data(), s3.data(), g.data(), count, factors, &adam, nullptr);
-  for (int i = 0; i < 2; ++i) {
-    const cuda::BlockFactors f = i == 0 ? a : b;
-    const size_t at = starts[i], n = sizes[i];
-    const SgdmUpdate u{96, static_cast<float>(0.05 * f.rate), 0.9f,
-                       static_cast<float>(1e-3 * f.l2)};
-    cpu_table().sgdm(&w2[at], &v2[at], &g[at], n, u, nullptr);
-    const AdamUpdate t{96,    static_cast<float>(0.05 * f.rate / 0.19), 0.9, 0.999, 1.5f,
-                       1e-8f, static_cast<float>(1e-3 * f.l2),          0};
-    cpu_table().adam(&w4[at], &m4[at], &s4[at], &g[at], n, t, nullptr);
-    const auto same = [&](const std::vector<float>& x, const std::vector<float>& y) {
-      return std::equal(x.begin() + static_cast<ptrdiff_t>(at),
-                        x.begin() + static_cast<ptrdiff_t>(at + n),
-                        y.begin() + static_cast<ptrdiff_t>(at));
-    };
-    EXPECT_TRUE(same(w1, w2) && same(v1, v2));
-    EXPECT_TRUE(same(w3, w4) && same(m3, m4) && same(s3, s4));
-    // One learnable by itself.
-    std::vector<float> w5 = w, v5 = v, m5 = v, w6 = w, s6 = s;
-    cuda::sgdm(&w5[at], &v5[at], &g[at], n, u, nullptr);
-    cuda::adam(&w6[at], &m5[at], &s6[at], &g[at], n, t, nullptr);
-    EXPECT_TRUE(same(w5, w2) && same(v5, v2));
-    EXPECT_TRUE(same(w6, w4) && same(m5, m4) && same(s6, s4));
+// One launch over learnables of several sizes has the bits of the CPU's updates of each, as has one
+// of a learnable alone.
+template <class Update, class OfAll, class OfOne, class Alone>
+void check_solver(std::vector<Update> updates, bool second, OfAll of_all, OfOne of_one,
+                  Alone alone) {
+  const size_t sizes[] = {1500, 1, 1024, 700};
+  struct Arrays {
+    std::vector<float> w, first, second, gradient;
+    bool operator==(const Arrays&) const = default;
+  };
+  std::vector<Arrays> all;
+  std::vector<LearnableArrays> seen;
+  std::vector<UpdateBlock> blocks;
+  for (size_t p = 0; p < std::size(sizes); ++p) {
+    const size_t n = sizes[p];
+    all.push_back(
+        {normal(n, 4 * p), normal(n, 4 * p + 1), normal(n, 4 * p + 2), normal(n, 4 * p + 3)});
+    // Of rmsprop the first array, of adam the second are of squares.
+    for (float& x : second ? all[p].second : all[p].first) x = std::abs(x);
   }
-  std::vector<float> sum(count), expected(count);
-  cuda::add(w.data(), g.data(), sum.data(), count, nullptr);
-  cpu_table().add(w.data(), g.data(), expected.data(), count, nullptr);
+  std::vector<Arrays> by_one = all, expected = all;
+  for (size_t p = 0; p < all.size(); ++p) {
+    Arrays& a = all[p];
+    seen.push_back({a.w.data(), a.first.data(), second ? a.second.data() : nullptr,
+                    a.gradient.data(), static_cast<int64_t>(a.w.size())});
+    for (int64_t i = 0; i < seen[p].count; i += kUpdateBlock) {
+      blocks.push_back({static_cast<int64_t>(p), i});
+    }
+    of_one(expected[p], updates[p]);
+    alone(by_one[p], updates[p]);
+  }
+  of_all(Updates<Update>{seen.data(), updates.data(), blocks.data(),
+                         static_cast<int64_t>(blocks.size())},
+         nullptr);
+  EXPECT_TRUE(all == expected);
+  EXPECT_TRUE(by_one == expected);
+  of_all(Updates<Update>{}, nullptr);  // nothing to do
+}
+
+TEST(CudaUpdates, Solver) {
+  const SgdmUpdate sgdm{96, 0.05f, 0.9f, 1e-3f};
+  check_solver<SgdmUpdate>(
+      {sgdm, sgdm, {96, 0.005f, 0.9f, 0}, sgdm}, false, cuda::sgdm_of_all,
+      [](auto& a, const SgdmUpdate& u) {
+        cpu_table().sgdm(a.w.data(), a.first.data(), a.gradient.data(), a.w.size(), u, nullptr);
+      },
+      [](auto& a, const SgdmUpdate& u) {
+        cuda::sgdm(a.w.data(), a.first.data(), a.gradient.data(), a.w.size(), u, nullptr);
+      });
+  const AdamUpdate adam{96, 0.05f, 0.9, 0.999, 1.5f, 1e-8f, 1e-3f, 0};
+  check_solver<AdamUpdate>(
+      {adam, {96, 0.005f, 0.9, 0.999, 1.5f, 1e-8f, 0, 1e-4f}, adam, adam}, true, cuda::adam_of_all,
+      [](auto& a, const AdamUpdate& u) {
+        cpu_table().adam(a.w.data(), a.first.data(), a.second.data(), a.gradient.data(), a.w.size(),
+                         u, nullptr);
+      },
+      [](auto& a, const AdamUpdate& u) {
+        cuda::adam(a.w.data(), a.first.data(), a.second.data(), a.gradient.data(), a.w.size(), u,
+                   nullptr);
+      });
+  const RmspropUpdate rmsprop{96, 0.05f, 0.9, 1e-8f, 1e-3f};
+  check_solver<RmspropUpdate>(
+      {rmsprop, rmsprop, rmsprop, {96, 0.5f, 0.9, 1e-8f, 0}}, false, cuda::rmsprop_of_all,
+      [](auto& a, const RmspropUpdate& u) {
+        cpu_table().rmsprop(a.w.data(), a.first.data(), a.gradient.data(), a.w.size(), u, nullptr);
+      },
+      [](auto& a, const RmspropUpdate& u) {
+        cuda::rmsprop(a.w.data(), a.first.data(), a.gradient.data(), a.w.size(), u, nullptr);
+      });
+}
+
+TEST(CudaUpdates, Sum) {
+  const std::vector<float> a = normal(2748, 1), b = normal(2748, 2);
+  std::vector<float> sum(a.size()), expected(a.size());
+  cuda::add(a.data(), b.data(), sum.data(), sum.size(), nullptr);
+  cpu_table().add(a.data(), b.data(), expected.data(), expected.size(), nullptr);
   EXPECT_EQ(sum, expected);
 }
 

@@ -289,6 +289,27 @@ FakeQueue& of(void* queue) {
   return *static_cast<FakeQueue*>(queue);
 }
 
+// A block of a learnable.
+struct Part {
+  float *w, *first, *second;
+  const float* gradient_sum;
+  size_t count;
+};
+
+template <class Update, class Body>
+void update_blocks(const kernels::Updates<Update>& all, void* queue, Body body) {
+  of(queue).add([=] {
+    for (int64_t i = 0; i < all.block_count; ++i) {
+      const kernels::UpdateBlock block = all.blocks[i];
+      const kernels::LearnableArrays& a = all.arrays[block.learnable];
+      const Part part{a.w + block.first, a.first + block.first,
+                      a.second ? a.second + block.first : nullptr, a.gradient_sum + block.first,
+                      static_cast<size_t>(std::min(kernels::kUpdateBlock, a.count - block.first))};
+      body(kernels::table_for({}), part, all.updates[block.learnable]);
+    }
+  });
+}
+
 const kernels::Table& fake_table() {
   using kernels::Table;
   static const Table table = [] {
@@ -332,6 +353,21 @@ const kernels::Table& fake_table() {
     t.rmsprop = [](float* w, float* v, const float* g, size_t n, const kernels::RmspropUpdate& u,
                    void* queue) {
       of(queue).add([=] { kernels::table_for({}).rmsprop(w, v, g, n, u, nullptr); });
+    };
+    t.sgdm_of_all = [](const kernels::Updates<kernels::SgdmUpdate>& all, void* queue) {
+      update_blocks(all, queue, [](const kernels::Table& cpu, const Part& p, const auto& u) {
+        cpu.sgdm(p.w, p.first, p.gradient_sum, p.count, u, nullptr);
+      });
+    };
+    t.adam_of_all = [](const kernels::Updates<kernels::AdamUpdate>& all, void* queue) {
+      update_blocks(all, queue, [](const kernels::Table& cpu, const Part& p, const auto& u) {
+        cpu.adam(p.w, p.first, p.second, p.gradient_sum, p.count, u, nullptr);
+      });
+    };
+    t.rmsprop_of_all = [](const kernels::Updates<kernels::RmspropUpdate>& all, void* queue) {
+      update_blocks(all, queue, [](const kernels::Table& cpu, const Part& p, const auto& u) {
+        cpu.rmsprop(p.w, p.first, p.gradient_sum, p.count, u, nullptr);
+      });
     };
     t.block_squares = [](const float* x, size_t n, double* sums, void* queue) {
       of(queue).add([=] { kernels::table_for({}).block_squares(x, n, sums, nullptr); });

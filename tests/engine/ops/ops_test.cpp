@@ -241,7 +241,53 @@ void check_updates(Device device) {
   check_block_squares(device);
 }
 
-TEST_P(Tables, UpdatesMatchTheirFormulasWholeAndByParts) { check_updates(GetParam()); }
+// Of all learnables at once, where a back end has that: the bits of an update of each.
+void check_updates_of_all(Device device) {
+  const auto& table = kernels::table_for(device);
+  if (!table.sgdm_of_all) return;
+  void* const queue = memory_of(device).default_queue();
+  const auto there = [&](const auto& entries) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(entries.data());
+    const size_t count = entries.size() * sizeof entries[0];
+    return Tensor::from(std::vector<uint8_t>(bytes, bytes + count), {static_cast<int64_t>(count)})
+        .to(device);
+  };
+  const std::vector<kernels::AdamUpdate> updates{{12, 0.25f, 0.75, 0.875, 1.5f, 0.03125f, 0.5f, 0},
+                                                 {12, 0.5f, 0.75, 0.875, 1.5f, 0.03125f, 0, 0.25f}};
+  const int64_t sizes[] = {2500, 3};
+  std::vector<Tensor> one, all;
+  std::vector<kernels::LearnableArrays> arrays;
+  std::vector<kernels::UpdateBlock> blocks;
+  for (int64_t p = 0; p < 2; ++p) {
+    for (int k = 0; k < 4; ++k) {
+      Array values = random_array({sizes[p]}, static_cast<uint64_t>(4 * p + k));
+      for (double& x : values.values) x = k == 2 ? std::abs(x) : x;
+      one.push_back(tensor_of(values).to(device));
+      all.push_back(tensor_of(values).to(device));
+    }
+    const auto data = [&](std::vector<Tensor>& of, size_t k) {
+      return static_cast<float*>(of[static_cast<size_t>(4 * p) + k].raw());
+    };
+    table.adam(data(one, 0), data(one, 1), data(one, 2), data(one, 3),
+               static_cast<size_t>(sizes[p]), updates[static_cast<size_t>(p)], queue);
+    arrays.push_back({data(all, 0), data(all, 1), data(all, 2), data(all, 3), sizes[p]});
+    for (int64_t i = 0; i < sizes[p]; i += kernels::kUpdateBlock) blocks.push_back({p, i});
+  }
+  const Tensor a = there(arrays), u = there(updates), b = there(blocks);
+  table.adam_of_all(
+      {static_cast<const kernels::LearnableArrays*>(a.raw()),
+       static_cast<const kernels::AdamUpdate*>(u.raw()),
+       static_cast<const kernels::UpdateBlock*>(b.raw()), static_cast<int64_t>(blocks.size())},
+      queue);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(relative_error(array_of(all[i]), array_of(one[i])), 0) << i;
+  }
+}
+
+TEST_P(Tables, UpdatesMatchTheirFormulasWholeAndByParts) {
+  check_updates(GetParam());
+  check_updates_of_all(GetParam());
+}
 
 TEST_P(Tables, ReorderKeepsEveryElement) { check_reorder(GetParam()); }
 
@@ -281,8 +327,8 @@ kernels::Kernel count(const Problem& problem) {
 kernels::Table counting_table(Device device) {
   using kernels::Table;
   // A new entry of the table needs a line below and cases; these two then have other numbers.
-  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 9));
-  static_assert(Table::kVersion == 10);
+  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 12));
+  static_assert(Table::kVersion == 11);
   counted = &kernels::table_for(device);
   std::memset(calls, 0, sizeof calls);
   Table t = *counted;

@@ -51,28 +51,10 @@ void add(const float* a, const float* b, float* sum, size_t count, void* queue);
 void block_squares(const float* x, size_t count, double* sums, void* queue);
 void limit(float* x, size_t count, float most, void* queue);
 
-// The same updates for the flat arrays of all learnables in one launch. A learnable starts at a
-// multiple of kSolverBlock; `factors` has an entry for each block of so many elements. The
-// numbers of the iteration lie in the device's memory too, so that a captured launch finds new
-// ones each time. Bits equal those of sgdm() and adam() called for each learnable.
-inline constexpr size_t kSolverBlock = 1024;
-struct BlockFactors {
-  double rate = 1, l2 = 1;
-};
-struct FlatSgdmUpdate {
-  float observations = 1, momentum = 0;
-  double rate = 0, l2 = 0;  // before the block's factors
-};
-struct FlatAdamUpdate {
-  float observations = 1, root_correction = 1, epsilon = 0;
-  double rate = 0, l2 = 0;      // before the block's factors
-  double first_correction = 1;  // 1 - beta1^t, by which rate is divided
-  double beta1 = 0, beta2 = 0;
-};
-void solver_flat(float* w, float* v, const float* gradient_sum, size_t count,
-                 const BlockFactors* factors, const FlatSgdmUpdate* update, void* queue);
-void solver_flat(float* w, float* m, float* s, const float* gradient_sum, size_t count,
-                 const BlockFactors* factors, const FlatAdamUpdate* update, void* queue);
+// The same updates for all learnables in one launch.
+void sgdm_of_all(const Updates<SgdmUpdate>& all, void* queue);
+void adam_of_all(const Updates<AdamUpdate>& all, void* queue);
+void rmsprop_of_all(const Updates<RmspropUpdate>& all, void* queue);
 
 // How kernels made from now on, by any thread, compute. `tf32` lets convolutions and matrix
 // products round their factors to TF32. Both return the previous setting.

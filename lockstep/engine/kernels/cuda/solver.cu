@@ -53,40 +53,33 @@ struct Rmsprop {
   __device__ void operator()(int64_t i) const { update_element(w, s, gradient_sum, i, u); }
 };
 
-// A block of threads for each block of kSolverBlock elements, which share their factors. What the
-// host computes for a learnable (train/solver.cpp) is computed here, in double, for a block.
-__global__ void flat_sgdm(float* w, float* v, const float* gradient_sum, int64_t count,
-                          const BlockFactors* factors, const FlatSgdmUpdate* update) {
-  const BlockFactors f = factors[blockIdx.x];
-  const SgdmUpdate u{update->observations, static_cast<float>(update->rate * f.rate),
-                     update->momentum, static_cast<float>(update->l2 * f.l2)};
-  const int64_t first = int64_t{blockIdx.x} * int64_t{kSolverBlock};
-  for (int64_t i = first + threadIdx.x; i < first + int64_t{kSolverBlock} && i < count;
-       i += blockDim.x) {
-    update_element(w, v, gradient_sum, i, u);
+__device__ void update_element(const LearnableArrays& a, int64_t i, const SgdmUpdate& u) {
+  update_element(a.w, a.first, a.gradient_sum, i, u);
+}
+__device__ void update_element(const LearnableArrays& a, int64_t i, const AdamUpdate& u) {
+  update_element(a.w, a.first, a.second, a.gradient_sum, i, u);
+}
+__device__ void update_element(const LearnableArrays& a, int64_t i, const RmspropUpdate& u) {
+  update_element(a.w, a.first, a.gradient_sum, i, u);
+}
+
+// A block of threads for each block of elements.
+template <class Update>
+__global__ void update_blocks(Updates<Update> all) {
+  const UpdateBlock block = all.blocks[blockIdx.x];
+  const LearnableArrays arrays = all.arrays[block.learnable];
+  const Update update = all.updates[block.learnable];
+  const int64_t rest = arrays.count - block.first;
+  const int64_t count = rest < kUpdateBlock ? rest : kUpdateBlock;
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+    update_element(arrays, block.first + i, update);
   }
 }
 
-__global__ void flat_adam(float* w, float* m, float* s, const float* gradient_sum, int64_t count,
-                          const BlockFactors* factors, const FlatAdamUpdate* update) {
-  const BlockFactors f = factors[blockIdx.x];
-  const AdamUpdate u{update->observations,
-                     static_cast<float>(update->rate * f.rate / update->first_correction),
-                     update->beta1,
-                     update->beta2,
-                     update->root_correction,
-                     update->epsilon,
-                     static_cast<float>(update->l2 * f.l2),
-                     0};
-  const int64_t first = int64_t{blockIdx.x} * int64_t{kSolverBlock};
-  for (int64_t i = first + threadIdx.x; i < first + int64_t{kSolverBlock} && i < count;
-       i += blockDim.x) {
-    update_element(w, m, s, gradient_sum, i, u);
-  }
-}
-
-Grid grid_of(size_t count) {
-  return {.blocks = static_cast<int64_t>((count + kSolverBlock - 1) / kSolverBlock)};
+template <class Update>
+void launch_updates(const char* name, const Updates<Update>& all, void* queue) {
+  if (all.block_count == 0) return;
+  launch(name, update_blocks<Update>, {.blocks = all.block_count}, queue, all);
 }
 
 }  // namespace
@@ -106,16 +99,16 @@ void rmsprop(float* w, float* s, const float* gradient_sum, size_t count, const 
   launch_each("rmsprop", static_cast<int64_t>(count), queue, Rmsprop{w, s, gradient_sum, u});
 }
 
-void solver_flat(float* w, float* v, const float* gradient_sum, size_t count,
-                 const BlockFactors* factors, const FlatSgdmUpdate* update, void* queue) {
-  launch("sgdm of all learnables", flat_sgdm, grid_of(count), queue, w, v, gradient_sum,
-         static_cast<int64_t>(count), factors, update);
+void sgdm_of_all(const Updates<SgdmUpdate>& all, void* queue) {
+  launch_updates("sgdm of all learnables", all, queue);
 }
 
-void solver_flat(float* w, float* m, float* s, const float* gradient_sum, size_t count,
-                 const BlockFactors* factors, const FlatAdamUpdate* update, void* queue) {
-  launch("adam of all learnables", flat_adam, grid_of(count), queue, w, m, s, gradient_sum,
-         static_cast<int64_t>(count), factors, update);
+void adam_of_all(const Updates<AdamUpdate>& all, void* queue) {
+  launch_updates("adam of all learnables", all, queue);
+}
+
+void rmsprop_of_all(const Updates<RmspropUpdate>& all, void* queue) {
+  launch_updates("rmsprop of all learnables", all, queue);
 }
 
 }  // namespace lockstep::kernels::cuda

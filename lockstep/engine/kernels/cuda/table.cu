@@ -29,6 +29,9 @@ const Table& table() {
                               .sgdm = sgdm,
                               .adam = adam,
                               .rmsprop = rmsprop,
+                              .sgdm_of_all = sgdm_of_all,
+                              .adam_of_all = adam_of_all,
+                              .rmsprop_of_all = rmsprop_of_all,
                               .add = add,
                               .block_squares = block_squares,
                               .limit = limit};

@@ -1,0 +1,120 @@
+#include "lockstep/train/device_update.h"
+
+#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/table.h"
+
+namespace lockstep {
+
+DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const TrainingOptions& options,
+                           const ShardPlans& plans, std::byte* sums, DeviceMirror& mirror)
+    : network_(network),
+      solver_(solver),
+      plans_(plans),
+      mirror_(mirror),
+      memory_(memory_of(network.device())),
+      table_(kernels::table_for(network.device())),
+      threshold_{options.gradient_threshold, options.gradient_threshold_method},
+      recording_(memory_, memory_.default_queue()) {
+  memory_.activate();
+  for (const auto& l : network.learnables()) frozen_.push_back(is_frozen(l.name, options.freeze));
+  for (const auto& entry : plans.gradient_layout().entries) {
+    std::byte* const from_here = sums + entry.offset;
+    if (entry.spec.row_major()) {
+      values_.push_back(reinterpret_cast<float*>(from_here));
+      continue;
+    }
+    const auto pass = table_.reorder(entry.spec, entry.spec.plain());
+    gradients_.push_back(allocate(entry.spec.plain().bytes(), network.device()));
+    scratch_.push_back(allocate(pass.scratch_bytes, network.device()));
+    void* const from = from_here;
+    void* const to = gradients_.back().data();
+    conversions_.push_back(
+        pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
+                   scratch_.back().data(), memory_.default_queue()}));
+    values_.push_back(gradients_.back().as<float>());
+  }
+  if (threshold_.wanted() && !threshold_.of_elements()) place_squares();
+  of_all_ = UpdateOfAll::make(network, solver, values_, frozen_);
+}
+
+size_t DeviceUpdate::count(size_t learnable) const {
+  const auto& entry = plans_.gradient_layout().entries[learnable];
+  return static_cast<size_t>(entry.spec.shape.elements());
+}
+
+// Frozen learnables have none: their gradient moves nothing.
+size_t DeviceUpdate::blocks(size_t learnable) const {
+  return frozen_[learnable] ? 0 : kernels::norm_blocks(count(learnable));
+}
+
+void DeviceUpdate::place_squares() {
+  size_t bytes = 0;
+  for (size_t p = 0; p < frozen_.size(); ++p) bytes += blocks(p) * sizeof(double);
+  squares_ = allocate(bytes, network_.device());
+  squares_here_ = std::make_unique<Pinned>(memory_, bytes);
+}
+
+void DeviceUpdate::convert() {
+  for (const auto& conversion : conversions_) conversion({});
+}
+
+// What each learnable's sums are to be divided by afterwards instead of the number of
+// observations: the host finds it by the CPU's own code, from one number for each block.
+std::vector<double> DeviceUpdate::cut(double observations) {
+  void* const queue = memory_.default_queue();
+  if (threshold_.of_elements()) {
+    for (size_t p = 0; p < frozen_.size(); ++p) {
+      if (!frozen_[p]) table_.limit(values_[p], count(p), threshold_.most(observations), queue);
+    }
+    return std::vector<double>(frozen_.size(), observations);
+  }
+  auto* next = squares_.as<double>();
+  for (size_t p = 0; p < frozen_.size(); ++p) {
+    if (!frozen_[p]) table_.block_squares(values_[p], count(p), next, queue);
+    next += blocks(p);
+  }
+  memory_.copy_to_host(squares_here_->data(), squares_.data(), squares_.bytes(), queue);
+  memory_.synchronize(queue);
+  std::vector<std::vector<double>> by_learnable;
+  const auto* here = reinterpret_cast<const double*>(squares_here_->data());
+  for (size_t p = 0; p < frozen_.size(); ++p) {
+    by_learnable.emplace_back(here, here + blocks(p));
+    here += blocks(p);
+  }
+  return threshold_.divisors(by_learnable, observations);
+}
+
+void DeviceUpdate::add(const UpdateScalars& scalars) {
+  std::vector<double> divisors(values_.size(), scalars.observations);
+  if (threshold_.wanted()) {
+    convert();
+    divisors = cut(scalars.observations);
+  }
+  const auto scalars_of = [&](size_t p) {
+    UpdateScalars own = scalars;
+    own.observations = divisors[p];
+    return own;
+  };
+  for (size_t p = 0; of_all_ && p < values_.size(); ++p) of_all_->note(p, scalars_of(p));
+  const auto rest = [&] {
+    if (!threshold_.wanted()) convert();
+    if (of_all_) {
+      of_all_->add();
+    } else {
+      for (size_t p = 0; p < values_.size(); ++p) solver_.update(p, values_[p], scalars_of(p));
+    }
+    network_.packed().pack_all();
+    for (const auto& follows : plans_.statistics()) {
+      mirror_.send_state(follows.mean_state);
+      mirror_.send_state(follows.variance_state);
+    }
+    mirror_.add_values();
+  };
+  if (!of_all_) return rest();  // its numbers are part of the work
+  // Another plan, or a validation, may have wanted learnables in another layout since.
+  if (copies_ != network_.packed().copies()) recording_.forget();
+  copies_ = network_.packed().copies();
+  recording_.run(rest);
+}
+
+}  // namespace lockstep

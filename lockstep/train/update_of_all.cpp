@@ -1,0 +1,94 @@
+#include "lockstep/train/update_of_all.h"
+
+#include <cstring>
+
+#include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/table.h"
+
+namespace lockstep {
+namespace {
+
+// The entry for a kind of update.
+auto entry_of(const kernels::Table& table, const kernels::SgdmUpdate&) { return table.sgdm_of_all; }
+auto entry_of(const kernels::Table& table, const kernels::AdamUpdate&) { return table.adam_of_all; }
+auto entry_of(const kernels::Table& table, const kernels::RmspropUpdate&) {
+  return table.rmsprop_of_all;
+}
+
+}  // namespace
+
+std::unique_ptr<UpdateOfAll> UpdateOfAll::make(Network& network, Solver& solver,
+                                               const std::vector<float*>& gradient_sums,
+                                               const std::vector<bool>& frozen) {
+  if (network.learnables().empty()) return nullptr;
+  const kernels::Table& table = kernels::table_for(network.device());
+  const bool there =
+      std::visit([&](const auto& numbers) { return entry_of(table, numbers) != nullptr; },
+                 solver.numbers(0, {}));
+  if (!there) return nullptr;
+  return std::unique_ptr<UpdateOfAll>(new UpdateOfAll(network, solver, gradient_sums, frozen));
+}
+
+UpdateOfAll::UpdateOfAll(Network& network, Solver& solver, const std::vector<float*>& gradient_sums,
+                         const std::vector<bool>& frozen)
+    : solver_(solver),
+      memory_(memory_of(network.device())),
+      table_(kernels::table_for(network.device())),
+      device_(network.device()) {
+  std::vector<kernels::LearnableArrays> arrays;
+  std::vector<kernels::UpdateBlock> blocks;
+  for (size_t p = 0; p < network.learnables().size(); ++p) {
+    const Tensor& value = network.learnables()[p].value;
+    const std::vector<Tensor> state = solver.state(p);
+    const auto array = [&](size_t i) {
+      return i < state.size() ? static_cast<float*>(state[i].raw()) : nullptr;
+    };
+    arrays.push_back({static_cast<float*>(value.raw()), array(0), array(1), gradient_sums[p],
+                      value.shape().elements()});
+    if (frozen[p]) continue;
+    for (int64_t i = 0; i < arrays[p].count; i += kernels::kUpdateBlock) {
+      blocks.push_back({static_cast<int64_t>(p), i});
+    }
+  }
+  number_bytes_ =
+      std::visit([](const auto& numbers) { return sizeof numbers; }, solver.numbers(0, {}));
+  blocks_count_ = static_cast<int64_t>(blocks.size());
+  arrays_ = bring(arrays);
+  blocks_ = bring(blocks);
+  const size_t bytes = arrays.size() * number_bytes_;
+  numbers_ = allocate(bytes, device_);
+  numbers_here_ = std::make_unique<Pinned>(memory_, bytes);
+  std::memset(numbers_here_->data(), 0, bytes);
+}
+
+template <class Entry>
+Memory UpdateOfAll::bring(const std::vector<Entry>& entries) {
+  const size_t bytes = entries.size() * sizeof(Entry);
+  Memory there = allocate(bytes, device_);
+  copy_bytes(there.data(), device_, entries.data(), {}, bytes);
+  return there;
+}
+
+void UpdateOfAll::note(size_t learnable, const UpdateScalars& scalars) {
+  std::visit(
+      [&](const auto& numbers) {
+        std::memcpy(numbers_here_->data() + learnable * number_bytes_, &numbers, sizeof numbers);
+      },
+      solver_.numbers(learnable, scalars));
+}
+
+void UpdateOfAll::add() const {
+  void* const queue = memory_.default_queue();
+  memory_.copy_from_host(numbers_.data(), numbers_here_->data(), numbers_.bytes(), queue);
+  std::visit(
+      [&]<class Update>(const Update& kind) {
+        entry_of(table_, kind)(
+            {static_cast<const kernels::LearnableArrays*>(arrays_.data()),
+             static_cast<const Update*>(numbers_.data()),
+             static_cast<const kernels::UpdateBlock*>(blocks_.data()), blocks_count_},
+            queue);
+      },
+      solver_.numbers(0, {}));
+}
+
+}  // namespace lockstep
