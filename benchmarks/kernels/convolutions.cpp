@@ -70,17 +70,18 @@ class Bound {
 };
 
 struct Convolution {
-  int64_t channels, filters, side, kernel = 3, stride = 1;
+  int64_t channels, filters, side, kernel = 3, stride = 1, groups = 1;
   int64_t results() const { return (side + stride - 1) / stride; }
   double operations(int64_t n) const {
-    return 2.0 *
-           static_cast<double>(kernel * kernel * n * channels * filters * results() * results());
+    return 2.0 * static_cast<double>(kernel * kernel * n * channels / groups * filters * results() *
+                                     results());
   }
   kernels::Kernel compiled(int64_t n) const {
     const int64_t before = kernel / 2, behind = (results() - 1) * stride + kernel - side - before;
     kernels::ConvolutionProblem problem;
     problem.src = {Shape{n, channels, side, side}, DType::f32, nullptr};
-    problem.weights = Shape{filters, channels, kernel, kernel};
+    problem.weights = Shape{filters, channels / groups, kernel, kernel};
+    problem.groups = groups;
     problem.dst = Shape{n, filters, results(), results()};
     problem.window = {.kernel = {kernel, kernel},
                       .stride = {stride, stride},
@@ -123,7 +124,14 @@ void run(int turns) {
                                      {64, 64, 16, 1},
                                      {64, 256, 16, 1},
                                      {256, 64, 16, 1},
-                                     {128, 256, 8, 1, 2}};
+                                     {128, 256, 8, 1, 2},
+                                     // Groups, and each channel by itself ("dw").
+                                     {64, 64, 32, 3, 1, 64},
+                                     {128, 128, 16, 3, 1, 128},
+                                     {128, 128, 16, 3, 2, 128},
+                                     {256, 256, 8, 3, 1, 256},
+                                     {128, 128, 16, 3, 1, 32},
+                                     {64, 64, 16, 3, 1, 4}};
   std::printf("GFLOP/s of a thread%17s32 observations%11s31 observations%18sratio\n", "", "", "");
   std::printf("%-24s", "channels  image window");
   for (int k = 0; k < 3; ++k) std::printf("  %7s %7s %7s", "forward", "data", "weights");
@@ -144,7 +152,11 @@ void run(int turns) {
     }
     const std::string name = std::to_string(c.channels) + " to " + std::to_string(c.filters);
     const std::string size = std::to_string(c.kernel), step = std::to_string(c.stride),
-                      window = size + "x" + size + (c.stride > 1 ? "/" + step : "");
+                      groups = " g" + std::to_string(c.groups),
+                      window = size + "x" + size + (c.stride > 1 ? "/" + step : "") +
+                               (c.groups == c.channels && c.groups > 1 ? " dw"
+                                : c.groups > 1                         ? groups
+                                                                       : "");
     std::printf("%-10s%2lldx%-3lld %-7s", name.c_str(), static_cast<long long>(c.side),
                 static_cast<long long>(c.side), window.c_str());
     std::vector<double> rates;

@@ -35,7 +35,7 @@ class Benchmarks(unittest.TestCase):
         rows = run(CONVOLUTIONS, "--turns", "1").splitlines()[2:]
         self.assertGreater(len(rows), 5)
         for row in rows:
-            self.assertRegex(row, r"^\d+ to \d+ +(\d+)x\1 +(\d)x\2(/2)?( +\d+){6}( +\d+\.\d\d){3}$")
+            self.assertRegex(row, r"^\d+ to \d+ +(\d+)x\1 +(\d)x\2(/2)?( dw| g\d+)?( +\d+){6}( +\d+\.\d\d){3}$")
 
     def test_exchange(self):
         rows = run(EXCHANGE, "--sums", "20").splitlines()[1:]

@@ -1,9 +1,11 @@
 #include "lockstep/engine/kernels/convolution.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/lanes_convolution.h"
+#include "lockstep/engine/kernels/cpu/lanes_depthwise.h"
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/lanes_pointwise.h"
 #include "lockstep/engine/kernels/cpu/lanes_weights.h"
@@ -72,10 +74,11 @@ bool winograd_pays(const ConvolutionProblem& p) {
 constexpr int64_t kFewestColumns = 4, kFewestChannels = 10, kFewestForWeights = 16;
 constexpr size_t kMostSums = 16u << 20, kMostRows = 16u << 20;
 
+// Of one group.
 LanesConvolution lanes_of(const ConvolutionProblem& p) {
   return {.n = p.src.shape[0],
-          .channels = p.src.shape[1],
-          .filters = p.weights[0],
+          .channels = p.src.shape[1] / p.groups,
+          .filters = p.weights[0] / p.groups,
           .rows = p.src.shape[2],
           .columns = p.src.shape[3],
           .result_rows = p.dst[2],
@@ -89,7 +92,7 @@ bool lanes_pay(const ConvolutionProblem& p) {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
   const bool type = p.src.dtype == DType::f32 || (p.src.dtype == DType::bf16 && computes_bf16());
-  if ((isa & wide) != wide || !type || w.axes() != 2 || p.groups != 1 ||
+  if ((isa & wide) != wide || !type || w.axes() != 2 ||
       *std::max_element(w.kernel.begin(), w.kernel.end()) > LanesConvolution::kMostKernel ||
       p.src.shape[0] % kLanes != 0 || p.dst[3] < kFewestColumns) {
     return false;
@@ -103,6 +106,81 @@ bool fills_winograd(const LanesConvolution& p) {
   const int64_t tiles = (p.rows + kWinogradTile - 1) / kWinogradTile *
                         ((p.columns + kWinogradTile - 1) / kWinogradTile);
   return 2 * tiles * (p.n / kLanes) >= kWinogradUnits;
+}
+
+// Where the operands of a group begin, of which the first are given.
+struct Group {
+  const LanesConvolution& of;
+  int64_t number;
+  size_t packed;  // bytes of a group's weights
+
+  template <class T>
+  T* images(T* first) const {
+    return step(first, of.channels * of.rows * of.columns * of.n);
+  }
+  template <class T>
+  T* results(T* first) const {
+    return step(first, of.filters * of.result_rows * of.result_columns * of.n);
+  }
+  const std::byte* weights(const void* first) const {
+    return static_cast<const std::byte*>(first) + static_cast<size_t>(number) * packed;
+  }
+  template <class T>
+  T* gradient(T* first) const {
+    return first + number * of.filters * of.channels * of.places();
+  }
+  template <class T>
+  T* bias(T* first) const {
+    return first ? first + number * of.filters : nullptr;
+  }
+
+ private:
+  template <class T>
+  T* step(T* first, int64_t elements) const {
+    using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+    return static_cast<Byte*>(first) + number * elements * static_cast<int64_t>(size_of(of.dtype));
+  }
+};
+
+bool is_depthwise(const ConvolutionProblem& p) {
+  return p.groups > 1 && p.groups == p.src.shape[1];
+}
+
+// Images stay in lanes through networks of such convolutions, too.
+Kernel depthwise_in_lanes(const ConvolutionProblem& p) {
+  LanesConvolution all = lanes_of(p);
+  const LanesConvolution one = all;
+  all.channels *= p.groups;
+  all.filters *= p.groups;
+  const TensorSpec src = lanes_spec(p.src.shape, all.dtype), dst = lanes_spec(p.dst, all.dtype),
+                   weights = plain_spec(p.weights), bias = plain_spec(Shape{p.weights[0]});
+  std::vector<Operand> reads{input(0, src), input(1, weights)}, writes{diff_input(1, weights)};
+  if (p.bias) {
+    reads.push_back(input(2, bias));
+    writes.push_back(diff_input(2, bias));
+  }
+  Kernel kernel;
+  kernel.forward =
+      own_pass(reads, {output(0, dst)},
+               [all, biased = p.bias](void* const* r, void* const* w, const StepInfo&) {
+                 lanes_depthwise(all, r[0], in(r, 1), biased ? in(r, 2) : nullptr, w[0]);
+               });
+  kernel.backward.push_back(own_pass({diff_output(0, dst), input(1, weights)}, {diff_input(0, src)},
+                                     [all](void* const* r, void* const* w, const StepInfo&) {
+                                       lanes_depthwise_data(all, r[0], in(r, 1), w[0]);
+                                     }));
+  kernel.backward.push_back(own_pass_with_scratch(
+      {input(0, src), diff_output(0, dst)}, writes, one.weights_scratch(),
+      [=, groups = p.groups, biased = p.bias](void* const* r, void* const* w, void* scratch) {
+        for (int64_t g = 0; g < groups; ++g) {
+          const Group group{one, g, 0};
+          lanes_convolution_weights(one, group.images<const void>(r[0]),
+                                    group.results<const void>(r[1]), group.gradient(out(w, 0)),
+                                    static_cast<float*>(scratch));
+        }
+        if (biased) lanes_convolution_bias(all, r[1], out(w, 1));
+      }));
+  return kernel;
 }
 
 Kernel convolution_in_lanes(const ConvolutionProblem& p) {
@@ -120,8 +198,12 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
                                .columns = window.kernel[1],
                                .turned = turned,
                                .winograd = winograd,
+                               .groups = p.groups,
                                .dtype = of.dtype});
   };
+  const int64_t groups = p.groups;
+  const size_t packed = weights(false).bytes() / static_cast<size_t>(groups),
+               packed_turned = weights(true).bytes() / static_cast<size_t>(groups);
   const TensorSpec src = lanes_spec(p.src.shape, of.dtype), dst = lanes_spec(p.dst, of.dtype),
                    plain = plain_spec(p.weights), bias = plain_spec(Shape{p.weights[0]});
   std::vector<Operand> reads{input(0, src), input(1, weights(false))};
@@ -138,35 +220,50 @@ Kernel convolution_in_lanes(const ConvolutionProblem& p) {
   kernel.forward = own_pass_with_scratch(
       reads, {output(0, dst)}, winograd ? there.scratch() : of.scratch(false),
       [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
-        const float* const b = biased ? in(r, 2) : nullptr;
-        if (winograd) {
-          lanes_winograd(there, r[0], r[1], b, w[0], static_cast<float*>(scratch));
-        } else {
-          lanes_convolution(of, r[0], r[1], b, w[0], static_cast<float*>(scratch));
+        for (int64_t g = 0; g < groups; ++g) {
+          const Group group{of, g, packed};
+          const float* const b = group.bias<const float>(biased ? in(r, 2) : nullptr);
+          const void *const x = group.images(r[0]), *const weights_of = group.weights(r[1]);
+          void* const y = group.results(w[0]);
+          if (winograd) {
+            lanes_winograd(there, x, weights_of, b, y, static_cast<float*>(scratch));
+          } else {
+            lanes_convolution(of, x, weights_of, b, y, static_cast<float*>(scratch));
+          }
         }
       });
   kernel.backward.push_back(own_pass_with_scratch(
       {diff_output(0, dst), input(1, weights(true))}, {diff_input(0, src)},
       winograd ? back.scratch() : of.scratch(true),
       [=](void* const* r, void* const* w, void* scratch) {
-        if (winograd) {
-          lanes_winograd(back, r[0], r[1], nullptr, w[0], static_cast<float*>(scratch));
-        } else {
-          lanes_convolution_data(of, r[0], r[1], w[0], static_cast<float*>(scratch));
+        for (int64_t g = 0; g < groups; ++g) {
+          const Group group{of, g, packed_turned};
+          const void *const dy = group.results(r[0]), *const weights_of = group.weights(r[1]);
+          void* const dx = group.images(w[0]);
+          if (winograd) {
+            lanes_winograd(back, dy, weights_of, nullptr, dx, static_cast<float*>(scratch));
+          } else {
+            lanes_convolution_data(of, dy, weights_of, dx, static_cast<float*>(scratch));
+          }
         }
       }));
-  kernel.backward.push_back(
-      own_pass_with_scratch({input(0, src), diff_output(0, dst)}, writes,
-                            winograd_weights ? there.weights_scratch() : of.weights_scratch(),
-                            [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
-                              auto* const memory = static_cast<float*>(scratch);
-                              if (winograd_weights) {
-                                lanes_winograd_weights(there, r[0], r[1], out(w, 0), memory);
-                              } else {
-                                lanes_convolution_weights(of, r[0], r[1], out(w, 0), memory);
-                              }
-                              if (biased) lanes_convolution_bias(of, r[1], out(w, 1));
-                            }));
+  kernel.backward.push_back(own_pass_with_scratch(
+      {input(0, src), diff_output(0, dst)}, writes,
+      winograd_weights ? there.weights_scratch() : of.weights_scratch(),
+      [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
+        auto* const memory = static_cast<float*>(scratch);
+        for (int64_t g = 0; g < groups; ++g) {
+          const Group group{of, g, 0};
+          const void *const x = group.images(r[0]), *const dy = group.results(r[1]);
+          float* const dw = group.gradient(out(w, 0));
+          if (winograd_weights) {
+            lanes_winograd_weights(there, x, dy, dw, memory);
+          } else {
+            lanes_convolution_weights(of, x, dy, dw, memory);
+          }
+          if (biased) lanes_convolution_bias(of, dy, group.bias(out(w, 1)));
+        }
+      }));
   return kernel;
 }
 
@@ -189,7 +286,11 @@ auto with_algorithm(bool winograd, const Describe& describe) {
 }  // namespace
 
 Kernel convolution(const ConvolutionProblem& p) {
-  if (lanes_pay(p)) return is_pointwise(p) ? lanes_pointwise(p) : convolution_in_lanes(p);
+  if (lanes_pay(p)) {
+    return is_pointwise(p)   ? lanes_pointwise(p)
+           : is_depthwise(p) ? depthwise_in_lanes(p)
+                             : convolution_in_lanes(p);
+  }
   SingleThread one;
   using dnnl::algorithm, dnnl::prop_kind;
   const int64_t n_groups = p.groups;

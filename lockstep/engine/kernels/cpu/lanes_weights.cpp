@@ -128,10 +128,7 @@ class Layout final : public OpaqueLayout {
  public:
   explicit Layout(const LanesWeights& w) : w_(w) {}
 
-  size_t bytes() const override {
-    // A pair of bfloat16 is as large as a float.
-    return static_cast<size_t>(w_.steps() * w_.out() * w_.places()) * sizeof(float);
-  }
+  size_t bytes() const override { return static_cast<size_t>(w_.groups) * group_bytes(); }
   bool equals(const OpaqueLayout& other) const override {
     const auto* o = dynamic_cast<const Layout*>(&other);
     return o && o->w_ == w_;
@@ -141,30 +138,44 @@ class Layout final : public OpaqueLayout {
            (w_.turned ? ", turned" : "") + (w_.dtype == DType::bf16 ? ", bf16" : "");
   }
   void from_row_major(const void* source, void* destination) const override {
-    const auto* from = static_cast<const float*>(source);
-    with_elements(w_.dtype, [&]<class T>(T*) {
-      auto* const to = static_cast<T*>(destination);
-      if (w_.winograd) {
-        pack_winograd(from, to);
-      } else {
-        pack(from, to);
-      }
-    });
+    for (int64_t g = 0; g < w_.groups; ++g) {
+      const float* const from = static_cast<const float*>(source) + g * group_elements();
+      void* const there =
+          static_cast<std::byte*>(destination) + static_cast<size_t>(g) * group_bytes();
+      with_elements(w_.dtype, [&]<class T>(T*) {
+        auto* const to = static_cast<T*>(there);
+        if (w_.winograd) {
+          pack_winograd(from, to);
+        } else {
+          pack(from, to);
+        }
+      });
+    }
   }
   void to_row_major(const void* source, void* destination) const override {
-    auto* const to = static_cast<float*>(destination);
-    with_elements(w_.dtype, [&]<class T>(T*) {
-      const auto* const from = static_cast<const T*>(source);
-      if (w_.winograd) {
-        unpack_winograd(from, to);
-      } else {
-        unpack(from, to);
-      }
-    });
+    for (int64_t g = 0; g < w_.groups; ++g) {
+      float* const to = static_cast<float*>(destination) + g * group_elements();
+      const void* const there =
+          static_cast<const std::byte*>(source) + static_cast<size_t>(g) * group_bytes();
+      with_elements(w_.dtype, [&]<class T>(T*) {
+        const auto* const from = static_cast<const T*>(there);
+        if (w_.winograd) {
+          unpack_winograd(from, to);
+        } else {
+          unpack(from, to);
+        }
+      });
+    }
   }
 
  private:
   static constexpr float kZeros[9] = {};  // of what makes up a pair
+
+  // A pair of bfloat16 is as large as a float.
+  size_t group_bytes() const {
+    return static_cast<size_t>(w_.steps() * w_.out() * w_.places()) * sizeof(float);
+  }
+  int64_t group_elements() const { return w_.filters * w_.channels * w_.rows * w_.columns; }
 
   // Number i of a window as kernels read it.
   int64_t place(int64_t i) const { return w_.turned ? w_.places() - 1 - i : i; }
@@ -262,7 +273,8 @@ class Layout final : public OpaqueLayout {
 }  // namespace
 
 TensorSpec lanes_weights_spec(const LanesWeights& w) {
-  return {Shape{w.filters, w.channels, w.rows, w.columns}, DType::f32, std::make_shared<Layout>(w)};
+  return {Shape{w.groups * w.filters, w.channels, w.rows, w.columns}, DType::f32,
+          std::make_shared<Layout>(w)};
 }
 
 bool in_lanes_weights(const TensorSpec& spec) {
