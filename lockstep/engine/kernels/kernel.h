@@ -67,7 +67,8 @@ struct Pass {
   std::vector<Operand> writes;
   size_t scratch_bytes = 0;
   std::function<BoundPass(const PassMemory&)> bind;
-  // What it writes, one operand, has the bytes of what it reads: a plan takes that memory instead.
+  // What it writes, one operand, has the bytes of what it reads: a plan may take that
+  // memory instead.
   bool copies = false;
 
   bool defined() const { return static_cast<bool>(bind); }

@@ -103,7 +103,8 @@ class PlanRun {
   // Derivative with respect to output `i` (a seed), to be filled before backward; it keeps what was
   // written.
   float* seed(int i) const;
-  // Derivative with respect to input `i`, after backward; null where there is none.
+  // Derivative with respect to input `i`, after backward; null where there is none. Valid until the
+  // next run or until a seed is written: several may share memory, with seeds as well.
   const float* input_gradient(int i) const;
   // Derivatives of all parameters after backward, as the plan's gradient_layout() says.
   std::byte* gradients() const;

@@ -44,6 +44,13 @@ std::vector<Case> cases() {
   all.push_back(
       convolution("large_11_to_22", {8, 11, 17, 15}, {22, 11, 3, 3}, {.padding = padding(1)}));
   all.push_back(convolution("large_1x1", {16, 32, 16, 16}, {64, 32, 1, 1}, {.stride = {2, 2}}));
+  for (const bool bias : {true, false}) {
+    all.push_back(convolution("large_pointwise", {16, 40, 16, 16}, {64, 40, 1, 1}, {}, bias));
+    all.push_back(
+        convolution("large_pointwise_of_few", {16, 20, 16, 16}, {64, 20, 1, 1}, {}, bias));
+  }
+  all.push_back(convolution("large_groups", {16, 44, 16, 16}, {44, 11, 3, 3},
+                            {.padding = padding(1), .groups = 4}));
   all.push_back(convolution("large_depthwise", {16, 32, 16, 16}, {32, 1, 3, 3},
                             {.padding = padding(1), .groups = 32}));
   all.push_back(fully_connected("large", {64, 16, 8, 8}, 100));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/engine/kernels/table.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/harness.h"
 
@@ -36,6 +37,27 @@ TEST(Relu, KeepsNanAndHasNoGradientAtZero) {
             (std::vector<float>{0, 0, 0, 2, inf, 0}));
   EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(),
             (std::vector<float>{0, 0, 0, 0, 1, 1, 0}));
+}
+
+// Of bf16, which is computed on its bits.
+TEST(Relu, KeepsNanAndHasNoGradientAtZeroInBf16) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  std::vector<float> values{nan, -nan, -1, 0, -0.0f, 2, inf, -inf, -0x1p-120f, 0x1p-120f};
+  values.resize(70, -3);  // more than a vector holds
+  const Tensor wide = from(values, {70});
+  const Tensor x = convert(wide, {{70}, DType::bf16, nullptr});
+  Tape tape;
+  tape.watch(x);
+  const Tensor y = ops::relu(x);
+  const auto result = convert(y, wide.spec()).to_vector();
+  const Tensor sum = apply_op(optest::make_weighted_sum(optest::Array({70}, 1)), {y})[0];
+  const auto slopes = convert(tape.gradient(sum, {x})[0], wide.spec()).to_vector();
+  EXPECT_TRUE(std::isnan(result[0]) && std::isnan(result[1]));
+  for (size_t i = 2; i < values.size(); ++i) {
+    EXPECT_EQ(result[i], values[i] > 0 ? values[i] : 0) << values[i];
+    EXPECT_EQ(slopes[i], values[i] > 0 ? 1 : 0) << values[i];
+  }
+  EXPECT_EQ(slopes[0], 0);
 }
 
 TEST(Activations, KeepNanAndGiveTheirLimitsAtInfinities) {

@@ -335,6 +335,44 @@ TEST(PlanLayouts, ResidualBlocksReorderNothingInside) {
   EXPECT_EQ(plan.reorders(), takes_lanes() ? 3 : 1) << conversions(plan);
 }
 
+// Each channel by itself, then all of a place, as small networks for phones have them.
+TEST(PlanLayouts, SeparableConvolutionsReorderNothingInside) {
+  Builder b;
+  int x = b.block(image_input(b, 16), 16);
+  for (int64_t width : {32, 48, 64}) {
+    const int64_t channels = b.channels(x), stride = width == 48 ? 2 : 1;
+    x = b.relu(b.normalization(b.convolution(
+        x, channels, 3, {.stride = {stride, stride}, .padding = padding(1), .groups = channels})));
+    x = b.relu(b.normalization(b.convolution(x, width, 1)));
+  }
+  x = b.add(ops::make_global_average_pooling2d(), {x});
+  const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
+  EXPECT_EQ(plan.reorders(), takes_lanes() ? 3 : 1) << conversions(plan);
+}
+
+// What has the bytes of what it is made of takes its memory, and no pass; but for inputs, which the
+// caller writes, and what the caller reads of them.
+TEST(Plan, NothingIsCopiedThatIsThereAlready) {
+  for (const int64_t n : {16, 3}) {
+    Builder b;
+    const int image = b.image({n, 3, 6, 6});
+    const int x = b.block(image, 5);
+    const int rows = b.add(ops::make_flatten(), {x});
+    const int twice = b.add(ops::make_addition(), {x, x});
+    const int of_input = b.add(ops::make_flatten(), {image});
+    b.expect_equal({x, rows, twice, b.dense(rows, 4), of_input});
+  }
+  Builder b;
+  const int x = b.block(b.image({3, 3, 6, 6}), 5);
+  const int sum = b.add(ops::make_addition(), {x, b.relu(x)});
+  const Plan plan = training_plan(b, b.loss(b.dense(b.add(ops::make_flatten(), {sum}), 4)));
+  for (const PlanPass& pass : plan.passes()) {
+    if (pass.name.ends_with(": layout")) continue;
+    EXPECT_EQ(pass.name.find("flatten"), std::string::npos) << pass.name;
+    EXPECT_TRUE(!pass.backward || pass.name.find("addition") == std::string::npos) << pass.name;
+  }
+}
+
 TEST(Plan, WhatTheBackEndCannotDoIsRefusedWithTheNameOfTheOp) {
   Builder b;
   const int64_t many = int64_t{1} << 33;

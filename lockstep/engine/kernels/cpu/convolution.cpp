@@ -65,12 +65,14 @@ bool winograd_pays(const ConvolutionProblem& p) {
          p.dst[0] * p.dst[2] * p.dst[3] >= kWinogradPositions;
 }
 
-// Images in the lanes of vectors are convolved as fast with any number of channels, and by
-// Winograd's algorithm at least as fast as by oneDNN (docs/benchmarks.md). Narrow images leave too
-// few columns. Winograd's algorithm needs rows and channels, or more is transformed than
-// multiplied; tiles for half of the vectors that it takes at once; and for gradients of weights,
-// which take no more than there are, sums of 36 numbers a window, which grow with the product of
-// the channels. The direct algorithm copies rows, of bf16 those of all channels.
+// Images in the lanes of vectors are convolved as fast with any number of channels, by Winograd's
+// algorithm faster than by oneDNN, else up to a third slower by themselves (docs/benchmarks.md):
+// but a network keeps one layout. Narrow results leave too few columns. Winograd's algorithm needs
+// rows and channels, or more is transformed than multiplied; tiles for half of the vectors that it
+// takes at once; and for gradients of weights, which take no more than there are, sums of 36
+// numbers a window, which grow with the product of the channels. The direct algorithm copies rows,
+// of bf16 those of all channels; what has more than kMostRows of them would not be fast otherwise
+// either.
 constexpr int64_t kFewestColumns = 4, kFewestChannels = 10, kFewestForWeights = 16;
 constexpr size_t kMostSums = 16u << 20, kMostRows = 16u << 20;
 

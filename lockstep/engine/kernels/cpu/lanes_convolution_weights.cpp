@@ -48,7 +48,8 @@ HWY_INLINE float sum_of_lanes(const float* lanes) {
 }
 
 // Positions that are taken together: enough for sums to be worth fetching, and so few that what
-// filters and channels share stays in the first caches. bf16 takes two at a time.
+// filters and channels share stays in the first caches. bf16 takes two at a
+// time where windows move by one.
 template <class T>
 int64_t positions(int64_t channels) {
   return kTogether<T> == 2 || channels <= 4 ? 256 : 64;

@@ -9,7 +9,8 @@ namespace lockstep::kernels::cpu {
 
 // Whether the window is one element that moves by one, without padding.
 bool is_pointwise(const ConvolutionProblem& p);
-// For such a window, images in lanes, f32 or bf16, one group.
+// For such a window, images in lanes, f32 or bf16, one group. With bf16 the bias is rounded as the
+// weights are: sums begin with it where the results are.
 Kernel lanes_pointwise(const ConvolutionProblem& p);
 
 }  // namespace lockstep::kernels::cpu
