@@ -132,8 +132,8 @@ void run(int turns) {
                                      {256, 256, 8, 3, 1, 256},
                                      {128, 128, 16, 3, 1, 32},
                                      {64, 64, 16, 3, 1, 4}};
-  std::printf("GFLOP/s of a thread%17s32 observations%11s31 observations%18sratio\n", "", "", "");
-  std::printf("%-24s", "channels  image window");
+  std::printf("GFLOP/s of a thread%20s32 observations%11s31 observations%18sratio\n", "", "", "");
+  std::printf("%-27s", "channels   image  window");
   for (int k = 0; k < 3; ++k) std::printf("  %7s %7s %7s", "forward", "data", "weights");
   std::printf("\n");
   for (const Convolution& c : all) {
@@ -157,7 +157,7 @@ void run(int turns) {
                                (c.groups == c.channels && c.groups > 1 ? " dw"
                                 : c.groups > 1                         ? groups
                                                                        : "");
-    std::printf("%-10s%2lldx%-3lld %-7s", name.c_str(), static_cast<long long>(c.side),
+    std::printf("%-11s%2lldx%-3lld %-9s", name.c_str(), static_cast<long long>(c.side),
                 static_cast<long long>(c.side), window.c_str());
     std::vector<double> rates;
     for (size_t i = 0; i < passes.size(); ++i) {
