@@ -70,7 +70,9 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.integer("shard_size", shard_size, "observations computed together; 0: 16, on a GPU 256",
             {.min = 0, .max = 1 << 24});
   v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
-  v.text("precision", precision, "what products are computed of", {"fp32", "bf16"});
+  v.text("precision", precision,
+         "what products are computed of; tf32: of fp32 numbers, which GPUs round to 11 bits",
+         {"fp32", "tf32", "bf16"});
   v.integer("seed", seed, "of all random numbers", {.min = 0});
   v.text("device", device,
          "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one, without workers");

@@ -93,10 +93,11 @@ struct TrainingOptions {
   // false: may be faster, but the bits may depend on threads and change from run to run. See also
   // set_deterministic().
   bool deterministic = true;
-  // What products are computed of. "fp32"; "bf16": convolutions, fully connected layers,
-  // normalisation, pooling and what lies between them keep and multiply bfloat16; learnables, sums,
-  // gradients of learnables, losses and validation stay fp32. Needs a processor with bf16
-  // instructions (AVX-512 BF16).
+  // What products are computed of. "fp32"; "tf32": GPUs round the factors of convolutions and fully
+  // connected layers to 11 significant bits, CPUs refuse it; "bf16": convolutions, fully connected
+  // layers, normalisation, pooling and what lies between them keep and multiply bfloat16;
+  // learnables, sums, gradients of learnables, losses and validation stay fp32. Needs a processor
+  // with bf16 instructions (AVX-512 BF16), or a GPU.
   std::string precision = "fp32";
   int64_t seed = 0;
 

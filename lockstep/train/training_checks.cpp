@@ -61,6 +61,10 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
+  if (options.precision == "tf32" && resolve_training_device(network, options).is_cpu()) {
+    throw Unsupported("[training] precision = tf32 is computed by GPUs only",
+                      "set precision = \"fp32\", or \"bf16\" where the processor computes with it");
+  }
   if (options.dtype() == DType::bf16) {
     kernels::check_bf16(kernels::table_for(resolve_training_device(network, options)));
   }

@@ -97,7 +97,8 @@ class TrainingStep {
 // options mini_batch_size, shard_size, seed, streams, deterministic, gradient_threshold and its
 // method, class_weights and freeze matter. `inputs`: u8 for images, f32 for arrays. `ledger`: where
 // threads book their time; null: nowhere. Throws InvalidArgument for a network that does not fit
-// its loss; Unsupported for a ledger on a GPU, and for bf16 where the device does not compute it.
+// its loss; Unsupported for a ledger on a GPU, and for a precision that the device does not
+// compute with.
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
                                                  const TrainingOptions& options,
                                                  DType inputs = DType::u8,

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/array_datastore.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/tf32.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 
@@ -235,6 +236,32 @@ TEST(QueuedStep, Bf16HasTheBitsOfTheCpu) {
   const Outcome whole = run(with("cpu", 1));
   EXPECT_NE(whole.values, run(options_for("cpu")).values);
   for (const int streams : {1, 3}) expect_same(run(with("cuda:0", streams)), whole);
+}
+
+int tf32_settings = 0;
+
+// The setting holds while plans are compiled, and no longer.
+TEST(QueuedStep, Tf32IsSetForItsPlansAlone) {
+  const FakeDevice fake;
+  kernels::follow_tf32([](bool on) {
+    tf32_settings += on;
+    return false;
+  });
+  TrainingOptions options = options_for("cuda:0");
+  const Outcome wide = run(options);
+  EXPECT_EQ(tf32_settings, 0);
+  options.precision = "tf32";
+  expect_same(run(options), wide);  // the stand-in has none
+  EXPECT_GT(tf32_settings, 0);
+  EXPECT_FALSE(tf32());
+  // Restored to what it was.
+  EXPECT_FALSE(set_tf32(true));
+  run(options_for("cuda:0"));
+  EXPECT_TRUE(set_tf32(false));
+  options.device = "cpu";
+  const std::string message = testing::message_of<Unsupported>([&] { run(options); });
+  EXPECT_NE(message.find("precision = tf32 is computed by GPUs only"), std::string::npos)
+      << message;
 }
 
 // What a device's kernels lack is refused, and the CPU is taken where that is left open.

@@ -39,6 +39,8 @@ struct Backend {
   std::vector<std::pair<std::string, std::string>> (*versions)() = nullptr;
   // As lockstep::set_deterministic(), for kernels that are made from now on.
   bool (*set_deterministic)(bool on) = nullptr;
+  // As lockstep::set_tf32(), likewise.
+  bool (*set_tf32)(bool on) = nullptr;
 };
 
 using BackendFunction = const Backend* (*)();

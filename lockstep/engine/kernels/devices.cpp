@@ -13,6 +13,7 @@
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/engine/kernels/support.h"
+#include "lockstep/engine/kernels/tf32.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -93,6 +94,7 @@ const Gpus& gpus() {
       return found;
     }
     follow_determinism(backend->set_deterministic);
+    follow_tf32(backend->set_tf32);
     found.devices = backend->devices(found.reason.text);
     bool any = false;
     for (const auto& device : found.devices) {
