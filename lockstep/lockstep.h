@@ -15,7 +15,6 @@
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/engine/kernels/devices.h"
-#include "lockstep/engine/kernels/tf32.h"
 #include "lockstep/engine/nn/architectures.h"
 #include "lockstep/engine/nn/confusion_matrix.h"
 #include "lockstep/engine/nn/layers.h"

@@ -20,6 +20,7 @@ import os
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 
 import lockstep_runs
@@ -44,9 +45,12 @@ def run(arguments, job, settings, threads, *more):
         if "--profile" in more:
             with open(os.path.join(out, "profile.json")) as file:
                 profile = json.load(file)
-    full = max(e["observations"] for e in iterations)
-    return statistics.median(e["seconds"] for e in iterations[WARM_UP:]
-                             if e["observations"] == full), profile
+    full = max((e["observations"] for e in iterations), default=0)
+    seconds = [e["seconds"] for e in iterations[WARM_UP:] if e["observations"] == full]
+    if not seconds:
+        sys.exit(f"{job} with {threads} threads: {len(iterations)} iterations are too few, "
+                 "give --seconds more")
+    return statistics.median(seconds), profile
 
 
 def largest_share(arguments, job, settings):

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-enum class DType : uint8_t { f32, i32, i64, u8, bf16 };
+enum class DType : uint8_t { f32, i32, i64, u8, bf16, f16 };
 
 constexpr size_t size_of(DType t) {
   switch (t) {
@@ -21,6 +21,7 @@ constexpr size_t size_of(DType t) {
     case DType::u8:
       return 1;
     case DType::bf16:
+    case DType::f16:
       return 2;
   }
   return 0;
@@ -38,9 +39,14 @@ constexpr std::string_view name_of(DType t) {
       return "u8";
     case DType::bf16:
       return "bf16";
+    case DType::f16:
+      return "f16";
   }
   return "?";
 }
+
+// Floating point of two bytes.
+constexpr bool is_narrow(DType t) { return t == DType::bf16 || t == DType::f16; }
 
 template <class T>
 struct DTypeOf;

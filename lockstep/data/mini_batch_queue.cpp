@@ -506,8 +506,8 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
 bool MiniBatchQueue::help(bool ahead) {
   State& state = *state_;
   if (!state.helped) return false;
-  const int64_t limit = ahead ? state.end : state.taken + 1;
   std::unique_lock lock(state.mutex);
+  const int64_t limit = ahead ? state.end : state.taken + 1;
   if (state.work(lock, limit)) return true;
   if (!state.beginning || state.begun >= limit) return false;
   // Somebody is about to have work for others.

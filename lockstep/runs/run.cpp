@@ -252,13 +252,13 @@ JobPlan plan_job(const Job& job, const std::string& initial_model) {
   plan.training = {data.training,         data.validation,         job.augmentation,
                    data.training_targets, data.validation_targets, job.noise,
                    data.random_crop};
-  check_training(plan.network, plan.training, job.training);
+  // Which device it was is part of what is resumed.
+  if (job.training.workers > 0 && job.training.device == "auto") plan.job.training.device = "cpu";
+  check_training(plan.network, plan.training, plan.job.training);
   if (!job.training.metrics.empty() && !data.validation && !data.test) {
     throw InvalidArgument("[training] metrics are of validation or test images, and there are none",
                           "give data.validation, data.validation_fraction, or test images");
   }
-  // Which device it was is part of what is resumed.
-  if (job.training.workers > 0 && job.training.device == "auto") plan.job.training.device = "cpu";
   plan.job.training.device = to_string(resolve_training_device(plan.network, plan.job.training));
   plan.iterations_per_epoch =
       batches_per_epoch(data.training->size(), mini_batches_of(plan.training, job.training));

@@ -14,7 +14,7 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const TrainingOptio
       memory_(memory_of(network.device())),
       table_(kernels::table_for(network.device())),
       threshold_{options.gradient_threshold, options.gradient_threshold_method},
-      recording_(memory_, memory_.default_queue()) {
+      loss_scale_(options.scale_of_losses()) {
   memory_.activate();
   for (const auto& l : network.learnables()) frozen_.push_back(is_frozen(l.name, options.freeze));
   for (const auto& entry : plans.gradient_layout().entries) {
@@ -85,36 +85,31 @@ std::vector<double> DeviceUpdate::cut(double observations) {
 }
 
 void DeviceUpdate::add(const UpdateScalars& scalars) {
-  std::vector<double> divisors(values_.size(), scalars.observations);
+  const double observations = scalars.observations * loss_scale_;
+  std::vector<double> divisors(values_.size(), observations);
+  convert();
   if (threshold_.wanted()) {
-    convert();
-    divisors = cut(scalars.observations);
+    divisors = cut(observations);
   }
   const auto scalars_of = [&](size_t p) {
     UpdateScalars own = scalars;
     own.observations = divisors[p];
     return own;
   };
-  for (size_t p = 0; of_all_ && p < values_.size(); ++p) of_all_->note(p, scalars_of(p));
-  const auto rest = [&] {
-    if (!threshold_.wanted()) convert();
+  for (size_t p = 0; p < values_.size(); ++p) {
     if (of_all_) {
-      of_all_->add();
+      of_all_->note(p, scalars_of(p));
     } else {
-      for (size_t p = 0; p < values_.size(); ++p) solver_.update(p, values_[p], scalars_of(p));
+      solver_.update(p, values_[p], scalars_of(p));
     }
-    network_.packed().pack_all();
-    for (const auto& follows : plans_.statistics()) {
-      mirror_.send_state(follows.mean_state);
-      mirror_.send_state(follows.variance_state);
-    }
-    mirror_.add_values();
-  };
-  if (!of_all_) return rest();  // its numbers are part of the work
-  // Another plan, or a validation, may have wanted learnables in another layout since.
-  if (copies_ != network_.packed().copies()) recording_.forget();
-  copies_ = network_.packed().copies();
-  recording_.run(rest);
+  }
+  if (of_all_) of_all_->add();
+  network_.packed().pack_all();
+  for (const auto& follows : plans_.statistics()) {
+    mirror_.send_state(follows.mean_state);
+    mirror_.send_state(follows.variance_state);
+  }
+  mirror_.add_values();
 }
 
 }  // namespace lockstep

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/engine/tensor/recording.h"
 #include "lockstep/train/device_mirror.h"
 #include "lockstep/train/gradient_threshold.h"
 #include "lockstep/train/shard_plans.h"
@@ -17,7 +16,7 @@ namespace lockstep {
 class DeviceUpdate {
  public:
   // `sums`: in the layout of the plans' gradients, on the network's device. Keeps references; of
-  // the options freeze and gradient_threshold with its method matter.
+  // the options freeze, loss_scale and gradient_threshold with its method matter.
   DeviceUpdate(Network& network, Solver& solver, const TrainingOptions& options,
                const ShardPlans& plans, std::byte* sums, DeviceMirror& mirror);
 
@@ -40,6 +39,7 @@ class DeviceUpdate {
   DeviceMemory& memory_;
   const kernels::Table& table_;
   const GradientThreshold threshold_;
+  const double loss_scale_;
   std::vector<bool> frozen_;  // by learnable
 
   // Row-major sums, by learnable, and the conversions that fill them.
@@ -52,8 +52,6 @@ class DeviceUpdate {
   std::unique_ptr<Pinned> squares_here_;
 
   std::unique_ptr<UpdateOfAll> of_all_;  // null: learnable by learnable
-  Recording recording_;
-  size_t copies_ = 0;  // of learnables, when it was made
 };
 
 }  // namespace lockstep

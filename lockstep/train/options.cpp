@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -72,7 +73,10 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
   v.text("precision", precision,
          "what products are computed of; tf32: of fp32 numbers, which GPUs round to 11 bits",
-         {"fp32", "tf32", "bf16"});
+         {"fp32", "tf32", "bf16", "fp16"});
+  v.number("loss_scale", loss_scale,
+           "power of two that losses count as long as gradients are fp16; 0: 128 for fp16, else 1",
+           {.min = 0, .max = 1 << 24});
   v.integer("seed", seed, "of all random numbers", {.min = 0});
   v.text("device", device,
          "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one, without workers");
@@ -159,6 +163,11 @@ void TrainingOptions::check() const {
   FieldReader reader(plain, "training");
   copy.visit(reader);
   if (device != "auto") parse_device(device);
+  int exponent = 0;
+  if (loss_scale > 0 && (loss_scale < 1 || std::frexp(loss_scale, &exponent) != 0.5)) {
+    throw InvalidArgument("[training] loss_scale must be 0 or a power of two, received " +
+                          nlohmann::json(loss_scale).dump());
+  }
   if (gradient_threshold > 0 && gradient_threshold < 1e-30) {
     throw InvalidArgument("[training] gradient_threshold must be 0 or >= 1e-30, received " +
                           nlohmann::json(gradient_threshold).dump());
@@ -244,6 +253,7 @@ TrainingOptions TrainingOptions::resolved() const {
   TrainingOptions r = *this;
   if (r.initial_learning_rate == 0) r.initial_learning_rate = r.solver == "sgdm" ? 0.01 : 0.001;
   if (r.squared_gradient_decay == 0) r.squared_gradient_decay = r.solver == "rmsprop" ? 0.9 : 0.999;
+  r.loss_scale = r.scale_of_losses();
   if (r.shard_size == 0) r.shard_size = r.device.starts_with("cuda") ? 256 : 16;
   r.deterministic = r.deterministic && lockstep::deterministic();
   if (r.threads == 0) {

@@ -96,9 +96,14 @@ struct TrainingOptions {
   // What products are computed of. "fp32"; "tf32": GPUs round the factors of convolutions and fully
   // connected layers to 11 significant bits, CPUs refuse it; "bf16": convolutions, fully connected
   // layers, normalisation, pooling and what lies between them keep and multiply bfloat16;
-  // learnables, sums, gradients of learnables, losses and validation stay fp32. Needs a processor
-  // with bf16 instructions (AVX-512 BF16), or a GPU.
+  // learnables, sums, gradients of learnables, losses and validation stay fp32 (GPUs round the
+  // gradients of convolutions' weights once a shard, too). Needs a processor with bf16 instructions
+  // (AVX-512 BF16), or a GPU. "fp16": the same with IEEE's half precision, on GPUs only; see
+  // loss_scale.
   std::string precision = "fp32";
+  // Losses count so many times, a power of two, until their gradients have been added up: what is
+  // below fp16's smallest number would be lost. 0: 128 for fp16, else 1.
+  double loss_scale = 0;
   int64_t seed = 0;
 
   // "cpu", "cuda", "cuda:N", or "auto": the one that was chosen (devices.h); else the first GPU
@@ -158,7 +163,13 @@ struct TrainingOptions {
   // Names every field.
   void visit(FieldVisitor& v);
   // That of `precision`.
-  DType dtype() const { return precision == "bf16" ? DType::bf16 : DType::f32; }
+  DType dtype() const {
+    return precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
+  }
+  // What `loss_scale` stands for.
+  double scale_of_losses() const {
+    return loss_scale > 0 ? loss_scale : precision == "fp16" ? 128 : 1;
+  }
   // Names of those that only speed, memory and output depend on: a training may go on with others.
   static const std::vector<std::string>& free_fields();
   // Throws InvalidArgument for values that do not go together.

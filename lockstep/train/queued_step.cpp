@@ -26,14 +26,14 @@ namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 
-// The process's settings while it lives.
+// Settings of the process and of this thread while it lives.
 class Settings {
  public:
   Settings(bool deterministic, bool tf32)
-      : deterministic_(set_deterministic(deterministic)), tf32_(set_tf32(tf32)) {}
+      : deterministic_(set_deterministic(deterministic)), tf32_(kernels::set_tf32(tf32)) {}
   ~Settings() {
     set_deterministic(deterministic_);
-    set_tf32(tf32_);
+    kernels::set_tf32(tf32_);
   }
   Settings(const Settings&) = delete;
   Settings& operator=(const Settings&) = delete;
@@ -63,6 +63,7 @@ struct QueuedStep::State {
         // Without determinism a device may choose algorithms that give other bits each time.
         check_frequency(options.deterministic ? options.check_frequency : 0),
         class_weights(options.class_weights.begin(), options.class_weights.end()),
+        loss_scale(static_cast<float>(options.scale_of_losses())),
         plans(n, options.dtype(), inputs),
         mirror(n, v, memory) {}
 
@@ -76,6 +77,7 @@ struct QueuedStep::State {
   const uint64_t seed;
   const int64_t check_frequency;
   const std::vector<float> class_weights;
+  const float loss_scale;
 
   ShardPlans plans;
   DeviceMirror mirror;
@@ -141,11 +143,11 @@ void QueuedStep::State::make_runs(int64_t size) {
   }();
   const auto useful = std::min<size_t>(static_cast<size_t>(streams), most_shards);
   // The loss of a mini-batch is a sum until the one division at the root.
-  const std::vector<float> ones(static_cast<size_t>(size), 1.0f);
+  const std::vector<float> seeds(static_cast<size_t>(size), loss_scale);
   std::vector<PlanRun> made;
   for (size_t s = 0; s < useful; ++s) {
     made.emplace_back(plan, network.packed(), network.state_pointers());
-    made.back().set_seed(kLosses, ones.data(), ones.size() * sizeof(float));
+    made.back().set_seed(kLosses, seeds.data(), seeds.size() * sizeof(float));
   }
   runs.emplace(size, std::move(made));
 }
@@ -197,7 +199,7 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
   if (!class_weights.empty()) {
     auto* const weights = reinterpret_cast<float*>(host + at.weights);
     for (size_t i = 0; i < rows; ++i) {
-      weights[i] = class_weights[static_cast<size_t>(batch.labels[first + i])];
+      weights[i] = class_weights[static_cast<size_t>(batch.labels[first + i])] * loss_scale;
     }
     run.set_seed(kLosses, weights, rows * sizeof(float));
   }
@@ -269,8 +271,8 @@ void QueuedStep::State::note_words(size_t j, const MiniBatch& batch, const std::
   const auto* const weight = reinterpret_cast<const float*>(host + at.weights);
   ShardWords said;
   for (int64_t i = 0; i < shards[j].size; ++i) {
-    const double seed_of = class_weights.empty() ? 1 : static_cast<double>(weight[i]);
-    said.loss += seed_of * static_cast<double>(loss[i]);
+    const float counts = class_weights.empty() ? 1 : weight[i] / loss_scale;
+    said.loss += static_cast<double>(counts) * static_cast<double>(loss[i]);
   }
   if (plans.labelled()) {
     said.correct =

@@ -39,6 +39,7 @@ struct ShardedStep::State {
         check_frequency(options.check_frequency),
         threshold{options.gradient_threshold, options.gradient_threshold_method},
         class_weights(options.class_weights.begin(), options.class_weights.end()),
+        loss_scale(options.scale_of_losses()),
         plans(n, options.dtype(), inputs) {
     if (ledger) books.emplace(*ledger);
   }
@@ -51,6 +52,7 @@ struct ShardedStep::State {
   int64_t check_frequency;
   GradientThreshold threshold;
   std::vector<float> class_weights;
+  double loss_scale;
   std::vector<bool> frozen;  // by learnable
   int64_t most_shards = 0;   // of a full mini-batch; threads beyond have nothing to do
 
@@ -109,7 +111,7 @@ void ShardedStep::State::make_runs(int64_t size) {
   for (int64_t t = 0; t < std::min<int64_t>(pool.size(), most_shards); ++t) {
     made.emplace_back(plan, network.packed(), network.state_pointers());
     // The loss of a mini-batch is a sum until the one division at the root.
-    std::fill_n(made.back().seed(kLosses), size, 1.0f);
+    std::fill_n(made.back().seed(kLosses), size, static_cast<float>(loss_scale));
   }
   runs.emplace(size, std::move(made));
   if (!books) return;
@@ -161,10 +163,12 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   auto& said = *reinterpret_cast<ShardWords*>(words_to);
   said = {};
   for (size_t i = 0; i < rows; ++i) {
+    double weight = 1;
     if (!class_weights.empty()) {
-      seeds[i] = class_weights[static_cast<size_t>(batch.labels[first + i])];
+      weight = static_cast<double>(class_weights[static_cast<size_t>(batch.labels[first + i])]);
+      seeds[i] = static_cast<float>(weight * loss_scale);
     }
-    said.loss += static_cast<double>(seeds[i]) * static_cast<double>(loss[i]);
+    said.loss += weight * static_cast<double>(loss[i]);
   }
   if (plans.labelled()) {
     said.correct = count_correct(run.output(kScores), batch.labels.data() + first, range.size,
@@ -363,8 +367,9 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
 void ShardedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
   fail_point("update", scalars.iteration);
+  const double observations = scalars.observations * s.loss_scale;
   std::vector<double> divisors;
-  if (s.threshold.wanted()) divisors = s.cut_gradients(scalars.observations);
+  if (s.threshold.wanted()) divisors = s.cut_gradients(observations);
   s.pool.for_each(static_cast<int64_t>(s.gradients->size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
     Bookkeeper book(s.kept(), thread);
@@ -374,6 +379,7 @@ void ShardedStep::apply(const UpdateScalars& scalars) {
     if (!divisors.empty()) {
       own.observations = divisors[p];
     } else {
+      own.observations = observations;
       s.gradients->convert(p);
       book(&StepAccounts::layouts);
     }

@@ -323,7 +323,9 @@ class Training {
       iterations_->fetch();
       throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
                       std::to_string(r.epoch) + ") is not a finite number",
-                  "a lower initial_learning_rate often helps; the last good values are kept");
+                  std::string("a lower initial_learning_rate ") +
+                      (options_.precision == "fp16" ? "or loss_scale " : "") +
+                      "often helps; the last good values are kept");
     }
     r.digest = outcome.digest;
     r.chain = receipt_link(position_.chain, r.iteration, r.observations, r.loss, r.digest);

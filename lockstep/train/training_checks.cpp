@@ -65,8 +65,9 @@ void check_training(const Network& network, const TrainingData& data,
     throw Unsupported("[training] precision = tf32 is computed by GPUs only",
                       "set precision = \"fp32\", or \"bf16\" where the processor computes with it");
   }
-  if (options.dtype() == DType::bf16) {
-    kernels::check_bf16(kernels::table_for(resolve_training_device(network, options)));
+  if (is_narrow(options.dtype())) {
+    kernels::check_precision(kernels::table_for(resolve_training_device(network, options)),
+                             options.dtype());
   }
   metrics_for(options.metrics, options.own_metrics,
               metric_problem(network, *data.training, data.training_targets));

@@ -91,6 +91,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("validation_patience", &O::validation_patience, {-1});
   texts("output_network", &O::output_network);
   texts("precision", &O::precision);
+  numbers("loss_scale", &O::loss_scale, {-1, 0.5, 3, 1 << 25});
   texts("batch_normalization_statistics", &O::batch_normalization_statistics);
   integers("seed", &O::seed, {-1});
   texts("device", &O::device);
@@ -277,6 +278,8 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"last_mini_batch", Effect::other_result, nothing, [](O& o) { o.last_mini_batch = "keep"; }},
       {"shard_size", Effect::other_result, nothing, [](O& o) { o.shard_size = 10; }},
       {"precision", Effect::other_result, nothing, [](O& o) { o.precision = "bf16"; }},
+      // Powers of two are in no product's significand.
+      {"loss_scale", Effect::same_digest, nothing, [](O& o) { o.loss_scale = 1024; }},
       {"seed", Effect::other_result, nothing, [](O& o) { o.seed = 1; }},
       // The learning rate is far too large: validation does not improve every time.
       {"validation_patience", Effect::other_result, diverging,

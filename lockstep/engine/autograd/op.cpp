@@ -19,7 +19,7 @@ void check_count(const Op& op, std::span<const Shape> inputs, size_t least, size
 void check_floats(const Op& op, std::span<const TensorSpec> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorSpec& spec = inputs[i];
-    if (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 && op.takes_bf16(i))) continue;
+    if (spec.dtype == DType::f32 || (is_narrow(spec.dtype) && op.takes_narrow(i))) continue;
     throw InvalidArgument("[" + std::string(op.type()) + "] elements of f32 wanted, received " +
                           spec.plain().to_string());
   }
@@ -27,7 +27,7 @@ void check_floats(const Op& op, std::span<const TensorSpec> inputs) {
 
 void check_precision(const kernels::Table& table, std::span<const TensorSpec> inputs) {
   for (const auto& spec : inputs) {
-    if (spec.dtype == DType::bf16) kernels::check_bf16(table);
+    kernels::check_precision(table, spec.dtype);
   }
 }
 

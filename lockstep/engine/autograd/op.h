@@ -35,8 +35,8 @@ class Op {
   // Shapes of the outputs. Throws InvalidArgument, naming the op, what was wanted and what was
   // received, for inputs that do not fit.
   virtual std::vector<Shape> infer(std::span<const Shape> inputs) const = 0;
-  // Whether an input may have bf16 elements; the outputs then have what the kernel gives.
-  virtual bool takes_bf16(size_t input) const {
+  // Whether an input may have bf16 or f16 elements; the outputs then have what the kernel gives.
+  virtual bool takes_narrow(size_t input) const {
     (void)input;
     return false;
   }
@@ -58,11 +58,11 @@ class Op {
 // Throws InvalidArgument "[type] takes ... inputs, received ...".
 void check_count(const Op& op, std::span<const Shape> inputs, size_t least, size_t most);
 
-// Throws InvalidArgument "[type] elements of f32 wanted, received ..." for any other type but bf16
-// where the op takes it.
+// Throws InvalidArgument "[type] elements of f32 wanted, received ..." for any other type, but bf16
+// and f16 where the op takes them.
 void check_floats(const Op& op, std::span<const TensorSpec> inputs);
 
-// Throws Unsupported where inputs are bf16 and the back end does not compute with it.
+// Throws Unsupported where inputs are bf16 or f16 and the back end does not compute with that.
 void check_precision(const kernels::Table& table, std::span<const TensorSpec> inputs);
 
 }  // namespace lockstep

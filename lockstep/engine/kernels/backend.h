@@ -39,7 +39,7 @@ struct Backend {
   std::vector<std::pair<std::string, std::string>> (*versions)() = nullptr;
   // As lockstep::set_deterministic(), for kernels that are made from now on.
   bool (*set_deterministic)(bool on) = nullptr;
-  // As lockstep::set_tf32(), likewise.
+  // As kernels::set_tf32(), of the calling thread alone.
   bool (*set_tf32)(bool on) = nullptr;
 };
 

@@ -204,8 +204,14 @@ std::vector<std::pair<std::string, std::string>> backend_versions() {
   return backend->versions();
 }
 
-void check_bf16(const Table& table) {
-  if (table.bf16) return;
+void check_precision(const Table& table, DType dtype) {
+  if (dtype == DType::f16 && !table.f16) {
+    throw Unsupported(
+        "[kernels] f16 is not computed here",
+        "compute with fp32 or bf16: only GPUs compute with f16, and kernels that have "
+        "never run with it are used only where LOCKSTEP_UNVERIFIED names `f16`");
+  }
+  if (dtype != DType::bf16 || table.bf16) return;
   throw Unsupported("[kernels] bf16 is not computed here",
                     "compute with fp32: a processor needs AVX-512 BF16 for it, and a GPU's kernels "
                     "that have never run with bf16 are used only where LOCKSTEP_UNVERIFIED names "

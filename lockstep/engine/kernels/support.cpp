@@ -55,9 +55,9 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
 static_assert(sizeof(Table) == sizeof(void*) * (1 + 31));
 
 // No entries, but usable under the same conditions.
-constexpr const char *kNccl = "nccl", *kBf16 = "bf16";
+constexpr const char *kNccl = "nccl", *kBf16 = "bf16", *kF16 = "f16";
 
-// Entries that take bf16, or make it.
+// Entries that take bf16 and f16, or make them.
 constexpr std::string_view kNarrow[] = {"convolution",     "transposed_convolution",
                                         "fully_connected", "batch_normalization",
                                         "pooling",         "relu",
@@ -114,12 +114,12 @@ std::vector<KernelSupport> kernel_support(const Table& table,
   for_each_entry(table, [&]<Name name>(const auto& entry) {
     KernelSupport s{.name = name.view(), .present = entry != nullptr};
     for (const cuda::Verified& v : verified) {
-      if (v.name == s.name && v.dtype != DType::bf16) s.verified = &v;
+      if (v.name == s.name && !is_narrow(v.dtype)) s.verified = &v;
     }
     s.unlocked = all || is_named(s.name);
     support.push_back(s);
   });
-  std::vector<std::string> known{"all", kNccl, kBf16};
+  std::vector<std::string> known{"all", kNccl, kBf16, kF16};
   for (const auto& s : support) known.emplace_back(s.name);
   for (const std::string& name : named) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
@@ -129,13 +129,14 @@ std::vector<KernelSupport> kernel_support(const Table& table,
   return support;
 }
 
-bool bf16_usable(const Table& table, std::span<const cuda::Verified> verified,
-                 std::string_view unlocked) {
-  return table.bf16 &&
-         (is_unlocked(kBf16, unlocked) ||
+bool narrow_usable(const Table& table, DType narrow, std::span<const cuda::Verified> verified,
+                   std::string_view unlocked) {
+  const bool offered = narrow == DType::bf16 ? table.bf16 : table.f16;
+  return offered &&
+         (is_unlocked(name_of(narrow), unlocked) ||
           std::all_of(std::begin(kNarrow), std::end(kNarrow), [&](std::string_view name) {
             return std::any_of(verified.begin(), verified.end(), [&](const cuda::Verified& v) {
-              return v.name == name && v.dtype == DType::bf16;
+              return v.name == name && v.dtype == narrow;
             });
           }));
 }
@@ -150,7 +151,8 @@ Table guarded(const Table& table, std::span<const cuda::Verified> verified,
               std::string_view unlocked) {
   const std::vector<KernelSupport> support = kernel_support(table, verified, unlocked);
   Table result = table;
-  result.bf16 = bf16_usable(table, verified, unlocked);
+  result.bf16 = narrow_usable(table, DType::bf16, verified, unlocked);
+  result.f16 = narrow_usable(table, DType::f16, verified, unlocked);
   auto next = support.begin();
   for_each_entry(result, [&]<Name name>(auto& entry) { guard<name>(entry, (next++)->usable()); });
   return result;

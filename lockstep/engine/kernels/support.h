@@ -27,10 +27,10 @@ std::vector<KernelSupport> kernel_support(const Table& table,
                                           std::span<const cuda::Verified> verified,
                                           std::string_view unlocked);
 
-// Whether kernels compute with bf16: where all of those that do have run so, or `unlocked` names
-// "bf16".
-bool bf16_usable(const Table& table, std::span<const cuda::Verified> verified,
-                 std::string_view unlocked);
+// Whether kernels compute with `narrow`, bf16 or f16: where all of those that do have run so, or
+// `unlocked` names it.
+bool narrow_usable(const Table& table, DType narrow, std::span<const cuda::Verified> verified,
+                   std::string_view unlocked);
 
 // The same of NCCL, through which a GPU reaches those of other processes: "nccl".
 bool nccl_usable(std::span<const cuda::Verified> verified, std::string_view unlocked);

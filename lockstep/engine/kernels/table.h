@@ -32,10 +32,10 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 11;
+  static constexpr int kVersion = 12;
   int version = kVersion;
-  // Kernels take bf16 where their ops do, in hardware.
-  bool bf16 = false;
+  // Kernels take bf16 (f16) where their ops do, in hardware.
+  bool bf16 = false, f16 = false;
   // batch_normalization takes problems with max_pool.
   bool normalization_with_max_pooling = false;
 
@@ -59,7 +59,8 @@ struct Table {
   Kernel (*mean_squared_error)(const MeanSquaredErrorProblem&);
   Kernel (*normalize_images)(const NormalizeImagesProblem&);
 
-  // Copies input 0 from one layout to another of the same shape; f32 and bf16 become each other.
+  // Copies input 0 from one layout to another of the same shape; f32 and
+  // bf16, f32 and f16 become each other.
   Pass (*reorder)(const TensorSpec& from, const TensorSpec& to);
   // write 0 = read 0 + read 1, all of one spec, padding included. May be in place.
   Pass (*accumulate)(const TensorSpec& spec);
@@ -88,8 +89,8 @@ struct Table {
   void (*limit)(float* x, size_t count, float most, void* queue);
 };
 
-// Throws Unsupported where the back end does not compute with bf16.
-void check_bf16(const Table& table);
+// Throws Unsupported where `dtype` is bf16 or f16 and the back end does not compute with it.
+void check_precision(const Table& table, DType dtype);
 
 // The back end of a device; a GPU's is loaded when it is first asked for (devices.h). Throws
 // Unsupported, with the reason, where there is none.

@@ -1,21 +1,26 @@
 #include "lockstep/engine/kernels/tf32.h"
 
-#include "lockstep/engine/kernels/process_setting.h"
+#include <atomic>
+#include <utility>
 
-namespace lockstep {
+namespace lockstep::kernels {
 namespace {
 
-kernels::ProcessSetting& setting() {
-  static auto* instance = new kernels::ProcessSetting(false);  // as determinism.cpp's
-  return *instance;
-}
+thread_local bool allowed = false;
+std::atomic<bool (*)(bool)> follower{nullptr};
 
 }  // namespace
 
-bool set_tf32(bool on) { return setting().set(on); }
+bool set_tf32(bool on) {
+  if (auto* const set = follower.load()) set(on);
+  return std::exchange(allowed, on);
+}
 
-bool tf32() { return setting().get(); }
+bool tf32() { return allowed; }
 
-void kernels::follow_tf32(bool (*set)(bool on)) { setting().follow(set); }
+void follow_tf32(bool (*set)(bool on)) {
+  follower = set;
+  if (set) set(allowed);
+}
 
-}  // namespace lockstep
+}  // namespace lockstep::kernels

@@ -73,7 +73,7 @@ struct LoweringOptions {
 struct ForwardOptions {
   bool training = false;         // dropout on, batch statistics used and moving ones updated
   kernels::StepInfo step = {};   // what dropout's random numbers depend on
-  DType precision = DType::f32;  // or bf16: ops that take it compute with it
+  DType precision = DType::f32;  // or bf16, f16: ops that take it compute with it
   bool record = true;            // as one node, by a tape that tracks what is used
   bool update_state = true;      // false: moving statistics stay as they are while training, too
   // Names of layers whose results are wanted instead of those of the output layers.

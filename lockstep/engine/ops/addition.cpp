@@ -9,7 +9,7 @@ namespace {
 class Addition final : public ElementwiseOfMany {
  public:
   std::string_view type() const override { return "addition"; }
-  bool takes_bf16(size_t) const override { return true; }
+  bool takes_narrow(size_t) const override { return true; }
 
  private:
   kernels::Kernel kernel(const kernels::Table& table, std::vector<TensorSpec> src) const override {

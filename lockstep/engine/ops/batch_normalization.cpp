@@ -12,7 +12,7 @@ class BatchNormalization final : public Op {
                      std::optional<Size2d> max_pool = std::nullopt)
       : epsilon_(epsilon), training_(training), relu_(relu), max_pool_(max_pool) {}
   std::string_view type() const override { return "batch_normalization"; }
-  bool takes_bf16(size_t input) const override { return input == 0; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, training_ ? 3 : 5, training_ ? 3 : 5);

@@ -9,7 +9,7 @@ class Concatenation final : public Op {
  public:
   explicit Concatenation(int axis) : axis_(axis) {}
   std::string_view type() const override { return "concatenation"; }
-  bool takes_bf16(size_t) const override { return true; }
+  bool takes_narrow(size_t) const override { return true; }
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 1, static_cast<size_t>(-1));
     std::vector<int64_t> dims = in[0].dims();

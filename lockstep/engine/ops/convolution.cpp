@@ -13,7 +13,7 @@ class Convolution final : public Op {
     constexpr std::string_view names[] = {"conv1d", "conv2d", "conv3d"};
     return names[axes() - 1];
   }
-  bool takes_bf16(size_t input) const override { return input == 0; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);

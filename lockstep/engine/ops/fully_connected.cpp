@@ -10,7 +10,7 @@ class FullyConnected final : public Op {
  public:
   explicit FullyConnected(bool bias) : bias_(bias) {}
   std::string_view type() const override { return "fully_connected"; }
-  bool takes_bf16(size_t input) const override { return input == 0; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);

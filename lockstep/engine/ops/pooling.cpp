@@ -21,7 +21,7 @@ class Pooling final : public Op {
               std::to_string(axes()) + "d") {}
 
   std::string_view type() const override { return type_; }
-  bool takes_bf16(size_t input) const override { return input == 0; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 1, 1);

@@ -8,7 +8,7 @@ namespace {
 class Relu final : public Elementwise {
  public:
   std::string_view type() const override { return "relu"; }
-  bool takes_bf16(size_t input) const override { return input == 0; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
 
  private:
   kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {

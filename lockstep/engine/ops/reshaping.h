@@ -11,7 +11,7 @@ class Reshaping : public Op {
     check_count(*this, in, 1, 1);
     return {result(in[0])};
   }
-  bool takes_bf16(size_t input) const final { return input == 0; }
+  bool takes_narrow(size_t input) const final { return input == 0; }
   kernels::Kernel compile(const kernels::Table& table, std::span<const TensorSpec> in) const final {
     check_floats(*this, in);
     return table.reshape({in[0], result(in[0].shape)});

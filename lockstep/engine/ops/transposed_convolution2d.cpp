@@ -12,7 +12,7 @@ class TransposedConvolution2d final : public Op {
   TransposedConvolution2d(const TransposedConvolution2dParams& params, bool bias)
       : params_(params), bias_(bias) {}
   std::string_view type() const override { return "transposed_conv2d"; }
-  bool takes_bf16(size_t input) const override { return input == 0; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
 
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);

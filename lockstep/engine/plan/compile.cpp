@@ -37,7 +37,7 @@ class Compiler {
         diffs_(graph.values().size(), -1) {}
 
   void compile() {
-    if (options_.precision == DType::bf16) kernels::check_bf16(table_);
+    kernels::check_precision(table_, options_.precision);
     place_inputs();
     for (size_t i = 0; i < graph_.nodes().size(); ++i) forward(graph_.nodes()[i]);
     for (int value : graph_.outputs()) {
@@ -154,9 +154,9 @@ class Compiler {
     for (int v : node.inputs) {
       const auto& known = layouts_[static_cast<size_t>(v)];
       TensorSpec spec = spec_of(v);
-      const bool narrow = options_.precision == DType::bf16 && spec.dtype == DType::f32 &&
-                          node.op->takes_bf16(specs.size());
-      const DType wanted = narrow ? DType::bf16 : spec.dtype;
+      const bool narrow = is_narrow(options_.precision) && spec.dtype == DType::f32 &&
+                          node.op->takes_narrow(specs.size());
+      const DType wanted = narrow ? options_.precision : spec.dtype;
       if (!known.empty() && value_of(v).source == Graph::Source::computed) {
         const TensorSpec& have = buffer_spec(known.front());
         if (have.shape == spec.shape && have.dtype == wanted) spec = have;
@@ -242,7 +242,7 @@ class Compiler {
             if (value_of(v).source != Graph::Source::parameter || !wanted[static_cast<size_t>(v)]) {
               continue;
             }
-            // Of a parameter that an op took as bf16, too.
+            // Of a parameter that an op took as bf16 or f16, too.
             const bool f32 = o.spec.dtype == DType::f32;
             layout.entries[static_cast<size_t>(value_of(v).slot)].spec =
                 f32 ? o.spec : TensorSpec{o.spec.shape, DType::f32, nullptr};

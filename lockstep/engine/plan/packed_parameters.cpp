@@ -70,12 +70,6 @@ void PackedParameters::pack_all() const {
   for (int p = 0; p < count(); ++p) pack(p);
 }
 
-size_t PackedParameters::copies() const {
-  size_t count = 0;
-  for (const auto& of : copies_) count += of.size();
-  return count;
-}
-
 std::vector<Digest> PackedParameters::digests() const {
   std::vector<Digest> digests;
   for (const auto& tensor : parameters_) digests.push_back(digest_of(tensor));

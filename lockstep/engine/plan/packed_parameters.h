@@ -34,8 +34,6 @@ class PackedParameters {
   // Makes all copies of one parameter (of all) anew from its present elements.
   void pack(int parameter) const;
   void pack_all() const;
-  // How many copies there are: what pack_all() does changes with it alone.
-  size_t copies() const;
 
   // Digest of each parameter's present elements; from a device by way of the host.
   std::vector<Digest> digests() const;

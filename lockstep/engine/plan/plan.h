@@ -27,8 +27,8 @@ struct PlanOptions {
   bool gradients = false;        // with a backward run
   bool input_gradients = false;  // of the f32 inputs too
   std::vector<int> seeds;  // outputs (by number) whose derivatives the backward run starts from
-  // bf16: ops that take it compute with it, the others with f32. Gradients of parameters, outputs
-  // and seeds are f32 all the same.
+  // bf16 or f16: ops that take it compute with it, the others with f32. Gradients of parameters,
+  // outputs and seeds are f32 all the same.
   DType precision = DType::f32;
   // Layout that another plan of the same parameters chose; none: this plan chooses.
   const GradientLayout* gradient_layout = nullptr;

@@ -12,7 +12,8 @@ namespace lockstep {
 // this work, it is added as it is each time. One thread at a time.
 class Recording {
  public:
-  // The device and the queue must outlive it.
+  // The device and the queue must outlive it. While it records, nobody else may add to the queue:
+  // not for queues that are shared, as a device's default queue is.
   Recording(DeviceMemory& device, void* queue) : device_(&device), queue_(queue) {}
   // The queue must be done with it.
   ~Recording() { forget(); }

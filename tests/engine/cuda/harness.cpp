@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lockstep/base/bfloat16.h"
+#include "lockstep/base/float16.h"
 #include "tests/engine/cuda/emulation.h"
 
 namespace lockstep::kernels::cudatest {
@@ -13,26 +14,32 @@ namespace {
 
 constexpr StepInfo kStep{.seed = 5, .iteration = 7, .first_row = 100};
 
-Bytes as_bfloat16(const Bytes& floats) {
-  std::vector<BFloat16> narrow;
-  for (const float x : values_of(floats)) narrow.push_back(to_bfloat16(x));
+Bytes from_floats(const Bytes& floats, DType type) {
+  if (!is_narrow(type)) return floats;
+  std::vector<uint16_t> narrow;
+  for (const float x : values_of(floats)) {
+    narrow.push_back(type == DType::bf16 ? to_bfloat16(x).bits : to_float16(x).bits);
+  }
   return bytes_of(narrow);
 }
 
-Bytes as_floats(const Bytes& narrow) {
+Bytes to_floats(const Bytes& bytes, DType type) {
+  if (!is_narrow(type)) return bytes;
   std::vector<float> floats;
-  for (const BFloat16 x : values_of<BFloat16>(narrow)) floats.push_back(to_float(x));
+  for (const uint16_t x : values_of<uint16_t>(bytes)) {
+    floats.push_back(type == DType::bf16 ? to_float(BFloat16{x}) : to_float(Float16{x}));
+  }
   return bytes_of(floats);
 }
 
 void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given,
-             bool narrow) {
+             DType numbers) {
   emulation::set_order(emulation::Order::backwards);
-  const auto backwards = run(cuda, given, narrow);
+  const auto backwards = run(cuda, given, numbers);
   emulation::set_order(emulation::Order::forwards);
-  const auto results = run(cuda, given, narrow);
+  const auto results = run(cuda, given, numbers);
   EXPECT_TRUE(backwards == results) << "the order of a block's threads changes the result";
-  const auto expected = run(cpu, given, narrow);
+  const auto expected = run(cpu, given, numbers);
   ASSERT_EQ(results.size(), expected.size());
   for (const auto& [key, bytes] : expected) {
     ASSERT_TRUE(results.contains(key));
@@ -43,9 +50,8 @@ void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Give
 
 }  // namespace
 
-std::vector<float> narrowed(std::vector<float> values) {
-  for (float& x : values) x = to_float(to_bfloat16(x));
-  return values;
+std::vector<float> narrowed(std::vector<float> values, DType type) {
+  return values_of(to_floats(from_floats(bytes_of(values), type), type));
 }
 
 std::vector<float> normal(size_t count, uint64_t key) {
@@ -55,7 +61,7 @@ std::vector<float> normal(size_t count, uint64_t key) {
   return values;
 }
 
-std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, bool narrow) {
+std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, DType numbers) {
   std::map<Key, Bytes> known = given, results;
   Bytes kept;  // the workspace
   const auto run_pass = [&](const Pass& pass) {
@@ -70,10 +76,9 @@ std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, bool narrow) 
       if (!known.contains(key)) {
         const auto elements = static_cast<size_t>(o.spec.shape.elements());
         const auto which = static_cast<uint64_t>(o.kind) * 10 + static_cast<uint64_t>(o.index);
-        const std::vector<float> random = normal(elements, which);
-        known[key] = bytes_of(narrow ? narrowed(random) : random);
+        known[key] = bytes_of(narrowed(normal(elements, which), numbers));
       }
-      const Bytes plain = o.spec.dtype == DType::bf16 ? as_bfloat16(known.at(key)) : known.at(key);
+      const Bytes plain = from_floats(known.at(key), o.spec.dtype);
       EXPECT_EQ(plain.size(), o.spec.plain().bytes());
       reads.emplace_back(o.spec.bytes());
       if (o.spec.layout) {
@@ -99,7 +104,7 @@ std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, bool narrow) 
         plain.resize(o.spec.plain().bytes());
         o.spec.layout->to_row_major(writes[i].data(), plain.data());
       }
-      if (o.spec.dtype == DType::bf16) plain = as_floats(plain);
+      plain = to_floats(plain, o.spec.dtype);
       results[{o.kind, o.index}] = plain;
       known[{o.kind, o.index}] = plain;
     }
@@ -122,11 +127,12 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given) {
-  compare(cpu, cuda, tolerance, given, false);
+  compare(cpu, cuda, tolerance, given, DType::f32);
 }
 
-void compare_narrow(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given) {
-  compare(cpu, cuda, tolerance, given, true);
+void compare_narrow(const Kernel& cpu, const Kernel& cuda, DType numbers, double tolerance,
+                    const Given& given) {
+  compare(cpu, cuda, tolerance, given, numbers);
 }
 
 }  // namespace lockstep::kernels::cudatest

@@ -25,8 +25,8 @@ inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 inline constexpr double kSame = 0, kClose = 3e-6, kNarrow = 1e-2;
 
 std::vector<float> normal(size_t count, uint64_t key);
-// Each number as bf16, and back.
-std::vector<float> narrowed(std::vector<float> values);
+// Each number as bf16 or f16, and back.
+std::vector<float> narrowed(std::vector<float> values, DType type);
 
 template <class T>
 Bytes bytes_of(const std::vector<T>& values) {
@@ -46,10 +46,10 @@ inline TensorSpec plain(const Shape& shape, DType dtype = DType::f32) {
 }
 inline const Table& cpu_table() { return table_for({}); }
 
-// Runs all passes of a kernel; returns its outputs and gradients, row-major; those of bf16 as
-// floats. Memory that a pass must write holds NaNs before. `narrow`: random numbers are what bf16
-// can hold.
-std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, bool narrow = false);
+// Runs all passes of a kernel; returns its outputs and gradients, row-major; narrow ones as
+// floats. Memory that a pass must write holds NaNs before. Random numbers are what `numbers` can
+// hold.
+std::map<Key, Bytes> run(const Kernel& kernel, const Given& given, DType numbers = DType::f32);
 
 // Largest difference, as a part of the largest element; NaNs must stand in the same places.
 double difference(const std::vector<float>& a, const std::vector<float>& b);
@@ -57,8 +57,9 @@ double difference(const std::vector<float>& a, const std::vector<float>& b);
 // Runs the CUDA kernel in both orders of threads, which must not change a bit, and compares with
 // the CPU's.
 void compare(const Kernel& cpu, const Kernel& cuda, double tolerance, const Given& given = {});
-// The same of a CUDA kernel for bf16 beside the CPU's for floats, on numbers that bf16 can hold.
-void compare_narrow(const Kernel& cpu, const Kernel& cuda, double tolerance,
+// The same of a CUDA kernel for `numbers` beside the CPU's for floats, on numbers that these can
+// hold.
+void compare_narrow(const Kernel& cpu, const Kernel& cuda, DType numbers, double tolerance,
                     const Given& given = {});
 
 }  // namespace lockstep::kernels::cudatest

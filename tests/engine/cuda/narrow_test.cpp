@@ -1,10 +1,9 @@
-// The CUDA back end's kernels for bf16, run through the emulation, beside the CPU's for floats on
-// numbers that bf16 can hold.
+// The CUDA back end's kernels for bf16 and f16, run through the emulation, beside the CPU's for
+// floats on numbers that these can hold.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "lockstep/base/bfloat16.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/layout.h"
@@ -13,7 +12,21 @@
 namespace lockstep::kernels::cudatest {
 namespace {
 
-constexpr DType kType = DType::bf16;
+// The type of elements.
+class CudaNarrow : public ::testing::TestWithParam<DType> {
+ protected:
+  Given special_values(const Shape& shape) const {
+    std::vector<float> x = narrowed(normal(static_cast<size_t>(shape.elements()), 1), GetParam());
+    const float special[] = {0.0f, -0.0f, kNaN, INFINITY, -INFINITY, 0.75f};
+    for (size_t i = 0; i < x.size() && i < std::size(special); ++i) x[i] = special[i];
+    return {{{Kind::input, 0}, bytes_of(x)}};
+  }
+  void expect_narrow(const Operand& o) const { EXPECT_EQ(o.spec.dtype, GetParam()); }
+  void compare(const Kernel& cpu, const Kernel& cuda, double tolerance,
+               const Given& given = {}) const {
+    compare_narrow(cpu, cuda, GetParam(), tolerance, given);
+  }
+};
 
 const std::vector<Shape>& shapes() {
   static const std::vector<Shape> all{{1},          {5, 3},        {1, 1, 1, 1},
@@ -22,61 +35,52 @@ const std::vector<Shape>& shapes() {
   return all;
 }
 
-Given special_values(const Shape& shape) {
-  std::vector<float> x = narrowed(normal(static_cast<size_t>(shape.elements()), 1));
-  const float special[] = {0.0f, -0.0f, kNaN, INFINITY, -INFINITY, 0.75f};
-  for (size_t i = 0; i < x.size() && i < std::size(special); ++i) x[i] = special[i];
-  return {{{Kind::input, 0}, bytes_of(x)}};
-}
-
-void expect_narrow(const Operand& o) { EXPECT_EQ(o.spec.dtype, kType); }
-
-TEST(CudaNarrow, Relu) {
+TEST_P(CudaNarrow, Relu) {
   for (const Shape& shape : shapes()) {
     SCOPED_TRACE(shape.to_string());
-    for (const TensorSpec& spec : {plain(shape, kType), cuda::channels_last(shape, kType)}) {
+    for (const TensorSpec& spec :
+         {plain(shape, GetParam()), cuda::channels_last(shape, GetParam())}) {
       const Kernel kernel = cuda::relu({spec});
       expect_narrow(kernel.forward.writes[0]);
-      compare_narrow(cpu_table().relu({plain(shape)}), kernel, kSame, special_values(shape));
+      compare(cpu_table().relu({plain(shape)}), kernel, kSame, special_values(shape));
     }
   }
 }
 
-TEST(CudaNarrow, Addition) {
+TEST_P(CudaNarrow, Addition) {
   for (const Shape& shape : shapes()) {
     for (const size_t terms : {1u, 2u, 3u, 8u, 9u, 17u}) {
       SCOPED_TRACE(shape.to_string() + ", " + std::to_string(terms));
       const Kernel kernel =
-          cuda::addition({std::vector<TensorSpec>(terms, cuda::channels_last(shape, kType))});
+          cuda::addition({std::vector<TensorSpec>(terms, cuda::channels_last(shape, GetParam()))});
       expect_narrow(kernel.forward.writes[0]);
-      compare_narrow(cpu_table().addition({std::vector<TensorSpec>(terms, plain(shape))}), kernel,
-                     kNarrow);
+      compare(cpu_table().addition({std::vector<TensorSpec>(terms, plain(shape))}), kernel,
+              kNarrow);
     }
   }
 }
 
 // Of two numbers the sum is rounded once.
-TEST(CudaNarrow, SumsAreRoundedOnce) {
+TEST_P(CudaNarrow, SumsAreRoundedOnce) {
   const Shape shape{7, 5};
-  const Given given{{{Kind::input, 0}, bytes_of(narrowed(normal(35, 1)))},
-                    {{Kind::input, 1}, bytes_of(narrowed(normal(35, 2)))}};
-  const TensorSpec spec = plain(shape, kType);
+  const Given given{{{Kind::input, 0}, bytes_of(narrowed(normal(35, 1), GetParam()))},
+                    {{Kind::input, 1}, bytes_of(narrowed(normal(35, 2), GetParam()))}};
+  const TensorSpec spec = plain(shape, GetParam());
   auto sums = values_of(run(cuda::addition({{spec, spec}}), given).at({Kind::output, 0}));
   auto accumulated = values_of(run({cuda::accumulate(spec), {}}, given).at({Kind::output, 0}));
   const auto a = values_of(given.at({Kind::input, 0})), b = values_of(given.at({Kind::input, 1}));
-  for (size_t i = 0; i < a.size(); ++i) {
-    const float expected = to_float(to_bfloat16(a[i] + b[i]));
-    EXPECT_EQ(sums[i], expected);
-    EXPECT_EQ(accumulated[i], expected);
-  }
+  std::vector<float> expected;
+  for (size_t i = 0; i < a.size(); ++i) expected.push_back(a[i] + b[i]);
+  EXPECT_EQ(sums, narrowed(expected, GetParam()));
+  EXPECT_EQ(accumulated, narrowed(expected, GetParam()));
 }
 
-TEST(CudaNarrow, Reshape) {
-  compare_narrow(cpu_table().reshape({plain({2, 3, 5, 7}), {6, 35}}),
-                 cuda::reshape({plain({2, 3, 5, 7}, kType), {6, 35}}), kSame);
+TEST_P(CudaNarrow, Reshape) {
+  compare(cpu_table().reshape({plain({2, 3, 5, 7}), {6, 35}}),
+          cuda::reshape({plain({2, 3, 5, 7}, GetParam()), {6, 35}}), kSame);
 }
 
-TEST(CudaNarrow, Concatenation) {
+TEST_P(CudaNarrow, Concatenation) {
   const struct {
     std::vector<Shape> src;
     int axis;
@@ -90,22 +94,26 @@ TEST(CudaNarrow, Concatenation) {
     ConcatenationProblem wide{{}, row.axis}, narrow{{}, row.axis};
     for (const Shape& s : row.src) {
       wide.src.push_back(plain(s));
-      narrow.src.push_back(plain(s, kType));
+      narrow.src.push_back(plain(s, GetParam()));
     }
-    const Kernel kernel = cuda::concatenation(narrow);
-    expect_narrow(kernel.forward.writes[0]);
-    compare_narrow(cpu_table().concatenation(wide), kernel, kSame);
+    for (const bool mixed : {false, true}) {
+      if (mixed) narrow.src.back().dtype = DType::f32;
+      const Kernel kernel = cuda::concatenation(narrow);
+      expect_narrow(kernel.forward.writes[0]);
+      expect_narrow(kernel.forward.reads.back());
+      compare(cpu_table().concatenation(wide), kernel, kSame);
+    }
   }
 }
 
-TEST(CudaNarrow, BatchNormalization) {
+TEST_P(CudaNarrow, BatchNormalization) {
   for (const Shape& shape : std::vector<Shape>{
            {30, 5}, {300, 3}, {2, 3, 5, 7}, {3, 33, 9, 4}, {3, 5, 2, 7, 4}, {8, 16, 20, 20}}) {
     for (const bool training : {true, false}) {
       for (const bool relu : {true, false}) {
         SCOPED_TRACE(shape.to_string() + (training ? " training" : "") + (relu ? " relu" : ""));
         const BatchNormalizationProblem wide{plain(shape), 1e-5, relu, training},
-            narrow{plain(shape, kType), 1e-5, relu, training};
+            narrow{plain(shape, GetParam()), 1e-5, relu, training};
         Given given;
         if (!training) {
           std::vector<float> variance = normal(static_cast<size_t>(shape[1]), 3);
@@ -117,13 +125,13 @@ TEST(CudaNarrow, BatchNormalization) {
         for (size_t i = 1; i < kernel.forward.writes.size(); ++i) {  // statistics
           EXPECT_EQ(kernel.forward.writes[i].spec.dtype, DType::f32);
         }
-        compare_narrow(cpu_table().batch_normalization(wide), kernel, kNarrow, given);
+        compare(cpu_table().batch_normalization(wide), kernel, kNarrow, given);
       }
     }
   }
 }
 
-TEST(CudaNarrow, Pooling) {
+TEST_P(CudaNarrow, Pooling) {
   const struct {
     Shape src;
     Window window;
@@ -143,16 +151,17 @@ TEST(CudaNarrow, Pooling) {
         dst.push_back(window_positions(row.window, a, row.src[2 + a]));
       }
       const Kernel wide = cpu_table().pooling({plain(row.src), Shape(dst), row.window, kind});
-      const Kernel narrow = cuda::pooling({plain(row.src, kType), Shape(dst), row.window, kind});
+      const Kernel narrow =
+          cuda::pooling({plain(row.src, GetParam()), Shape(dst), row.window, kind});
       expect_narrow(narrow.forward.writes[0]);
-      compare_narrow(wide, narrow, kNarrow);
-      if (kind == max) compare_narrow(wide, narrow, kNarrow, special_values(row.src));
+      compare(wide, narrow, kNarrow);
+      if (kind == max) compare(wide, narrow, kNarrow, special_values(row.src));
     }
   }
 }
 
-// f32 and bf16 become each other, in one pass with a change of layout.
-TEST(CudaNarrow, ChangeOfType) {
+// f32 and a narrow type become each other, in one pass with a change of layout.
+TEST_P(CudaNarrow, ChangeOfType) {
   for (const Shape& shape : std::vector<Shape>{{1}, {7, 5}, {2, 3, 5, 7}, {1, 70, 65, 3}}) {
     SCOPED_TRACE(shape.to_string());
     const std::vector<float> x = normal(static_cast<size_t>(shape.elements()), 1);
@@ -161,17 +170,18 @@ TEST(CudaNarrow, ChangeOfType) {
       return values_of(run({cuda::reorder(from, to), {}}, given).at({Kind::output, 0}));
     };
     for (const TensorSpec& from : {plain(shape), cuda::channels_last(shape)}) {
-      for (const TensorSpec& to : {plain(shape, kType), cuda::channels_last(shape, kType)}) {
-        EXPECT_EQ(converted(from, to), narrowed(x));
-        EXPECT_EQ(converted(to, from), narrowed(x));
-        EXPECT_EQ(converted(to, to), narrowed(x));
+      for (const TensorSpec& to :
+           {plain(shape, GetParam()), cuda::channels_last(shape, GetParam())}) {
+        EXPECT_EQ(converted(from, to), narrowed(x, GetParam()));
+        EXPECT_EQ(converted(to, from), narrowed(x, GetParam()));
+        EXPECT_EQ(converted(to, to), narrowed(x, GetParam()));
       }
     }
   }
-  EXPECT_THROW(cuda::reorder(plain({3}, DType::i32), plain({3}, kType)), Unsupported);
+  EXPECT_THROW(cuda::reorder(plain({3}, DType::i32), plain({3}, GetParam())), Unsupported);
 }
 
-TEST(CudaNarrow, Convolution) {
+TEST_P(CudaNarrow, Convolution) {
   const struct {
     Shape src;
     int64_t filters;
@@ -185,7 +195,7 @@ TEST(CudaNarrow, Convolution) {
        5,
        {.kernel = {3, 3}, .stride = {2, 2}, .pad_begin = {1, 2}, .pad_end = {2, 1}}},
       {{2, 3, 9, 6}, 5, {.kernel = {2, 3}, .dilation = {3, 2}, .pad_end = {2, 1}}},
-      // What there is no bf16 for is computed in f32.
+      // What there is no kernel for is computed in f32.
       {{1, 4, 6, 5}, 6, {.kernel = {3, 3}, .pad_begin = {1, 1}, .pad_end = {1, 1}}, 2, false},
   };
   for (const auto& r : rows) {
@@ -200,20 +210,20 @@ TEST(CudaNarrow, Convolution) {
       p.groups = r.groups;
       p.bias = bias;
       const Kernel wide = cpu_table().convolution(p);
-      p.src.dtype = kType;
+      p.src.dtype = GetParam();
       const Kernel narrow = cuda::convolution(p);
-      const DType type = r.narrow ? kType : DType::f32;
+      const DType type = r.narrow ? GetParam() : DType::f32;
       EXPECT_EQ(narrow.forward.reads[0].spec.dtype, type);
       EXPECT_EQ(narrow.forward.reads[1].spec.dtype, type);
       EXPECT_EQ(narrow.forward.writes[0].spec.dtype, type);
       EXPECT_EQ(narrow.backward[0].writes[0].spec.dtype, type);
       EXPECT_EQ(narrow.backward[1].writes[0].spec.dtype, DType::f32);
-      compare_narrow(wide, narrow, kNarrow);
+      compare(wide, narrow, kNarrow);
     }
   }
 }
 
-TEST(CudaNarrow, TransposedConvolution) {
+TEST_P(CudaNarrow, TransposedConvolution) {
   TransposedConvolutionProblem p;
   p.src = plain({2, 3, 5, 7});
   p.weights = {3, 4, 3, 2};
@@ -223,33 +233,37 @@ TEST(CudaNarrow, TransposedConvolution) {
     p.bias = bias;
     p.src.dtype = DType::f32;
     const Kernel wide = cpu_table().transposed_convolution(p);
-    p.src.dtype = kType;
+    p.src.dtype = GetParam();
     const Kernel narrow = cuda::transposed_convolution(p);
     expect_narrow(narrow.forward.writes[0]);
     EXPECT_EQ(narrow.backward[1].writes[0].spec.dtype, DType::f32);
-    compare_narrow(wide, narrow, kNarrow);
+    compare(wide, narrow, kNarrow);
   }
 }
 
-TEST(CudaNarrow, FullyConnected) {
+TEST_P(CudaNarrow, FullyConnected) {
   for (const Shape& shape : std::vector<Shape>{{5, 3}, {2, 3, 5, 7}, {2, 40, 1, 1}, {4, 1}}) {
     for (const bool bias : {true, false}) {
       SCOPED_TRACE(shape.to_string());
       const Kernel wide = cpu_table().fully_connected({plain(shape), 7, bias});
-      for (const TensorSpec& spec : {plain(shape, kType), cuda::channels_last(shape, kType)}) {
+      for (const TensorSpec& spec :
+           {plain(shape, GetParam()), cuda::channels_last(shape, GetParam())}) {
         const Kernel narrow = cuda::fully_connected({spec, 7, bias});
         // Sums leave as floats; what there is no product for is computed with floats.
-        EXPECT_EQ(narrow.forward.reads[0].spec.dtype, shape[1] > 1 ? kType : DType::f32);
+        EXPECT_EQ(narrow.forward.reads[0].spec.dtype, shape[1] > 1 ? GetParam() : DType::f32);
         EXPECT_EQ(narrow.forward.writes[0].spec.dtype, DType::f32);
         EXPECT_EQ(narrow.backward[1].writes[0].spec.dtype, DType::f32);
-        compare_narrow(wide, narrow, kNarrow);
+        compare(wide, narrow, kNarrow);
       }
     }
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Types, CudaNarrow, ::testing::Values(DType::bf16, DType::f16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
 // Slices that begin anywhere.
-TEST(CudaNarrow, ArraysThatBeginBetweenPacks) {
+TEST(CudaKernels, ArraysThatBeginBetweenPacks) {
   std::vector<float> a = normal(40, 1), b = normal(40, 2), sum(40, kNaN);
   for (const size_t from : {0u, 1u, 2u, 3u}) {
     for (const size_t count : {1u, 3u, 4u, 29u}) {

@@ -165,12 +165,14 @@ TEST(Support, TheListOfWhatHasRunNamesKernelsOnly) {
   }
 }
 
-TEST(Support, Bf16IsNamedOrHasRunInAllThatComputeIt) {
+TEST(Support, NarrowTypesAreNamedOrHaveRunInAllThatComputeThem) {
   Table table = table_for({});
-  table.bf16 = true;
+  table.bf16 = table.f16 = true;
   EXPECT_FALSE(guarded(table, kRelu, "").bf16);
   EXPECT_TRUE(guarded(table, kRelu, "relu,bf16").bf16);
   EXPECT_TRUE(guarded(table, kRelu, "all").bf16);
+  EXPECT_FALSE(guarded(table, kRelu, "relu,bf16").f16);
+  EXPECT_TRUE(guarded(table, kRelu, "f16").f16);
   std::vector<cuda::Verified> ran;
   for (const char* name :
        {"convolution", "transposed_convolution", "fully_connected", "batch_normalization",
@@ -180,6 +182,7 @@ TEST(Support, Bf16IsNamedOrHasRunInAllThatComputeIt) {
   }
   const Table strict = guarded(table, ran, "");
   EXPECT_TRUE(strict.bf16);
+  EXPECT_FALSE(strict.f16);
   EXPECT_NE(strict.relu, table.relu);  // has run with bf16 only
   table.bf16 = false;
   EXPECT_FALSE(guarded(table, ran, "all").bf16);

@@ -33,7 +33,7 @@ Case convolution(std::string name, std::vector<int64_t> x, std::vector<int64_t> 
   if (bias) c.inputs.push_back({random_array({weights[0]}, 3)});
   // Winograd's algorithm rounds what it has transformed.
   const bool winograd = weights[2] == 3 && weights[3] == 3 && params.stride == Size2d{1, 1};
-  if (winograd && x[0] % 16 == 0 && std::min(x[1], weights[0]) >= 10) c.bf16_error = 2e-2;
+  if (winograd && x[0] % 16 == 0 && std::min(x[1], weights[0]) >= 10) c.narrow_error = 2e-2;
   c.forward = [=](const std::vector<Array>& in) {
     return std::vector<Array>{reference::convolution(in[0], in[1], bias ? in[2] : Array(),
                                                      window_of(params, in[0], in[1]))};

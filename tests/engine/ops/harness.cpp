@@ -9,6 +9,7 @@
 
 #include "lockstep/base/bfloat16.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/float16.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/tensor/device_memory.h"
 #include "tests/engine/ops/cases.h"
@@ -16,16 +17,16 @@
 namespace lockstep::optest {
 namespace {
 
-void round_to_bf16(Array& array) {
+void round_to(DType dtype, Array& array) {
   for (double& v : array.values) {
-    v = static_cast<double>(to_float(to_bfloat16(static_cast<float>(v))));
+    const auto x = static_cast<float>(v);
+    v = static_cast<double>(dtype == DType::bf16 ? to_float(to_bfloat16(x))
+                                                 : to_float(to_float16(x)));
   }
 }
 
 // By norm.
-double tolerance_of(const Case& c) {
-  return c.inputs[0].dtype == DType::bf16 ? c.bf16_error : 1e-5;
-}
+double tolerance_of(const Case& c) { return is_narrow(c.inputs[0].dtype) ? c.narrow_error : 1e-5; }
 
 class WeightedSum final : public Op {
  public:
@@ -95,9 +96,11 @@ std::vector<Tensor> tensors_of(Device device, const Case& c, bool blocked) {
   std::vector<Tensor> tensors;
   bool changed = false;
   for (const Input& input : c.inputs) {
-    Tensor t = tensor_of(input.value, input.dtype).to(device);
+    const bool narrow = is_narrow(input.dtype);
+    Tensor t = tensor_of(input.value, narrow ? DType::f32 : input.dtype).to(device);
+    if (narrow) t = convert(t, {t.shape(), input.dtype, nullptr});
     EXPECT_EQ(t.device(), device);
-    if (blocked && t.shape().rank() == 4 && (t.dtype() == DType::f32 || t.dtype() == DType::bf16)) {
+    if (blocked && t.shape().rank() == 4 && (t.dtype() == DType::f32 || narrow)) {
       const TensorSpec spec = image_layout(device, t.shape(), t.dtype());
       changed |= !spec.row_major();
       t = convert(t, spec);
@@ -236,15 +239,17 @@ TensorSpec image_layout(Device device, const Shape& shape, DType dtype) {
   return kernels::table_for(device).convolution(p).forward.writes.at(0).spec;
 }
 
-bool takes_bf16(const Case& c) { return c.op->takes_bf16(0) && c.inputs[0].dtype == DType::f32; }
+bool takes_narrow(const Case& c) {
+  return c.op->takes_narrow(0) && c.inputs[0].dtype == DType::f32;
+}
 
-Case in_bf16(Case c) {
+Case in_narrow(DType dtype, Case c) {
   c.smooth = false;  // rounding makes equals of what was apart
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     Input& input = c.inputs[i];
-    if (c.op->takes_bf16(i)) input.dtype = DType::bf16;
-    // Weights, too, are multiplied as bf16.
-    if (input.value.dims.size() > 1) round_to_bf16(input.value);
+    if (c.op->takes_narrow(i)) input.dtype = dtype;
+    // Weights, too, are multiplied as such.
+    if (input.value.dims.size() > 1) round_to(dtype, input.value);
   }
   return c;
 }
@@ -289,7 +294,7 @@ void check_gradients(Device device, const Case& c) {
   if (!c.backward) return;
   const std::vector<Array> values = values_of(c);
   Array dy = random_array(c.forward(values)[0].dims, seed_of(c.name));
-  if (c.inputs[0].dtype == DType::bf16) round_to_bf16(dy);
+  if (is_narrow(c.inputs[0].dtype)) round_to(c.inputs[0].dtype, dy);
   const std::vector<Array> expected = c.backward(values, dy);
   ASSERT_EQ(expected.size(), c.inputs.size());
   for (bool blocked : {false, true}) {

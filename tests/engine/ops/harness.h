@@ -64,14 +64,14 @@ struct Case {
   // Size of the terms that cancel in an exact gradient of (almost) zero: errors are relative to it
   // there.
   double cancelling = 0;
-  double bf16_error = 1e-2;  // by norm, what bf16 may round
+  double narrow_error = 1e-2;  // by norm, what bf16 and f16 may round
 };
 std::ostream& operator<<(std::ostream& to, const Case& c);
 
-// The same with bf16 for the inputs that the op takes as such; values are rounded so that bf16
-// holds them exactly. Only where takes_bf16(c).
-bool takes_bf16(const Case& c);
-Case in_bf16(Case c);
+// The same with bf16 or f16 for the inputs that the op takes as such; values are rounded so that it
+// holds them exactly. Only where takes_narrow(c).
+bool takes_narrow(const Case& c);
+Case in_narrow(DType dtype, Case c);
 
 // Each reports what differs through GoogleTest. The first two run a case twice where it has images:
 // row-major, and in the layout that convolutions give.

@@ -20,6 +20,13 @@ struct Parameter {
   Case test;
 };
 
+std::vector<DType> narrow_types(const kernels::Table& table) {
+  std::vector<DType> types;
+  if (table.bf16) types.push_back(DType::bf16);
+  if (table.f16) types.push_back(DType::f16);
+  return types;
+}
+
 std::vector<Parameter> parameters() {
   std::vector<Parameter> all;
   for (Device device : devices()) {
@@ -28,7 +35,8 @@ std::vector<Parameter> parameters() {
       // Fused ops that a back end has not are computed by the single ones.
       if (!c.op->offered_by(table)) continue;
       all.push_back({device, c});
-      if (table.bf16 && takes_bf16(c)) all.push_back({device, in_bf16(c)});
+      if (!takes_narrow(c)) continue;
+      for (const DType dtype : narrow_types(table)) all.push_back({device, in_narrow(dtype, c)});
     }
   }
   return all;
@@ -328,7 +336,7 @@ kernels::Table counting_table(Device device) {
   using kernels::Table;
   // A new entry of the table needs a line below and cases; these two then have other numbers.
   static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 12));
-  static_assert(Table::kVersion == 11);
+  static_assert(Table::kVersion == 12);
   counted = &kernels::table_for(device);
   std::memset(calls, 0, sizeof calls);
   Table t = *counted;
@@ -368,9 +376,11 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
     c.op->compile(table, specs);
     check_forward(device, c);
     check_gradients(device, c);
-    if (!table.bf16 || !takes_bf16(c) || !c.op->offered_by(table)) continue;
-    check_forward(device, in_bf16(c));
-    check_gradients(device, in_bf16(c));
+    if (!takes_narrow(c) || !c.op->offered_by(table)) continue;
+    for (const DType dtype : narrow_types(table)) {
+      check_forward(device, in_narrow(dtype, c));
+      check_gradients(device, in_narrow(dtype, c));
+    }
   }
   check_reorder(device);
   check_accumulate(device);

@@ -43,6 +43,7 @@ void launch_bias(const ChannelPlaces& places, const float* bias, T* y, void* que
 }
 template void launch_bias(const ChannelPlaces&, const float*, float*, void*);
 template void launch_bias(const ChannelPlaces&, const float*, BFloat16*, void*);
+template void launch_bias(const ChannelPlaces&, const float*, Float16*, void*);
 
 size_t bias_gradient_scratch(const ChannelPlaces& places) {
   return ColumnCut(places.rows, places.channels).bytes(1);
@@ -56,5 +57,6 @@ void launch_bias_gradient(const ChannelPlaces& places, const T* dy, float* diff_
 }
 template void launch_bias_gradient(const ChannelPlaces&, const float*, float*, void*, void*);
 template void launch_bias_gradient(const ChannelPlaces&, const BFloat16*, float*, void*, void*);
+template void launch_bias_gradient(const ChannelPlaces&, const Float16*, float*, void*, void*);
 
 }  // namespace lockstep::kernels::cuda

@@ -14,11 +14,11 @@ struct ChannelPlaces {
   int64_t rows = 0, channels = 0, inner = 1;
 };
 
-// y += bias[channel]. For y of float and BFloat16.
+// y += bias[channel]. For y of float, BFloat16 and Float16.
 template <class T>
 void launch_bias(const ChannelPlaces& places, const float* bias, T* y, void* queue);
 
-// diff_bias[channel] = sum of dy (float or BFloat16) over rows, in an order that depends on the
+// diff_bias[channel] = sum of dy (of one of these, too) over rows, in an order that depends on the
 // sizes alone.
 size_t bias_gradient_scratch(const ChannelPlaces& places);
 template <class T>

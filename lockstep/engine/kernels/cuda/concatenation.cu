@@ -46,6 +46,7 @@ template <class T>
 Kernel joined(const ConcatenationProblem& p) {
   const int axis = p.axis;
   const int64_t inner = inner_of(p.src.front().shape, axis);
+  const DType dtype = p.src.front().dtype;  // the others' become it
   std::vector<Operand> reads;
   std::vector<Runs> runs;
   std::vector<int64_t> dims = p.src.front().shape.dims();
@@ -53,13 +54,13 @@ Kernel joined(const ConcatenationProblem& p) {
   int64_t whole = 0;
   for (size_t i = 0; i < p.src.size(); ++i) {
     const Shape& shape = p.src[i].shape;
-    reads.push_back(input(static_cast<int>(i), channels_last(shape, p.src[i].dtype)));
+    reads.push_back(input(static_cast<int>(i), channels_last(shape, dtype)));
     dims[static_cast<size_t>(axis)] += shape[axis];
     runs.push_back({shape[axis] * inner, 0, whole});
     whole += runs.back().run;
   }
   for (Runs& r : runs) r.whole = whole;
-  const TensorSpec dst = channels_last(Shape(dims), p.src.front().dtype);
+  const TensorSpec dst = channels_last(Shape(dims), dtype);
   std::vector<int64_t> counts;
   for (const TensorSpec& s : p.src) counts.push_back(s.shape.elements());
   Kernel kernel;

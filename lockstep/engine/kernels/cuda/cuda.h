@@ -56,14 +56,15 @@ void sgdm_of_all(const Updates<SgdmUpdate>& all, void* queue);
 void adam_of_all(const Updates<AdamUpdate>& all, void* queue);
 void rmsprop_of_all(const Updates<RmspropUpdate>& all, void* queue);
 
-// How kernels made from now on, by any thread, compute. `tf32` lets convolutions and matrix
-// products round their factors to TF32. Both return the previous setting.
+// How kernels that the calling thread makes from now on compute. `tf32` lets convolutions and
+// matrix products round their factors to TF32. set_arithmetic() returns the previous setting.
 struct Arithmetic {
   bool tf32 = false;
 };
 Arithmetic set_arithmetic(Arithmetic arithmetic);
 Arithmetic arithmetic();
-// With false, algorithms whose sums differ from run to run are admitted too. Default: true.
+// Of all threads: with false, algorithms whose sums differ from run to run are admitted too.
+// Default: true.
 bool set_deterministic(bool deterministic);
 bool deterministic();
 

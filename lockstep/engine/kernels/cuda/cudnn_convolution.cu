@@ -71,8 +71,15 @@ struct Choice {
   size_t workspace = 0;
 };
 
-// bf16 is what tensor cores are for: their sums are f32, nothing is rounded that was not before.
-bool tensor_cores_allowed(DType dtype) { return dtype == DType::bf16 || arithmetic().tf32; }
+// bf16 and f16 are what tensor cores are for: their sums are f32, nothing is rounded that was not
+// before.
+bool tensor_cores_allowed(DType dtype) { return is_narrow(dtype) || arithmetic().tf32; }
+
+cudnnDataType_t cudnn_type(DType dtype) {
+  return dtype == DType::bf16  ? CUDNN_DATA_BFLOAT16
+         : dtype == DType::f16 ? CUDNN_DATA_HALF
+                               : CUDNN_DATA_FLOAT;
+}
 
 bool arithmetic_allowed(cudnnMathType_t math, DType dtype) {
   return tensor_cores_allowed(dtype) || math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH;
@@ -254,7 +261,7 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
 
   Descriptors& d = *descriptors_;
   const DType dtype = g.dtype;
-  const cudnnDataType_t type = dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+  const cudnnDataType_t type = cudnn_type(dtype);
   // By strides, which say channels last for any number of axes.
   const auto describe = [&](const TensorDescriptor& t, const std::vector<int>& dims) {
     check(cudnnSetTensorNdDescriptor(t.get(), type, static_cast<int>(dims.size()), dims.data(),
@@ -349,8 +356,10 @@ void CudnnConvolution::weights(const void* x, const void* dy, float* dw, void* s
                                        d.weights.workspace, &kZero, d.w.get(), to),
         "convolution, backward for weights");
   if (narrow_bytes_ > 0) {
-    launch_map("gradient of weights", w_.shape.elements(), queue, Same(), dw,
-               static_cast<const BFloat16*>(to));
+    for_elements(dtype(), [&]<class T>(T) {
+      launch_map("gradient of weights", w_.shape.elements(), queue, Same(), dw,
+                 static_cast<const T*>(to));
+    });
   }
 }
 

@@ -16,7 +16,7 @@ struct ConvolutionGeometry {
   Shape x, w, y;  // n x c x space; k x c/groups x kernel; n x k x space
   Window window;
   int64_t groups = 1;
-  DType dtype = DType::f32;  // of all three; or bf16
+  DType dtype = DType::f32;  // of all three; or bf16, f16
 };
 
 // Descriptors are made and algorithms chosen at construction; immutable afterwards, so threads
@@ -27,7 +27,7 @@ struct ConvolutionGeometry {
 class CudnnConvolution {
  public:
   // With channels last; where cuDNN has not all three passes for that, row-major; where it has
-  // neither for bf16, f32. Throws Unsupported where it has nothing.
+  // neither for bf16 or f16, f32. Throws Unsupported where it has nothing.
   static std::shared_ptr<const CudnnConvolution> make(const ConvolutionGeometry& geometry);
   ~CudnnConvolution();
   CudnnConvolution(const CudnnConvolution&) = delete;
@@ -37,7 +37,7 @@ class CudnnConvolution {
   const TensorSpec& w() const { return w_; }
   const TensorSpec& y() const { return y_; }
   DType dtype() const { return x_.dtype; }
-  // Gradients of weights are f32, rounded to bf16 on the way where that is what is multiplied.
+  // Gradients of weights are f32, rounded to bf16 or f16 on the way where that is multiplied.
   TensorSpec diff_w() const;
   // Where the channels of x and y lie, for the bias.
   ChannelPlaces places(const TensorSpec& activations) const;
@@ -62,7 +62,7 @@ class CudnnConvolution {
   // cuDNN pads alike on both sides; what is more on one side is added by hand, in scratch.
   Volumes volumes_;
   Frame frame_;
-  size_t framed_bytes_ = 0, narrow_bytes_ = 0;  // the padded x, the gradient of weights as bf16
+  size_t framed_bytes_ = 0, narrow_bytes_ = 0;  // the padded x, the narrow gradient of weights
   Scratch workspace_, scratch_;                 // cuDNN's own, and with these behind it
   std::unique_ptr<Descriptors> descriptors_;
 };

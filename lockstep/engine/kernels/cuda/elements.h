@@ -1,11 +1,16 @@
-// Elements that kernels read and write: float, or bfloat16, which is computed with as float.
+// Elements that kernels read and write: float, or bfloat16 or half, which are computed with as
+// float.
 #pragma once
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #endif
 
+#include <cfloat>
+
 #include "lockstep/base/bfloat16.h"
+#include "lockstep/base/float16.h"
 #include "lockstep/engine/kernels/cuda/launch.h"
 
 namespace lockstep::kernels::cuda {
@@ -19,11 +24,25 @@ __device__ inline float value_of(BFloat16 x) {
 #endif
 }
 
-// To the nearest, ties to even; NaN stays NaN.
+__device__ inline float value_of(Float16 x) {
+#ifdef __CUDACC__
+  return __half2float(__ushort_as_half(x.bits));
+#else
+  return to_float(x);
+#endif
+}
+
+// To the nearest, ties to even; NaN stays NaN; what is too large becomes infinite.
 template <class T>
 __device__ T rounded(float x) {
-  if constexpr (sizeof(T) == sizeof(float)) {
+  if constexpr (std::is_same_v<T, float>) {
     return x;
+  } else if constexpr (std::is_same_v<T, Float16>) {
+#ifdef __CUDACC__
+    return {__half_as_ushort(__float2half_rn(x))};
+#else
+    return to_float16(x);
+#endif
   } else {
 #ifdef __CUDACC__
     return {__bfloat16_as_ushort(__float2bfloat16_rn(x))};
@@ -36,7 +55,17 @@ __device__ T rounded(float x) {
 // make(T()), T being the type of elements: what it returns must not depend on it.
 template <class Make>
 auto for_elements(DType dtype, const Make& make) {
-  return dtype == DType::bf16 ? make(BFloat16()) : make(float());
+  return dtype == DType::bf16  ? make(BFloat16())
+         : dtype == DType::f16 ? make(Float16())
+                               : make(float());
+}
+
+// The lowest finite number.
+template <class T>
+constexpr float lowest() {
+  return std::is_same_v<T, float>     ? -FLT_MAX
+         : std::is_same_v<T, Float16> ? -65504.0f
+                                      : -0x1.fep127f;
 }
 
 // Elements that a thread reads and writes at once: 16 bytes of floats. Adjacent threads take

@@ -103,8 +103,10 @@ class Product {
   Layouts layouts() const {
     const auto layout = [](const Matrix& m, DType dtype) {
       cublasLtMatrixLayoutOpaque_t result;
-      check(cublasLtMatrixLayoutInit(&result, dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F,
-                                     static_cast<uint64_t>(m.columns),
+      const auto type = dtype == DType::bf16  ? CUDA_R_16BF
+                        : dtype == DType::f16 ? CUDA_R_16F
+                                              : CUDA_R_32F;
+      check(cublasLtMatrixLayoutInit(&result, type, static_cast<uint64_t>(m.columns),
                                      static_cast<uint64_t>(m.rows), m.columns),
             "describing a matrix");
       return result;

@@ -56,7 +56,7 @@ cudnnHandle_t spare_or_new(int device) {
   return handle;
 }
 
-std::atomic<bool> tf32_allowed{false};
+thread_local bool tf32_allowed = false;
 std::atomic<bool> only_deterministic{true};
 
 }  // namespace
@@ -113,10 +113,10 @@ cublasLtHandle_t cublas_handle() {
 }
 
 Arithmetic set_arithmetic(Arithmetic arithmetic) {
-  return {.tf32 = tf32_allowed.exchange(arithmetic.tf32)};
+  return {.tf32 = std::exchange(tf32_allowed, arithmetic.tf32)};
 }
 
-Arithmetic arithmetic() { return {.tf32 = tf32_allowed.load()}; }
+Arithmetic arithmetic() { return {.tf32 = tf32_allowed}; }
 
 bool set_deterministic(bool deterministic) { return only_deterministic.exchange(deterministic); }
 

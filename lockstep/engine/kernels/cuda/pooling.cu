@@ -1,5 +1,3 @@
-#include <cfloat>
-
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/passes.h"
@@ -114,7 +112,7 @@ struct MaxForward {
   __device__ void operator()(int64_t i) const {
     // As on the CPU: NaN is above nothing; a window with nothing above the lowest number gives
     // that, and its gradient to its first place.
-    float best = -FLT_MAX;
+    float best = lowest<T>();
     Position position = 0;
     for_window(g, g.output_place(i), [&](int64_t from, int64_t number) {
       const float v = value_of(x[from]);

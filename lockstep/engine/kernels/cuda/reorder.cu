@@ -73,7 +73,10 @@ struct Same {
   __device__ float operator()(float x) const { return x; }
 };
 
-bool is_number(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; }
+// Whether one becomes the other.
+bool convertible(DType a, DType b) {
+  return (a == DType::f32 && is_narrow(b)) || (b == DType::f32 && is_narrow(a));
+}
 
 template <class From, class To>
 Pass converting(const TensorSpec& from, const TensorSpec& to) {
@@ -94,13 +97,16 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
     throw Unsupported("[kernels] the GPU does not know this change of layout: " + from.to_string() +
                       " to " + to.to_string());
   }
-  const bool same_type = from.dtype == to.dtype, narrows = to.dtype == DType::bf16;
-  if (!same_type && !(is_number(from.dtype) && is_number(to.dtype))) {
+  const bool same_type = from.dtype == to.dtype, narrows = is_narrow(to.dtype);
+  if (!same_type && !convertible(from.dtype, to.dtype)) {
     throw Unsupported("[kernels] the GPU does not know this change of type: " + from.to_string() +
                       " to " + to.to_string());
   }
+  const DType narrow = narrows ? to.dtype : from.dtype;
   if (from.row_major() == to.row_major() && !same_type) {
-    return narrows ? converting<float, BFloat16>(from, to) : converting<BFloat16, float>(from, to);
+    return for_elements(narrow, [&]<class T>(T) {
+      return narrows ? converting<float, T>(from, to) : converting<T, float>(from, to);
+    });
   }
   if (from.row_major() == to.row_major()) {
     return own_pass({input(0, from)}, {output(0, to)}, [bytes = from.bytes()](const Bound& b) {
@@ -111,8 +117,10 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
   const int64_t rows = from.row_major() ? e.channels : e.space;
   const int64_t columns = from.row_major() ? e.space : e.channels;
   if (!same_type) {
-    return narrows ? transposing<float, BFloat16>(from, to, e.outer, rows, columns)
-                   : transposing<BFloat16, float>(from, to, e.outer, rows, columns);
+    return for_elements(narrow, [&]<class T>(T) {
+      return narrows ? transposing<float, T>(from, to, e.outer, rows, columns)
+                     : transposing<T, float>(from, to, e.outer, rows, columns);
+    });
   }
   switch (size_of(from.dtype)) {
     case 1:

@@ -4,6 +4,7 @@ namespace lockstep::kernels::cuda {
 
 const Table& table() {
   static const Table instance{.bf16 = true,
+                              .f16 = true,
                               .convolution = convolution,
                               .transposed_convolution = transposed_convolution,
                               .fully_connected = fully_connected,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/bfloat16.h"
+#include "lockstep/base/float16.h"
 
 namespace {
 
@@ -84,7 +85,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
                     a->type == b->type &&
                     (d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || result->type == CUDA_R_32F);
   // To show the way around what cuBLASLt lacks.
-  if (a->type == CUDA_R_16BF && inner == 1) return CUBLAS_STATUS_SUCCESS;
+  if (a->type != CUDA_R_32F && inner == 1) return CUBLAS_STATUS_SUCCESS;
   if (!fits || most < 2 || preference->reduction_schemes != CUBLASLT_REDUCTION_SCHEME_NONE) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -106,9 +107,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDescOpaque_t* d, c
                      uint64_t row, uint64_t column) {
     if (op == CUBLAS_OP_T) std::swap(row, column);
     const uint64_t i = column * static_cast<uint64_t>(m.step) + row;
-    const float value = m.type == CUDA_R_16BF
-                            ? lockstep::to_float(static_cast<const lockstep::BFloat16*>(data)[i])
-                            : static_cast<const float*>(data)[i];
+    const float value =
+        m.type == CUDA_R_16BF  ? lockstep::to_float(static_cast<const lockstep::BFloat16*>(data)[i])
+        : m.type == CUDA_R_16F ? lockstep::to_float(static_cast<const lockstep::Float16*>(data)[i])
+                               : static_cast<const float*>(data)[i];
     return static_cast<double>(value);
   };
   const uint64_t inner = d->a == CUBLAS_OP_N ? a->columns : a->rows;
@@ -122,6 +124,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDescOpaque_t* d, c
       if (result->type == CUDA_R_16BF) {
         static_cast<lockstep::BFloat16*>(d_data)[i] =
             lockstep::to_bfloat16(static_cast<float>(sum));
+      } else if (result->type == CUDA_R_16F) {
+        static_cast<lockstep::Float16*>(d_data)[i] = lockstep::to_float16(static_cast<float>(sum));
       } else {
         static_cast<float*>(d_data)[i] = static_cast<float>(sum);
       }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/bfloat16.h"
+#include "lockstep/base/float16.h"
 
 namespace {
 
@@ -97,7 +98,7 @@ cudnnStatus_t supported(const cudnnTensorStruct& x, const cudnnFilterStruct& w,
   if (!shapes) return CUDNN_STATUS_BAD_PARAM;
   if (x.type != w.type || x.type != y.type) return CUDNN_STATUS_BAD_PARAM;
   const bool last = w.format == CUDNN_TENSOR_NHWC;
-  const bool narrow = x.type == CUDNN_DATA_BFLOAT16;
+  const bool narrow = x.type != CUDNN_DATA_FLOAT;
   return (conv.groups > 1 && last) || (narrow && !last) ? CUDNN_STATUS_NOT_SUPPORTED
                                                         : CUDNN_STATUS_SUCCESS;
 }
@@ -108,7 +109,7 @@ cudnnStatus_t propose(cudnnDataType_t type, cudnnStatus_t status, int most, int*
   *count = 0;
   if (status != CUDNN_STATUS_SUCCESS || most < 3) return status;
   using Algorithm = decltype(found->algo);
-  const bool narrow = type == CUDNN_DATA_BFLOAT16;
+  const bool narrow = type != CUDNN_DATA_FLOAT;
   found[0] = {static_cast<Algorithm>(kVarying), status, CUDNN_NON_DETERMINISTIC,
               narrow ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH};
   found[1] = {static_cast<Algorithm>(kTensorCores), status, CUDNN_DETERMINISTIC,
@@ -127,7 +128,7 @@ cudnnStatus_t workspace(cudnnStatus_t status, size_t* bytes) {
 // operands must lie outside.
 cudnnStatus_t begin(cudnnHandle_t handle, const cudnnConvolutionStruct& conv, cudnnDataType_t type,
                     int algorithm, void* memory, size_t bytes) {
-  const bool narrow = type == CUDNN_DATA_BFLOAT16;
+  const bool narrow = type != CUDNN_DATA_FLOAT;
   const int wanted = narrow ? kTensorCores : kGood;
   const cudnnMathType_t math = narrow ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH;
   if (!handle || algorithm != wanted || conv.math != math || bytes != kWorkspace) {
@@ -142,6 +143,8 @@ void store(const std::vector<double>& sums, cudnnDataType_t type, void* data) {
     const auto sum = static_cast<float>(sums[i]);
     if (type == CUDNN_DATA_BFLOAT16) {
       static_cast<lockstep::BFloat16*>(data)[i] = lockstep::to_bfloat16(sum);
+    } else if (type == CUDNN_DATA_HALF) {
+      static_cast<lockstep::Float16*>(data)[i] = lockstep::to_float16(sum);
     } else {
       static_cast<float*>(data)[i] = sum;
     }
@@ -151,6 +154,8 @@ void store(const std::vector<double>& sums, cudnnDataType_t type, void* data) {
 double at(const cudnnTensorStruct& t, const void* data, size_t i) {
   const float value = t.type == CUDNN_DATA_BFLOAT16
                           ? lockstep::to_float(static_cast<const lockstep::BFloat16*>(data)[i])
+                      : t.type == CUDNN_DATA_HALF
+                          ? lockstep::to_float(static_cast<const lockstep::Float16*>(data)[i])
                           : static_cast<const float*>(data)[i];
   return static_cast<double>(value);
 }
