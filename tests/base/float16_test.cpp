@@ -21,8 +21,8 @@ TEST(Float16, RoundsToTheNearestTiesToEven) {
   EXPECT_EQ(rounded(-1e30f), 0xfc00);
   // Below the normal numbers.
   EXPECT_EQ(rounded(0x1p-14f), 0x0400);
-  EXPECT_EQ(rounded(0x1.ffcp-15f), 0x03ff);
-  EXPECT_EQ(rounded(0x1.ffep-15f), 0x0400);  // a tie
+  EXPECT_EQ(rounded(0x1.ff8p-15f), 0x03ff);
+  EXPECT_EQ(rounded(0x1.ffcp-15f), 0x0400);  // a tie
   EXPECT_EQ(rounded(0x1p-24f), 0x0001);
   EXPECT_EQ(rounded(0x1p-25f), 0x0000);  // a tie: down to even
   EXPECT_EQ(rounded(-0x1.8p-25f), 0x8001);

@@ -260,7 +260,7 @@ TEST_P(CudaNarrow, FullyConnected) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaNarrow, ::testing::Values(DType::bf16, DType::f16),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& type) { return std::string(name_of(type.param)); });
 
 // Slices that begin anywhere.
 TEST(CudaKernels, ArraysThatBeginBetweenPacks) {

@@ -51,9 +51,11 @@ dnnl::memory::data_type data_type(DType dtype) {
     case DType::u8:
       return dnnl::memory::data_type::u8;
     case DType::i64:
+    case DType::f16:
       break;
   }
-  throw Unsupported("[kernels] the CPU's library has no i64 elements");
+  throw Unsupported("[kernels] the CPU's library has no elements of " +
+                    std::string(name_of(dtype)));
 }
 
 namespace {
