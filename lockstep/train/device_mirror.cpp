@@ -21,7 +21,8 @@ DeviceMirror::DeviceMirror(Network& network, Solver& solver, DeviceMemory& memor
     place(value_offsets_, network.learnables()[p].value);
     for (const auto& array : solver.state(p)) place(value_offsets_, array);
   }
-  values_ = std::make_unique<Pinned>(memory, bytes);
+  value_bytes_ = bytes;
+  values_ = std::make_unique<Pinned>(memory, kSlots * bytes);
 }
 
 void DeviceMirror::fetch_states() {
@@ -36,16 +37,25 @@ void DeviceMirror::send_state(int k) {
   memory_.copy_from_host(state.raw(), this->state(k), state.bytes(), memory_.default_queue());
 }
 
-void DeviceMirror::add_values() {
-  for_values([&](size_t, const Tensor& tensor, std::byte* here) {
+void DeviceMirror::send_states() {
+  for (size_t k = 0; k < network_.state().size(); ++k) send_state(static_cast<int>(k));
+}
+
+void DeviceMirror::add_values(size_t slot) {
+  for_values(slot, [&](size_t, const Tensor& tensor, std::byte* here) {
     memory_.copy_to_host(here, tensor.raw(), tensor.bytes(), memory_.default_queue());
   });
 }
 
-Digest DeviceMirror::digest(int64_t iteration) {
-  memory_.synchronize(memory_.default_queue());
+void DeviceMirror::add_values_back(size_t slot) {
+  for_values(slot, [&](size_t, const Tensor& tensor, const std::byte* here) {
+    memory_.copy_from_host(tensor.raw(), here, tensor.bytes(), memory_.default_queue());
+  });
+}
+
+Digest DeviceMirror::digest(int64_t iteration, size_t slot) {
   std::vector<Digester> digesters(network_.learnables().size());
-  for_values([&](size_t p, const Tensor& tensor, const std::byte* here) {
+  for_values(slot, [&](size_t p, const Tensor& tensor, const std::byte* here) {
     digesters[p].bytes(here, tensor.bytes());
   });
   std::vector<Digest> digests;

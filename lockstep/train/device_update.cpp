@@ -33,7 +33,7 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const TrainingOptio
                    scratch_.back().data(), memory_.default_queue()}));
     values_.push_back(gradients_.back().as<float>());
   }
-  if (threshold_.wanted() && !threshold_.of_elements()) place_squares();
+  if (waits()) place_squares();
   of_all_ = UpdateOfAll::make(network, solver, values_, frozen_);
 }
 
@@ -84,7 +84,7 @@ std::vector<double> DeviceUpdate::cut(double observations) {
   return threshold_.divisors(by_learnable, observations);
 }
 
-void DeviceUpdate::add(const UpdateScalars& scalars) {
+void DeviceUpdate::add(const UpdateScalars& scalars, size_t slot) {
   const double observations = scalars.observations * loss_scale_;
   std::vector<double> divisors(values_.size(), observations);
   convert();
@@ -98,18 +98,14 @@ void DeviceUpdate::add(const UpdateScalars& scalars) {
   };
   for (size_t p = 0; p < values_.size(); ++p) {
     if (of_all_) {
-      of_all_->note(p, scalars_of(p));
+      of_all_->note(slot, p, scalars_of(p));
     } else {
       solver_.update(p, values_[p], scalars_of(p));
     }
   }
-  if (of_all_) of_all_->add();
+  if (of_all_) of_all_->add(slot);
   network_.packed().pack_all();
-  for (const auto& follows : plans_.statistics()) {
-    mirror_.send_state(follows.mean_state);
-    mirror_.send_state(follows.variance_state);
-  }
-  mirror_.add_values();
+  mirror_.add_values(slot);
 }
 
 }  // namespace lockstep

@@ -20,10 +20,11 @@ class DeviceUpdate {
   DeviceUpdate(Network& network, Solver& solver, const TrainingOptions& options,
                const ShardPlans& plans, std::byte* sums, DeviceMirror& mirror);
 
-  // Cuts gradients, updates the learnables and their copies, sends the states that the mirror has,
-  // and fetches for it what a digest covers. Waits for the device where norms have a threshold. The
-  // device must be done with what was added the last time.
-  void add(const UpdateScalars& scalars);
+  // Cuts gradients, updates the learnables and their copies, and fetches for a slot of the mirror
+  // what a digest covers. The device must be done with what was added for that slot the last time.
+  void add(const UpdateScalars& scalars, size_t slot);
+  // Whether add() waits for the device: where norms have a threshold.
+  bool waits() const { return threshold_.wanted() && !threshold_.of_elements(); }
 
  private:
   size_t count(size_t learnable) const;

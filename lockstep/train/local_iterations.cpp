@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
@@ -69,6 +72,14 @@ struct LocalIterations::State {
   int64_t begun = 0;
   int64_t computed = 0;
   Clock::time_point before = Clock::now();
+  // Begun ahead and not finished: what is known of them already.
+  std::deque<IterationOutcome> under_way;
+  std::exception_ptr failed;  // of the one behind them, which could not be begun
+
+  std::shared_ptr<const MiniBatch> take(IterationOutcome& r);
+  void begin(int64_t iteration);
+  IterationOutcome finish();
+  void note_time(IterationOutcome& r);
 
   // The time since the last booking was this thread's, for `part` of the step.
   void book(int Parts::*part) {
@@ -109,25 +120,71 @@ void LocalIterations::begin_timing() {
   state_->before = Clock::now();
 }
 
-IterationOutcome LocalIterations::next(int64_t iteration, int64_t) {
+// The next mini-batch.
+std::shared_ptr<const MiniBatch> LocalIterations::State::take(IterationOutcome& r) {
+  auto batch = queue->next();
+  book(&Parts::mini_batch);
+  r.epoch = batch->epoch;
+  r.index = batch->index;
+  r.observations = batch->size();
+  r.observations_digest = batch->observations_digest;
+  return batch;
+}
+
+void LocalIterations::State::note_time(IterationOutcome& r) {
+  const auto now = Clock::now();
+  r.seconds =
+      ledger ? ledger->end_iteration() : std::chrono::duration<double>(now - before).count();
+  before = r.finished = now;
+  ++computed;
+}
+
+void LocalIterations::State::begin(int64_t iteration) {
+  try {
+    IterationOutcome r;
+    r.iteration = iteration;
+    const auto batch = take(r);
+    step->begin(*batch,
+                {setup.learning_rate(iteration), iteration, static_cast<double>(batch->size())});
+    under_way.push_back(r);
+    begun = iteration;
+  } catch (...) {
+    failed = std::current_exception();
+  }
+}
+
+IterationOutcome LocalIterations::State::finish() {
+  IterationOutcome r = under_way.front();
+  under_way.pop_front();
+  const FinishedIteration finished = step->finish();
+  r.sums = finished.sums;
+  r.digest = finished.digest;
+  if (!std::isfinite(r.sums.loss_sum)) under_way.clear();  // the step has forgotten them
+  note_time(r);
+  return r;
+}
+
+IterationOutcome LocalIterations::next(int64_t iteration, int64_t last) {
   State& s = *state_;
   // Memory is filled, caches are cold and clocks rise: what comes after is what lasts.
   if (s.ledger && s.computed == 1) s.ledger->forget();
   s.book(&Parts::records);
+  // The one that is asked for, and one more: while that computes, the host reads what this gave.
+  for (int64_t i = iteration + static_cast<int64_t>(s.under_way.size());
+       i <= std::min(last, iteration + 1) && !s.failed && s.step->runs_ahead(i); ++i) {
+    s.begin(i);
+  }
+  if (!s.under_way.empty()) return s.finish();
+  if (s.failed) std::rethrow_exception(std::exchange(s.failed, nullptr));
   return compute(iteration, s.setup.learning_rate(iteration));
 }
 
 IterationOutcome LocalIterations::compute(int64_t iteration, double learning_rate) {
   State& s = *state_;
   s.begun = iteration;
-  const auto batch = s.queue->next();
-  s.book(&Parts::mini_batch);
   IterationOutcome r;
   r.iteration = iteration;
-  r.epoch = batch->epoch;
-  r.index = batch->index;
-  r.observations = batch->size();
-  r.observations_digest = batch->observations_digest;
+  const auto batch = s.take(r);
   r.sums = s.step->compute(*batch, iteration);
   if (std::isfinite(r.sums.loss_sum)) {
     s.book(&Parts::loss);
@@ -135,11 +192,7 @@ IterationOutcome LocalIterations::compute(int64_t iteration, double learning_rat
     r.digest = s.step->digest(iteration);
   }
   s.book(&Parts::digest);
-  const auto now = Clock::now();
-  r.seconds =
-      s.ledger ? s.ledger->end_iteration() : std::chrono::duration<double>(now - s.before).count();
-  s.before = r.finished = now;
-  ++s.computed;
+  s.note_time(r);
   return r;
 }
 

@@ -36,7 +36,7 @@ class LocalIterations final : public Iterations {
   std::vector<int64_t> shards() const override;
   std::optional<Profile> profile() override;
 
-  // The same for members of a group. An iteration with a learning rate that is given.
+  // For members of a group. An iteration with a learning rate that is given.
   IterationOutcome compute(int64_t iteration, double learning_rate);
   TrainingStep& step();
   // Null without validation data.

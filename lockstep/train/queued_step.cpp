@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <optional>
 
@@ -45,6 +47,18 @@ class Settings {
 // Seconds until a group's devices have found their ways to each other, or go through the hosts.
 constexpr double kLinkPatience = 60;
 
+// An iteration's own: several may be under way.
+struct Slot {
+  explicit Slot(DeviceMemory& memory) : done(memory) {}
+
+  int64_t iteration = 0;
+  std::vector<ShardRange> shards;
+  LeafRun own;                    // of them, this member's
+  std::vector<Pinned> exchanges;  // by shard of this member's
+  std::vector<std::byte> words;   // of all shards, by shard
+  DeviceMark done;
+};
+
 }  // namespace
 
 struct QueuedStep::State {
@@ -65,7 +79,9 @@ struct QueuedStep::State {
         class_weights(options.class_weights.begin(), options.class_weights.end()),
         loss_scale(static_cast<float>(options.scale_of_losses())),
         plans(n, options.dtype(), inputs),
-        mirror(n, v, memory) {}
+        mirror(n, v, memory) {
+    for (size_t i = 0; i < DeviceMirror::kSlots; ++i) slots.emplace_back(memory);
+  }
 
   Network& network;
   Solver& solver;
@@ -82,11 +98,9 @@ struct QueuedStep::State {
   ShardPlans plans;
   DeviceMirror mirror;
   std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by stream
-  std::vector<Pinned> exchanges;                 // by shard of this member's
   std::optional<DeviceSum> sum;
   std::optional<DeviceUpdate> update;
   size_t most_shards = 0;
-  std::vector<ShardRange> shards;  // of the mini-batch at hand
   std::vector<int64_t> shards_by_stream;
 
   std::unique_ptr<Group> group;
@@ -96,9 +110,8 @@ struct QueuedStep::State {
   double limit = 0;  // seconds
   std::function<void(int stream, int64_t shard)> watch;
   double shard_seconds = 0;
-  std::vector<LeafRun> dealt;    // by member
-  LeafRun own;                   // of them, this member's
-  std::vector<std::byte> words;  // of all shards, by shard
+  std::vector<LeafRun> dealt;  // by member
+  LeafRun own;                 // of them, this member's
 
   // Of an iteration with a check: what this member got as the shard's owner, and what it brings
   // and gets each time that it computes it again.
@@ -109,29 +122,41 @@ struct QueuedStep::State {
   };
   std::vector<Again> again;
 
+  std::deque<Slot> slots;
+  size_t newest = 0;          // of the last iteration that was begun
+  std::deque<size_t> flying;  // slots of those that were begun and not finished
+  bool values_kept = false;   // the values after that iteration come to its slot
+
+  Slot& slot() { return slots[newest]; }
+  static size_t after(size_t slot) { return (slot + 1) % DeviceMirror::kSlots; }
+  static size_t before(size_t slot) { return after(after(slot)); }
+
   // Of this member's shards, by number in the mini-batch.
   size_t place_of(size_t j) const { return j - static_cast<size_t>(own.first); }
   size_t stream_of(size_t j) const { return place_of(j) % static_cast<size_t>(streams); }
-  const Pinned& exchange_of(size_t j, size_t more) const {
-    return more > 0 ? again[more - 1].exchange : exchanges[place_of(j)];
+  const Pinned& exchange_of(size_t j, size_t more) {
+    return more > 0 ? again[more - 1].exchange : slot().exchanges[place_of(j)];
   }
   const Pinned& kept_of(size_t more) const { return more > 0 ? again[more - 1].gradients : *owned; }
   size_t again_now() const { return check ? static_cast<size_t>(check->times(group->rank())) : 0; }
   bool is_checked(size_t j) const { return check && check->shard == static_cast<int64_t>(j); }
   size_t word_bytes() const { return shard_word_bytes(plans.statistic_elements()); }
-  std::byte* words_of(size_t j) { return words.data() + j * word_bytes(); }
 
   void make_runs(int64_t size);
   void prepare();
-  void follow_statistics();
+  void begin(const MiniBatch& batch, int64_t iteration);
+  void follow_statistics(Slot& of);
   // `more`: 0, or the how-manieth time, only to see whether the same comes out.
   void add_shard(size_t j, const MiniBatch& batch, int64_t iteration, size_t more = 0);
   void gather_words(const TimeLimit& until);
-  void note_words(size_t j, const MiniBatch& batch, const std::byte* host, std::byte* to);
-  void check_result(const MiniBatch& batch, int64_t iteration, const TimeLimit& until);
-  StepResult result() const;
+  std::byte* words_of(Slot& of, size_t j) { return of.words.data() + j * word_bytes(); }
+  void note_words(const ShardRange& shard, const std::byte* host, std::byte* to);
+  void note_own(Slot& of);
+  void check_result(int64_t iteration, const TimeLimit& until);
+  StepResult result(const Slot& of) const;
   void deal();
   void wait();
+  void give_up();
 };
 
 void QueuedStep::State::make_runs(int64_t size) {
@@ -154,18 +179,19 @@ void QueuedStep::State::make_runs(int64_t size) {
 
 // Memory for the shards at hand; nothing where an earlier mini-batch needed as much.
 void QueuedStep::State::prepare() {
-  words.resize(shards.size() * word_bytes());
+  Slot& s = slot();
+  s.words.resize(s.shards.size() * word_bytes());
   for (int64_t i = 0; i < own.count; ++i) {
     const auto j = static_cast<size_t>(own.first + i);
-    make_runs(shards[j].size);
+    make_runs(s.shards[j].size);
     // A smaller mini-batch may have larger shards: room for the largest there can be.
-    if (place_of(j) == exchanges.size()) {
-      exchanges.emplace_back(memory, ShardExchange(plans, most_rows).bytes);
+    if (place_of(j) == s.exchanges.size()) {
+      s.exchanges.emplace_back(memory, ShardExchange(plans, most_rows).bytes);
     }
     sum->leaf(j);
   }
   if (!check) return;
-  make_runs(shards[static_cast<size_t>(check->shard)].size);
+  make_runs(s.shards[static_cast<size_t>(check->shard)].size);
   const size_t bytes = plans.gradient_layout().bytes;
   if (check->owner == group->rank() && !owned) owned = std::make_unique<Pinned>(memory, bytes);
   while (again.size() < again_now()) {
@@ -174,13 +200,13 @@ void QueuedStep::State::prepare() {
 }
 
 void QueuedStep::State::deal() {
-  dealt = deal_leaves(static_cast<int64_t>(shards.size()), loads);
+  dealt = deal_leaves(static_cast<int64_t>(slot().shards.size()), loads);
   own = dealt[static_cast<size_t>(group->rank())];
 }
 
 void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iteration,
                                   size_t more) {
-  const ShardRange range = shards[j];
+  const ShardRange range = slot().shards[j];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
   const size_t row_bytes = plans.input_bytes();
   const ShardExchange at(plans, range.size);
@@ -237,13 +263,13 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
 }
 
 // The host computes batch statistics that move; copies of the last iteration's are done.
-void QueuedStep::State::follow_statistics() {
+void QueuedStep::State::follow_statistics(Slot& of) {
   if (plans.statistics().empty()) return;
   std::vector<const float*> values;
-  for (size_t j = 0; j < shards.size(); ++j) {
-    values.push_back(reinterpret_cast<const float*>(words_of(j) + sizeof(ShardWords)));
+  for (size_t j = 0; j < of.shards.size(); ++j) {
+    values.push_back(reinterpret_cast<const float*>(words_of(of, j) + sizeof(ShardWords)));
   }
-  lockstep::follow_statistics(plans.statistics(), shards, values,
+  lockstep::follow_statistics(plans.statistics(), of.shards, values,
                               [&](int k) { return mirror.state(k); });
 }
 
@@ -253,6 +279,7 @@ void QueuedStep::State::gather_words(const TimeLimit& until) {
   for (const LeafRun& run : dealt) {
     sizes.push_back(static_cast<size_t>(run.count) * word_bytes());
   }
+  std::vector<std::byte>& words = slot().words;
   const auto mine = std::span(words).subspan(static_cast<size_t>(own.first) * word_bytes(),
                                              sizes[static_cast<size_t>(group->rank())]);
   group->all_gather(Bytes(mine.begin(), mine.end()), sizes, words, until);
@@ -264,28 +291,34 @@ void QueuedStep::State::wait() {
   }
 }
 
-void QueuedStep::State::note_words(size_t j, const MiniBatch& batch, const std::byte* host,
-                                   std::byte* to) {
-  const ShardExchange at(plans, shards[j].size);
+void QueuedStep::State::note_words(const ShardRange& shard, const std::byte* host, std::byte* to) {
+  const ShardExchange at(plans, shard.size);
   const auto* const loss = reinterpret_cast<const float*>(host + at.losses);
   const auto* const weight = reinterpret_cast<const float*>(host + at.weights);
   ShardWords said;
-  for (int64_t i = 0; i < shards[j].size; ++i) {
+  for (int64_t i = 0; i < shard.size; ++i) {
     const float counts = class_weights.empty() ? 1 : weight[i] / loss_scale;
     said.loss += static_cast<double>(counts) * static_cast<double>(loss[i]);
   }
   if (plans.labelled()) {
-    said.correct =
-        count_correct(reinterpret_cast<const float*>(host + at.scores),
-                      batch.labels.data() + shards[j].first, shards[j].size, plans.outputs());
+    said.correct = count_correct(reinterpret_cast<const float*>(host + at.scores),
+                                 reinterpret_cast<const int32_t*>(host + at.targets), shard.size,
+                                 plans.outputs());
   }
   std::memcpy(to, &said, sizeof said);
   std::memcpy(to + sizeof said, host + at.statistics, word_bytes() - sizeof said);
 }
 
+// What this member's shards say, when the device is done with them.
+void QueuedStep::State::note_own(Slot& of) {
+  for (size_t i = 0; i < static_cast<size_t>(of.own.count); ++i) {
+    const size_t j = static_cast<size_t>(of.own.first) + i;
+    note_words(of.shards[j], of.exchanges[i].data(), words_of(of, j));
+  }
+}
+
 // Whether all who computed the shard that is checked got the same.
-void QueuedStep::State::check_result(const MiniBatch& batch, int64_t iteration,
-                                     const TimeLimit& until) {
+void QueuedStep::State::check_result(int64_t iteration, const TimeLimit& until) {
   const auto j = static_cast<size_t>(check->shard);
   const size_t each = network.learnables().size() + 1;
   const int rank = group->rank();
@@ -296,7 +329,7 @@ void QueuedStep::State::check_result(const MiniBatch& batch, int64_t iteration,
     for (const auto& entry : plans.gradient_layout().entries) {
       *to++ = digest_of(kept_of(more).data() + entry.offset, entry.spec.bytes());
     }
-    note_words(j, batch, exchange_of(j, more).data(), said.data());
+    note_words(slot().shards[j], exchange_of(j, more).data(), said.data());
     *to = digest_of(said.data(), said.size());
   }
   const auto size = static_cast<size_t>(group->size());
@@ -311,12 +344,12 @@ void QueuedStep::State::check_result(const MiniBatch& batch, int64_t iteration,
   });
 }
 
-StepResult QueuedStep::State::result() const {
+StepResult QueuedStep::State::result(const Slot& of) const {
   StepResult result;
   std::vector<double> losses;
-  for (size_t j = 0; j < shards.size(); ++j) {
+  for (size_t j = 0; j < of.shards.size(); ++j) {
     ShardWords said;
-    std::memcpy(&said, words.data() + j * word_bytes(), sizeof said);
+    std::memcpy(&said, of.words.data() + j * word_bytes(), sizeof said);
     losses.push_back(said.loss);
     result.correct += said.correct;
   }
@@ -328,10 +361,11 @@ QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& 
                        DType inputs)
     : state_(std::make_unique<State>(network, solver, options, inputs)) {
   State& s = *state_;
-  s.shards = cut_into_shards(options.mini_batch_size, options.shard_size);
-  s.most_shards = s.shards.size();
+  std::vector<ShardRange>& shards = s.slot().shards;
+  shards = cut_into_shards(options.mini_batch_size, options.shard_size);
+  s.most_shards = shards.size();
   s.shards_by_stream.assign(static_cast<size_t>(s.streams), 0);
-  for (const auto& shard : s.shards) s.make_runs(shard.size);
+  for (const auto& shard : shards) s.make_runs(shard.size);
   s.sum.emplace(s.device, s.plans.gradient_layout().bytes, s.most_shards);
   join(std::move(LocalGroup::of_threads({.size = 1})[0]), {1}, 1);
   s.update.emplace(network, solver, options, s.plans, s.sum->result(), s.mirror);
@@ -342,8 +376,7 @@ QueuedStep::QueuedStep(Network& network, Solver& solver, const TrainingOptions& 
 QueuedStep::~QueuedStep() {
   state_->links.reset();  // the device may wait for others
   try {
-    state_->wait();
-    state_->memory.synchronize(state_->memory.default_queue());
+    state_->give_up();
   } catch (const Error&) {
     // A device that fails here has failed before, where it could be told.
   }
@@ -356,9 +389,9 @@ void QueuedStep::join(std::unique_ptr<Group> group, std::vector<double> loads, d
   s.loads = std::move(loads);
   s.limit = limit;
   // Another run needs other memory.
-  s.wait();
-  s.memory.synchronize(s.memory.default_queue());
-  s.exchanges.clear();
+  s.give_up();
+  for (Slot& slot : s.slots) slot.exchanges.clear();
+  s.values_kept = false;
   s.owned.reset();
   s.again.clear();
   s.sum->forget_leaves();
@@ -386,59 +419,126 @@ void QueuedStep::watch(std::function<void(int, int64_t)> watch) {
 
 double QueuedStep::shard_seconds() const { return state_->shard_seconds; }
 
-StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
-  State& s = *state_;
-  s.shards = cut_into_shards(batch.size(), s.shard_size);
-  check_batch(batch, s.shards.size(), s.most_shards, s.plans);
-  s.deal();
-  s.check = check_due(iteration, s.check_frequency, s.dealt);
-  s.prepare();
-  const auto begun = std::chrono::steady_clock::now();
-  const auto first = static_cast<size_t>(s.own.first), count = static_cast<size_t>(s.own.count);
-  for (size_t j = first; j < first + count; ++j) s.add_shard(j, batch, iteration);
-  for (size_t more = 1; more <= s.again_now(); ++more) {
-    s.add_shard(static_cast<size_t>(s.check->shard), batch, iteration, more);
+// Adds a mini-batch's shards, and the sum of this member's.
+void QueuedStep::State::begin(const MiniBatch& batch, int64_t iteration) {
+  newest = after(newest);
+  Slot& s = slot();
+  s.iteration = iteration;
+  s.shards = cut_into_shards(batch.size(), shard_size);
+  check_batch(batch, s.shards.size(), most_shards, plans);
+  deal();
+  s.own = own;
+  check = check_due(iteration, check_frequency, dealt);
+  prepare();
+  const auto first = static_cast<size_t>(own.first), count = static_cast<size_t>(own.count);
+  for (size_t j = first; j < first + count; ++j) add_shard(j, batch, iteration);
+  for (size_t more = 1; more <= again_now(); ++more) {
+    add_shard(static_cast<size_t>(check->shard), batch, iteration, more);
   }
   // From now on it is the device that has them, in an order of its own.
-  if (s.watch) {
-    for (size_t k = 0; k < s.shards_by_stream.size(); ++k) s.watch(static_cast<int>(k), -1);
+  if (watch) {
+    for (size_t k = 0; k < shards_by_stream.size(); ++k) watch(static_cast<int>(k), -1);
   }
-  for (const auto& [size, all] : s.runs) {
+  for (const auto& [size, all] : runs) {
     for (const auto& run : all) run.join();
   }
-  s.memory.activate();
-  s.sum->add_own(s.shards.size(), s.own);
+  memory.activate();
+  sum->add_own(s.shards.size(), own);
+}
+
+// Waits for the device, and goes back to the iteration that was finished last.
+void QueuedStep::State::give_up() {
+  wait();
+  memory.activate();
+  memory.synchronize(memory.default_queue());
+  if (flying.empty()) return;
+  newest = before(flying.front());
+  flying.clear();
+  mirror.add_values_back(newest);
+  network.packed().pack_all();
+  mirror.send_states();
+  memory.synchronize(memory.default_queue());
+}
+
+StepResult QueuedStep::compute(const MiniBatch& batch, int64_t iteration) {
+  State& s = *state_;
+  const auto begun = std::chrono::steady_clock::now();
+  s.values_kept = false;
+  s.begin(batch, iteration);
   s.wait();
-  for (size_t j = first; j < first + count; ++j) {
-    s.note_words(j, batch, s.exchanges[s.place_of(j)].data(), s.words_of(j));
-  }
-  if (count > 0) {
+  Slot& slot = s.slot();
+  s.note_own(slot);
+  if (s.own.count > 0) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
-    s.shard_seconds = taken.count() / static_cast<double>(count);
+    s.shard_seconds = taken.count() / static_cast<double>(s.own.count);
   }
   fail_point("exchange", iteration);
   const TimeLimit until(s.limit);
-  if (s.check) s.check_result(batch, iteration, until);
+  if (s.check) s.check_result(iteration, until);
   if (s.group->size() > 1) {
     s.gather_words(until);
     if (s.links) {
-      s.sum->exchange(*s.links, s.shards.size(), s.dealt, until);
+      s.sum->exchange(*s.links, slot.shards.size(), s.dealt, until);
     } else {
-      s.sum->exchange(*s.group, s.shards.size(), s.dealt, until);
+      s.sum->exchange(*s.group, slot.shards.size(), s.dealt, until);
     }
   }
-  return s.result();
+  return s.result(slot);
 }
 
 void QueuedStep::apply(const UpdateScalars& scalars) {
   State& s = *state_;
   fail_point("update", scalars.iteration);
   s.memory.activate();
-  s.follow_statistics();
-  s.update->add(scalars);
+  s.follow_statistics(s.slot());
+  s.mirror.send_states();
+  s.update->add(scalars, s.newest);
+  s.values_kept = true;
 }
 
-Digest QueuedStep::digest(int64_t iteration) { return state_->mirror.digest(iteration); }
+Digest QueuedStep::digest(int64_t iteration) {
+  State& s = *state_;
+  s.memory.synchronize(s.memory.default_queue());
+  return s.mirror.digest(iteration, s.newest);
+}
+
+bool QueuedStep::runs_ahead(int64_t iteration) const {
+  const State& s = *state_;
+  const bool checked = s.check_frequency > 0 && iteration % s.check_frequency == 0;
+  return s.group->size() == 1 && !s.update->waits() && !checked;
+}
+
+void QueuedStep::begin(const MiniBatch& batch, const UpdateScalars& scalars) {
+  State& s = *state_;
+  if (!s.values_kept) s.mirror.add_values(s.newest);
+  s.values_kept = false;
+  s.begin(batch, scalars.iteration);
+  fail_point("exchange", scalars.iteration);
+  fail_point("update", scalars.iteration);
+  s.update->add(scalars, s.newest);
+  s.slot().done.set(s.memory.default_queue());
+  s.flying.push_back(s.newest);
+  s.values_kept = true;
+}
+
+FinishedIteration QueuedStep::finish() {
+  State& s = *state_;
+  const size_t at = s.flying.front();
+  Slot& slot = s.slots[at];
+  slot.done.wait();
+  s.note_own(slot);
+  FinishedIteration finished{s.result(slot), {}};
+  if (!std::isfinite(finished.sums.loss_sum)) {
+    s.give_up();
+    return finished;
+  }
+  s.flying.pop_front();
+  s.follow_statistics(slot);
+  finished.digest = s.mirror.digest(slot.iteration, at);
+  // Nobody reads them before.
+  if (s.flying.empty()) s.mirror.send_states();
+  return finished;
+}
 
 const std::vector<int64_t>& QueuedStep::shards_by_worker() const {
   return state_->shards_by_stream;

@@ -1,6 +1,6 @@
 // A training step on a device with queues (a GPU), alone or as a member of a group: the host adds
-// the work of its shards to the queues, and waits once an iteration, for losses and batch
-// statistics, and once more for a threshold of norms. In a group it also waits for the others:
+// the work of its shards to the queues. Alone it adds the next iteration's before it waits for what
+// the last one says, unless norms have a threshold. In a group it also waits for the others:
 // partial sums go from device to device where each member has one of its own (device_links.h), else
 // through the host's memory; all additions are the device's.
 #pragma once
@@ -31,6 +31,9 @@ class QueuedStep final : public TrainingStep {
   StepResult compute(const MiniBatch& batch, int64_t iteration) override;
   void apply(const UpdateScalars& scalars) override;
   Digest digest(int64_t iteration) override;
+  bool runs_ahead(int64_t iteration) const override;
+  void begin(const MiniBatch& batch, const UpdateScalars& scalars) override;
+  FinishedIteration finish() override;
   const std::vector<int64_t>& shards_by_worker() const override;
 
  private:

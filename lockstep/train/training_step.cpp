@@ -48,6 +48,14 @@ void for_each_shard(
   });
 }
 
+void TrainingStep::begin(const MiniBatch&, const UpdateScalars&) {
+  throw Unsupported("[training] this step begins no iteration ahead");
+}
+
+FinishedIteration TrainingStep::finish() {
+  throw Unsupported("[training] this step begins no iteration ahead");
+}
+
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
                                                  const TrainingOptions& options, DType inputs,
                                                  StepLedger* ledger) {

@@ -48,6 +48,11 @@ struct StepResult {
   }
 };
 
+struct FinishedIteration {
+  StepResult sums;
+  Digest digest;
+};
+
 // One thread at a time.
 class TrainingStep {
  public:
@@ -86,6 +91,18 @@ class TrainingStep {
   virtual void apply(const UpdateScalars& scalars) = 0;
   // state_digest() after apply().
   virtual Digest digest(int64_t iteration) = 0;
+  // compute(), apply() and digest() of an iteration in two parts, between which the next one may be
+  // begun (none further). begin() is for iterations that may run ahead. finish() says what the
+  // first of those that were begun gave; where its loss is not a finite number, learnables, states
+  // and solver are as they were before it, there is no digest, and later ones are forgotten, as
+  // they are where the step ends between the two parts. States are up to date where none is under
+  // way.
+  virtual bool runs_ahead(int64_t iteration) const {
+    (void)iteration;
+    return false;
+  }
+  virtual void begin(const MiniBatch& batch, const UpdateScalars& scalars);
+  virtual FinishedIteration finish();
   // Shards that each thread, or queue, computed since the beginning.
   virtual const std::vector<int64_t>& shards_by_worker() const = 0;
   // After a training that a ledger follows: times the passes alone and sets their floors. At least

@@ -57,8 +57,8 @@ UpdateOfAll::UpdateOfAll(Network& network, Solver& solver, const std::vector<flo
   blocks_ = bring(blocks);
   const size_t bytes = arrays.size() * number_bytes_;
   numbers_ = allocate(bytes, device_);
-  numbers_here_ = std::make_unique<Pinned>(memory_, bytes);
-  std::memset(numbers_here_->data(), 0, bytes);
+  numbers_here_ = std::make_unique<Pinned>(memory_, DeviceMirror::kSlots * bytes);
+  std::memset(numbers_here_->data(), 0, DeviceMirror::kSlots * bytes);
 }
 
 template <class Entry>
@@ -69,17 +69,21 @@ Memory UpdateOfAll::bring(const std::vector<Entry>& entries) {
   return there;
 }
 
-void UpdateOfAll::note(size_t learnable, const UpdateScalars& scalars) {
+void UpdateOfAll::note(size_t slot, size_t learnable, const UpdateScalars& scalars) {
   std::visit(
       [&](const auto& numbers) {
-        std::memcpy(numbers_here_->data() + learnable * number_bytes_, &numbers, sizeof numbers);
+        std::memcpy(here(slot) + learnable * number_bytes_, &numbers, sizeof numbers);
       },
       solver_.numbers(learnable, scalars));
 }
 
-void UpdateOfAll::add() const {
+std::byte* UpdateOfAll::here(size_t slot) const {
+  return numbers_here_->data() + slot * numbers_.bytes();
+}
+
+void UpdateOfAll::add(size_t slot) const {
   void* const queue = memory_.default_queue();
-  memory_.copy_from_host(numbers_.data(), numbers_here_->data(), numbers_.bytes(), queue);
+  memory_.copy_from_host(numbers_.data(), here(slot), numbers_.bytes(), queue);
   std::visit(
       [&]<class Update>(const Update& kind) {
         entry_of(table_, kind)(

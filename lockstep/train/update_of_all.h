@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/train/device_mirror.h"
 #include "lockstep/train/pinned.h"
 #include "lockstep/train/solver.h"
 
@@ -21,16 +22,18 @@ class UpdateOfAll {
                                            const std::vector<float*>& gradient_sums,
                                            const std::vector<bool>& frozen);
 
-  // The numbers of the next update. The device must be done with the last one.
-  void note(size_t learnable, const UpdateScalars& scalars);
-  // Adds the update to the device's default queue: the same work each time.
-  void add() const;
+  // The numbers of the next update, in one of DeviceMirror::kSlots places. The device must be done
+  // with the last one from there.
+  void note(size_t slot, size_t learnable, const UpdateScalars& scalars);
+  // Adds the update to the device's default queue.
+  void add(size_t slot) const;
 
  private:
   UpdateOfAll(Network& network, Solver& solver, const std::vector<float*>& gradient_sums,
               const std::vector<bool>& frozen);
   template <class Entry>
   Memory bring(const std::vector<Entry>& entries);
+  std::byte* here(size_t slot) const;
 
   Solver& solver_;
   DeviceMemory& memory_;

@@ -46,6 +46,13 @@ class DeviceMemory {
   // What is added to `queue` from now on waits for what was added to `other` until now.
   virtual void follow(void* queue, void* other) = 0;
 
+  // Marks in queues, for whoever waits for what was added before, but not for what comes after.
+  // set_mark() may be called again; wait_for() waits for the last place, if there is one.
+  virtual void* make_mark() = 0;
+  virtual void set_mark(void* mark, void* queue) = 0;
+  virtual void wait_for(void* mark) = 0;
+  virtual void release_mark(void* mark) noexcept = 0;
+
   // Pinned host memory must stay, unchanged, until the copy is done; from other memory the bytes
   // are taken before the call returns.
   virtual void copy_from_host(void* to, const void* host, size_t bytes, void* queue) = 0;
@@ -90,6 +97,21 @@ class DeviceQueue {
  private:
   DeviceMemory& memory_;
   void* queue_;
+};
+
+// A mark of its own.
+class DeviceMark {
+ public:
+  explicit DeviceMark(DeviceMemory& memory) : memory_(&memory), mark_(memory.make_mark()) {}
+  ~DeviceMark() { memory_->release_mark(mark_); }
+  DeviceMark(const DeviceMark&) = delete;
+  DeviceMark& operator=(const DeviceMark&) = delete;
+  void set(void* queue) { memory_->set_mark(mark_, queue); }
+  void wait() const { memory_->wait_for(mark_); }
+
+ private:
+  DeviceMemory* memory_;
+  void* mark_;
 };
 
 // Copies between any two places, behind the default queues of both; done when the call returns.

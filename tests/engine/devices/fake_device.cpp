@@ -28,6 +28,14 @@ struct Recording {
 
 }  // namespace
 
+struct FakeQueue;
+
+// What was added to a queue before.
+struct Mark {
+  FakeQueue* queue = nullptr;
+  uint64_t number = 0;
+};
+
 struct FakeQueue {
   struct Work {
     Task task;
@@ -138,6 +146,21 @@ class FakeMemory final : public DeviceMemory {
     of(queue).add([before = &of(other), number = of(other).added] { before->run_until(number); });
   }
 
+  void* make_mark() override { return new Mark; }
+  void set_mark(void* mark, void* queue) override {
+    std::lock_guard lock(mutex_);
+    if (recording_) misuse_.push_back("set a mark while a recording was made");
+    ++marks;
+    *static_cast<Mark*>(mark) = {&of(queue), of(queue).added};
+  }
+  void wait_for(void* mark) override {
+    std::lock_guard lock(mutex_);
+    if (recording_) misuse_.push_back("waited while a recording was made");
+    const Mark& at = *static_cast<Mark*>(mark);
+    if (at.queue) at.queue->run_until(at.number);
+  }
+  void release_mark(void* mark) noexcept override { delete static_cast<Mark*>(mark); }
+
   void copy_from_host(void* to, const void* host, size_t bytes, void* queue) override {
     if (is_pinned(host)) {
       of(queue).add([=] { std::memcpy(to, host, bytes); });
@@ -186,7 +209,7 @@ class FakeMemory final : public DeviceMemory {
   }
 
   std::recursive_mutex& mutex() { return mutex_; }
-  int recordings = 0, replays = 0;
+  int recordings = 0, replays = 0, marks = 0;
   size_t used = 0;
 
  private:
@@ -400,6 +423,7 @@ FakeDevice::~FakeDevice() {
 }
 
 int FakeDevice::recordings() const { return memory_->recordings; }
+int FakeDevice::marks() const { return memory_->marks; }
 int FakeDevice::replays() const { return memory_->replays; }
 size_t FakeDevice::used() const { return memory_->used; }
 std::vector<std::string> FakeDevice::misuse() const { return memory_->misuse(); }

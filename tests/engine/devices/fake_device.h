@@ -50,6 +50,7 @@ class FakeDevice {
 
   int recordings() const;
   int replays() const;
+  int marks() const;  // that were set
   // Bytes handed out and not released; the cache counts as handed out.
   size_t used() const;
   // Misuse that a real device would punish: releasing a queue with work in it, waiting or

@@ -101,6 +101,24 @@ class CudaMemory final : public DeviceMemory {
     check(status, "ordering two queues");
   }
 
+  void* make_mark() override {
+    activate();
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    return event;
+  }
+  void set_mark(void* mark, void* queue) override {
+    activate();
+    check(cudaEventRecord(static_cast<cudaEvent_t>(mark), stream(queue)), "marking a queue");
+  }
+  void wait_for(void* mark) override {
+    activate();
+    check(cudaEventSynchronize(static_cast<cudaEvent_t>(mark)), "waiting for the device");
+  }
+  void release_mark(void* mark) noexcept override {
+    cudaEventDestroy(static_cast<cudaEvent_t>(mark));
+  }
+
   void copy_from_host(void* to, const void* host, size_t bytes, void* queue) override {
     copy(to, host, bytes, cudaMemcpyHostToDevice, queue);
   }

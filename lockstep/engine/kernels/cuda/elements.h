@@ -62,7 +62,7 @@ auto for_elements(DType dtype, const Make& make) {
 
 // The lowest finite number.
 template <class T>
-constexpr float lowest() {
+__device__ constexpr float lowest() {
   return std::is_same_v<T, float>     ? -FLT_MAX
          : std::is_same_v<T, Float16> ? -65504.0f
                                       : -0x1.fep127f;
