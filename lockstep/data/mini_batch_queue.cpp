@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/pause.h"
 #include "lockstep/base/random.h"
@@ -309,6 +310,7 @@ struct MiniBatchQueue::State {
     if (working == begun || working >= limit) return true;
     Slot& slot = slot_of(working);
     const Piece piece{working, slot.claimed, std::min(slot.claimed + kPiece, slot.rows)};
+    scratches.reserve(scratches.size() + scratches_taken + 1);  // giving one back must not fail
     slot.claimed = piece.end;
     ++slot.pieces;
     pass_over();
@@ -317,11 +319,12 @@ struct MiniBatchQueue::State {
       scratch = std::move(scratches.back());
       scratches.pop_back();
     }
-    scratches.reserve(scratches.size() + ++scratches_taken);  // giving it back must not fail
+    ++scratches_taken;
     lock.unlock();
     std::exception_ptr error;
     int64_t row = piece.first;
     try {
+      const ArithmeticMode mode;  // whoever does it
       for (; row < piece.end && !stop.load(std::memory_order_relaxed); ++row) {
         make(slot, row, scratch);
       }
@@ -348,6 +351,7 @@ struct MiniBatchQueue::State {
       lock.unlock();
       std::exception_ptr error;
       try {
+        const ArithmeticMode mode;
         slot.batch->observations_digest = digest_observations(slot.batch->observations);
         if (options.preprocess) options.preprocess(*slot.batch);
       } catch (...) {

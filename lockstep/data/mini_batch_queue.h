@@ -94,8 +94,8 @@ Digest digest_observations(const std::vector<int64_t>& observations);
 
 // Hands out the mini-batches from (first_epoch, first_batch) to the end of the last epoch, in
 // order. Their content depends on the cache's datastore and size and on the options other than
-// `threads` and `prefetch`; not on those, on the cache's budget or on where it starts. The caller's
-// side (has_data, next, reset, shuffle) is for one thread at a time.
+// `threads`, `prefetch` and `helped`; not on those, on the cache's budget or on where it starts.
+// The caller's side (has_data, next, reset, shuffle) is for one thread at a time.
 class MiniBatchQueue {
  public:
   // Starts the threads. Throws InvalidArgument for options that cannot work: sizes below 1, a

@@ -85,17 +85,21 @@ class ShardGroup {
   ThreadPool& pool() const;
   // Shards that each thread computed since the beginning.
   const std::vector<int64_t>& shards_by_thread() const;
-  // What a thread does that has no further shard while others are still at theirs, such as
-  // preparing the next mini-batch: group.work_meanwhile([&](bool ahead) { return queue.help(ahead);
-  // }), of a MiniBatchQueue that is `helped`. Called by several threads at once until it returns
-  // false, a few microseconds' worth at a time; `ahead`: there is time for what is not wanted next,
-  // too. What it throws, sharded_value_and_gradient() throws. Empty: nothing. Not during a call.
+  // What a thread does that has no further shard, such as preparing the next mini-batch:
+  // group.work_meanwhile([&](bool ahead) { return queue.help(ahead); }), of a MiniBatchQueue that
+  // is `helped`. Called by several threads at once until it returns false, a few microseconds'
+  // worth at a time. `ahead`: others are still at their shards, so there is time for what is not
+  // wanted next, too; else the call waits for it, without limit (as a member of a group it does
+  // not: it is not called then). Computes in the law's floating-point mode. What it throws,
+  // sharded_value_and_gradient() throws. What it refers to must live until it is replaced. Empty:
+  // nothing. Not during a call.
   void work_meanwhile(std::function<bool(bool ahead)> work);
 
   // Where the time of iterations went: profile_table() prints it. An iteration lasts from one call
   // of sharded_value_and_gradient() to end_iteration() or the next call, or to this one; what the
-  // loop does after calls is on the first thread's account. The first is left out, unless it was
-  // the only one. Times the passes of the network alone, for half a second for each size of shards,
+  // loop does after calls is on the first thread's account, and other threads wait meanwhile, also
+  // where they update. Calls that failed are left out, and so is the first, unless it was the only
+  // one. Times the passes of the network alone, for half a second for each size of shards,
   // so call it at the end. Nothing without ShardGroupOptions::profile or before the first call.
   std::optional<Profile> profile();
   // For profile(): what the loop does from here to the next call (a validation, a checkpoint) is no

@@ -10,8 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
-#include "lockstep/engine/kernels/determinism.h"
-#include "lockstep/engine/kernels/tf32.h"
+#include "lockstep/engine/kernels/choice.h"
 #include "lockstep/parallel/comm/deal.h"
 #include "lockstep/train/device_links.h"
 #include "lockstep/train/device_mirror.h"
@@ -27,22 +26,6 @@ namespace lockstep {
 namespace {
 
 constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
-
-// Settings of the process and of this thread while it lives.
-class Settings {
- public:
-  Settings(bool deterministic, bool tf32)
-      : deterministic_(set_deterministic(deterministic)), tf32_(kernels::set_tf32(tf32)) {}
-  ~Settings() {
-    set_deterministic(deterministic_);
-    kernels::set_tf32(tf32_);
-  }
-  Settings(const Settings&) = delete;
-  Settings& operator=(const Settings&) = delete;
-
- private:
-  const bool deterministic_, tf32_;  // before
-};
 
 // Seconds until a group's devices have found their ways to each other, or go through the hosts.
 constexpr double kLinkPatience = 60;
@@ -71,8 +54,7 @@ struct QueuedStep::State {
         shard_size(options.shard_size),
         most_rows(std::min(options.shard_size, options.mini_batch_size)),
         streams(options.streams),
-        deterministic(options.deterministic),
-        tf32(options.precision == "tf32"),
+        choice{options.deterministic, options.precision == "tf32"},
         seed(static_cast<uint64_t>(options.seed)),
         // Without determinism a device may choose algorithms that give other bits each time.
         check_frequency(options.deterministic ? options.check_frequency : 0),
@@ -89,7 +71,7 @@ struct QueuedStep::State {
   DeviceMemory& memory;
   const kernels::Table& table;
   const int64_t shard_size, most_rows, streams;
-  const bool deterministic, tf32;
+  const kernels::Choice choice;
   const uint64_t seed;
   const int64_t check_frequency;
   const std::vector<float> class_weights;
@@ -163,7 +145,7 @@ void QueuedStep::State::make_runs(int64_t size) {
   if (runs.count(size) > 0) return;
   const std::shared_ptr<const Plan> plan = [&] {
     // Algorithms are chosen while plans are compiled.
-    const Settings settings(deterministic, tf32);
+    const kernels::ThreadChoice settings(choice);
     return plans.plan(size);
   }();
   const auto useful = std::min<size_t>(static_cast<size_t>(streams), most_shards);

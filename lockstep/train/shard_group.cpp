@@ -93,8 +93,11 @@ void ShardGroup::State::prepare(const std::vector<ShardRange>& shards, bool pixe
   // Values may have changed since the last call. What has not must stay untouched while threads
   // run, where a loss asks this network by forward(), too.
   PackedParameters& packed = network.packed();
-  pool.for_each(packed.count(), [&](int64_t i, int) {
+  pool.for_each(packed.count(), [&](int64_t i, int thread) {
+    const ShardBookkeeper book(books.get(), thread);
+    book(&ShardGroupBooks::waiting);
     packed.refresh(static_cast<int>(sums->by_size()[static_cast<size_t>(i)]));
+    book(&ShardGroupBooks::plans);
   });
 }
 
@@ -102,7 +105,13 @@ void ShardGroup::State::rest(int thread, const std::atomic<int>& busy) const {
   if (!meanwhile) return;
   const ShardBookkeeper book(books.get(), thread);
   book(&ShardGroupBooks::waiting);
-  while (meanwhile(busy.load(std::memory_order_relaxed) > 0)) continue;
+  const ArithmeticMode mode;
+  // Other members must not wait for what only the next call needs.
+  const bool many = members.size() > 1;
+  for (;;) {
+    const bool ahead = busy.load(std::memory_order_relaxed) > 0;
+    if ((!ahead && many) || !meanwhile(ahead)) break;
+  }
   book(&ShardGroupBooks::meanwhile);
 }
 
@@ -158,14 +167,21 @@ std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
                         std::min(most, sums->count(p) - first)});
     }
   }
-  pool.for_each(static_cast<int64_t>(sums->size()),
-                [&](int64_t i, int) { sums->convert(sums->by_size()[static_cast<size_t>(i)]); });
+  pool.for_each(static_cast<int64_t>(sums->size()), [&](int64_t i, int thread) {
+    const ShardBookkeeper book(books.get(), thread);
+    book(&ShardGroupBooks::waiting);
+    sums->convert(sums->by_size()[static_cast<size_t>(i)]);
+    book(&ShardGroupBooks::gradients);
+  });
   const auto divisor = static_cast<float>(observations);
-  pool.for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
+  pool.for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
+    const ShardBookkeeper book(books.get(), thread);
+    book(&ShardGroupBooks::waiting);
     const Piece& piece = pieces[static_cast<size_t>(i)];
     for (size_t k = 0; k < piece.count; ++k) piece.to[k] = piece.from[k] / divisor;
     mode.check();
+    book(&ShardGroupBooks::gradients);
   });
   return gradients;
 }

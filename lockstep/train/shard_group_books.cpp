@@ -18,20 +18,22 @@ ShardGroupBooks::ShardGroupBooks(int threads) : ledger(threads) {
 
 void ShardGroupBooks::begin_call() {
   end_iteration();
-  // Memory is filled, plans are compiled: what comes after is what lasts.
-  if (completed_ <= 1) ledger.forget();
   ledger.begin_iteration();
   under_way_ = true;
+  complete_ = false;
 }
 
-void ShardGroupBooks::complete_call() { ++completed_; }
+void ShardGroupBooks::complete_call() {
+  complete_ = true;
+  if (++completed_ == 2) ledger.drop_earlier();
+}
 
 void ShardGroupBooks::end_iteration() {
   if (!under_way_) return;
+  under_way_ = false;
+  if (!complete_) return ledger.drop_iteration();
   ledger.book(0, between);
   ledger.end_iteration();
-  under_way_ = false;
-  if (completed_ == 0) ledger.forget();
 }
 
 void ShardGroupBooks::open(const Plan& plan) {

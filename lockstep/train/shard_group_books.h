@@ -19,9 +19,10 @@ class ShardGroupBooks {
 
   // A call begins, and with it an iteration; the last one ends.
   void begin_call();
-  // It did not fail. The first that does not is left out, unless it is the only one.
+  // It did not fail. The first that does not is left out, unless it is the only one: memory is
+  // filled and plans are compiled in it.
   void complete_call();
-  // The last iteration ends, if there is one under way.
+  // The last iteration ends, if there is one under way. One whose call failed is none.
   void end_iteration();
   // The accounts of a plan's passes, for open().
   void open(const Plan& plan);
@@ -31,7 +32,7 @@ class ShardGroupBooks {
   std::map<const Plan*, std::vector<int>> passes;
 
  private:
-  bool under_way_ = false;
+  bool under_way_ = false, complete_ = false;
   int64_t completed_ = 0;
 };
 

@@ -47,7 +47,34 @@ int StepLedger::account(Phase phase, const std::string& name, bool waiting) {
 
 void StepLedger::begin_iteration() {
   begun_ = Clock::now();
-  for (Thread& t : threads_) t.last = begun_;
+  for (Thread& t : threads_) {
+    t.last = begun_;
+    t.entries_before = t.entries;
+    t.spans_before = t.spans.size();
+  }
+}
+
+void StepLedger::drop_iteration() {
+  for (Thread& t : threads_) {
+    t.entries = t.entries_before;
+    t.entries.resize(accounts_.size());
+    t.spans.resize(std::min(t.spans_before, t.spans.size()), Span());
+  }
+}
+
+void StepLedger::drop_earlier() {
+  for (Thread& t : threads_) {
+    for (size_t a = 0; a < t.entries_before.size(); ++a) {
+      t.entries[a].calls -= t.entries_before[a].calls;
+      t.entries[a].time -= t.entries_before[a].time;
+    }
+    std::fill(t.entries_before.begin(), t.entries_before.end(), Entry());
+    t.spans.erase(t.spans.begin(), t.spans.begin() + static_cast<std::ptrdiff_t>(t.spans_before));
+    t.spans_before = 0;
+  }
+  iterations_ = 0;
+  wall_ = 0;
+  keep_spans_ = true;
 }
 
 double StepLedger::end_iteration() {
@@ -75,7 +102,9 @@ void StepLedger::book(Thread& t, int account, Clock::time_point now) const {
 void StepLedger::forget() {
   for (Thread& t : threads_) {
     std::fill(t.entries.begin(), t.entries.end(), Entry());
+    std::fill(t.entries_before.begin(), t.entries_before.end(), Entry());
     t.spans.clear();
+    t.spans_before = 0;
   }
   iterations_ = 0;
   wall_ = 0;

@@ -30,6 +30,9 @@ class StepLedger {
   double end_iteration();
   // The time of `thread` since its last booking.
   void book(int thread, int account);
+  // Instead of end_iteration(): as if it had not begun. While it lasts: as if none had been before.
+  void drop_iteration();
+  void drop_earlier();
   // Drops what is booked; accounts and floors stay.
   void forget();
 
@@ -45,7 +48,7 @@ class StepLedger {
     Clock::duration time = {};
   };
   struct Span {
-    int account;
+    int account = 0;
     Clock::time_point begin, end;
   };
   // Own cache lines: threads book all the time.
@@ -53,6 +56,9 @@ class StepLedger {
     Clock::time_point last;
     std::vector<Entry> entries;  // by account
     std::vector<Span> spans;
+    // As they were when the iteration began.
+    std::vector<Entry> entries_before;
+    size_t spans_before = 0;
   };
   void book(Thread& thread, int account, Clock::time_point now) const;
 

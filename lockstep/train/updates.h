@@ -30,7 +30,7 @@ struct RmspropState {
 };
 
 // TrainingOptions describes the fields. l2 is 0 unless it is given, 1e-4 is the trainer's. `pool`
-// spreads the learnables over threads, without changing a bit.
+// spreads pieces of the learnables over threads, without changing a bit.
 struct SgdmOptions {
   double learning_rate = 0.01;
   double momentum = 0.9;

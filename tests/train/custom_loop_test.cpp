@@ -376,6 +376,50 @@ TEST(ShardedValueAndGradient, ThrowsWhatALossThrowsWhileOthersWorkMeanwhile) {
   EXPECT_GT(sharded_value_and_gradient(loss_of, {x, y}, group, 1).value, 0);
 }
 
+// Others wait for this member's sums, not for what its next call needs.
+TEST(ShardedValueAndGradient, MembersDoOtherWorkOnlyWhileTheyHaveShards) {
+  Pool pool({.workers = 2, .threads = true});
+  const auto waited = spmd(pool, [](Spmd& block) {
+    Network network = testing::law_network();
+    ShardGroup group(network, {.threads = 2}, block.group());
+    const Tensor x = Tensor::zeros({40, 1, 28, 28});
+    const std::vector<int32_t> classes(40, 1);
+    const Tensor y = Tensor::from(std::span(classes), {40});
+    std::atomic<int> with_nobody_busy = 0;
+    group.work_meanwhile([&](bool ahead) {
+      if (!ahead) ++with_nobody_busy;
+      return ahead;
+    });
+    const auto call = [&] {
+      sharded_value_and_gradient(
+          [](Shard& shard) { return ops::cross_entropy(shard.forward(shard[0]), shard[1]); },
+          {x, y}, group, 1);
+    };
+    for (int i = 0; i < 3; ++i) call();
+    return with_nobody_busy.load();
+  });
+  EXPECT_EQ(waited[0], 0);
+  EXPECT_EQ(waited[1], 0);
+}
+
+// Gradients that threads divide in pieces.
+TEST(ShardedValueAndGradient, OfLargeLearnablesByAnyThreads) {
+  const Tensor x = random_tensor({40, 100}, 4), y = labels(40, 401);
+  const auto with = [&](int threads) {
+    Network network({feature_input({.features = 100}), fully_connected({.units = 401})});
+    network.initialize(3);
+    ShardGroup group(network, {.threads = threads, .shard_size = 7});
+    std::vector<std::vector<float>> values;
+    for (const Tensor& g : sharded_value_and_gradient(loss_of, {x, y}, group, 1).gradients) {
+      values.push_back(g.to_vector());
+    }
+    return values;
+  };
+  const auto one = with(1);
+  EXPECT_EQ(one[0].size(), 40'100u);
+  EXPECT_EQ(with(3), one);
+}
+
 TEST(Updates, NameWhatIsWrong) {
   Network network = plain_network();
   std::vector<Tensor> gradients;
@@ -392,24 +436,6 @@ TEST(Updates, NameWhatIsWrong) {
   state.velocity = {Tensor::zeros({3})};
   expect_contains(error_of([&] { sgdm_update(network, gradients, state); }),
                   "the state is of 1 learnables");
-}
-
-TEST(Updates, WorkOnAnyTensors) {
-  const Tensor w = Tensor::full({3}, 2), g = Tensor::full({3}, 0.5f);
-  const Tensor values[] = {w}, gradients[] = {g};
-  SgdmState state;
-  const SgdmOptions options{.learning_rate = 0.1, .momentum = 0.5};
-  sgdm_update(values, gradients, state, options);
-  EXPECT_FLOAT_EQ(w.to_vector()[0], 1.95f);
-  sgdm_update(values, gradients, state, options);
-  EXPECT_FLOAT_EQ(w.to_vector()[0], 1.875f);
-  AdamState adam;
-  adam_update(values, gradients, adam, {.learning_rate = 0.1});
-  EXPECT_EQ(adam.iteration, 1);
-  EXPECT_NEAR(w.to_vector()[2], 1.775, 1e-6);
-  RmspropState rmsprop;
-  rmsprop_update(values, gradients, rmsprop, {.learning_rate = 0.1});
-  EXPECT_NEAR(w.to_vector()[1], 1.775 - 0.1 / std::sqrt(0.1), 1e-5);
 }
 
 }  // namespace

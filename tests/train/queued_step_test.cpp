@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/array_datastore.h"
+#include "lockstep/engine/kernels/choice.h"
+#include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/engine/kernels/devices.h"
-#include "lockstep/engine/kernels/tf32.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 
@@ -266,31 +269,64 @@ TEST(QueuedStep, Fp16IsRefusedWhereNothingComputesIt) {
   }
 }
 
-int tf32_settings = 0;
+std::vector<kernels::Choice> choices;  // of convolutions that were made
+kernels::Kernel (*make_convolution)(const kernels::ConvolutionProblem&) = nullptr;
 
-// The setting holds while plans are compiled, and no longer.
-TEST(QueuedStep, Tf32IsSetForItsPlansAlone) {
+kernels::Kernel convolution_noting_choice(const kernels::ConvolutionProblem& p) {
+  choices.push_back(kernels::choice());
+  return make_convolution(p);
+}
+
+// Of its plans alone, and of no other training's beside it.
+TEST(QueuedStep, ChoosesAlgorithmsForItsPlansAlone) {
   const FakeDevice fake;
-  kernels::follow_tf32([](bool on) {
-    tf32_settings += on;
-    return false;
-  });
+  const kernels::Table& whole = kernels::table_for(fake);
+  kernels::Table noting = whole;
+  make_convolution = whole.convolution;
+  noting.convolution = convolution_noting_choice;
+  kernels::register_table(fake, &noting);
   TrainingOptions options = options_for("cuda:0");
   const Outcome wide = run(options);
-  EXPECT_EQ(tf32_settings, 0);
+  const auto made = [&](bool deterministic, bool tf32) {
+    return std::count_if(choices.begin(), choices.end(), [&](const kernels::Choice& c) {
+      return c.deterministic == deterministic && c.tf32 == tf32;
+    });
+  };
+  EXPECT_EQ(made(true, false), static_cast<int64_t>(choices.size()));
   options.precision = "tf32";
-  expect_same(run(options), wide);  // the stand-in has none
-  EXPECT_GT(tf32_settings, 0);
-  EXPECT_FALSE(kernels::tf32());
-  // Restored to what it was.
-  EXPECT_FALSE(kernels::set_tf32(true));
-  run(options_for("cuda:0"));
-  EXPECT_TRUE(kernels::set_tf32(false));
-  kernels::follow_tf32(nullptr);
+  options.deterministic = false;
+  choices.clear();
+  expect_same(run(options), wide);  // the stand-in has nothing else
+  EXPECT_GT(made(false, true), 0);
+  EXPECT_EQ(made(false, true) + made(true, false), static_cast<int64_t>(choices.size()));
+  EXPECT_TRUE(kernels::choice().deterministic);
+  EXPECT_FALSE(kernels::choice().tf32);
+  EXPECT_TRUE(deterministic());
+  kernels::register_table(fake, &whole);
   options.device = "cpu";
   const std::string message = testing::message_of<Unsupported>([&] { run(options); });
   EXPECT_NE(message.find("precision = tf32 is computed by GPUs only"), std::string::npos)
       << message;
+}
+
+TEST(ThreadChoice, IsTheThreadsAlone) {
+  const bool before = set_deterministic(false);
+  EXPECT_FALSE(kernels::choice().deterministic);
+  {
+    const kernels::ThreadChoice outer({.deterministic = true, .tf32 = true});
+    EXPECT_TRUE(kernels::choice().deterministic);
+    std::thread([] {
+      EXPECT_FALSE(kernels::choice().deterministic);
+      EXPECT_FALSE(kernels::choice().tf32);
+    }).join();
+    {
+      const kernels::ThreadChoice inner({.deterministic = false});
+      EXPECT_FALSE(kernels::choice().deterministic);
+    }
+    EXPECT_TRUE(kernels::choice().tf32);
+  }
+  EXPECT_FALSE(kernels::choice().deterministic);
+  EXPECT_FALSE(set_deterministic(before));
 }
 
 // What a device's kernels lack is refused, and the CPU is taken where that is left open.

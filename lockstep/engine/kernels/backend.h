@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/engine/kernels/choice.h"
 #include "lockstep/engine/kernels/table.h"
 #include "lockstep/engine/tensor/device_group.h"
 #include "lockstep/engine/tensor/device_memory.h"
@@ -37,10 +38,8 @@ struct Backend {
   std::shared_ptr<DeviceGroups> (*groups)(int index) = nullptr;
   // Libraries that results depend on, and the driver.
   std::vector<std::pair<std::string, std::string>> (*versions)() = nullptr;
-  // As lockstep::set_deterministic(), for kernels that are made from now on.
-  bool (*set_deterministic)(bool on) = nullptr;
-  // As kernels::set_tf32(), of the calling thread alone.
-  bool (*set_tf32)(bool on) = nullptr;
+  // Who is asked whenever a kernel is made; null: nobody asks.
+  void (*follow)(Choice (*choice)()) = nullptr;
 };
 
 using BackendFunction = const Backend* (*)();

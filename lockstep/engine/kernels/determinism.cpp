@@ -1,22 +1,16 @@
 #include "lockstep/engine/kernels/determinism.h"
 
-#include "lockstep/engine/kernels/process_setting.h"
+#include <atomic>
 
 namespace lockstep {
 namespace {
 
-kernels::ProcessSetting& setting() {
-  static auto* instance =
-      new kernels::ProcessSetting(true);  // back ends may ask until the very end
-  return *instance;
-}
+std::atomic<bool> wanted{true};
 
 }  // namespace
 
-bool set_deterministic(bool on) { return setting().set(on); }
+bool set_deterministic(bool on) { return wanted.exchange(on); }
 
-bool deterministic() { return setting().get(); }
-
-void kernels::follow_determinism(bool (*set)(bool on)) { setting().follow(set); }
+bool deterministic() { return wanted.load(); }
 
 }  // namespace lockstep

@@ -11,9 +11,4 @@ bool set_deterministic(bool on);
 // The present setting. Thread-safe.
 bool deterministic();
 
-// For back ends loaded at run time: `set` is called with the setting now and whenever it changes.
-namespace kernels {
-void follow_determinism(bool (*set)(bool on));
-}
-
 }  // namespace lockstep

@@ -10,10 +10,9 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/choice.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
-#include "lockstep/engine/kernels/determinism.h"
 #include "lockstep/engine/kernels/support.h"
-#include "lockstep/engine/kernels/tf32.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -93,8 +92,7 @@ const Gpus& gpus() {
       found.reason = found.opened.reason;
       return found;
     }
-    follow_determinism(backend->set_deterministic);
-    follow_tf32(backend->set_tf32);
+    if (backend->follow) backend->follow(choice);
     found.devices = backend->devices(found.reason.text);
     bool any = false;
     for (const auto& device : found.devices) {
@@ -157,7 +155,7 @@ bool all_kernels_usable() {
   const auto support = kernel_support(*gpus().opened.backend->table, cuda::kVerified,
                                       environment(kUnverifiedVariable));
   for (const auto& s : support) {
-    if (!s.usable()) return false;
+    if (!s.usable() && !s.optional) return false;
   }
   return true;
 }

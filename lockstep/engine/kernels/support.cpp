@@ -77,9 +77,16 @@ Result refuse(Arguments...) {
   }
 }
 
+// Others stand in for them where they are not.
+constexpr bool is_optional(std::string_view name) { return name.ends_with("_of_all"); }
+
 template <Name name, class Result, class... Arguments>
 void guard(Result (*&entry)(Arguments...), bool usable) {
   if (usable) return;
+  if constexpr (is_optional(name.view())) {
+    entry = nullptr;
+    return;
+  }
   entry =
       entry ? refuse<name, true, Result, Arguments...> : refuse<name, false, Result, Arguments...>;
 }
@@ -117,6 +124,7 @@ std::vector<KernelSupport> kernel_support(const Table& table,
       if (v.name == s.name && !is_narrow(v.dtype)) s.verified = &v;
     }
     s.unlocked = all || is_named(s.name);
+    s.optional = is_optional(s.name);
     support.push_back(s);
   });
   std::vector<std::string> known{"all", kNccl, kBf16, kF16};

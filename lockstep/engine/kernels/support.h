@@ -18,6 +18,7 @@ struct KernelSupport {
   bool present = false;
   const cuda::Verified* verified = nullptr;  // where it has run
   bool unlocked = false;                     // may be used without
+  bool optional = false;                     // others do the same, less fast
   bool usable() const { return present && (verified || unlocked); }
 };
 
@@ -36,7 +37,7 @@ bool narrow_usable(const Table& table, DType narrow, std::span<const cuda::Verif
 bool nccl_usable(std::span<const cuda::Verified> verified, std::string_view unlocked);
 
 // The table with each entry that must not be used replaced by one that throws Unsupported, saying
-// why and what to do.
+// why and what to do; optional ones are null.
 Table guarded(const Table& table, std::span<const cuda::Verified> verified,
               std::string_view unlocked);
 

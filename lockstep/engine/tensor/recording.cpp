@@ -27,11 +27,17 @@ void Recording::run(const std::function<void()>& add) {
 // adding it will say.
 void Recording::record(const std::function<void()>& add) {
   device_->begin_recording(queue_);
+  const auto drop = [&] {
+    if (void* half = device_->end_recording(queue_)) device_->release_recording(half);
+  };
   try {
     add();
     recording_ = device_->end_recording(queue_);
   } catch (const Error&) {
-    if (void* half = device_->end_recording(queue_)) device_->release_recording(half);
+    drop();
+  } catch (...) {
+    drop();
+    throw;
   }
   recordable_ = recording_ != nullptr;
 }

@@ -163,11 +163,17 @@ TEST(CudaLibraries, WhatNoLayoutDoesIsUnsupported) {
   EXPECT_THROW(cuda::convolution(p), Unsupported);
 }
 
-TEST(CudaLibraries, SettingsReturnThePrevious) {
-  EXPECT_TRUE(cuda::set_deterministic(false));
-  EXPECT_FALSE(cuda::set_deterministic(true));
-  EXPECT_FALSE(cuda::set_arithmetic({.tf32 = true}).tf32);
-  EXPECT_TRUE(cuda::set_arithmetic({.tf32 = false}).tf32);
+TEST(CudaLibraries, AsksForTheChoiceOfAlgorithms) {
+  EXPECT_TRUE(cuda::choice().deterministic);
+  EXPECT_FALSE(cuda::choice().tf32);
+  cuda::follow(kernels::choice);
+  {
+    const ThreadChoice own({.deterministic = false, .tf32 = true});
+    EXPECT_FALSE(cuda::choice().deterministic);
+    EXPECT_TRUE(cuda::choice().tf32);
+  }
+  EXPECT_TRUE(cuda::choice().deterministic);
+  cuda::follow(nullptr);
 }
 
 TEST(CudaLibraries, TableIsComplete) {

@@ -147,6 +147,11 @@ TEST(Support, KernelsThatAreMissingOrHaveNeverRunAreRefused) {
             "[kernels] add has never run on a GPU | name it in LOCKSTEP_UNVERIFIED=add,... (or "
             "all) to use it all the same");
   EXPECT_EQ(guarded(table, kRelu, "pooling,addition").addition, table.addition);
+  // Learnable by learnable is as good.
+  table.sgdm_of_all = [](const Updates<SgdmUpdate>&, void*) {};
+  EXPECT_EQ(guarded(table, kRelu, "sgdm").sgdm_of_all, nullptr);
+  EXPECT_EQ(guarded(table, kRelu, "sgdm").adam_of_all, nullptr);
+  EXPECT_EQ(guarded(table, kRelu, "sgdm_of_all").sgdm_of_all, table.sgdm_of_all);
   EXPECT_NE(guarded(table, kRelu, "pooling,addition").dropout, table.dropout);
   const Table open = guarded(table, kRelu, "all");
   EXPECT_EQ(open.dropout, table.dropout);

@@ -255,14 +255,12 @@ std::vector<std::pair<std::string, std::string>> versions() {
 extern "C" __attribute__((visibility("default"))) const lockstep::kernels::Backend*
 lockstep_cuda_backend() {
   using namespace lockstep::kernels;
-  static const Backend backend{
-      .project_version = LOCKSTEP_VERSION,
-      .table = &cuda::table(),
-      .devices = cuda::devices,
-      .memory = cuda::memory,
-      .groups = cuda::nccl_groups,
-      .versions = cuda::versions,
-      .set_deterministic = cuda::set_deterministic,
-      .set_tf32 = [](bool on) { return cuda::set_arithmetic({.tf32 = on}).tf32; }};
+  static const Backend backend{.project_version = LOCKSTEP_VERSION,
+                               .table = &cuda::table(),
+                               .devices = cuda::devices,
+                               .memory = cuda::memory,
+                               .groups = cuda::nccl_groups,
+                               .versions = cuda::versions,
+                               .follow = cuda::follow};
   return &backend;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/engine/kernels/choice.h"
 #include "lockstep/engine/kernels/table.h"
 
 namespace lockstep::kernels::cuda {
@@ -56,17 +57,10 @@ void sgdm_of_all(const Updates<SgdmUpdate>& all, void* queue);
 void adam_of_all(const Updates<AdamUpdate>& all, void* queue);
 void rmsprop_of_all(const Updates<RmspropUpdate>& all, void* queue);
 
-// How kernels that the calling thread makes from now on compute. `tf32` lets convolutions and
-// matrix products round their factors to TF32. set_arithmetic() returns the previous setting.
-struct Arithmetic {
-  bool tf32 = false;
-};
-Arithmetic set_arithmetic(Arithmetic arithmetic);
-Arithmetic arithmetic();
-// Of all threads: with false, algorithms whose sums differ from run to run are admitted too.
-// Default: true.
-bool set_deterministic(bool deterministic);
-bool deterministic();
+// Who says which algorithms kernels may take that are made from now on; nobody: the defaults.
+void follow(Choice (*choice)());
+// What that says now.
+Choice choice();
 
 const Table& table();
 

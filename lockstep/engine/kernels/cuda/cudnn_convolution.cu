@@ -65,7 +65,7 @@ using WindowDescriptor = Descriptor<cudnnConvolutionDescriptor_t, cudnnCreateCon
 
 // One pass: its window with the arithmetic of the chosen algorithm.
 template <class Algorithm>
-struct Choice {
+struct PassChoice {
   WindowDescriptor window;
   Algorithm algorithm{};
   size_t workspace = 0;
@@ -73,7 +73,7 @@ struct Choice {
 
 // bf16 and f16 are what tensor cores are for: their sums are f32, nothing is rounded that was not
 // before.
-bool tensor_cores_allowed(DType dtype) { return is_narrow(dtype) || arithmetic().tf32; }
+bool tensor_cores_allowed(DType dtype) { return is_narrow(dtype) || choice().tf32; }
 
 cudnnDataType_t cudnn_type(DType dtype) {
   return dtype == DType::bf16  ? CUDNN_DATA_BFLOAT16
@@ -91,7 +91,7 @@ bool arithmetic_allowed(cudnnMathType_t math, DType dtype) {
 template <class Algorithm, class Candidate, class WorkspaceOf>
 void choose(const char* what, DType dtype, std::span<const Candidate> candidates,
             std::initializer_list<Algorithm> fallbacks, const WorkspaceOf& workspace_of,
-            Choice<Algorithm>& choice) {
+            PassChoice<Algorithm>& choice) {
   // Without TF32 the descriptor forbids it, whatever name a candidate gives its arithmetic.
   const auto fits = [&](Algorithm algorithm, cudnnMathType_t math) {
     const cudnnMathType_t used = tensor_cores_allowed(dtype) ? math : CUDNN_FMA_MATH;
@@ -104,7 +104,7 @@ void choose(const char* what, DType dtype, std::span<const Candidate> candidates
     return true;
   };
   for (const Candidate& c : candidates) {
-    const bool allowed = !deterministic() || c.determinism == CUDNN_DETERMINISTIC;
+    const bool allowed = !cuda::choice().deterministic || c.determinism == CUDNN_DETERMINISTIC;
     if (c.status == CUDNN_STATUS_SUCCESS && allowed && arithmetic_allowed(c.mathType, dtype) &&
         fits(c.algo, c.mathType)) {
       return;
@@ -114,7 +114,7 @@ void choose(const char* what, DType dtype, std::span<const Candidate> candidates
     if (fits(a, CUDNN_DEFAULT_MATH)) return;
   }
   throw Unsupported(std::string("[cuda] cuDNN has no ") + what + " for this convolution" +
-                    (deterministic() ? " that gives the same bits each time" : "") +
+                    (cuda::choice().deterministic ? " that gives the same bits each time" : "") +
                     cudnn_details());
 }
 
@@ -148,9 +148,9 @@ std::byte* behind(void* scratch, size_t bytes) { return static_cast<std::byte*>(
 struct CudnnConvolution::Descriptors {
   TensorDescriptor x, y;
   FilterDescriptor w;
-  Choice<cudnnConvolutionFwdAlgo_t> forward;
-  Choice<cudnnConvolutionBwdDataAlgo_t> data;
-  Choice<cudnnConvolutionBwdFilterAlgo_t> weights;
+  PassChoice<cudnnConvolutionFwdAlgo_t> forward;
+  PassChoice<cudnnConvolutionBwdDataAlgo_t> data;
+  PassChoice<cudnnConvolutionBwdFilterAlgo_t> weights;
 
   void choose_forward(cudnnHandle_t handle, DType dtype) {
     constexpr int most = CUDNN_CONVOLUTION_FWD_ALGO_COUNT;

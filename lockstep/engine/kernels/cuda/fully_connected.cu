@@ -43,8 +43,8 @@ class Product {
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kMostLibraryScratch});
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-           deterministic() ? uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE}
-                           : uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK});
+           choice().deterministic ? uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE}
+                                  : uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK});
     for (const auto name :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
@@ -57,7 +57,7 @@ class Product {
           "choosing an algorithm");
     for (int i = 0; i < count; ++i) {
       if (found[i].state != CUBLAS_STATUS_SUCCESS) continue;
-      if (deterministic() && splits(found[i].algo)) continue;
+      if (choice().deterministic && splits(found[i].algo)) continue;
       algorithm_ = found[i].algo;
       workspace_ = found[i].workspaceSize;
       return;
@@ -119,7 +119,7 @@ class Product {
 
   cublasLtMatmulDescOpaque_t describe(const void* bias) const {
     cublasLtMatmulDescOpaque_t operation;
-    const bool tf32 = arithmetic_.tf32 && problem_.factors == DType::f32;
+    const bool tf32 = tf32_ && problem_.factors == DType::f32;
     const auto compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     check(cublasLtMatmulDescInit(&operation, compute, CUDA_R_32F), "describing a product");
     const auto set = [&](cublasLtMatmulDescAttributes_t name, auto value) {
@@ -136,7 +136,7 @@ class Product {
   }
 
   Problem problem_;
-  Arithmetic arithmetic_ = arithmetic();
+  bool tf32_ = choice().tf32;
   cublasLtMatmulAlgo_t algorithm_{};
   size_t workspace_ = 0;
 };

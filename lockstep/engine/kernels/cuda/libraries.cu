@@ -56,8 +56,7 @@ cudnnHandle_t spare_or_new(int device) {
   return handle;
 }
 
-thread_local bool tf32_allowed = false;
-std::atomic<bool> only_deterministic{true};
+std::atomic<Choice (*)()> chooser{nullptr};
 
 }  // namespace
 
@@ -112,14 +111,11 @@ cublasLtHandle_t cublas_handle() {
   return handle;
 }
 
-Arithmetic set_arithmetic(Arithmetic arithmetic) {
-  return {.tf32 = std::exchange(tf32_allowed, arithmetic.tf32)};
+void follow(Choice (*choice)()) { chooser = choice; }
+
+Choice choice() {
+  auto* const ask = chooser.load();
+  return ask ? ask() : Choice{};
 }
-
-Arithmetic arithmetic() { return {.tf32 = tf32_allowed}; }
-
-bool set_deterministic(bool deterministic) { return only_deterministic.exchange(deterministic); }
-
-bool deterministic() { return only_deterministic.load(); }
 
 }  // namespace lockstep::kernels::cuda
