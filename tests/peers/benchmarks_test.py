@@ -79,6 +79,13 @@ class Benchmarks(unittest.TestCase):
         # Eight shards are no work for sixteen threads.
         self.assertLessEqual(float(rows[4].split()[-1]), 0.5)
 
+    # What it has of a GPU is measured on the processor here.
+    def test_gpu(self):
+        text = peer("gpu.py", "--device", "cpu", "--network", "s3", "--precision", "fp32",
+                    "--mini-batch", "16", "--seconds", "0.5", "--rounds", "1")
+        self.assertRegex(text, r"\nS3, depth 1, width 16, 16 +fp32 +[\d,]+ +[\d,]+ +([\d,]+|-)"
+                               r" +[\d.]+ +[\d.]+ +(operations|bytes)\n")
+
     def test_workers(self):
         environment = {k: v for k, v in os.environ.items() if k != "LOCKSTEP_TEST_DATA"}
         text = run(sys.executable, os.path.join(TOP, "benchmarks", "peers", "workers.py"),
