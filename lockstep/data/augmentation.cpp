@@ -208,63 +208,40 @@ Inverse inverse_of(const AugmentationDraw& draw) {
   return m;
 }
 
-// Places are whole numbers of 2^-24 pixels: entries of the inverse stay below 2^19, sides are at
-// most 2^14, so nothing leaves 64 bits.
-constexpr int place_bits = 24;
-
 int64_t fixed(double value) {
-  return static_cast<int64_t>(std::floor(value * (1 << place_bits) + 0.5));
-}
-
-void map_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
-              const AugmentationDraw& draw, uint8_t* destination) {
-  const Inverse m = inverse_of(draw);
-  const int64_t xx = fixed(m.xx), xy = fixed(m.xy), yx = fixed(m.yx), yy = fixed(m.yy);
-  // Twice the distance from the centre is a whole number, also between pixels; halves are exact, as
-  // the sum is even or is rounded down alike everywhere.
-  const auto place = [](int64_t a, int64_t dx, int64_t b, int64_t dy, int64_t side) {
-    return (a * dx + b * dy + ((side - 1) << place_bits)) >> 1;
-  };
-  const int64_t left = width - 1 + 2 * draw.shift_x, top = height - 1 + 2 * draw.shift_y;
-  constexpr int64_t half_step = int64_t{1} << (place_bits - 9);  // rounds to 2^-8 pixels
-  for (int64_t y = 0; y < height; ++y) {
-    for (int64_t x = 0; x < width; ++x, destination += channels) {
-      const int64_t dx = 2 * x - left, dy = 2 * y - top;
-      const int64_t at_x = (place(xx, dx, xy, dy, width) + half_step) >> (place_bits - 8);
-      const int64_t at_y = (place(yx, dx, yy, dy, height) + half_step) >> (place_bits - 8);
-      const int64_t column = at_x >> 8, row = at_y >> 8;
-      if (column < -1 || column >= width || row < -1 || row >= height) {
-        std::memset(destination, 0, static_cast<size_t>(channels));
-        continue;
-      }
-      // Weights of the four neighbours add up to 2^16; those outside are 0.
-      const int64_t wx = at_x & 255, wy = at_y & 255;
-      const bool in_left = column >= 0, in_right = column + 1 < width;
-      const bool in_top = row >= 0, in_bottom = row + 1 < height;
-      for (int64_t c = 0; c < channels; ++c) {
-        const int64_t from = (row * width + column) * channels + c;
-        int64_t sum = 1 << 15;
-        if (in_top && in_left) sum += (256 - wx) * (256 - wy) * source[from];
-        if (in_top && in_right) sum += wx * (256 - wy) * source[from + channels];
-        if (in_bottom && in_left) sum += (256 - wx) * wy * source[from + width * channels];
-        if (in_bottom && in_right) sum += wx * wy * source[from + (width + 1) * channels];
-        destination[c] = static_cast<uint8_t>(sum >> 16);
-      }
-    }
-  }
+  return static_cast<int64_t>(
+      std::floor(value * static_cast<double>(kernels::ImageMap::kOne) + 0.5));
 }
 
 }  // namespace
 
+kernels::ImageMap map_of(const AugmentationDraw& draw) {
+  const Inverse m = inverse_of(draw);
+  return {fixed(m.xx), fixed(m.xy), fixed(m.yx), fixed(m.yy), draw.shift_x, draw.shift_y};
+}
+
 void augment_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
                   const AugmentationDraw& draw, uint8_t* destination) {
-  const auto write = draw.whole_pixels() ? copy_into : map_into;
-  write(source, height, width, channels, draw, destination);
+  if (draw.whole_pixels()) return copy_into(source, height, width, channels, draw, destination);
+  kernels::cpu::augment_image(source, kernels::interleaved(channels, height, width), map_of(draw),
+                              destination);
 }
 
 void augment_into(const Image& source, const AugmentationDraw& draw, uint8_t* destination) {
   augment_into(source.pixels.data(), source.height, source.width, source.channels, draw,
                destination);
+}
+
+void augment_planes_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
+                         const AugmentationDraw& draw, uint8_t* destination) {
+  if (!draw.whole_pixels()) {
+    return kernels::cpu::augment_image(source, kernels::planar(channels, height, width),
+                                       map_of(draw), destination);
+  }
+  for (int64_t c = 0; c < channels; ++c) {
+    const int64_t plane = c * height * width;
+    copy_into(source + plane, height, width, 1, draw, destination + plane);
+  }
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/fields.h"
 #include "lockstep/data/image.h"
+#include "lockstep/engine/kernels/augment_images.h"
 
 namespace lockstep {
 
@@ -47,6 +48,10 @@ struct AugmentationDraw {
 AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t seed, int64_t epoch,
                                    int64_t index_in_listing, int64_t repetition = 0);
 
+// Where the changed image's pixels come from. Applied as an affine map this gives the bytes of
+// augment_into(), reflections and shifts alone included. Thread-safe.
+kernels::ImageMap map_of(const AugmentationDraw& draw);
+
 // Writes the changed image, same size. About the image's centre it is reflected, sheared in x, then
 // in y, rotated and scaled; then shifted by whole pixels. Reflections and shifts alone copy pixels;
 // anything else is one affine map, each pixel of the result interpolated linearly between the four
@@ -56,5 +61,8 @@ AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t se
 void augment_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
                   const AugmentationDraw& draw, uint8_t* destination);
 void augment_into(const Image& source, const AugmentationDraw& draw, uint8_t* destination);
+// The same of channels x height x width bytes.
+void augment_planes_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
+                         const AugmentationDraw& draw, uint8_t* destination);
 
 }  // namespace lockstep

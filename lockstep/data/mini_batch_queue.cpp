@@ -113,6 +113,9 @@ void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_
     if (options.augmentation.any()) check_images(*cache->store(), "augmentation");
     if (options.noise.any()) check_images(*cache->store(), "noise");
   }
+  require(options.augment_inputs || !options.noise.any(),
+          "noise is put on changed images, but inputs shall come as they were read",
+          "set augment_inputs, or leave the noise out");
   if (options.targets && options.targets->dtype() == DType::f32) return;
   const bool of_one_size = !options.targets || (options.targets->height() == cache->height() &&
                                                 options.targets->width() == cache->width());
@@ -382,18 +385,16 @@ struct MiniBatchQueue::State {
     }
   }
 
-  // Copies an image, cut and changed as drawn, plane by plane. Returns its size before the cut.
+  // Copies an image, cut and changed as drawn (null: not), plane by plane. Returns its size before
+  // the cut.
   Size2d place(const ImageCache& images, int64_t observation, const Window& where,
-               const AugmentationDraw& draw, std::vector<uint8_t>& scratch, uint8_t* to) const {
+               const AugmentationDraw* draw, std::vector<uint8_t>& scratch, uint8_t* to) const {
     Size2d whole;
     const uint8_t* const from = images.get(observation, where, scratch, &whole);
-    if (!options.augmentation.any() || images.dtype() == DType::f32) {
+    if (draw && images.dtype() == DType::u8) {
+      augment_planes_into(from, images.height(), images.width(), images.channels(), *draw, to);
+    } else {
       std::memcpy(to, from, images.image_bytes());
-      return whole;
-    }
-    const auto plane = static_cast<size_t>(images.height() * images.width());
-    for (size_t at = 0; at < images.image_bytes(); at += plane) {
-      augment_into(from + at, images.height(), images.width(), 1, draw, to + at);
     }
     return whole;
   }
@@ -430,6 +431,8 @@ struct MiniBatchQueue::State {
     batch.observations.assign(order->begin() + first, order->begin() + first + n);
     batch.labels.resize(static_cast<size_t>(n));
     make_room(cache.get(), n, batch.pixels, batch.values);
+    const bool as_read = options.augmentation.any() && !options.augment_inputs;
+    batch.maps.resize(as_read ? static_cast<size_t>(n) : 0);
     make_room(options.targets.get(), n, batch.targets, batch.target_values);
     if (options.rows) slot.wanted = options.rows(batch.epoch, batch.index, n);
     slot.rows = n;
@@ -442,14 +445,18 @@ struct MiniBatchQueue::State {
     batch.labels[i] = static_cast<int32_t>(cache->label(observation));
     const auto holds = [&](auto& r) { return row >= r.first && row < r.first + r.count; };
     if (options.rows && std::none_of(slot.wanted.begin(), slot.wanted.end(), holds)) return;
-    const AugmentationDraw draw =
+    const bool changes = options.augmentation.any();
+    const AugmentationDraw drawn =
         draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
+    const AugmentationDraw* const draw = changes ? &drawn : nullptr;
+    if (!batch.maps.empty()) batch.maps[i] = map_of(drawn);
     const Window where = cache->images() == CachedImages::windowed
                              ? draw_window(options.seed, batch.epoch, observation)
                              : Window{};
     const size_t bytes = cache->image_bytes();
     uint8_t* const pixels = start_of(batch.pixels, batch.values) + i * bytes;
-    const Size2d size = place(*cache, observation, where, draw, scratch, pixels);
+    const Size2d size =
+        place(*cache, observation, where, options.augment_inputs ? draw : nullptr, scratch, pixels);
     add_noise(options.noise, options.seed, batch.epoch, observation, pixels,
               static_cast<int64_t>(bytes));
     if (!options.targets) return;

@@ -27,6 +27,8 @@ struct MiniBatchQueueOptions {
   bool drop_last = true;                   // a last, partial mini-batch is dropped, else kept
   uint64_t seed = 0;                       // of shuffling, augmentation and noise
   Augmentation augmentation = {};
+  // False: inputs come as they were read, with the maps that change them; targets are changed.
+  bool augment_inputs = true;
   InputNoise noise = {};
   // What an image-to-image network shall make of the images, one for each; may be the images
   // themselves (the same cache). Augmented as they are, without noise. Or arrays of floats, which
@@ -53,11 +55,12 @@ struct MiniBatchQueueOptions {
 
 // n observations of a mini-batch.
 struct MiniBatch {
-  int64_t epoch = 0, index = 0;       // epoch from 0, mini-batch within the epoch from 0
-  std::vector<int64_t> observations;  // n indices into the listing
-  std::vector<uint8_t> pixels;        // n x channels x height x width
-  std::vector<int32_t> labels;        // n indices into the classes
-  std::vector<uint8_t> targets;       // n images, where there are such
+  int64_t epoch = 0, index = 0;         // epoch from 0, mini-batch within the epoch from 0
+  std::vector<int64_t> observations;    // n indices into the listing
+  std::vector<uint8_t> pixels;          // n x channels x height x width
+  std::vector<kernels::ImageMap> maps;  // n, where `pixels` are yet to be changed so; else none
+  std::vector<int32_t> labels;          // n indices into the classes
+  std::vector<uint8_t> targets;         // n images, where there are such
   // Where observations (targets) are arrays of floats instead, these, row-major; then no pixels
   // (targets).
   std::vector<float> values, target_values;
@@ -101,7 +104,8 @@ class MiniBatchQueue {
   // Starts the threads. Throws InvalidArgument for options that cannot work: sizes below 1, a
   // mini-batch larger than the data with drop_last, no observations, a start outside, targets of
   // another number, or of another size where images are translated, augmentation or noise of
-  // arrays. first_batch may equal the number of batches per epoch (the next epoch follows).
+  // arrays, noise without changes that come before it. first_batch may equal the number of batches
+  // per epoch (the next epoch follows).
   MiniBatchQueue(std::shared_ptr<const ImageCache> cache, MiniBatchQueueOptions options,
                  int64_t first_epoch = 0, int64_t first_batch = 0);
   // Stops the threads after the image each is at.

@@ -89,6 +89,7 @@ struct LocalIterations::State {
   void make_queue(int64_t next, decltype(MiniBatchQueueOptions::rows) rows) {
     MiniBatchQueueOptions options = mini_batches_of(setup.data, setup.options);
     options.targets = setup.images.targets;
+    options.augment_inputs = options.noise.any() || !step->augments();
     options.rows = std::move(rows);
     // With shards on all cores another thread would take one from a thread that computes.
     const auto shards = cut_into_shards(setup.options.mini_batch_size, setup.options.shard_size);

@@ -12,6 +12,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/kernels/choice.h"
 #include "lockstep/parallel/comm/deal.h"
+#include "lockstep/train/device_augmentation.h"
 #include "lockstep/train/device_links.h"
 #include "lockstep/train/device_mirror.h"
 #include "lockstep/train/device_sum.h"
@@ -29,6 +30,12 @@ constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 
 // Seconds until a group's devices have found their ways to each other, or go through the hosts.
 constexpr double kLinkPatience = 60;
+
+// One of the runs that a stream takes turns with, by size of the shard.
+struct StreamRun {
+  PlanRun plan;
+  std::optional<DeviceAugmentation> images;  // where those are changed on the device
+};
 
 // An iteration's own: several may be under way.
 struct Slot {
@@ -60,6 +67,7 @@ struct QueuedStep::State {
         check_frequency(options.deterministic ? options.check_frequency : 0),
         class_weights(options.class_weights.begin(), options.class_weights.end()),
         loss_scale(static_cast<float>(options.scale_of_losses())),
+        augments(inputs == DType::u8 && DeviceAugmentation::possible(device)),
         plans(n, options.dtype(), inputs),
         mirror(n, v, memory) {
     for (size_t i = 0; i < DeviceMirror::kSlots; ++i) slots.emplace_back(memory);
@@ -76,10 +84,11 @@ struct QueuedStep::State {
   const int64_t check_frequency;
   const std::vector<float> class_weights;
   const float loss_scale;
+  const bool augments;
 
   ShardPlans plans;
   DeviceMirror mirror;
-  std::map<int64_t, std::vector<PlanRun>> runs;  // by size, then by stream
+  std::map<int64_t, std::vector<StreamRun>> runs;  // by size, then by stream
   std::optional<DeviceSum> sum;
   std::optional<DeviceUpdate> update;
   size_t most_shards = 0;
@@ -125,6 +134,8 @@ struct QueuedStep::State {
   size_t word_bytes() const { return shard_word_bytes(plans.statistic_elements()); }
 
   void make_runs(int64_t size);
+  void set_images(StreamRun& to, const MiniBatch& batch, const ShardRange& range, std::byte* host,
+                  const ShardExchange& at);
   void prepare();
   void begin(const MiniBatch& batch, int64_t iteration);
   void follow_statistics(Slot& of);
@@ -151,10 +162,10 @@ void QueuedStep::State::make_runs(int64_t size) {
   const auto useful = std::min<size_t>(static_cast<size_t>(streams), most_shards);
   // The loss of a mini-batch is a sum until the one division at the root.
   const std::vector<float> seeds(static_cast<size_t>(size), loss_scale);
-  std::vector<PlanRun> made;
+  std::vector<StreamRun> made;
   for (size_t s = 0; s < useful; ++s) {
-    made.emplace_back(plan, network.packed(), network.state_pointers());
-    made.back().set_seed(kLosses, seeds.data(), seeds.size() * sizeof(float));
+    made.push_back({PlanRun(plan, network.packed(), network.state_pointers()), {}});
+    made.back().plan.set_seed(kLosses, seeds.data(), seeds.size() * sizeof(float));
   }
   runs.emplace(size, std::move(made));
 }
@@ -186,24 +197,34 @@ void QueuedStep::State::deal() {
   own = dealt[static_cast<size_t>(group->rank())];
 }
 
+// Or arrays.
+void QueuedStep::State::set_images(StreamRun& to, const MiniBatch& batch, const ShardRange& range,
+                                   std::byte* host, const ShardExchange& at) {
+  const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
+  const size_t row_bytes = plans.input_bytes();
+  std::memcpy(host + at.inputs, batch.inputs().data() + first * row_bytes, rows * row_bytes);
+  if (batch.maps.empty()) return to.plan.set_input(0, host + at.inputs, rows * row_bytes);
+  if (!to.images) to.images.emplace(plans.input(), range.size, to.plan, device);
+  std::memcpy(host + at.maps, batch.maps.data() + first, rows * sizeof batch.maps[0]);
+  to.images->add(host + at.inputs, to.plan);
+}
+
 void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iteration,
                                   size_t more) {
   const ShardRange range = slot().shards[j];
   const auto rows = static_cast<size_t>(range.size), first = static_cast<size_t>(range.first);
-  const size_t row_bytes = plans.input_bytes();
   const ShardExchange at(plans, range.size);
-  std::vector<PlanRun>& all = runs.at(range.size);
+  std::vector<StreamRun>& all = runs.at(range.size);
   const size_t stream = more > 0 ? more % all.size() : stream_of(j);
   std::byte* const host = exchange_of(j, more).data();
   if (watch) watch(static_cast<int>(stream), static_cast<int64_t>(j));
-  std::memcpy(host + at.inputs, batch.inputs().data() + first * row_bytes, rows * row_bytes);
   if (plans.labelled()) {
     std::memcpy(host + at.targets, batch.labels.data() + first, at.target_bytes);
   } else {
     const auto count = static_cast<size_t>(plans.outputs());
     copy_targets(batch, first * count, rows * count, reinterpret_cast<float*>(host + at.targets));
   }
-  PlanRun& run = all[stream];
+  PlanRun& run = all[stream].plan;
   if (!class_weights.empty()) {
     auto* const weights = reinterpret_cast<float*>(host + at.weights);
     for (size_t i = 0; i < rows; ++i) {
@@ -212,7 +233,7 @@ void QueuedStep::State::add_shard(size_t j, const MiniBatch& batch, int64_t iter
     run.set_seed(kLosses, weights, rows * sizeof(float));
   }
   const kernels::StepInfo step{seed, static_cast<uint64_t>(iteration), range.first};
-  run.set_input(0, host + at.inputs, rows * row_bytes);
+  set_images(all[stream], batch, range, host, at);
   run.set_input(1, host + at.targets, at.target_bytes);
   run.forward(step);
   run.get_output(kLosses, host + at.losses, rows * sizeof(float));
@@ -269,7 +290,7 @@ void QueuedStep::State::gather_words(const TimeLimit& until) {
 
 void QueuedStep::State::wait() {
   for (const auto& [size, all] : runs) {
-    for (const auto& run : all) run.synchronize();
+    for (const auto& run : all) run.plan.synchronize();
   }
 }
 
@@ -399,6 +420,8 @@ void QueuedStep::watch(std::function<void(int, int64_t)> watch) {
   state_->watch = std::move(watch);
 }
 
+bool QueuedStep::augments() const { return state_->augments; }
+
 double QueuedStep::shard_seconds() const { return state_->shard_seconds; }
 
 // Adds a mini-batch's shards, and the sum of this member's.
@@ -422,7 +445,7 @@ void QueuedStep::State::begin(const MiniBatch& batch, int64_t iteration) {
     for (size_t k = 0; k < shards_by_stream.size(); ++k) watch(static_cast<int>(k), -1);
   }
   for (const auto& [size, all] : runs) {
-    for (const auto& run : all) run.join();
+    for (const auto& run : all) run.plan.join();
   }
   memory.activate();
   sum->add_own(s.shards.size(), own);

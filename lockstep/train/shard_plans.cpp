@@ -30,8 +30,7 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   options.seeds = {lowered.graph.mark_output(loss.loss)};
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   statistics_ = lowered.mark_statistics();
-  input_bytes_ = static_cast<size_t>(lowered.graph.shape(lowered.inputs[0]).elements() / size) *
-                 size_of(inputs_);
+  input_ = lowered.graph.shape(lowered.inputs[0]).without_batch();
   labelled_ = network_.loss() == "cross_entropy";
   outputs_ = lowered.graph.shape(scores).elements() / size;
   auto made =

@@ -29,8 +29,9 @@ class ShardPlans {
 
   // After the first plan:
   const GradientLayout& gradient_layout() const { return layout_; }
-  bool labelled() const { return labelled_; }          // labels are learned, else images or arrays
-  size_t input_bytes() const { return input_bytes_; }  // of an observation
+  bool labelled() const { return labelled_; }    // labels are learned, else images or arrays
+  const Shape& input() const { return input_; }  // of an observation
+  size_t input_bytes() const { return static_cast<size_t>(input_.elements()) * size_of(inputs_); }
   int64_t outputs() const {
     return outputs_;
   }  // of an observation: classes, or an image's elements
@@ -42,7 +43,7 @@ class ShardPlans {
   const Network& network_;
   const Device device_;
   const DType precision_, inputs_;
-  size_t input_bytes_ = 0;
+  Shape input_;
   std::map<int64_t, std::shared_ptr<const Plan>> plans_;
   GradientLayout layout_;
   bool labelled_ = true;

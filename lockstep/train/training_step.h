@@ -79,6 +79,8 @@ class TrainingStep {
     (void)work;
     return false;
   }
+  // Whether it takes images that are yet to be changed (MiniBatch::maps).
+  virtual bool augments() const { return false; }
   // Of one shard, of the last mini-batch.
   virtual double shard_seconds() const = 0;
 

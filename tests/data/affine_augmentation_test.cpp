@@ -54,6 +54,49 @@ double reference(const Image& source, const AugmentationDraw& d, int64_t y, int6
          wy * ((1 - wx) * at(source, iy + 1, ix, c) + wx * at(source, iy + 1, ix + 1, c));
 }
 
+// One map says it all: of shifts and reflections, too, the bytes that copying gives. By planes the
+// bytes are the same.
+TEST(AffineAugmentation, MapsAndPlanesGiveTheSameBytes) {
+  Augmentation options;
+  options.reflect_x = options.reflect_y = true;
+  options.translate_x = options.translate_y = {-9, 9};
+  for (const bool whole : {true, false}) {
+    if (!whole) {
+      options.rotation = {-180, 180};
+      options.scale = {0.5, 2};
+      options.shear_x = options.shear_y = {-40, 40};
+    }
+    for (const int64_t channels : {1, 3}) {
+      const Image source = patterned(7, 5, channels, 23);
+      std::vector<uint8_t> planes, expected_planes(source.pixels.size()), result = planes;
+      for (int64_t c = 0; c < channels; ++c) {
+        for (size_t i = 0; i < 35; ++i) {
+          planes.push_back(
+              source.pixels[i * static_cast<size_t>(channels) + static_cast<size_t>(c)]);
+        }
+      }
+      for (int64_t i = 0; i < 200; ++i) {
+        SCOPED_TRACE(i);
+        const AugmentationDraw draw = draw_augmentation(options, 5, 0, i);
+        ASSERT_EQ(draw.whole_pixels(), whole);
+        const Image expected = apply(source, draw);
+        for (size_t k = 0; k < source.pixels.size(); ++k) {
+          const auto n = static_cast<size_t>(channels);
+          expected_planes[k % n * 35 + k / n] = expected.pixels[k];
+        }
+        result.assign(source.pixels.size(), 77);
+        augment_planes_into(planes.data(), 7, 5, channels, draw, result.data());
+        ASSERT_EQ(result, expected_planes);
+        result.assign(source.pixels.size(), 77);
+        kernels::cpu::augment_image(planes.data(), kernels::planar(channels, 7, 5), map_of(draw),
+                                    result.data());
+        ASSERT_EQ(result, expected_planes);
+      }
+    }
+  }
+  EXPECT_EQ(map_of({}), kernels::ImageMap{});
+}
+
 TEST(AffineAugmentation, IsCloseToTheReference) {
   Augmentation options;
   options.reflect_x = options.reflect_y = true;

@@ -390,6 +390,38 @@ TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
   EXPECT_NE(all[0].pixels, all[per_epoch].pixels);
 }
 
+// Who is to change images himself gets the same.
+TEST(MiniBatchQueue, InputsAsReadComeWithTheMapsThatChangeThem) {
+  const auto images = small_cache();
+  MiniBatchQueueOptions options = awkward();
+  options.augmentation.rotation = {-30, 30};
+  options.targets = images;
+  MiniBatchQueue changed(images, options);
+  const auto expected = drain(changed);
+  options.augment_inputs = false;
+  options.threads = 2;
+  MiniBatchQueue as_read(images, options);
+  const auto batches = drain(as_read);
+  ASSERT_EQ(batches.size(), expected.size());
+  for (size_t i = 0; i < batches.size(); ++i) {
+    ASSERT_TRUE(expected[i].maps.empty());
+    ASSERT_EQ(batches[i].maps.size(), batches[i].observations.size());
+    EXPECT_EQ(batches[i].targets, expected[i].targets);
+    EXPECT_NE(batches[i].pixels, expected[i].pixels);
+    std::vector<uint8_t> result(batches[i].pixels.size());
+    kernels::cpu::augment_images(
+        {batches[i].pixels.data(), batches[i].maps.data(), result.data(), batches[i].size(),
+         kernels::planar(images->channels(), images->height(), images->width())});
+    EXPECT_EQ(result, expected[i].pixels);
+  }
+  options.noise.salt_and_pepper = 0.1;
+  EXPECT_NE(message_of<InvalidArgument>([&] { MiniBatchQueue(images, options); }).find("noise"),
+            std::string::npos);
+  options.noise = {};
+  options.augmentation = {};
+  EXPECT_TRUE(MiniBatchQueue(images, options).next()->maps.empty()) << "nothing to change";
+}
+
 TEST(MiniBatchQueue, TargetsMayHaveAnotherSizeAndMustBeAsMany) {
   MiniBatchQueueOptions options = awkward();
   options.targets = cache_of(std::make_shared<MemoryStore>(23, 3, 2, 1));

@@ -107,6 +107,45 @@ TEST(QueuedStep, ComputesWhatThreadsCompute) {
   EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
+// A device changes images itself, where it has a kernel for that and no noise comes after.
+TEST(QueuedStep, ChangesImagesAsThreadsDo) {
+  const FakeDevice fake;
+  static kernels::Table theirs;
+  static int calls;
+  theirs = kernels::table_for(fake);
+  const auto on = [&](const std::string& device, bool affine, bool noise = false) {
+    TrainingData data = digits();
+    data.noise = {};
+    if (affine) data.augmentation.rotation = {-40, 40};
+    if (noise) data.noise.salt_and_pepper = 0.05;
+    Network network = small_classifier();
+    Outcome outcome{train(network, data, options_for(device)), {}};
+    for (const auto& l : network.learnables()) outcome.values.push_back(l.value.to_vector());
+    return outcome;
+  };
+  kernels::Table counts = theirs;
+  counts.augment_images = [](const kernels::AugmentImages& all, void* queue) {
+    ++calls;
+    theirs.augment_images(all, queue);
+  };
+  kernels::Table without = theirs;
+  without.augment_images = nullptr;
+  for (const bool affine : {false, true}) {
+    const Outcome outcome = on("cpu", affine);
+    kernels::register_table(fake, &counts);
+    calls = 0;
+    expect_same(on("cuda:0", affine), outcome);
+    EXPECT_GT(calls, 0);
+    kernels::register_table(fake, &without);
+    expect_same(on("cuda:0", affine), outcome);
+  }
+  kernels::register_table(fake, &counts);
+  calls = 0;
+  expect_same(on("cuda:0", false, true), on("cpu", false, true));
+  EXPECT_EQ(calls, 0) << "noise comes after";
+  kernels::register_table(fake, &theirs);
+}
+
 // All learnables by one call: with every solver, thresholds and frozen layers.
 TEST(QueuedStep, UpdatesOfAllAreThoseOfEach) {
   const FakeDevice fake;

@@ -5,12 +5,7 @@
 #include <cmath>
 
 #include "lockstep/engine/kernels/activation.h"
-
-#if defined(__CUDACC__) || defined(LOCKSTEP_CUDA_EMULATION)
-#define LOCKSTEP_HOST_DEVICE __host__ __device__
-#else
-#define LOCKSTEP_HOST_DEVICE
-#endif
+#include "lockstep/engine/kernels/host_device.h"
 
 namespace lockstep::kernels {
 

@@ -50,9 +50,10 @@ void for_each_entry(AnyTable& t, Visit&& visit) {
   visit.template operator()<"add">(t.add);
   visit.template operator()<"block_squares">(t.block_squares);
   visit.template operator()<"limit">(t.limit);
+  visit.template operator()<"augment_images">(t.augment_images);
 }
 // A new function needs a line above.
-static_assert(sizeof(Table) == sizeof(void*) * (1 + 31));
+static_assert(sizeof(Table) == sizeof(void*) * (1 + 32));
 
 // No entries, but usable under the same conditions.
 constexpr const char *kNccl = "nccl", *kBf16 = "bf16", *kF16 = "f16";
@@ -78,7 +79,9 @@ Result refuse(Arguments...) {
 }
 
 // Others stand in for them where they are not.
-constexpr bool is_optional(std::string_view name) { return name.ends_with("_of_all"); }
+constexpr bool is_optional(std::string_view name) {
+  return name.ends_with("_of_all") || name == "augment_images";
+}
 
 template <Name name, class Result, class... Arguments>
 void guard(Result (*&entry)(Arguments...), bool usable) {

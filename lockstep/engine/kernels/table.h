@@ -6,6 +6,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/engine/kernels/activation.h"
 #include "lockstep/engine/kernels/addition.h"
+#include "lockstep/engine/kernels/augment_images.h"
 #include "lockstep/engine/kernels/batch_normalization.h"
 #include "lockstep/engine/kernels/clipped_relu.h"
 #include "lockstep/engine/kernels/concatenation.h"
@@ -32,7 +33,7 @@ namespace lockstep::kernels {
 // at run time can be refused. The functions are thread-safe; the choice of an algorithm depends on
 // the problem and the numerics fingerprint alone.
 struct Table {
-  static constexpr int kVersion = 12;
+  static constexpr int kVersion = 13;
   int version = kVersion;
   // Kernels take bf16 (f16) where their ops do, in hardware.
   bool bf16 = false, f16 = false;
@@ -87,6 +88,9 @@ struct Table {
   // device's too, norm_blocks(count) of them.
   void (*block_squares)(const float* x, size_t count, double* sums, void* queue);
   void (*limit)(float* x, size_t count, float most, void* queue);
+
+  // Changes images by a map each; see augment_images.h. Null where a back end does not.
+  void (*augment_images)(const AugmentImages&, void* queue) = nullptr;
 };
 
 // Throws Unsupported where `dtype` is bf16 or f16 and the back end does not compute with it.

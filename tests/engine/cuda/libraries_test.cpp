@@ -185,7 +185,7 @@ TEST(CudaLibraries, TableIsComplete) {
               t.reshape && t.concatenation && t.sum && t.softmax && t.cross_entropy &&
               t.mean_squared_error && t.normalize_images && t.reorder && t.accumulate && t.zero &&
               t.sgdm && t.adam && t.rmsprop && t.sgdm_of_all && t.adam_of_all && t.rmsprop_of_all &&
-              t.add && t.block_squares && t.limit);
+              t.add && t.block_squares && t.limit && t.augment_images);
 }
 
 }  // namespace

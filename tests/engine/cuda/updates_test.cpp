@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -89,6 +90,32 @@ TEST(CudaUpdates, Sum) {
   cuda::add(a.data(), b.data(), sum.data(), sum.size(), nullptr);
   cpu_table().add(a.data(), b.data(), expected.data(), expected.size(), nullptr);
   EXPECT_EQ(sum, expected);
+}
+
+// The CPU's bytes: maps of all kinds, images of odd sizes, more of them than a block has threads.
+TEST(CudaUpdates, AugmentImages) {
+  for (const auto& [channels, height, width] :
+       std::vector<std::array<int64_t, 3>>{{3, 32, 32}, {1, 5, 7}, {4, 1, 1}}) {
+    constexpr int64_t images = 300;
+    std::vector<uint8_t> source(static_cast<size_t>(images * channels * height * width));
+    for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i * 89 % 251);
+    std::vector<ImageMap> maps;
+    for (int64_t i = 0; i < images; ++i) {
+      const int64_t one = ImageMap::kOne;
+      maps.push_back({i % 2 ? -one : one, 0, 0, i % 3 ? one : -one, i % 5 - 2, i % 7 - 3});
+      if (i % 4 == 0) maps.back().xy = one * (i - 150) / 300;
+      if (i % 11 == 0) maps.back().yy = one * (i - 150) / 200;
+    }
+    std::vector<uint8_t> result(source.size(), 77), expected = result;
+    AugmentImages all{source.data(), maps.data(), expected.data(), images,
+                      planar(channels, height, width)};
+    cpu_table().augment_images(all, nullptr);
+    all.destination = result.data();
+    cuda::augment_images(all, nullptr);
+    EXPECT_EQ(result, expected);
+    EXPECT_EQ(result == source, false);
+  }
+  cuda::augment_images({}, nullptr);  // nothing to do
 }
 
 // The CPU's bits, for blocks that are whole and not, and more of them than a warp has threads.

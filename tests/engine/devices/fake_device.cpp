@@ -398,6 +398,9 @@ const kernels::Table& fake_table() {
     t.limit = [](float* x, size_t n, float most, void* queue) {
       of(queue).add([=] { kernels::table_for({}).limit(x, n, most, nullptr); });
     };
+    t.augment_images = [](const kernels::AugmentImages& all, void* queue) {
+      of(queue).add([=] { kernels::table_for({}).augment_images(all, nullptr); });
+    };
     t.add = [](const float* a, const float* b, float* sum, size_t n, void* queue) {
       of(queue).add([=] { kernels::table_for({}).add(a, b, sum, n, nullptr); });
     };

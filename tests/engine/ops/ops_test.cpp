@@ -292,6 +292,40 @@ void check_updates_of_all(Device device) {
   }
 }
 
+// Images reflected in x, moved down by one pixel, and left alone: whole pixels are exact.
+TEST_P(Tables, ImagesAreChangedByTheirMaps) {
+  const Device device = GetParam();
+  const auto& table = kernels::table_for(device);
+  ASSERT_TRUE(table.augment_images) << "refused, or missing";
+  constexpr int64_t channels = 2, height = 3, width = 5, plane = height * width;
+  constexpr int64_t one = kernels::ImageMap::kOne;
+  const std::vector<kernels::ImageMap> maps{{.xx = -one}, {.shift_y = 1}, {}};
+  std::vector<uint8_t> pixels(static_cast<size_t>(3 * channels * plane)), expected;
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i + 1);
+  for (int64_t i = 0; i < 3 * channels * plane; ++i) {
+    const int64_t image = i / (channels * plane), x = i % width, y = i / width % height;
+    const int64_t from = image == 0 ? i + width - 1 - 2 * x : image == 1 ? i - width : i;
+    expected.push_back(image == 1 && y == 0 ? 0 : pixels[static_cast<size_t>(from)]);
+  }
+  const auto there = [&](const void* data, size_t count) {
+    const auto* bytes = static_cast<const uint8_t*>(data);
+    return Tensor::from(std::vector<uint8_t>(bytes, bytes + count), {static_cast<int64_t>(count)})
+        .to(device);
+  };
+  const Tensor source = there(pixels.data(), pixels.size());
+  const Tensor result = there(pixels.data(), pixels.size());
+  const Tensor map_bytes = there(maps.data(), maps.size() * sizeof maps[0]);
+  table.augment_images(
+      {static_cast<const uint8_t*>(source.raw()),
+       static_cast<const kernels::ImageMap*>(map_bytes.raw()), static_cast<uint8_t*>(result.raw()),
+       3, kernels::planar(channels, height, width)},
+      device.is_cpu() ? nullptr : memory_of(device).default_queue());
+  const Tensor back = result.to({});
+  EXPECT_EQ(0, std::memcmp(back.raw(), expected.data(), expected.size()));
+  if (!HasFailure())
+    ++support()["augment_images            " + name_of_device(device) + "  u8"].forward;
+}
+
 TEST_P(Tables, UpdatesMatchTheirFormulasWholeAndByParts) {
   check_updates(GetParam());
   check_updates_of_all(GetParam());
@@ -335,8 +369,8 @@ kernels::Kernel count(const Problem& problem) {
 kernels::Table counting_table(Device device) {
   using kernels::Table;
   // A new entry of the table needs a line below and cases; these two then have other numbers.
-  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 12));
-  static_assert(Table::kVersion == 12);
+  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 13));
+  static_assert(Table::kVersion == 13);
   counted = &kernels::table_for(device);
   std::memset(calls, 0, sizeof calls);
   Table t = *counted;

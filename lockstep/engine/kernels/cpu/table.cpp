@@ -47,6 +47,7 @@ void block_squares_now(const float* x, size_t count, double* sums, void*) {
   block_squares(x, count, sums);
 }
 void limit_now(float* x, size_t count, float most, void*) { limit(x, count, most); }
+void augment_images_now(const AugmentImages& all, void*) { augment_images(all); }
 
 }  // namespace
 
@@ -80,7 +81,8 @@ const Table& table() {
                               .rmsprop = rmsprop_now,
                               .add = add_now,
                               .block_squares = block_squares_now,
-                              .limit = limit_now};
+                              .limit = limit_now,
+                              .augment_images = augment_images_now};
   return instance;
 }
 

@@ -57,6 +57,9 @@ void sgdm_of_all(const Updates<SgdmUpdate>& all, void* queue);
 void adam_of_all(const Updates<AdamUpdate>& all, void* queue);
 void rmsprop_of_all(const Updates<RmspropUpdate>& all, void* queue);
 
+// As in augment_images.h, all in the device's memory.
+void augment_images(const AugmentImages& all, void* queue);
+
 // Who says which algorithms kernels may take that are made from now on; nobody: the defaults.
 void follow(Choice (*choice)());
 // What that says now.

@@ -35,7 +35,8 @@ const Table& table() {
                               .rmsprop_of_all = rmsprop_of_all,
                               .add = add,
                               .block_squares = block_squares,
-                              .limit = limit};
+                              .limit = limit,
+                              .augment_images = augment_images};
   return instance;
 }
 
