@@ -70,6 +70,9 @@ struct Pass {
   // What it writes, one operand, has the bytes of what it reads: a plan may take that
   // memory instead.
   bool copies = false;
+  // Numbers of operands it reads over any of which its first result may be written, if that has as
+  // many bytes; the best first.
+  std::vector<int> in_place = {};
 
   bool defined() const { return static_cast<bool>(bind); }
 };

@@ -50,6 +50,7 @@ class Compiler {
     for (const auto& step : out_.steps) {
       out_.scratch_bytes = std::max(out_.scratch_bytes, step.pass.scratch_bytes);
     }
+    write_in_place(out_.buffers, out_.steps);
     out_.arena_bytes = place_buffers(out_.buffers);
   }
 

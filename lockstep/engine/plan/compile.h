@@ -15,6 +15,7 @@ struct PlanBuffer {
   // First and last step that touches it; arena buffers whose spans overlap do not share memory.
   int first = std::numeric_limits<int>::max();
   int last = std::numeric_limits<int>::min();
+  int over = -1;      // the buffer whose memory it takes, or its own
   size_t offset = 0;  // in the arena
 };
 
@@ -35,6 +36,10 @@ struct Plan::State {
   size_t arena_bytes = 0;  // without scratch
   size_t scratch_bytes = 0;
 };
+
+// Lets results be written over operands that nobody reads afterwards, where passes do that: what
+// both need is memory for one, and what was just read is in a cache.
+void write_in_place(std::vector<PlanBuffer>& buffers, const std::vector<PlanStep>& steps);
 
 // Gives every arena buffer its offset: large ones first, each at the lowest place that is free for
 // all of its life. Returns the bytes needed.

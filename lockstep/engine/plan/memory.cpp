@@ -5,6 +5,29 @@
 
 namespace lockstep {
 
+void write_in_place(std::vector<PlanBuffer>& buffers, const std::vector<PlanStep>& steps) {
+  const auto buffer = [&](int b) -> PlanBuffer& { return buffers[static_cast<size_t>(b)]; };
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const PlanStep& step = steps[i];
+    const auto at = static_cast<int>(i);
+    const auto possible = [&](int operand) {
+      const int from = step.reads[static_cast<size_t>(operand)];
+      const PlanBuffer &old = buffer(from), &result = buffer(step.writes.front());
+      return old.place == PlanBuffer::Place::arena && result.place == old.place && old.last == at &&
+             result.first == at && old.spec.bytes() == result.spec.bytes() &&
+             std::count(step.reads.begin(), step.reads.end(), from) == 1;
+    };
+    const std::vector<int>& operands = step.pass.in_place;
+    const auto operand = std::find_if(operands.begin(), operands.end(), possible);
+    if (operand == operands.end()) continue;
+    const int from = step.reads[static_cast<size_t>(*operand)];
+    PlanBuffer& result = buffer(step.writes.front());
+    result.over = buffer(from).over < 0 ? from : buffer(from).over;
+    PlanBuffer& whole = buffer(result.over);
+    whole.last = std::max(whole.last, result.last);
+  }
+}
+
 size_t place_buffers(std::vector<PlanBuffer>& buffers) {
   constexpr size_t kAlignment = 64;
   // A line between buffers, so that rows of two of them do not always meet in one cache set.
@@ -13,7 +36,8 @@ size_t place_buffers(std::vector<PlanBuffer>& buffers) {
   };
   std::vector<size_t> order;
   for (size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i].place == PlanBuffer::Place::arena && buffers[i].first <= buffers[i].last) {
+    if (buffers[i].place == PlanBuffer::Place::arena && buffers[i].over < 0 &&
+        buffers[i].first <= buffers[i].last) {
       order.push_back(i);
     }
   }
@@ -38,6 +62,9 @@ size_t place_buffers(std::vector<PlanBuffer>& buffers) {
     placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
                                    [&](size_t at, size_t j) { return at < buffers[j].offset; }),
                   i);
+  }
+  for (PlanBuffer& b : buffers) {
+    if (b.over >= 0) b.offset = buffers[static_cast<size_t>(b.over)].offset;
   }
   return total;
 }

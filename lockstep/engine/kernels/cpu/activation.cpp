@@ -23,6 +23,8 @@ Kernel kernel_of(const Function& f, const TensorSpec& spec, const Operand& kept)
                                        for (size_t i = 0; i < count; ++i)
                                          dx[i] = dy[i] * f.slope(at[i]);
                                      }));
+  kernel.forward.in_place = {0};
+  kernel.backward.back().in_place = {1, 0};
   return kernel;
 }
 

@@ -26,6 +26,7 @@ Kernel addition(const AdditionProblem& p) {
       for (int i = 2; i < terms; ++i) add(out<T>(w, 0), in<T>(r, i), out<T>(w, 0), count);
     });
   });
+  if (terms > 1) kernel.forward.in_place = {0, 1};
   for (int i = 0; i < terms; ++i) {
     kernel.backward.push_back(own_pass(
         {diff_output(0, spec)}, {diff_input(i, spec)},

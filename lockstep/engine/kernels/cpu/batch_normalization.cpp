@@ -75,6 +75,7 @@ Kernel own_normalization(const BatchNormalizationProblem& p) {
           blocked_normalization_with(images, r[0], in(r, 1), in(r, 2), in(r, 3), in(r, 4), w[0],
                                      marks > 0 ? out<uint8_t>(w, 1) : nullptr);
         });
+    if (marks == 0) kernel.forward.in_place = {0};
   }
   kernel.backward.push_back(own_pass(
       back_reads, {diff_input(0, src), diff_input(1, per_channel), diff_input(2, per_channel)},
@@ -83,6 +84,7 @@ Kernel own_normalization(const BatchNormalizationProblem& p) {
                                        marks > 0 ? in<uint8_t>(r, 6) : nullptr, w[0], out(w, 1),
                                        out(w, 2));
       }));
+  kernel.backward.back().in_place = {1, 0};
   return kernel;
 }
 

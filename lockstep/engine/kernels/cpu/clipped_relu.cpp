@@ -20,6 +20,8 @@ Kernel clipped_relu(const ClippedReluProblem& p) {
                [=](void* const* r, void* const* w, const StepInfo&) {
                  clipped_relu_backward(in(r, 0), ceiling, in(r, 1), out(w, 0), count);
                }));
+  kernel.forward.in_place = {0};
+  kernel.backward.back().in_place = {1, 0};
   return kernel;
 }
 

@@ -20,6 +20,8 @@ Kernel relu(const ReluProblem& p) {
                  [count](void* const* r, void* const* w, const StepInfo&) {
                    relu_backward(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
                  }));
+    kernel.forward.in_place = {0};
+    kernel.backward.back().in_place = {1, 0};
     return kernel;
   });
 }

@@ -68,10 +68,12 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
 Pass accumulate(const TensorSpec& spec) {
   const size_t count = spec.bytes() / size_of(spec.dtype);
   return with_elements(spec.dtype, [&]<class T>(T*) {
-    return own_pass({input(0, spec), input(1, spec)}, {output(0, spec)},
-                    [count](void* const* r, void* const* w, const StepInfo&) {
-                      add(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
-                    });
+    Pass pass = own_pass({input(0, spec), input(1, spec)}, {output(0, spec)},
+                         [count](void* const* r, void* const* w, const StepInfo&) {
+                           add(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
+                         });
+    pass.in_place = {0, 1};
+    return pass;
   });
 }
 
