@@ -52,7 +52,8 @@ HWY_INLINE float sum_of_lanes(const float* lanes) {
 // time where windows move by one.
 template <class T>
 int64_t positions(int64_t channels) {
-  return kTogether<T> == 2 || channels <= 4 ? 256 : 64;
+  if (kTogether<T> == 2) return 256;
+  return channels <= 4 ? 128 : 64;
 }
 
 int64_t rounded_up(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
@@ -237,8 +238,17 @@ template <int filters, int columns, class T>
 void gradient_channels(const Path& p, const T* x, const T* dy, int64_t rows, int64_t lane,
                        const Gradient& to) {
   constexpr int some = channels_of(columns);
+  // Two and one channels would fetch a filter's elements twice for few sums.
+  constexpr bool kThree = filters == 4 && columns == 3 && kTogether<T> == 1;
   int64_t c = 0;
   for (; c + some <= to.channels; c += some) {
+    if (kThree && to.channels - c == 3) {
+      for (int f = 0; f < filters; f += 2) {
+        gradient<2, 3, columns>(p, x + c * p.x_channel, dy + f * p.y_filter, rows, lane,
+                                to.at(f, c, 0));
+      }
+      return;
+    }
     gradient<filters, some, columns>(p, x + c * p.x_channel, dy, rows, lane, to.at(0, c, 0));
   }
   for (; c < to.channels; ++c) {

@@ -180,11 +180,11 @@ HWY_INLINE void transform_gradient(const Tiles& t, const Unit& u, const T* plane
   }
 }
 
-// Adds the products of some images to sums of filters x channels, which are `channels` apart, as
-// images are in v. A filter's are `d_step` apart.
+// Adds the products of some images to sums of filters x channels, or begins them, which are
+// `channels` apart, as images are in v. A filter's are `d_step` apart.
 template <class T, int filters, int vectors>
 HWY_INLINE void multiply(const float* v, int64_t channels, const float* gradients, int64_t d_step,
-                         int64_t steps, float* to) {
+                         int64_t steps, bool begins, float* to) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V sums[filters][vectors];
@@ -203,12 +203,12 @@ HWY_INLINE void multiply(const float* v, int64_t channels, const float* gradient
   for (int f = 0; f < filters; ++f) {
     for (int c = 0; c < vectors; ++c) {
       float* const sum = to + f * channels + c * lanes;
-      hn::Store(hn::Add(hn::Load(d, sum), sums[f][c]), d, sum);
+      hn::Store(hn::Add(begins ? hn::Zero(d) : hn::Load(d, sum), sums[f][c]), d, sum);
     }
   }
 }
 
-using Multiply = void (*)(const float*, int64_t, const float*, int64_t, int64_t, float*);
+using Multiply = void (*)(const float*, int64_t, const float*, int64_t, int64_t, bool, float*);
 // By filters - 1, then by vectors - 1.
 #if HWY_TARGET <= HWY_AVX3
 template <class T>
@@ -235,7 +235,8 @@ constexpr Multiply kMultiply[][kMostVectors] = {{multiply<T, 1, 1>, multiply<T, 
 
 // The products of some images, `steps` steps of the sums, for `filters` filters from `block` on.
 template <class T>
-void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters, int64_t steps) {
+void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters, int64_t steps,
+                  bool begins) {
   const int64_t vectors = m.each.channels / lanes, d_step = kWinogradUnits * lanes / kTogether<T>;
   const int64_t parts = (vectors + kMostVectors - 1) / kMostVectors;
   for (int64_t place = 0; place < kWinogradPlaces; ++place) {
@@ -246,7 +247,7 @@ void multiply_all(const Memory& m, int64_t lanes, int64_t block, int64_t filters
         const int64_t f = filters * piece / pieces, some = filters * (piece + 1) / pieces - f;
         kMultiply<T>[some - 1][of - 1](
             m.images + place * m.each.images + begin * lanes, m.each.channels,
-            m.gradients + place * m.each.gradients + f * d_step, d_step, steps,
+            m.gradients + place * m.each.gradients + f * d_step, d_step, steps, begins,
             m.sums + place * m.each.sums + (block + f) * m.each.channels + begin * lanes);
       }
     }
@@ -316,7 +317,6 @@ void winograd_weights(const LanesWinograd& p, const T* x, const T* dy, float* dw
   const Tiles tiles{p.n, p.rows, p.columns};
   const int64_t lanes = tiles.lanes(), plane = tiles.plane();
   const Memory m(p, lanes, scratch);
-  std::fill_n(m.sums, kWinogradPlaces * m.each.sums, 0.0f);
   for (int64_t first = 0; first < tiles.units(); first += kWinogradUnits) {
     const Units units(tiles, first);
     const int64_t whole = (units.count + kTogether<T> - 1) / kTogether<T> * kTogether<T>;
@@ -334,7 +334,7 @@ void winograd_weights(const LanesWinograd& p, const T* x, const T* dy, float* dw
           }
         }
       }
-      multiply_all<T>(m, lanes, block, filters, whole * lanes / kTogether<T>);
+      multiply_all<T>(m, lanes, block, filters, whole * lanes / kTogether<T>, first == 0);
     }
   }
   transform_sums(p, m, lanes, dweights);
