@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "lockstep/base/broken_pipe.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/quiet_thread.h"
@@ -103,6 +104,7 @@ struct HostGroup::State {
   std::string name(size_t rank) const { return names_of({static_cast<int>(rank)}, options.names); }
 
   void connect(const TimeLimit& limit) {
+    const NoBrokenPipe none;
     try {
       gloo::transport::tcp::attr attributes;
       attributes.hostname = options.address;
@@ -173,6 +175,8 @@ struct HostGroup::State {
                   to[own()]);
     }
     if (size() == 1) return;
+    // Gloo writes from this thread, too, as if nobody could be gone.
+    const NoBrokenPipe none;
     std::byte nothing{};
     // Gloo only reads what is sent.
     auto* const sent = mine.empty() ? &nothing : const_cast<std::byte*>(mine.data());
