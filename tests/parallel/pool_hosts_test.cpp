@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <thread>
 
@@ -222,13 +224,24 @@ TEST(PoolHosts, WhatAWorkerWroteBeforeItsEndIsTold) {
             std::vector<int>{2});
 }
 
+void say_so_and_wait(std::string file) {
+  std::ofstream(file).put('x');
+  wait_to_be_cancelled();
+}
+
 // Seconds until a task of a host's worker has failed, after something was done to its agent.
 double seconds_to_lose(int signal, std::string& how) {
   HostPool pool(here_and_two());
   using Where = std::tuple<std::string, int64_t, int64_t>;
   const auto [host, pid, agent] = pool.result<Where>(pool.submit_to<&where>(3));
-  const TaskPtr task = pool.submit_to<&wait_to_be_cancelled>(3);
-  pool.wait_until_it_runs(task);
+  // It must have begun: one that is on its way when the host is lost begins again on another.
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("lockstep_pool_hosts_" + std::to_string(getpid()));
+  const TaskPtr task = pool.submit_to<&say_so_and_wait>(3, file.string());
+  for (const TimeLimit limit(kLimit); !exists(file) && !limit.reached();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(remove(file)) << "the task does not begin";
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(kill(static_cast<pid_t>(agent), signal), 0);
   pool.wait(task);
