@@ -264,6 +264,7 @@ int main(int argc, char** argv) {
     return good && alone[0].digest == shared[0].digest ? 0 : 1;
   } catch (const Error& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
+    if (!e.hint().empty()) std::fprintf(stderr, "hint: %s\n", e.hint().c_str());
     return 1;
   }
 }

@@ -243,6 +243,7 @@ int main(int argc, char** argv) {
     return futures[0].state() == TaskState::cancelled && test.accuracy > 0.5 ? 0 : 1;
   } catch (const Error& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
+    if (!e.hint().empty()) std::fprintf(stderr, "hint: %s\n", e.hint().c_str());
     return 1;
   }
 }

@@ -117,6 +117,7 @@ int main(int count, char** words) {
     set_deterministic(before);
   } catch (const Error& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
+    if (!e.hint().empty()) std::fprintf(stderr, "hint: %s\n", e.hint().c_str());
     return 1;
   }
 }

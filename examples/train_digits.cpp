@@ -26,6 +26,7 @@ int main() {
     save_model(local_files(), "digits.safetensors", network, parts[0]->classes());
   } catch (const Error& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
+    if (!e.hint().empty()) std::fprintf(stderr, "hint: %s\n", e.hint().c_str());
     return 1;
   }
 }

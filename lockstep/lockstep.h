@@ -34,6 +34,7 @@
 #include "lockstep/report/line_chart.h"
 #include "lockstep/report/profile_table.h"
 #include "lockstep/report/progress.h"
+#include "lockstep/report/progress_printer.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/input_normalization.h"
 #include "lockstep/train/learning_rate.h"

@@ -6,6 +6,8 @@ usage: pages_test.py ROOT COMMAND PAGE
 
 Lines `$ ...` in console blocks are run; one whose output is shown as `error: ...` must fail so, and
 what `ls` shows must be what it prints. A toml block that begins with `# NAME.toml` is that file.
+`cmake --install` installs what this build has made. What the README runs may use nothing of the
+build but what scripts/quickstart makes.
 --programs writes the page's C++ blocks, which must be whole programs, to FOLDER and prints their
 paths: they are built and run as tests of their own. The README's one is an example's.
 """
@@ -15,6 +17,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+import quickstart_test
 
 # These install, build and test: whoever runs this test came through them.
 NOT_HERE = ("scripts/quickstart", "scripts/test")
@@ -85,6 +89,20 @@ def steps(text):
             yield "command", line[2:], shown
 
 
+def lay_out(root, built, page, folder):
+    """A build folder as this one; for the README, with what scripts/quickstart makes."""
+    if page.name != "README.md" or not (built / "build.ninja").exists():
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(built)
+        return
+    made = quickstart_test.made_by(built, quickstart_test.quickstart_targets(root))
+    for path in sorted(made) + ["cmake_install.cmake"]:
+        if not (built / path).is_file():
+            continue  # a target without a file, or an object that was not kept
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).symlink_to(built / path)
+
+
 def run(root, command, page):
     text = page.read_text(encoding="utf-8")
     check_links(page, text)
@@ -96,10 +114,7 @@ def run(root, command, page):
     with tempfile.TemporaryDirectory() as folder:
         here = pathlib.Path(folder)
         (here / "examples").symlink_to(root / "examples")
-        (here / "build/release/bin").mkdir(parents=True)
-        (here / "build/release/bin/lockstep").symlink_to(command)
-        built = pathlib.Path(command).resolve().parent.parent
-        (here / "build/release/examples").symlink_to(built / "examples")
+        lay_out(root, pathlib.Path(command).resolve().parent.parent, page, here / "build/release")
         path = f"PATH={here / 'build/release/bin'}:$PATH; "
         for kind, line, content in steps(text):
             if kind == "file":

@@ -1,8 +1,6 @@
 #include "apps/lockstep/command.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +12,9 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/report/terminal.h"
+#include "lockstep/runs/run_state.h"
 
 namespace lockstep::command {
 namespace {
@@ -166,11 +167,19 @@ void print_json(const nlohmann::ordered_json& object) {
   print(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](const std::string& text) { return text.empty() ? std::string("a name is wanted") : ""; },
+      "");
+}
+
 void print_table(const std::vector<std::pair<std::string, std::string>>& rows) {
   size_t width = 0;
   for (const auto& [name, value] : rows) width = std::max(width, name.size());
   std::string text;
-  for (const auto& [name, value] : rows) text += fmt::format("{:<{}}  {}\n", name, width, value);
+  for (const auto& [name, value] : rows) {
+    text += fmt::format("{:<{}}  {}\n", name, width, printable(value));
+  }
   print(text);
 }
 
@@ -179,42 +188,24 @@ void print_error(const std::string& message, const std::string& hint) {
   const char* red = colour ? "\x1b[1;31m" : "";
   const char* cyan = colour ? "\x1b[36m" : "";
   const char* plain = colour ? "\x1b[0m" : "";
-  std::fprintf(stderr, "%serror:%s %s\n", red, plain, message.c_str());
-  if (!hint.empty()) std::fprintf(stderr, "%shint:%s %s\n", cyan, plain, hint.c_str());
+  // Names in it may hold anything.
+  std::fprintf(stderr, "%serror:%s %s\n", red, plain, printable_lines(message).c_str());
+  if (hint.empty()) return;
+  std::fprintf(stderr, "%shint:%s %s\n", cyan, plain, printable_lines(hint).c_str());
 }
 
-bool error_is_terminal() {
-  const char* term = std::getenv("TERM");
-  return ::isatty(STDERR_FILENO) != 0 && (term == nullptr || std::strcmp(term, "dumb") != 0);
-}
-
-bool error_has_colour() {
-  const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
-  return error_is_terminal() && (no_colour == nullptr || *no_colour == '\0');
-}
-
-namespace {
-
-int width_of(int descriptor, int otherwise) {
-  winsize size{};
-  if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return otherwise;
-}
-
-}  // namespace
-
-int error_width() { return width_of(STDERR_FILENO, 80); }
-int output_width() { return width_of(STDOUT_FILENO, 100); }
+bool error_is_terminal() { return is_terminal(stderr); }
+bool error_has_colour() { return has_colour(stderr); }
+int output_width() { return columns_of(stdout, 100); }
 
 Model open_model(const std::string& path) {
   FileSystem& files = local_files();
-  if (!files.is_folder(path)) return load_model(files, path);
-  const std::string file = join_path(path, "model.safetensors");
-  if (!files.exists(file)) {
-    throw DataError("[model] the folder " + path + " holds no model.safetensors",
-                    "a run writes it when it has finished");
-  }
-  return load_model(files, file);
+  const std::string file = model_path(files, path);
+  const std::string note = model_note(files, path);
+  if (!note.empty()) std::fprintf(stderr, "note: %s\n", note.c_str());
+  Model model = load_model(files, file);
+  if (model.digest.empty()) std::fprintf(stderr, "note: %s\n", no_digest_text(file).c_str());
+  return model;
 }
 
 std::string percent(double share) {

@@ -94,18 +94,21 @@ void print(const std::string& text);
 void print_json(const nlohmann::ordered_json& object);
 // Lines "name  value", the values under each other.
 void print_table(const std::vector<std::pair<std::string, std::string>>& rows);
+// For options that name a file or folder: "" is refused.
+CLI::Validator not_empty();
+
 // "error:" and "hint:" on standard error.
 void print_error(const std::string& message, const std::string& hint);
 
-// Standard error: whether it is a terminal that understands more than lines, whether colour is
-// wanted there, and its width in columns.
+// Standard error: whether it is a terminal that understands more than lines, and whether colour is
+// wanted there.
 bool error_is_terminal();
 bool error_has_colour();
-int error_width();
 // Of standard output; 100 where it is no terminal.
 int output_width();
 
-// The model of a file or of the folder of a run. Throws DataError.
+// The model of a file or of the folder of a run; a note on standard error where the file carries no
+// digest of its contents. Throws DataError.
 Model open_model(const std::string& path);
 
 // "98.70 %", "-" for what is no number.

@@ -36,6 +36,7 @@ DatastorePtr fitting(DatastorePtr images, const std::vector<Shape>& sizes, bool 
 int evaluate_command(const EvaluateArguments& a) {
   const auto begin = std::chrono::steady_clock::now();
   Model model = open_model(a.model);
+  require_finite(model.network, a.model);
   DatastorePtr data =
       open_data(resolve_data_path(a.data, "."), {.allow_empty_folders = true}, a.label_column);
   if (!model.classes.empty()) data = with_classes(data, model.classes);

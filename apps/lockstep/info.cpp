@@ -12,8 +12,12 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/cores.h"
+#include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/report/progress.h"
+#include "lockstep/runs/run_folder.h"
 #include "lockstep/train/fingerprint.h"
+#include "lockstep/train/receipt.h"
 
 namespace lockstep::command {
 namespace {
@@ -107,6 +111,43 @@ std::string listed(const json& versions) {
   return text;
 }
 
+struct InfoArguments {
+  std::string run;
+  bool as_json = false;
+};
+
+// What became of a run.
+int run_info_command(const InfoArguments& a) {
+  FileSystem& files = local_files();
+  const RunState state = run_state(files, a.run);
+  if (state.status == RunStatus::none) {
+    throw InvalidArgument("[info] " + a.run + " holds no run",
+                          "name the folder that lockstep train wrote to");
+  }
+  const std::string receipt = join_path(a.run, "receipt.jsonl");
+  const auto iterations =
+      files.exists(receipt) ? static_cast<int64_t>(read_receipt(files, receipt).size()) : 0;
+  const std::string model = join_path(a.run, run_model_name);
+  const bool has_model = files.exists(model);
+  if (a.as_json) {
+    print_json({{"run", a.run},
+                {"state", to_string(state.status)},
+                {"reason", state.reason},
+                {"since", state.time},
+                {"iterations", iterations},
+                {"model", has_model ? json(model) : json()}});
+    return 0;
+  }
+  std::vector<std::pair<std::string, std::string>> rows{{"run", a.run},
+                                                        {"state", to_string(state.status)}};
+  if (!state.reason.empty()) rows.emplace_back("reason", state.reason);
+  if (!state.time.empty()) rows.emplace_back("since", state.time);
+  rows.emplace_back("iterations", format_count(iterations) + " in the receipt");
+  rows.emplace_back("model", has_model ? model : "none yet");
+  print_table(rows);
+  return 0;
+}
+
 int info_command(bool as_json) {
   const json info = collect();
   if (as_json) {
@@ -150,13 +191,19 @@ int info_command(bool as_json) {
 }  // namespace
 
 void add_info(Commands& commands) {
-  auto as_json = std::make_shared<bool>(false);
+  auto a = std::make_shared<InfoArguments>();
   CLI::App* sub = commands.add(
-      "info", "Version, processor, GPUs, libraries, and what results depend on",
-      "The lines `fingerprint` name what must be the same for two runs to have the same bits.",
-      {{"lockstep info", "a table"}, {"lockstep info --json", "for programs"}},
-      [as_json] { return info_command(*as_json); });
-  sub->add_flag("--json", *as_json, "Print one JSON object");
+      "info", "Version, processor, GPUs, libraries; or what became of a run",
+      "The lines `fingerprint` name what must be the same for two runs to have the same bits.\n\n"
+      "Of a run it says whether it is running, was interrupted (killed), was stopped, failed or "
+      "has "
+      "finished, why and since when.",
+      {{"lockstep info", "a table"},
+       {"lockstep info runs/digits-1", "of a run"},
+       {"lockstep info --json", "for programs"}},
+      [a] { return a->run.empty() ? info_command(a->as_json) : run_info_command(*a); });
+  sub->add_option("run", a->run, "Folder of a run")->type_name("RUN");
+  sub->add_flag("--json", a->as_json, "Print one JSON object");
 }
 
 }  // namespace lockstep::command

@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/memory_room.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/parallel/process/runtime.h"
 
@@ -70,9 +72,12 @@ int main(int argc, char** argv) {
   } catch (const lockstep::Error& error) {
     print_error(error.what(), error.hint());
   } catch (const std::bad_alloc&) {
-    print_error("there is not enough memory", "");
+    print_error(lockstep::out_of_memory_text(), lockstep::out_of_memory_hint());
+  } catch (const std::system_error& error) {
+    print_error("the system refuses: " + error.code().message(),
+                "limits of the shell: ulimit -u (processes), -v (memory), -n (open files)");
   } catch (const std::exception& error) {
-    print_error(std::string("unexpected: ") + error.what(), "");
+    print_error(std::string("this is a bug in Lockstep: ") + error.what(), "");
   }
   return exit_failure;
 }

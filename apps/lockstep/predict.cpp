@@ -11,6 +11,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/text.h"
 #include "lockstep/data/crop.h"
 #include "lockstep/data/csv_datastore.h"
 #include "lockstep/data/resize.h"
@@ -53,11 +54,11 @@ void print_classes(const PredictArguments& a, const Model& model, const ImageDat
     order.resize(std::min(outputs, static_cast<size_t>(a.top)));
     const std::string file =
         (is_table(a) ? a.files[0] + " " : "") + data.name(static_cast<int64_t>(i));
-    text += file;
+    text += printable(file);
     nlohmann::ordered_json best = nlohmann::ordered_json::array();
     for (const size_t k : order) {
       const std::string name = model.classes.empty() ? std::to_string(k) : model.classes[k];
-      text += fmt::format("\t{}\t{:.4f}", name, row[k]);
+      text += fmt::format("\t{}\t{:.4f}", printable(name), row[k]);
       best.push_back({{"class", name}, {"score", row[k]}});
     }
     text += "\n";
@@ -113,7 +114,7 @@ void write_images(const PredictArguments& a, const Shape& shape, const ImageData
     const std::string& path = paths[static_cast<size_t>(i)];
     write_atomically(local_files(), path,
                      encode_png(image_of(values.data() + i * shape.elements(), shape)));
-    text += file + "\t" + path + "\n";
+    text += printable(file) + "\t" + printable(path) + "\n";
     predictions.push_back({{"file", file}, {"image", path}});
   }
   if (a.json) {
@@ -136,6 +137,7 @@ DatastorePtr open_observations(const PredictArguments& a) {
 
 int predict_command(const PredictArguments& a) {
   Model model = open_model(a.model);
+  require_finite(model.network, a.model);
   DatastorePtr data = open_observations(a);
   const auto inputs = model.network.input_shapes();
   if (a.resize || a.crop) {
@@ -181,7 +183,8 @@ void add_predict(Commands& commands) {
                   "Of a .csv file that holds labels, too: their column, which is passed over")
       ->type_name("NAME");
   sub->add_option("--out", a->out, "Folder for images that the network makes (PNG)")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty());
   CLI::Option* resize =
       sub->add_flag("--resize", a->resize, "Resize images to what the network takes");
   sub->add_flag("--crop", a->crop, "Cut images at their centre to what the network takes")

@@ -49,13 +49,17 @@ $ lockstep train two-layers.toml --check
 $ lockstep train two-layers.toml --set max_epochs=1 --set width=4 --quiet
 ```
 
+A job file is a file: a pipe (`/dev/stdin`, `<(command)`) is refused, since a run goes on by the job's name and looks for data beside it.
+
 `name`, a text outside all tables, is the job's name; without it that of the file.
 
 **Numbers** may be expressions in quotes: `+ - * / ^ ( )`, comparisons, `a ? b : c`, and `round` (halves away from zero), `sqrt`, `floor`, `ceil`, `min`, `max`, `abs`, `log` (natural), `exp`, `pow`. `[variables]` names numbers and expressions for them, in any order.
 
 **Changes**: `--set KEY=VALUE` changes a field from the command line. The key is dotted (`training.max_epochs=5`), or the bare name of a variable or field (`max_epochs=5`). A value is read as TOML, or as text where it is none.
 
-**Folders** that are not absolute are looked for beside the job file, then in the folder that the environment variable `LOCKSTEP_DATA` names.
+**Folders** that are not absolute are looked for beside the job file, those that `--set` gives where the command is run; then in the folder that the environment variable `LOCKSTEP_DATA` names.
+
+**Shards** are the parts of a mini-batch that are computed together: as few as `shard_size` allows, and their sizes differ by at most one (100 observations by 16: five of 14 and two of 15). Convolutions on processors with AVX-512 compute multiples of 16 faster; a training with other shards says so, with the nearest `mini_batch_size` that has them.
 
 What is unknown, misspelt or out of range is refused, with the place and the nearest name.
 )";

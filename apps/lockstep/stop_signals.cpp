@@ -6,6 +6,8 @@
 #include <atomic>
 #include <thread>
 
+#include "lockstep/base/quiet_thread.h"
+
 namespace lockstep::command {
 namespace {
 
@@ -37,7 +39,7 @@ void catch_stop_signals() {
   }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   // Waits as long as the process lives.
-  std::thread(take, signals).detach();
+  quiet_thread([signals] { take(signals); }).detach();
 }
 
 bool stop_wanted() { return wanted; }

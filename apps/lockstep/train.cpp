@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -10,11 +11,13 @@
 #include "apps/lockstep/trial.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/text.h"
 #include "lockstep/report/confusion_table.h"
 #include "lockstep/report/profile_table.h"
-#include "lockstep/report/progress.h"
+#include "lockstep/report/progress_printer.h"
 #include "lockstep/runs/job_file.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/runs/run_folder.h"
 
 namespace lockstep::command {
 namespace {
@@ -28,18 +31,27 @@ struct TrainArguments {
   std::vector<double> worker_load;
   std::vector<std::string> hosts;
   std::string host_launch;
-  bool resume = false, save_initial = false, json = false, quiet = false;
+  bool resume = false, rebuild_receipt = false, save_initial = false, json = false, quiet = false;
   bool check = false, dry_run = false, confusion = false, profile = false;
   std::string initial_model;
 };
 
-// runs/<name>-1, or the next number that is free.
-std::string free_folder(const std::string& name) {
-  for (int64_t number = 1;; ++number) {
-    std::string folder = "runs/" + name + "-" + std::to_string(number);
-    if (!local_files().exists(folder)) return folder;
+// The folder of a run that is not named: made at once, so that it is this run's alone, and removed
+// again where nothing was written to it.
+class DefaultFolder {
+ public:
+  explicit DefaultFolder(const std::string& path) : path_(path) {}
+  ~DefaultFolder() {
+    std::error_code not_empty;
+    if (path_.empty() || !std::filesystem::remove(path_, not_empty)) return;
+    std::filesystem::remove(folder_of(path_), not_empty);
   }
-}
+  DefaultFolder(const DefaultFolder&) = delete;
+  DefaultFolder& operator=(const DefaultFolder&) = delete;
+
+ private:
+  const std::string path_;
+};
 
 // "3,1"
 std::string loads_of(const TrainArguments& a) {
@@ -76,9 +88,23 @@ std::vector<std::string> worker_settings(const TrainArguments& a) {
   return settings;
 }
 
-std::string how_to_go_on(const TrainArguments& a, const std::string& folder) {
+// "max_time=5", "training.max_time = 5"
+bool sets_max_time(const std::string& setting) {
+  const std::string blanks = " \t";
+  const size_t begin = setting.find_first_not_of(blanks);
+  if (begin == std::string::npos) return false;
+  std::string key = setting.substr(begin, setting.find('=', begin) - begin);
+  key.erase(key.find_last_not_of(blanks) + 1);
+  return key == "max_time" || key == "training.max_time";
+}
+
+// Without the limit of time that has ended it: the command goes on to the end.
+std::string how_to_go_on(const TrainArguments& a, const std::string& folder, bool out_of_time) {
   std::string line = "lockstep train " + shell_word(a.job);
-  for (const std::string& setting : a.settings) line += " --set " + shell_word(setting);
+  for (const std::string& setting : a.settings) {
+    if (!out_of_time || !sets_max_time(setting)) line += " --set " + shell_word(setting);
+  }
+  if (out_of_time) line += " --set training.max_time=0";
   if (!a.device.empty()) line += " --device " + shell_word(a.device);
   if (a.threads > 0) line += " --threads " + std::to_string(a.threads);
   if (a.workers > 0) line += " --workers " + std::to_string(a.workers);
@@ -93,7 +119,7 @@ std::string how_to_go_on(const TrainArguments& a, const std::string& folder) {
 class Notices : public TrainingObserver {
  public:
   void notice(const std::string& text) override {
-    std::fprintf(stderr, "note: %s\n", text.c_str());
+    std::fprintf(stderr, "note: %s\n", printable(text).c_str());
   }
 };
 
@@ -207,24 +233,18 @@ int train_command(const TrainArguments& a) {
     return 0;
   }
   RunOptions options;
-  options.folder = a.out.empty() ? free_folder(job.name) : a.out;
+  const std::string usual = "runs/" + job.name;
+  // A dry run makes another folder beside it.
+  options.folder = !a.out.empty() ? a.out : a.dry_run ? usual : make_numbered_folder(usual);
+  const DefaultFolder made(a.out.empty() && !a.dry_run ? options.folder : "");
   options.resume = a.resume;
+  options.rebuild_receipt = a.rebuild_receipt;
   options.save_initial = a.save_initial;
   options.initial_model = a.initial_model;
   options.profile = a.profile;
   options.interrupted = stop_wanted;
 
-  ProgressOptions progress_options;
-  progress_options.terminal = error_is_terminal();
-  progress_options.colour = error_has_colour();
-  progress_options.width = error_width;
-  progress_options.verbose_frequency = job.verbose_frequency;
-  Progress progress(
-      [](std::string_view text) {
-        std::fwrite(text.data(), 1, text.size(), stderr);
-        std::fflush(stderr);
-      },
-      progress_options);
+  ProgressPrinter progress(stderr, job.verbose_frequency);
   Notices notices;
   options.observers.push_back(a.quiet ? static_cast<TrainingObserver*>(&notices) : &progress);
 
@@ -237,6 +257,13 @@ int train_command(const TrainArguments& a) {
     } else {
       result = run_job(job, options);
     }
+  } catch (const Cancelled& stopped) {
+    if (!a.quiet) progress.finish();
+    if (!stop_wanted()) throw;
+    // It waited for its data or its workers.
+    std::fprintf(stderr, "stopped: %s\n", stopped.what());
+    if (!stopped.hint().empty()) std::fprintf(stderr, "hint: %s\n", stopped.hint().c_str());
+    return exit_stopped;
   } catch (...) {
     if (!a.quiet) progress.finish();
     throw;
@@ -250,9 +277,11 @@ int train_command(const TrainArguments& a) {
   if (result.training.stopped) {
     // One that stops before its first iteration has the checkpoint it came from.
     const std::string saved = result.checkpoint.empty() ? "" : "; checkpoint " + result.checkpoint;
-    std::fprintf(stderr, "stopped after iteration %s%s\nhint: go on with: %s\n",
-                 format_count(result.training.last_iteration).c_str(), saved.c_str(),
-                 how_to_go_on(a, options.folder).c_str());
+    const bool out_of_time = result.training.out_of_time;
+    std::fprintf(stderr, "stopped %safter iteration %s%s\nhint: go on with: %s\n",
+                 out_of_time ? "by max_time " : "",
+                 format_count(result.training.last_iteration).c_str(), printable(saved).c_str(),
+                 how_to_go_on(a, options.folder, out_of_time).c_str());
   }
   if (a.json) {
     print_json(summary_of(result, options.folder, a.confusion));
@@ -281,7 +310,9 @@ void add_train(Commands& commands) {
        {"lockstep train job.toml --check", "say whether all fits together; train nothing"},
        {"lockstep train job.toml --dry-run", "say how long it would take"},
        {"lockstep train job.toml --set max_epochs=5 --set training.seed=3", "change fields"},
-       {"lockstep train job.toml --out runs/a --resume", "go on with the run in runs/a"}},
+       {"lockstep train job.toml --out runs/a --resume", "go on with the run in runs/a"},
+       {"lockstep train job.toml --out runs/a --resume --set max_epochs=8",
+        "also if it has finished: with more epochs"}},
       [a] { return train_command(*a); });
   sub->add_option("job", a->job, "Job file (TOML, or a run's job.json)")
       ->required()
@@ -291,7 +322,8 @@ void add_train(Commands& commands) {
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
   sub->add_option("--out", a->out, "Folder for the run (default: runs/<job>-<number>)")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty());
   add_threads(*sub, a->threads);
   sub->add_option("--workers", a->workers,
                   "Worker processes, each with that many threads (default: none)")
@@ -312,10 +344,15 @@ void add_train(Commands& commands) {
       ->type_name("DEVICE");
   CLI::Option* resume = sub->add_flag("--resume", a->resume, "Go on with the run in --out");
   resume->needs(sub->get_option("--out"));
+  sub->add_flag("--rebuild-receipt", a->rebuild_receipt,
+                "Where the run's receipt is damaged, compute its iterations again")
+      ->needs(resume);
   sub->add_flag("--save-initial", a->save_initial,
                 "Also write the network before the first iteration");
-  sub->add_option("--initial-model", a->initial_model, "Start from the values of this model")
-      ->type_name("MODEL");
+  sub->add_option("--initial-model", a->initial_model,
+                  "Start from the values of this model, run or checkpoint")
+      ->type_name("MODEL")
+      ->check(not_empty());
   CLI::Option* check =
       sub->add_flag("--check", a->check, "Say whether all fits together; train nothing");
   sub->add_flag("--dry-run", a->dry_run,

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
+#include "lockstep/engine/formats/model.h"
 #include "lockstep/report/progress.h"
+#include "lockstep/train/memory_estimate.h"
 
 namespace lockstep::command {
 namespace {
@@ -50,32 +53,51 @@ std::string precise(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", 1000 * seconds) : format_duration(seconds);
 }
 
+// "about 93 MiB: values 4, gradients 12, ..."
+std::string memory_text(const JobPlan& plan, const TrainingOptions& options) {
+  const MemoryEstimate e = estimate_memory(plan.network, plan.training, options);
+  const auto mib = [](size_t bytes) { return (bytes + (size_t{1} << 20) - 1) >> 20; };
+  std::string text =
+      fmt::format("about {} MiB", format_count(static_cast<int64_t>(mib(e.total()))));
+  if (options.workers > 0) text += fmt::format(" in each of {} workers", options.workers);
+  return text +
+         fmt::format(": values {}, gradients {}, shards {}, images {}, saving {}, program {}",
+                     mib(e.values), mib(e.gradients), mib(e.shards), mib(e.images), mib(e.saving),
+                     mib(e.program));
+}
+
 int64_t validations(const TrainingOptions& options, const TrainingStart& start) {
   const int64_t frequency = std::max<int64_t>(options.validation_frequency, 1);
   const bool by_epoch =
       options.validation_frequency == 0 || options.validation_frequency_unit == "epoch";
-  return ((by_epoch ? options.max_epochs : start.iterations) - 1) / frequency + 1;
+  return ((by_epoch ? start.epochs() : start.iterations) - 1) / frequency + 1;
 }
 
 }  // namespace
 
 void check_job(const Job& job, const std::string& initial_model) {
-  const JobPlan plan = plan_job(job, initial_model);
+  const JobPlan plan =
+      plan_job(job, {.initial_model = initial_model, .values = JobValues::sizes_alone});
+  if (!plan.initial_model_checked) {
+    std::fprintf(stderr, "note: %s\n", no_digest_text(initial_model).c_str());
+  }
   const TrainingOptions options = plan.job.training.resolved();
-  print_table(
-      {{"training", images(plan.data.training)},
-       {"validation", images(plan.data.validation)},
-       {"test", images(plan.data.test)},
-       {"classes", plan.classes.empty() ? "none: images are learned"
-                                        : format_count(static_cast<int64_t>(plan.classes.size()))},
-       {"learnables", format_count(plan.network.learnable_elements())},
-       {"iterations",
-        fmt::format("{} in {} epochs", format_count(plan.iterations_per_epoch * options.max_epochs),
-                    format_count(options.max_epochs))},
-       {"shards",
-        format_count((options.mini_batch_size + options.shard_size - 1) / options.shard_size)},
-       {"device", options.device},
-       {"check", "everything fits together"}});
+  const int64_t iterations = options.last_iteration(plan.iterations_per_epoch);
+  std::vector<std::pair<std::string, std::string>> rows{
+      {"training", images(plan.data.training)},
+      {"validation", images(plan.data.validation)},
+      {"test", images(plan.data.test)},
+      {"classes", plan.classes.empty() ? "none: images are learned"
+                                       : format_count(static_cast<int64_t>(plan.classes.size()))},
+      {"learnables", format_count(plan.network.learnable_elements())},
+      {"iterations", fmt::format("{} in {} epochs", format_count(iterations),
+                                 format_count((iterations - 1) / plan.iterations_per_epoch + 1))},
+      {"shards",
+       format_count((options.mini_batch_size + options.shard_size - 1) / options.shard_size)},
+      {"device", options.device}};
+  if (options.device == "cpu") rows.emplace_back("memory", memory_text(plan, options));
+  rows.emplace_back("check", "everything fits together");
+  print_table(rows);
 }
 
 Trial try_job(const Job& job, RunOptions options) {

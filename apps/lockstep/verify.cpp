@@ -7,6 +7,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/compare_runs.h"
+#include "lockstep/runs/run_state.h"
 
 namespace lockstep::command {
 namespace {
@@ -36,7 +37,15 @@ std::function<void(int64_t, int64_t)> progress_of(const std::string& what) {
   };
 }
 
+// What is compared may not be all of a run.
+void note_unfinished(const std::string& run) {
+  const RunState state = run_state(local_files(), run);
+  if (state.status == RunStatus::none || state.status == RunStatus::finished) return;
+  std::fprintf(stderr, "note: %s %s\n", run.c_str(), describe(state).c_str());
+}
+
 int verify_command(const VerifyArguments& a) {
+  note_unfinished(a.run);
   const Verification v =
       verify_run(a.run, a.iteration, {a.threads, a.initial_model, progress_of("computing again")});
   const std::string from = v.from > 0 ? fmt::format("the checkpoint after iteration {}", v.from)
@@ -61,6 +70,7 @@ std::string difference_text(const TensorDifference& t) {
 }
 
 int diff_command(const DiffArguments& a) {
+  for (const std::string& run : {a.a, a.b}) note_unfinished(run);
   const RunDifference d = compare_runs(a.a, a.b, {a.threads, a.initial_model_a, progress_of(a.a)},
                                        {a.threads, a.initial_model_b, progress_of(a.b)});
   if (d.iteration == 0) {
@@ -100,7 +110,8 @@ void add_verify(Commands& commands) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
   add_threads(*sub, a->threads);
   sub->add_option("--initial-model", a->initial_model, "The model that the run started from")
-      ->type_name("MODEL");
+      ->type_name("MODEL")
+      ->check(not_empty());
 }
 
 void add_diff(Commands& commands) {
@@ -116,9 +127,11 @@ void add_diff(Commands& commands) {
   sub->add_option("b", a->b, "Folder of another")->required()->type_name("RUN");
   add_threads(*sub, a->threads);
   sub->add_option("--initial-model-a", a->initial_model_a, "The model that the first started from")
-      ->type_name("MODEL");
+      ->type_name("MODEL")
+      ->check(not_empty());
   sub->add_option("--initial-model-b", a->initial_model_b, "The model that the second started from")
-      ->type_name("MODEL");
+      ->type_name("MODEL")
+      ->check(not_empty());
 }
 
 }  // namespace lockstep::command

@@ -17,4 +17,22 @@ class ArithmeticMode {
   unsigned previous_;
 };
 
+// While alive, this thread has the mode that programs begin with: it rounds to nearest, subnormal
+// numbers count. A library that is preloaded, or the caller, may have set another. Restores the
+// former mode.
+class OrdinaryArithmetic {
+ public:
+  OrdinaryArithmetic();
+  ~OrdinaryArithmetic();
+  OrdinaryArithmetic(const OrdinaryArithmetic&) = delete;
+  OrdinaryArithmetic& operator=(const OrdinaryArithmetic&) = delete;
+
+ private:
+  unsigned previous_;
+  unsigned short previous_x87_;
+};
+
+// The same for a thread of Lockstep's own, until it ends: what it inherits does not matter.
+void begin_ordinary_arithmetic();
+
 }  // namespace lockstep

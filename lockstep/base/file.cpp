@@ -13,7 +13,9 @@
 #include <system_error>
 #include <utility>
 
+#include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/held_signal.h"
 
 namespace lockstep {
 namespace {
@@ -21,41 +23,100 @@ namespace {
 [[noreturn]] void fail(const char* doing, const std::string& path, int error) {
   std::string hint;
   if (error == ENOSPC || error == EDQUOT) hint = "free some space, or choose another folder";
+  if (error == EFBIG) hint = "raise the limit of the size of files (ulimit -f)";
   throw FileError("[file] cannot " + std::string(doing) + " " + path + ": " +
                       std::system_category().message(error),
                   hint);
 }
 
-// open() may be interrupted on slow devices and network file systems.
-int open_again(const std::string& path, int flags) {
-  int fd;
-  do fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-  while (fd < 0 && errno == EINTR);
-  return fd;
+// What is no file, in words.
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+  return "something else";
 }
 
-class Descriptor {
+// Reading a pipe may wait for ever, and a device may have no end.
+void require_file(const struct stat& info, const std::string& path) {
+  if (S_ISREG(info.st_mode)) return;
+  throw FileError("[file] cannot read " + path + ": it is " + kind_of(info.st_mode) + ", no file",
+                  S_ISDIR(info.st_mode) ? "" : "copy what it gives into a file first");
+}
+
+// A sparse file may claim any size.
+void require_memory(const struct stat& info, const std::string& path) {
+  const auto size = static_cast<uint64_t>(std::max<off_t>(info.st_size, 0));
+  const auto memory =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  if (size < memory) return;
+  throw FileError("[file] cannot read " + path + ": it has " + std::to_string(size) +
+                  " bytes, more than this machine's memory");
+}
+
+// Where a path leads: a name, seen from an open folder.
+struct Place {
+  int folder = AT_FDCWD;
+  const char* name = nullptr;
+};
+
+// A folder held open: paths inside are seen from it, wherever it is moved to. None: all paths are
+// as they are.
+class Anchor {
  public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() { ::close(fd_); }  // never again after EINTR: Linux has freed it
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
+  Anchor() = default;
+  explicit Anchor(std::string folder) : folder_(std::move(folder)) {
+    while (folder_.size() > 1 && folder_.ends_with('/')) folder_.pop_back();
+    Descriptor fd(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd || ::fstat(fd.get(), &info_) != 0) fail("open folder", folder_, errno);
+    fd_ = std::make_shared<Descriptor>(std::move(fd));
+  }
+
+  Place place(const std::string& path) const {
+    if (!fd_) return {AT_FDCWD, path.c_str()};
+    if (path == folder_) return {fd_->get(), "."};
+    const bool inside = path.size() > folder_.size() + 1 && path.starts_with(folder_) &&
+                        path[folder_.size()] == '/';
+    if (!inside) return {AT_FDCWD, path.c_str()};
+    const size_t begin = path.find_first_not_of('/', folder_.size());
+    return begin == std::string::npos ? Place{fd_->get(), "."}
+                                      : Place{fd_->get(), path.c_str() + begin};
+  }
+
+  // Throws where the folder's name leads elsewhere by now, or nowhere.
+  void check() const {
+    if (!fd_) return;
+    struct stat now {};
+    const bool there = ::stat(folder_.c_str(), &now) == 0;
+    if (there && now.st_dev == info_.st_dev && now.st_ino == info_.st_ino) return;
+    throw FileError("[file] the folder " + folder_ +
+                        (there ? " was replaced by another while it was written to"
+                               : " was removed or renamed while it was written to"),
+                    "nothing was written elsewhere; move the folder back, if it is there still, "
+                    "to go on");
+  }
 
  private:
-  int fd_;
+  std::string folder_;
+  std::shared_ptr<const Descriptor> fd_;
+  struct stat info_ {};
 };
 
 class LocalFile : public WritableFile {
  public:
-  LocalFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  LocalFile(Descriptor fd, std::string path, const Anchor& anchor)
+      : fd_(std::move(fd)), path_(std::move(path)), anchor_(anchor) {}
 
   void append(std::span<const std::byte> bytes) override {
+    anchor_.check();
+    const HeldSignal too_large(SIGXFSZ);  // an error, as a full disk is
     while (!bytes.empty()) {
       const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
       if (written < 0) {
-        if (errno == EINTR) continue;
-        fail("write", path_, errno);
+        const int error = errno;
+        if (error == EINTR) continue;
+        fail("write", path_, error);
       }
       if (written == 0) fail("write", path_, ENOSPC);
       bytes = bytes.subspan(static_cast<size_t>(written));
@@ -63,6 +124,7 @@ class LocalFile : public WritableFile {
   }
 
   void sync() override {
+    anchor_.check();
     while (::fdatasync(fd_.get()) != 0) {
       if (errno == EINTR) continue;
       if (errno == EINVAL) return;  // a pipe or a device: there is nothing to be stored
@@ -73,23 +135,23 @@ class LocalFile : public WritableFile {
  private:
   Descriptor fd_;
   std::string path_;
+  Anchor anchor_;
 };
-
-// False where nothing has that name.
-bool status(const std::string& path, struct stat& result) {
-  if (::stat(path.c_str(), &result) == 0) return true;
-  if (errno == ENOENT || errno == ENOTDIR) return false;
-  fail("look at", path, errno);
-}
 
 class LocalFiles : public FileSystem {
  public:
+  explicit LocalFiles(Anchor anchor = {}) : anchor_(std::move(anchor)) {}
+
   std::vector<std::byte> read(const std::string& path) override {
-    const int opened = open_again(path, O_RDONLY);
-    if (opened < 0) fail("read", path, errno);
-    const Descriptor fd(opened);
     struct stat info {};
-    if (::fstat(fd.get(), &info) != 0) fail("read", path, errno);
+    const Place at = anchor_.place(path);
+    // Before it is opened, which may do something to a device or wake another end of a pipe.
+    if (::fstatat(at.folder, at.name, &info, 0) != 0) fail("read", path, errno);
+    require_file(info, path);
+    const Descriptor fd = open_again(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    if (!fd || ::fstat(fd.get(), &info) != 0) fail("read", path, errno);
+    require_file(info, path);
+    require_memory(info, path);
     // The size is a guess only: files grow, and those of /proc say 0.
     std::vector<std::byte> bytes(static_cast<size_t>(std::max<off_t>(info.st_size, 0)) + 1);
     size_t filled = 0;
@@ -108,21 +170,26 @@ class LocalFiles : public FileSystem {
   }
 
   std::unique_ptr<WritableFile> open(const std::string& path, bool append) override {
-    const int fd = open_again(path, O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC));
-    if (fd < 0) fail("open", path, errno);
-    return std::make_unique<LocalFile>(fd, path);
+    anchor_.check();
+    // A pipe that is not read must not be waited for.
+    Descriptor fd = open_again(
+        path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | (append ? O_APPEND : O_TRUNC));
+    if (!fd) fail("open", path, errno);
+    return std::make_unique<LocalFile>(std::move(fd), path, anchor_);
   }
 
   void rename(const std::string& from, const std::string& to) override {
-    if (::rename(from.c_str(), to.c_str()) != 0) {
+    anchor_.check();
+    const Place old = anchor_.place(from), made = anchor_.place(to);
+    if (::renameat(old.folder, old.name, made.folder, made.name) != 0) {
       fail("rename", from + " to " + to, errno);
     }
   }
 
   void sync_folder(const std::string& folder) override {
-    const int opened = open_again(folder, O_RDONLY | O_DIRECTORY);
-    if (opened < 0) fail("sync folder", folder, errno);
-    const Descriptor fd(opened);
+    anchor_.check();
+    const Descriptor fd = open_again(folder, O_RDONLY | O_DIRECTORY);
+    if (!fd) fail("sync folder", folder, errno);
     while (::fsync(fd.get()) != 0) {
       if (errno == EINTR) continue;
       if (errno == EINVAL) return;  // the file system does not do it for folders
@@ -131,7 +198,9 @@ class LocalFiles : public FileSystem {
   }
 
   void make_folder(const std::string& folder) override {
-    if (::mkdir(folder.c_str(), 0777) == 0) return;
+    anchor_.check();
+    const Place at = anchor_.place(folder);
+    if (::mkdirat(at.folder, at.name, 0777) == 0) return;
     const int error = errno;
     if (error != EEXIST || !is_folder(folder)) fail("make folder", folder, error);
   }
@@ -147,7 +216,9 @@ class LocalFiles : public FileSystem {
   }
 
   std::vector<std::string> list(const std::string& folder) override {
-    const std::unique_ptr<DIR, int (*)(DIR*)> handle(::opendir(folder.c_str()), ::closedir);
+    const Descriptor fd = open_again(folder, O_RDONLY | O_DIRECTORY);
+    if (!fd) fail("list folder", folder, errno);
+    const std::unique_ptr<DIR, int (*)(DIR*)> handle(::fdopendir(::dup(fd.get())), ::closedir);
     if (!handle) fail("list folder", folder, errno);
     std::vector<std::string> names;
     for (;;) {
@@ -165,10 +236,31 @@ class LocalFiles : public FileSystem {
   }
 
   void remove(const std::string& path) override {
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT && errno != ENOTDIR) {
+    const Place at = anchor_.place(path);
+    if (::unlinkat(at.folder, at.name, 0) != 0 && errno != ENOENT && errno != ENOTDIR) {
       fail("remove", path, errno);
     }
   }
+
+ private:
+  // open() may be interrupted on slow devices and network file systems.
+  Descriptor open_again(const std::string& path, int flags) const {
+    const Place at = anchor_.place(path);
+    int fd;
+    do fd = ::openat(at.folder, at.name, flags | O_CLOEXEC, 0666);
+    while (fd < 0 && errno == EINTR);
+    return Descriptor(fd);
+  }
+
+  // False where nothing has that name.
+  bool status(const std::string& path, struct stat& result) const {
+    const Place at = anchor_.place(path);
+    if (::fstatat(at.folder, at.name, &result, 0) == 0) return true;
+    if (errno == ENOENT || errno == ENOTDIR) return false;
+    fail("look at", path, errno);
+  }
+
+  const Anchor anchor_;
 };
 
 }  // namespace
@@ -177,6 +269,10 @@ FileSystem& local_files() {
   // Never destroyed: threads may still write while the program ends.
   static LocalFiles* const files = new LocalFiles;
   return *files;
+}
+
+std::unique_ptr<FileSystem> files_anchored_in(const std::string& folder) {
+  return std::make_unique<LocalFiles>(Anchor(folder));
 }
 
 void write_atomically(FileSystem& files, const std::string& path,

@@ -27,6 +27,8 @@ class WritableFile {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
+  // A whole file. What is none (a folder, pipe, socket, device) is refused before it is read, as is
+  // what is larger than the machine's memory.
   virtual std::vector<std::byte> read(const std::string& path) = 0;
   // Opens for writing; truncates unless `append`.
   virtual std::unique_ptr<WritableFile> open(const std::string& path, bool append) = 0;
@@ -45,6 +47,12 @@ class FileSystem {
 
 // The machine's own file system. Lives as long as the program.
 FileSystem& local_files();
+
+// The machine's own files, for who keeps a folder that others may move: what lies inside is reached
+// from the folder as it was opened here, wherever it is by now. Once its name leads elsewhere or
+// nowhere, everything that writes, and every sync, throws FileError naming it; nothing is written
+// to what has taken its name. Files it has opened may outlive it.
+std::unique_ptr<FileSystem> files_anchored_in(const std::string& folder);
 
 // Writes path + ".tmp", syncs it, renames it to `path` and syncs the folder: after a crash the old
 // or the new content is there, never a mixture. On failure the temporary file is removed if

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -25,9 +26,13 @@ std::thread quiet_thread(Body body) {
     sigset_t before;
   } const blocked;
   try {
-    return std::thread(std::move(body));
+    return std::thread([body = std::move(body)]() mutable {
+      begin_ordinary_arithmetic();
+      body();
+    });
   } catch (const std::system_error& e) {
-    throw Error(std::string("[threads] the system gives no further one: ") + e.what());
+    throw Error("[threads] the system gives no further thread (" + e.code().message() + ")",
+                "raise the limit on processes (ulimit -u) or on memory (ulimit -v)");
   }
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/alignment.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/held_signal.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,15 @@ namespace {
 size_t rounded(size_t bytes) { return round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE))); }
 
 [[noreturn]] void fail(const std::string& what) {
-  throw Error("[shared memory] " + what + ": " + std::strerror(errno));
+  const int error = errno;
+  throw Error("[shared memory] " + what + ": " + std::strerror(error),
+              error == EFBIG ? "raise the limit of the size of files (ulimit -f)" : "");
+}
+
+// 0, or -1 and errno, also beyond the limit of the size of files.
+int resize(int descriptor, size_t bytes) {
+  const HeldSignal too_large(SIGXFSZ);
+  return ftruncate(descriptor, static_cast<off_t>(bytes));
 }
 
 }  // namespace
@@ -52,7 +61,7 @@ size_t SharedMemory::size() const {
 SharedPlace SharedMemory::reserve(size_t bytes) {
   const std::lock_guard lock(state_->mutex);
   const SharedPlace place{state_->end, rounded(bytes == 0 ? 1 : bytes)};
-  if (ftruncate(descriptor(), static_cast<off_t>(place.offset + place.bytes)) != 0) {
+  if (resize(descriptor(), place.offset + place.bytes) != 0) {
     fail("no room for " + std::to_string(bytes) + " bytes");
   }
   state_->end += place.bytes;
@@ -66,7 +75,7 @@ void SharedMemory::cover(const SharedPlace& place) {
     throw InvalidArgument("[shared memory] no region lies at " + std::to_string(place.offset));
   }
   if (end <= state_->end) return;
-  if (ftruncate(descriptor(), static_cast<off_t>(end)) != 0) {
+  if (resize(descriptor(), end) != 0) {
     fail("no room for " + std::to_string(place.bytes) + " bytes");
   }
   state_->end = end;

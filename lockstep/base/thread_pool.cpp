@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/pause.h"
@@ -91,6 +92,7 @@ struct ThreadPool::State {
   }
 
   void help(int thread) {
+    begin_ordinary_arithmetic();
     for (uint64_t seen = 0;;) {
       wait([&] { return round.load() != seen; }, sleeping_helpers, wake_helpers);
       ++seen;  // a round begins only after the last one ended, so none is ever skipped
@@ -113,7 +115,7 @@ ThreadPool::ThreadPool(int size) {
       state_->helpers.emplace_back([state = state_.get(), thread] { state->help(thread); });
     } catch (const std::system_error& error) {
       throw Error("[thread pool] thread " + std::to_string(thread + 1) + " of " +
-                      std::to_string(size) + " could not be started: " + error.what(),
+                      std::to_string(size) + " could not be started: " + error.code().message(),
                   "use fewer threads, or raise the limit on processes (ulimit -u)");
     }
   }

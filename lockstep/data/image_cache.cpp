@@ -8,6 +8,7 @@
 #include "lockstep/base/alignment.h"
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
 
 namespace lockstep {
 namespace {
@@ -46,16 +47,21 @@ class Told {
   explicit Told(const std::function<void(int64_t)>& progress) : progress_(progress) {}
   void one_more(int thread) {
     constexpr int64_t kBetweenCalls = 256;
+    constexpr double kSeconds = 0.1;  // the listener may ask to stop
     const int64_t now = ++done_;
-    if (!progress_ || thread != 0 || now - told_ < kBetweenCalls) return;
+    if (!progress_ || thread != 0) return;
+    if (now - told_ < kBetweenCalls && !soon_.reached()) return;
     told_ = now;
+    soon_ = TimeLimit(kSeconds);
     progress_(now);
   }
 
  private:
   const std::function<void(int64_t)>& progress_;
   std::atomic<int64_t> done_{0};
-  int64_t told_ = 0;  // of thread 0
+  // Of thread 0.
+  int64_t told_ = 0;
+  TimeLimit soon_{0.1};
 };
 
 }  // namespace

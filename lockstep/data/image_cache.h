@@ -59,6 +59,8 @@ class ImageCache {
   size_t reserved_bytes() const { return reserved_bytes_; }
   const DatastorePtr& store() const { return store_; }
   int64_t label(int64_t index) const { return store_->label(index); }
+  // Digest of an observation's contents, after fill().
+  const Digest& content(int64_t index) const { return contents_.at(static_cast<size_t>(index)); }
 
   // The decoded image: image_bytes() bytes, channels x rows x columns (of arrays the floats' bytes,
   // aligned as they need it). Points into the cache, or into `scratch` where the image is not kept.

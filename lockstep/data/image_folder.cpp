@@ -162,16 +162,7 @@ class ImageFolder final : public ImageDatastore {
     return static_cast<size_t>(index);
   }
   std::string path(int64_t index) const { return join_path(root_, names_[check(index)]); }
-  std::vector<std::byte> bytes(int64_t index) const {
-    const std::string file = path(index);
-    std::error_code error;
-    const auto status = std::filesystem::status(file, error);
-    // Reading a pipe would wait for ever.
-    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-      throw FileError("[image_folder] " + file + " is not a file");
-    }
-    return local_files().read(file);
-  }
+  std::vector<std::byte> bytes(int64_t index) const { return local_files().read(path(index)); }
 
   [[noreturn]] static void complain_empty_folders(std::vector<std::string> empty) {
     std::sort(empty.begin(), empty.end());

@@ -6,11 +6,16 @@
 
 namespace lockstep {
 
-ReadableImages readable_images(DatastorePtr store, ThreadPool& pool) {
+ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
+                               const std::function<bool()>& stop) {
   if (store == nullptr) throw InvalidArgument("[readable_images] there is no datastore");
   const bool arrays = store->array_shape().has_value();
   std::vector<std::string> reasons(static_cast<size_t>(store->size()));
   pool.for_each(store->size(), [&](int64_t i, int) {
+    if (stop && stop()) {
+      throw Cancelled("[data] it was stopped while its images were read",
+                      "nothing is lost: no iteration has begun");
+    }
     try {
       Digest content;
       if (arrays) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,9 @@ struct ReadableImages {
 };
 
 // Reads and decodes every image once, and leaves out those that throw DataError. The same whatever
-// the number of threads. Throws DataError when no image is left, InvalidArgument without a store.
-ReadableImages readable_images(DatastorePtr store, ThreadPool& pool);
+// the number of threads. `stop`, if given, is asked by all threads, whether to end. Throws
+// DataError when no image is left, InvalidArgument without a store, Cancelled when it was stopped.
+ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
+                               const std::function<bool()>& stop = {});
 
 }  // namespace lockstep

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include "lockstep/base/text.h"
+
 namespace lockstep {
 namespace {
 
@@ -147,7 +149,7 @@ void Progress::start(const TrainingStart& start) {
   }
   const bool cpu = start.device == Device{};
   text += fmt::format("; {} iterations in {} epochs; ", format_count(start.iterations),
-                      format_count(start.options.max_epochs));
+                      format_count(start.epochs()));
   if (start.workers > 0) {
     text += fmt::format("{} {} ", start.workers, start.workers == 1 ? "worker" : "workers");
     if (const size_t hosts = start.options.hosts.size(); hosts > 0) {
@@ -207,10 +209,10 @@ void Progress::row() {
     const auto accuracy = [&](const char* name, double share) {
       return start_.classifies ? fmt::format("  {} {}", name, percent(share)) : std::string();
     };
-    std::string text = fmt::format(
-        "epoch {}/{}  iteration {}/{}  elapsed {}{}  loss {}  rate {}", r.epoch,
-        start_.options.max_epochs, r.iteration, start_.iterations, format_duration(r.elapsed),
-        accuracy("accuracy", r.accuracy), loss_text(r.loss), rate_text(r.learning_rate));
+    std::string text = fmt::format("epoch {}/{}  iteration {}/{}  elapsed {}{}  loss {}  rate {}",
+                                   r.epoch, start_.epochs(), r.iteration, start_.iterations,
+                                   format_duration(r.elapsed), accuracy("accuracy", r.accuracy),
+                                   loss_text(r.loss), rate_text(r.learning_rate));
     if (validated_) {
       text += fmt::format("{}  validation loss {}",
                           accuracy("validation accuracy", validated_->accuracy),
@@ -255,7 +257,7 @@ void Progress::validation(const ValidationRecord& record) {
 
 void Progress::notice(const std::string& text) {
   row();
-  line("note: " + text);
+  line("note: " + printable(text));
   draw(true);
   emit();
 }
@@ -316,7 +318,7 @@ std::string Progress::bar() const {
       done_ > 1 ? (r.elapsed - first_elapsed_) / static_cast<double>(done_ - 1) : 0;
   // The most useful first: what does not fit is left out from the end.
   std::vector<std::string> parts{fmt::format("{:3.0f}%", std::floor(100 * share)),
-                                 fmt::format("epoch {}/{}", r.epoch, start_.options.max_epochs)};
+                                 fmt::format("epoch {}/{}", r.epoch, start_.epochs())};
   if (left > 0 && done_ > 1) {
     parts.push_back(format_duration(per_iteration * static_cast<double>(left)) + " left");
   }

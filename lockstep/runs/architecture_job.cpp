@@ -25,10 +25,18 @@ initial_learning_rate = 0.05
 mini_batch_size = 128
 max_epochs = 12
 )";
-// He et al. 2016: the rates of section 4.2 (CIFAR) and 3.4 (ImageNet), with drops by epochs.
+// Without batch normalisation.
+constexpr const char* plain_training = R"([training]
+initial_learning_rate = 0.01
+mini_batch_size = 128
+max_epochs = 12
+)";
+// He et al. 2016: the rates of section 4.2 (CIFAR) and 3.4 (ImageNet), with drops by epochs; warmed
+// up as by Goyal et al. 2017, since they are high for a network that has learned nothing.
 constexpr const char* cifar_training = R"([training]
 initial_learning_rate = 0.1
-learning_rate_schedule = "piecewise"
+learning_rate_schedule = ["warmup", "piecewise"]
+schedule_epochs = [5]             # of warmup; the rate is for this mini_batch_size: scale both
 drop_factor = 0.1
 drop_period = 70                  # epochs
 momentum = 0.9
@@ -38,7 +46,8 @@ max_epochs = 180
 )";
 constexpr const char* imagenet_training = R"([training]
 initial_learning_rate = 0.1
-learning_rate_schedule = "piecewise"
+learning_rate_schedule = ["warmup", "piecewise"]
+schedule_epochs = [5]             # of warmup; the rate is for this mini_batch_size: scale both
 drop_factor = 0.1
 drop_period = 30                  # epochs
 momentum = 0.9
@@ -48,8 +57,10 @@ max_epochs = 90
 )";
 
 const char* training_of(const std::string& name) {
-  static const std::map<std::string, const char*> known{
-      {"resnet18", imagenet_training}, {"resnet20", cifar_training}, {"resnet56", cifar_training}};
+  static const std::map<std::string, const char*> known{{"mlp", plain_training},
+                                                        {"resnet18", imagenet_training},
+                                                        {"resnet20", cifar_training},
+                                                        {"resnet56", cifar_training}};
   const auto found = known.find(name);
   return found == known.end() ? usual_training : found->second;
 }

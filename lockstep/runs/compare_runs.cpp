@@ -8,6 +8,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/runs/job_difference.h"
 #include "lockstep/runs/job_file.h"
 #include "lockstep/runs/run.h"
 
@@ -71,7 +72,7 @@ std::vector<NamedTensor> replay(const RunOnDisk& run, int64_t iteration,
   job.training.worker_load.clear();
   job.training.threads = options.threads;
   job.training.max_time = 0;
-  JobPlan plan = plan_job(job, options.initial_model);
+  JobPlan plan = plan_job(job, {.initial_model = options.initial_model});
   TrainingControl control;
   control.observers = {&follower};
   control.replay = Replay{join_path(run.folder, "checkpoints"), iteration};
@@ -155,7 +156,7 @@ RunDifference compare_runs(const std::string& folder_a, const std::string& folde
                            const ReplayOptions& options_a, const ReplayOptions& options_b) {
   const RunOnDisk a = open_run(folder_a), b = open_run(folder_b);
   RunDifference d;
-  d.job = job_difference(a.job.resolved(), b.job.resolved());
+  d.job = job_difference(a.job.resolved(), b.job.resolved()).what;
   d.common = static_cast<int64_t>(std::min(a.receipt.size(), b.receipt.size()));
   for (int64_t i = 0; i < d.common && d.iteration == 0; ++i) {
     const ReceiptLine &x = a.receipt[static_cast<size_t>(i)],

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
 #include "lockstep/data/csv_datastore.h"
 #include "lockstep/data/datastore_wrapper.h"
 #include "lockstep/data/digits.h"
@@ -96,16 +97,26 @@ void check_name(const std::string& name) {
 std::string resolve_data_path(const std::string& name, const std::string& beside) {
   check_name(name);
   if (name.empty() || name == builtin_digits_name) return name;
+  const auto text = [](std::string path) {
+    if (is_utf8(path)) return path;
+    throw InvalidArgument("[data] " + path + " is no UTF-8 text, so no job can name it",
+                          "rename the folder or file, or make a link to it");
+  };
   const auto absolute = [](const std::string& path) {
-    std::string full = std::filesystem::absolute(path).lexically_normal().string();
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::absolute(path, error);
+    if (error) {
+      throw FileError("[data] " + path + " cannot be found from here: " + error.message());
+    }
+    std::string full = whole.lexically_normal().string();
     while (full.size() > 1 && full.back() == '/') full.pop_back();
     return full;
   };
   const std::string here = absolute(join_path(beside, name));
   const char* data = std::getenv("LOCKSTEP_DATA");
-  if (local_files().exists(here) || data == nullptr || *data == '\0') return here;
+  if (local_files().exists(here) || data == nullptr || *data == '\0') return text(here);
   const std::string there = absolute(join_path(data, name));
-  return local_files().exists(there) ? there : here;
+  return text(local_files().exists(there) ? there : here);
 }
 
 DatastorePtr open_data(const std::string& name, ImageFolderOptions options,

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <tuple>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
 #include "lockstep/engine/nn/loss.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/data_source.h"
@@ -128,8 +131,23 @@ ordered_json read_network(const json& tree, const JobSource& source,
   return built.to_json();
 }
 
+// Where the paths of [data] lie: beside the job file; those of settings where the command is run.
+class DataPlaces {
+ public:
+  explicit DataPlaces(const std::string& job) : beside_(folder_of(job)) {}
+  // `pointer`: what a setting has set, as "/data/train".
+  void note_setting(const std::string& pointer) { set_.insert(pointer); }
+  std::string resolve(const std::string& field, const std::string& path) const {
+    return resolve_data_path(path, set_.contains("/data/" + field) ? "." : beside_);
+  }
+
+ private:
+  const std::string beside_;
+  std::set<std::string> set_;
+};
+
 // Absolute paths for targets; each part of the data has its own.
-void resolve_targets(JobData& data, const std::string& beside) {
+void resolve_targets(JobData& data, const DataPlaces& places) {
   if (data.targets == image_targets_inputs) {
     for (std::string* own : {&data.validation_targets, &data.test_targets}) {
       if (own->empty()) *own = image_targets_inputs;
@@ -140,7 +158,7 @@ void resolve_targets(JobData& data, const std::string& beside) {
       {"validation_targets", &data.validation_targets, &data.validation},
       {"test_targets", &data.test_targets, &data.test}};
   for (const auto& [field, targets, images] : parts) {
-    if (*targets != image_targets_inputs) *targets = resolve_data_path(*targets, beside);
+    if (*targets != image_targets_inputs) *targets = places.resolve(field, *targets);
     if (data.targets.empty() && !targets->empty()) {
       throw InvalidArgument("[data] " + std::string(field) + " are given, but no targets to train");
     }
@@ -154,8 +172,10 @@ void resolve_targets(JobData& data, const std::string& beside) {
 Job read_tree(JobSource& source, const std::string& path,
               const std::vector<std::string>& settings) {
   json& tree = source.tree;
+  DataPlaces places(path);
   for (const std::string& setting : settings) {
-    apply_setting(source, setting, [&](const std::string& key) { return home_of(tree, key); });
+    places.note_setting(
+        apply_setting(source, setting, [&](const std::string& key) { return home_of(tree, key); }));
   }
   for (const auto& [key, unused] : tree.items()) {
     if (path.ends_with(".json") && key == noted_by_runs) continue;
@@ -181,8 +201,8 @@ Job read_tree(JobSource& source, const std::string& path,
     if (!tree["name"].is_string()) throw InvalidArgument("[job] name must be text");
     job.name = tree["name"].get<std::string>();
   }
-  const bool fit = !job.name.empty() && job.name.size() <= 100 && job.name.front() != '.' &&
-                   job.name.find('/') == std::string::npos;
+  const bool fit = !job.name.empty() && is_utf8(job.name) && job.name.size() <= 100 &&
+                   job.name.front() != '.' && job.name.find('/') == std::string::npos;
   if (!fit) {
     throw InvalidArgument("[job] `" + job.name + "` is no name for a job",
                           "it becomes part of a folder's name");
@@ -210,51 +230,12 @@ Job read_tree(JobSource& source, const std::string& path,
   if (job.data.validation_fraction + job.data.test_fraction >= 1) {
     throw InvalidArgument("[data] validation_fraction and test_fraction leave nothing to train on");
   }
-  const std::string beside = folder_of(path);
-  job.data.train = resolve_data_path(job.data.train, beside);
-  job.data.validation = resolve_data_path(job.data.validation, beside);
-  job.data.test = resolve_data_path(job.data.test, beside);
-  resolve_targets(job.data, beside);
+  job.data.train = places.resolve("train", job.data.train);
+  job.data.validation = places.resolve("validation", job.data.validation);
+  job.data.test = places.resolve("test", job.data.test);
+  resolve_targets(job.data, places);
   job.network = read_network(tree, source, expression);
   return job;
-}
-
-std::string difference(const ordered_json& here, const ordered_json& there, const std::string& at) {
-  const auto shown = [](const ordered_json& value) {
-    std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-    return text.size() > 60 ? text.substr(0, 60) + "..." : text;
-  };
-  if (here == there) return "";
-  if (here.is_object() && there.is_object()) {
-    for (const auto& [key, value] : here.items()) {
-      const std::string place = at.empty() ? key : at + "." + key;
-      if (!there.contains(key)) return place + ": nothing there, " + shown(value) + " here";
-      const std::string found = difference(value, there[key], place);
-      if (!found.empty()) return found;
-    }
-    for (const auto& [key, value] : there.items()) {
-      if (!here.contains(key)) {
-        return (at.empty() ? key : at + "." + key) + ": " + shown(value) + " there, nothing here";
-      }
-    }
-    return "";  // only the order of keys
-  }
-  if (here.is_array() && there.is_array() && here.size() == there.size()) {
-    for (size_t i = 0; i < here.size(); ++i) {
-      const bool named =
-          here[i].is_object() && here[i].contains("name") && here[i]["name"].is_string();
-      const std::string place =
-          at + "[" + (named ? here[i]["name"].get<std::string>() : std::to_string(i)) + "]";
-      const std::string found = difference(here[i], there[i], place);
-      if (!found.empty()) return found;
-    }
-    return "";
-  }
-  if (here.is_array() && there.is_array()) {
-    return at + ": " + std::to_string(there.size()) + " entries there, " +
-           std::to_string(here.size()) + " here";
-  }
-  return at + ": " + shown(there) + " there, " + shown(here) + " here";
 }
 
 }  // namespace
@@ -318,40 +299,27 @@ ordered_json Job::resolved() const {
 }
 
 Job read_job(FileSystem& files, const std::string& path, const std::vector<std::string>& settings) {
+  const OrdinaryArithmetic arithmetic;  // numbers are read by it
   JobSource source = read_job_source(files, path);
   try {
-    return read_tree(source, path, settings);
+    Job job = read_tree(source, path, settings);
+    job.file = path;
+    return job;
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(path + ": " + error.what(), error.hint());
   } catch (const Unsupported& error) {
     throw Unsupported(path + ": " + error.what(), error.hint());
-  } catch (const json::exception& error) {
-    throw InvalidArgument(path + ": " + error.what());
+  } catch (const DataError& error) {
+    throw DataError(path + ": " + error.what(), error.hint());
+  } catch (const json::exception&) {
+    throw InvalidArgument(path + ": a value is not of the type that its field wants",
+                          "`lockstep reference` lists all fields with their types");
   }
 }
 
 Job read_resolved_job(const std::string& text) {
   JobSource source{json::parse(text), {}};
   return read_tree(source, "the client's job", {});
-}
-
-std::string job_difference(const ordered_json& here, const ordered_json& there) {
-  const auto comparable = [](ordered_json job) {
-    if (!job.is_object()) return job;
-    job.erase("name");
-    if (job.contains("training") && job["training"].is_object()) {
-      for (const auto& field : TrainingOptions::free_fields()) job["training"].erase(field);
-      job["training"].erase("verbose_frequency");
-      // Which GPU it is does not matter.
-      ordered_json& training = job["training"];
-      if (training.contains("device") && training["device"].is_string() &&
-          training["device"].get<std::string>().starts_with("cuda")) {
-        training["device"] = "cuda";
-      }
-    }
-    return job;
-  };
-  return difference(comparable(here), comparable(there), "");
 }
 
 }  // namespace lockstep

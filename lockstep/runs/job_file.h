@@ -72,6 +72,7 @@ struct Job {
   nlohmann::ordered_json network;  // resolved: what Network::from_json takes, every field present
   TrainingOptions training;
   int64_t verbose_frequency = 50;  // iterations between rows of the progress table
+  std::string file;                // that it was read from, which errors name; no part of it
 
   // Everything, with defaults filled in and expressions evaluated; read_job() reads it again, with
   // the same result.
@@ -84,8 +85,8 @@ struct Job {
 // variables (depth=2) or of training fields (max_epochs=5). A value is read as TOML, or as text
 // where it is none.
 //
-// A relative folder is looked for beside the job file and then, where the environment has
-// LOCKSTEP_DATA, in that folder.
+// A relative folder is looked for beside the job file, one of `settings` in the process's folder,
+// and then, where the environment has LOCKSTEP_DATA, in that folder.
 //
 // Throws FileError when the file cannot be read, DataError with line and column for bad syntax,
 // InvalidArgument naming file and field for everything else; unknown tables, keys and layers get
@@ -95,9 +96,5 @@ Job read_job(FileSystem& files, const std::string& path,
 
 // The job that resolved() gave as text.
 Job read_resolved_job(const std::string& text);
-
-// The first field by which two resolved jobs differ, as "training.momentum: 0.9 there, 0.8 here",
-// or "". The name and what only speed, memory and output depend on may differ.
-std::string job_difference(const nlohmann::ordered_json& here, const nlohmann::ordered_json& there);
 
 }  // namespace lockstep

@@ -2,9 +2,11 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep {
 namespace {
@@ -40,11 +42,19 @@ json convert(const toml::node& node, const std::string& pointer, JobSource& sour
   if (const auto* whole = node.as_integer()) return whole->get();
   if (const auto* number = node.as_floating_point()) return number->get();
   if (const auto* flag = node.as_boolean()) return flag->get();
-  std::ostringstream text;  // dates and times have no use here: refused as the text that they are
+  std::ostringstream text;
   if (const auto* date = node.as_date()) text << date->get();
   if (const auto* time = node.as_time()) text << time->get();
   if (const auto* both = node.as_date_time()) text << both->get();
-  return text.str();
+  // As text it would be an expression: 2024-01-01 is 2022.
+  std::string field = pointer.empty() ? "" : pointer.substr(1);
+  std::replace(field.begin(), field.end(), '/', '.');
+  throw InvalidArgument((field.empty() ? "" : "[" + field + "] ") + text.str() +
+                            " is a date or a time, which no field takes" +
+                            (source.lines[pointer] > 0 && !field.empty()
+                                 ? " (line " + std::to_string(source.lines[pointer]) + ")"
+                                 : ""),
+                        "where text is meant, put it in quotes");
 }
 
 json value_of(const std::string& text) {
@@ -78,8 +88,8 @@ JobSource read_job_source(FileSystem& files, const std::string& path) {
       source.tree = json::parse(text, watch);
     } catch (const json::parse_error& error) {
       bad_syntax(path, ", byte " + std::to_string(error.byte), "this is no JSON");
-    } catch (const json::exception& error) {
-      bad_syntax(path, "", error.what());
+    } catch (const json::exception&) {
+      bad_syntax(path, "", "a number in it is larger than numbers can be");
     }
     if (!source.tree.is_object()) bad_syntax(path, "", "a JSON object wanted");
     return source;
@@ -91,6 +101,8 @@ JobSource parse_job_source(const std::string& text, const std::string& path) {
   JobSource source;
   try {
     source.tree = convert(toml::parse(text), "", source);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("[job file] " + path + ": " + error.what(), error.hint());
   } catch (const toml::parse_error& error) {
     const auto& begin = error.source().begin;
     bad_syntax(path,
@@ -100,8 +112,8 @@ JobSource parse_job_source(const std::string& text, const std::string& path) {
   return source;
 }
 
-void apply_setting(JobSource& source, const std::string& setting,
-                   const std::function<std::string(const std::string& key)>& home_of) {
+std::string apply_setting(JobSource& source, const std::string& setting,
+                          const std::function<std::string(const std::string& key)>& home_of) {
   const size_t equals = setting.find('=');
   const auto trimmed = [](std::string text) {
     const size_t begin = text.find_first_not_of(" \t");
@@ -134,11 +146,20 @@ void apply_setting(JobSource& source, const std::string& setting,
     if (at->is_null()) *at = json::object();
     begin = end + 1;
   }
-  *at = value_of(trimmed(setting.substr(equals + 1)));
+  const std::string value = trimmed(setting.substr(equals + 1));
+  if (!is_utf8(setting)) {
+    throw InvalidArgument("[--set] " + key + ": `" + value + "` is no UTF-8 text");
+  }
+  try {
+    *at = value_of(value);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("[--set] " + key + ": " + error.what(), error.hint());
+  }
   // What the file said there no longer counts.
   std::erase_if(source.lines, [&](const auto& line) {
     return line.first == pointer || line.first.starts_with(pointer + "/");
   });
+  return pointer;
 }
 
 }  // namespace lockstep

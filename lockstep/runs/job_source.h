@@ -23,8 +23,9 @@ JobSource read_job_source(FileSystem& files, const std::string& path);
 JobSource parse_job_source(const std::string& text, const std::string& path);
 
 // Applies "KEY=VALUE" with a dotted key; one without dots goes to the table `home_of` names for it.
-// A value is read as TOML, or as text where it is none. Throws InvalidArgument.
-void apply_setting(JobSource& source, const std::string& setting,
-                   const std::function<std::string(const std::string& key)>& home_of);
+// A value is read as TOML, or as text where it is none. Gives the JSON pointer of what it set.
+// Throws InvalidArgument.
+std::string apply_setting(JobSource& source, const std::string& setting,
+                          const std::function<std::string(const std::string& key)>& home_of);
 
 }  // namespace lockstep

@@ -1,39 +1,24 @@
 #include "lockstep/runs/run.h"
 
+#include <algorithm>
+
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/crop.h"
 #include "lockstep/data/resize.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/runs/data_source.h"
+#include "lockstep/runs/network_values.h"
+#include "lockstep/runs/rebuild_receipt.h"
 #include "lockstep/runs/run_folder.h"
+#include "lockstep/train/checkpoint.h"
 #include "lockstep/train/mini_batches.h"
 #include "lockstep/train/receipt.h"
+#include "lockstep/train/receipt_check.h"
 #include "lockstep/train/training_problem.h"
 
 namespace lockstep {
 namespace {
-
-// Values of another model's layers, by name.
-void copy_values(const Network& from, Network& to, const std::string& path) {
-  const auto refuse = [&](const std::string& what) {
-    throw InvalidArgument("[run] the initial model " + path + " does not fit the job: " + what);
-  };
-  const auto expected = to.value_shapes(), given = from.value_shapes();
-  for (size_t i = 0; i < expected.size() || i < given.size(); ++i) {
-    if (i >= given.size()) refuse("it has no " + expected[i].first);
-    if (i >= expected.size()) refuse("the job has no " + given[i].first);
-    if (expected[i] == given[i]) continue;
-    refuse("it has " + given[i].first + " of " + given[i].second.to_string() +
-           " where the job has " + expected[i].first + " of " + expected[i].second.to_string());
-  }
-  for (size_t i = 0; i < to.learnables().size(); ++i) {
-    to.learnables()[i].value.copy_from(from.learnables()[i].value);
-  }
-  for (size_t i = 0; i < to.state().size(); ++i) {
-    to.state()[i].value.copy_from(from.state()[i].value);
-  }
-}
 
 // Notes checkpoints, and saves the network as it is before the first iteration.
 class Witness : public TrainingObserver {
@@ -43,12 +28,23 @@ class Witness : public TrainingObserver {
       : folder_(folder), network_(network), classes_(classes), save_initial_(save_initial) {}
 
   void start(const TrainingStart& start) override {
+    folder_.note_end();
+    started = true;
+    iterations = start.first_iteration - 1;
     if (!save_initial_ || start.first_iteration != 1) return;
-    save_model(local_files(), folder_.file("initial.safetensors"), network_, classes_);
+    save_model(folder_.files(), folder_.file("initial.safetensors"), network_, classes_);
+  }
+  void iteration(const IterationRecord& record) override {
+    iterations = record.iteration;
+    computed = true;
   }
   void checkpoint(const std::string& path, int64_t) override { last = path; }
 
   std::string last;
+  int64_t iterations = 0;  // the last finished one
+  bool started = false;    // everything was found in order
+  bool computed = false;   // an iteration, by this process
+  bool saved = false;      // the trained network is in the folder
 
  private:
   const RunFolder& folder_;
@@ -77,10 +73,11 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
 // Opens the folders of a job, without images that cannot be read where it says so.
 class Opener {
  public:
-  Opener(const Job& job, std::vector<UnreadableImage>& skipped)
+  Opener(const Job& job, const std::function<bool()>& stop, std::vector<UnreadableImage>& skipped)
       : label_column_(job.data.label_column),
         skip_(job.data.bad_images == "skip"),
         threads_(static_cast<int>(job.training.resolved().threads)),
+        stop_(stop),
         skipped_(skipped) {}
 
   DatastorePtr open(const std::string& name, bool allow_empty_folders) {
@@ -106,7 +103,7 @@ class Opener {
 
   ReadableImages readable(const DatastorePtr& store, const std::string& name) {
     ThreadPool pool(threads_);
-    ReadableImages found = readable_images(store, pool);
+    ReadableImages found = readable_images(store, pool, stop_);
     for (const UnreadableImage& image : found.unreadable) {
       skipped_.push_back({join_path(name, image.name), image.reason});
     }
@@ -116,6 +113,7 @@ class Opener {
   const std::string label_column_;
   bool skip_;
   int threads_;
+  const std::function<bool()> stop_;
   std::vector<UnreadableImage>& skipped_;
 };
 
@@ -192,9 +190,9 @@ void crop_images(RunData& data, const Network& network, bool random) {
 
 }  // namespace
 
-RunData open_run_data(const Job& job) {
+RunData open_run_data(const Job& job, const std::function<bool()>& stop) {
   RunData data;
-  Opener opener(job, data.skipped);
+  Opener opener(job, stop, data.skipped);
   const bool labels = job.data.targets.empty();
   const DatastorePtr all = opener.open(job.data.train, !labels);
   if (job.data.resize) check_images(*all, "data.resize");
@@ -236,18 +234,40 @@ Network build_network(const Job& job) {
   return network;
 }
 
-JobPlan plan_job(const Job& job, const std::string& initial_model) {
-  JobPlan plan{.job = job, .data = open_run_data(job), .network = build_network(job)};
+namespace {
+
+// Errors name the job's file, whatever they come from.
+std::string in_job(const Job& job, const Error& error) {
+  const std::string text = error.what();
+  const bool named = job.file.empty() || text.find(job.file) != std::string::npos;
+  return named ? text : job.file + ": " + text;
+}
+
+JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
+  const std::string& initial_model = options.initial_model;
+  JobPlan plan{.job = job, .data = open_run_data(job, options.stop), .network = build_network(job)};
   const RunData& data = plan.data;
   if (!data.training_targets) {
     plan.classes = data.training->classes();
     check_outputs(plan.network, plan.classes);
   }
-  plan.network.initialize(static_cast<uint64_t>(job.training.seed));
+  if (options.values == JobValues::made) {
+    plan.network.initialize(static_cast<uint64_t>(job.training.seed));
+  } else {
+    plan.network.initialize_sizes();
+  }
   if (!initial_model.empty()) {
-    const std::vector<std::byte> bytes = local_files().read(initial_model);
+    const std::string path = model_path(local_files(), initial_model);
+    const std::vector<std::byte> bytes = local_files().read(path);
     plan.initial_model = digest_of(bytes.data(), bytes.size()).to_string();
-    copy_values(load_model(local_files(), initial_model).network, plan.network, initial_model);
+    const NetworkValues values = network_values(local_files(), path);
+    require_finite(values.tensors, path);
+    plan.initial_model_checked = values.checked;
+    if (options.values == JobValues::made) {
+      set_values(plan.network, values.tensors, path);
+    } else {
+      check_values(plan.network, values.tensors, path);
+    }
   }
   plan.training = {data.training,         data.validation,         job.augmentation,
                    data.training_targets, data.validation_targets, job.noise,
@@ -265,39 +285,86 @@ JobPlan plan_job(const Job& job, const std::string& initial_model) {
   return plan;
 }
 
+}  // namespace
+
+JobPlan plan_job(const Job& job, const JobPlanOptions& options) {
+  try {
+    return plan_of(job, options);
+  } catch (const InvalidArgument& e) {
+    throw InvalidArgument(in_job(job, e), e.hint());
+  } catch (const FileError& e) {
+    throw FileError(in_job(job, e), e.hint());
+  } catch (const DataError& e) {
+    throw DataError(in_job(job, e), e.hint());
+  } catch (const Unsupported& e) {
+    throw Unsupported(in_job(job, e), e.hint());
+  }
+}
+
 namespace {
 
 // What worker processes do to have the same as plan_job() gave here.
 TrainingProblem job_problem(std::string job, std::string initial_model) {
-  JobPlan plan = plan_job(read_resolved_job(job), initial_model);
+  JobPlan plan = plan_job(read_resolved_job(job), {.initial_model = initial_model});
   return {std::move(plan.network), std::move(plan.training)};
 }
 
-}  // namespace
+// Gives the network of a training that failed the values of its newest checkpoint that are all
+// finite, and saves it. Whatever is wrong with the folder, the first error is what the user hears.
+void keep_last_sound_values(const RunFolder& folder, Network& network,
+                            const std::vector<std::string>& classes) {
+  for (const std::string& path : checkpoints_in(folder.files(), folder.file("checkpoints"))) {
+    try {
+      const std::vector<NamedTensor> values = network_values(folder.files(), path).tensors;
+      require_finite(values, path);
+      set_values(network, values, path);
+      save_model(folder.files(), folder.file(run_model_name), network, classes);
+      return;
+    } catch (const Error&) {  // damaged, or of another network: an earlier one may be sound
+    }
+  }
+}
 
-RunResult run_job(const Job& job, const RunOptions& options) {
-  if (!options.resume) refuse_other_run(local_files(), options.folder);
-  JobPlan plan = plan_job(job, options.initial_model);
+constexpr const char* asked_to_stop = "it was asked to (Ctrl-C, SIGTERM or a program)";
+
+// Why a run ended that was not to end yet.
+std::string stop_reason(const Job& job, const RunOptions& options, const TrainingResult& training,
+                        bool asked) {
+  if (asked) return asked_to_stop;
+  if (options.dry_run) return "it was a dry run";
+  if (options.stop_after > 0 && training.last_iteration >= options.stop_after) {
+    return "stop_after = " + std::to_string(options.stop_after);
+  }
+  return "max_time = " + nlohmann::json(job.training.max_time).dump() + " s is over";
+}
+
+// The training and what comes after it, in a folder that is this run's.
+RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const RunFolder& folder,
+               Witness& witness) {
   const RunData& data = plan.data;
   Network& network = plan.network;
   RunResult result;
   result.skipped = data.skipped;
   result.classes = plan.classes;
-  nlohmann::ordered_json extra = nlohmann::ordered_json::object();
-  if (!plan.initial_model.empty()) extra["initial_model"] = plan.initial_model;
-  const RunFolder folder(local_files(), options.folder, plan.job, extra, options.resume);
-  ReceiptWriter receipt(local_files(), folder.path());
-  Witness witness(folder, network, result.classes, options.save_initial);
+  if (!options.profile) {
+    // Of an earlier part of the run: it says nothing about this one.
+    for (const char* name : {"profile.json", "trace.json"}) {
+      if (folder.files().exists(folder.file(name))) folder.files().remove(folder.file(name));
+    }
+  }
+  ReceiptWriter receipt(folder.files(), folder.path());
   TrainingControl control;
   control.observers = {&receipt, &witness};
   control.observers.insert(control.observers.end(), options.observers.begin(),
                            options.observers.end());
-  if (!data.skipped.empty()) {
-    for (TrainingObserver* observer : control.observers) {
-      observer->notice(skipped_text(data.skipped));
-    }
-  }
+  const auto notice = [&](const std::string& text) {
+    for (TrainingObserver* observer : control.observers) observer->notice(text);
+  };
+  if (!data.skipped.empty()) notice(skipped_text(data.skipped));
+  if (!plan.initial_model_checked) notice(no_digest_text(options.initial_model));
   control.checkpoint_folder = folder.file("checkpoints");
+  control.observation_list = folder.file("observations");
+  control.files = &folder.files();
   control.resume = folder.resumed();
   control.stop = options.stop;
   control.interrupted = options.interrupted;
@@ -305,14 +372,26 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   control.dry_run = options.dry_run;
   control.profile = options.profile;
   const auto call = make_call<&job_problem>(plan.job.resolved().dump(), options.initial_model);
-  result.training = train(call, network, plan.training, plan.job.training, control);
+  const auto run = [&] {
+    result.training = train(call, network, plan.training, plan.job.training, control);
+  };
+  try {
+    run();
+  } catch (const ReceiptDamage& damage) {
+    if (!options.rebuild_receipt) throw;
+    notice(damage.what());
+    rebuild_receipt({folder, plan.job, options.initial_model, damage.where(), notice});
+    network = plan_job(job, {.initial_model = options.initial_model}).network;  // as it was before
+    run();
+  }
   receipt.finish();
   result.checkpoint = witness.last;
-  if (result.training.stopped) return result;
 
   // First of all: whatever becomes of the evaluation, the network is there.
-  result.model = folder.file("model.safetensors");
-  save_model(local_files(), result.model, network, result.classes);
+  result.model = folder.file(run_model_name);
+  save_model(folder.files(), result.model, network, result.classes);
+  witness.saved = true;
+  if (result.training.stopped) return result;
 
   // Anew, although the trainer may have validated these values: for the confusion, and since
   // population statistics may have come after.
@@ -336,10 +415,63 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   measure("test", data.test, data.test_targets, result.test);
   if (!confusion.is_null()) {
     write_atomically(
-        local_files(), folder.file("confusion.json"),
+        folder.files(), folder.file("confusion.json"),
         confusion.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   }
   return result;
+}
+
+// Never throws: where the folder cannot be written to, the run counts as interrupted.
+void note_failure(const RunFolder& folder, const Witness& witness, JobPlan& plan,
+                  const std::string& what) {
+  try {
+    if (!witness.computed && folder.resumed()) {
+      folder.note_as_before();  // it was refused, or the disk is full: the run is what it was
+      return;
+    }
+    const bool has_model = folder.files().exists(folder.file(run_model_name));
+    if (witness.started && !witness.saved && (witness.computed || !has_model)) {
+      keep_last_sound_values(folder, plan.network, plan.classes);
+    }
+    folder.note(RunStatus::failed, what, witness.iterations);
+  } catch (const std::exception&) {
+  }
+}
+
+}  // namespace
+
+RunResult run_job(const Job& job, const RunOptions& options) {
+  if (!options.resume) refuse_other_run(local_files(), options.folder);
+  JobPlan plan =
+      plan_job(job, {.initial_model = options.initial_model, .stop = options.interrupted});
+  nlohmann::ordered_json extra = nlohmann::ordered_json::object();
+  if (!plan.initial_model.empty()) extra["initial_model"] = plan.initial_model;
+  const RunFolder folder(local_files(), options.folder, plan.job, extra, options.resume);
+  Witness witness(folder, plan.network, plan.classes, options.save_initial);
+  bool asked = false;
+  RunOptions watched = options;
+  for (std::function<bool()>* wish : {&watched.stop, &watched.interrupted}) {
+    if (!*wish) continue;
+    *wish = [&asked, inner = *wish] { return inner() && (asked = true); };
+  }
+  try {
+    RunResult result = work(job, watched, plan, folder, witness);
+    const TrainingResult& training = result.training;
+    folder.note(training.stopped ? RunStatus::stopped : RunStatus::finished,
+                training.stopped ? stop_reason(job, options, training, asked) : "",
+                training.last_iteration);
+    return result;
+  } catch (const Cancelled&) {  // before its first iteration
+    if (folder.resumed()) {
+      folder.note_as_before();
+    } else {
+      folder.note(RunStatus::stopped, asked_to_stop);
+    }
+    throw;
+  } catch (const std::exception& error) {
+    note_failure(folder, witness, plan, error.what());
+    throw;
+  }
 }
 
 }  // namespace lockstep

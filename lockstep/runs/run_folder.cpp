@@ -2,18 +2,46 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <system_error>
+#include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/runs/job_difference.h"
 
 namespace lockstep {
 namespace {
 
 constexpr const char* job_name = "job.json";
-constexpr const char* lock_name = "lock";
+
+void refuse(const std::string& path, const RunState& state) {
+  if (state.status == RunStatus::none) return;
+  const bool finished = state.status == RunStatus::finished;
+  throw InvalidArgument(
+      "[run] " + path + " holds a " + (finished ? "finished run" : "run that " + describe(state)),
+      finished || state.status == RunStatus::running
+          ? "choose another folder with --out"
+          : "go on with --resume, or choose another folder with --out");
+}
+
+// Those who only ask whether the lock is held have it for a moment.
+constexpr int lock_attempts = 20;
+constexpr std::chrono::milliseconds lock_pause{10};
+
+bool take_lock(int lock) {
+  for (int attempt = 1;; ++attempt) {
+    int result;
+    do result = ::flock(lock, LOCK_EX | LOCK_NB);
+    while (result != 0 && errno == EINTR);
+    if (result == 0) return true;
+    if (errno != EWOULDBLOCK || attempt == lock_attempts) return false;
+    std::this_thread::sleep_for(lock_pause);
+  }
+}
 
 }  // namespace
 
@@ -21,15 +49,7 @@ void refuse_other_run(FileSystem& files, const std::string& path) {
   if (files.exists(path) && !files.is_folder(path)) {
     throw InvalidArgument("[run] " + path + " is a file, not a folder for a run");
   }
-  for (const char* name :
-       {job_name, "model.safetensors", "receipt.jsonl", "log.jsonl", "checkpoints"}) {
-    if (!files.exists(join_path(path, name))) continue;
-    const bool finished = files.exists(join_path(path, "model.safetensors"));
-    throw InvalidArgument(
-        "[run] " + path + " holds " + (finished ? "a finished run" : "a run that has not finished"),
-        finished ? "choose another folder with --out"
-                 : "go on with --resume, or choose another folder with --out");
-  }
+  refuse(path, run_state(files, path));
 }
 
 RunFolder::RunFolder(FileSystem& files, std::string path, const Job& job,
@@ -37,11 +57,15 @@ RunFolder::RunFolder(FileSystem& files, std::string path, const Job& job,
     : files_(files), path_(std::move(path)) {
   nlohmann::ordered_json description = job.resolved();
   description.update(extra);
+  if (path_.empty()) throw InvalidArgument("[run] the run's folder has no name");
   if (!resume) refuse_other_run(files_, path_);
   make_folders(files_, path_);
+  inside_ = files_anchored_in(path_);
   lock();
   try {
+    before_ = run_state(*inside_, path_, /*own_lock=*/true);
     adopt(description, resume);
+    note(RunStatus::running);
   } catch (...) {
     ::close(lock_);
     throw;
@@ -52,15 +76,12 @@ RunFolder::RunFolder(FileSystem& files, std::string path, const Job& job,
 RunFolder::~RunFolder() { ::close(lock_); }
 
 void RunFolder::lock() {
-  const std::string path = file(lock_name);
+  const std::string path = file(run_lock_name);
   lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0) {
     throw FileError("[run] cannot open " + path + ": " + std::system_category().message(errno));
   }
-  int result;
-  do result = ::flock(lock_, LOCK_EX | LOCK_NB);
-  while (result != 0 && errno == EINTR);
-  if (result == 0) return;
+  if (take_lock(lock_)) return;
   const int error = errno;
   ::close(lock_);
   if (error == EWOULDBLOCK) {
@@ -70,22 +91,59 @@ void RunFolder::lock() {
   throw FileError("[run] cannot lock " + path + ": " + std::system_category().message(error));
 }
 
+void RunFolder::note_end() const {
+  if (!going_on_.is_null()) write_atomically(*inside_, file(job_name), going_on_.dump(2) + "\n");
+}
+
+void RunFolder::note(RunStatus status, const std::string& reason, int64_t iteration) const {
+  write_run_state(*inside_, path_, {status, reason, {}, iteration});
+}
+
+void RunFolder::note_as_before() const { write_run_state(*inside_, path_, before_); }
+
+std::string make_numbered_folder(const std::string& prefix) {
+  constexpr int most_attempts = 100;
+  int attempts = 0;
+  make_folders(local_files(), folder_of(prefix));
+  for (int64_t number = 1;; ++number) {
+    std::string folder = prefix + "-" + std::to_string(number);
+    if (::mkdir(folder.c_str(), 0777) == 0) {
+      local_files().sync_folder(folder_of(prefix));
+      return folder;
+    }
+    if (errno == EEXIST) continue;
+    if (errno == ENOENT && ++attempts < most_attempts) {  // another run has just removed it
+      make_folders(local_files(), folder_of(prefix));
+      --number;
+      continue;
+    }
+    throw FileError("[run] cannot make the folder " + folder + ": " +
+                    std::system_category().message(errno));
+  }
+}
+
 void RunFolder::adopt(const nlohmann::ordered_json& description, bool resume) {
-  if (!resume) refuse_other_run(files_, path_);  // nobody was faster
+  const auto refuse_any = [&] { refuse(path_, before_); };
+  if (!resume) refuse_any();  // another process may have been faster
   const std::string path = file(job_name);
-  if (!resume || !files_.exists(path)) {
-    if (resume) refuse_other_run(files_, path_);  // parts of a run whose job nobody knows
-    write_atomically(files_, path, description.dump(2) + "\n");
+  if (!resume || !inside_->exists(path)) {
+    if (resume) refuse_any();  // parts of a run whose job is not known
+    write_atomically(*inside_, path, description.dump(2) + "\n");
     return;
   }
-  const auto there = nlohmann::ordered_json::parse(read_text(files_, path), nullptr, false);
+  const auto there = nlohmann::ordered_json::parse(read_text(*inside_, path), nullptr, false);
   if (there.is_discarded()) throw DataError("[run] " + path + " is damaged: no JSON");
-  const std::string difference = job_difference(description, there);
-  if (!difference.empty()) {
-    throw InvalidArgument("[run] " + path_ + " holds a run of another job: " + difference,
-                          "go on with the same job, or choose another folder with --out");
+  const JobDifference difference = job_difference(description, there);
+  if (!difference.what.empty()) {
+    throw InvalidArgument("[run] " + path_ + " holds a run of another job: " + difference.what,
+                          difference.hint.empty()
+                              ? "go on with the same job, or choose another folder with --out"
+                              : difference.hint);
   }
   resumed_ = true;
+  if (auto extended = with_end_of(description, there); extended != there) {
+    going_on_ = std::move(extended);
+  }
 }
 
 }  // namespace lockstep

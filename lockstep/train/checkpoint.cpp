@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/train/fingerprint.h"
+#include "lockstep/train/first_identity.h"
 #include "lockstep/train/state_digest.h"
 
 namespace lockstep {
@@ -110,17 +111,23 @@ Loaded load(FileSystem& files, const std::string& path) {
   return loaded;
 }
 
-// "training.l2: 0.1 here, 0.2 there": the first field in which two trainings differ.
+// "training.l2: 0.1 here, 0.2 there": the first field in which two trainings differ. Fields that
+// are missing are null.
 std::string first_difference(const nlohmann::ordered_json& here,
                              const nlohmann::ordered_json& there, const std::string& path) {
   if (here == there) return {};
   if (here.is_object() && there.is_object()) {
-    for (const auto& [key, value] : here.items()) {
-      const std::string name = path.empty() ? key : path + "." + key;
-      const auto other = there.contains(key) ? there[key] : nlohmann::ordered_json();
-      const std::string inner = first_difference(value, other, name);
-      if (!inner.empty()) return inner;
+    const auto value = [](const nlohmann::ordered_json& object, const std::string& key) {
+      return object.contains(key) ? object[key] : nlohmann::ordered_json();
+    };
+    for (const auto* one : {&here, &there}) {
+      for (const auto& [key, unused] : one->items()) {
+        const std::string name = path.empty() ? key : path + "." + key;
+        const std::string inner = first_difference(value(here, key), value(there, key), name);
+        if (!inner.empty()) return inner;
+      }
     }
+    return {};  // only the order of keys
   }
   if (here.is_array() && there.is_array() && here.size() == there.size()) {
     for (size_t i = 0; i < here.size(); ++i) {
@@ -128,9 +135,79 @@ std::string first_difference(const nlohmann::ordered_json& here,
           first_difference(here[i], there[i], path + "[" + std::to_string(i + 1) + "]");
       if (!inner.empty()) return inner;
     }
+    return {};
   }
-  return path + ": " + here.dump().substr(0, 120) + " here, " + there.dump().substr(0, 120) +
-         " there";
+  const auto shown = [&](const nlohmann::ordered_json& value) -> std::string {
+    if (!value.is_null()) return value.dump().substr(0, 120);
+    return path.find('.') == std::string::npos ? "nothing" : "the default";
+  };
+  return path + ": " + shown(here) + " here, " + shown(there) + " there";
+}
+
+// In the words of those who have the data, not digests: files and labels, with their contents.
+std::string data_difference(const nlohmann::ordered_json& here,
+                            const nlohmann::ordered_json& there) {
+  const std::pair<const char*, const char*> parts[] = {
+      {"data", "the training data"},
+      {"validation_data", "the validation data"},
+      {"targets", "the targets of the training images"},
+      {"validation_targets", "the targets of the validation images"}};
+  // What else differs is told first: other data may come of it, as from a validation_fraction.
+  for (const auto& [key, value] : here.items()) {
+    const bool data = std::any_of(std::begin(parts), std::end(parts),
+                                  [&key](const auto& part) { return part.first == key; });
+    if (!data && (!there.contains(key) || there[key] != value)) return {};
+  }
+  for (const auto& [key, what] : parts) {
+    if (here.value(key, "") == there.value(key, "")) continue;
+    return std::string(what) +
+           " are not those of the run: files were added, removed, renamed or relabelled, or their "
+           "contents were changed";
+  }
+  return {};
+}
+
+// Throws InvalidArgument where a checkpoint is of another training than `identity`.
+void check_identity(const nlohmann::ordered_json& identity, const nlohmann::ordered_json& there,
+                    const CheckpointChoice& choice, const std::string& path) {
+  const nlohmann::ordered_json& first_identity = choice.first_identity;
+  const auto refuse = [&](const std::string& different, const std::string& hint) {
+    throw InvalidArgument("[checkpoint] " + path + " belongs to another training: " + different,
+                          hint);
+  };
+  const auto refuse_data = [&](const nlohmann::ordered_json& here) {
+    std::string data = data_difference(here, there);
+    if (!data.empty()) {
+      const std::string changes = choice.data_changes ? choice.data_changes() : "";
+      if (!changes.empty()) data = "the data are not those of the run: " + changes;
+      refuse(data, "bring back the data as they were, or train into another folder");
+    }
+  };
+  if (is_first_identity(there) && !is_first_identity(identity)) {
+    refuse_data(first_identity);
+    const std::string different = first_difference(first_identity, there, "");
+    if (different.empty()) return;
+    refuse(different,
+           "resume with the same job, or train into another folder; an earlier version of lockstep "
+           "began it, whose trainings also keep max_epochs and validation_patience");
+  }
+  const bool other_version = !is_first_identity(there) && (is_first_identity(identity) ||
+                                                           there["version"] != identity["version"]);
+  if (other_version) {
+    throw InvalidArgument("[checkpoint] " + path + " has an identity of version " +
+                              there["version"].dump() + ", this program writes version " +
+                              std::to_string(identity_version),
+                          "go on with the version of lockstep that wrote it");
+  }
+  if (!is_first_identity(there)) {
+    if (const auto schedule = schedule_difference(identity, there)) {
+      refuse(schedule->what, schedule->hint);
+    }
+  }
+  refuse_data(identity);
+  const std::string different = first_difference(identity, there, "");
+  if (different.empty()) return;
+  refuse(different, "resume with the same job, or train into another folder");
 }
 
 void copy_into(const Tensor& from, const Tensor& to, const std::string& name,
@@ -189,6 +266,26 @@ std::string checkpoint_checksum(const std::vector<NamedTensor>& tensors,
 
 bool holds_checkpoints(FileSystem& files, const std::string& folder) {
   return !newest_first(files, folder).empty();
+}
+
+std::vector<std::string> checkpoints_in(FileSystem& files, const std::string& folder) {
+  std::vector<std::string> paths;
+  for (auto& [iteration, path] : newest_first(files, folder)) paths.push_back(std::move(path));
+  return paths;
+}
+
+bool is_checkpoint(const SafetensorsFile& file) {
+  return file.metadata.contains("lockstep.checkpoint");
+}
+
+std::vector<NamedTensor> checkpoint_values(FileSystem& files, const std::string& path) {
+  std::vector<NamedTensor> values;
+  for (NamedTensor& t : load(files, path).file.tensors) {
+    for (const std::string kind : {"learnable/", "state/"}) {
+      if (t.name.starts_with(kind)) values.push_back({t.name.substr(kind.size()), t.tensor});
+    }
+  }
+  return values;
 }
 
 std::string write_checkpoint(FileSystem& files, const std::string& folder, const Network& network,
@@ -265,15 +362,14 @@ std::optional<TrainingPosition> resume_from_checkpoint(
     } catch (const DataError& e) {
       pass_over(path, e.what());
       continue;
-    } catch (const nlohmann::json::exception& e) {
+    } catch (const nlohmann::json::exception&) {
+      pass_over(path, "[checkpoint] " + path + ": its position lacks a field or has a wrong one");
+      continue;
+    } catch (const InvalidArgument& e) {
       pass_over(path, "[checkpoint] " + path + ": " + e.what());
       continue;
     }
-    const std::string different = first_difference(identity, position.identity, "");
-    if (!different.empty()) {
-      throw InvalidArgument("[checkpoint] " + path + " belongs to another training: " + different,
-                            "resume with the same job, or train into another folder");
-    }
+    check_identity(identity, position.identity, choice, path);
     const std::string numerics =
         fingerprint_difference(numerics_fingerprint(network.device()), fingerprint);
     if (!numerics.empty() && !allow_other_numerics) {

@@ -56,10 +56,24 @@ std::string checkpoint_checksum(const std::vector<NamedTensor>& tensors,
 // Whether there are checkpoints, sound or not.
 bool holds_checkpoints(FileSystem& files, const std::string& folder);
 
+// Their paths, newest first; none where there is no such folder.
+std::vector<std::string> checkpoints_in(FileSystem& files, const std::string& folder);
+
+// Whether a safetensors file is a checkpoint, sound or not.
+bool is_checkpoint(const SafetensorsFile& file);
+
+// The network's learnables and state that a checkpoint holds, by the names that they have in a
+// model ("<layer>.<parameter>"). Throws FileError; DataError for a damaged checkpoint.
+std::vector<NamedTensor> checkpoint_values(FileSystem& files, const std::string& path);
+
 // Which checkpoints are looked at.
 struct CheckpointChoice {
   int64_t before = 0;      // of those before this iteration; 0: of all
   bool only_read = false;  // damaged ones keep their names
+  // What `identity` is in the form that checkpoints had first, see first_identity.h.
+  nlohmann::ordered_json first_identity = {};
+  // Asked where the data are others: in which observations, or "" where that is not known.
+  std::function<std::string()> data_changes = {};
 };
 
 // Finds the newest sound checkpoint in a folder, loads it into network and solver, and returns the

@@ -161,14 +161,16 @@ std::optional<CrewEvent> CrewWorkers::wait(const TimeLimit& limit) {
     const detail::Task& task = *found->second.task;
     event.pid = task.pid;
     if (event.kind == CrewEvent::Kind::message) return event;
-    event.how = task.lost;
+    event.how = task.lost.how;
+    event.own_fault = task.lost.own_fault;
+    event.outside = task.lost.outside;
     event.printed = task.diary;
     event.error = task.error;
     event.cancelled = task.state == TaskState::cancelled;
     if (event.cancelled) {
       const std::string& reason = found->second.reason;
       event.how = reason.empty() ? "was cancelled" : reason + " and was cancelled";
-    } else if (task.lost.empty()) {
+    } else if (task.lost.how.empty()) {
       // Who never began it has not thrown.
       if (task.attempts > 0) event.kind = CrewEvent::Kind::failed;
       event.how = task.error.message;

@@ -30,7 +30,8 @@ struct CrewEvent {
   Bytes content = {};
   TaskError error = {};
   std::string how = {};
-  std::string printed = {};  // what a lost one has printed last
+  bool own_fault = false, outside = false;  // see WorkerEnd
+  std::string printed = {};                 // what a lost one has printed last
 };
 
 // One thread at a time.

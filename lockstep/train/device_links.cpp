@@ -18,6 +18,7 @@ using Clock = TimeLimit::Clock;
 constexpr std::chrono::microseconds kSpin{500}, kSleep{50};
 // Seconds in which it becomes known whether somebody's death was behind a failure.
 constexpr double kKnown = 2;
+constexpr char kInterface[] = "NCCL_SOCKET_IFNAME";
 constexpr char kNotTogether[] = "[group] devices have not come together in time";
 
 std::vector<std::string> say_to_all(Group& group, const std::string& mine, const TimeLimit& limit) {
@@ -43,10 +44,16 @@ std::string try_to(F&& body) {
 
 }  // namespace
 
-void keep_links_within(const std::string& address) {
-  if (getenv("NCCL_SOCKET_IFNAME") != nullptr) return;
+LinksWithin::LinksWithin(const std::string& address) {
+  static std::mutex one;
+  alone_ = std::unique_lock(one);
+  if (getenv(kInterface) != nullptr) return;
   const std::string name = interface_of(address.empty() ? "127.0.0.1" : address);
-  setenv("NCCL_SOCKET_IFNAME", ("=" + name).c_str(), 0);  // exactly that one
+  set_ = setenv(kInterface, ("=" + name).c_str(), 0) == 0;  // exactly that one
+}
+
+LinksWithin::~LinksWithin() {
+  if (set_) unsetenv(kInterface);
 }
 
 std::unique_ptr<DeviceLinks> DeviceLinks::between(Group& group, Device device, double patience,

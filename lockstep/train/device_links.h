@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -12,10 +13,23 @@
 
 namespace lockstep {
 
-// Of a process whose links will only be within the network of this address ("": within this
-// machine), as groups of hosts are: what they carry is not encrypted. Before its first one; the
-// variables of NCCL come first. Throws Error where this machine does not have the address.
-void keep_links_within(const std::string& address);
+// While alive, devices that come together do so within the network of this address ("": within
+// this machine), as groups of hosts do: what links carry is not encrypted. NCCL knows this by the
+// variable NCCL_SOCKET_IFNAME alone, which it reads when it first joins; where it is set already it
+// stays as it is, else it is unset again in the end. One at a time in a process, others wait: but
+// the environment is the whole process's, so what other threads start meanwhile inherits it.
+class LinksWithin {
+ public:
+  // Throws Error where this machine does not have the address.
+  explicit LinksWithin(const std::string& address);
+  ~LinksWithin();
+  LinksWithin(const LinksWithin&) = delete;
+  LinksWithin& operator=(const LinksWithin&) = delete;
+
+ private:
+  std::unique_lock<std::mutex> alone_;
+  bool set_ = false;
+};
 
 // One thread at a time, with the device active. What fails throws as collectives do, and WorkerLost
 // where a device or a way to one has.

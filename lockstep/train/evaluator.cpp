@@ -399,6 +399,7 @@ namespace {
 Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options,
                     Measures measures, Tensor* outputs) {
   refuse_stray_environment();
+  const OrdinaryArithmetic arithmetic;
   TrainingOptions resources;
   resources.threads = options.threads;
   ThreadPool pool(static_cast<int>(resources.resolved().threads));

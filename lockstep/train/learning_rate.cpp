@@ -53,6 +53,15 @@ double factor(const std::string& name, const TrainingOptions& o, const Progress&
   return 1;
 }
 
+// Iterations of a part that begins after `begin`; one without its epochs lasts to the end of
+// max_epochs.
+double part_length(const TrainingOptions& options, size_t part, double begin, double per_epoch) {
+  const double length = part < options.schedule_epochs.size()
+                            ? std::round(options.schedule_epochs[part] * per_epoch)
+                            : per_epoch * static_cast<double>(options.max_epochs) - begin;
+  return std::max(1.0, length);
+}
+
 }  // namespace
 
 double learning_rate_of(const TrainingOptions& options, int64_t iteration,
@@ -70,14 +79,12 @@ double learning_rate_of(const TrainingOptions& options, int64_t iteration,
     return rate;
   }
   const auto per_epoch = static_cast<double>(iterations_per_epoch);
-  const double total = per_epoch * static_cast<double>(options.max_epochs);
   double rate = options.initial_learning_rate, begin = 0;
   const auto& names = options.learning_rate_schedule;
   for (size_t i = 0; i < names.size(); ++i) {
     const bool last = i + 1 == names.size();
     const bool bounded = i < options.schedule_epochs.size();
-    const double length =
-        std::max(1.0, bounded ? std::round(options.schedule_epochs[i] * per_epoch) : total - begin);
+    const double length = part_length(options, i, begin, per_epoch);
     const double done = static_cast<double>(iteration - 1) - begin;
     if (last || done < length) {
       // A bounded last part stays where it ended.
@@ -88,6 +95,23 @@ double learning_rate_of(const TrainingOptions& options, int64_t iteration,
     begin += length;
   }
   return rate;
+}
+
+bool rates_depend_on_length(const std::string& schedule) {
+  return schedule == "polynomial" || schedule == "cosine" || schedule == "warmup";
+}
+
+std::vector<double> schedule_lengths(const TrainingOptions& options, int64_t iterations_per_epoch) {
+  std::vector<double> lengths;
+  if (options.learning_rate_function) return lengths;
+  double begin = 0;
+  const auto& names = options.learning_rate_schedule;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i >= options.schedule_epochs.size() && !rates_depend_on_length(names[i])) break;
+    lengths.push_back(part_length(options, i, begin, static_cast<double>(iterations_per_epoch)));
+    begin += lengths.back();
+  }
+  return lengths;
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "lockstep/train/options.h"
 
@@ -15,5 +16,13 @@ namespace lockstep {
 // Thread-safe where the function is.
 double learning_rate_of(const TrainingOptions& options, int64_t iteration,
                         int64_t iterations_per_epoch);
+
+// Iterations (whole numbers) that each part of options.learning_rate_schedule lasts, as far as
+// rates depend on it: a last part without an entry in options.schedule_epochs has one only where
+// its rates are spread over the rest of max_epochs. None with learning_rate_function. Thread-safe.
+std::vector<double> schedule_lengths(const TrainingOptions& options, int64_t iterations_per_epoch);
+
+// Whether the rates of this schedule, as a last part, depend on how long it lasts. Thread-safe.
+bool rates_depend_on_length(const std::string& schedule);
 
 }  // namespace lockstep

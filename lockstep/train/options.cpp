@@ -57,6 +57,9 @@ void TrainingOptions::visit(FieldVisitor& v) {
             {.min = 1, .max = 1 << 24});
   v.integer("max_epochs", max_epochs, "passes over the training data",
             {.min = 1, .max = (int64_t{1} << 31) - 1});
+  v.integer("max_iterations", max_iterations,
+            "iterations after which training ends, also within an epoch; 0: no limit",
+            {.min = 0, .max = kMany});
   v.text("shuffle", shuffle, "a new order of the observations", {"every-epoch", "once", "never"});
   v.text("last_mini_batch", last_mini_batch, "what happens to one that is not full",
          {"drop", "keep"});
@@ -68,7 +71,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.text("batch_normalization_statistics", batch_normalization_statistics,
          "of the trained network: those that followed mini-batches, or of all training images",
          {"moving", "population"});
-  v.integer("shard_size", shard_size, "observations computed together; 0: 16, on a GPU 256",
+  v.integer("shard_size", shard_size,
+            "observations computed together, at most; 0: 16, on a GPU 256",
             {.min = 0, .max = 1 << 24});
   v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
   v.text("precision", precision,
@@ -151,6 +155,17 @@ const std::vector<std::string>& TrainingOptions::free_fields() {
                                               "max_time",
                                               "allow_other_numerics"};
   return names;
+}
+
+const std::vector<std::string>& TrainingOptions::ending_fields() {
+  static const std::vector<std::string> names{"max_epochs", "max_iterations",
+                                              "validation_patience"};
+  return names;
+}
+
+int64_t TrainingOptions::last_iteration(int64_t iterations_per_epoch) const {
+  const int64_t all = iterations_per_epoch * max_epochs;
+  return max_iterations > 0 ? std::min(all, max_iterations) : all;
 }
 
 void TrainingOptions::check() const {

@@ -73,7 +73,11 @@ struct TrainingOptions {
   // normalisation unless the layer says otherwise). The reported loss excludes it.
   double l2 = 1e-4;
   int64_t mini_batch_size = 128;
+  // Training ends after so many epochs. Schedules without schedule_epochs last as long.
   int64_t max_epochs = 30;
+  // Training ends after so many iterations, also within an epoch, if max_epochs does not end it
+  // before; 0: no limit. It changes no learning rate.
+  int64_t max_iterations = 0;
   std::string shuffle = "every-epoch";  // "once", "never"
   // A last mini-batch of an epoch that is not full: "drop" or "keep".
   std::string last_mini_batch = "drop";
@@ -172,6 +176,11 @@ struct TrainingOptions {
   }
   // Names of those that only speed, memory and output depend on: a training may go on with others.
   static const std::vector<std::string>& free_fields();
+  // Names of those that only say when a training ends: it may go on with others, and is then what
+  // it would have been with them from the beginning.
+  static const std::vector<std::string>& ending_fields();
+  // After which iteration a training ends at the latest, whose epochs have so many.
+  int64_t last_iteration(int64_t iterations_per_epoch) const;
   // Throws InvalidArgument for values that do not go together.
   void check() const;
   // All that depends on defaults filled in: learning rate, threads, shard size ("auto" counts as

@@ -100,6 +100,7 @@ struct QueuedStep::State {
   std::vector<double> loads;
   double limit = 0;  // seconds
   std::function<void(int stream, int64_t shard)> watch;
+  std::vector<ShardOfIteration> singled;  // computed alone
   double shard_seconds = 0;
   std::vector<LeafRun> dealt;  // by member
   LeafRun own;                 // of them, this member's
@@ -117,6 +118,11 @@ struct QueuedStep::State {
   size_t newest = 0;          // of the last iteration that was begun
   std::deque<size_t> flying;  // slots of those that were begun and not finished
   bool values_kept = false;   // the values after that iteration come to its slot
+
+  void watch_none() const {
+    if (!watch) return;
+    for (size_t k = 0; k < shards_by_stream.size(); ++k) watch(static_cast<int>(k), -1);
+  }
 
   Slot& slot() { return slots[newest]; }
   static size_t after(size_t slot) { return (slot + 1) % DeviceMirror::kSlots; }
@@ -420,6 +426,10 @@ void QueuedStep::watch(std::function<void(int, int64_t)> watch) {
   state_->watch = std::move(watch);
 }
 
+void QueuedStep::compute_alone(std::vector<ShardOfIteration> shards) {
+  state_->singled = std::move(shards);
+}
+
 bool QueuedStep::augments() const { return state_->augments; }
 
 double QueuedStep::shard_seconds() const { return state_->shard_seconds; }
@@ -436,13 +446,24 @@ void QueuedStep::State::begin(const MiniBatch& batch, int64_t iteration) {
   check = check_due(iteration, check_frequency, dealt);
   prepare();
   const auto first = static_cast<size_t>(own.first), count = static_cast<size_t>(own.count);
-  for (size_t j = first; j < first + count; ++j) add_shard(j, batch, iteration);
+  const auto single = [&](size_t j) {
+    return std::find(singled.begin(), singled.end(),
+                     ShardOfIteration{iteration, static_cast<int64_t>(j)}) != singled.end();
+  };
+  for (size_t j = first; j < first + count; ++j) {
+    if (!single(j)) add_shard(j, batch, iteration);
+  }
   for (size_t more = 1; more <= again_now(); ++more) {
     add_shard(static_cast<size_t>(check->shard), batch, iteration, more);
   }
   // From now on it is the device that has them, in an order of its own.
-  if (watch) {
-    for (size_t k = 0; k < shards_by_stream.size(); ++k) watch(static_cast<int>(k), -1);
+  watch_none();
+  for (size_t j = first; j < first + count; ++j) {
+    if (!single(j)) continue;
+    wait();
+    add_shard(j, batch, iteration);
+    wait();
+    watch_none();
   }
   for (const auto& [size, all] : runs) {
     for (const auto& run : all) run.plan.join();

@@ -26,6 +26,7 @@ class QueuedStep final : public TrainingStep {
   GroupSumOptions sum_options() const override;
   int64_t check_frequency() const override;
   void watch(std::function<void(int stream, int64_t shard)> watch) override;
+  void compute_alone(std::vector<ShardOfIteration> shards) override;
   bool augments() const override;
   double shard_seconds() const override;
 

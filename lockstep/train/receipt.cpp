@@ -6,47 +6,37 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/receipt_check.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Lines of a file that was cut or left by a crash, up to and including an iteration.
-std::string lines_up_to(FileSystem& files, const std::string& path, int64_t last) {
+// The lines of a log up to an iteration. Lines that are no JSON, as a crash leaves them, those of
+// later iterations, and those of validations after the last one that counts are left out.
+std::string log_up_to(FileSystem& files, const std::string& path, const TrainingStart& start) {
+  const int64_t last = start.first_iteration - 1;
   if (last <= 0 || !files.exists(path)) return {};
   const std::string text = read_text(files, path);
-  std::string kept;
+  std::string lines, kept;
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
     const std::string line = text.substr(begin, end - begin);
     begin = end + 1;
     const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_discarded() || !json.is_object()) break;
-    if (json.contains("phase")) break;
-    if (json.contains("iteration") && json["iteration"].is_number_integer() &&
-        json["iteration"].get<int64_t>() > last) {
-      break;
+    if (json.is_discarded() || !json.is_object()) continue;
+    const auto number = json.find("iteration");
+    const bool of_iteration = number != json.end() && number->is_number_integer();
+    if (json.contains("phase") || (of_iteration && number->get<int64_t>() > last)) continue;
+    if (json.contains("validation_loss") && of_iteration &&
+        number->get<int64_t>() > start.last_validation) {
+      continue;
     }
-    kept += line + "\n";
+    lines += line + "\n";
+    if (of_iteration) kept = lines;  // what no iteration follows belongs to later ones
   }
   return kept;
-}
-
-// A receipt that goes on must end where the checkpoint stands, or not be there at all.
-void check_continues(FileSystem& files, const std::string& path, const TrainingStart& start) {
-  const std::string text = read_text(files, path);
-  if (text.empty()) return;
-  const size_t begin = text.rfind('\n', text.size() - 2);
-  const auto last = nlohmann::json::parse(text.substr(begin == std::string::npos ? 0 : begin + 1),
-                                          nullptr, false);
-  if (last.is_object() && last.value("iteration", int64_t{0}) == start.first_iteration - 1 &&
-      last.value("chain", "") == start.chain.to_string()) {
-    return;
-  }
-  throw DataError("[receipt] " + path + " does not lead up to iteration " +
-                      std::to_string(start.first_iteration - 1) + ", where the checkpoint goes on",
-                  "it was changed or cut; move it away to go on with a new one");
 }
 
 }  // namespace
@@ -69,21 +59,13 @@ std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
     const std::string where =
         "[receipt] " + path + ", line " + std::to_string(lines.size() + 1) + ": ";
-    const auto json = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
+    const std::string_view here = std::string_view(text).substr(begin, end - begin);
     begin = end + 1;
-    if (json.is_discarded() || !json.is_object()) throw DataError(where + "it is no JSON object");
-    if (json.contains("phase")) break;  // after the iterations
+    if (here.starts_with(R"({"phase":)")) break;  // after the iterations
     ReceiptLine line;
     try {
-      line = {.iteration = json.at("iteration").get<int64_t>(),
-              .epoch = json.at("epoch").get<int64_t>(),
-              .loss = json.at("loss").get<double>(),
-              .observations = Digest::parse(json.at("observations").get<std::string>()),
-              .digest = Digest::parse(json.at("digest").get<std::string>()),
-              .chain = Digest::parse(json.at("chain").get<std::string>())};
-    } catch (const nlohmann::json::exception& e) {
-      throw DataError(where + e.what());
-    } catch (const InvalidArgument& e) {
+      line = parse_receipt_line(here);
+    } catch (const DataError& e) {
       throw DataError(where + e.what());
     }
     if (line.iteration != static_cast<int64_t>(lines.size()) + 1) {
@@ -99,6 +81,10 @@ std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path
   return lines;
 }
 
+ReceiptLine line_of(const IterationRecord& r) {
+  return {r.iteration, r.epoch, r.loss, r.observations, r.digest, r.chain};
+}
+
 struct ReceiptWriter::State {
   FileSystem& files;
   std::string folder;
@@ -109,9 +95,7 @@ struct ReceiptWriter::State {
   Stream receipt, log;
   Clock::time_point flushed = Clock::now();
 
-  void open(Stream& stream, const std::string& name, int64_t last) {
-    const std::string path = join_path(folder, name);
-    const std::string kept = lines_up_to(files, path, last);
+  void open(Stream& stream, const std::string& path, const std::string& kept) {
     write_atomically(files, path, kept);
     stream.file = files.open(path, true);
   }
@@ -138,11 +122,16 @@ ReceiptWriter::~ReceiptWriter() {
 }
 
 void ReceiptWriter::start(const TrainingStart& start) {
-  make_folders(state_->files, state_->folder);
-  state_->open(state_->receipt, "receipt.jsonl", start.first_iteration - 1);
-  state_->open(state_->log, "log.jsonl", start.first_iteration - 1);
+  FileSystem& files = state_->files;
+  make_folders(files, state_->folder);
+  const std::string receipt = join_path(state_->folder, "receipt.jsonl"),
+                    log = join_path(state_->folder, "log.jsonl");
+  // Before anything is changed.
+  const std::string kept = sound_receipt(files, receipt, start);
+  const std::string kept_log = log_up_to(files, log, start);
+  state_->open(state_->receipt, receipt, kept);
+  state_->open(state_->log, log, kept_log);
   if (start.first_iteration == 1) return;
-  check_continues(state_->files, join_path(state_->folder, "receipt.jsonl"), start);
   state_->log.pending += fmt::format(R"({{"event":"resumed","iteration":{}}})"
                                      "\n",
                                      start.first_iteration - 1);
@@ -185,11 +174,7 @@ void ReceiptWriter::iteration(const IterationRecord& r) {
   State& s = *state_;
   // The receipt holds nothing that depends on who computed: two runs can be compared by bytes.
   const nlohmann::json loss = r.loss, accuracy = r.accuracy, rate = r.learning_rate;
-  s.receipt.pending += fmt::format(
-      R"({{"iteration":{},"epoch":{},"observations":"{}","loss":{},"digest":"{}","chain":"{}"}})"
-      "\n",
-      r.iteration, r.epoch, r.observations.to_string(), loss.dump(), r.digest.to_string(),
-      r.chain.to_string());
+  s.receipt.pending += receipt_text(line_of(r)) + "\n";
   s.log.pending += fmt::format(
       R"({{"iteration":{},"epoch":{},"in_epoch":{},"loss":{},"accuracy":{},"learning_rate":{},"elapsed":{:.6f},"seconds":{:.6f},"observations":{}}})"
       "\n",

@@ -18,6 +18,9 @@ struct ReceiptLine {
   Digest observations, digest, chain;
 };
 
+// What a receipt says of an iteration.
+ReceiptLine line_of(const IterationRecord& record);
+
 // A receipt's chain after an iteration: a digest of the chain before it and of what the line says.
 Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observations, double loss,
                     const Digest& digest);
@@ -27,9 +30,10 @@ Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observ
 std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path);
 
 // Writes the receipt and, with times, the log of every iteration and validation:
-// receipt.jsonl and log.jsonl in `folder`. When a training resumes, lines after the resumed
-// iteration are dropped first. Errors of the file system are FileError. Lines reach the system with
-// every validation, checkpoint and at the end, and at least once a second.
+// receipt.jsonl and log.jsonl in `folder`. When a training resumes, its receipt must be whole up to
+// the resumed iteration (ReceiptDamage otherwise, see receipt_check.h, and nothing is changed);
+// lines after that iteration are dropped. Errors of the file system are FileError. Lines reach the
+// system with every validation, checkpoint and at the end, and at least once a second.
 class ReceiptWriter : public TrainingObserver {
  public:
   ReceiptWriter(FileSystem& files, std::string folder);

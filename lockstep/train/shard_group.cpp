@@ -40,6 +40,7 @@ const ShardPlan& ShardGroup::State::plan(const PlanKey& key) {
   PlanOptions options;
   options.gradients = true;
   options.input_gradients = key.input_gradients;
+  options.output_gradients = lowered.outputs.size() > 1;
   for (int value : lowered.outputs) {
     made.outputs.push_back(lowered.graph.shape(value));
     options.seeds.push_back(lowered.graph.mark_output(value));
@@ -302,9 +303,8 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
                                        const ShardForwardOptions& options) {
   State& s = state_;
   s.book(&ShardGroupBooks::losses);
-  Tape* const tape = Tape::current();
   const int64_t n = s.group.network.check_inputs(inputs);
-  const bool differentiable = tape->tracks(inputs);
+  const bool differentiable = Tape::any_tracks(inputs);
   const PlanKey key{n, options.training, inputs[0].dtype() == DType::u8, differentiable,
                     options.outputs};
   const ShardPlan& plan = s.group.plan(key);
@@ -347,37 +347,46 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   s.book(&ShardGroupBooks::results);
   std::vector<Tensor> tracked = inputs;
   tracked.push_back(s.learnables);
-  if (!tape->tracks(tracked)) return outputs;  // within another tape of the loss's own
-  tape->record(tracked, outputs,
-               [run, forward, &plan, &s, tracked, differentiable, stale = false](
-                   const std::vector<Tensor>& diffs, const std::vector<bool>& wanted) mutable {
-                 s.book(&ShardGroupBooks::losses);
-                 // A backward run reuses the memory of what it read: a second one starts anew.
-                 if (stale) forward();
-                 stale = true;
-                 for (size_t k = 0; k < diffs.size(); ++k) {
-                   float* const seed = run->seed(static_cast<int>(k));
-                   if (diffs[k].defined()) {
-                     const Tensor plain = diffs[k].to_row_major();
-                     std::memcpy(seed, plain.raw(), plain.bytes());
-                   } else {
-                     std::fill_n(seed, plan.outputs[k].elements(), 0.0f);
-                   }
-                 }
-                 s.book(&ShardGroupBooks::inputs);
-                 run->backward(s.step, s.book.watch(plan.plan.get()));
-                 s.reached = true;
-                 std::vector<Tensor> results(tracked.size());
-                 for (size_t i = 0; differentiable && i + 1 < tracked.size(); ++i) {
-                   const float* const from = run->input_gradient(static_cast<int>(i));
-                   if (!wanted[i] || !from) continue;
-                   results[i] = Tensor(tracked[i].shape(), DType::f32);
-                   std::memcpy(results[i].raw(), from, results[i].bytes());
-                 }
-                 results.back() = Tensor::view(run->gradients(), tracked.back().spec(), nullptr);
-                 s.book(&ShardGroupBooks::results);
-                 return results;
-               });
+  Tape::record_everywhere(
+      tracked, outputs,
+      [run, forward, &plan, &s, tracked, differentiable, stale = false](
+          const std::vector<Tensor>& diffs, const std::vector<bool>& wanted) mutable {
+        s.book(&ShardGroupBooks::losses);
+        // A backward run reuses the memory of what it read: a second one starts anew.
+        if (stale) forward();
+        stale = true;
+        for (size_t k = 0; k < diffs.size(); ++k) {
+          float* const seed = run->seed(static_cast<int>(k));
+          if (diffs[k].defined()) {
+            const Tensor plain = diffs[k].to_row_major();
+            std::memcpy(seed, plain.raw(), plain.bytes());
+          } else {
+            std::fill_n(seed, plan.outputs[k].elements(), 0.0f);
+          }
+        }
+        s.book(&ShardGroupBooks::inputs);
+        run->backward(s.step, s.book.watch(plan.plan.get()));
+        s.reached = true;
+        std::vector<Tensor> results(tracked.size() + diffs.size());
+        for (size_t k = 0; k < diffs.size(); ++k) {
+          const float* const from = run->output_gradient(static_cast<int>(k));
+          if (!from || !wanted[tracked.size() + k]) continue;
+          Tensor& result = results[tracked.size() + k];
+          result = Tensor(plan.outputs[k], DType::f32);
+          std::memcpy(result.raw(), from, result.bytes());
+        }
+        for (size_t i = 0; differentiable && i + 1 < tracked.size(); ++i) {
+          const float* const from = run->input_gradient(static_cast<int>(i));
+          if (!wanted[i] || !from) continue;
+          results[i] = Tensor(tracked[i].shape(), DType::f32);
+          std::memcpy(results[i].raw(), from, results[i].bytes());
+        }
+        results[tracked.size() - 1] =
+            Tensor::view(run->gradients(), tracked.back().spec(), nullptr);
+        s.book(&ShardGroupBooks::results);
+        return results;
+      },
+      Tape::Outputs::linked);
   return outputs;
 }
 

@@ -142,11 +142,13 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
       direct.push_back(p);
       wanted.push_back(learnables[p]);
     }
-    const std::vector<Tensor> gradients = tape.gradient(total, wanted);
-    if (!state.reached && direct.empty()) {
+    const auto refuse_constant = [] {
       refuse_shards("the loss does not depend on the network's learnables",
                     "compute it from shard.forward(), by ops of lockstep::ops");
-    }
+    };
+    if (!tape.tracks({&total, 1}) && !tape.from_gradients(total)) refuse_constant();
+    const std::vector<Tensor> gradients = tape.gradient(total, wanted);
+    if (!state.reached && direct.empty()) refuse_constant();
     add_direct(g.layout, direct, std::span(gradients).subspan(1), gradients[0]);
     fixed.check();
     book(&ShardGroupBooks::losses);

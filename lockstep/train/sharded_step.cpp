@@ -63,6 +63,7 @@ struct ShardedStep::State {
   std::vector<double> loads;
   double limit = 0;  // seconds
   std::function<void(int thread, int64_t shard)> watch;
+  std::vector<ShardOfIteration> singled;  // computed alone
   std::function<bool(bool ahead)> meanwhile;
   double shard_seconds = 0;
   std::vector<std::chrono::steady_clock::time_point> ended;  // shards, by thread
@@ -95,6 +96,10 @@ struct ShardedStep::State {
   // `again`: 0, or the how-manieth time, only to see whether the same comes out.
   void compute_shard(size_t j, int thread, const MiniBatch& batch, int64_t iteration,
                      const ArithmeticMode& mode, int64_t again);
+  // Runs body(i) for [0, count), of which some are computed alone, after the others.
+  void for_each(int64_t iteration, int64_t count,
+                const std::function<void(int64_t, int, const ArithmeticMode&)>& body);
+  int64_t shard_of(int64_t i) const { return i < own.count ? own.first + i : check->shard; }
   void rest(int thread, const std::atomic<int>& busy) const;
   size_t word_bytes() const { return shard_word_bytes(plans.statistic_elements()); }
   size_t digests() const { return network.learnables().size() + 1; }
@@ -191,6 +196,32 @@ void ShardedStep::State::compute_shard(size_t j, int thread, const MiniBatch& ba
   sum->add(static_cast<int64_t>(j), reinterpret_cast<const float*>(run.gradients()));
   book(&StepAccounts::sums);
   ++shards_by_thread[static_cast<size_t>(thread)];
+}
+
+void ShardedStep::State::for_each(
+    int64_t iteration, int64_t count,
+    const std::function<void(int64_t, int, const ArithmeticMode&)>& body) {
+  const int threads = static_cast<int>(std::min<int64_t>(pool.size(), most_shards));
+  const auto at_rest = [this](int thread, const std::atomic<int>& busy) {
+    ended[static_cast<size_t>(thread)] = std::chrono::steady_clock::now();
+    rest(thread, busy);
+  };
+  if (singled.empty()) return for_each_shard(pool, count, body, threads, at_rest);
+  std::vector<int64_t> together, one_by_one;
+  for (int64_t i = 0; i < count; ++i) {
+    const bool single = std::find(singled.begin(), singled.end(),
+                                  ShardOfIteration{iteration, shard_of(i)}) != singled.end();
+    (single ? one_by_one : together).push_back(i);
+  }
+  const auto body_of = [&](int64_t i, int thread, const ArithmeticMode& mode) {
+    body(together[static_cast<size_t>(i)], thread, mode);
+  };
+  for_each_shard(pool, static_cast<int64_t>(together.size()), body_of, threads, at_rest);
+  for (const int64_t i : one_by_one) {
+    const ArithmeticMode mode;
+    body(i, 0, mode);
+    ended[0] = std::chrono::steady_clock::now();
+  }
 }
 
 void ShardedStep::State::rest(int thread, const std::atomic<int>& busy) const {
@@ -294,6 +325,10 @@ void ShardedStep::watch(std::function<void(int, int64_t)> watch) {
   state_->watch = std::move(watch);
 }
 
+void ShardedStep::compute_alone(std::vector<ShardOfIteration> shards) {
+  state_->singled = std::move(shards);
+}
+
 bool ShardedStep::work_meanwhile(std::function<bool(bool)> work) {
   state_->meanwhile = std::move(work);
   return true;
@@ -332,19 +367,14 @@ StepResult ShardedStep::compute(const MiniBatch& batch, int64_t iteration) {
   s.check = check_due(iteration, s.check_frequency, s.dealt);
   const int64_t again = s.check ? s.check->times(s.group->rank()) : 0;
   const auto begun = std::chrono::steady_clock::now();
-  const auto body = [&](int64_t i, int thread, const ArithmeticMode& mode) {
-    const int64_t j = i < s.own.count ? s.own.first + i : s.check->shard;
-    if (s.watch) s.watch(thread, j);
-    s.compute_shard(static_cast<size_t>(j), thread, batch, iteration, mode,
-                    std::max<int64_t>(i - s.own.count + 1, 0));
-    if (s.watch) s.watch(thread, -1);
-  };
-  for_each_shard(s.pool, s.own.count + again, body,
-                 static_cast<int>(std::min<int64_t>(s.pool.size(), s.most_shards)),
-                 [&](int thread, const std::atomic<int>& busy) {
-                   s.ended[static_cast<size_t>(thread)] = std::chrono::steady_clock::now();
-                   s.rest(thread, busy);
-                 });
+  s.for_each(iteration, s.own.count + again,
+             [&](int64_t i, int thread, const ArithmeticMode& mode) {
+               const int64_t j = s.shard_of(i);
+               if (s.watch) s.watch(thread, j);
+               s.compute_shard(static_cast<size_t>(j), thread, batch, iteration, mode,
+                               std::max<int64_t>(i - s.own.count + 1, 0));
+               if (s.watch) s.watch(thread, -1);
+             });
   if (s.own.count > 0) {
     const std::chrono::duration<double> taken =
         *std::max_element(s.ended.begin(), s.ended.end()) - begun;

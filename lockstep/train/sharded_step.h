@@ -21,6 +21,7 @@ class ShardedStep final : public TrainingStep {
   GroupSumOptions sum_options() const override;
   int64_t check_frequency() const override;
   void watch(std::function<void(int thread, int64_t shard)> watch) override;
+  void compute_alone(std::vector<ShardOfIteration> shards) override;
   bool work_meanwhile(std::function<bool(bool ahead)> work) override;
   double shard_seconds() const override;
 

@@ -167,6 +167,10 @@ void try_updates(Device device, const TrainingOptions& options) {
   }
 }
 
+size_t solver_arrays(const TrainingOptions& options) {
+  return options.solver.starts_with("adam") ? 2 : 1;
+}
+
 std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options) {
   if (!network.initialized()) throw InvalidArgument("[solver] the network is not initialized");
   const TrainingOptions filled_in = options.resolved();

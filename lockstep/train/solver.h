@@ -49,6 +49,9 @@ bool is_frozen(const std::string& learnable, const std::vector<std::string>& fro
 // gradient threshold.
 void try_updates(Device device, const TrainingOptions& options);
 
+// How many arrays it keeps for each learnable.
+size_t solver_arrays(const TrainingOptions& options);
+
 // A solver with zero state, on the network's device. The network must outlive it and stay
 // initialized. Throws InvalidArgument for an unknown solver, and for a layer to freeze that is not
 // there.

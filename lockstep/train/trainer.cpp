@@ -10,17 +10,22 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/fast_sizes.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
+#include "lockstep/train/first_identity.h"
 #include "lockstep/train/identity.h"
 #include "lockstep/train/input_normalization.h"
 #include "lockstep/train/learning_rate.h"
 #include "lockstep/train/local_iterations.h"
 #include "lockstep/train/mini_batches.h"
+#include "lockstep/train/observation_list.h"
 #include "lockstep/train/population_statistics.h"
 #include "lockstep/train/receipt.h"
+#include "lockstep/train/shard_sizes.h"
 #include "lockstep/train/state_digest.h"
 #include "lockstep/train/targets.h"
+#include "lockstep/train/training_end.h"
 #include "lockstep/train/training_images.h"
 #include "lockstep/train/training_problem.h"
 #include "lockstep/train/training_workers.h"
@@ -84,6 +89,7 @@ class Training {
     if (!result_.stopped && !control_.replay &&
         options_.batch_normalization_statistics == "population")
       population();
+    result_.out_of_time = result_.stopped && out_of_time_;
     result_.network_digest = network_digest(network_);
     result_.seconds = seconds_since(started_);
     if (control_.profile) result_.profile = iterations_->profile();
@@ -124,7 +130,8 @@ class Training {
         .notice = [this](const std::string& n) { tell([&](TrainingObserver& o) { o.notice(n); }); },
         .pool = workers.pool,
         .devices = workers.devices,
-        .stop = [this] { return wants_to_stop(); }});
+        .stop = [this] { return wants_to_stop(); },
+        .interrupted = [this] { return interrupted(); }});
     workers_ = made.get();
     iterations_ = std::move(made);
   }
@@ -139,6 +146,10 @@ class Training {
     if (workers_) workers_->share(images_);
     const ImagesRead read = read_images(images_, pool_, [&](int64_t done, int64_t total) {
       if (workers_) workers_->attend();
+      if (interrupted()) {
+        throw Cancelled("[training] it was stopped while its data were read",
+                        "nothing is lost: no iteration has begun");
+      }
       tell([&](TrainingObserver& o) { o.preparing(done, total); });
     });
     listings_ = read.listings;
@@ -148,7 +159,9 @@ class Training {
   void prepare() {
     set_input_normalization(network_, read_all());
     solver_ = make_solver(network_, options_);
-    position_.identity = identity_of(network_, data_, options_, listings_);
+    iterations_per_epoch_ =
+        batches_per_epoch(images_.training->size(), mini_batches_of(data_, options_));
+    position_.identity = identity_of(network_, data_, options_, listings_, iterations_per_epoch_);
     if (control_.replay || control_.resume) {
       resume();
     } else if (!control_.checkpoint_folder.empty() &&
@@ -157,9 +170,12 @@ class Training {
           "[training] " + control_.checkpoint_folder + " holds checkpoints of an earlier training",
           "resume it, or let this one write into another folder");
     }
-    if (position_.iteration == 0) position_.chain = first_link();
-    iterations_per_epoch_ =
-        batches_per_epoch(images_.training->size(), mini_batches_of(data_, options_));
+    if (position_.iteration == 0) {
+      position_.chain = first_link(position_.identity);
+      if (!control_.observation_list.empty() && !control_.replay) {
+        observations().write(files_, control_.observation_list);
+      }
+    }
     if (workers_) {
       workers_->begin(network_, *solver_,
                       make_validation(network_, images_, data_, options_, pool_, metrics()),
@@ -179,16 +195,27 @@ class Training {
         position_.iteration + 1);
   }
 
+  ObservationList observations() const {
+    ObservationList list;
+    list.add(*images_.training);
+    if (images_.targets && images_.targets != images_.training) list.add(*images_.targets);
+    if (images_.validation) list.add(*images_.validation);
+    if (images_.validation_targets && images_.validation_targets != images_.validation) {
+      list.add(*images_.validation_targets);
+    }
+    return list;
+  }
+
   std::vector<MetricPtr> metrics() const {
     if (!images_.validation) return {};
     return metrics_for(options_.metrics, options_.own_metrics,
                        metric_problem(network_, *data_.validation, data_.validation_targets));
   }
 
-  Digest first_link() const {
-    Digester digester;
-    digester.add(position_.identity.dump());
-    return digester.finish();
+  // Of a replay.
+  int64_t first_not_to_begin_with() const {
+    const Replay& r = *control_.replay;
+    return r.from ? std::min(r.iteration, *r.from + 1) : r.iteration;
   }
 
   void resume() {
@@ -200,13 +227,22 @@ class Training {
         files_, replay ? control_.replay->checkpoints : control_.checkpoint_folder, network_,
         *solver_, position_.identity, options_.allow_other_numerics,
         [&](const std::string& text) { tell([&](TrainingObserver& o) { o.notice(text); }); },
-        {.before = replay ? control_.replay->iteration : 0, .only_read = replay});
+        {.before = replay ? first_not_to_begin_with() : 0,
+         .only_read = replay,
+         .first_identity = first_identity_of(network_, data_, options_, listings_),
+         .data_changes = [this] {
+           const auto before = ObservationList::read(files_, control_.observation_list);
+           return before.empty() ? std::string() : before.changes_to(observations());
+         }});
     if (!found && replay) return;
     if (!found) {
       tell([](TrainingObserver& o) { o.notice("no checkpoint found: starting anew"); });
       return;
     }
     position_ = std::move(*found);
+    if (replay) return;
+    check_end_not_passed(options_, iterations_per_epoch_, position_.iteration,
+                         position_.validations, control_.checkpoint_folder);
   }
 
   void start() {
@@ -224,10 +260,14 @@ class Training {
     s.classifies = !images_.targets;
     s.data = listings_.training;
     s.chain = position_.chain;
+    s.first_chain = first_link(position_.identity);
+    s.last_validation = position_.validations.empty() ? 0 : position_.validations.back().iteration;
     tell([&](TrainingObserver& o) { o.start(s); });
+    const std::string slow = shard_size_note(network_, options_, kernels::fast_batch_multiple());
+    if (!slow.empty() && !control_.replay) tell([&](TrainingObserver& o) { o.notice(slow); });
   }
 
-  int64_t iterations_in_all() const { return iterations_per_epoch_ * options_.max_epochs; }
+  int64_t iterations_in_all() const { return options_.last_iteration(iterations_per_epoch_); }
 
   void loop() {
     iterations_->begin_timing();
@@ -248,7 +288,7 @@ class Training {
       result_.iterations.push_back(record);
       tell([&](TrainingObserver& o) { o.iteration(record); });
       bool last = position_.iteration == iterations_in_all();
-      if (validation_due(position_.iteration)) validate(record);
+      if (validation_due(position_.iteration)) validate();
       if (out_of_patience() && !last) {
         last = true;
         tell([&](TrainingObserver& o) { o.out_of_patience(record.iteration); });
@@ -264,7 +304,10 @@ class Training {
       if (evaluated_ || saved_) iterations_->begin_timing();
       evaluated_ = saved_ = false;
     }
-    if (!result_.stopped) return;
+    if (!result_.stopped) {
+      validate_end();
+      return;
+    }
     checkpoint();
     tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });
   }
@@ -283,7 +326,7 @@ class Training {
   bool validation_due(int64_t iteration) const {
     if (control_.replay) return false;
     return due(iteration, options_.validation_frequency, options_.validation_frequency_unit) ||
-           iteration == iterations_in_all() || dry_run_ends(iteration);
+           dry_run_ends(iteration);
   }
 
   bool checkpoint_due(int64_t iteration) const {
@@ -321,11 +364,14 @@ class Training {
     r.accuracy = images_.targets ? std::nan("") : static_cast<double>(outcome.sums.correct) / n;
     if (!std::isfinite(r.loss)) {
       iterations_->fetch();
+      if (position_.iteration > 0) checkpoint();  // the last good values
+      const std::string kept =
+          "; the values after iteration " + std::to_string(position_.iteration) + " are kept";
       throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
                       std::to_string(r.epoch) + ") is not a finite number",
                   std::string("a lower initial_learning_rate ") +
-                      (options_.precision == "fp16" ? "or loss_scale " : "") +
-                      "often helps; the last good values are kept");
+                      (options_.precision == "fp16" ? "or loss_scale " : "") + "often helps" +
+                      (position_.iteration > 0 ? kept : ""));
     }
     r.digest = outcome.digest;
     r.chain = receipt_link(position_.chain, r.iteration, r.observations, r.loss, r.digest);
@@ -340,32 +386,32 @@ class Training {
     return r;
   }
 
-  void validate(const IterationRecord& record) {
+  // What is due only since the training ends here is in no checkpoint: a training that goes on with
+  // a later end is what it would have been with that from the beginning.
+  void validate_end() {
+    if (!control_.replay && position_.iteration == iterations_in_all()) validate();
+  }
+
+  void validate() {
+    const int64_t iteration = position_.iteration;
     if (!images_.validation) return;
-    if (!position_.validations.empty() &&
-        position_.validations.back().iteration == record.iteration) {
+    if (!position_.validations.empty() && position_.validations.back().iteration == iteration) {
       return;
     }
     const auto begin = Clock::now();
     const Evaluation e = iterations_->validate();
-    const ValidationRecord v{record.iteration, record.epoch,         e.loss,   e.accuracy,
-                             e.observations,   seconds_since(begin), e.metrics};
+    const ValidationRecord v{iteration,      (iteration - 1) / iterations_per_epoch_ + 1,
+                             e.loss,         e.accuracy,
+                             e.observations, seconds_since(begin),
+                             e.metrics};
     position_.validations.push_back(v);
     if (options_.output_network == "best" && v.loss < best_loss()) keep_best(v);
     tell([&](TrainingObserver& o) { o.validation(v); });
     evaluated_ = true;
   }
 
-  // Strictly smaller losses are improvements; NaN is none.
   bool out_of_patience() const {
-    if (options_.validation_patience == 0) return false;
-    int64_t without = 0;
-    double smallest = std::numeric_limits<double>::infinity();
-    for (const auto& v : position_.validations) {
-      without = v.loss < smallest ? 0 : without + 1;
-      if (v.loss < smallest) smallest = v.loss;
-    }
-    return without >= options_.validation_patience;
+    return patience_ends(position_.validations, options_.validation_patience) > 0;
   }
 
   double best_loss() const {
@@ -394,11 +440,13 @@ class Training {
     network_.packed().pack_all();
   }
 
-  bool wants_to_stop() const {
+  bool wants_to_stop() {
     const bool out_of_time = options_.max_time > 0 && seconds_since(started_) >= options_.max_time;
-    return out_of_time || (control_.stop && control_.stop()) ||
-           (control_.interrupted && control_.interrupted());
+    out_of_time_ = out_of_time_ || out_of_time;
+    return out_of_time || (control_.stop && control_.stop()) || interrupted();
   }
+
+  bool interrupted() const { return control_.interrupted && control_.interrupted(); }
 
   // The last checkpoint is from before: whoever resumes from it comes here again.
   void population() {
@@ -450,7 +498,7 @@ class Training {
   TrainingPosition position_;
   int64_t iterations_per_epoch_ = 0;
   int64_t saved_iteration_ = -1;
-  bool evaluated_ = false, saved_ = false;
+  bool evaluated_ = false, saved_ = false, out_of_time_ = false;
   double timed_seconds_ = 0;
   int64_t timed_observations_ = 0;
   TrainingResult result_;
@@ -465,6 +513,7 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
                           "give train() the call of a function that makes it, see "
                           "training_problem.h");
   }
+  const OrdinaryArithmetic arithmetic;
   check_training(network, data, options);
   TrainingOptions placed = options;
   placed.device = to_string(resolve_training_device(network, options));
@@ -476,6 +525,7 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
                      const TrainingOptions& options, const TrainingControl& control) {
   if (!network.initialized()) network.initialize(static_cast<uint64_t>(options.seed));
   if (options.workers == 0) return train(network, data, options, control);
+  const OrdinaryArithmetic arithmetic;
   TrainingOptions placed = options;
   std::shared_ptr<detail::PoolCore> pool = pool_for_training(placed);
   if (placed.device == "auto") placed.device = "cpu";

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/file.h"
 #include "lockstep/data/augmentation.h"
 #include "lockstep/data/datastore.h"
@@ -108,6 +109,7 @@ struct TrainingStart {
   int64_t iterations_per_epoch = 0;
   int64_t iterations = 0;       // in all
   int64_t first_iteration = 1;  // more when resumed
+  int64_t last_validation = 0;  // the newest that counts for what comes; more when resumed
   bool classifies = true;       // labels are learned, so that there is an accuracy
   int64_t shards = 0;           // of a full mini-batch: more threads than this are idle
   Device device;                // that computes
@@ -115,6 +117,13 @@ struct TrainingStart {
   int workers = 0;              // processes; 0: this one computes
   Digest data;                  // of the training listing with contents
   Digest chain;                 // of the receipt up to here
+  Digest first_chain;           // of the receipt before the first iteration
+
+  // That have iterations, if only some.
+  int64_t epochs() const {
+    return iterations_per_epoch > 0 ? (iterations + iterations_per_epoch - 1) / iterations_per_epoch
+                                    : options.max_epochs;
+  }
 };
 
 // Followed while training. Called by the thread that called train(), between iterations, in the
@@ -152,14 +161,24 @@ struct Replay {
   std::string checkpoints;  // of that training: it begins with the newest one before the iteration,
                             // without any with the first iteration; they are only read
   int64_t iteration = 1;    // the last one
+  // Where it begins is the newest checkpoint up to this iteration, if that is an earlier one.
+  std::optional<int64_t> from = {};
 };
 
 struct TrainingControl {
   std::vector<TrainingObserver*> observers = {};  // kept by the caller
   // "": no checkpoints. Unless `resume`, a folder that holds some already is refused.
   std::string checkpoint_folder = {};
-  FileSystem* files = nullptr;  // where that folder is; null: local_files()
-  bool resume = false;          // go on from the newest sound checkpoint there, if any
+  // A file that is to name all observations when the training begins: who resumes with other data
+  // is told which were changed. "": none.
+  std::string observation_list = {};
+  FileSystem* files = nullptr;  // where these are; null: local_files()
+  // Go on from the newest sound checkpoint there, if any. Options that only say when the training
+  // ends (TrainingOptions::ending_fields()) may be others than before: a training that had ended
+  // goes on, and gives the bits and the receipt that it would have given with them from its
+  // beginning. Refused where they would have ended it before the checkpoint, or where a schedule
+  // lasts as long as max_epochs says.
+  bool resume = false;
   // Asked after every iteration; true ends the training after a checkpoint. Also asked while
   // population statistics are computed; a training that resumes does them anew. May be called from
   // the training thread only.
@@ -183,6 +202,7 @@ struct TrainingResult {
   std::vector<NamedTensor> replayed;          // by a Replay: all that its last digest covers
   int64_t last_iteration = 0;
   bool stopped = false;           // from outside, before the end
+  bool out_of_time = false;       // stopped by max_time
   bool out_of_patience = false;   // validation had not improved for long enough
   int64_t network_iteration = 0;  // whose values the network has: the last, or the best
   Digest digest;                  // after the last iteration

@@ -1,5 +1,6 @@
 // What train() refuses before it reads an image, and where it computes.
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/train/fingerprint.h"
 #include "lockstep/train/mini_batches.h"
@@ -24,6 +25,20 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
   });
 }
 
+namespace {
+
+// Models, logs and results hold names as text.
+void check_class_names(const ImageDatastore& data) {
+  for (const std::string& name : data.classes()) {
+    if (is_utf8(name)) continue;
+    throw InvalidArgument("[data] the class `" + printable(name) + "` of " + data.describe() +
+                              " has a name that is no UTF-8 text, so no model can hold it",
+                          "rename the folder or the label; convmv renames many at once");
+  }
+}
+
+}  // namespace
+
 void check_training(const Network& network, const TrainingData& data,
                     const TrainingOptions& options) {
   options.check();
@@ -38,6 +53,7 @@ void check_training(const Network& network, const TrainingData& data,
   }
   check_inputs(network, *data.training);
   check_changes(data);
+  if (!data.training_targets) check_class_names(*data.training);
   check_fits(network, data.training->classes(), data.training_targets);
   if (data.validation && !data.training_targets &&
       data.validation->classes() != data.training->classes()) {

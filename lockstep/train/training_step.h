@@ -14,6 +14,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/parallel/comm/group_sum.h"
 #include "lockstep/train/options.h"
+#include "lockstep/train/shard_deaths.h"
 #include "lockstep/train/solver.h"
 #include "lockstep/train/step_ledger.h"
 
@@ -72,6 +73,9 @@ class TrainingStep {
   // `watch` is told by each thread (or for each stream) when it begins a shard of the mini-batch
   // (from 0), and when it has ended one (-1).
   virtual void watch(std::function<void(int thread, int64_t shard)> watch) = 0;
+  // These shards, each of an iteration, are computed one by one, while nothing else is, in place of
+  // those that were named before: who ends this process then is known. Same bits.
+  virtual void compute_alone(std::vector<ShardOfIteration> shards) = 0;
   // `work(ahead)` does a little of what else there is to do, and says whether there was any: called
   // by threads that have no further shard, with `ahead` as long as others have. False where no
   // thread would call it.

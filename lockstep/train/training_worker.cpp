@@ -167,8 +167,9 @@ class TrainingWorker {
     generation_ = order.generation;
     rates_.clear();
     group_memory_ = context_.memory().map(order.memory);
+    std::optional<LinksWithin> within;
     try {
-      if (device_groups_of(device_)) keep_links_within(order.address);
+      if (device_groups_of(device_)) within.emplace(order.address);
     } catch (const Error&) {
       register_device_groups(device_, nullptr);  // sums go by way of the hosts
     }
@@ -192,6 +193,7 @@ class TrainingWorker {
       say(BrokenReport{generation_, e.what()});
       return;
     }
+    iterations_->step().compute_alone(order.alone);
     const std::string route = iterations_->step().route();
     if (order.rank == 0 && !route.empty()) say(NoticeReport{"partial sums go " + route});
     together_ = joined_ = true;

@@ -21,9 +21,12 @@ using Clock = TimeLimit::Clock;
 // How long somebody may keep the others waiting, see worker_limit: in shards, but at least so many
 // iterations.
 constexpr double kLeastLimit = 10, kShards = 20, kIterations = 4;
-// The same shard may end this many workers; so many in a row may end without an iteration.
-constexpr int kDeathsOfAShard = 3;
-constexpr int64_t kLossesInARow = 10;
+// A shard may be computed differently this many times; for each worker so many in a row may end
+// without an iteration, by their own fault or from outside.
+constexpr int kDisagreements = 3;
+constexpr int64_t kLossesInARow = 10, kKillsInARow = 30;
+// The longest pause before workers are started again, seconds.
+constexpr double kLongestPause = 6.4;
 // So often workers may fail to come together before an iteration is finished.
 constexpr int kMeetings = 4;
 
@@ -144,7 +147,7 @@ void WorkerCrew::handle(const CrewEvent& event) {
     });
     const bool far = host_of(found->second) != 0;
     if (event.pid == 0 && !event.cancelled && (far ? generation == 0 : !ready && !others)) {
-      throw WorkerLost(name_of_worker(event.worker) + ": " + event.how);
+      throw WorkerLost(name_of_worker(event.worker) + ": " + event.how, event.error.hint);
     }
     return handle_loss(event);
   }
@@ -176,23 +179,29 @@ void WorkerCrew::handle_loss(const CrewEvent& event) {
     end_group();
     // With a whole host it is not the shard's fault.
     const int host = host_of(m);
-    if (host == 0 || pool.hosts()->status(host).presence == hosts[host].presence) blame(m);
+    const bool there = host == 0 || pool.hosts()->status(host).presence == hosts[host].presence;
+    if (event.own_fault && there) blame(m, event.how);
   }
   losses.push_back(std::move(loss));
   // What it did not come to say is progress, too.
   advance_to(m.on_board().iteration.load());
-  ++losses_in_a_row;
-  // All may die at once, which is one misfortune.
-  if (losses_in_a_row >= kLossesInARow * setup.options.workers) {
+  count_loss(event);
+}
+
+// All may die at once, which is one misfortune; who ends them from outside may mean only some.
+void WorkerCrew::count_loss(const CrewEvent& event) {
+  ++(event.outside ? kills_in_a_row : losses_in_a_row);
+  if (losses_in_a_row >= kLossesInARow * setup.options.workers ||
+      kills_in_a_row >= kKillsInARow * setup.options.workers) {
     throw Error(fmt::format("[workers] {} workers in a row were lost before an iteration was "
                             "finished; the last one {}",
-                            losses_in_a_row, losses.back().change.how),
+                            losses_in_a_row + kills_in_a_row, event.how),
                 "the log of the system (dmesg) may say why");
   }
   // At once for the first, then more and more slowly.
-  const int64_t rounds = losses_in_a_row / setup.options.workers;
+  const int64_t rounds = (losses_in_a_row + kills_in_a_row) / setup.options.workers;
   const double delay = rounds < 3 ? 0 : 0.1 * std::exp2(static_cast<double>(rounds - 3));
-  restart.emplace(delay);
+  restart.emplace(std::min(delay, kLongestPause));
 }
 
 // A host has not come back: it is tried again, and told once.
@@ -208,27 +217,28 @@ void WorkerCrew::miss_host(const Member& m, const std::string& how) {
 void WorkerCrew::advance_to(int64_t iteration) {
   if (iteration <= furthest) return;
   furthest = iteration;
-  losses_in_a_row = 0;
+  losses_in_a_row = kills_in_a_row = 0;
   meetings_in_a_row = 0;
 }
 
-// Who dies while it computes a shard may die of it.
-void WorkerCrew::blame(const Member& m) {
+// Who dies of its own fault while it computes shards may die of one of them.
+void WorkerCrew::blame(const Member& m, const std::string& how) {
   const WorkerBoard& board = m.on_board();
   const int64_t iteration = board.iteration.load();
-  std::string guilty;
+  std::set<int64_t> shards;
   const int64_t most = std::max(setup.options.threads, setup.options.streams);
   for (int64_t t = 0; t < std::min<int64_t>(most, WorkerBoard::kThreads); ++t) {
     const int64_t shard = board.shards[t].load() - 1;
-    if (shard < 0 || ++deaths[{iteration, shard}] < kDeathsOfAShard) continue;
-    guilty += fmt::format("{}shard {} ({})", guilty.empty() ? "" : "; ", shard + 1,
-                          observations_of(iteration, shard));
+    if (shard >= 0) shards.insert(shard);
   }
-  if (guilty.empty()) return;
-  throw Error(fmt::format("[workers] {} workers ended while they computed the same of iteration "
-                          "{}: {}",
-                          kDeathsOfAShard, iteration, guilty),
-              "try these observations alone, in one process");
+  const auto convicted = deaths.note(iteration, {shards.begin(), shards.end()}, alone);
+  if (!convicted) return;
+  throw Error(
+      fmt::format("[workers] shard {} of iteration {} has ended {} workers, the last time computed "
+                  "alone; the last one {}; its observations are: {}",
+                  *convicted + 1, iteration, ShardDeaths::kConvicted, how,
+                  observations_of(iteration, *convicted)),
+      "try these observations alone, in one process");
 }
 
 // "a.png, b.png"
@@ -317,6 +327,7 @@ void WorkerCrew::take(uint32_t worker, const RecordsReport& r) {
     received = next->first;
     progress = Clock::now();
     advance_to(received);
+    deaths.finished(received);
     iteration_seconds = next->second.seconds;
     if (received > taken) records.emplace(received, next->second);
   }
@@ -353,7 +364,7 @@ void WorkerCrew::end_group() {
 void WorkerCrew::take(uint32_t, const DisagreementReport& r) {
   if (r.generation != generation || r.generation == disagreed) return;
   disagreed = r.generation;  // all report the same
-  if (r.faulty.empty() || ++disagreements[{r.iteration, r.shard}] == kDeathsOfAShard) {
+  if (r.faulty.empty() || ++disagreements[{r.iteration, r.shard}] == kDisagreements) {
     throw Error(r.message, r.hint);
   }
   for (const int32_t rank : r.faulty) {

@@ -28,7 +28,8 @@ struct WorkerIterationsSetup {
   // Whose processes compute; null: one that is opened for it.
   std::shared_ptr<detail::PoolCore> pool = {};
   std::vector<Device> devices = {Device{}};  // on which they compute, in turn
-  std::function<bool()> stop = {};           // whether to wait for workers no longer
+  std::function<bool()> stop = {};  // whether to wait for workers no longer that are elsewhere
+  std::function<bool()> interrupted = {};  // the same for all
 };
 
 // "worker 3"
@@ -161,13 +162,16 @@ struct WorkerCrew {
   std::vector<int> free_slots;       // of lost workers
   std::vector<int> absent_slots;     // that the pool has no worker for now
   std::optional<TimeLimit> restart;  // when the next may be started
-  int64_t losses_in_a_row = 0;
+  // Without an iteration in between: by their own fault, or hanging; and ended from outside.
+  int64_t losses_in_a_row = 0, kills_in_a_row = 0;
   int meetings_in_a_row = 0;  // that hosts have failed to hold
   bool strangers_told = false, busy_told = false;
   std::set<std::string> noticed;      // what workers had to say, which is told once
   std::optional<TimeLimit> patience;  // with those who have other things to do
-  std::map<std::pair<int64_t, int64_t>, int> deaths, disagreements;  // by iteration and shard
-  int64_t disagreed = 0;                                             // the last generation that did
+  ShardDeaths deaths;
+  std::vector<ShardOfIteration> alone;  // what the present group computes so
+  std::map<ShardOfIteration, int> disagreements;
+  int64_t disagreed = 0;  // the last generation that did
 
  private:
   void look_for_strangers();
@@ -177,7 +181,8 @@ struct WorkerCrew {
   void handle_loss(const CrewEvent& event);
   void miss_host(const Member& m, const std::string& how);
   void advance_to(int64_t iteration);
-  void blame(const Member& m);
+  void blame(const Member& m, const std::string& how);
+  void count_loss(const CrewEvent& event);
   std::string observations_of(int64_t iteration, int64_t shard) const;
   void take(uint32_t worker, const ReadyReport& r);
   void take(uint32_t worker, const RecordsReport& r);

@@ -114,6 +114,7 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
   for (const uint32_t number : ranks) {
     if (members.at(number).finished == base) speaker = number;
   }
+  alone = deaths.suspects();
   bool all = true;
   for (size_t r = 0; r < ranks.size(); ++r) {
     Member& m = members.at(ranks[r]);
@@ -129,6 +130,7 @@ bool WorkerCrew::form(int64_t base, bool from_state) {
     f.state = is_behind ? published : -1;
     f.known = std::min(received, base);
     f.speaks = ranks[r] == speaker;
+    f.alone = alone;
     all = order(ranks[r], f) && all;
     const bool joined = m.phase == Member::Phase::ready;
     m.phase = Member::Phase::member;
@@ -173,6 +175,10 @@ bool WorkerCrew::await_first() {
   // Other hosts may take long to come.
   if (building && stop && pool.hosts() != nullptr) {
     throw Cancelled("[training] it was stopped before its hosts were there");
+  }
+  if (building && setup.interrupted && setup.interrupted()) {
+    throw Cancelled("[training] it was stopped before its workers were there",
+                    "nothing is lost: no iteration has begun");
   }
   if (building) return true;
   if (busy.empty()) return false;

@@ -12,6 +12,7 @@
 #include "lockstep/base/shared_memory.h"
 #include "lockstep/parallel/process/serialize.h"
 #include "lockstep/train/iterations.h"
+#include "lockstep/train/shard_deaths.h"
 #include "lockstep/train/training_images.h"
 #include "lockstep/train/training_problem.h"
 
@@ -69,22 +70,23 @@ struct FormOrder {
   uint64_t window_bytes = 0;
   bool spin = false;  // as in LocalGroupOptions
   int32_t rank = 0;
-  std::vector<std::string> names;  // by rank
-  std::vector<double> loads;       // by rank
-  double limit = 0;                // seconds of a meeting
-  int64_t next = 1;                // the first iteration
-  int32_t state = -1;              // which of the states to take; -1: it has its own
-  int64_t known = 0;               // records up to this iteration have arrived
-  bool speaks = false;             // sends records at once, others now and then
-  std::vector<int32_t> members;    // by host, whose ranks follow each other
-  int32_t host = 0;                // its own among these
-  std::string address;             // of its host
-  std::string secret;              // of the group
+  std::vector<std::string> names;       // by rank
+  std::vector<double> loads;            // by rank
+  double limit = 0;                     // seconds of a meeting
+  int64_t next = 1;                     // the first iteration
+  int32_t state = -1;                   // which of the states to take; -1: it has its own
+  int64_t known = 0;                    // records up to this iteration have arrived
+  bool speaks = false;                  // sends records at once, others now and then
+  std::vector<int32_t> members;         // by host, whose ranks follow each other
+  int32_t host = 0;                     // its own among these
+  std::string address;                  // of its host
+  std::string secret;                   // of the group
+  std::vector<ShardOfIteration> alone;  // shards that are computed so
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(generation, memory, window_bytes, spin, rank, names, loads, limit, next, state, known,
-            speaks, members, host, address, secret);
+            speaks, members, host, address, secret, alone);
   }
 };
 

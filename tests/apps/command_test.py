@@ -9,9 +9,10 @@ import os
 import re
 import shutil
 import struct
+import subprocess
 import unittest
 
-from support import JOB, CommandTest
+from support import COMMAND, JOB, CommandTest
 
 KEYS = {"test_accuracy", "validation_accuracy", "iterations", "images_per_second", "seconds", "digest"}
 
@@ -135,7 +136,7 @@ class Command(CommandTest):
         folder = self.folder / "runs" / "job-1"
         self.assertEqual(sorted(p.name for p in folder.iterdir()),
                          ["checkpoints", "confusion.json", "job.json", "lock", "log.jsonl",
-                          "model.safetensors", "receipt.jsonl"])
+                          "model.safetensors", "observations", "receipt.jsonl", "state.json"])
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         self.assertEqual([entry["iteration"] for entry in log if "loss" in entry], [1, 2, 3, 4, 5, 6])
         self.assertEqual(json.loads((folder / "job.json").read_text())["training"]["max_epochs"], 3)
@@ -189,7 +190,7 @@ class Command(CommandTest):
 
         self.fails(1, "error: [metrics] unknown metric `recal`\nhint: did you mean `recall`?\n",
                    "evaluate", "out", "digits", "--metrics", "f1,recal")
-        self.fails(1, "error: [metrics] rmse measures images, the network learns classes\n"
+        self.fails(1, "error: job.toml: [metrics] rmse measures images, the network learns classes\n"
                       "hint: accuracy, top-K, precision, recall, f1 and auc measure classification\n",
                    "train", "job.toml", "--check", "--set", "metrics=rmse")
 
@@ -390,6 +391,88 @@ initial_learning_rate = 0.1
         for threads, r in results.items():
             self.assertEqual(len(r["shards_by_thread"]), threads)
             self.assertTrue(all(n > 0 for n in r["shards_by_thread"]), r)
+
+    def test_trainings_that_start_at_once_get_folders_of_their_own(self):
+        command = [COMMAND, "train", "job.toml", "--json", "--quiet", "--threads", "1"]
+        running = [subprocess.Popen(command, cwd=self.folder, text=True, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE) for _ in range(4)]
+        results = []
+        for process in running:
+            output, errors = process.communicate(timeout=300)
+            self.assertEqual((process.returncode, errors), (0, ""))
+            results.append(json.loads(output))
+        self.assertEqual(sorted(r["folder"] for r in results), [f"runs/job-{n}" for n in range(1, 5)])
+        self.assertEqual(len({r["digest"] for r in results}), 1)
+        # One that is refused leaves nothing.
+        self.assertEqual(self.run_command("train", "job.toml", "--set", "train=nowhere").returncode, 1)
+        self.assertEqual(len(list((self.folder / "runs").iterdir())), 4)
+
+    def test_paths_of_settings_are_relative_to_where_the_command_runs(self):
+        """What lies beside the job file has the same name: an older, other folder."""
+        jobs = self.folder / "jobs"
+        jobs.mkdir()
+        (self.folder / "job.toml").rename(jobs / "job.toml")
+        shutil.copytree(self.shared / "digits", jobs / "digits")
+        other = jobs / "digits/3/00.png"
+        other.write_bytes((jobs / "digits/4/00.png").read_bytes())
+        here, there = str((self.folder / "digits").absolute()), str(jobs.absolute() / "digits")
+
+        def trained(out, *settings):
+            more = [word for setting in settings for word in ("--set", setting)]
+            done = self.works("train", "jobs/job.toml", "--quiet", "--json", "--out", out, *more)
+            data = json.loads((self.folder / out / "job.json").read_text())["data"]
+            return json.loads(done.stdout)["digest"], data
+
+        beside, data = trained("beside")
+        self.assertEqual(data["train"], there)
+        changed, data = trained("here", "data.train=digits")
+        self.assertEqual(data["train"], here)
+        self.assertNotEqual(changed, beside)
+        for setting in ("train=digits", 'data.train="./digits"', f"data.train={here}"):
+            out = "out" + str(len(setting))
+            self.assertEqual(trained(out, setting), (changed, data))
+        both, data = trained("parts", "data.validation_fraction=0", "data.test_fraction=0",
+                             "data.validation=digits", "data.test=jobs/digits")
+        self.assertEqual((data["train"], data["validation"], data["test"]), (there, here, there))
+        # job.json means the same data wherever it is read, and so does going on.
+        again = self.works("train", "here/job.json", "--quiet", "--json", "--out", "again").stdout
+        self.assertEqual(json.loads(again)["digest"], changed)
+        self.works("train", "jobs/job.toml", "--set", "data.train=digits", "--out", "here", "--resume", "--quiet")
+        self.works("train", "jobs/job.toml", "--set", "data.train=digits", "--check")
+        done = self.run_command("train", "jobs/job.toml", "--out", "here", "--resume", "--quiet")
+        self.assertIn("holds a run of another job: data.train", done.stderr)
+        done = self.run_command("train", "jobs/job.toml", "--check", "--set", "data.train=jobs/nothing")
+        self.assertIn(f"{jobs.absolute()}/nothing is not there", done.stderr)
+
+    def test_info_tells_what_became_of_a_run(self):
+        self.result("--out", "whole")
+        self.run_command("train", "job.toml", "--out", "part", "--quiet", "--set", "max_time=0.000001")
+        whole, part = (json.loads(self.works("info", run, "--json").stdout) for run in ("whole", "part"))
+        self.assertEqual((whole["state"], whole["reason"], whole["iterations"], whole["model"]),
+                         ("finished", "", 6, "whole/model.safetensors"))
+        self.assertEqual((part["state"], part["iterations"], part["model"]),
+                         ("stopped", 1, "part/model.safetensors"))
+        self.assertIn("max_time", part["reason"])
+        self.assertRegex(part["since"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertRegex(self.works("info", "part").stdout, r"(?m)^state +stopped$")
+        for command in (("evaluate", "part", "digits"), ("predict", "part", "digits/3/00.png"),
+                        ("verify", "part", "--iteration", "1"), ("diff", "part", "whole")):
+            done = self.works(*command)
+            self.assertRegex(done.stderr, r"^note: part was stopped after iteration 1: max_time = 1e-06 s is over")
+        self.assertEqual(self.works("evaluate", "whole", "digits").stderr, "")
+        self.fails(1, "error: [info] digits holds no run\n"
+                      "hint: name the folder that lockstep train wrote to\n", "info", "digits")
+
+    def test_a_training_starts_from_a_run_or_a_checkpoint(self):
+        self.result("--out", "a")
+        digests = {self.result("--out", f"b{i}", "--initial-model", model)["digest"]
+                   for i, model in enumerate(("a", "a/model.safetensors",
+                                              "a/checkpoints/checkpoint-00000006.safetensors"))}
+        self.assertEqual(len(digests), 1)
+        done = self.run_command("train", "job.toml", "--set", "width=5", "--check", "--initial-model", "a")
+        self.assertIn("do not fit the job's network: it has ", done.stderr)
+        done = self.run_command("evaluate", "a/checkpoints/checkpoint-00000006.safetensors", "digits")
+        self.assertIn("is a checkpoint of a training, not a model", done.stderr)
 
     def test_second_run_into_the_same_folder_is_refused(self):
         self.result("--out", "out")

@@ -56,7 +56,7 @@ class Help(unittest.TestCase):
         self.assertEqual(re.findall(r"^  (\d+) ", listed, re.M), ["0", "1", "2", "130"])
         self.assertEqual(run("info").returncode, 0)
         self.assertEqual(run("train", "/nowhere/job.toml").returncode, 1)
-        for wrong in ((), ("trian",), ("train",), ("info", "--jsn"), ("info", "more"), ("completion", "csh")):
+        for wrong in ((), ("trian",), ("train",), ("info", "--jsn"), ("info", "one", "two"), ("completion", "csh")):
             done = run(*wrong)
             self.assertEqual(done.returncode, 2, wrong)
             self.assertTrue(done.stderr.startswith("error: "), wrong)
@@ -104,7 +104,7 @@ class Bash(unittest.TestCase):
     def test_every_option(self):
         for command in commands():
             self.assertEqual(set(self.complete(f"lockstep {command} --")), set(options(command)))
-        self.assertEqual(self.complete("lockstep train job.toml --re"), ["--resume"])
+        self.assertEqual(self.complete("lockstep train job.toml --re"), ["--rebuild-receipt", "--resume"])
 
     def test_files(self):
         self.assertEqual(self.complete("lockstep train "), ["job.toml", "other.json", "runs"])

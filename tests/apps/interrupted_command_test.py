@@ -10,6 +10,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -35,6 +36,22 @@ class InterruptedCommand(CommandTest):
                 break
         return process
 
+    def state(self, out):
+        return json.loads(self.works("info", out, "--json").stdout)["state"]
+
+    def test_a_killed_run_is_interrupted(self):
+        process = self.running("out")
+        self.assertEqual(self.state("out"), "running")
+        done = self.run_command("train", "job.toml", "--out", "out", *self.LONG)
+        self.assertIn("holds a run that is being trained", done.stderr)
+        process.kill()
+        process.communicate(timeout=60)
+        self.assertEqual(self.state("out"), "interrupted")
+        done = self.run_command("evaluate", "out", "digits")
+        self.assertIn("was interrupted before it finished, and has no model yet", done.stderr)
+        self.works("train", "job.toml", "--out", "out", "--resume", "--quiet", *self.LONG)
+        self.assertEqual(self.state("out"), "finished")
+
     def stop(self, out, number):
         """Sends the signal to a long training, and gives its end."""
         process = self.running(out, "--json")
@@ -53,7 +70,9 @@ class InterruptedCommand(CommandTest):
             self.assertTrue(stopped["stopped"])
             self.assertIsNone(stopped["test_accuracy"])
             self.assertLess(stopped["iterations"], 300)
-            self.assertFalse((self.folder / out / "model.safetensors").exists())
+            self.assertEqual(stopped["model"], f"{out}/model.safetensors")
+            self.assertEqual(self.state(out), "stopped")
+            self.assertIn("note: " + out, self.works("evaluate", out, "digits").stderr)
             hint = re.search(r"^hint: go on with: lockstep (.*)$", errors, re.M).group(1)
             self.assertEqual(hint, f"train job.toml --set max_epochs=150 "
                                    f"--set checkpoint_frequency=100 --out {out} --resume")
@@ -63,6 +82,35 @@ class InterruptedCommand(CommandTest):
             for name in ("receipt.jsonl", "model.safetensors"):
                 self.assertEqual((self.folder / out / name).read_bytes(),
                                  (self.folder / "whole" / name).read_bytes())
+
+    def test_the_hint_after_max_time_leads_to_the_end(self):
+        more = ("--set", "batch_normalization_statistics=population")
+        self.result("--out", "whole", *more)
+        job = (self.folder / "job.toml").read_text()
+        (self.folder / "limited job.toml").write_text(job + "\nmax_time = 0.00001\n")
+        for out, name, limit in (("a", "job.toml", ["--set", "max_time=0.00001"]),
+                                 ("b", "job.toml", ["--set", " training.max_time = 0.00001"]),
+                                 ("c", "limited job.toml", [])):
+            done = self.run_command("train", name, *limit, *more, "--out", out, "--quiet")
+            self.assertEqual(done.returncode, 130, done.stderr)
+            self.assertRegex(done.stderr, r"^stopped by max_time after iteration 1; checkpoint ")
+            hint = re.search(r"^hint: go on with: lockstep (.*)$", done.stderr, re.M).group(1)
+            self.assertNotIn("0.00001", hint)
+            self.works(*shlex.split(hint), "--quiet")
+            for file in ("receipt.jsonl", "model.safetensors"):
+                self.assertEqual((self.folder / out / file).read_bytes(),
+                                 (self.folder / "whole" / file).read_bytes())
+
+    def test_a_finished_run_goes_on_with_more_epochs(self):
+        self.result("--out", "whole", "--set", "max_epochs=6")
+        self.result("--out", "out", "--set", "max_iterations=5")
+        more = json.loads(self.works("train", "job.toml", "--out", "out", "--resume", "--json", "--quiet",
+                                     "--set", "max_epochs=6", "--threads", "3").stdout)
+        self.assertEqual(more["iterations"], 12)
+        for file in ("receipt.jsonl", "model.safetensors"):
+            self.assertEqual((self.folder / "out" / file).read_bytes(),
+                             (self.folder / "whole" / file).read_bytes())
+        self.works("verify", "out", "--iteration", "11")
 
     def test_no_handler_runs_where_something_computes(self):
         process = self.running("out")

@@ -224,6 +224,50 @@ class Workers(unittest.TestCase):
         self.assertFalse([w for w in workers if alive(w)])
         self.assertNotIn("worker lost", str(self.log(name)))
 
+    def test_a_training_that_waits_for_workers_is_ended_by_one_signal(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            name = f"waiting{number}"
+            child = self.start(name, "--workers", "2")
+            begun = time.monotonic()
+            asked = None
+            while child.poll() is None and time.monotonic() < begun + 30:
+                for worker in children_of(child.pid):  # so that none ever comes
+                    try:
+                        with open(f"/proc/{worker}/comm") as file:
+                            begun_there = file.read().strip() == "lockstep-worker"
+                        # Its client waits for it before that.
+                        if begun_there:
+                            os.kill(worker, signal.SIGSTOP)
+                    except (FileNotFoundError, ProcessLookupError):
+                        pass
+                if asked is None and time.monotonic() > begun + 1:
+                    asked = time.monotonic()
+                    child.send_signal(number)
+                time.sleep(0.002)
+            ended = time.monotonic()
+            child.kill()
+            _, errors = child.communicate(timeout=LIMIT)
+            self.assertEqual(child.returncode, 130, errors)
+            self.assertIn("stopped before its workers were there", errors)
+            self.assertLess(ended - asked, 5, errors)
+            self.assertNotIn("without a key", errors)
+
+    def test_workers_that_die_while_they_start_are_no_strangers(self):
+        child = self.start("deaths", "--workers", "3")
+        killed = 0
+        while child.poll() is None and killed < 15:
+            for worker in children_of(child.pid):
+                time.sleep(0.001 * (killed % 8))
+                try:
+                    os.kill(worker, signal.SIGKILL)
+                    killed += 1
+                except ProcessLookupError:
+                    pass
+        _, errors = child.communicate(timeout=LIMIT)
+        self.assertEqual(child.returncode, 0, errors)
+        self.assertNotIn("without a key", errors)
+        self.assertEqual([e for e in self.log("deaths") if "without a key" in e.get("text", "")], [])
+
     def test_more_than_useful_is_told(self):
         _, errors = self.train("many", "--workers", "4", "--set", "mini_batch_size=14",
                                "--set", "max_epochs=1", "--set", "validation_frequency=\"epoch\"")
@@ -256,7 +300,7 @@ class Workers(unittest.TestCase):
         changed = json.loads(lines[99])
         changed["loss"] += 1
         with open(path, "w") as file:
-            file.write("\n".join(lines[:99] + [json.dumps(changed)] + lines[100:]) + "\n")
+            file.write("\n".join(lines[:99] + [json.dumps(changed, separators=(",", ":"))] + lines[100:]) + "\n")
         text = self.command("verify", self.out("run"), "--iteration", "120", code=1)
         self.assertIn("line 100: it does not fit its chain", text)
         self.assertEqual(len(os.listdir(os.path.join(self.out("run"), "checkpoints"))), 3)

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <immintrin.h>
 
+#include <atomic>
 #include <cfenv>
 #include <limits>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/quiet_thread.h"
+#include "lockstep/base/thread_pool.h"
 
 namespace lockstep {
 namespace {
@@ -68,6 +71,36 @@ TEST(ArithmeticMode, BelongsToItsThread) {
   }).join();
   EXPECT_NO_THROW(mode.check());
   EXPECT_NE(elsewhere, third());
+}
+
+TEST(OrdinaryArithmetic, IsThatOfAProgramThatBeginsWhateverTheCallerHad) {
+  const float nearest = third();
+  std::fesetround(FE_UPWARD);
+  const unsigned before = _mm_getcsr() | 0x8040;  // subnormal numbers are zero
+  _mm_setcsr(before);
+  {
+    const OrdinaryArithmetic ordinary;
+    EXPECT_EQ(third(), nearest);
+    EXPECT_GT(subnormal(), 0);
+    EXPECT_EQ(std::fegetround(), FE_TONEAREST);  // that of the x87, which says it
+  }
+  EXPECT_EQ(_mm_getcsr() & 0xe040, before & 0xe040);
+  EXPECT_EQ(std::fegetround(), FE_UPWARD);
+  // Threads of Lockstep's own do not inherit it.
+  int rounding = -1;
+  bool counts = false;
+  quiet_thread([&] {
+    rounding = std::fegetround();
+    counts = subnormal() > 0;  // here, where it would compare as zero, it cannot be asked
+  }).join();
+  EXPECT_EQ(rounding, FE_TONEAREST);
+  EXPECT_TRUE(counts);
+  std::atomic<int> wrong{0};
+  ThreadPool pool(3);
+  pool.run([&](int thread) { wrong += thread > 0 && std::fegetround() != FE_TONEAREST; });
+  EXPECT_EQ(wrong, 0);
+  std::fesetround(FE_TONEAREST);
+  _mm_setcsr(_mm_getcsr() & ~0x8040u);
 }
 
 }  // namespace

@@ -1,13 +1,19 @@
 #include "lockstep/base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "tests/base/breaking_files.h"
@@ -101,11 +107,138 @@ TEST_F(Files, ErrorsNameThePathAndTheReason) {
   EXPECT_EQ(error_of([&] { files_.rename(none, path("x")); }),
             "[file] cannot rename " + none + " to " + path("x") + reason);
   EXPECT_EQ(error_of([&] { files_.read(folder_); }),
-            "[file] cannot read " + folder_ + ": Is a directory");
+            "[file] cannot read " + folder_ + ": it is a folder, no file");
   write_atomically(files_, path("file"), std::string_view("x"));
   EXPECT_EQ(error_of([&] { make_folders(files_, path("file/sub")); }),
             "[file] cannot make folder " + path("file/sub") + ": Not a directory");
   EXPECT_NE(error_of([&] { files_.remove(folder_); }), "no error");
+}
+
+TEST_F(Files, WhatIsNoFileIsRefusedBeforeItIsRead) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  const int listening = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{AF_UNIX, {}};
+  path("socket").copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  std::filesystem::create_symlink("pipe", path("link"));
+  for (const auto& [name, kind] :
+       std::vector<std::pair<std::string, std::string>>{{path("pipe"), "a pipe"},
+                                                        {path("link"), "a pipe"},
+                                                        {path("socket"), "a socket"},
+                                                        {"/dev/zero", "a device"},
+                                                        {"/dev/null", "a device"}}) {
+    EXPECT_EQ(error_of([&] { files_.read(name); }),
+              "[file] cannot read " + name + ": it is " + kind + ", no file");
+  }
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);  // as a shell passes <(command)
+  EXPECT_NE(error_of([&] { files_.read("/dev/fd/" + std::to_string(ends[0])); }).find("a pipe"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { files_.open(path("pipe"), false); }), "no error") << "none reads it";
+  for (const int fd : {listening, ends[0], ends[1]}) close(fd);
+}
+
+TEST_F(Files, AFileThatClaimsMoreThanTheMemoryIsRefused) {
+  write_atomically(files_, path("sparse"), std::string_view("x"));
+  std::filesystem::resize_file(path("sparse"), uint64_t{1} << 42);
+  EXPECT_NE(error_of([&] { files_.read(path("sparse")); }).find("4398046511104 bytes"),
+            std::string::npos);
+}
+
+TEST_F(Files, AFileBeyondTheLimitOfSizesIsAnError) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{10000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string hint;
+  try {
+    write_atomically(files_, path("large"), std::string(20000, 'x'));
+  } catch (const FileError& error) {
+    EXPECT_EQ(error.what(), "[file] cannot write " + path("large") + ".tmp: File too large");
+    hint = error.hint();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_NE(hint.find("ulimit -f"), std::string::npos);
+  EXPECT_TRUE(files_.list(folder_).empty()) << "no half of a file";
+}
+
+// A folder that is written to while something happens to it.
+class FolderInUse : public Files {
+ protected:
+  void SetUp() override {
+    Files::SetUp();
+    run_ = path("run");
+    make_folders(files_, run_);
+    inside_ = files_anchored_in(run_ + "/");
+    stream_ = inside_->open(run_ + "/log", true);
+    stream_->append(as_bytes("before\n"));
+    stream_->sync();
+    make_folders(*inside_, run_ + "/deep/er");
+  }
+  // Nothing works any longer, and nothing has come into being in `other`, where that is one.
+  void expect_refused(const std::string& how, const std::string& other) {
+    const std::string text = "[file] the folder " + run_ + " was " + how;
+    const auto refused = [&](const std::function<void()>& call) {
+      EXPECT_EQ(error_of(call).substr(0, text.size()), text);
+    };
+    const auto before = other.empty() ? std::vector<std::string>() : files_.list(other);
+    refused([&] { stream_->sync(); });
+    refused([&] { stream_->append(as_bytes("after\n")); });
+    refused([&] { write_atomically(*inside_, run_ + "/model", std::string_view("x")); });
+    refused([&] { make_folders(*inside_, run_ + "/new/er"); });
+    refused([&] { inside_->sync_folder(run_); });
+    refused([&] { inside_->rename(run_ + "/log", run_ + "/other"); });
+    if (!other.empty()) {
+      EXPECT_EQ(files_.list(other), before);
+    }
+  }
+
+  std::string run_;
+  std::unique_ptr<FileSystem> inside_;
+  std::unique_ptr<WritableFile> stream_;
+};
+
+TEST_F(FolderInUse, WorksAsLongAsNothingHappens) {
+  write_atomically(*inside_, run_ + "/deep/er/x", std::string_view("x"));
+  EXPECT_EQ(read_text(files_, run_ + "/deep/er/x"), "x");
+  EXPECT_EQ(read_text(*inside_, run_ + "/deep//er/x"), "x");
+  EXPECT_EQ(inside_->list(run_), (std::vector<std::string>{"deep", "log"}));
+  EXPECT_TRUE(inside_->is_folder(run_) && inside_->is_folder(run_ + "/deep/er"));
+  EXPECT_FALSE(inside_->exists(run_ + "x")) << "beside it, not in it";
+  write_atomically(*inside_, path("beside"), std::string_view("y"));
+  EXPECT_EQ(read_text(files_, path("beside")), "y");
+}
+
+TEST_F(FolderInUse, TellsOfARename) {
+  std::filesystem::rename(run_, path("moved"));
+  expect_refused("removed or renamed", path("moved"));
+  EXPECT_FALSE(files_.exists(run_)) << "it is not made anew";
+  std::filesystem::rename(path("moved"), run_);
+  stream_->append(as_bytes("after\n"));  // it is back
+  EXPECT_EQ(read_text(files_, run_ + "/log"), "before\nafter\n");
+}
+
+TEST_F(FolderInUse, TellsOfARemoval) {
+  std::filesystem::remove_all(run_);
+  expect_refused("removed or renamed", "");
+  EXPECT_FALSE(files_.exists(run_));
+}
+
+TEST_F(FolderInUse, TellsOfAnotherFolderOfTheSameName) {
+  std::filesystem::rename(run_, path("moved"));
+  make_folders(files_, run_ + "/deep/er");
+  expect_refused("replaced", run_);
+}
+
+TEST_F(FolderInUse, TellsOfALinkOfTheSameName) {
+  std::filesystem::rename(run_, path("moved"));
+  make_folders(files_, path("elsewhere/deep"));
+  std::filesystem::create_directory_symlink("elsewhere", run_);
+  expect_refused("replaced", path("elsewhere"));
+  std::filesystem::remove(run_);
+  std::filesystem::create_directory_symlink("moved", run_);
+  stream_->append(as_bytes("after\n"));  // the same folder by another way
+  EXPECT_EQ(read_text(files_, run_ + "/log"), "before\nafter\n");
 }
 
 TEST_F(Files, AFullDiskIsNamedWithAHint) {

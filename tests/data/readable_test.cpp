@@ -58,6 +58,16 @@ TEST(ReadableImages, AllGoodIsTheStoreItselfAndAllBadAnError) {
   EXPECT_THROW(readable_images(nullptr, pool), InvalidArgument);
 }
 
+TEST(ReadableImages, AreStoppedWhileTheyAreRead) {
+  ThreadPool pool(2);
+  const auto store = with_bad({3});
+  EXPECT_EQ(message_of<Cancelled>(
+                [&] { readable_images(store, pool, [&] { return store->reads >= 4; }); }),
+            "[data] it was stopped while its images were read");
+  EXPECT_LT(store->reads, 8);
+  EXPECT_EQ(readable_images(store, pool, [] { return false; }).store->size(), 19);
+}
+
 TEST(ReadableImages, OtherErrorsAreNotTakenForBadImages) {
   ThreadPool pool(2);
   const auto store = std::make_shared<MemoryStore>(5, 2, 2, 1);

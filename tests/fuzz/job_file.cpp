@@ -1,5 +1,6 @@
 #include "lockstep/runs/job_file.h"
 
+#include "lockstep/runs/job_difference.h"
 #include "lockstep/runs/run.h"
 #include "tests/fuzz/target.h"
 #include "tests/train/power_cut.h"
@@ -55,7 +56,7 @@ void parse(std::span<const std::byte> bytes) {
   build_network(job).check();
   // What was understood reads back as the same.
   const Job again = read(bytes_of(job.resolved().dump()), "again.json");
-  const std::string difference = job_difference(job.resolved(), again.resolved());
+  const std::string difference = job_difference(job.resolved(), again.resolved()).what;
   if (!difference.empty()) throw InternalError("[fuzz] read back otherwise: " + difference);
 }
 

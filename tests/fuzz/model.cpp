@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/error.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "tests/fuzz/network.h"
 #include "tests/fuzz/target.h"
@@ -26,17 +27,27 @@ void load(std::span<const std::byte> bytes) {
   model.network.summary();
 }
 
+// With a digest that fits, so that what the digest would catch is read all the same.
+void load_fitting(SafetensorsFile file) {
+  file.metadata["lockstep.digest"] = model_digest(file);
+  load(write_safetensors(file.tensors, file.metadata));
+}
+
 }  // namespace
 
 // A whole file; or, where it begins with a brace, the description in a file with sound tensors.
 void parse(std::span<const std::byte> bytes) {
   if (bytes.empty() || bytes.front() != std::byte{'{'}) {
-    load(bytes);
+    try {
+      load(bytes);
+    } catch (const DataError&) {
+      load_fitting(read_safetensors(bytes, "model"));
+    }
     return;
   }
   SafetensorsFile file = read_safetensors(model_file(), "model");
   file.metadata["lockstep.network"] = text_of(bytes);
-  load(write_safetensors(file.tensors, file.metadata));
+  load_fitting(std::move(file));
 }
 
 std::vector<Bytes> seeds() { return {model_file(), bytes_of(small_network().to_json().dump())}; }

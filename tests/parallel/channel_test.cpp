@@ -99,6 +99,9 @@ TEST_P(Channel, WhoIsDismissedDoesNotComeBack) {
   const auto again = client_of(ticket);
   again->send(text("back"));
   EXPECT_FALSE(receive(server, 0.7));
+  // It was no stranger: one that dies may have been on its way.
+  EXPECT_GT(server.refusals().dismissed, 0);
+  EXPECT_EQ(server.refusals().keys, 0);
 }
 
 // With a key of its own, a worker cannot speak as another.

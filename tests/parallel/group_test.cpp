@@ -1,9 +1,13 @@
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
+#include <array>
 #include <cstring>
 #include <numeric>
 
+#include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "tests/parallel/groups.h"
@@ -277,6 +281,74 @@ TEST(HostGroup, WhoHasAnotherSecretIsRefused) {
                   if (o.rank == 1) o.secret = "another";
                 }),
             2);
+}
+
+// A stranger is there first, wherever members listen: what it says ends no process.
+class BetrayedPlace final : public MeetingPlace {
+ public:
+  BetrayedPlace(std::shared_ptr<MeetingPlace> place, std::string said)
+      : place_(std::move(place)), said_(std::move(said)) {}
+
+  void set(const std::string& key, const Bytes& value) override {
+    // Addresses lie in there as the system has them: family, port, 127.0.0.1.
+    for (size_t i = 0; i + sizeof(sockaddr_in) <= value.size(); ++i) {
+      sockaddr_in address{};
+      std::memcpy(&address, value.data() + i, sizeof address);
+      if (address.sin_family != AF_INET || address.sin_addr.s_addr != htonl(INADDR_LOOPBACK)) {
+        continue;
+      }
+      Descriptor s(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      if (connect(s.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        continue;
+      }
+      [[maybe_unused]] const ssize_t n = send(s.get(), said_.data(), said_.size(), MSG_NOSIGNAL);
+      visits_.push_back(std::move(s));
+    }
+    place_->set(key, value);
+  }
+  Bytes get(const std::string& key, const TimeLimit& limit) override {
+    return place_->get(key, limit);
+  }
+
+ private:
+  const std::shared_ptr<MeetingPlace> place_;
+  const std::string said_;
+  std::vector<Descriptor> visits_;
+};
+
+// Gloo's header in front of what it sends: bytes in all, what it is, slot, offset, length, place.
+std::string gloo_header(std::array<uint64_t, 6> words) {
+  return {reinterpret_cast<const char*>(words.data()), sizeof words};
+}
+
+TEST(HostGroup, StrangersEndNoMember) {
+  if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  std::vector<std::string> said{"", "GET / HTTP/1.0\r\n\r\n", std::string(200, '\xff')};
+  for (const uint64_t operation : {0, 1, 2, 3, 4, 77}) {
+    said.push_back(gloo_header({48, operation, 0, 0, 0, 0}));
+    said.push_back(gloo_header({1 << 20, operation, 0, 1 << 30, 1 << 20, 1 << 30}) +
+                   std::string(100, 'x'));
+  }
+  for (const std::string& text : said) {
+    const testing::TemporaryFolder folder;
+    const int failed = testing::on_forks(2, [&](int rank) {
+      const auto place = std::make_shared<BetrayedPlace>(
+          std::make_shared<testing::FolderPlace>(folder.path), text);
+      try {
+        HostGroup group({.rank = rank,
+                         .size = 2,
+                         .address = "127.0.0.1",
+                         .place = place,
+                         .generation = 3,
+                         .secret = "secret"},
+                        TimeLimit(2));
+        _exit(1);  // a stranger is no member
+      } catch (const Error&) {
+        // What the training meets with a new group.
+      }
+    });
+    EXPECT_EQ(failed, 0) << "after " << text.size() << " bytes";
+  }
 }
 
 TEST(HostGroup, PublicAddressesAreRefused) {

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/pool/data_queue.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/task_context.h"
 
@@ -216,7 +217,7 @@ TEST(PoolHosts, WhatAWorkerWroteBeforeItsEndIsTold) {
   const TaskPtr task = pool.core->submit(call.function(), call.arguments(), {}, 3);
   pool.wait(task);
   EXPECT_EQ(task->state, TaskState::failed);
-  EXPECT_EQ(task->lost, "was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(task->lost.how, "was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(task->diary, "last words\n");
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(region.get()), 5u);
   // Another one has taken its place.
@@ -265,6 +266,55 @@ TEST(PoolHosts, AHostThatFallsSilentIsLostWithinTwoSeconds) {
   std::string how;
   EXPECT_LT(seconds_to_lose(SIGSTOP, how), 2.0);
   EXPECT_NE(how.find("silent"), std::string::npos) << how;
+}
+
+// As many messages as are asked for; how many are sent is in a file, written now and then.
+void pour(QueueSender<std::vector<int>> queue, int messages, std::string file) {
+  std::vector<int> content(size_t{16} << 10);
+  for (int i = 0; i < messages; ++i) {
+    content[0] = i;
+    queue.send(content);
+    std::ofstream(file) << i + 1;
+  }
+}
+
+int written(const std::string& file) {
+  int count = 0;
+  std::ifstream(file) >> count;
+  return count;
+}
+
+// A client that takes nothing: what its workers send waits with them, not in memory here or there.
+TEST(PoolHosts, AWorkerWaitsForAClientThatIsSlow) {
+  constexpr int kMessages = 1000, kBytes = 64 << 10, kInbox = 4;
+  const std::string file = testing::TempDir() + "/poured-" + std::to_string(getpid());
+  std::filesystem::remove(file);
+  HostPool pool({{"one", 1}});
+  const auto inbox = std::make_shared<detail::MessageInbox>(pool.core, kInbox);
+  const QueueSender<std::vector<int>> sender(pool.core->add_inbox(inbox));
+  const TaskPtr task = pool.submit_to<&pour>(0, sender, kMessages, file);
+  int before = -1, now = 0;
+  for (const TimeLimit limit(kLimit); (now == 0 || now != before) && !limit.reached();) {
+    before = now;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    now = written(file);
+  }
+  // The inbox, a ring here and one there, what is under way, and one message more each.
+  constexpr int kMost = kInbox + (2 * (1 << 20) + (4 << 20)) / kBytes + 8;
+  EXPECT_GT(now, kInbox);
+  EXPECT_LE(now, kMost);
+  for (int i = 0; i < kMessages; ++i) {
+    const auto message = inbox->poll(TimeLimit(kLimit));
+    ASSERT_TRUE(message.has_value()) << i;
+    const auto content = decode<std::vector<int>>(*message);
+    ASSERT_EQ(content.size(), size_t{16} << 10);
+    ASSERT_EQ(content[0], i);
+  }
+  pool.wait(task);
+  EXPECT_EQ(task->state, TaskState::finished);
+  EXPECT_EQ(inbox->waiting(), 0u);
+  EXPECT_EQ(written(file), kMessages);
+  std::filesystem::remove(file);
 }
 
 TEST(PoolHosts, AHostThatCannotBeReachedIsTold) {

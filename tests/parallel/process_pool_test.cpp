@@ -31,7 +31,8 @@ TEST(ProcessPool, WorkersThatNeverGetReadyAreToldOf) {
   EXPECT_NE(message_of<WorkerLost>(task).find("[pool] workers end before they are ready: "),
             std::string::npos)
       << task.error();
-  EXPECT_GT(TimeLimit::Clock::now() - before, std::chrono::seconds(2));
+  // Any other worker would meet the same limit, so none is tried.
+  EXPECT_LT(TimeLimit::Clock::now() - before, std::chrono::seconds(2));
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -73,7 +74,8 @@ TEST(ProcessPool, NothingThatATaskDoesHarmsOthers) {
       const std::vector<char> memory(size_t{2} << 30, 1);
       return memory[memory.size() / 2] == 1;
     });
-    EXPECT_EQ(message_of<Error>(greedy), "there is not enough memory");
+    EXPECT_TRUE(message_of<Error>(greedy).starts_with("there is not enough memory"))
+        << message_of<Error>(greedy);
   }
   // Who does not stop is ended.
   const auto endless = pool.submit([] {

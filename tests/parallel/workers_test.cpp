@@ -184,7 +184,27 @@ TEST(Workers, MemoryIsLimited) {
   workers.start(make_call<&take_memory>(uint64_t{2} << 30));
   const WorkerEvent event = next(workers);
   ASSERT_EQ(event.kind, Kind::failed);
-  EXPECT_EQ(event.error.message, "there is not enough memory");
+  EXPECT_EQ(event.error.message.find("there is not enough memory: its own data is limited to 1024 "
+                                     "MiB (worker_memory_mib), of which "),
+            0u)
+      << event.error.message;
+}
+
+TEST(Workers, TooLittleMemoryIsNamed) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "sanitizers take memory of their own";
+#endif
+  SharedMemory memory("lockstep-test");
+  for (const uint64_t mib : {1, 8, 32}) {
+    Workers workers(memory, {.memory_bytes = mib << 20});
+    workers.start(make_call<&take_memory>(uint64_t{1} << 10));
+    const WorkerEvent event = next(workers);
+    ASSERT_EQ(event.kind, Kind::failed) << mib;
+    const std::string begin =
+        "[memory] worker_memory_mib = " + std::to_string(mib) + " is too small: a process takes ";
+    EXPECT_EQ(event.error.message.find(begin), 0u) << event.error.message;
+    EXPECT_EQ(event.error.hint.find("worker_memory_mib must be at least "), 0u);
+  }
 }
 
 TEST(Workers, DeathIsNoticedAtOnce) {
@@ -199,14 +219,17 @@ TEST(Workers, DeathIsNoticedAtOnce) {
     const WorkerEvent event = next(workers);
     seconds.push_back(seconds_since(before));
     EXPECT_EQ(event.kind, Kind::lost);
-    EXPECT_EQ(event.how, "was killed by signal 9 (SIGKILL)");
+    EXPECT_EQ(event.end.how, "was killed by signal 9 (SIGKILL)");
+    EXPECT_TRUE(event.end.outside && !event.end.own_fault);
     EXPECT_FALSE(workers.present(number));
   }
   std::sort(seconds.begin(), seconds.end());
   std::printf("death noticed after %.1f ms (median of 5)\n", seconds[2] * 1000);
   EXPECT_LT(seconds[2], 0.1);
   workers.start(make_call<&end_suddenly>());
-  EXPECT_EQ(next(workers).how, "exited with status 3");
+  const WorkerEnd exited = next(workers).end;
+  EXPECT_EQ(exited.how, "exited with status 3");
+  EXPECT_TRUE(exited.own_fault && !exited.outside);
 }
 
 TEST(Workers, AStoppedOneIsEnded) {
@@ -218,7 +241,8 @@ TEST(Workers, AStoppedOneIsEnded) {
   const auto before = TimeLimit::Clock::now();
   const WorkerEvent event = next(workers);
   EXPECT_EQ(event.kind, Kind::lost);
-  EXPECT_EQ(event.how, "was stopped and was ended");
+  EXPECT_EQ(event.end.how, "was stopped and was ended");
+  EXPECT_TRUE(event.end.outside && !event.end.own_fault);
   EXPECT_LT(seconds_since(before), 3);
 }
 

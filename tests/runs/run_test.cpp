@@ -7,6 +7,7 @@
 
 #include "lockstep/data/digits.h"
 #include "lockstep/engine/formats/model.h"
+#include "lockstep/runs/compare_runs.h"
 #include "lockstep/runs/data_source.h"
 #include "lockstep/runs/run_folder.h"
 #include "tests/runs/support.h"
@@ -194,9 +195,9 @@ TEST_F(Run, StopAndResumeGiveTheSameBitsOnAnyThreads) {
     EXPECT_TRUE(part.training.stopped);
     EXPECT_EQ(part.training.last_iteration, stop);
     EXPECT_FALSE(part.test || part.validation);
-    EXPECT_EQ(part.model, "");
+    EXPECT_EQ(part.model, folder + "/" + name + "/model.safetensors");
     EXPECT_TRUE(local_files().exists(part.checkpoint)) << part.checkpoint;
-    EXPECT_FALSE(there(name + "/model.safetensors"));
+    EXPECT_NE(text(name + "/model.safetensors"), text("whole/model.safetensors"));
     options.stop = {};
     options.resume = true;
     part = run_job(job({"threads=3"}), options);
@@ -253,8 +254,6 @@ TEST_F(Run, FoldersOfOtherRunsAreRefused) {
   options.resume = true;
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job({"momentum=0.8"}), options); }),
                   "training.momentum: 0.9 there, 0.8 here");
-  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job({"max_epochs=4"}), options); }),
-                  "training.max_epochs");
   EXPECT_EQ(text("out/job.json"), before);
   write("out/job.json", "{");
   EXPECT_THROW(run_job(job(), options), DataError);
@@ -263,6 +262,93 @@ TEST_F(Run, FoldersOfOtherRunsAreRefused) {
   options.folder = write("file", "x");
   options.resume = false;
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job(), options); }), "is a file");
+}
+
+TEST_F(Run, AFinishedRunGoesOnWithMoreEpochs) {
+  const std::vector<std::string> settings{"validation_frequency=4", "output_network=best",
+                                          "batch_normalization_statistics=population"};
+  const auto with = [&](const char* end) {
+    std::vector<std::string> all = settings;
+    all.emplace_back(end);
+    return job(all);
+  };
+  RunOptions options = into("out");
+  run_job(with("max_iterations=5"), options);  // two iterations an epoch
+  options.resume = true;
+  for (const char* end : {"max_epochs=4", "max_epochs=7"}) {
+    const RunResult result = run_job(with(end), options);
+    const RunResult begun = run_job(with(end), into(end));
+    EXPECT_EQ(result.validation->loss, begun.validation->loss);
+    for (const char* file : {"receipt.jsonl", "model.safetensors", "job.json", "confusion.json"}) {
+      EXPECT_EQ(text(std::string("out/") + file), text(std::string(end) + "/" + file)) << file;
+    }
+  }
+  const Verification late = verify_run(folder + "/out", 13);
+  EXPECT_EQ(late.differs, 0) << late.what;
+  EXPECT_EQ(compare_runs(folder + "/out", folder + "/max_epochs=4").common, 8);
+}
+
+TEST_F(Run, AScheduleThatLastsAsLongAsTheEpochsForbidsMoreOfThem) {
+  RunOptions options = into("out");
+  const std::vector<std::string> settings{"learning_rate_schedule=cosine", "final_factor=0.5"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), settings.begin(), settings.end());
+    return job(more);
+  };
+  run_job(with({}), options);
+  const std::string before = text("out/job.json");
+  options.resume = true;
+  EXPECT_EQ(refusal<InvalidArgument>([&] { run_job(with({"max_epochs=4"}), options); }),
+            "[run] " + options.folder +
+                " holds a run of another job: training.max_epochs: 3 there, 4 here, and the "
+                "schedule \"cosine\" lasts as long: learning rates of iterations that are done "
+                "would differ | train anew into another folder with --out, or keep the schedule as "
+                "long as it was and go on at the rate it ends with: --set max_epochs=4 --set "
+                "'schedule_epochs=3.0'");
+  EXPECT_EQ(text("out/job.json"), before);
+  const Job longer = with({"max_epochs=4", "schedule_epochs=3.0"});
+  run_job(longer, options);
+  run_job(longer, into("whole"));
+  for (const char* file : {"receipt.jsonl", "model.safetensors", "job.json"}) {
+    EXPECT_EQ(text(std::string("out/") + file), text(std::string("whole/") + file)) << file;
+  }
+}
+
+TEST_F(Run, AnEndThatIsRefusedLeavesTheJobAsItWas) {
+  RunOptions options = into("out");
+  run_job(job(), options);
+  const std::string before = text("out/job.json"), receipt = text("out/receipt.jsonl");
+  options.resume = true;
+  EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job({"max_epochs=2"}), options); }),
+                  "max_epochs = 2 ends the training after iteration 4");
+  EXPECT_EQ(text("out/job.json"), before);
+  EXPECT_EQ(text("out/receipt.jsonl"), receipt);
+}
+
+// A run of a version whose identities named every option: stopped after iteration 20 of 36.
+TEST_F(Run, OneOfAnEarlierVersionIsFinishedAsItBegan) {
+  std::filesystem::copy(LOCKSTEP_SOURCE_FOLDER "/tests/runs/first_version", folder + "/out",
+                        std::filesystem::copy_options::recursive);
+  const std::string begun = text("out/receipt.jsonl");
+  const auto with = [&](std::vector<std::string> settings) {
+    settings.emplace_back("allow_other_numerics=true");
+    return read_job(local_files(), LOCKSTEP_SOURCE_FOLDER "/tests/runs/first_version/job.json",
+                    settings);
+  };
+  RunOptions options = into("out");
+  options.resume = true;
+  const std::string said =
+      refusal<InvalidArgument>([&] { run_job(with({"validation_patience=4"}), options); });
+  EXPECT_CONTAINS(said, "training.validation_patience: 4 here, 3 there");
+  EXPECT_CONTAINS(said, "earlier version");
+  const RunResult result = run_job(with({}), options);
+  EXPECT_EQ(result.training.last_iteration, 36);
+  const std::string receipt = text("out/receipt.jsonl");
+  EXPECT_EQ(receipt.substr(0, begun.size()), begun);
+  EXPECT_EQ(read_receipt(local_files(), folder + "/out/receipt.jsonl").size(), 36u) << "one chain";
+  // Its last checkpoint is of the same kind.
+  EXPECT_EQ(run_job(with({}), options).training.last_iteration, 36);
+  EXPECT_EQ(text("out/receipt.jsonl"), receipt);
 }
 
 TEST_F(Run, TwoAtOnceInOneFolderAreRefusedAndADeadOneIsNot) {

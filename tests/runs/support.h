@@ -12,15 +12,17 @@
 
 namespace lockstep::testing {
 
-// A test with a folder of its own, removed at the end.
+// A test with a folder of its own, in which it runs, removed at the end.
 class WithFolder : public ::testing::Test {
  protected:
   WithFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "lockstep_XXXXXX").string();
     if (mkdtemp(pattern.data()) != nullptr) folder = pattern;
+    std::filesystem::current_path(folder);
   }
   ~WithFolder() override {
     std::error_code ignored;
+    std::filesystem::current_path(std::filesystem::temp_directory_path(), ignored);
     std::filesystem::remove_all(folder, ignored);
   }
   std::string write(const std::string& name, const std::string& text) const {

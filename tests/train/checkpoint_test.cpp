@@ -221,7 +221,7 @@ TEST(Checkpoint, ThatOfAnotherTrainingIsRefusedNamingTheDifference) {
   expect("/training/new", 1, "training.new: 1 here");
   expect("/network/layers/0/units", 4, "network.layers[1].units: 4 here, 3 there");
   expect("/network/layers", ordered_json::array(), "network.layers");
-  expect("/data", "abd", "data: \"abd\" here, \"abc\" there");
+  expect("/data", "abd", "the training data are not those of the run");
   // What only the checkpoint has is a difference, too.
   Snapshot other;
   other.position.identity = run.position.identity;
@@ -232,6 +232,40 @@ TEST(Checkpoint, ThatOfAnotherTrainingIsRefusedNamingTheDifference) {
   } catch (const InvalidArgument& error) {
     EXPECT_NE(std::string(error.what()).find("seed"), std::string::npos) << error.what();
   }
+}
+
+TEST(Checkpoint, OfAnIdentityWithAnotherVersionIsRefusedByIt) {
+  const TemporaryFolder folder;
+  Snapshot run;
+  run.position.identity = {{"version", 3}, {"training.l2", 0.1}};
+  run.go_to(3);
+  const std::string path = run.write(folder.path);
+  for (const ordered_json& mine :
+       {ordered_json{{"version", 2}, {"training.l2", 0.1}}, ordered_json{{"training.l2", 0.1}}}) {
+    Snapshot other;
+    other.position.identity = mine;
+    try {
+      other.resume(folder.path);
+      ADD_FAILURE() << "it was accepted";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find(path + " has an identity of version 3"),
+                std::string::npos)
+          << error.what();
+      EXPECT_NE(error.hint().find("version of lockstep that wrote it"), std::string::npos);
+    }
+    EXPECT_TRUE(local_files().exists(path)) << "it keeps its name";
+  }
+}
+
+TEST(Checkpoint, OptionsMayHaveAnotherOrder) {
+  const TemporaryFolder folder;
+  Snapshot run;
+  run.position.identity = {{"a", {{"x", 1}, {"y", 2}}}, {"b", {{{"x", 1}, {"y", 2}}}}};
+  run.go_to(3);
+  run.write(folder.path);
+  Snapshot other;
+  other.position.identity = {{"b", {{{"y", 2}, {"x", 1}}}}, {"a", {{"y", 2}, {"x", 1}}}};
+  EXPECT_TRUE(other.resume(folder.path).has_value());
 }
 
 // Rewrites a checkpoint as another machine would have written it.

@@ -226,6 +226,33 @@ TEST(ShardedValueAndGradient, GoesThroughInputs) {
   EXPECT_LT(distance(sharded.gradients, whole.gradients), 1e-5);
 }
 
+// A gradient penalty: what its gradient would be is not known, so it is refused, not taken for 0.
+TEST(ShardedValueAndGradient, RefusesDerivativesOfGradients) {
+  Network network({image_input({.height = 4, .width = 4, .channels = 2, .normalization = "none"}),
+                   convolution2d({.filters = 2, .kernel = {3, 3}, .padding = same_padding}),
+                   tanh()});
+  network.initialize(1);
+  const Tensor x = random_tensor({9, 2, 4, 4}, 4);
+  ShardGroup group(network, {.threads = 2, .shard_size = 4});
+  const auto step = [&](bool constant) {
+    return sharded_value_and_gradient(
+        [&](Shard& shard) {
+          const Tensor rows = shard[0];
+          Tensor slope;
+          {
+            Tape tape;
+            tape.watch(rows);
+            slope = tape.gradient(ops::sum(shard.forward(rows)), {rows})[0];
+          }
+          const Tensor scores = shard.forward(rows);
+          return ops::mean_squared_error(scores, constant ? slope.clone() : slope);
+        },
+        {x}, group, 1);
+  };
+  EXPECT_THROW(step(false), Unsupported);
+  EXPECT_GT(step(true).value, 0);
+}
+
 // Predictions of another network and of its own, made by all threads at once.
 TEST(ShardedValueAndGradient, LearnsFromAnotherNetwork) {
   Network teacher = tiny_network();

@@ -85,6 +85,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   numbers("l2", &O::l2, {-1e-9});
   integers("mini_batch_size", &O::mini_batch_size, {0, -1, (1 << 24) + 1});
   integers("max_epochs", &O::max_epochs, {0, -1});
+  integers("max_iterations", &O::max_iterations, {-1});
   texts("shuffle", &O::shuffle);
   texts("last_mini_batch", &O::last_mini_batch);
   integers("shard_size", &O::shard_size, {-1, (1 << 24) + 1});
@@ -272,6 +273,7 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"l2", Effect::other_result, nothing, [](O& o) { o.l2 = 0.01; }},
       {"mini_batch_size", Effect::other_result, nothing, [](O& o) { o.mini_batch_size = 21; }},
       {"max_epochs", Effect::other_result, nothing, [](O& o) { o.max_epochs = 3; }},
+      {"max_iterations", Effect::other_result, nothing, [](O& o) { o.max_iterations = 3; }},
       {"shuffle", Effect::other_result, nothing, [](O& o) { o.shuffle = "once"; }},
       {"shuffle", Effect::other_result, [](O& o) { o.shuffle = "once"; },
        [](O& o) { o.shuffle = "never"; }},

@@ -19,15 +19,16 @@ namespace lockstep::testing {
 // Where and how a worker fails.
 struct Failure {
   std::string place;      // of fail_point(); "": nowhere
-  std::string how;        // "kill", "stop", "hang", "throw"
+  std::string how;        // "kill", "fault", "stop", "hang", "throw", ...
   uint32_t worker = 0;    // its number; 0: every one
   int64_t iteration = 0;  // of the place; -1: any
   int64_t shard = -1;     // the same
   std::string host = {};  // LOCKSTEP_TEST_HOST there; "": any
+  std::string file = {};  // where it counts
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(place, how, worker, iteration, shard, host);
+    archive(place, how, worker, iteration, shard, host, file);
   }
 };
 

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -20,6 +21,7 @@
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
+#include "lockstep/parallel/process/oom_kills.h"
 #include "lockstep/parallel/process/runtime.h"
 #include "lockstep/train/state_digest.h"
 #include "tests/data/support.h"
@@ -35,6 +37,25 @@ using testing::long_options;
 using testing::losses;
 using testing::undisturbed;
 
+constexpr int kKillsOfAShard = 10;
+
+int killed_so_far(const std::string& file) {
+  std::error_code none;
+  const auto size = std::filesystem::file_size(file, none);
+  return none ? 0 : static_cast<int>(size);
+}
+
+// As the system would.
+void count_oom_kill(const std::string& file) {
+  std::ifstream before(file);
+  std::string name, text;
+  for (int64_t n = 0; before >> name >> n;) {
+    text += name + " " + std::to_string(name == "oom_kill" ? n + 1 : n) + "\n";
+  }
+  std::ofstream(file + ".new") << text;
+  std::filesystem::rename(file + ".new", file);
+}
+
 void fail_here(const char* place, int64_t iteration, int64_t shard) {
   const Failure& failure = testing::failure();
   if (failure.place != place) return;
@@ -44,6 +65,17 @@ void fail_here(const char* place, int64_t iteration, int64_t shard) {
   if (failure.iteration >= 0 && iteration != 0 && iteration != failure.iteration) return;
   if (failure.shard >= 0 && shard != failure.shard) return;
   if (failure.how == "kill") kill(getpid(), SIGKILL);
+  if (failure.how == "fault") raise(SIGSEGV);
+  if (failure.how == "abort") std::abort();
+  if (failure.how == "exit") _exit(3);
+  if (failure.how == "be killed" && killed_so_far(failure.file) < kKillsOfAShard) {
+    std::ofstream(failure.file, std::ios::app) << 'x';
+    kill(getpid(), SIGKILL);
+  }
+  if (failure.how == "no memory") {
+    count_oom_kill(failure.file);
+    kill(getpid(), SIGKILL);
+  }
   if (failure.how == "stop") kill(getpid(), SIGSTOP);
   if (failure.how == "throw") throw DataError("[test] thrown on purpose", "do not");
   if (failure.how == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -225,7 +257,7 @@ TEST(Recovery, ALossThatIsNoNumberEndsTheTraining) {
 // What ends every worker at the same place, outside of shards, does not go on for ever.
 TEST(Recovery, WorkersThatAlwaysEndEndTheTraining) {
   Follower follower;
-  EXPECT_THROW(run(long_options(1), follower, {"update", "kill", 0, 7, -1}), Error);
+  EXPECT_THROW(run(long_options(1), follower, {"update", "fault", 0, 7, -1}), Error);
   EXPECT_LE(losses(follower).size(), 10u);
 }
 
@@ -352,19 +384,65 @@ TEST(Recovery, AWorkerThatHangsAloneOnItsHostIsEndedAlone) {
   EXPECT_EQ(lost[0].how, "hung (worker 3 has not come to where other hosts wait) and was ended");
 }
 
+// Three deaths, the last one alone: with several threads in each worker others are under way in the
+// first two.
 TEST(Recovery, AShardThatAlwaysEndsItsWorkerStopsTheRun) {
+  for (const char* how : {"fault", "abort", "exit"}) {
+    for (const int64_t threads : {1, 2}) {
+      Follower follower;
+      TrainingOptions options = long_options(3);
+      options.threads = threads;
+      try {
+        run(options, follower, {"backward", how, 0, 9, 4});
+        FAIL() << "it went on";
+      } catch (const Error& e) {
+        const std::string text = e.what();
+        EXPECT_NE(text.find("shard 5 of iteration 9 has ended 3 workers, the last time computed "
+                            "alone; the last one "),
+                  std::string::npos)
+            << text;
+        EXPECT_NE(text.find("its observations are: 3/294.png, 1/620.png, "), std::string::npos)
+            << text;
+      }
+      // The third one ends the training before it is told.
+      EXPECT_EQ(losses(follower).size(), 2u) << how << ", " << threads << " threads";
+    }
+  }
+}
+
+// A SIGKILL is from outside, also in the middle of the same shard again and again.
+TEST(Recovery, KillsFromOutsideWithinAnIterationBlameNoShard) {
+  for (const int64_t workers : {1, 3}) {
+    const testing::TemporaryFolder folder;
+    Follower follower;
+    Failure failure{"backward", "be killed", 0, 9, 4};
+    failure.file = folder.path + "/kills";
+    const TrainingResult result = run(long_options(workers), follower, failure);
+    expect_undisturbed(result, follower, 60);
+    EXPECT_EQ(std::filesystem::file_size(failure.file), static_cast<uintmax_t>(kKillsOfAShard));
+    EXPECT_EQ(losses(follower).size(), static_cast<size_t>(kKillsOfAShard));
+  }
+}
+
+// The same SIGKILL is the shard's fault where the control group says that it had no memory left.
+TEST(Recovery, AShardThatNeedsTooMuchMemoryStopsTheRun) {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.path + "/memory.oom_control";
+  std::ofstream(file) << "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n";
+  OomKills::set_file(file);
   Follower follower;
+  Failure failure{"backward", "no memory", 0, 9, 4};
+  failure.file = file;
   try {
-    run(long_options(3), follower, {"backward", "kill", 0, 9, 4});
-    FAIL() << "it went on";
+    run(long_options(2), follower, failure);
+    ADD_FAILURE() << "it went on";
   } catch (const Error& e) {
     const std::string text = e.what();
-    EXPECT_NE(text.find("3 workers ended while they computed the same of iteration 9: shard 5 ("),
-              std::string::npos)
-        << text;
-    EXPECT_NE(text.find("(3/294.png, 1/620.png, "), std::string::npos) << text;
+    EXPECT_NE(text.find("shard 5 of iteration 9 has ended 3 workers"), std::string::npos) << text;
+    EXPECT_NE(text.find("its control group had no memory left"), std::string::npos) << text;
   }
-  EXPECT_LE(losses(follower).size(), 3u);
+  OomKills::set_file("");
+  EXPECT_EQ(losses(follower).size(), 2u);
 }
 
 TEST(Recovery, ErrorsOfWorkersAreRethrown) {

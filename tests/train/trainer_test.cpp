@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/image_cache.h"
@@ -33,6 +36,28 @@ std::vector<float> values_of(const Network& network) {
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;
+}
+
+// Ctrl-C while slow images are read does not wait for them, nor for an iteration.
+TEST(Trainer, IsStoppedWhileItsDataAreRead) {
+  const auto store = std::make_shared<testing::MemoryStore>(300, 28, 28, 1);
+  store->names = builtin_digits()->classes();
+  store->on_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  Network network = small_classifier();
+  Recorder recorder;
+  TrainingControl control;
+  control.observers = {&recorder};
+  const auto begun = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  };
+  control.interrupted = [&] { return seconds() > 0.5; };
+  EXPECT_EQ(testing::message_of<Cancelled>([&] {
+              train(network, TrainingData{store, nullptr}, small_options(), control);
+            }),
+            "[training] it was stopped while its data were read");
+  EXPECT_LT(seconds(), 2.5);
+  EXPECT_TRUE(recorder.iterations.empty());
 }
 
 TEST(Trainer, LearnsAndTellsWhatItDid) {

@@ -1,5 +1,7 @@
 #include "lockstep/engine/autograd/tape.h"
 
+#include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -15,7 +17,8 @@ thread_local Tape* innermost = nullptr;
 struct Node {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;
-  BackwardFunction backward;
+  std::shared_ptr<BackwardFunction> backward;  // tapes share what it keeps
+  bool linked = false;
 };
 
 // On a device the pass is added to the default queue.
@@ -76,7 +79,19 @@ Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
 
 struct Tape::State {
   std::set<uint64_t> tracked;
-  std::vector<Node> nodes;
+  std::set<uint64_t> derived;  // gradients of what is tracked, and what was computed from them
+  std::deque<Node> nodes;      // a backward function may record more while it runs
+
+  bool is_derived(std::span<const Tensor> tensors) const {
+    if (derived.empty()) return false;
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const Tensor& t) { return t.defined() && derived.count(t.id()); });
+  }
+  void record(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+              std::shared_ptr<BackwardFunction> backward, Outputs kind) {
+    for (const auto& t : outputs) tracked.insert(t.id());
+    nodes.push_back({inputs, outputs, std::move(backward), kind == Outputs::linked});
+  }
 };
 
 Tape::Tape() : state_(std::make_unique<State>()), outer_(innermost) { innermost = this; }
@@ -107,31 +122,92 @@ bool Tape::reads(const Tensor& tensor) const {
   return false;
 }
 
-void Tape::record(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
-                  BackwardFunction backward) {
-  for (const auto& t : outputs) state_->tracked.insert(t.id());
-  state_->nodes.push_back({std::move(inputs), std::move(outputs), std::move(backward)});
+bool Tape::any_tracks(std::span<const Tensor> inputs) {
+  for (const Tape* tape = innermost; tape; tape = tape->outer_) {
+    if (tape->tracks(inputs)) return true;
+  }
+  return false;
 }
 
-std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor> with_respect_to) {
+bool Tape::from_gradients(const Tensor& tensor) const {
+  return state_->derived.count(tensor.id()) > 0;
+}
+
+void Tape::record(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
+                  BackwardFunction backward, Outputs kind) {
+  state_->record(inputs, outputs, std::make_shared<BackwardFunction>(std::move(backward)), kind);
+}
+
+void Tape::record_everywhere(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                             BackwardFunction backward, Outputs kind) {
+  std::shared_ptr<BackwardFunction> shared;
+  for (Tape* tape = innermost; tape; tape = tape->outer_) {
+    State& state = *tape->state_;
+    if (state.is_derived(inputs)) {
+      for (const auto& t : outputs) state.derived.insert(t.id());
+    }
+    if (!backward && !shared) continue;
+    if (!tape->tracks(inputs)) continue;
+    if (!shared) shared = std::make_shared<BackwardFunction>(std::move(backward));
+    state.record(inputs, outputs, shared, kind);
+  }
+}
+
+void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respect_to) const {
   if (!scalar.defined() || scalar.shape().elements() != 1 || scalar.dtype() != DType::f32) {
     throw InvalidArgument("[tape] gradients need a scalar of f32, received " +
                           (scalar.defined() ? scalar.spec().to_string() : "an undefined tensor"));
   }
+  for (size_t i = 0; i < with_respect_to.size(); ++i) {
+    const Tensor& t = with_respect_to[i];
+    const std::string name = "[tape] tensor " + std::to_string(i + 1);
+    if (!t.defined()) throw InvalidArgument(name + " to take the gradient of is undefined");
+    if (t.dtype() == DType::u8 || t.dtype() == DType::i32) {
+      throw InvalidArgument(name + " (" + t.spec().to_string() +
+                                ") has whole numbers, of which there are no gradients",
+                            "make it f32 before it is used");
+    }
+    if (t.id() == scalar.id() || state_->tracked.count(t.id())) continue;
+    throw InvalidArgument(name + " (" + t.spec().to_string() + ") is not on this tape",
+                          "call tape.watch() for it before it is used");
+  }
+  if (state_->derived.count(scalar.id())) {
+    throw Unsupported(
+        "[tape] the scalar was computed from gradients; derivatives of gradients are not "
+        "implemented",
+        "use gradient.clone() where a gradient counts as a constant, or write the derivative as "
+        "ops");
+  }
+  if (!with_respect_to.empty() && !state_->tracked.count(scalar.id())) {
+    const bool itself = std::all_of(with_respect_to.begin(), with_respect_to.end(),
+                                    [&](const Tensor& t) { return t.id() == scalar.id(); });
+    if (itself) return;
+    throw InvalidArgument(
+        "[tape] the scalar was not computed from tensors that this tape watches",
+        "call tape.watch() first, then compute the scalar by ops on the same thread; predict() and "
+        "methods of Tensor are not recorded");
+  }
+}
+
+std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor> with_respect_to) {
+  check_asked(scalar, with_respect_to);
   std::map<uint64_t, Tensor> diffs;
   diffs[scalar.id()] = Tensor::full(scalar.shape(), 1.0f, scalar.device());
   std::set<uint64_t> asked;
   for (const auto& t : with_respect_to) asked.insert(t.id());
   // Only what lies between the asked tensors and the scalar is worth computing.
   std::set<uint64_t> useful = asked;
+  const auto any_of = [](const std::set<uint64_t>& ids, const std::vector<Tensor>& tensors) {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const Tensor& t) { return t.defined() && ids.count(t.id()); });
+  };
   for (const auto& node : state_->nodes) {
-    for (const auto& t : node.inputs) {
-      if (!t.defined() || !useful.count(t.id())) continue;
+    if (any_of(useful, node.inputs) || (node.linked && any_of(asked, node.outputs))) {
       for (const auto& o : node.outputs) useful.insert(o.id());
-      break;
     }
   }
-  for (auto node = state_->nodes.rbegin(); node != state_->nodes.rend(); ++node) {
+  for (size_t n = state_->nodes.size(); n-- > 0;) {
+    const Node* const node = &state_->nodes[n];
     std::vector<Tensor> outputs;
     bool reached = false;
     for (const auto& t : node->outputs) {
@@ -146,9 +222,17 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
       wanted.push_back(t.defined() && useful.count(t.id()));
       any |= wanted.back();
     }
+    for (size_t k = 0; node->linked && k < node->outputs.size(); ++k) {
+      wanted.push_back(asked.count(node->outputs[k].id()) > 0);
+      any |= wanted.back();
+    }
     if (!any) continue;
-    const std::vector<Tensor> results = node->backward(outputs, wanted);
-    for (size_t i = 0; i < results.size(); ++i) {
+    const std::vector<Tensor> results = (*node->backward)(outputs, wanted);
+    const size_t inputs = node->inputs.size();
+    for (size_t k = 0; k + inputs < results.size() && node->linked; ++k) {
+      if (results[inputs + k].defined()) diffs[node->outputs[k].id()] = results[inputs + k];
+    }
+    for (size_t i = 0; i < std::min(inputs, results.size()); ++i) {
       if (!wanted[i] || !results[i].defined()) continue;
       const Tensor& of = node->inputs[i];
       const Tensor diff = convert(results[i].reshaped(of.shape()), of.spec().plain());
@@ -162,8 +246,18 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
   std::vector<Tensor> gradients;
   for (const auto& t : with_respect_to) {
     const auto found = diffs.find(t.id());
-    gradients.push_back(found == diffs.end() ? Tensor::zeros(t.shape(), DType::f32, t.device())
-                                             : found->second);
+    if (found == diffs.end()) {
+      gradients.push_back(Tensor::zeros(t.shape(), DType::f32, t.device()));
+      continue;
+    }
+    gradients.push_back(found->second);
+    // Constants for every tape, which is to be told where they are taken for more.
+    for (Tape* tape = innermost; tape; tape = tape->outer_) {
+      State& state = *tape->state_;
+      if (state.tracked.count(scalar.id()) || state.derived.count(scalar.id())) {
+        state.derived.insert(found->second.id());
+      }
+    }
   }
   return gradients;
 }
@@ -204,12 +298,14 @@ std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
   }
   run(device, kernel->forward, reads, writes, step);
 
-  Tape* tape = Tape::current();
-  if (!tape || !tape->tracks(inputs)) return outputs;
-  tape->record(
+  if (!Tape::any_tracks(inputs)) {
+    Tape::record_everywhere(inputs, outputs, nullptr);
+    return outputs;
+  }
+  Tape::record_everywhere(
       inputs, outputs,
-      [kernel, device, inputs, outputs, kept, step](const std::vector<Tensor>& diff_outputs,
-                                                    const std::vector<bool>& wanted) {
+      [op, kernel, device, inputs, outputs, kept, step](const std::vector<Tensor>& diff_outputs,
+                                                        const std::vector<bool>& wanted) {
         std::vector<Tensor> diffs(inputs.size());
         for (const auto& pass : kernel->backward) {
           bool any = false;
@@ -240,6 +336,12 @@ std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
           for (size_t k = 0; k < w.size(); ++k) {
             diffs[static_cast<size_t>(pass.writes[k].index)] = convert(w[k], w[k].spec().plain());
           }
+        }
+        for (size_t i = 0; i < wanted.size(); ++i) {
+          if (!wanted[i] || diffs[i].defined()) continue;
+          throw Unsupported("[" + std::string(op->type()) +
+                            "] has no gradient with respect to its " + "input " +
+                            std::to_string(i + 1));
         }
         return diffs;
       });

@@ -1,11 +1,13 @@
 #include "lockstep/engine/formats/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
-#include "lockstep/engine/formats/safetensors.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep {
 namespace {
@@ -14,7 +16,9 @@ using nlohmann::json;
 
 constexpr const char* network_key = "lockstep.network";
 constexpr const char* classes_key = "lockstep.classes";
+constexpr const char* checkpoint_key = "lockstep.checkpoint";
 constexpr const char* format_key = "lockstep.format";
+constexpr const char* digest_key = "lockstep.digest";
 constexpr const char* format = "1";
 constexpr int deepest = 8;  // of the network's JSON
 constexpr size_t most_layers = 100'000;
@@ -22,6 +26,25 @@ constexpr size_t most_layers = 100'000;
 [[noreturn]] void damaged(const std::string& path, const std::string& what,
                           const std::string& hint = {}) {
   throw DataError("[model] " + path + ": " + what, hint);
+}
+
+bool is_digest(const std::string& text) {
+  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// A digest whose key was damaged must not become a file without one.
+void refuse_stray_metadata(const std::map<std::string, std::string>& metadata,
+                           const std::string& path) {
+  for (const auto& [key, text] : metadata) {
+    const bool known =
+        key == network_key || key == classes_key || key == format_key || key == digest_key;
+    if (known || !(key.starts_with("lockstep.") || is_digest(text))) continue;
+    damaged(path,
+            "its metadata has a field " +
+                json(key.substr(0, 40)).dump(-1, ' ', true, json::error_handler_t::replace) +
+                " that this version does not know",
+            "the file is damaged, or a newer Lockstep wrote it");
+  }
 }
 
 json parse_metadata(const std::map<std::string, std::string>& metadata, const char* key,
@@ -77,17 +100,22 @@ std::vector<std::byte> encode_model(const Network& network,
   if (!network.initialized()) {
     throw InvalidArgument("[save_model] the network has no values yet", "initialize it first");
   }
+  for (const std::string& name : classes) {
+    if (is_utf8(name)) continue;
+    throw InvalidArgument("[save_model] the class name `" + printable(name) + "` is no UTF-8 text",
+                          "rename the class");
+  }
   std::vector<NamedTensor> tensors;
   for (const Learnable& learnable : network.learnables()) {
     tensors.push_back({learnable.name, learnable.value});
   }
   for (const NetworkState& state : network.state()) tensors.push_back({state.name, state.value});
-  const std::map<std::string, std::string> metadata{
-      {format_key, format},
-      {network_key, network.to_json().dump()},
-      // Folder names may be any bytes.
-      {classes_key, json(classes).dump(-1, ' ', false, json::error_handler_t::replace)}};
-  return write_safetensors(tensors, metadata);
+  SafetensorsFile file{std::move(tensors),
+                       {{format_key, format},
+                        {network_key, network.to_json().dump()},
+                        {classes_key, json(classes).dump()}}};
+  file.metadata[digest_key] = model_digest(file);
+  return write_safetensors(file.tensors, file.metadata);
 }
 
 void save_model(FileSystem& files, const std::string& path, const Network& network,
@@ -102,6 +130,10 @@ Model load_model(FileSystem& files, const std::string& path) {
 Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
   const SafetensorsFile file = read_safetensors(std::move(bytes), path);
   const auto version = file.metadata.find(format_key);
+  if (file.metadata.contains(checkpoint_key)) {
+    damaged(path, "is a checkpoint of a training, not a model",
+            "name the folder of its run; a training may start from it: --initial-model");
+  }
   if (version == file.metadata.end()) {
     damaged(path, std::string("is no model of Lockstep: its metadata has no ") + format_key);
   }
@@ -113,9 +145,19 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
                 ", this version reads 1",
             "a newer Lockstep may read it");
   }
+  refuse_stray_metadata(file.metadata, path);
+  Model model;
+  const auto digest = file.metadata.find(digest_key);
+  if (digest != file.metadata.end()) {
+    model.digest = model_digest(file);
+    if (model.digest != digest->second) {
+      damaged(
+          path, "is damaged: its contents do not have the digest that it names",
+          "take a sound copy; a run's folder has checkpoints, from which --resume makes it anew");
+    }
+  }
   const json description = parse_metadata(file.metadata, network_key, path);
   const json classes = parse_metadata(file.metadata, classes_key, path);
-  Model model;
   if (!classes.is_array()) damaged(path, "the names of the classes are no list");
   for (const json& name : classes) {
     if (!name.is_string()) damaged(path, "the name of a class is no text");
@@ -137,6 +179,50 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
     damaged(path, std::string("its network cannot be: ") + error.what(), error.hint());
   }
   return model;
+}
+
+std::string model_digest(const SafetensorsFile& file) {
+  Digester digester;
+  digester.add(file.metadata.size() - file.metadata.count(digest_key));
+  for (const auto& [key, text] : file.metadata) {
+    if (key == digest_key) continue;
+    digester.add(key);
+    digester.add(text);
+  }
+  std::vector<const NamedTensor*> tensors;
+  for (const NamedTensor& t : file.tensors) tensors.push_back(&t);
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor* a, const NamedTensor* b) { return a->name < b->name; });
+  digester.add(tensors.size());
+  for (const NamedTensor* t : tensors) {
+    const Tensor plain = t->tensor.to({}).to_row_major();
+    digester.add(t->name);
+    digester.add(plain.spec().to_string());
+    digester.bytes(plain.raw(), plain.bytes());
+  }
+  return digester.finish().to_string();
+}
+
+std::string no_digest_text(const std::string& path) {
+  return path + " carries no digest of its contents: damage to its values would not be noticed";
+}
+
+void require_finite(const Tensor& tensor, const std::string& tensor_name, const std::string& name) {
+  const Tensor host = tensor.to({});
+  const auto* values = host.data<float>();
+  const int64_t count = host.shape().elements();
+  const int64_t bad =
+      std::count_if(values, values + count, [](float v) { return !std::isfinite(v); });
+  if (bad == 0) return;
+  damaged(name,
+          "tensor " + tensor_name + " has " + std::to_string(bad) + " of " + std::to_string(count) +
+              " values that are no finite numbers",
+          "its training diverged, or the file was changed; an earlier checkpoint may be sound");
+}
+
+void require_finite(const Network& network, const std::string& name) {
+  for (const Learnable& l : network.learnables()) require_finite(l.value, l.name, name);
+  for (const NetworkState& s : network.state()) require_finite(s.value, s.name, name);
 }
 
 }  // namespace lockstep

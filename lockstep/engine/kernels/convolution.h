@@ -18,6 +18,7 @@ struct ConvolutionProblem {
   bool bias = true;
 };
 // Inputs: src, weights, bias (oc; only with `bias`). Output: dst.
-// Backward passes: data (diff src) and weights (diff weights, diff bias).
+// Backward passes: data (diff src), weights (diff weights) and, with them or by itself, the bias
+// (diff bias).
 
 }  // namespace lockstep::kernels

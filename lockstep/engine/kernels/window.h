@@ -82,6 +82,19 @@ constexpr int64_t window_positions(const Window& w, int axis, int64_t size) {
   return room < 0 ? 0 : room / w.stride[a] + 1;
 }
 
+// Whether some place of the window lies in the padding at each of `positions` along one axis of
+// `size` elements: no result depends on its weights.
+constexpr bool meets_only_padding(const Window& w, int axis, int64_t size, int64_t positions) {
+  const auto a = static_cast<size_t>(axis);
+  for (int64_t place = 0; place < w.kernel[a]; ++place) {
+    const int64_t at_first = place * w.dilation[a] - w.pad_begin[a];
+    // The first position at which it is not in front of the elements.
+    const int64_t first = at_first < 0 ? (w.stride[a] - 1 - at_first) / w.stride[a] : 0;
+    if (first >= positions || at_first + first * w.stride[a] >= size) return true;
+  }
+  return false;
+}
+
 // Size along one axis of what a transposed convolution makes of `size` elements: stride * (size -
 // 1)
 // + extent - padding; 0 or less where the padding takes all.

@@ -21,9 +21,17 @@ void visit_sizes(FieldVisitor& v, Options& o) {
 }
 
 template <class Options>
-void add_input(Network& n, const Options& o) {
-  n.add(image_input({.height = o.height, .width = o.width, .channels = o.channels}), "input");
+void add_input(Network& n, const Options& o, const std::string& normalization = "zero-center") {
+  n.add(image_input({.height = o.height,
+                     .width = o.width,
+                     .channels = o.channels,
+                     .normalization = normalization}),
+        "input");
 }
+
+// Where no batch normalisation follows, inputs need a variance of 1 (LeCun et al. 1998, "Efficient
+// BackProp"): pixels from 0 to 255 make a network with He's weights diverge.
+constexpr const char* kUnitVariance = "z-score";
 
 void add_classifier(Network& n, int64_t classes) {
   n.add(fully_connected({.units = classes}));
@@ -139,7 +147,7 @@ Network plain_cnn(const PlainCnnOptions& o) {
 Network mlp(const MlpOptions& o) {
   check_fields(MlpOptions::kName, o);
   Network n;
-  add_input(n, o);
+  add_input(n, o, kUnitVariance);
   for (int64_t units : o.units) {
     n.add(fully_connected({.units = units, .weights_initializer = "he"}));
     n.add(relu());
@@ -151,7 +159,7 @@ Network mlp(const MlpOptions& o) {
 Network lenet5(const LeNet5Options& o) {
   check_fields(LeNet5Options::kName, o);
   Network n;
-  add_input(n, o);
+  add_input(n, o, kUnitVariance);
   n.add(convolution2d({.filters = 6, .kernel = {5, 5}, .padding = padding(2)}));
   n.add(tanh());
   n.add(average_pooling2d({.pool = {2, 2}, .stride = {2, 2}}));

@@ -81,6 +81,8 @@ class Layer {
   virtual std::string_view type() const = 0;
   // Visits all fields with their values.
   virtual void visit(FieldVisitor& visitor) const = 0;
+  // The same with the values they have where none are given; nothing for fields without such.
+  virtual void visit_defaults(FieldVisitor&) const {}
   // How many inputs it takes.
   virtual int least_inputs() const { return 1; }
   virtual int most_inputs() const { return 1; }
@@ -105,6 +107,10 @@ class LayerWith : public Layer {
   void visit(FieldVisitor& visitor) const override {
     Options copy = options_;
     copy.visit(visitor);
+  }
+  void visit_defaults(FieldVisitor& visitor) const override {
+    Options defaults;
+    defaults.visit(visitor);
   }
   const Options& options() const { return options_; }
 

@@ -87,7 +87,7 @@ std::string Network::add(LayerPtr layer, std::string name, std::vector<std::stri
   return name;
 }
 
-std::string Network::add_shared(const std::string& shared, std::string name,
+std::string Network::add_shared(std::string shared, std::string name,
                                 std::vector<std::string> inputs) {
   const LayerNode* owner = state_->find(shared);
   if (!owner) {
@@ -96,10 +96,10 @@ std::string Network::add_shared(const std::string& shared, std::string name,
     throw InvalidArgument("[network] no layer `" + shared + "` to share", suggest(shared, names));
   }
   if (!owner->shares.empty()) {
-    return add_shared(std::string(owner->shares), name, inputs);  // adding moves the layers
+    return add_shared(owner->shares, std::move(name), std::move(inputs));
   }
   const std::string added = add(owner->layer, std::move(name), std::move(inputs));
-  state_->layers.back().shares = shared;
+  state_->layers.back().shares = std::move(shared);
   return added;
 }
 
@@ -117,29 +117,52 @@ bool Network::initialized() const { return state_->initialized; }
 const std::vector<Learnable>& Network::learnables() const { return state_->learnables; }
 const std::vector<NetworkState>& Network::state() const { return state_->states; }
 
-void Network::initialize(uint64_t seed) {
-  check();
-  const NetworkAnalysis analysis = state_->analyse();
-  const ArithmeticMode mode;
-  State& s = *state_;
-  s.learnables.clear();
-  s.states.clear();
-  s.slots.clear();
-  s.plans.clear();
-  for (size_t i = 0; i < s.layers.size(); ++i) {
-    const LayerNode& node = s.layers[i];
+std::vector<float> Network::State::lay_out() {
+  const NetworkAnalysis analysis = analyse();
+  std::vector<float> initials;
+  const auto sized = [&](const Shape& shape) {
+    return Tensor::view(nullptr, {shape, DType::f32, nullptr}, nullptr, device);
+  };
+  learnables.clear();
+  states.clear();
+  slots.clear();
+  plans.clear();
+  packed.reset();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerNode& node = layers[i];
     if (!node.shares.empty()) continue;
-    s.slots[node.name] = {static_cast<int>(s.learnables.size()), static_cast<int>(s.states.size())};
+    slots[node.name] = {static_cast<int>(learnables.size()), static_cast<int>(states.size())};
     for (const auto& spec : analysis.parameters[i]) {
-      Learnable learnable{node.name + "." + spec.name, Tensor(spec.shape, DType::f32), spec};
-      lockstep::initialize(learnable.value, spec, seed, learnable.name);
-      learnable.value = learnable.value.to(s.device);
-      s.learnables.push_back(std::move(learnable));
+      learnables.push_back({node.name + "." + spec.name, sized(spec.shape), spec});
     }
     for (const auto& spec : analysis.states[i]) {
-      s.states.push_back(
-          {node.name + "." + spec.name, Tensor::full(spec.shape, spec.initial, s.device)});
+      states.push_back({node.name + "." + spec.name, sized(spec.shape)});
+      initials.push_back(spec.initial);
     }
+  }
+  return initials;
+}
+
+void Network::initialize_sizes() {
+  check();
+  state_->lay_out();
+  state_->initialized = true;
+}
+
+void Network::initialize(uint64_t seed) {
+  check();
+  const ArithmeticMode mode;
+  State& s = *state_;
+  s.initialized = false;
+  const std::vector<float> initials = s.lay_out();
+  for (Learnable& learnable : s.learnables) {
+    Tensor value(learnable.spec.shape, DType::f32);
+    lockstep::initialize(value, learnable.spec, seed, learnable.name);
+    learnable.value = value.to(s.device);
+  }
+  for (size_t k = 0; k < s.states.size(); ++k) {
+    NetworkState& state = s.states[k];
+    state.value = Tensor::full(state.value.shape(), initials[k], s.device);
   }
   s.packed = std::make_shared<PackedParameters>(learnable_values());
   s.initialized = true;

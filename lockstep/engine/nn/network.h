@@ -98,7 +98,7 @@ class Network {
   // InvalidArgument for a name that is taken or contains other than letters, digits and _-/.
   std::string add(LayerPtr layer, std::string name = {}, std::vector<std::string> inputs = {});
   // The layer `shared` once more, on another input, with the same learnables and state.
-  std::string add_shared(const std::string& shared, std::string name = {},
+  std::string add_shared(std::string shared, std::string name = {},
                          std::vector<std::string> inputs = {});
 
   // What the network is trained with; see loss_names(). Throws InvalidArgument for an unknown one.
@@ -125,6 +125,10 @@ class Network {
   // (Re)starts learnables and state from a seed. The network must be sound. Until then learnables()
   // is empty.
   void initialize(uint64_t seed);
+  // Gives learnables and state their sizes without memory for values: for looking at what a network
+  // would take, by check_training(), lower() and Plan. It counts as initialized; predict() and
+  // whatever else needs values throws InvalidArgument, until initialize().
+  void initialize_sizes();
   bool initialized() const;
   const std::vector<Learnable>& learnables() const;
   const std::vector<NetworkState>& state() const;
@@ -151,7 +155,11 @@ class Network {
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs, const ForwardOptions& options);
   // How many observations fit inputs hold. Throws InvalidArgument for others.
   int64_t check_inputs(std::span<const Tensor> inputs) const;
-  // Outside training, without recording.
+  // Outside training, without recording: the first output of a network with one input, n x ... for
+  // an input of n x .... On the CPU a row of the result is, bit by bit, what it is for that
+  // observation alone, whatever the others and n are: observations are run in batches of a fixed
+  // size, the last one filled up with zeros (forward() runs all of them at once, and may round
+  // otherwise for another n). Throws InvalidArgument where the input does not fit.
   Tensor predict(const Tensor& input);
 
   // For trainers: the ops for `n` observations, and the copies of learnables that plans read. Slots
@@ -164,6 +172,9 @@ class Network {
 
   // {"layers": [...], "loss": ...}, and back. `expression` evaluates text in numeric fields.
   nlohmann::ordered_json to_json() const;
+  // The layers of to_json(), keys sorted, without fields that have their default values: a field
+  // that is added to a layer later changes nothing in it. Thread-safe.
+  nlohmann::json canonical_layers() const;
   static Network from_json(const nlohmann::json& object,
                            const FieldReader::Expression& expression = {});
 

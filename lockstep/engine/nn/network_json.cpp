@@ -26,6 +26,23 @@ nlohmann::ordered_json Network::to_json() const {
   return object;
 }
 
+nlohmann::json Network::canonical_layers() const {
+  nlohmann::json layers = to_json()["layers"];
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerNode& node = state_->layers[i];
+    if (!node.shares.empty()) continue;
+    nlohmann::ordered_json defaults = nlohmann::ordered_json::object();
+    FieldWriter writer(defaults);
+    node.layer->visit_defaults(writer);
+    for (const auto& [field, value] : defaults.items()) {
+      if (layers[i].contains(field) && layers[i][field] == nlohmann::json(value)) {
+        layers[i].erase(field);
+      }
+    }
+  }
+  return layers;
+}
+
 Network Network::from_json(const nlohmann::json& object,
                            const FieldReader::Expression& expression) {
   if (!object.is_object() || !object.contains("layers") || !object["layers"].is_array()) {

@@ -113,6 +113,23 @@ void run_forward(PlanRun& run, std::span<const Tensor> inputs, const kernels::St
   run.join();
 }
 
+// Copies rows of that many bytes each.
+struct RowCopy {
+  Device device;
+  size_t bytes;
+  void operator()(void* to, int64_t to_row, const void* from, int64_t from_row,
+                  int64_t rows) const {
+    copy(device, static_cast<std::byte*>(to) + static_cast<size_t>(to_row) * bytes,
+         static_cast<const std::byte*>(from) + static_cast<size_t>(from_row) * bytes,
+         static_cast<size_t>(rows) * bytes);
+  }
+};
+
+// Kernels are chosen by their shapes, and round by them: predictions are made of so many
+// observations at a time, whatever the caller has. As many as a shard of the CPU; a GPU needs more
+// at a time to be worth it.
+constexpr int64_t kPredictedTogether = 16, kPredictedTogetherOnGpu = 64;
+
 // One output of a run as a tensor of its own.
 Tensor output_of(const PlanRun& run, int output, const Shape& shape, Device device) {
   Tensor tensor(shape, DType::f32, device);
@@ -249,9 +266,10 @@ int64_t Network::check_inputs(std::span<const Tensor> inputs) const {
     if (shape.rank() == 0 || !(shape.without_batch() == wanted[i]) || shape[0] != n || n < 1 ||
         inputs[i].dtype() != inputs[0].dtype() ||
         (inputs[i].dtype() != DType::f32 && inputs[i].dtype() != DType::u8)) {
-      throw InvalidArgument("[network] input " + std::to_string(i + 1) + " must be n x " +
-                            wanted[i].to_string() + " of f32 or u8, received " +
-                            inputs[i].spec().to_string());
+      throw InvalidArgument(
+          "[network] input " + std::to_string(i + 1) + " must be n x " + wanted[i].to_string() +
+          " of f32 or u8" + (i > 0 ? ", with n and type of the first" : "") + ", received " +
+          inputs[i].spec().to_string() + (i > 0 ? " behind " + inputs[0].spec().to_string() : ""));
     }
     if (inputs[i].device() != device()) {
       throw InvalidArgument("[network] input " + std::to_string(i + 1) + " lies on " +
@@ -282,6 +300,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   auto made = std::make_shared<NetworkPlan>();
   PlanOptions plan_options;
   plan_options.gradients = plan_options.input_gradients = gradients;
+  plan_options.output_gradients = gradients && lowered.outputs.size() > 1;
   plan_options.precision = precision;
   for (int value : lowered.outputs) {
     plan_options.seeds.push_back(lowered.graph.mark_output(value));
@@ -297,10 +316,9 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
 std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                                          const ForwardOptions& options) {
   const int64_t n = check_inputs(inputs);
-  Tape* tape = Tape::current();
   std::vector<Tensor> tracked = inputs;
   for (const auto& l : state_->learnables) tracked.push_back(l.value);
-  const bool record = options.record && tape && tape->tracks(tracked);
+  const bool record = options.record && Tape::any_tracks(tracked);
   const bool pixels = inputs[0].dtype() == DType::u8;
   const std::shared_ptr<NetworkPlan> mine =
       plan_for(n, {options.training, pixels, options.outputs}, options.precision, record);
@@ -326,11 +344,14 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
              s.variance_output, s.momentum);
     }
   }
-  if (!record) return outputs;
+  if (!record) {
+    if (options.record) Tape::record_everywhere(tracked, outputs, nullptr);
+    return outputs;
+  }
   // The node keeps all that its run points to for as long as the tape may ask: the network may be
   // gone or started anew by then. Learnables that changed in place would give gradients of neither
   // the old nor the new ones.
-  tape->record(
+  Tape::record_everywhere(
       tracked, outputs,
       [run, plan = mine->plan, packed = state_->packed, digests, n_inputs = inputs.size(), tracked,
        outputs = mine->outputs, device = device(), step = options.step,
@@ -352,7 +373,14 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
         }
         run->backward(step);
         run->join();
-        std::vector<Tensor> results(tracked.size());
+        std::vector<Tensor> results(tracked.size() + outputs.size());
+        for (size_t k = 0; k < outputs.size(); ++k) {
+          const float* const from = run->output_gradient(static_cast<int>(k));
+          if (!from || !need[tracked.size() + k]) continue;
+          const Tensor result(outputs[k], DType::f32, device);
+          copy(device, result.raw(), from, result.bytes());
+          results[tracked.size() + k] = result;
+        }
         for (size_t i = 0; i < tracked.size(); ++i) {
           if (!need[i]) continue;
           Tensor result(tracked[i].shape(), DType::f32, device);
@@ -375,7 +403,8 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
           results[i] = result;
         }
         return results;
-      });
+      },
+      Tape::Outputs::linked);
   return outputs;
 }
 
@@ -383,6 +412,32 @@ Tensor Network::forward(const std::vector<Tensor>& inputs, const ForwardOptions&
   return forward_all(inputs, options).front();
 }
 
-Tensor Network::predict(const Tensor& input) { return forward({input}, {.record = false}); }
+Tensor Network::predict(const Tensor& input) {
+  const int64_t n = check_inputs(std::span(&input, 1));
+  const bool on_cpu = device().is_cpu();
+  const int64_t rows = on_cpu ? kPredictedTogether : kPredictedTogetherOnGpu;
+  const std::shared_ptr<NetworkPlan> mine =
+      plan_for(rows, {.pixels = input.dtype() == DType::u8}, DType::f32, false);
+  const std::shared_ptr<NetworkRun> run = lend(mine, packed(), state_->states);
+  const ArithmeticMode mode;
+  packed().refresh(on_cpu ? packed().digests() : std::vector<Digest>());
+  const Tensor plain = convert(input, input.spec().plain());
+  Tensor result(mine->outputs[0].with_batch(n), DType::f32, device());
+  const RowCopy in{device(), plain.bytes() / static_cast<size_t>(n)};
+  const RowCopy out{device(), result.bytes() / static_cast<size_t>(n)};
+  const int64_t padding = (rows - n % rows) % rows;
+  const Tensor zeros = Tensor::zeros(input.shape().with_batch(std::max<int64_t>(padding, 1)),
+                                     input.dtype(), device());
+  PlanRun& plan = *run->run;
+  for (int64_t first = 0; first < n; first += rows) {
+    const int64_t some = std::min(rows, n - first);
+    in(plan.input(0), 0, plain.raw(), first, some);
+    if (some < rows) in(plan.input(0), some, zeros.raw(), 0, padding);
+    plan.forward({});
+    plan.join();
+    out(result.raw(), first, plan.output(0), 0, some);
+  }
+  return result;
+}
 
 }  // namespace lockstep

@@ -63,6 +63,8 @@ struct Network::State {
   std::vector<bool> needed_for(const std::vector<size_t>& results,
                                const std::vector<size_t>& order) const;
   NetworkAnalysis analyse() const;
+  // Gives learnables and states their names and sizes, without memory. What each state begins with.
+  std::vector<float> lay_out();
 };
 
 }  // namespace lockstep

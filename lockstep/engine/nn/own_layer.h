@@ -162,6 +162,10 @@ class BuiltLayerOf final : public BuiltLayer {
     L copy = layer_;
     copy.visit(visitor);
   }
+  void visit_defaults(FieldVisitor& visitor) const override {
+    L defaults;
+    defaults.visit(visitor);
+  }
   int most_inputs() const override { return BuildsOne<L> ? 1 : 1 << 16; }
 
  protected:

@@ -73,7 +73,7 @@ class Compiler {
     b.last = std::max(b.last, step);
   }
 
-  const TensorSpec& buffer_spec(int buffer) const {
+  TensorSpec buffer_spec(int buffer) const {
     return out_.buffers[static_cast<size_t>(buffer)].spec;
   }
 
@@ -159,7 +159,7 @@ class Compiler {
                           node.op->takes_narrow(specs.size());
       const DType wanted = narrow ? options_.precision : spec.dtype;
       if (!known.empty() && value_of(v).source == Graph::Source::computed) {
-        const TensorSpec& have = buffer_spec(known.front());
+        const TensorSpec have = buffer_spec(known.front());
         if (have.shape == spec.shape && have.dtype == wanted) spec = have;
       }
       if (spec.dtype != wanted) spec = {spec.shape, wanted, nullptr};
@@ -203,12 +203,29 @@ class Compiler {
       wanted[v] = value.source == Graph::Source::parameter ||
                   (value.source == Graph::Source::input && differentiable_input(value));
     }
+    for (int k : options_.seeds) {
+      if (has_output_gradient(k)) wanted[static_cast<size_t>(output_value(k))] = true;
+    }
     for (const auto& node : graph_.nodes()) {
       bool any = false;
       for (int v : node.inputs) any |= wanted[static_cast<size_t>(v)];
-      for (int v : node.outputs) wanted[static_cast<size_t>(v)] = any;
+      for (int v : node.outputs)
+        wanted[static_cast<size_t>(v)] = wanted[static_cast<size_t>(v)] || any;
     }
     return wanted;
+  }
+
+  int output_value(int k) const { return graph_.outputs()[static_cast<size_t>(k)]; }
+
+  // Whether something else is computed from an output, so that its seed is not all.
+  bool has_output_gradient(int k) const {
+    const int value = output_value(k);
+    if (!options_.output_gradients || value_of(value).source != Graph::Source::computed) {
+      return false;
+    }
+    return std::any_of(graph_.nodes().begin(), graph_.nodes().end(), [&](const auto& node) {
+      return std::find(node.inputs.begin(), node.inputs.end(), value) != node.inputs.end();
+    });
   }
 
   void backward() {
@@ -304,6 +321,21 @@ class Compiler {
       add_step(pass, reads, writes, node.name + ": gradient");
       for (const auto& [v, buffer] : contributions) contribute(v, buffer, node.name);
     }
+    for (size_t k = 0; k < node.inputs.size(); ++k) {
+      if (wanted[static_cast<size_t>(node.inputs[k])]) check_differentiable(i, k);
+    }
+  }
+
+  // What has no pass would be a zero that nobody asked for.
+  void check_differentiable(size_t i, size_t input) const {
+    for (const auto& pass : compiled_[i].kernel.backward) {
+      for (const auto& o : pass.writes) {
+        if (static_cast<size_t>(o.index) == input) return;
+      }
+    }
+    const Graph::Node& node = graph_.nodes()[i];
+    throw Unsupported("[" + node.name + "] " + std::string(node.op->type()) +
+                      " has no gradient with respect to its input " + std::to_string(input + 1));
   }
 
   int backward_read(const Graph::Node& node, size_t i, const Operand& o) {
@@ -375,7 +407,7 @@ class Compiler {
 
   void convert_into(int from, int to, const std::string& name) {
     int source = from;
-    const TensorSpec& goal = buffer_spec(to);
+    const TensorSpec goal = buffer_spec(to);
     if (!(buffer_spec(from).shape == goal.shape)) {
       source = converted(from, {buffer_spec(from).shape, goal.dtype, nullptr}, name);
     }
@@ -404,6 +436,15 @@ class Compiler {
       diff = converted(diff, spec, "input gradient");
       touch(diff, kAfterAll);
       out_.input_gradients[static_cast<size_t>(value.slot)] = diff;
+    }
+    out_.output_gradients.assign(graph_.outputs().size(), -1);
+    for (int k : options_.seeds) {
+      if (!has_output_gradient(k)) continue;
+      const int value = output_value(k);
+      const int diff =
+          converted(diffs_[static_cast<size_t>(value)], spec_of(value).plain(), "output gradient");
+      touch(diff, kAfterAll);
+      out_.output_gradients[static_cast<size_t>(k)] = diff;
     }
   }
 

@@ -1,6 +1,7 @@
 // How a plan looks inside: steps over buffers, and where the buffers lie.
 #pragma once
 
+#include <deque>
 #include <limits>
 
 #include "lockstep/engine/plan/plan.h"
@@ -19,6 +20,9 @@ struct PlanBuffer {
   size_t offset = 0;  // in the arena
 };
 
+// Grows without moving what is there: references to buffers stay good while buffers are added.
+using PlanBuffers = std::deque<PlanBuffer>;
+
 struct PlanStep {
   kernels::Pass pass;
   std::vector<int> reads, writes;  // buffers
@@ -28,10 +32,11 @@ struct PlanStep {
 
 struct Plan::State {
   Device device;
-  std::vector<PlanBuffer> buffers;
+  PlanBuffers buffers;
   std::vector<PlanStep> steps;  // forward, then backward
   int forward_steps = 0;
-  std::vector<int> inputs, outputs, seeds, input_gradients;  // buffers; -1: none
+  // Buffers; -1: none.
+  std::vector<int> inputs, outputs, seeds, input_gradients, output_gradients;
   GradientLayout gradient_layout;
   size_t arena_bytes = 0;  // without scratch
   size_t scratch_bytes = 0;
@@ -39,10 +44,10 @@ struct Plan::State {
 
 // Lets results be written over operands that nobody reads afterwards, where passes do that: what
 // both need is memory for one, and what was just read is in a cache.
-void write_in_place(std::vector<PlanBuffer>& buffers, const std::vector<PlanStep>& steps);
+void write_in_place(PlanBuffers& buffers, const std::vector<PlanStep>& steps);
 
 // Gives every arena buffer its offset: large ones first, each at the lowest place that is free for
 // all of its life. Returns the bytes needed.
-size_t place_buffers(std::vector<PlanBuffer>& buffers);
+size_t place_buffers(PlanBuffers& buffers);
 
 }  // namespace lockstep

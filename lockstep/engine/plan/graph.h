@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,8 +40,9 @@ class Graph {
   // Marks a value to be read by the caller after a forward run. Returns the output's number.
   int mark_output(int value);
 
-  const std::vector<Value>& values() const { return values_; }
-  const std::vector<Node>& nodes() const { return nodes_; }
+  // References to values, nodes and shapes stay good while others are added.
+  const std::deque<Value>& values() const { return values_; }
+  const std::deque<Node>& nodes() const { return nodes_; }
   const std::vector<int>& outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
   const Shape& shape(int value) const { return values_[static_cast<size_t>(value)].shape; }
@@ -55,8 +57,8 @@ class Graph {
   Graph with_pairs_fused(std::span<const int> seeds, const kernels::Table* table) const;
   int add_value(const Value& value);
   int find(Source source, int slot) const;
-  std::vector<Value> values_;
-  std::vector<Node> nodes_;
+  std::deque<Value> values_;
+  std::deque<Node> nodes_;
   std::vector<int> outputs_;
   int inputs_ = 0;
 };

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-void write_in_place(std::vector<PlanBuffer>& buffers, const std::vector<PlanStep>& steps) {
+void write_in_place(PlanBuffers& buffers, const std::vector<PlanStep>& steps) {
   const auto buffer = [&](int b) -> PlanBuffer& { return buffers[static_cast<size_t>(b)]; };
   for (size_t i = 0; i < steps.size(); ++i) {
     const PlanStep& step = steps[i];
@@ -28,7 +28,7 @@ void write_in_place(std::vector<PlanBuffer>& buffers, const std::vector<PlanStep
   }
 }
 
-size_t place_buffers(std::vector<PlanBuffer>& buffers) {
+size_t place_buffers(PlanBuffers& buffers) {
   constexpr size_t kAlignment = 64;
   // A line between buffers, so that rows of two of them do not always meet in one cache set.
   const auto size_of_buffer = [](const PlanBuffer& b) {

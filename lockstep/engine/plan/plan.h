@@ -26,6 +26,8 @@ struct GradientLayout {
 struct PlanOptions {
   bool gradients = false;        // with a backward run
   bool input_gradients = false;  // of the f32 inputs too
+  // Of the seeds' outputs too, where other values are computed from them.
+  bool output_gradients = false;
   std::vector<int> seeds;  // outputs (by number) whose derivatives the backward run starts from
   // bf16 or f16: ops that take it compute with it, the others with f32. Gradients of parameters,
   // outputs and seeds are f32 all the same.
@@ -106,6 +108,9 @@ class PlanRun {
   // Derivative with respect to input `i`, after backward; null where there is none. Valid until the
   // next run or until a seed is written: several may share memory, with seeds as well.
   const float* input_gradient(int i) const;
+  // The whole derivative with respect to output `i`, a seed, by way of other outputs too, after
+  // backward; null where nothing is computed from it. Valid as input_gradient() is.
+  const float* output_gradient(int i) const;
   // Derivatives of all parameters after backward, as the plan's gradient_layout() says.
   std::byte* gradients() const;
 

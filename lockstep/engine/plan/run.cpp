@@ -6,6 +6,7 @@
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/engine/plan/device_step.h"
 #include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/engine/tensor/poison.h"
 #include "lockstep/engine/tensor/recording.h"
 
 namespace lockstep {
@@ -73,7 +74,27 @@ struct PlanRun::State {
     }
   }
 
+  // See poison.h.
+  void run_poisoned(const Phase& phase, const kernels::StepInfo& step, PassWatch* watch) const {
+    const Plan::State& p = plan->state();
+    if (phase.first > 0) fill_with_poison(gradients.data(), p.gradient_layout.bytes);
+    for (size_t i = phase.first; i < phase.end; ++i) {
+      for (size_t b = 0; b < p.buffers.size(); ++b) {
+        const PlanBuffer& buffer = p.buffers[b];
+        // What is written over an operand begins its life with that one's elements.
+        if (buffer.place == PlanBuffer::Place::arena && buffer.over < 0 &&
+            buffer.first == static_cast<int>(i)) {
+          fill_with_poison(addresses[b], buffer.spec.bytes());
+        }
+      }
+      fill_with_poison(scratch.data(), p.scratch_bytes);
+      steps[i](step);
+      if (watch) watch->passed(i);
+    }
+  }
+
   void run(const Phase& phase, const kernels::StepInfo& step, PassWatch* watch = nullptr) {
+    if (!device && poison() != Poison::none) return run_poisoned(phase, step, watch);
     for (size_t i = phase.first; i < phase.end; ++i) {
       steps[i](step);
       if (watch) watch->passed(i);
@@ -176,6 +197,11 @@ float* PlanRun::seed(int i) const {
 const float* PlanRun::input_gradient(int i) const {
   return static_cast<const float*>(
       state_->address(state_->plan->state().input_gradients.at(static_cast<size_t>(i))));
+}
+
+const float* PlanRun::output_gradient(int i) const {
+  return static_cast<const float*>(
+      state_->address(state_->plan->state().output_gradients.at(static_cast<size_t>(i))));
 }
 
 std::byte* PlanRun::gradients() const { return state_->gradients.as<std::byte>(); }

@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/engine/tensor/poison.h"
 
 namespace lockstep {
 namespace {
@@ -146,6 +147,7 @@ Memory allocate(size_t bytes, Device device) {
       found->second.pop_back();
       c.statistics.cached -= capacity;
       c.statistics.in_use += capacity;
+      if (device.is_cpu()) fill_with_poison(data, bytes);
       return {data, bytes, capacity, device};
     }
   }
@@ -155,6 +157,7 @@ Memory allocate(size_t bytes, Device device) {
     data = system_allocate(capacity, device);
   }
   if (!data) refuse(bytes, device);
+  if (device.is_cpu()) fill_with_poison(data, bytes);
   std::lock_guard lock(c.mutex);
   c.statistics.in_use += capacity;
   ++c.statistics.system_allocations;

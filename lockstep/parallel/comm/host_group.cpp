@@ -1,6 +1,7 @@
 #include "lockstep/parallel/comm/host_group.h"
 
 #include <arpa/inet.h>
+#include <gloo/common/logging.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
@@ -15,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/quiet_thread.h"
 #include "lockstep/parallel/comm/collective_log.h"
+#include "lockstep/parallel/comm/guarded_gloo.h"
 
 namespace lockstep {
 namespace {
@@ -62,7 +64,7 @@ std::shared_ptr<gloo::transport::Device> create_device(
     const sched_param none{};
     pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     try {
-      device = gloo::transport::tcp::CreateDevice(attributes);
+      device = create_guarded_device(attributes);
     } catch (...) {
       error = std::current_exception();
     }
@@ -115,10 +117,17 @@ struct HostGroup::State {
       // Five times as long is what Gloo waits for somebody to connect.
       context->setTimeout(milliseconds(TimeLimit(limit.left() / 5)));
       context->connectFullMesh(own_store, device);
-    } catch (const gloo::Exception& e) {
-      throw Timeout("[group] " + std::to_string(options.size) +
-                    " members did not come together: " + e.what());
+    } catch (const gloo::Exception&) {
+      apart();
+    } catch (const gloo::EnforceNotMet&) {
+      apart();
     }
+  }
+
+  [[noreturn]] void apart() const {
+    throw Timeout("[group] " + std::to_string(options.size) +
+                  " members did not come together: one of them could not be reached, or did not "
+                  "come in time");
   }
 
   // What `from` says to `to` first: nobody else can.
@@ -217,6 +226,10 @@ struct HostGroup::State {
       }
       forget();
     } catch (const gloo::Exception& e) {
+      forget();
+      fail(heard, e.what());
+    } catch (const gloo::EnforceNotMet& e) {
+      // Something else came than members send.
       forget();
       fail(heard, e.what());
     } catch (...) {

@@ -18,6 +18,7 @@
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/host_main.h"
 #include "lockstep/parallel/process/runtime.h"
+#include "lockstep/parallel/process/strangers.h"
 #include "lockstep/parallel/process/worker_start.h"
 
 namespace lockstep {
@@ -124,6 +125,7 @@ struct HostProcesses::State {
   std::deque<HostEvent> events;
   uint32_t next = 1;
   TimeLimit look{kLook}, pulse{kPulse};
+  Strangers strangers;
 
   void take_messages() {
     while (auto message = channel.receive()) {
@@ -135,6 +137,7 @@ struct HostProcesses::State {
       const auto says = take_prefix<HostSays>(rest);
       if (says == HostSays::hello && !h.arrived) {
         h.arrived = true;
+        strangers.came(found->first, 0);  // it has one try
         channel.send(found->first, with_prefix(HostHears::task, encode(h.task)));
       } else if (says == HostSays::message) {
         events.push_back({.kind = HostEvent::Kind::message,
@@ -174,6 +177,7 @@ struct HostProcesses::State {
     for (const uint32_t number : lost) {
       events.push_back(
           {.kind = HostEvent::Kind::lost, .number = number, .how = hosts.at(number).reason});
+      strangers.died(number);
       channel.dismiss(number);
       hosts.erase(number);
     }
@@ -217,6 +221,7 @@ uint32_t HostProcesses::start(const std::string& host, const Call<void>& task) {
   } catch (const Error&) {
     // It has ended already: it is told as lost.
   }
+  s.strangers.starts(number);
   s.hosts.emplace(number, HostProcess{.name = host,
                                       .command = std::move(command),
                                       .lifeline = std::move(mine),
@@ -276,6 +281,9 @@ void HostProcesses::kill(uint32_t number, const std::string& reason) {
   found->second.command.kill();
 }
 
-ChannelServer::Refusals HostProcesses::refusals() const { return state_->channel.refusals(); }
+int64_t HostProcesses::strangers() {
+  const ChannelServer::Refusals refused = state_->channel.refusals();
+  return refused.keys + state_->strangers.count(refused.handshakes);
+}
 
 }  // namespace lockstep

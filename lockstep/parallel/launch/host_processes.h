@@ -56,8 +56,8 @@ class HostProcesses {
   std::optional<HostEvent> wait(const TimeLimit& limit, int also);
   // Ends it; it is lost then, for that reason.
   void kill(uint32_t number, const std::string& reason);
-  // Strangers that tried to come in.
-  ChannelServer::Refusals refusals() const;
+  // Strangers that have tried to come in so far, as Workers::strangers().
+  int64_t strangers();
 
  private:
   struct State;

@@ -69,8 +69,8 @@ struct ClientSeat {
   std::optional<QueueMessage> held;  // that its inbox has no room for
   uint64_t messages_said = 0;        // bytes
   bool ready = false, retiring = false, ending = false;
-  bool broken = false;              // what it says cannot be read any more
-  std::optional<std::string> lost;  // how, once the process has ended
+  bool broken = false;            // what it says cannot be read any more
+  std::optional<WorkerEnd> lost;  // once the process has ended
   Descriptor diary;
   std::string printed;        // of one on another host, when it has ended
   std::deque<SentTask> sent;  // the first one runs

@@ -2,6 +2,7 @@
 // and reports between their memory and the client, and keeps a mirror of the pool's memory.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -59,7 +60,8 @@ class HostAgent {
     uint32_t worker = 0;
     int64_t pid = 0;
     Descriptor diary;
-    uint64_t taken = 0;  // as the client knows it
+    uint64_t taken = 0;               // as the client knows it
+    uint64_t reported = 0, room = 0;  // bytes of reports: sent, and taken by the client
     bool broken = false;
   };
   struct Watched {
@@ -84,7 +86,7 @@ class HostAgent {
 
   [[noreturn]] static void give_up(const std::string& why) {
     try {
-      say(SeatEnded{no_seat, why, ""});
+      say(SeatEnded{no_seat, {.how = why}, ""});
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     } catch (const std::exception&) {
       // Then the client sees that it has ended.
@@ -139,6 +141,13 @@ class HostAgent {
     if (seat == nullptr) return;
     seat->head.cancelled = what.cancelled;
     seat->head.bell.ring();
+  }
+
+  void take(const SeatRoom& what) {
+    Seat* const seat = seat_at(what.seat);
+    if (seat == nullptr) return;
+    seat->room = std::max(seat->room, what.bytes);
+    bell_.ring();
   }
 
   void take(const SeatKill& what) {
@@ -210,11 +219,15 @@ class HostAgent {
     bell_.wait(seen, TimeLimit(std::max(left, 1e-3)));
   }
 
-  void carry_reports(size_t place, Seat& seat) {
+  // `all`: of a worker that has ended, whose ring is all there is.
+  void carry_reports(size_t place, Seat& seat, bool all = false) {
     if (seat.broken) return;
     if (seat.head.orders_wait.exchange(0) != 0) write_orders(seat);
     try {
-      while (const auto message = seat.reports.next()) {
+      while (all || seat.reported - seat.room < kReportsAhead) {
+        const auto message = seat.reports.next();
+        if (!message) break;
+        seat.reported += message->size();
         std::span<const std::byte> rest = *message;
         if (take_prefix<Report>(rest) == Report::ready) {
           const std::string path = "/proc/" + std::to_string(seat.pid) + "/fd/" +
@@ -272,13 +285,13 @@ class HostAgent {
               bell_.ring();
             },
         .ended =
-            [this](uint32_t worker, const std::string& how) {
+            [this](uint32_t worker, const WorkerEnd& end) {
               const std::lock_guard lock(mutex_);
               for (auto at = seats_.begin(); at != seats_.end(); ++at) {
                 if (at->second.worker != worker) continue;
-                carry_reports(at->first, at->second);
+                carry_reports(at->first, at->second, true);
                 tell_changes();
-                say(SeatEnded{at->first, how, read_diary(at->second.diary.get())});
+                say(SeatEnded{at->first, end, read_diary(at->second.diary.get())});
                 seats_.erase(at);
                 return;
               }

@@ -24,7 +24,8 @@ uint32_t number_of(int host, uint32_t worker) {
 
 struct End {
   uint32_t number;
-  std::string how, printed = {};
+  WorkerEnd end;
+  std::string printed = {};
   // Until when the pool may take what it had said before.
   TimeLimit limit{5};
 };
@@ -44,8 +45,9 @@ struct FarSeat {
   uint32_t worker = 0;  // its number there; 0: not started yet
   MessageReader orders;
   MessageWriter reports;
-  bool more = false;  // reports wait for room
-  Bytes report;       // what has come of the next one
+  bool more = false;            // reports wait for room
+  Bytes report;                 // what has come of the next one
+  uint64_t came = 0, told = 0;  // bytes of reports; how many the host knows to be taken
   uint64_t cancelled = 0;
   std::optional<End> end;  // when all it has said is in the ring
 
@@ -100,16 +102,13 @@ class HostLine {
       bool stuck = false;
       for (Host& host : hosts_) stuck = !send_waiting(host) || stuck;
       for (auto at = seats_.begin(); at != seats_.end();) {
-        if (at->second.more) write_reports(at->second);
+        if (at->second.more) write_reports(at->first, at->second);
         at = report_end(at) ? seats_.erase(at) : std::next(at);
       }
       auto event = processes_.wait(TimeLimit(stuck ? 0.005 : 0.5), s_.asked.get());
       for (; event; event = processes_.wait(TimeLimit(0), -1)) take(*event);
-      const ChannelServer::Refusals refused = processes_.refusals();
-      if (refused.keys + refused.handshakes > strangers_) {
-        strangers_ = refused.keys + refused.handshakes;
-        s_.told.reports.refused(strangers_);
-      }
+      const int64_t refused = processes_.strangers();
+      if (refused > strangers_) s_.told.reports.refused(strangers_ = refused);
     }
   }
 
@@ -259,7 +258,7 @@ class HostLine {
         s_.told.reports.started(seat.ticket, 0, 0, why);
         at = seats_.erase(at);
       } else {
-        seat.end = End{number_of(number, seat.worker), why};
+        seat.end = End{number_of(number, seat.worker), {.how = why}};
         at = report_end(at) ? seats_.erase(at) : std::next(at);
       }
     }
@@ -272,7 +271,7 @@ class HostLine {
     FarSeat& seat = at->second;
     if (!seat.end || (seat.more && !seat.end->limit.reached())) return false;
     s_.told.printed(seat.end->number, std::move(seat.end->printed));
-    s_.told.reports.ended(seat.end->number, seat.end->how);
+    s_.told.reports.ended(seat.end->number, seat.end->end);
     return true;
   }
 
@@ -300,15 +299,19 @@ class HostLine {
     if (found == seats_.end()) return;
     FarSeat& seat = found->second;
     seat.report.insert(seat.report.end(), what.piece.begin(), what.piece.end());
+    seat.came += what.piece.size();
     if (!what.last) return;
     seat.reports.push(seat.report);
     seat.report.clear();
-    write_reports(seat);
+    write_reports(found->first, seat);
   }
 
-  void write_reports(FarSeat& seat) {
+  void write_reports(size_t place, FarSeat& seat) {
     seat.more = !seat.reports.flush();
     s_.told.rung();
+    if (seat.more || seat.came - seat.told < kReportsAhead / 4) return;
+    seat.told = seat.came;
+    of(seat.host).waiting.emplace_front(HostOrder(SeatRoom{place, seat.told}));
   }
 
   void take(Host&, const SeatTaken& what) {
@@ -318,10 +321,10 @@ class HostLine {
 
   void take(Host& host, const SeatEnded& what) {
     const auto seat = seats_.find(what.seat);
-    if (what.seat == no_seat) processes_.kill(host.process, what.how);
+    if (what.seat == no_seat) processes_.kill(host.process, what.end.how);
     if (seat == seats_.end()) return;
     seat->second.end =
-        End{number_of(number_of_host(host), seat->second.worker), what.how, what.printed};
+        End{number_of(number_of_host(host), seat->second.worker), what.end, what.printed};
     if (report_end(seat)) seats_.erase(seat);
   }
 

@@ -9,11 +9,15 @@
 
 #include "lockstep/base/shared_memory.h"
 #include "lockstep/parallel/pool/process_seat.h"
+#include "lockstep/parallel/process/worker_end.h"
 
 namespace lockstep::detail {
 
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr size_t no_seat = ~size_t{0};
+// Bytes of a worker's reports, whole messages, that its host sends ahead of what the client has
+// taken: a worker waits for a client that is slow, here and on other hosts alike.
+constexpr uint64_t kReportsAhead = 4 * kPiece;
 
 // ---- to a host ----
 
@@ -49,6 +53,17 @@ struct SeatCancel {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(seat, cancelled);
+  }
+};
+
+// How many bytes of the seat's reports the client has taken so far.
+struct SeatRoom {
+  size_t seat = 0;
+  uint64_t bytes = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(seat, bytes);
   }
 };
 
@@ -115,8 +130,8 @@ struct GroupEnd {
   }
 };
 
-using HostOrder = std::variant<SeatHere, SeatOrder, SeatCancel, SeatKill, MemoryWrite, MemoryRead,
-                               MemoryWatch, MemoryForget, GroupEnd>;
+using HostOrder = std::variant<SeatHere, SeatOrder, SeatCancel, SeatRoom, SeatKill, MemoryWrite,
+                               MemoryRead, MemoryWatch, MemoryForget, GroupEnd>;
 
 // ---- from a host ----
 
@@ -166,12 +181,13 @@ struct SeatTaken {
 };
 
 struct SeatEnded {
-  size_t seat = 0;           // no_seat: the host itself cannot go on
-  std::string how, printed;  // what it has printed last
+  size_t seat = 0;  // no_seat: the host itself cannot go on
+  WorkerEnd end;
+  std::string printed;  // what it has printed last
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(seat, how, printed);
+    archive(seat, end, printed);
   }
 };
 

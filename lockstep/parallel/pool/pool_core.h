@@ -16,6 +16,7 @@
 #include "lockstep/parallel/pool/host_memory.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/runtime.h"
+#include "lockstep/parallel/process/worker_end.h"
 
 namespace lockstep {
 
@@ -61,8 +62,8 @@ struct Task {
   int attempts = 0;     // that were begun
   int lost_before = 0;  // workers that ended before they could begin it
   bool cancelling = false;
-  std::string why;   // it was cancelled, where not by cancel()
-  std::string lost;  // how its worker ended, where that ended it
+  std::string why;  // it was cancelled, where not by cancel()
+  WorkerEnd lost;   // how its worker ended, where that ended it
   Bytes result;
   TaskError error;
   std::string diary;

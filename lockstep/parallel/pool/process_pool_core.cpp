@@ -7,6 +7,7 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/quiet_thread.h"
+#include "lockstep/parallel/process/resources.h"
 
 namespace lockstep::detail {
 namespace {
@@ -274,16 +275,16 @@ WardenReports ProcessSeats::reports() {
               if (seat->place.offset != ticket.seat.offset) continue;
               seat->worker = worker;
               seat->pid = pid;
-              if (worker == 0) seat->lost = "could not be started (" + why + ")";
+              if (worker == 0) seat->lost = WorkerEnd{.how = "could not be started (" + why + ")"};
             }
             work_came();
             bell_.ring();
           },
       .ended =
-          [this](uint32_t worker, const std::string& how) {
+          [this](uint32_t worker, const WorkerEnd& end) {
             const std::lock_guard lock(mutex);
             for (const auto& seat : seats_) {
-              if (seat->worker == worker) seat->lost = how;
+              if (seat->worker == worker) seat->lost = end;
             }
             bell_.ring();
           },
@@ -291,7 +292,7 @@ WardenReports ProcessSeats::reports() {
           [this](const std::string& why) {
             const std::lock_guard lock(mutex);
             broken_ = "its workers cannot be reached: " + why;
-            for (const auto& seat : seats_) seat->lost = broken_;
+            for (const auto& seat : seats_) seat->lost = WorkerEnd{.how = broken_};
             wanted_ = 0;
             bell_.ring();
           },
@@ -327,6 +328,11 @@ std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options) {
     throw InvalidArgument("[pool] this program cannot start worker processes",
                           "begin main() with: lockstep::Runtime runtime(argc, argv);");
   }
+  int here = options.hosts.empty() ? options.workers : 0, elsewhere = 0;
+  for (const PoolHost& host : options.hosts) {
+    host.name.empty() ? here = host.workers : ++elsewhere;
+  }
+  check_resources({.workers = here, .threads = options.threads, .hosts = elsewhere});
   return std::make_shared<ProcessSeats>(options);
 }
 

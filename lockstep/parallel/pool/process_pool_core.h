@@ -72,7 +72,7 @@ class ProcessSeats final : public PoolCore {
   void take_reports();
   void reopen_seats();
   // Somebody who waits for a worker that cannot be started hears why.
-  void start_failed(int index, const std::string& how);
+  void start_failed(int index, const WorkerEnd& end);
   // Tasks for workers that are no more, or all, when no process can be started any more.
   void fail_what_nobody_takes();
   // Takes what has come, as far as queues have room, but not too much at a time; whether there may

@@ -61,16 +61,17 @@ void ProcessSeats::reopen_seats() {
     try {
       open_seat(index);
     } catch (const std::exception& e) {
-      start_failed(index, e.what());
+      start_failed(index, {.how = e.what()});
     }
   }
 }
 
-void ProcessSeats::start_failed(int index, const std::string& how) {
-  const bool often = restarts_.plan_after_failure(index);
+void ProcessSeats::start_failed(int index, const WorkerEnd& end) {
+  const bool often = restarts_.plan_after_failure(index, end.outside) || end.hopeless;
   // Of another host the reason is told at once: it seldom goes away by itself.
   if (!often && !links_.far(index)) return;
-  const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + how, ""};
+  const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + end.how,
+                        end.hint};
   fail_queued(index, error);
   if (!often) return;
   const bool some = std::any_of(seats_.begin(), seats_.end(),
@@ -172,7 +173,7 @@ void ProcessSeats::bury(Seat& seat) {
     const auto lost = [&](const char* when) {
       return TaskError{"WorkerLost",
                        fmt::format("[pool] worker {} (process {}) {} {} task {}", seat.index,
-                                   seat.pid, *seat.lost, when, task->number),
+                                   seat.pid, seat.lost->how, when, task->number),
                        ""};
     };
     if (task->cancelling || gone) {

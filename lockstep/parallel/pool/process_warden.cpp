@@ -76,15 +76,14 @@ void ProcessWarden::run() {
       }
     }
     const auto event = workers.wait(TimeLimit(kLook), asked_.get());
-    const ChannelServer::Refusals refused = workers.refusals();
-    if (refused.keys + refused.handshakes > strangers) {
-      strangers = refused.keys + refused.handshakes;
-      reports_.refused(strangers);
-    }
+    const int64_t refused = workers.strangers();
+    if (refused > strangers) reports_.refused(strangers = refused);
     if (!event || event->kind == WorkerEvent::Kind::message) continue;
-    reports_.ended(event->worker, event->kind == WorkerEvent::Kind::failed ? event->error.message
-                                  : event->how.empty()                     ? "has ended"
-                                                                           : event->how);
+    reports_.ended(
+        event->worker,
+        event->kind == WorkerEvent::Kind::failed
+            ? WorkerEnd{.how = event->error.message, .hint = event->error.hint, .hopeless = true}
+            : event->end);
   }
 }
 

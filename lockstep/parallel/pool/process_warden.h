@@ -22,8 +22,8 @@ struct WardenReports {
   // A process serves the ticket; or, where the number is 0, none does, and why.
   std::function<void(const SeatTicket&, uint32_t worker, pid_t pid, const std::string& why)>
       started;
-  // It has ended, and how ("was killed by signal 9 (SIGKILL)").
-  std::function<void(uint32_t worker, const std::string& how)> ended;
+  // It has ended.
+  std::function<void(uint32_t worker, const WorkerEnd& end)> ended;
   // No process can be started or heard of any more.
   std::function<void(const std::string& why)> failed;
   // So many strangers have tried to come in.

@@ -11,16 +11,19 @@
 namespace lockstep::detail {
 
 // By the workers' indexes. A process that has ended is replaced at once; where several in a row end
-// before they are ready, the first few are, the others more and more slowly. One thread at a time.
+// before they are ready, the first few are, the others more and more slowly. Those that are ended
+// from outside say little about the next one. One thread at a time.
 class Restarts {
  public:
-  void plan(int index) { planned_.emplace_back(index, TimeLimit(delay(failed_[index]))); }
+  void plan(int index) { planned_.emplace_back(index, TimeLimit(delay(failed_[index].all))); }
   // One has ended before it was ready; plans the next. True once so many in a row have, and then
   // each time: whoever waits for it shall hear of it.
-  bool plan_after_failure(int index) {
-    const int failed = ++failed_[index];
+  bool plan_after_failure(int index, bool outside) {
+    Failed& failed = failed_[index];
+    ++failed.all;
+    if (!outside) ++failed.by_themselves;
     plan(index);
-    return failed >= kHopeless;
+    return failed.by_themselves >= kHopeless || failed.all >= kHopelessOutside;
   }
   void succeeded(int index) { failed_.erase(index); }
 
@@ -41,14 +44,17 @@ class Restarts {
   }
 
  private:
-  static constexpr int kAtOnce = 3, kHopeless = 8;
+  static constexpr int kAtOnce = 3, kHopeless = 8, kHopelessOutside = 30;
+  struct Failed {
+    int all = 0, by_themselves = 0;
+  };
 
   // Seconds: 0.1, 0.2, 0.4, ... 6.4.
   static double delay(int failed) {
     return failed < kAtOnce ? 0 : 0.1 * static_cast<double>(1 << std::min(failed - kAtOnce, 6));
   }
 
-  std::map<int, int> failed_;  // in a row
+  std::map<int, Failed> failed_;  // in a row
   std::vector<std::pair<int, TimeLimit>> planned_;
 };
 

@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <zmq.hpp>
 #include <zmq_addon.hpp>
@@ -88,6 +89,7 @@ struct ChannelServer::State {
 
   mutable std::mutex mutex;
   std::map<std::string, uint32_t> admitted;  // by public key
+  std::set<std::string> dismissed;           // public keys
   Refusals refused;
   std::atomic<bool> stop{false};
   std::thread checker;
@@ -132,7 +134,8 @@ struct ChannelServer::State {
       if (found != admitted.end()) {
         worker = name_of(found->second);
       } else {
-        ++refused.keys;
+        // Whoever has died may have been on its way here.
+        ++(dismissed.count(key) > 0 ? refused.dismissed : refused.keys);
       }
     }
     const std::string request = parts.size() > 1 ? parts[1] : "";
@@ -214,7 +217,10 @@ ChannelTicket ChannelServer::admit(uint32_t worker) {
 
 void ChannelServer::dismiss(uint32_t worker) {
   const std::lock_guard lock(state_->mutex);
-  std::erase_if(state_->admitted, [&](const auto& entry) { return entry.second == worker; });
+  std::erase_if(state_->admitted, [&](const auto& entry) {
+    if (entry.second == worker) state_->dismissed.insert(entry.first);
+    return entry.second == worker;
+  });
 }
 
 bool ChannelServer::send(uint32_t worker, std::span<const std::byte> content) {

@@ -49,6 +49,7 @@ class ChannelServer {
   // Attempts that were refused so far.
   struct Refusals {
     int64_t keys = 0;        // unknown ones
+    int64_t dismissed = 0;   // keys of workers that were dismissed
     int64_t handshakes = 0;  // without encryption, or broken; what is no greeting is not counted
   };
 

@@ -7,10 +7,12 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 
 #include "lockstep/base/error.h"
 
@@ -128,8 +130,19 @@ bool ChildProcess::ended() {
   reaped_ = true;
   // Where this program ignores SIGCHLD, or reaps children elsewhere, nobody knows.
   how_ = found == pid_ ? described(status) : "has ended";
+  if (found == pid_) status_ = status;
   return true;
 }
+
+bool ChildProcess::own_fault() const {
+  if (WIFEXITED(status_)) return WEXITSTATUS(status_) != 0;
+  constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+  return std::find(std::begin(kFaults), std::end(kFaults), WTERMSIG(status_)) != std::end(kFaults);
+}
+
+bool ChildProcess::signalled() const { return WIFSIGNALED(status_); }
+
+bool ChildProcess::killed() const { return signalled() && WTERMSIG(status_) == SIGKILL; }
 
 bool ChildProcess::stopped() const {
   if (reaped_) return false;

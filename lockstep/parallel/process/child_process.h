@@ -39,6 +39,11 @@ class ChildProcess {
   bool ended();
   // "exited with status 1", "was killed by signal 9 (SIGKILL)"; "is running".
   const std::string& how() const { return how_; }
+  // Of one that has ended: whether by its own fault (see WorkerEnd), by a signal, and by SIGKILL,
+  // which the system sends, too.
+  bool own_fault() const;
+  bool signalled() const;
+  bool killed() const;
   // Whether it is stopped, as by SIGSTOP.
   bool stopped() const;
   // Ends it at once, even where it is stopped.
@@ -49,6 +54,7 @@ class ChildProcess {
  private:
   pid_t pid_ = -1;
   bool reaped_ = false;
+  int status_ = 0;  // of waitpid()
   Descriptor ended_;
   std::string how_ = "is running";
 };

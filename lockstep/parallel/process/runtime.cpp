@@ -3,17 +3,20 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <system_error>
 
+#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/memory_room.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/host_main.h"
+#include "lockstep/parallel/process/resources.h"
 #include "lockstep/parallel/process/worker_start.h"
 
 namespace lockstep {
@@ -24,12 +27,8 @@ constexpr double kFirstTaskLimit = 60;
 bool runtime_present = false;
 WorkerContext* context = nullptr;
 
-void limit_memory(uint64_t bytes) {
-  if (bytes == 0) return;
-  // Private data; what is shared, or read from files, does not count.
-  const rlimit limit{bytes, bytes};
-  setrlimit(RLIMIT_DATA, &limit);
-}
+// What a worker needs beside what it has when it begins: stacks of threads, libraries, a network.
+constexpr uint64_t kLeastMemory = uint64_t{48} << 20;
 
 // Nothing of this process outlives the client, and nothing in it is worth cleaning up.
 [[noreturn]] void end_at_once() { _exit(0); }
@@ -60,21 +59,22 @@ struct WorkerMain {
       setenv(name.c_str(), value.c_str(), 1);
     }
     run_on(start.cores);
-    limit_memory(start.memory_bytes);
     WorkerContext mine;
     mine.worker_ = start.ticket.worker;
     mine.memory_ = std::make_unique<SharedMemory>(arena);
     mine.channel_ = std::make_unique<ChannelClient>(start.ticket, lifeline, end_at_once);
     context = &mine;
     mine.channel_->send(with_prefix(WorkerSays::hello, {}));
-    const bool done = work(mine);
+    const bool done = work(mine, start.memory_bytes);
     mine.channel_.reset();  // delivers what was said last
     _exit(done ? 0 : 1);
   }
 
   // Runs the one task it is given. Whether that ended well.
-  static bool work(WorkerContext& mine) {
+  static bool work(WorkerContext& mine, uint64_t memory_bytes) {
     try {
+      // The channel is there: what is wrong can be said.
+      if (memory_bytes > 0) limit_own_data(memory_bytes, "worker_memory_mib", kLeastMemory);
       const auto task = mine.receive(TimeLimit(kFirstTaskLimit));
       if (!task) return false;
       decode<Call<void>> (*task)();
@@ -88,7 +88,11 @@ struct WorkerMain {
 };
 
 Runtime::Runtime(int argc, char** argv) {
+  begin_ordinary_arithmetic();
   runtime_present = true;
+  // A file beyond the limit of sizes is an error of the call that writes, as a full disk is.
+  signal(SIGXFSZ, SIG_IGN);
+  raise_descriptor_limit();
   if (argc > 1 && std::strcmp(argv[1], worker_argument) == 0) WorkerMain::run();
   if (argc > 1 && std::strcmp(argv[1], host_argument) == 0) run_as_host();
 }
@@ -126,7 +130,9 @@ TaskError TaskError::current() {
   } catch (const Error& e) {
     return {"Error", e.what(), e.hint()};
   } catch (const std::bad_alloc&) {
-    return {"Error", "there is not enough memory", ""};
+    return {"Error", out_of_memory_text(), out_of_memory_hint()};
+  } catch (const std::system_error& e) {
+    return {"Error", "the system refuses: " + e.code().message(), ""};
   } catch (const std::exception& e) {
     return {"Error", e.what(), ""};
   } catch (...) {

@@ -22,7 +22,9 @@ namespace lockstep {
 
 class Runtime {
  public:
-  // Before anything that threads, files or arguments depend on.
+  // Before anything that threads, files or arguments depend on. Raises the process's soft limit on
+  // open descriptors to the hard one. From now on a file beyond the limit of sizes is an error and
+  // no signal (SIGXFSZ is ignored).
   Runtime(int argc, char** argv);
   // Whether there is one: worker processes can be started.
   static bool present();

@@ -126,8 +126,8 @@ T decode(std::span<const std::byte> bytes) {
   T value{};
   try {
     archive(value);
-  } catch (const cereal::Exception& e) {
-    throw DataError(std::string("[message] ") + e.what());
+  } catch (const cereal::Exception&) {
+    throw DataError("[message] its contents are not of the type that was said");
   }
   if (archive.left() > 0) {
     throw DataError("[message] " + std::to_string(archive.left()) + " bytes too many");

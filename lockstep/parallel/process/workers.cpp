@@ -13,6 +13,8 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/process/child_process.h"
+#include "lockstep/parallel/process/oom_kills.h"
+#include "lockstep/parallel/process/strangers.h"
 #include "lockstep/parallel/process/worker_start.h"
 
 namespace lockstep {
@@ -20,6 +22,8 @@ namespace {
 
 // How often it is looked whether workers are stopped, and for how long one may be.
 constexpr double kLook = 0.1, kStopped = 1.0;
+
+constexpr const char* kWasStopped = "was stopped";
 
 struct Worker {
   ChildProcess process;
@@ -44,6 +48,8 @@ struct Workers::State {
   std::deque<WorkerEvent> events;
   uint32_t next = 1;
   TimeLimit look{kLook};
+  OomKills oom_kills;
+  Strangers strangers;
 
   void take_messages() {
     while (auto message = channel.receive()) take(*message);
@@ -58,6 +64,7 @@ struct Workers::State {
     using Kind = WorkerEvent::Kind;
     if (says == WorkerSays::hello && !w.has_task) {
       w.has_task = true;
+      strangers.came(message.worker, options.start_limit - w.hello.left());
       channel.send(message.worker, encode(w.task));
     } else if (says == WorkerSays::message) {
       events.push_back({Kind::message, message.worker, Bytes(rest.begin(), rest.end())});
@@ -81,11 +88,24 @@ struct Workers::State {
       w.stopped.emplace(kStopped);
       return;
     } else if (w.stopped->reached()) {
-      w.reason = "was stopped";
+      w.reason = kWasStopped;
     } else {
       return;
     }
     w.process.kill();
+  }
+
+  WorkerEnd end_of(const Worker& w) {
+    if (!w.reason.empty()) {
+      return {.how = w.reason + " and was ended", .outside = w.reason == kWasStopped};
+    }
+    WorkerEnd end{.how = w.process.how(), .own_fault = w.process.own_fault()};
+    if (w.process.killed() && oom_kills.take()) {
+      end.how += ", by the system: its control group had no memory left";
+      end.own_fault = true;
+    }
+    end.outside = !end.own_fault && w.process.signalled();
+    return end;
   }
 
   void find_lost() {
@@ -99,10 +119,10 @@ struct Workers::State {
     take_messages();
     for (const uint32_t number : ended) {
       Worker& w = workers.at(number);
-      const std::string how = w.reason.empty() ? w.process.how() : w.reason + " and was ended";
       if (!w.finished) {
-        events.push_back({.kind = WorkerEvent::Kind::lost, .worker = number, .how = how});
+        events.push_back({.kind = WorkerEvent::Kind::lost, .worker = number, .end = end_of(w)});
       }
+      strangers.died(number);
       channel.dismiss(number);
       workers.erase(number);
     }
@@ -153,6 +173,7 @@ uint32_t Workers::start(const Call<void>& task, const std::vector<int>& cores) {
   } catch (const Error&) {
     // It has ended already: it is told as lost.
   }
+  s.strangers.starts(number);
   s.workers.emplace(number, Worker{.process = std::move(process),
                                    .lifeline = std::move(mine),
                                    .task = task,
@@ -173,6 +194,7 @@ std::optional<WorkerEvent> Workers::wait(const TimeLimit& limit, int also) {
     s.find_lost();
     if (s.look.reached()) {
       for (auto& [number, w] : s.workers) s.look_at(w);
+      s.oom_kills.look();
       s.look = TimeLimit(kLook);
     }
     if (!s.events.empty()) {
@@ -200,6 +222,9 @@ bool Workers::present(uint32_t worker) const { return state_->workers.count(work
 
 pid_t Workers::pid(uint32_t worker) const { return state_->workers.at(worker).process.pid(); }
 
-ChannelServer::Refusals Workers::refusals() const { return state_->channel.refusals(); }
+int64_t Workers::strangers() {
+  const ChannelServer::Refusals refused = state_->channel.refusals();
+  return refused.keys + state_->strangers.count(refused.handshakes);
+}
 
 }  // namespace lockstep

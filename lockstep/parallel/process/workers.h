@@ -13,6 +13,7 @@
 #include "lockstep/parallel/process/channel.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/runtime.h"
+#include "lockstep/parallel/process/worker_end.h"
 
 namespace lockstep {
 
@@ -34,13 +35,13 @@ struct WorkerEvent {
     message,   // of its task
     finished,  // its task returned
     failed,    // its task threw `error`
-    lost,      // the process ended before its task did; `how` says how
+    lost,      // the process ended before its task did; `end` says how
   };
   Kind kind = Kind::message;
   uint32_t worker = 0;
   Bytes content = {};
   TaskError error = {};
-  std::string how = {};
+  WorkerEnd end = {};
 };
 
 // Starts workers, sends to them, hears of them, and ends them all in its destructor; they also end
@@ -65,8 +66,9 @@ class Workers {
 
   bool present(uint32_t worker) const;
   pid_t pid(uint32_t worker) const;
-  // Strangers that tried to come in on the control channel.
-  ChannelServer::Refusals refusals() const;
+  // Strangers that have tried to come in on the control channel so far; none is a worker that died
+  // while it came.
+  int64_t strangers();
 
  private:
   struct State;

@@ -69,11 +69,11 @@ TEST(Tape, GivesGradientsOfIntermediateTensors) {
 }
 
 TEST(Tape, GivesZerosForTensorsThatTheScalarDoesNotDependOn) {
-  const Tensor x = from({1, 2}), other = Tensor::zeros({3, 1}), unwatched = from({4, 5});
+  const Tensor x = from({1, 2}), other = Tensor::zeros({3, 1}), constant = from({4, 5});
   Tape tape;
   tape.watch(std::vector<Tensor>{x, other});
   const Tensor unused = ops::relu(other);
-  const Tensor loss = ops::sum(ops::addition({x, unwatched}));
+  const Tensor loss = ops::sum(ops::addition({x, constant}));
   const auto gradients = tape.gradient(loss, {other, unused, x});
   EXPECT_EQ(gradients[0].to_vector(), (Values{0, 0, 0}));
   EXPECT_EQ(gradients[0].shape(), (Shape{3, 1}));
@@ -109,7 +109,7 @@ TEST(Tape, GivesGradientsThatLaterOnesDoNotOverwrite) {
   EXPECT_EQ(tape.gradient(loss, {x})[0].to_vector(), (Values{2, 2}));
 }
 
-TEST(Tape, RecordsOnTheInnermostOne) {
+TEST(Tape, RecordsOnAllThatWatch) {
   const Tensor x = from({3});
   Tape outer;
   outer.watch(x);
@@ -125,9 +125,90 @@ TEST(Tape, RecordsOnTheInnermostOne) {
   }
   EXPECT_EQ(Tape::current(), &outer);
   EXPECT_EQ(inner_gradient.to_vector(), (Values{6}));
-  // What the inner tape saw is a constant for the outer one.
+  // What was computed while an inner tape lived counts for the outer one, too.
   const Tensor loss = ops::sum(ops::addition({before, inside, x}));
-  EXPECT_EQ(outer.gradient(loss, {x})[0].to_vector(), (Values{7}));
+  EXPECT_EQ(outer.gradient(loss, {x})[0].to_vector(), (Values{13}));
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& e) {
+    return std::string("argument: ") + e.what();
+  } catch (const Unsupported& e) {
+    return std::string("unsupported: ") + e.what();
+  }
+  return "none";
+}
+
+Tensor cube(const Tensor& x) { return ops::multiplication({x, x, x}); }
+
+TEST(Tape, RefusesDerivativesOfGradients) {
+  const Tensor x = from({3});
+  Tape tape;
+  tape.watch(x);
+  const Tensor slope = tape.gradient(ops::sum(cube(x)), {x})[0];
+  EXPECT_EQ(slope.to_vector(), (Values{27}));
+  // Of it alone, of what is computed from it, and of a loss that it is one term of.
+  const Tensor penalty = ops::sum(ops::multiplication({slope, slope}));
+  const Tensor loss = ops::sum(ops::addition({cube(x), ops::relu(slope)}));
+  for (const Tensor& scalar : {slope, penalty, loss}) {
+    const std::string message = refusal([&] { tape.gradient(scalar, {x}); });
+    EXPECT_EQ(message.find("unsupported: [tape] the scalar was computed from gradients"), 0u)
+        << message;
+  }
+  // A constant where it is said to be one.
+  const Tensor constant = slope.clone();
+  const Tensor weighed = ops::sum(ops::multiplication({constant, x}));
+  EXPECT_EQ(tape.gradient(weighed, {x})[0].to_vector(), (Values{27}));
+}
+
+TEST(Tape, RefusesDerivativesOfAnInnerTapesGradients) {
+  const Tensor x = from({3}), w = from({2}), apart = from({5});
+  Tape outer;
+  outer.watch(w);
+  Tensor slope, other;
+  {
+    Tape inner;
+    inner.watch(std::vector<Tensor>{x, apart});
+    slope = inner.gradient(ops::sum(ops::multiplication({cube(x), w})), {x})[0];
+    other = inner.gradient(ops::sum(cube(apart)), {apart})[0];
+  }
+  EXPECT_EQ(slope.to_vector(), (Values{54}));
+  const Tensor score = ops::multiplication({w, w});
+  const Tensor loss = ops::sum(ops::addition({score, slope}));
+  EXPECT_EQ(refusal([&] { outer.gradient(loss, {w}); }).find("unsupported: [tape] "), 0u);
+  // This one has nothing to do with w.
+  const Tensor fine = ops::sum(ops::addition({score, other}));
+  EXPECT_EQ(outer.gradient(fine, {w})[0].to_vector(), (Values{4}));
+}
+
+TEST(Tape, RefusesWhatItHasNotSeen) {
+  const Tensor x = from({1, 2}), late = from({1, 2});
+  Tape tape;
+  tape.watch(x);
+  const Tensor early = ops::sum(squares(late));
+  tape.watch(late);
+  const Tensor loss = ops::sum(squares(x));
+  EXPECT_NE(refusal([&] { tape.gradient(early, {late}); }).find("not computed from"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] {
+              tape.gradient(loss, {x, from({1, 2})});
+            }).find("tensor 2 (2 f32)"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] {
+              tape.gradient(loss, {x, Tensor()});
+            }).find("tensor 2 to take"),
+            std::string::npos);
+  const std::vector<uint8_t> bytes{1, 2};
+  const Tensor pixels = Tensor::from(std::span<const uint8_t>(bytes), {2});
+  tape.watch(pixels);
+  EXPECT_NE(refusal([&] { tape.gradient(loss, {pixels}); }).find("whole numbers"),
+            std::string::npos);
+  Tensor elsewhere;
+  std::thread([&] { elsewhere = ops::sum(squares(x)); }).join();
+  EXPECT_NE(refusal([&] { tape.gradient(elsewhere, {x}); }).find("not computed from"),
+            std::string::npos);
 }
 
 TEST(Tape, RecordsNothingThatWasNotWatchedAtTheTime) {
@@ -135,7 +216,7 @@ TEST(Tape, RecordsNothingThatWasNotWatchedAtTheTime) {
   Tape tape;
   const Tensor early = ops::relu(x);
   tape.watch(x);
-  EXPECT_EQ(tape.gradient(ops::sum(early), {x})[0].to_vector(), (Values{0, 0}));
+  EXPECT_THROW(tape.gradient(ops::sum(early), {x}), InvalidArgument);
   EXPECT_EQ(tape.gradient(ops::sum(ops::relu(x)), {x})[0].to_vector(), (Values{1, 1}));
 }
 
@@ -176,7 +257,9 @@ TEST(Tape, RefusesGradientsOfWhatIsNoScalar) {
   EXPECT_NE(message(Tensor()).find("undefined"), std::string::npos);
   EXPECT_NE(message(Tensor::zeros({}, DType::i32)).find("i32"), std::string::npos);
   // One element is enough, whatever the rank.
-  EXPECT_EQ(tape.gradient(Tensor::zeros({1, 1}), {x})[0].to_vector(), (Values{0, 0}));
+  const Tensor one = Tensor::full({1, 1}, 2);
+  tape.watch(one);
+  EXPECT_EQ(tape.gradient(squares(one), {one})[0].to_vector(), (Values{4}));
 }
 
 // For those who write ops by hand.
@@ -197,6 +280,24 @@ TEST(Tape, RunsBackwardFunctionsThatAreRecorded) {
               });
   EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Values{10, 10}));
   EXPECT_EQ(asked, (std::vector<bool>{true, false, false}));
+}
+
+TEST(Tape, WhatBackwardFunctionsRecordWhileTheyRunDoesNotDisturbTheGradient) {
+  for (int length = 1; length <= 40; ++length) {
+    Tape tape;
+    const Tensor x = from({3, 5});
+    tape.watch(x);
+    Tensor y = x;
+    for (int i = 0; i < length; ++i) {  // each is the identity, by hand
+      const Tensor next = from(y.to_vector());
+      tape.record({y}, {next}, [x](const std::vector<Tensor>& dy, const std::vector<bool>&) {
+        for (int k = 0; k < 3; ++k) ops::relu(x);  // recorded, as x is watched
+        return std::vector<Tensor>{dy[0]};
+      });
+      y = next;
+    }
+    EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Values{1, 1})) << length;
+  }
 }
 
 TEST(Convert, SeesRowMajorMemoryAsAnotherShapeAndKeepsEveryElement) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -36,6 +38,10 @@ class ModelFile : public ::testing::Test {
     save_model(local_files(), path, small(), {"no", "yes"});
     SafetensorsFile file = read_safetensors(local_files().read(path), path);
     change(file);
+    // The digest fits: other checks are wanted.
+    if (file.metadata.contains("lockstep.digest")) {
+      file.metadata["lockstep.digest"] = model_digest(file);
+    }
     write_atomically(local_files(), path, write_safetensors(file.tensors, file.metadata));
     try {
       load_model(local_files(), path);
@@ -124,6 +130,87 @@ TEST_F(ModelFile, WhatDoesNotFitGivesDataErrorOnly) {
 
 TEST_F(ModelFile, NoFileGivesFileError) {
   EXPECT_THROW(load_model(local_files(), folder + "/none"), FileError);
+}
+
+TEST_F(ModelFile, ItsDigestCoversEverythingItSays) {
+  save_model(local_files(), path, small(), {"no", "yes"});
+  EXPECT_EQ(load_model(local_files(), path).digest.size(), 32u);
+  const SafetensorsFile sound = read_safetensors(local_files().read(path), path);
+  const std::string digest = model_digest(sound);
+  EXPECT_EQ(load_model(local_files(), path).digest, digest);
+  const auto changed = [&](const std::function<void(SafetensorsFile&)>& change) {
+    SafetensorsFile file = read_safetensors(local_files().read(path), path);
+    change(file);
+    return model_digest(file) != digest;
+  };
+  EXPECT_TRUE(changed([](auto& f) { f.tensors[0].tensor.template data<float>()[0] += 1; }));
+  EXPECT_TRUE(changed([](auto& f) { f.tensors.back().name += "x"; }));
+  EXPECT_TRUE(changed([](auto& f) { f.tensors.pop_back(); }));
+  EXPECT_TRUE(changed([](auto& f) {
+    f.tensors[0].tensor = f.tensors[0].tensor.reshaped({f.tensors[0].tensor.shape().elements()});
+  }));
+  EXPECT_TRUE(changed([](auto& f) { f.metadata["lockstep.classes"] = R"(["yes","no"])"; }));
+  EXPECT_TRUE(changed([](auto& f) { f.metadata["more"] = ""; }));
+  EXPECT_FALSE(changed([](auto& f) { f.metadata["lockstep.digest"] = "another"; }));
+  EXPECT_FALSE(changed([](auto& f) { std::reverse(f.tensors.begin(), f.tensors.end()); }));
+}
+
+TEST_F(ModelFile, EveryFlippedBitIsRefusedOrReadsTheSame) {
+  save_model(local_files(), path, small(), {"no", "yes"});
+  const std::vector<std::byte> sound = local_files().read(path);
+  const std::string digest = load_model(local_files(), path).digest;
+  int refused = 0;
+  for (size_t at = 0; at < sound.size(); ++at) {
+    std::vector<std::byte> damaged = sound;
+    damaged[at] ^= std::byte{1} << (at % 8);
+    try {
+      const Model model = decode_model(damaged, "bad");
+      EXPECT_EQ(model.digest, digest) << "byte " << at;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("bad"), std::string::npos) << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_EQ(refused, static_cast<int>(sound.size()));
+}
+
+TEST_F(ModelFile, ADigestUnderADamagedNameIsNoMissingOne) {
+  for (const char* key : {"lockstep.digesT", "mockstep.digest", ""}) {
+    EXPECT_NE(refusal([&](auto& f) {
+                f.metadata[key] = f.metadata.at("lockstep.digest");
+                f.metadata.erase("lockstep.digest");
+              }).find("does not know"),
+              std::string::npos);
+  }
+}
+
+TEST_F(ModelFile, OneWithoutADigestIsReadAndSaysSo) {
+  save_model(local_files(), path, small(), {"no", "yes"});
+  SafetensorsFile file = read_safetensors(local_files().read(path), path);
+  file.metadata.erase("lockstep.digest");
+  file.metadata["format"] = "pt";  // as other programs note it
+  write_atomically(local_files(), path, write_safetensors(file.tensors, file.metadata));
+  EXPECT_EQ(load_model(local_files(), path).digest, "");
+  EXPECT_NE(no_digest_text(path).find(path), std::string::npos);
+}
+
+TEST_F(ModelFile, ValuesThatAreNoFiniteNumbersAreNamed) {
+  for (const float value : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    Network network = small();
+    EXPECT_NO_THROW(require_finite(network, path));
+    const NetworkState& last = network.state().back();
+    last.value.data<float>()[1] = value;
+    save_model(local_files(), path, network, {"no", "yes"});
+    const Model model = load_model(local_files(), path);  // to be looked at
+    try {
+      require_finite(model.network, path);
+      ADD_FAILURE() << "nothing was found";
+    } catch (const DataError& error) {
+      const std::string what = error.what();
+      EXPECT_NE(what.find(path), std::string::npos);
+      EXPECT_NE(what.find("tensor " + last.name + " has 1 of 3 values"), std::string::npos) << what;
+    }
+  }
 }
 
 }  // namespace

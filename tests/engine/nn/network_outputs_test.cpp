@@ -42,6 +42,23 @@ TEST(NetworkOutputs, OfInnerLayers) {
   EXPECT_THROW(n.forward({x}, {.outputs = {"logits", "logits"}}), InvalidArgument);
 }
 
+TEST(NetworkInputs, AreOfOneTypeAndTheMessageSaysSo) {
+  Network n;
+  n.add(image_input({.height = 2, .width = 2, .channels = 1}), "a");
+  n.add(image_input({.height = 2, .width = 2, .channels = 1}), "b");
+  n.add(addition(), "sum", {"a", "b"});
+  n.initialize(1);
+  const Shape shape{3, 1, 2, 2};
+  try {
+    n.forward({Tensor::zeros(shape, DType::u8), Tensor::zeros(shape)});
+    FAIL() << "accepted";
+  } catch (const InvalidArgument& e) {
+    EXPECT_STREQ(e.what(),
+                 "[network] input 2 must be n x 1x2x2 of f32 or u8, with n and type of the first, "
+                 "received 3x1x2x2 f32 behind 3x1x2x2 u8");
+  }
+}
+
 // Values in front of others that are results, too: derivatives of both come together.
 TEST(NetworkOutputs, HaveGradients) {
   Network n = network();
@@ -67,6 +84,55 @@ TEST(NetworkOutputs, HaveGradients) {
       EXPECT_LT(optest::relative_error(a, b), 1e-5) << n.learnables()[p].name;
     }
   }
+}
+
+// d score / d feature map, which Grad-CAM is made of: the score by the layers behind, again by ops.
+TEST(NetworkOutputs, HaveGradientsWithRespectToEachOther) {
+  Network n = network();
+  const Tensor x = images(5, 1), w = n.learnable("logits.weights"), b = n.learnable("logits.bias");
+  const std::string map = "relu_1";
+  Tensor expected, expected_weights, norm_expected;
+  {
+    Tape tape;
+    tape.watch(n.learnable_values());
+    const auto values = n.forward_all({x}, {.outputs = {"norm"}});
+    const Tensor h = ops::relu(values[0]);
+    const Tensor logits = ops::fully_connected(h, w, b);
+    const Tensor score = ops::sum(ops::multiplication({logits, logits}));
+    const auto found = tape.gradient(score, {h, w, values[0]});
+    expected = found[0], expected_weights = found[1], norm_expected = found[2];
+  }
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{map, "logits"}, {"logits", map}, {"norm", "logits", map}}) {
+    Tape tape;
+    tape.watch(n.learnable_values());
+    const auto out = n.forward_all({x}, {.outputs = names});
+    const auto at = [&](const std::string& name) {
+      return out[static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin())];
+    };
+    const Tensor& h = at(map);
+    const Tensor score = ops::sum(ops::multiplication({at("logits"), at("logits")}));
+    const auto same = [](const Tensor& p, const Tensor& q) {
+      return optest::relative_error(optest::array_of(p), optest::array_of(q)) < 1e-5;
+    };
+    EXPECT_TRUE(same(tape.gradient(score, {h})[0], expected));
+    const auto all = tape.gradient(score, {w, h, at("logits")});
+    EXPECT_TRUE(same(all[0], expected_weights));
+    EXPECT_TRUE(same(all[1], expected));
+    if (names.size() == 3) {
+      EXPECT_TRUE(same(tape.gradient(score, {at("norm")})[0], norm_expected));
+      // By the layers between and by an op of the loss's own.
+      const Tensor both = ops::addition({score, ops::sum(h)});
+      const auto sum = ops::addition({expected, Tensor::full(expected.shape(), 1)});
+      EXPECT_TRUE(same(tape.gradient(both, {h})[0], sum));
+      // What lies in front of a result does not depend on it.
+      for (float v : tape.gradient(ops::sum(h), {at("logits")})[0].to_vector()) EXPECT_EQ(v, 0);
+    }
+  }
+  Tape tape;
+  tape.watch(n.learnable_values());
+  const Tensor predicted = ops::sum(n.predict(x));
+  EXPECT_THROW(tape.gradient(predicted, {w}), InvalidArgument);
 }
 
 TEST(NetworkState, StaysWhereItIsWanted) {

@@ -259,7 +259,7 @@ std::string refused() {
   return refusal([] {
     Network n{image_input({.height = 2, .width = 2, .channels = 1}), own_layer(Bad<kind>{})};
     n.initialize(1);
-    for (int64_t rows : {3, 4}) n.predict(Tensor::zeros({rows, 1, 2, 2}));
+    for (int64_t rows : {3, 4}) n.forward({Tensor::zeros({rows, 1, 2, 2})}, {.record = false});
   });
 }
 

@@ -3,13 +3,17 @@
 
 #include "lockstep/engine/ops/convolution2d.h"
 #include "lockstep/engine/ops/pooling2d.h"
+#include "lockstep/engine/ops/transposed_convolution2d.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest {
 
 Case convolution(std::string name, std::vector<int64_t> x, std::vector<int64_t> weights,
                  const ops::Convolution2dParams& params = {}, bool bias = true);
+Case transposed_convolution(std::string name, std::vector<int64_t> x, std::vector<int64_t> weights,
+                            const ops::TransposedConvolution2dParams& params, bool bias = true);
 Case fully_connected(std::string name, std::vector<int64_t> x, int64_t units, bool bias = true);
+Case global_pooling(std::string name, Array x);
 // params.count_padding is overruled by `kind`.
 Case pooling(std::string name, Array x, reference::Pooling kind, ops::Pooling2dParams params);
 

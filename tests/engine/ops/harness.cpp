@@ -305,16 +305,21 @@ void check_gradients(Device device, const Case& c) {
     tape.watch(inputs);
     const Tensor y = apply_op(c.op, inputs, c.step)[0];
     const Tensor scalar = weighted_sum(y, dy);
-    const std::vector<Tensor> gradients = tape.gradient(scalar, inputs);
-    ASSERT_EQ(gradients.size(), inputs.size());
+    std::vector<Tensor> asked;
     for (size_t i = 0; i < inputs.size(); ++i) {
+      if (c.inputs[i].gradient) asked.push_back(inputs[i]);
+    }
+    const std::vector<Tensor> gradients = tape.gradient(scalar, asked);
+    ASSERT_EQ(gradients.size(), asked.size());
+    for (size_t i = 0, k = 0; i < inputs.size(); ++i) {
       if (!c.inputs[i].gradient) continue;
+      const Tensor& gradient = gradients[k++];
       SCOPED_TRACE("gradient of input " + std::to_string(i));
-      EXPECT_EQ(gradients[i].shape().to_string(), inputs[i].shape().to_string());
-      EXPECT_LE(relative_error(array_of(gradients[i]), expected[i], c.cancelling), tolerance_of(c));
+      EXPECT_EQ(gradient.shape().to_string(), inputs[i].shape().to_string());
+      EXPECT_LE(relative_error(array_of(gradient), expected[i], c.cancelling), tolerance_of(c));
       // Asked for alone, without the others' passes.
       const Tensor alone = tape.gradient(scalar, {inputs[i]})[0];
-      EXPECT_EQ(relative_error(array_of(alone), array_of(gradients[i])), 0);
+      EXPECT_EQ(relative_error(array_of(alone), array_of(gradient)), 0);
     }
   }
   if (!testing::Test::HasFailure()) ++support()[row_of_support(device, c)].gradient;

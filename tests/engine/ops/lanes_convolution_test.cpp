@@ -366,5 +366,14 @@ TEST(LanesWeights, ComeBackAsTheyWere) {
   }
 }
 
+TEST(Lanes, AreChosenOnAnyProcessorWhereTestsAskForThem) {
+  const Shape images{16, 3, 8, 8};
+  const bool usual = kernels::cpu::lanes_are_chosen();
+  kernels::cpu::choose_lanes_anywhere(true);
+  EXPECT_TRUE(kernels::cpu::in_lanes(image_layout({}, images)));
+  kernels::cpu::choose_lanes_anywhere(false);
+  EXPECT_EQ(kernels::cpu::in_lanes(image_layout({}, images)), usual);
+}
+
 }  // namespace
 }  // namespace lockstep::optest

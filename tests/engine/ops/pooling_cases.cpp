@@ -44,15 +44,12 @@ Case pooling(std::string name, Array x, Pooling kind, ops::Pooling2dParams p) {
       std::move(x), kind, p.pool, window);
 }
 
-namespace {
-
-Case global_pooling(std::string name, const std::vector<int64_t>& dims) {
-  return pooling_of(std::move(name), ops::make_global_average_pooling2d(), random_array(dims, 7),
-                    Pooling::average_without_padding, {dims[2], dims[3]},
+Case global_pooling(std::string name, Array x) {
+  const Size2d all{x.dim(2), x.dim(3)};
+  return pooling_of(std::move(name), ops::make_global_average_pooling2d(), std::move(x),
+                    Pooling::average_without_padding, all,
                     [](const Array&) { return reference::Window{}; });
 }
-
-}  // namespace
 
 std::vector<Case> pooling_cases() {
   struct Row {
@@ -104,11 +101,11 @@ std::vector<Case> pooling_cases() {
   // Padding counts for nothing, even where all values are far below 0.
   cases.push_back(pooling("negative_beside_padding", random_array({2, 11, 4, 4}, 10, -9, -8),
                           Pooling::max, {.pool = {3, 3}, .padding = padding(2)}));
-  cases.push_back(global_pooling("odd", {2, 11, 5, 3}));
-  cases.push_back(global_pooling("16_channels", {3, 16, 4, 4}));
-  cases.push_back(global_pooling("one_pixel", {2, 7, 1, 1}));
-  cases.push_back(global_pooling("one_of_everything", {1, 1, 1, 1}));
-  cases.push_back(global_pooling("33_channels_of_one_row", {1, 33, 1, 9}));
+  cases.push_back(global_pooling("odd", random_array({2, 11, 5, 3}, 7)));
+  cases.push_back(global_pooling("16_channels", random_array({3, 16, 4, 4}, 7)));
+  cases.push_back(global_pooling("one_pixel", random_array({2, 7, 1, 1}, 7)));
+  cases.push_back(global_pooling("one_of_everything", random_array({1, 1, 1, 1}, 7)));
+  cases.push_back(global_pooling("33_channels_of_one_row", random_array({1, 33, 1, 9}, 7)));
   return cases;
 }
 

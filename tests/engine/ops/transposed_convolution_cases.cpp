@@ -27,8 +27,10 @@ reference::Window window_of(const Params& p, const Array& x, const Array& weight
   return w;
 }
 
-Case transposed(std::string name, std::vector<int64_t> x, std::vector<int64_t> weights,
-                const Params& params = {}, bool bias = true) {
+}  // namespace
+
+Case transposed_convolution(std::string name, std::vector<int64_t> x, std::vector<int64_t> weights,
+                            const Params& params, bool bias) {
   Case c;
   c.name = std::move(name);
   c.op = ops::make_transposed_convolution2d(params, bias);
@@ -51,6 +53,13 @@ Case transposed(std::string name, std::vector<int64_t> x, std::vector<int64_t> w
     return d;
   };
   return c;
+}
+
+namespace {
+
+Case transposed(std::string name, std::vector<int64_t> x, std::vector<int64_t> weights,
+                const Params& params = {}, bool bias = true) {
+  return transposed_convolution(std::move(name), std::move(x), std::move(weights), params, bias);
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ TEST(InPlace, KernelsGiveTheSameBits) {
 }
 
 struct Chain {
-  std::vector<PlanBuffer> buffers;
+  PlanBuffers buffers;
   std::vector<PlanStep> steps;
 
   int add(PlanBuffer::Place place = PlanBuffer::Place::arena, int64_t elements = 8) {

@@ -16,7 +16,7 @@ TEST(PlaceBuffers, BuffersThatLiveTogetherNeverShareMemory) {
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   for (int round = 0; round < 200; ++round) {
     const int steps = 1 + below(60), count = 1 + below(80);
-    std::vector<PlanBuffer> buffers(static_cast<size_t>(count));
+    PlanBuffers buffers(static_cast<size_t>(count));
     size_t sum = 0;
     for (auto& b : buffers) {
       b.spec = {Shape{1 + below(5000)}, below(2) ? DType::f32 : DType::u8, nullptr};
@@ -53,7 +53,7 @@ TEST(PlaceBuffers, BuffersThatLiveTogetherNeverShareMemory) {
 
 TEST(PlaceBuffers, MemoryIsUsedAgain) {
   // A chain: each buffer lives for two steps, so two and no more are there at a time.
-  std::vector<PlanBuffer> buffers(100);
+  PlanBuffers buffers(100);
   for (int i = 0; i < 100; ++i) {
     auto& b = buffers[static_cast<size_t>(i)];
     b.spec = {Shape{1024}, DType::f32, nullptr};
@@ -104,7 +104,7 @@ TEST(Memory, SizesThatWouldWrapAreRefused) {
     EXPECT_THROW(allocate(bytes), Error) << bytes;
   }
   EXPECT_THROW(Tensor(Shape{int64_t{1} << 59}, DType::i64), Error);
-  std::vector<PlanBuffer> buffers(4);
+  PlanBuffers buffers(4);
   for (auto& b : buffers) {
     b.spec = {Shape{int64_t{1} << 59}, DType::i64, nullptr};
     b.first = 0;

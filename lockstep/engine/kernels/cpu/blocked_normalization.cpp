@@ -47,17 +47,6 @@ struct Lanes {
     const auto lanes = static_cast<int64_t>(hn::Lanes(d));
     for (int64_t i = 0; i < lanes && first + i < channels; ++i) values[first + i] = some[i];
   }
-  // The sum of what the lanes have of a channel, in all of them: halves are added until one is
-  // left.
-  V sum(V v) const {
-    if (!images) return v;
-    HWY_ALIGN float some[16];
-    hn::Store(v, d, some);
-    for (size_t half = hn::Lanes(d) / 2; half > 0; half /= 2) {
-      for (size_t i = 0; i < half; ++i) some[i] += some[i + half];
-    }
-    return hn::Set(d, some[0]);
-  }
 };
 
 // A vector's lanes of channels: where they lie in the arrays. Of images in lanes: a channel.
@@ -103,65 +92,117 @@ int64_t result_offset(const BlockedNormalization& p, D d, int64_t n, const Group
   return (n * p.blocks() + g.block) * p.result_rows() * p.result_columns() * p.block + g.lane;
 }
 
-// Mean and variance in one pass over memory: those of pieces that fit the first cache, merged
-// (Chan, Golub, LeVeque 1979), so that nothing cancels.
+// Sums of so many elements are in f32, longer ones are sums of those in double: one after the other
+// in f32 loses a digit for every hundred elements or so.
+constexpr int64_t kRun = 16;
+
+// Two sums in double, for each lane.
+struct LongSums {
+  double sums[2][16] = {};
+
+  template <class D>
+  HWY_INLINE void add(D d, hn::Vec<D> a, hn::Vec<D> b) {
+    HWY_ALIGN float some[2][16];
+    hn::Store(a, d, some[0]);
+    hn::Store(b, d, some[1]);
+    for (size_t i = 0; i < hn::MaxLanes(d); ++i) {
+      sums[0][i] += static_cast<double>(some[0][i]);
+      sums[1][i] += static_cast<double>(some[1][i]);
+    }
+  }
+  // Rounded; those of a channel whose images are the lanes are one.
+  template <class D>
+  hn::Vec<D> get(const Lanes<D>& l, int which) const {
+    HWY_ALIGN float some[16] = {};
+    const auto lanes = hn::Lanes(l.d);
+    if (l.images) {
+      double all = 0;
+      for (size_t i = 0; i < lanes; ++i) all += sums[which][i];
+      return hn::Set(l.d, static_cast<float>(all));
+    }
+    for (size_t i = 0; i < lanes; ++i) some[i] = static_cast<float>(sums[which][i]);
+    return hn::Load(l.d, some);
+  }
+};
+
+// Mean and sum of squared deviations from it of `count` elements.
+struct Moments {
+  double count = 0, mean = 0, squares = 0;
+
+  // With those of other elements (Chan, Golub, LeVeque 1979).
+  void merge(const Moments& other) {
+    const double all = count + other.count, apart = other.mean - mean;
+    mean += apart * (other.count / all);
+    squares += other.squares + apart * apart * (count * (other.count / all));
+    count = all;
+  }
+};
+
+// Near the mean of a lane: that of its first elements, of 16 bits, so that differences from it are
+// mostly exact. With all bits they would be rounded by the same amount again and again.
+template <class T, class D>
+hn::Vec<D> center_of(const BlockedNormalization& p, const Lanes<D>& l, const T* plane) {
+  constexpr int64_t kMost = 64;
+  const int64_t count = std::min(kMost, p.rows * p.columns);
+  auto sum = hn::Zero(l.d);
+  for (int64_t i = 0; i < count; ++i) sum = hn::Add(sum, load(l.d, plane + i * p.block));
+  const auto mean = hn::Mul(sum, hn::Set(l.d, 1 / static_cast<float>(count)));
+  const hn::Rebind<uint32_t, D> whole;
+  return hn::BitCast(l.d, hn::And(hn::BitCast(whole, mean), hn::Set(whole, 0xffffff00u)));
+}
+
+// Mean and variance in one pass over memory: from the sums of what elements lie apart from a number
+// near the mean, and of its squares, so that nothing cancels.
 template <class T, class D>
 void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g, const T* x,
                 float* means, float* variances) {
-  constexpr int64_t kPiece = 128;
   const D d = l.d;
-  auto mean = hn::Zero(d), squares = hn::Zero(d);
-  const int64_t positions = p.rows * p.columns, block = p.block;
-  int64_t before = 0;
-  for (int64_t n = 0; n < planes_of(p, d); ++n) {
+  const int64_t positions = p.rows * p.columns, block = p.block, planes = planes_of(p, d);
+  const auto center = center_of(p, l, x + plane_offset(p, d, 0, g));
+  LongSums all;
+  for (int64_t n = 0; n < planes; ++n) {
     const T* plane = x + plane_offset(p, d, n, g);
-    for (int64_t begin = 0; begin < positions; begin += kPiece) {
-      const int64_t count = std::min(kPiece, positions - begin);
-      const T* piece = plane + begin * block;
-      auto a = hn::Zero(d), b = hn::Zero(d);
-      int64_t i = 0;
-      for (; i + 2 <= count; i += 2) {
-        a = hn::Add(a, load(d, piece + i * block));
-        b = hn::Add(b, load(d, piece + (i + 1) * block));
+    for (int64_t begin = 0; begin < positions; begin += kRun) {
+      const int64_t end = std::min(begin + kRun, positions);
+      auto a = hn::Zero(d), b = hn::Zero(d), squares_a = hn::Zero(d), squares_b = hn::Zero(d);
+      int64_t i = begin;
+      for (; i + 2 <= end; i += 2) {
+        const auto u = hn::Sub(load(d, plane + i * block), center);
+        const auto v = hn::Sub(load(d, plane + (i + 1) * block), center);
+        a = hn::Add(a, u);
+        b = hn::Add(b, v);
+        squares_a = hn::MulAdd(u, u, squares_a);
+        squares_b = hn::MulAdd(v, v, squares_b);
       }
-      if (i < count) a = hn::Add(a, load(d, piece + i * block));
-      const auto own = hn::Mul(hn::Add(a, b), hn::Set(d, 1 / static_cast<float>(count)));
-      a = hn::Zero(d);
-      b = hn::Zero(d);
-      for (i = 0; i + 2 <= count; i += 2) {
-        const auto u = hn::Sub(load(d, piece + i * block), own);
-        const auto v = hn::Sub(load(d, piece + (i + 1) * block), own);
-        a = hn::MulAdd(u, u, a);
-        b = hn::MulAdd(v, v, b);
+      if (i < end) {
+        const auto u = hn::Sub(load(d, plane + i * block), center);
+        a = hn::Add(a, u);
+        squares_a = hn::MulAdd(u, u, squares_a);
       }
-      if (i < count) {
-        const auto u = hn::Sub(load(d, piece + i * block), own);
-        a = hn::MulAdd(u, u, a);
-      }
-      const auto all = static_cast<float>(before + count);
-      const auto share = hn::Set(d, static_cast<float>(count) / all);
-      const auto weight =
-          hn::Set(d, static_cast<float>(before) * (static_cast<float>(count) / all));
-      const auto apart = hn::Sub(own, mean);
-      mean = hn::MulAdd(apart, share, mean);
-      squares = hn::Add(squares, hn::Add(a, b));
-      squares = hn::MulAdd(hn::Mul(apart, apart), weight, squares);
-      before += count;
+      all.add(d, hn::Add(a, b), hn::Add(squares_a, squares_b));
     }
   }
-  const int64_t first = first_channel(p, g);
+  HWY_ALIGN float centers[16];
+  hn::Store(center, d, centers);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d)), first = first_channel(p, g);
+  const auto count = static_cast<double>(planes * positions);
+  const auto moments = [&](int64_t lane) {
+    const double apart = all.sums[0][lane] / count;
+    return Moments{count, static_cast<double>(centers[lane]) + apart,
+                   all.sums[1][lane] - apart * all.sums[0][lane]};
+  };
+  const auto put = [&](const Moments& of, int64_t channel) {
+    means[channel] = static_cast<float>(of.mean);
+    // Rounding may leave less than nothing. Not a number stays what it is.
+    variances[channel] = static_cast<float>(of.squares < 0 ? 0.0 : of.squares / of.count);
+  };
   if (l.images) {
-    // Lanes have as many elements each: means of means, and what they lie apart.
-    const auto lanes = hn::Set(d, 1 / static_cast<float>(hn::Lanes(d)));
-    const auto all = hn::Mul(l.sum(mean), lanes);
-    const auto apart = hn::Sub(mean, all);
-    squares = hn::MulAdd(hn::Mul(apart, apart), hn::Set(d, static_cast<float>(before)), squares);
-    squares = hn::Mul(l.sum(squares), lanes);
-    mean = all;
+    Moments of = moments(0);
+    for (int64_t lane = 1; lane < lanes; ++lane) of.merge(moments(lane));
+    put(of, first);
+  } else {
+    for (int64_t i = 0; i < lanes && first + i < p.channels; ++i) put(moments(i), first + i);
   }
-  l.store(mean, means, first, p.channels);
-  l.store(hn::Mul(squares, hn::Set(d, 1 / static_cast<float>(before))), variances, first,
-          p.channels);
 }
 
 // What becomes of a group's elements.
@@ -256,7 +297,8 @@ void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& 
   }
 }
 
-// The sums that the statistics' part of the gradient needs: of dy, and of dy * (x - mean).
+// The sums that the statistics' part of the gradient needs: of dy, and of dy * (x - mean), over all
+// lanes that a channel has.
 template <class T, class W, class D>
 void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
                    const T* x, const T* dy, const uint8_t* marks, const Normalization<D>& of,
@@ -264,42 +306,43 @@ void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l,
   const D d = l.d;
   const Sizes s(p);
   const int64_t row = s.columns * s.block;
-  sum = dot = hn::Zero(d);
+  LongSums all;
   for (int64_t n = 0; n < planes_of(p, d); ++n) {
     const T* plane = x + plane_offset(p, d, n, g);
     int64_t at = result_offset(p, d, n, g);
-    auto image_sum = hn::Zero(d), image_dot = hn::Zero(d);
     for (int64_t oy = 0; oy < s.result_rows; ++oy) {
       const T* from = plane + oy * w.height() * row;
-      auto row_sum = hn::Zero(d), row_dot = hn::Zero(d);
-      for (int64_t ox = 0; ox < s.result_columns; ++ox, at += s.block) {
-        const auto element = [&](int64_t r, int64_t c) {
-          return load(d, from + r * row + (ox * w.width() + c) * s.block);
-        };
-        auto chosen = element(0, 0), diff = load(d, dy + at);
-        if constexpr (W::kMarked) {
-          const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
-          const auto gone = hn::RebindMask(d, hn::Eq(which, hn::Set(l.whole, kNothing)));
-          diff = hn::IfThenZeroElse(gone, diff);
-          for (int64_t r = 0; r < w.height(); ++r) {
-            for (int64_t c = r == 0 ? 1 : 0; c < w.width(); ++c) {
-              const auto it = hn::RebindMask(
-                  d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
-              chosen = hn::IfThenElse(it, element(r, c), chosen);
+      for (int64_t begin = 0; begin < s.result_columns; begin += kRun) {
+        const int64_t end = std::min(begin + kRun, s.result_columns);
+        auto row_sum = hn::Zero(d), row_dot = hn::Zero(d);
+        for (int64_t ox = begin; ox < end; ++ox, at += s.block) {
+          const auto element = [&](int64_t r, int64_t c) {
+            return load(d, from + r * row + (ox * w.width() + c) * s.block);
+          };
+          auto chosen = element(0, 0), diff = load(d, dy + at);
+          if constexpr (W::kMarked) {
+            const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
+            const auto gone = hn::RebindMask(d, hn::Eq(which, hn::Set(l.whole, kNothing)));
+            diff = hn::IfThenZeroElse(gone, diff);
+            for (int64_t r = 0; r < w.height(); ++r) {
+              for (int64_t c = r == 0 ? 1 : 0; c < w.width(); ++c) {
+                const auto it = hn::RebindMask(
+                    d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
+                chosen = hn::IfThenElse(it, element(r, c), chosen);
+              }
             }
+          } else if (s.relu) {
+            diff = hn::IfThenZeroElse(of.gone(chosen), diff);
           }
-        } else if (s.relu) {
-          diff = hn::IfThenZeroElse(of.gone(chosen), diff);
+          row_sum = hn::Add(row_sum, diff);
+          row_dot = hn::MulAdd(diff, hn::Sub(chosen, of.mean), row_dot);
         }
-        row_sum = hn::Add(row_sum, diff);
-        row_dot = hn::MulAdd(diff, hn::Sub(chosen, of.mean), row_dot);
+        all.add(d, row_sum, row_dot);
       }
-      image_sum = hn::Add(image_sum, row_sum);
-      image_dot = hn::Add(image_dot, row_dot);
     }
-    sum = hn::Add(sum, image_sum);
-    dot = hn::Add(dot, image_dot);
   }
+  sum = all.get(l, 0);
+  dot = all.get(l, 1);
 }
 
 template <class T, class W, class D>
@@ -313,8 +356,6 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
   const Normalization<D> of(p, l, g, scale, shift, mean, variance);
   auto sum = hn::Zero(d), dot = hn::Zero(d);
   backward_sums(p, w, l, g, x, dy, marks, of, sum, dot);
-  sum = l.sum(sum);
-  dot = l.sum(dot);
   l.store(hn::Mul(dot, of.inverse), dscale, first, p.channels);
   l.store(sum, dshift, first, p.channels);
 
@@ -328,8 +369,11 @@ void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l
   const auto through_statistics = [&](hn::Vec<D> u) {
     return hn::NegMulAdd(hn::Sub(u, of.mean), slope, hn::Neg(constant));
   };
+  // Given statistics do not depend on x, which may be infinite.
+  const bool training = p.training;
   const auto put = [&](hn::Vec<D> own, hn::Vec<D> u, int64_t place) {
-    store(hn::Mul(of.factor, hn::Add(own, through_statistics(u))), d, dx + place);
+    const auto all = training ? hn::Add(own, through_statistics(u)) : own;
+    store(hn::Mul(of.factor, all), d, dx + place);
   };
   for (int64_t n = 0; n < planes_of(p, d); ++n) {
     const int64_t begin = plane_offset(p, d, n, g);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "lockstep/engine/kernels/cpu/channel_sums.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/lanes_convolution.h"
 #include "lockstep/engine/kernels/cpu/lanes_depthwise.h"
@@ -91,10 +92,8 @@ LanesConvolution lanes_of(const ConvolutionProblem& p) {
 
 bool lanes_pay(const ConvolutionProblem& p) {
   const auto& w = p.window;
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
   const bool type = p.src.dtype == DType::f32 || (p.src.dtype == DType::bf16 && computes_bf16());
-  if ((isa & wide) != wide || !type || w.axes() != 2 ||
+  if (!lanes_are_chosen() || !type || w.axes() != 2 ||
       *std::max_element(w.kernel.begin(), w.kernel.end()) > LanesConvolution::kMostKernel ||
       p.src.shape[0] % kLanes != 0 || p.dst[3] < kFewestColumns) {
     return false;
@@ -313,6 +312,10 @@ Kernel convolution(const ConvolutionProblem& p) {
   // Gradients of weights are sums, and leave in f32 whatever the products are of.
   const auto diff_w = any_desc(weights);
   const auto bias = p.bias ? plain_desc(bias_shape) : dnnl::memory::desc();
+  const bool in_f32 =
+      type == DType::bf16 && leaves_gradients_unwritten(p.window, p.src.shape, p.dst);
+  const bool own_bias = p.bias && (in_f32 || p.dst.elements() / p.dst[1] > kMostSummedInF32);
+  const auto diff_bias = own_bias ? dnnl::memory::desc() : bias;
 
   const bool winograd = winograd_pays(p);
   const auto describe_forward = [&](const auto& s, const auto& f) {
@@ -334,7 +337,7 @@ Kernel convolution(const ConvolutionProblem& p) {
   const auto forward = wide.src_seen ? describe_forward(seen_src, seen_weights) : any;
   const auto filters = with_algorithm(winograd, [&](algorithm how) {
     return describe_backward<dnnl::convolution_backward_weights>(
-        forward, how, seen_src, seen_diff, bias, dst, strides, dilates, pad_l, pad_r);
+        forward, how, seen_src, seen_diff, diff_bias, dst, strides, dilates, pad_l, pad_r);
   });
   // Layouts that the primitives chose, unless they were told.
   const auto spec_or = [](const TensorSpec& told, const dnnl::memory::desc& chosen) {
@@ -360,12 +363,20 @@ Kernel convolution(const ConvolutionProblem& p) {
   std::vector<Argument> writes{{DNNL_ARG_DIFF_WEIGHTS,
                                 diff_input(1, spec_or(wide.weights, filters.diff_weights_desc())),
                                 wide.weights_seen}};
-  if (p.bias) writes.push_back({DNNL_ARG_DIFF_BIAS, diff_input(2, bias_spec)});
+  if (p.bias && !own_bias) writes.push_back({DNNL_ARG_DIFF_BIAS, diff_input(2, bias_spec)});
+  const TensorSpec diff_dst = spec_of(filters.diff_dst_desc());
   kernel.backward.push_back(primitive_pass(
       dnnl::convolution_backward_weights(filters), scratch_of(filters),
       {{DNNL_ARG_SRC, input(0, spec_or(wide.src, filters.src_desc())), wide.src_seen},
-       {DNNL_ARG_DIFF_DST, diff_output(0, spec_of(filters.diff_dst_desc()))}},
+       {DNNL_ARG_DIFF_DST, diff_output(0, diff_dst)}},
       writes));
+  if (in_f32) {
+    ConvolutionProblem weights_alone = p;
+    weights_alone.src = {p.src.shape, DType::f32, nullptr};
+    weights_alone.bias = false;
+    kernel.backward.back() = convolution(weights_alone).backward.back();
+  }
+  if (own_bias) kernel.backward.push_back(bias_gradient(diff_dst));
   return kernel;
 }
 

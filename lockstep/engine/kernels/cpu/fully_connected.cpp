@@ -1,13 +1,18 @@
 #include "lockstep/engine/kernels/fully_connected.h"
 
+#include "lockstep/engine/kernels/cpu/channel_sums.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/lanes_layout.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 
 namespace lockstep::kernels::cpu {
 
+// Gradients of biases are sums over observations; of more than this they are our own.
+constexpr int64_t kMostObservations = 256;
+
 Kernel fully_connected(const FullyConnectedProblem& p) {
   SingleThread one;
+  prepare_products();
   using dnnl::prop_kind;
   // oneDNN flattens by itself: weights take the source's trailing dimensions, the elements are the
   // same. It knows ranks 2 to 5; others are flattened here.
@@ -32,8 +37,9 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
       describe<dnnl::inner_product_forward>(prop_kind::forward_training, src, w, bias, dst);
   const auto data = describe_backward<dnnl::inner_product_backward_data>(
       forward, any_desc(src_shape, type), w, diff_dst);
-  const auto filters =
-      describe_backward<dnnl::inner_product_backward_weights>(forward, src, diff_w, bias, diff_dst);
+  const bool own_bias = p.bias && dst_shape[0] > kMostObservations;
+  const auto filters = describe_backward<dnnl::inner_product_backward_weights>(
+      forward, src, diff_w, own_bias ? dnnl::memory::desc() : bias, diff_dst);
 
   const TensorSpec dst_spec{dst_shape, DType::f32, nullptr};
   const TensorSpec diff_spec = spec_of(diff_dst);
@@ -51,11 +57,12 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
                      {{DNNL_ARG_DIFF_SRC, diff_input(0, spec_of(data.diff_src_desc()))}}));
   std::vector<Argument> writes{
       {DNNL_ARG_DIFF_WEIGHTS, diff_input(1, spec_of(filters.diff_weights_desc()))}};
-  if (p.bias) writes.push_back({DNNL_ARG_DIFF_BIAS, diff_input(2, bias_spec)});
+  if (p.bias && !own_bias) writes.push_back({DNNL_ARG_DIFF_BIAS, diff_input(2, bias_spec)});
   kernel.backward.push_back(primitive_pass(
       dnnl::inner_product_backward_weights(filters), scratch_of(filters),
       {{DNNL_ARG_SRC, input(0, src_spec)}, {DNNL_ARG_DIFF_DST, diff_output(0, diff_spec)}},
       writes));
+  if (own_bias) kernel.backward.push_back(bias_gradient(diff_spec));
   return kernel;
 }
 

@@ -16,4 +16,9 @@ inline constexpr int64_t kLanes = 16;
 TensorSpec lanes_spec(const Shape& shape, DType dtype = DType::f32);
 bool in_lanes(const TensorSpec& spec);
 
+// Whether convolutions may choose this layout: where oneDNN has AVX-512, without which the kernels
+// work but were not measured. For tests, they may anywhere from now on, in the whole process.
+bool lanes_are_chosen();
+void choose_lanes_anywhere(bool anywhere);
+
 }  // namespace lockstep::kernels::cpu

@@ -40,6 +40,8 @@ Pass product(const Factor& a, const Factor& b, const Factor& result, bool adds =
 #else
     const dnnl::matmul::primitive_desc pd({a.seen_as, b.seen_as, result.seen_as}, attr, engine());
 #endif
+    require_room_for_code();
+    prepare_products();
     return primitive_pass(
         dnnl::matmul(pd), scratch_of(pd),
         {{DNNL_ARG_SRC, a.operand, a.seen_as}, {DNNL_ARG_WEIGHTS, b.operand, b.seen_as}},

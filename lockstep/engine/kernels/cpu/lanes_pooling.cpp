@@ -119,9 +119,36 @@ LOCKSTEP_INLINE void store(const Lanes& v, BFloat16* to) {
   for (int64_t i = 0; i < kLanes; ++i) to[i] = to_bfloat16(v[i]);
 }
 
+// Sums in f32 of up to so many elements; what is longer is a sum in double of short ones.
+constexpr int64_t kMostInF32 = 64, kShort = 8;
+using Doubles = double __attribute__((vector_size(kLanes * sizeof(double)), may_alias));
+
+template <class T>
+LOCKSTEP_INLINE void average_of_many(const T* x, const Span2d& of, float factor, int64_t n, T* y) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Doubles total{};
+    for (int64_t r = 0; r < of.rows; ++r) {
+      for (int64_t first = 0; first < of.columns; first += kShort) {
+        Lanes sum{};
+        for (int64_t q = first; q < std::min(first + kShort, of.columns); ++q) {
+          Lanes v;
+          load(x + (r * of.row + q) * n + i, v);
+          sum += v;
+        }
+        total += __builtin_convertvector(sum, Doubles);
+      }
+    }
+    store(__builtin_convertvector(total * static_cast<double>(factor), Lanes), y + i);
+  }
+}
+
 // The sum of a window's elements, times a factor.
 template <class T>
 LOCKSTEP_INLINE void average(const T* x, const Span2d& of, float factor, int64_t n, T* y) {
+  if (of.rows * of.columns > kMostInF32) {
+    average_of_many(x, of, factor, n, y);
+    return;
+  }
   for (int64_t i = 0; i < n; i += kLanes) {
     Lanes sum{};
     for (int64_t r = 0; r < of.rows; ++r) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/memory_room.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -14,6 +15,23 @@ SingleThread::SingleThread() : previous_(omp_get_max_threads()) {
 
 SingleThread::~SingleThread() {
   if (previous_ != 1) omp_set_num_threads(previous_);
+}
+
+void require_room_for_code() {
+  // Several primitives' generators at once, with what they allocate besides.
+  constexpr size_t kRoom = size_t{24} << 20;
+  require_room(kRoom);
+}
+
+void prepare_products() {
+  static const bool prepared = [] {
+    require_room_for_code();
+    const float one = 1;
+    float product = 0;
+    dnnl_sgemm('N', 'N', 1, 1, 1, 1, &one, 1, &one, 1, 0, &product, 1);
+    return product == 1;
+  }();
+  (void)prepared;
 }
 
 dnnl::engine& engine() {
@@ -169,6 +187,16 @@ TensorSpec spec_of(const dnnl::memory::desc& desc) {
   }
   if (desc == row_major_desc(shape, dtype)) return {shape, dtype, nullptr};
   return {shape, dtype, std::make_shared<OnednnLayout>(desc, dtype)};
+}
+
+bool leaves_gradients_unwritten(const Window& window, const Shape& image, const Shape& result) {
+  for (int axis = 0; axis < window.axes(); ++axis) {
+    if (window.stride[static_cast<size_t>(axis)] > 1 &&
+        meets_only_padding(window, axis, image[2 + axis], result[2 + axis])) {
+      return true;
+    }
+  }
+  return false;
 }
 
 Pass primitive_pass(const dnnl::primitive& primitive, size_t scratch_bytes,

@@ -4,6 +4,7 @@
 
 #include <dnnl.hpp>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,7 @@ auto translated(const char* what, Make&& make) {
   try {
     return make();
   } catch (const dnnl::error& e) {
+    if (e.status == dnnl_out_of_memory) throw std::bad_alloc();
     throw Unsupported(std::string("[kernels] oneDNN cannot do this ") + what + ": " + e.what());
   }
 }
@@ -44,9 +46,15 @@ dnnl::engine& engine();
 // Scratchpad from the caller, so that primitives can be shared by threads.
 dnnl::primitive_attr attributes();
 
+// oneDNN generates code for each primitive, and ends the process where there is no memory for it.
+void require_room_for_code();
+// The same for what it generates when it first multiplies matrices: it does so here.
+void prepare_products();
+
 // Primitive descriptor of P from the arguments that both generations of oneDNN share.
 template <class P, class... Args>
 typename P::primitive_desc describe(Args&&... args) {
+  require_room_for_code();
 #if DNNL_VERSION_MAJOR >= 3
   return typename P::primitive_desc(engine(), std::forward<Args>(args)..., attributes());
 #else
@@ -57,6 +65,7 @@ typename P::primitive_desc describe(Args&&... args) {
 
 template <class P, class Hint, class... Args>
 typename P::primitive_desc describe_backward(const Hint& hint, Args&&... args) {
+  require_room_for_code();
 #if DNNL_VERSION_MAJOR >= 3
   return typename P::primitive_desc(engine(), std::forward<Args>(args)..., hint, attributes());
 #else
@@ -83,18 +92,6 @@ inline dnnl::batch_normalization_forward::primitive_desc describe_batch_normaliz
 #endif
 }
 
-inline dnnl::batch_normalization_backward::primitive_desc describe_batch_normalization_backward(
-    const dnnl::batch_normalization_forward::primitive_desc& hint, const dnnl::memory::desc& data,
-    float epsilon, dnnl::normalization_flags flags) {
-#if DNNL_VERSION_MAJOR >= 3
-  return describe_backward<dnnl::batch_normalization_backward>(hint, dnnl::prop_kind::backward,
-                                                               data, data, data, epsilon, flags);
-#else
-  return describe_backward<dnnl::batch_normalization_backward>(hint, dnnl::prop_kind::backward,
-                                                               data, data, epsilon, flags);
-#endif
-}
-
 // Between Lockstep's specs and oneDNN's descriptors.
 dnnl::memory::desc desc_of(const TensorSpec& spec);
 TensorSpec spec_of(const dnnl::memory::desc& desc);
@@ -113,6 +110,13 @@ struct WindowDims {
   explicit WindowDims(const Window& window);
   dnnl::memory::dims kernel, strides, dilates, pad_begin, pad_end;
 };
+
+// Whether oneDNN may leave gradients of weights unwritten when it convolves `image` to `result` in
+// bf16 (n x c x space each). 2.6's backward_weights for AVX-512 BF16 does where a result has one
+// column, columns are more than 1 apart, and a column of the window meets only padding: what is
+// read then is whatever the memory held. Rows and depth are kept from it too: there it was not
+// seen, but nothing says that it cannot be. Gradients of such weights are exact zeros in f32.
+bool leaves_gradients_unwritten(const Window& window, const Shape& image, const Shape& result);
 
 // One operand of a primitive: oneDNN's name for it and the Lockstep operand.
 struct Argument {

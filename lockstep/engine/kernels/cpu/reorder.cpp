@@ -61,6 +61,7 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
   SingleThread one;
   const dnnl::reorder::primitive_desc pd(engine(), desc_of(from), engine(), desc_of(to),
                                          attributes());
+  require_room_for_code();
   return primitive_pass(dnnl::reorder(pd), scratch_of(pd), {{DNNL_ARG_FROM, input(0, from)}},
                         {{DNNL_ARG_TO, output(0, to)}});
 }

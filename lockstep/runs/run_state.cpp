@@ -1,0 +1,154 @@
+#include "lockstep/runs/run_state.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/runs/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* format = "1";
+
+const std::map<RunStatus, std::string>& names() {
+  static const std::map<RunStatus, std::string> all{
+      {RunStatus::none, "none"},       {RunStatus::running, "running"},
+      {RunStatus::stopped, "stopped"}, {RunStatus::interrupted, "interrupted"},
+      {RunStatus::failed, "failed"},   {RunStatus::finished, "finished"}};
+  return all;
+}
+
+std::string now() {
+  const std::time_t seconds = std::time(nullptr);
+  std::tm parts = {};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+// Whether a process works in the folder. Asking takes the lock for a moment, shared with others
+// who ask; who works there tries more than once.
+bool locked(const std::string& folder) {
+  const int lock = ::open(join_path(folder, run_lock_name).c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock < 0) return false;
+  int result;
+  do result = ::flock(lock, LOCK_SH | LOCK_NB);
+  while (result != 0 && errno == EINTR);
+  const bool taken = result != 0 && errno == EWOULDBLOCK;
+  ::close(lock);
+  return taken;
+}
+
+// What state.json says; nothing where it is missing, damaged or of a later version.
+std::optional<RunState> noted(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, run_state_name);
+  if (!files.exists(path) || files.is_folder(path)) return std::nullopt;
+  try {
+    const json read = json::parse(read_text(files, path));
+    if (read.at("lockstep.state") != format) return std::nullopt;
+    for (const auto& [status, name] : names()) {
+      if (name != read.at("state")) continue;
+      return RunState{status, read.at("reason").get<std::string>(),
+                      read.at("time").get<std::string>(), read.at("iteration").get<int64_t>()};
+    }
+  } catch (const json::exception&) {
+  } catch (const FileError&) {
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string to_string(RunStatus status) { return names().at(status); }
+
+std::string describe(const RunState& state) {
+  const std::string after =
+      state.iteration > 0 ? " after iteration " + std::to_string(state.iteration) : "";
+  const std::string why = state.reason.empty() ? "" : ": " + state.reason;
+  switch (state.status) {
+    case RunStatus::none:
+      return "holds no run";
+    case RunStatus::running:
+      return "is being trained";
+    case RunStatus::interrupted:
+      return "was interrupted before it finished";
+    case RunStatus::stopped:
+      return "was stopped" + after + why;
+    case RunStatus::failed:
+      return "failed" + after + why;
+    case RunStatus::finished:
+      return "is finished";
+  }
+  return "";
+}
+
+RunState run_state(FileSystem& files, const std::string& folder, bool own_lock) {
+  const auto holds = [&](const char* name) { return files.exists(join_path(folder, name)); };
+  bool any = false;
+  for (const char* name : run_file_names) any = any || holds(name);
+  if (!any) return {};
+  RunState state =
+      noted(files, folder)
+          .value_or(RunState{holds(run_model_name) ? RunStatus::finished : RunStatus::interrupted});
+  if (!own_lock && locked(folder)) {
+    if (state.status != RunStatus::running) state = {RunStatus::running};
+  } else if (state.status == RunStatus::running) {
+    state.status = RunStatus::interrupted;
+  }
+  return state;
+}
+
+void write_run_state(FileSystem& files, const std::string& folder, const RunState& state) {
+  const nlohmann::ordered_json written{{"lockstep.state", format},
+                                       {"state", to_string(state.status)},
+                                       {"reason", state.reason},
+                                       {"iteration", state.iteration},
+                                       {"time", state.time.empty() ? now() : state.time}};
+  write_atomically(
+      files, join_path(folder, run_state_name),
+      written.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+std::string model_path(FileSystem& files, const std::string& path) {
+  if (!files.is_folder(path)) return path;
+  std::string file = join_path(path, run_model_name);
+  if (files.exists(file)) return file;
+  const RunState state = run_state(files, path);
+  if (state.status == RunStatus::none) {
+    throw DataError("[model] the folder " + path + " holds no " + run_model_name,
+                    "name a model file, or the folder of a run");
+  }
+  throw DataError("[model] " + path + " " + describe(state) + ", and has no model yet",
+                  state.status == RunStatus::running
+                      ? "it has one when it has finished or was stopped"
+                      : "go on with it: lockstep train JOB --out " + path + " --resume");
+}
+
+std::string model_note(FileSystem& files, const std::string& path) {
+  if (!files.is_folder(path)) return "";
+  const RunState state = run_state(files, path);
+  switch (state.status) {
+    case RunStatus::none:
+    case RunStatus::finished:
+      return "";
+    case RunStatus::stopped:
+    case RunStatus::failed:
+      return path + " " + describe(state) + "; this is its network of then";
+    case RunStatus::running:
+    case RunStatus::interrupted:
+      return path + " " + describe(state) + "; this is a network that an earlier stop left";
+  }
+  return "";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Every job that `lockstep architecture` prints learns, as it is printed.
+
+usage: architectures_test.py PATH_OF_LOCKSTEP [unittest options]
+
+Images are small here, and so are mini-batches of deep networks; their rate is scaled with them.
+"""
+
+import json
+import math
+import re
+import unittest
+
+from support import CommandTest
+
+# Sizes of images, and how the job is shortened.
+GREY = ("--height", "16", "--width", "16", "--channels", "1", "--classes", "10")
+DEEP = ("mini_batch_size=32", "initial_learning_rate=0.0125", "max_epochs=4")
+SHORT = {
+    "cnn": (GREY, ("mini_batch_size=32", "max_epochs=4")),
+    "lenet5": ((), ("max_epochs=1", "data.validation_fraction=0.7")),
+    "mlp": ((), ("max_epochs=1", "data.validation_fraction=0.7")),
+    "resnet18": (GREY, DEEP),
+    "resnet20": (GREY, DEEP),
+    "resnet56": (GREY, DEEP),
+}
+
+
+class Architectures(CommandTest):
+    PER_CLASS = 30
+
+    def losses(self, name):
+        options, settings = SHORT[name]
+        job = self.works("architecture", name, *options).stdout
+        # The folder that the user is asked to name; other fields stay as printed.
+        (self.folder / "job.toml").write_text(job.replace("images/train", "digits"))
+        changes = [word for setting in settings for word in ("--set", setting)]
+        self.works("train", "job.toml", "--quiet", "--out", name, *changes)
+        lines = (self.folder / name / "log.jsonl").read_text().splitlines()
+        return [entry["loss"] for entry in map(json.loads, lines) if "learning_rate" in entry]
+
+    def test_all_are_tried(self):
+        names = re.findall(r"^(\w+)", self.works("architecture").stdout, re.M)
+        self.assertEqual(names, sorted(SHORT))
+
+
+def learns(name):
+    def test(self):
+        losses = self.losses(name)
+        self.assertGreaterEqual(len(losses), 15)
+        self.assertTrue(all(math.isfinite(loss) for loss in losses), losses)
+        begin, end = (sum(part) / 4 for part in (losses[:4], losses[-4:]))
+        self.assertLess(end, 0.75 * begin, losses)
+        self.assertLess(max(losses), 2 * max(losses[0], math.log(10)), losses)
+    return test
+
+
+for architecture in SHORT:
+    setattr(Architectures, f"test_{architecture}_learns", learns(architecture))
+
+
+if __name__ == "__main__":
+    unittest.main()

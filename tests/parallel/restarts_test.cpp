@@ -1,0 +1,43 @@
+// When lost processes are replaced, and when that is given up.
+#include "lockstep/parallel/pool/restarts.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lockstep::detail {
+namespace {
+
+int failures_until_hopeless(bool outside) {
+  Restarts restarts;
+  int failures = 1;
+  while (!restarts.plan_after_failure(3, outside)) ++failures;
+  EXPECT_TRUE(restarts.plan_after_failure(3, outside)) << "each time from then on";
+  return failures;
+}
+
+TEST(Restarts, AreGivenUpSoonerWhereProcessesEndByThemselves) {
+  EXPECT_EQ(failures_until_hopeless(false), 8);
+  EXPECT_EQ(failures_until_hopeless(true), 30);
+}
+
+TEST(Restarts, SlowDownHoweverProcessesEnd) {
+  for (const bool outside : {false, true}) {
+    Restarts restarts;
+    for (int i = 0; i < 2; ++i) restarts.plan_after_failure(0, outside);
+    EXPECT_EQ(restarts.take_due(), (std::vector<int>{0, 0}));
+    for (int i = 0; i < 4; ++i) restarts.plan_after_failure(0, outside);
+    EXPECT_TRUE(restarts.take_due().empty());
+    EXPECT_GT(restarts.wait(10), 0.02);
+    // One that has come begins anew.
+    Restarts others;
+    for (int i = 0; i < 2; ++i) others.plan_after_failure(0, outside);
+    others.take_due();
+    others.succeeded(0);
+    others.plan_after_failure(0, outside);
+    EXPECT_EQ(others.take_due(), std::vector<int>{0});
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::detail

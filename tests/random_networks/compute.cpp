@@ -1,0 +1,195 @@
+#include "tests/random_networks/compute.h"
+
+#include "lockstep/base/arithmetic.h"
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/train/sharded_step.h"
+#include "tests/random_networks/case_data.h"
+#include "tests/random_networks/dice.h"
+#include "tests/random_networks/generator.h"
+
+namespace lockstep::random_networks {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Notes what a solver is given, and lets it work.
+class Listener final : public Solver {
+ public:
+  Listener(Network& network, const TrainingOptions& options)
+      : network_(network), solver_(make_solver(network, options)) {
+    sums.resize(network.learnables().size());
+    divisors.resize(sums.size());
+  }
+  void update(size_t index, const float* sum, const UpdateScalars& scalars) override {
+    const auto n = static_cast<size_t>(network_.learnables()[index].value.shape().elements());
+    sums[index].assign(sum, sum + n);
+    divisors[index] = scalars.observations;
+    solver_->update(index, sum, scalars);
+  }
+  UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const override {
+    return solver_->numbers(index, scalars);
+  }
+  std::vector<Tensor> state(size_t index) const override { return solver_->state(index); }
+  std::vector<std::string> state_names() const override { return solver_->state_names(); }
+
+  std::vector<std::vector<float>> sums;
+  std::vector<double> divisors;
+
+ private:
+  Network& network_;
+  std::unique_ptr<Solver> solver_;
+};
+
+Json layer_keys(const Network& network) {
+  Json keys = Json::object();
+  for (const auto& layer : network.layers()) keys[layer.name] = key_from_text(layer.name);
+  return keys;
+}
+
+void add_values(Frame& frame, const Network& network, const std::string& prefix) {
+  for (const auto& l : network.learnables()) frame.add(prefix + l.name, l.value);
+  for (const auto& s : network.state()) frame.add(prefix + s.name, s.value);
+}
+
+void add_solver_state(Frame& frame, const Network& network, const Solver& solver,
+                      const std::string& prefix) {
+  for (size_t p = 0; p < network.learnables().size(); ++p) {
+    const auto state = solver.state(p);
+    for (size_t k = 0; k < state.size(); ++k) {
+      frame.add(prefix + network.learnables()[p].name + "." + solver.state_names()[k], state[k]);
+    }
+  }
+}
+
+void add_batch(Frame& frame, const MiniBatch& batch, const Network& network) {
+  std::vector<int64_t> dims = network.input_shapes()[0].dims();
+  dims.insert(dims.begin(), batch.size());
+  if (batch.values.empty()) {
+    frame.add<uint8_t>("input.0", batch.pixels, Shape(dims));
+  } else {
+    frame.add<float>("input.0", batch.values, Shape(dims));
+  }
+  frame.add<int32_t>("labels", batch.labels, Shape{batch.size()});
+  if (batch.target_values.empty()) return;
+  dims = network.output_shapes()[0].dims();
+  dims.insert(dims.begin(), batch.size());
+  frame.add<float>("targets", batch.target_values, Shape(dims));
+}
+
+void begin(Frame& frame, const Json& description, const Network& network) {
+  frame.clear();
+  frame.head = description;
+  // With all fields, and what has no field here.
+  frame.head["layers"] = network.to_json()["layers"];
+  frame.head["winograd"] = kernels::cpu::lanes_are_chosen();
+  frame.head["keys"] = layer_keys(network);
+  for (const auto& l : network.learnables()) {
+    frame.head["learnables"].push_back({{"name", l.name},
+                                        {"l2_factor", l.spec.l2_factor},
+                                        {"learning_rate_factor", l.spec.learning_rate_factor}});
+  }
+}
+
+void compute_training(const Json& description, ThreadPool& pool,
+                      const std::function<void(Frame&)>& done) {
+  Network network = network_of(description);
+  fill_network(network, description);
+  const TrainingOptions options = options_of(description);
+  Listener listener(network, options);
+  const bool pixels = network.input_shapes()[0].rank() == 3;
+  ShardedStep step(network, listener, pool, options, pixels ? DType::u8 : DType::f32);
+  Frame frame;
+  const auto iterations = description["iterations"].get<int64_t>();
+  for (int64_t iteration = 1; iteration <= iterations; ++iteration) {
+    begin(frame, description, network);
+    const MiniBatch batch = make_batch(network, description, iteration);
+    add_batch(frame, batch, network);
+    add_values(frame, network, "before.");
+    add_solver_state(frame, network, listener, "solver_before.");
+    const StepResult result = step.compute(batch, iteration);
+    const UpdateScalars scalars{options.initial_learning_rate, iteration,
+                                static_cast<double>(batch.size())};
+    step.apply(scalars);
+    add_values(frame, network, "after.");
+    add_solver_state(frame, network, listener, "solver_after.");
+    for (size_t p = 0; p < network.learnables().size(); ++p) {
+      const auto& l = network.learnables()[p];
+      frame.add<float>("sum." + l.name, listener.sums[p], l.value.shape());
+      frame.head["divisors"][l.name] = listener.divisors[p];
+    }
+    frame.head["iteration"] = iteration;
+    frame.head["loss_sum"] = result.loss_sum;
+    for (const auto& shard : cut_into_shards(batch.size(), options.shard_size)) {
+      frame.head["shards"].push_back({shard.first, shard.size});
+    }
+    Json resolved;
+    FieldWriter writer(resolved);
+    TrainingOptions copy = options;
+    copy.visit(writer);
+    frame.head["options"] = resolved;
+    frame.head["learning_rate"] = options.initial_learning_rate;
+    done(frame);
+  }
+}
+
+void compute_tape(const Json& description, const std::function<void(Frame&)>& done) {
+  Network network = network_of(description);
+  fill_network(network, description);
+  Dice dice(description["seed"], description["case"], 3);
+  Frame frame;
+  begin(frame, description, network);
+  add_values(frame, network, "before.");
+  const std::vector<Tensor> inputs = make_inputs(network, description);
+  const kernels::StepInfo step{static_cast<uint64_t>(dice.between(0, 1000)),
+                               static_cast<uint64_t>(dice.between(1, 9)), dice.between(0, 50)};
+  frame.head["step"] = {step.seed, step.iteration, step.first_row};
+  Tape tape;
+  tape.watch(network.learnable_values());
+  std::vector<Tensor> wanted = network.learnable_values();
+  std::vector<std::string> names;
+  for (const auto& l : network.learnables()) names.push_back(l.name);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::string name = "input." + std::to_string(i);
+    if (inputs[i].dtype() == DType::f32) {
+      frame.add(name, inputs[i]);
+      tape.watch(inputs[i]);
+      wanted.push_back(inputs[i]);
+      names.push_back(name);
+    } else {
+      const std::span pixels(inputs[i].data<uint8_t>(), inputs[i].bytes());
+      frame.add<uint8_t>(name, pixels, inputs[i].shape());
+    }
+  }
+  const auto outputs = network.forward_all(inputs, {.training = true, .step = step});
+  std::vector<Tensor> terms;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    std::vector<float> factors(static_cast<size_t>(outputs[k].shape().elements()));
+    for (auto& f : factors) f = static_cast<float>(dice.normal());
+    const Tensor factor = Tensor::from(factors, outputs[k].shape());
+    frame.add("output." + std::to_string(k), outputs[k]);
+    frame.add("factor." + std::to_string(k), factor);
+    terms.push_back(ops::sum(ops::multiplication({outputs[k], factor})));
+  }
+  const auto gradients = tape.gradient(ops::addition(terms), wanted);
+  for (size_t i = 0; i < wanted.size(); ++i) frame.add("gradient." + names[i], gradients[i]);
+  add_values(frame, network, "after.");
+  const auto predicted = network.forward_all(inputs, {.record = false});
+  for (size_t k = 0; k < predicted.size(); ++k) {
+    frame.add("predicted." + std::to_string(k), predicted[k]);
+  }
+  done(frame);
+}
+
+}  // namespace
+
+void compute_case(const Json& description, ThreadPool& pool,
+                  const std::function<void(Frame& frame)>& done) {
+  if (description["form"] == "tape") {
+    compute_tape(description, done);
+  } else {
+    compute_training(description, pool, done);
+  }
+}
+
+}  // namespace lockstep::random_networks

@@ -1,0 +1,283 @@
+#include "tests/random_networks/generator.h"
+
+#include <algorithm>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/engine/kernels/table.h"
+#include "tests/random_networks/layer_maker.h"
+
+namespace lockstep::random_networks {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What a case may cost over all its layers and rows.
+constexpr int64_t kElements = 400'000, kMultiplications = 12'000'000, kParameters = 60'000;
+constexpr int64_t kElementsOfLarge = 6'000'000, kMultiplicationsOfLarge = 60'000'000;
+
+class Maker {
+ public:
+  Maker(uint64_t seed, uint64_t number)
+      : seed_(seed),
+        number_(number),
+        dice_(seed, number, 1),
+        large_(dice_.chance(2)),
+        tape_(dice_.chance(40)) {}
+
+  Json make() {
+    rows_ =
+        large_ ? dice_.between(1, 15)
+               : dice_.pick<int64_t>({1, 1, 2, 3, 5, 7, 8, 11, 15, 16, 16, 17, 20, 29, 32, 33, 40});
+    const int64_t inputs = tape_ && dice_.chance(25) ? dice_.between(2, 3) : 1;
+    for (int64_t i = 0; i < inputs; ++i) {
+      while (!add(draw_input(dice_, large_), {})) {  // too large for so many rows
+      }
+    }
+    const int64_t layers = large_ ? dice_.between(1, 3) : dice_.between(1, 14);
+    for (int64_t i = 0; i < layers; ++i) try_to_add();
+    Json description{
+        {"seed", seed_}, {"case", number_}, {"form", tape_ ? "tape" : "training"}, {"rows", rows_}};
+    // Images in the lanes of vectors, which only some processors choose.
+    if (rows_ % 16 == 0) description["lanes"] = dice_.chance(60);
+    tape_ ? finish_tape() : finish_training(description);
+    description["layers"] = layers_;
+    return description;
+  }
+
+ private:
+  Json names_of(const std::vector<size_t>& from) const {
+    Json names = Json::array();
+    for (size_t i : from) names.push_back(values_[i].name);
+    return names;
+  }
+  std::vector<Shape> shapes_of(const std::vector<size_t>& from) const {
+    std::vector<Shape> shapes;
+    for (size_t i : from) shapes.push_back(values_[i].shape);
+    return shapes;
+  }
+
+  // False where the layer does not fit, or would cost too much.
+  bool add(Json layer, const std::vector<size_t>& from) {
+    const bool shared = layer["type"] == "shared";
+    const Json& what = shared ? layers_[owner_of(layer["layer"])] : layer;
+    const bool input = from.empty();
+    const auto measured = input ? measure({{"type", "relu"}}, {shape_of_input(layer)})
+                                : measure(what, shapes_of(from));
+    if (!measured || !affordable(*measured, shared)) return false;
+    layer["name"] = "layer_" + std::to_string(layers_.size());
+    if (!input) layer["inputs"] = names_of(from);
+    for (size_t i : from) values_[i].read = true;
+    values_.push_back({layer["name"], measured->shape, false});
+    layers_.push_back(std::move(layer));
+    return true;
+  }
+
+  static Shape shape_of_input(const Json& layer) {
+    std::vector<int64_t> dims;
+    for (const char* key : {"features", "channels", "length", "depth", "height", "width"}) {
+      if (layer.contains(key)) dims.push_back(layer[key]);
+    }
+    return Shape(dims);
+  }
+
+  bool affordable(const Measured& m, bool shared) {
+    const int64_t parameters = shared ? 0 : m.parameters;
+    const int64_t elements = elements_ + m.shape.elements() * rows_;
+    const int64_t multiplications = multiplications_ + m.multiplications * rows_;
+    if (elements > (large_ ? kElementsOfLarge : kElements) ||
+        multiplications > (large_ ? kMultiplicationsOfLarge : kMultiplications) ||
+        parameters_ + parameters > kParameters) {
+      return false;
+    }
+    elements_ = elements;
+    multiplications_ = multiplications;
+    parameters_ += parameters;
+    return true;
+  }
+
+  size_t owner_of(const std::string& name) const {
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      if (layers_[i]["name"] == name) return i;
+    }
+    throw InvalidArgument("[generator] no layer `" + name + "`");
+  }
+
+  // Mostly the newest, now and then any, so that there are branches.
+  size_t some_value() {
+    const auto last = static_cast<int64_t>(values_.size()) - 1;
+    return static_cast<size_t>(dice_.chance(65) ? last : dice_.between(0, last));
+  }
+
+  void try_to_add() {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      const size_t on = some_value();
+      const std::string type = dice_.pick(types_for(values_[on].shape));
+      if (type == "shared") {
+        if (add_shared(on)) return;
+      } else if (type == "addition" || type == "multiplication" || type == "concatenation") {
+        if (add_join(type, on)) return;
+      } else if (type != "softmax" || dice_.chance(30)) {
+        if (add(draw_layer(dice_, type, values_[on].shape), {on})) return;
+      }
+    }
+  }
+
+  bool add_shared(size_t on) {
+    std::vector<std::string> owners;
+    for (const auto& layer : layers_) {
+      const std::string type = layer["type"];
+      if (type.find("convolution") != std::string::npos || type == "fully_connected" ||
+          type.find("_normalization") != std::string::npos || type == "tanh") {
+        owners.push_back(layer["name"]);
+      }
+    }
+    if (owners.empty()) return false;
+    const std::string owner = dice_.pick(owners);
+    const size_t at = owner_of(owner);
+    const size_t its_input = place_of(layers_[at]["inputs"][0]);
+    const Json& layer = layers_[at];
+    const auto here = measure(layer, {values_[on].shape});
+    const auto there = measure(layer, {values_[its_input].shape});
+    // Learnables must have the same shapes; only the extents of space may differ.
+    const bool fits = here && there && here->parameters == there->parameters &&
+                      values_[on].shape[0] == values_[its_input].shape[0] &&
+                      (layer["type"] != "fully_connected" ||
+                       values_[on].shape.elements() == values_[its_input].shape.elements());
+    return fits && add({{"type", "shared"}, {"layer", owner}}, {on});
+  }
+
+  size_t place_of(const std::string& name) const {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (values_[i].name == name) return i;
+    }
+    throw InvalidArgument("[generator] no value `" + name + "`");
+  }
+
+  bool add_join(const std::string& type, size_t on) {
+    std::vector<size_t> fitting;
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const auto shapes = shapes_of({on, i});
+      if (measure({{"type", type}}, shapes)) fitting.push_back(i);
+    }
+    if (fitting.empty()) return false;
+    std::vector<size_t> from{on};
+    const int64_t more = dice_.chance(75) ? 1 : dice_.between(2, 4);
+    for (int64_t i = 0; i < more; ++i) {
+      size_t other = dice_.pick(fitting);
+      if (other == on && dice_.chance(80)) other = dice_.pick(fitting);
+      from.push_back(other);
+    }
+    if (dice_.chance(50)) std::swap(from.front(), from.back());
+    return add({{"type", type}}, from);
+  }
+
+  void finish_tape() {
+    bool any = false;
+    for (const auto& value : values_) any |= value.read;
+    if (!any) add({{"type", "tanh"}}, {0});
+  }
+
+  std::vector<size_t> unread() const {
+    std::vector<size_t> places;
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (!values_[i].read) places.push_back(i);
+    }
+    return places;
+  }
+
+  // One output of all that nobody reads yet, and a loss.
+  void finish_training(Json& description) {
+    elements_ = multiplications_ = parameters_ = -(int64_t{1} << 40);  // what is left must fit
+    const bool squares = dice_.chance(35);
+    std::vector<size_t> ends = unread();
+    const int64_t classes = dice_.pick<int64_t>({2, 3, 5, 7, 10, 16, 17});
+    const auto last = [&] { return values_.size() - 1; };
+    if (ends.size() > 1 || !squares || values_[ends[0]].shape.elements() > 3000 ||
+        dice_.chance(30)) {
+      std::vector<size_t> joined;
+      for (size_t end : ends) {
+        if (dice_.chance(40) && values_[end].shape.rank() > 1) {
+          const std::string axes = std::to_string(values_[end].shape.rank() - 1);
+          add({{"type", dice_.chance(50) ? "flatten" : "global_average_pooling" + axes + "d"}},
+              {end});
+          end = last();
+        }
+        add({{"type", "fully_connected"}, {"units", classes}}, {end});
+        joined.push_back(last());
+      }
+      if (joined.size() > 1) add({{"type", "addition"}}, joined);
+    }
+    if (!squares) {
+      const bool image = dice_.chance(10);
+      if (image) add({{"type", "reshape"}, {"size", {classes, 1, 1}}}, {last()});
+      add({{"type", dice_.chance(90) ? "softmax" : "sigmoid"}}, {last()});
+      if (image) add({{"type", "flatten"}}, {last()});
+    }
+    description["loss"] = squares ? "mean_squared_error" : "cross_entropy";
+    description["iterations"] = dice_.chance(25) ? 2 : 1;
+    description["training"] = draw_training(squares ? 0 : classes);
+  }
+
+  Json draw_training(int64_t classes) {
+    Json t{{"mini_batch_size", rows_},
+           {"shard_size", dice_.chance(40) ? 16 : dice_.between(1, rows_)},
+           {"solver", dice_.pick<std::string>({"sgdm", "adam", "adamw", "rmsprop"})},
+           {"initial_learning_rate", dice_.pick<double>({0.001, 0.01, 0.1})},
+           {"seed", dice_.between(0, 1 << 30)}};
+    if (dice_.chance(30)) t["l2"] = dice_.pick<double>({0, 0.01, 0.3});
+    if (dice_.chance(20)) t["momentum"] = dice_.pick<double>({0, 0.5});
+    if (dice_.chance(20)) t["epsilon"] = 1e-4;
+    if (dice_.chance(15)) t["loss_scale"] = dice_.pick<double>({2, 128, 4096});
+    if (dice_.chance(25)) {
+      t["gradient_threshold"] = dice_.pick<double>({1e-3, 0.05, 1});
+      t["gradient_threshold_method"] =
+          dice_.pick<std::string>({"l2norm", "global-l2norm", "absolute-value"});
+    }
+    if (classes > 0 && dice_.chance(20)) {
+      for (int64_t c = 0; c < classes; ++c) {
+        t["class_weights"].push_back(dice_.chance(10) ? 0.0 : dice_.uniform(0.1, 4));
+      }
+    }
+    if (dice_.chance(15)) t["freeze"].push_back(dice_.pick(values_).name);
+    if (kernels::table_for({}).bf16 && dice_.chance(30)) t["precision"] = "bf16";
+    return t;
+  }
+
+  const uint64_t seed_, number_;
+  Dice dice_;
+  bool large_, tape_;
+  int64_t rows_ = 1;
+  int64_t elements_ = 0, multiplications_ = 0, parameters_ = 0;
+  Json layers_ = Json::array();
+  std::vector<Value> values_;
+};
+
+}  // namespace
+
+nlohmann::ordered_json make_case(uint64_t seed, uint64_t number) {
+  return Maker(seed, number).make();
+}
+
+Network network_of(const nlohmann::ordered_json& description) {
+  Json network{{"layers", description["layers"]}};
+  if (description.contains("loss")) network["loss"] = description["loss"];
+  kernels::cpu::choose_lanes_anywhere(description.value("lanes", false));
+  return Network::from_json(network);
+}
+
+TrainingOptions options_of(const nlohmann::ordered_json& description) {
+  TrainingOptions options;
+  const nlohmann::json fields =
+      description.contains("training") ? description["training"] : Json::object();
+  FieldReader reader(fields, "case");
+  options.visit(reader);
+  reader.finish();
+  options.device = "cpu";
+  options.threads = 1;
+  options.check_frequency = 0;
+  return options.resolved();
+}
+
+}  // namespace lockstep::random_networks

@@ -1,0 +1,184 @@
+#include "tests/random_networks/law.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/array_datastore.h"
+#include "lockstep/engine/tensor/poison.h"
+#include "lockstep/parallel/process/function.h"
+#include "lockstep/train/training_problem.h"
+#include "tests/data/support.h"
+#include "tests/random_networks/case_data.h"
+#include "tests/random_networks/compute.h"
+#include "tests/random_networks/dice.h"
+#include "tests/random_networks/generator.h"
+
+namespace lockstep::random_networks {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kEpochs = 2;
+constexpr const char *kOverNan = "memory that holds NaN", *kOverHuge = "memory that holds 3e38";
+
+std::vector<float> draw(Dice& dice, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& v : values) v = static_cast<float>(0.5 + dice.normal());
+  return values;
+}
+
+// Two full mini-batches and a part of one.
+TrainingData data_of(const Network& network, const Json& description) {
+  Dice dice(description["seed"], description["case"], 4);
+  const auto rows = description["rows"].get<int64_t>();
+  const int64_t count = 2 * rows + rows / 2;
+  const Shape input = network.input_shapes()[0], output = network.output_shapes()[0];
+  ImageLabels labels;
+  TrainingData data;
+  if (network.loss() == "cross_entropy") {
+    for (int64_t c = 0; c < output.elements(); ++c) labels.classes.push_back(std::to_string(c));
+    for (int64_t i = 0; i < count; ++i) {
+      labels.labels.push_back(dice.between(0, output.elements() - 1));
+    }
+  } else {
+    data.training_targets =
+        array_datastore(ArrayBlock{count, output, draw(dice, count * output.elements())});
+  }
+  data.training =
+      array_datastore(ArrayBlock{count, input, draw(dice, count * input.elements())}, labels);
+  return data;
+}
+
+TrainingProblem problem_of(const std::string& text) {
+  const Json description = Json::parse(text);
+  Network network = network_of(description);
+  fill_network(network, description);
+  TrainingData data = data_of(network, description);
+  return {std::move(network), std::move(data)};
+}
+
+// The digests of all iterations, and what was thrown in the end.
+struct Outcome {
+  std::vector<std::string> digests;
+  std::string error;
+
+  std::string difference(const Outcome& other) const {
+    if (error != other.error) {
+      return "`" + (other.error.empty() ? "no error" : other.error) + "` instead of `" +
+             (error.empty() ? "no error" : error) + "`";
+    }
+    for (size_t i = 0; i < std::max(digests.size(), other.digests.size()); ++i) {
+      if (i >= digests.size() || i >= other.digests.size()) return "another number of iterations";
+      if (digests[i] != other.digests[i]) return "differs from iteration " + std::to_string(i + 1);
+    }
+    return {};
+  }
+};
+
+// Notes iterations also of trainings that end with an exception.
+class Follower final : public TrainingObserver {
+ public:
+  explicit Follower(Outcome& outcome) : outcome_(outcome) {}
+  void iteration(const IterationRecord& r) override {
+    outcome_.digests.push_back(r.digest.to_string() + " " + r.chain.to_string());
+  }
+
+ private:
+  Outcome& outcome_;
+};
+
+struct Way {
+  std::string name;
+  int64_t threads = 1, workers = 0;
+  std::vector<double> load = {};
+  bool stops = false;
+  Poison pattern = Poison::none;
+};
+
+void train_on(Outcome& outcome, const std::string& text, const TrainingOptions& options,
+              TrainingControl control) {
+  const auto call = make_call<&problem_of>(text);
+  TrainingProblem problem = call();
+  Follower follower(outcome);
+  control.observers = {&follower};
+  train(call, problem.network, problem.data, options, control);
+}
+
+Outcome outcome_of(const Json& description, const Way& way) {
+  const std::string text = description.dump();
+  TrainingOptions options = options_of(description);
+  options.threads = way.threads;
+  options.workers = way.workers;
+  options.worker_load = way.load;
+  options.max_epochs = kEpochs;
+  options.last_mini_batch = "keep";
+  options.check_frequency = 3;
+  options.validation_frequency = 0;
+  Outcome outcome;
+  const Poisoned poisoned(way.pattern);
+  const testing::TemporaryFolder folder;
+  TrainingControl control;
+  try {
+    if (!way.stops) {
+      train_on(outcome, text, options, control);
+      return outcome;
+    }
+    control.checkpoint_folder = folder.path + "/checkpoints";
+    control.stop_after = 2;
+    train_on(outcome, text, options, control);
+    control.stop_after = 0;
+    control.resume = true;
+    options.threads = 3;
+    train_on(outcome, text, options, control);
+  } catch (const Error& e) {
+    outcome.error = e.what();
+  }
+  return outcome;
+}
+
+std::string bytes_of(const Json& description, Poison pattern) {
+  const Poisoned poisoned(pattern);
+  ThreadPool pool(1);
+  std::string bytes;
+  try {
+    compute_case(description, pool, [&](Frame& frame) {
+      bytes.append(reinterpret_cast<const char*>(frame.bytes().data()), frame.bytes().size());
+    });
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return bytes;
+}
+
+std::vector<std::string> broken_by_memory(const Json& description) {
+  std::vector<std::string> broken;
+  const std::string wanted = bytes_of(description, Poison::none);
+  if (bytes_of(description, Poison::not_a_number) != wanted) broken.push_back(kOverNan);
+  if (bytes_of(description, Poison::huge) != wanted) broken.push_back(kOverHuge);
+  return broken;
+}
+
+}  // namespace
+
+std::vector<std::string> broken_laws(const Json& description, bool workers) {
+  if (description["form"] == "tape") return broken_by_memory(description);
+  const Outcome wanted = outcome_of(description, {"one thread"});
+  std::vector<Way> ways{{.name = "2 threads", .threads = 2},
+                        {.name = "5 threads", .threads = 5},
+                        {.name = kOverNan, .pattern = Poison::not_a_number},
+                        {.name = kOverHuge, .pattern = Poison::huge},
+                        {.name = "stop and resume", .stops = true}};
+  if (workers) {
+    ways.push_back({.name = "2 workers", .workers = 2});
+    ways.push_back({.name = "3 workers, loads 2, 0, 1", .workers = 3, .load = {2, 0, 1}});
+  }
+  std::vector<std::string> broken;
+  for (const Way& way : ways) {
+    const std::string difference = wanted.difference(outcome_of(description, way));
+    if (!difference.empty()) broken.push_back(way.name + ": " + difference);
+  }
+  return broken;
+}
+
+}  // namespace lockstep::random_networks

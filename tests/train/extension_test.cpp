@@ -1,0 +1,316 @@
+// A training that has ended and goes on with a later end is what it would have been with that end
+// from its beginning: the same bytes of receipt and model.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/formats/model.h"
+#include "lockstep/train/receipt.h"
+#include "lockstep/train/training_problem.h"
+#include "tests/train/support.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using testing::small_classifier;
+using testing::small_options;
+using testing::some_digits;
+using testing::TemporaryFolder;
+using Options = TrainingOptions;
+using Change = std::function<void(Options&)>;
+
+TrainingProblem problem() { return {small_classifier(), {some_digits(47), some_digits(20, 10)}}; }
+
+// 47 digits in mini-batches of 20, 20 and 7: three iterations an epoch.
+Options options_with(const Change& change) {
+  Options options = small_options();
+  options.last_mini_batch = "keep";
+  options.validation_frequency = 5;
+  options.max_epochs = 1;
+  change(options);
+  return options;
+}
+
+struct Outcome {
+  TrainingResult result;
+  std::string receipt, model;
+};
+
+Outcome run(const std::string& folder, const Options& options, TrainingControl control = {}) {
+  const auto call = make_call<&problem>();
+  TrainingProblem mine = call();
+  ReceiptWriter receipt(local_files(), folder);
+  control.checkpoint_folder = join_path(folder, "checkpoints");
+  control.observers.push_back(&receipt);
+  Outcome outcome{train(call, mine.network, mine.data, options, control), {}, {}};
+  receipt.finish();
+  outcome.receipt = read_text(local_files(), join_path(folder, "receipt.jsonl"));
+  const std::string model = join_path(folder, "model.safetensors");
+  save_model(local_files(), model, mine.network, {});
+  outcome.model = read_text(local_files(), model);
+  return outcome;
+}
+
+void expect_same(const Outcome& went_on, const Outcome& begun) {
+  EXPECT_EQ(went_on.receipt, begun.receipt);
+  EXPECT_EQ(went_on.model == begun.model, true) << "bytes of the models";
+  EXPECT_EQ(went_on.result.last_iteration, begun.result.last_iteration);
+  EXPECT_EQ(went_on.result.network_iteration, begun.result.network_iteration);
+  EXPECT_EQ(went_on.result.out_of_patience, begun.result.out_of_patience);
+  EXPECT_EQ(went_on.result.stopped, begun.result.stopped);
+  ASSERT_EQ(went_on.result.validations.size(), begun.result.validations.size());
+  for (size_t i = 0; i < begun.result.validations.size(); ++i) {
+    EXPECT_EQ(went_on.result.validations[i].iteration, begun.result.validations[i].iteration);
+    EXPECT_EQ(went_on.result.validations[i].loss, begun.result.validations[i].loss);
+  }
+}
+
+// The log of a run tells of the validations that count, once each.
+std::vector<int64_t> logged_validations(const std::string& folder) {
+  std::vector<int64_t> iterations;
+  const std::string text = read_text(local_files(), join_path(folder, "log.jsonl"));
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    const json line = json::parse(text.substr(begin, end - begin));
+    if (line.contains("validation_loss")) iterations.push_back(line["iteration"]);
+  }
+  return iterations;
+}
+
+std::vector<int64_t> iterations_of(const std::vector<ValidationRecord>& validations) {
+  std::vector<int64_t> iterations;
+  for (const auto& v : validations) iterations.push_back(v.iteration);
+  return iterations;
+}
+
+Change epochs(int64_t n) {
+  return [n](Options& o) { o.max_epochs = n; };
+}
+Change iterations(int64_t n) {
+  return [n](Options& o) { o.max_epochs = 4, o.max_iterations = n; };
+}
+Change patience(int64_t n) {
+  return [n](Options& o) { o.max_epochs = 6, o.validation_patience = n; };
+}
+
+struct Row {
+  const char* name;
+  Change base;
+  std::vector<Change> ends;  // one after the other
+};
+
+// Solvers, schedules, orders, frequencies of validation, what the network is made of, and ends.
+std::vector<Row> rows() {
+  const std::vector<Change> more{epochs(1), epochs(2), epochs(4)};
+  const auto with = [&](const char* name, Change base) { return Row{name, std::move(base), more}; };
+  const auto schedule = [&](const char* name, std::vector<std::string> parts,
+                            std::vector<double> lasting) {
+    return with(name, [parts = std::move(parts), lasting = std::move(lasting)](Options& o) {
+      o.learning_rate_schedule = parts, o.schedule_epochs = lasting;
+      o.drop_period = 1, o.final_factor = 0.25;
+    });
+  };
+  const auto validated = [&](const char* name, int64_t frequency, const char* unit) {
+    return with(name, [=](Options& o) {
+      o.validation_frequency = frequency, o.validation_frequency_unit = unit;
+    });
+  };
+  // Validation does not improve every time.
+  const Change diverging = [](Options& o) {
+    o.initial_learning_rate = 0.6, o.validation_frequency = 1;
+  };
+  const auto best = [&](int64_t frequency, const char* statistics) {
+    return [=](Options& o) {
+      diverging(o);
+      o.output_network = "best", o.validation_frequency = frequency;
+      o.batch_normalization_statistics = statistics;
+    };
+  };
+  return {
+      with("sgdm", [](Options&) {}),
+      with("adam", [](Options& o) { o.solver = "adam"; }),
+      with("adamw", [](Options& o) { o.solver = "adamw"; }),
+      with("rmsprop", [](Options& o) { o.solver = "rmsprop"; }),
+      schedule("piecewise", {"piecewise"}, {}),
+      schedule("exponential", {"exponential"}, {}),
+      schedule("cyclical", {"cyclical"}, {}),
+      schedule("cosine that has its epochs", {"cosine"}, {1.5}),
+      schedule("warmup, then none", {"warmup", "none"}, {0.5}),
+      schedule("three in a row", {"warmup", "polynomial", "exponential"}, {0.4, 1.2}),
+      with("shuffled once", [](Options& o) { o.shuffle = "once"; }),
+      with("never shuffled", [](Options& o) { o.shuffle = "never"; }),
+      with("last mini-batch dropped", [](Options& o) { o.last_mini_batch = "drop"; }),
+      validated("validated every time", 1, "iteration"),
+      validated("validated once an epoch", 0, "iteration"),
+      validated("validated every third epoch", 3, "epoch"),
+      validated("validated at the end only", 1000, "iteration"),
+      with("population", [](Options& o) { o.batch_normalization_statistics = "population"; }),
+      with("best of every iteration", best(1, "moving")),
+      with("best of the end only", best(1000, "moving")),
+      with("best of some, and population", best(4, "population")),
+      {"patience", diverging, {patience(1), patience(2), patience(4), patience(0)}},
+      // The validation of the end alone would count for patience.
+      {"patience and ends",
+       [=](Options& o) { diverging(o), o.validation_frequency = 5; },
+       {[](Options& o) { o.max_epochs = 2, o.validation_patience = 1; },
+        [](Options& o) { o.max_epochs = 4, o.validation_patience = 1; }, patience(2)}},
+      {"iterations", [](Options&) {}, {iterations(1), iterations(5), iterations(9), iterations(0)}},
+      {"iterations, then epochs", best(4, "population"), {iterations(7), epochs(3), epochs(5)}},
+  };
+}
+
+TEST(Extension, EndsInTheBytesOfATrainingBegunWithTheLaterEnd) {
+  for (const Row& row : rows()) {
+    SCOPED_TRACE(row.name);
+    const TemporaryFolder folder;
+    const std::string went_on = join_path(folder.path, "went_on");
+    int64_t before = 0;
+    for (size_t i = 0; i < row.ends.size(); ++i) {
+      SCOPED_TRACE("end " + std::to_string(i + 1));
+      Options options = options_with(row.base);
+      row.ends[i](options);
+      options.threads = static_cast<int64_t>(i) % 3 + 1;
+      const std::string whole = join_path(folder.path, "whole" + std::to_string(i));
+      const Outcome begun = run(whole, options);
+      options.threads = 2;
+      const Outcome outcome = run(went_on, options, {.resume = i > 0});
+      expect_same(outcome, begun);
+      EXPECT_GE(outcome.result.last_iteration, before);
+      before = outcome.result.last_iteration;
+      EXPECT_EQ(logged_validations(went_on), iterations_of(begun.result.validations));
+    }
+    EXPECT_GT(before, 3) << "it went on";
+  }
+}
+
+TEST(Extension, AFinishedTrainingThatIsResumedAsItWasIsTheSameAgain) {
+  for (const Row& row : rows()) {
+    SCOPED_TRACE(row.name);
+    const TemporaryFolder folder;
+    Options options = options_with(row.base);
+    row.ends[1](options);
+    const Outcome first = run(folder.path, options);
+    for (int again = 0; again < 2; ++again) {
+      const Outcome outcome = run(folder.path, options, {.resume = true});
+      EXPECT_TRUE(outcome.result.iterations.empty());
+      expect_same(outcome, first);
+      EXPECT_EQ(logged_validations(folder.path), iterations_of(first.result.validations));
+    }
+  }
+}
+
+TEST(Extension, OfATrainingThatWasStoppedAnywhere) {
+  const Change base = [](Options& o) {
+    o.initial_learning_rate = 0.6, o.output_network = "best", o.validation_frequency = 4;
+    o.batch_normalization_statistics = "population";
+  };
+  const TemporaryFolder folder;
+  Options longer = options_with(base), shorter = longer;
+  longer.max_epochs = 4, shorter.max_epochs = 2;
+  const Outcome begun = run(join_path(folder.path, "whole"), longer);
+  for (int64_t stop = 1; stop <= 6; ++stop) {
+    SCOPED_TRACE(stop);
+    const std::string into = join_path(folder.path, "stop" + std::to_string(stop));
+    int64_t asked = 0;
+    run(into, shorter, {.stop = [&] { return ++asked == stop; }});
+    expect_same(run(into, longer, {.resume = true}), begun);
+  }
+}
+
+TEST(Extension, OnWorkersAndByWorkers) {
+  const Change base = [](Options& o) {
+    o.output_network = "best", o.batch_normalization_statistics = "population";
+  };
+  const TemporaryFolder folder;
+  Options options = options_with(base);
+  options.max_epochs = 4;
+  const Outcome begun = run(join_path(folder.path, "whole"), options);
+  const std::string went_on = join_path(folder.path, "went_on");
+  // Processes, this one, processes that only validate, and processes to the end.
+  for (const auto& [epochs, workers] :
+       {std::pair<int64_t, int64_t>{1, 2}, {2, 0}, {2, 1}, {4, 3}}) {
+    SCOPED_TRACE(workers);
+    options.max_epochs = epochs, options.workers = workers, options.threads = 1;
+    const Outcome outcome = run(went_on, options, {.resume = epochs > 1 || workers == 0});
+    EXPECT_EQ(outcome.result.last_iteration, 3 * epochs);
+    EXPECT_EQ(outcome.result.validations.back().iteration, 3 * epochs);
+    if (epochs == 4) expect_same(outcome, begun);
+  }
+}
+
+// "message | hint"
+std::string refusal(const std::string& folder, const Options& options) {
+  try {
+    run(folder, options, {.resume = true});
+  } catch (const InvalidArgument& error) {
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "(nothing was thrown)";
+}
+
+TEST(Extension, ASchedulesLengthStaysAndCanBeWrittenOut) {
+  for (const char* last : {"cosine", "polynomial", "warmup"}) {
+    for (const bool in_a_row : {false, true}) {
+      SCOPED_TRACE(std::string(last) + (in_a_row ? " in a row" : ""));
+      const TemporaryFolder folder;
+      const std::string went_on = join_path(folder.path, "went_on");
+      Options options = options_with([&](Options& o) {
+        o.learning_rate_schedule = {last};
+        o.final_factor = 0.5;
+        o.max_epochs = 2;
+        if (in_a_row) {
+          // Rounded: 2 iterations, so that 4 are left.
+          o.learning_rate_schedule = {"none", last};
+          o.schedule_epochs = {0.5};
+        }
+      });
+      const Outcome first = run(went_on, options);
+      options.max_epochs = 4;
+      const std::string said = refusal(went_on, options);
+      const char* lengths = in_a_row ? "[2.0,4.0] iterations there, [2.0,10.0] here"
+                                     : "[6.0] iterations there, [12.0] here";
+      EXPECT_NE(said.find(lengths), std::string::npos) << said;
+      EXPECT_NE(said.find("schedule_epochs"), std::string::npos) << said;
+      EXPECT_EQ(read_text(local_files(), join_path(went_on, "receipt.jsonl")), first.receipt)
+          << "nothing was written";
+
+      options.schedule_epochs.push_back(in_a_row ? 4.0 / 3 : 2);
+      const Outcome outcome = run(went_on, options, {.resume = true});
+      expect_same(outcome, run(join_path(folder.path, "whole"), options));
+      EXPECT_EQ(outcome.receipt.substr(0, first.receipt.size()), first.receipt);
+    }
+  }
+}
+
+TEST(Extension, AnEndThatLiesBehindIsRefused) {
+  const TemporaryFolder folder;
+  const auto options = [](const Change& change) {
+    return options_with([&](Options& o) {
+      o.initial_learning_rate = 0.6, o.validation_frequency = 1;
+      o.max_epochs = 4;
+      change(o);
+    });
+  };
+  run(folder.path, options([](Options&) {}));
+  const auto expect = [&](const Change& change, const std::string& words) {
+    const std::string said = refusal(folder.path, options(change));
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+    EXPECT_NE(said.find("goes on after iteration 12"), std::string::npos) << said;
+    EXPECT_NE(said.find("another folder"), std::string::npos) << said;
+  };
+  expect([](Options& o) { o.max_epochs = 3; },
+         "max_epochs = 3 ends the training after iteration 9");
+  expect([](Options& o) { o.max_iterations = 11; },
+         "max_iterations = 11 ends the training after iteration 11");
+  expect([](Options& o) { o.validation_patience = 1; },
+         "validation_patience = 1 ends the training after iteration");
+  // The same end, said otherwise.
+  Options same = options([](Options& o) { o.max_epochs = 9, o.max_iterations = 12; });
+  EXPECT_EQ(run(folder.path, same, {.resume = true}).result.last_iteration, 12);
+}
+
+}  // namespace
+}  // namespace lockstep

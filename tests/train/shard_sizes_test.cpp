@@ -1,0 +1,66 @@
+#include "lockstep/train/shard_sizes.h"
+
+#include <gtest/gtest.h>
+
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/training_step.h"
+
+namespace lockstep {
+namespace {
+
+Network convolving() {
+  return Network({image_input({.height = 8, .width = 8, .channels = 1}),
+                  convolution2d({.filters = 2, .kernel = {3, 3}}), fully_connected({.units = 2}),
+                  softmax()});
+}
+
+std::string note(int64_t mini_batch, int64_t shard, int64_t multiple = 16,
+                 const Network& network = convolving(), const std::string& device = "cpu") {
+  TrainingOptions options;
+  options.mini_batch_size = mini_batch;
+  options.shard_size = shard;
+  options.device = device;
+  return shard_size_note(network, options, multiple);
+}
+
+TEST(ShardSizes, AgreeWithHowMiniBatchesAreCut) {
+  for (const int64_t shard : {1, 5, 16, 24, 32, 48, 256}) {
+    for (int64_t n = 1; n <= 600; ++n) {
+      bool all = true;
+      int64_t least = n, most = 0;
+      for (const ShardRange& s : cut_into_shards(n, shard)) {
+        all = all && s.size % 16 == 0;
+        least = std::min(least, s.size);
+        most = std::max(most, s.size);
+      }
+      ASSERT_LE(most - least, 1) << n << " by " << shard;
+      ASSERT_EQ(shards_are_multiples(n, shard, 16), all) << n << " by " << shard;
+    }
+  }
+}
+
+TEST(ShardSizes, OthersAreToldWithTheNearestGoodOnes) {
+  EXPECT_EQ(note(128, 16), "");
+  EXPECT_EQ(note(16, 16), "");
+  EXPECT_EQ(note(100, 16),
+            "a mini-batch of 100 is cut into shards of 14 or 15, and convolutions compute "
+            "multiples of 16 faster: mini_batch_size = 96 or 112 has them");
+  EXPECT_EQ(note(3, 16),
+            "a mini-batch of 3 is cut into shards of 3, and convolutions compute multiples of 16 "
+            "faster: mini_batch_size = 16 has them");
+  EXPECT_NE(note(48, 32).find("shards of 24"), std::string::npos);
+  EXPECT_NE(note(48, 32).find("mini_batch_size = 32 or 64 has"), std::string::npos);
+  EXPECT_NE(note(128, 8).find("shard_size = 16 has them"), std::string::npos);
+}
+
+TEST(ShardSizes, NothingIsToldWhereItDoesNotMatter) {
+  EXPECT_EQ(note(100, 16, 1), "");
+  EXPECT_EQ(note(100, 16, 16, convolving(), "cuda:0"), "");
+  EXPECT_EQ(note(100, 16, 16,
+                 Network({image_input({.height = 8, .width = 8, .channels = 1}),
+                          fully_connected({.units = 2}), softmax()})),
+            "");
+}
+
+}  // namespace
+}  // namespace lockstep
