@@ -64,6 +64,10 @@ def problems(root):
         guarded = "#pragma once" in lines or any("defined(HWY_TARGET_TOGGLE)" in x for x in lines)
         if file.suffix == ".h" and not guarded:
             found.append(f"{path}:1: the header has no #pragma once")
+        own = file.with_suffix(".h")
+        first = next((match.group(2) for match in map(INCLUDE.match, lines) if match), None)
+        if file.suffix == ".cpp" and own.is_file() and first != own.relative_to(root).as_posix():
+            found.append(f"{path}:1: its own header is not its first include")
         for number, line in enumerate(lines, 1):
             match = INCLUDE.match(line)
             if not match:
@@ -135,6 +139,13 @@ class Rules(unittest.TestCase):
         self.assertEqual(len(self.check({"lockstep/attic/a.cpp": ""})), 1)
         self.assertEqual(len(self.check({"lockstep/engine/attic/a.cpp": ""})), 1)
         self.assertEqual(len(self.check({"lockstep/base/a.h": ""})), 1)
+
+    def test_refuses_a_source_that_does_not_include_its_header_first(self):
+        self.assertEqual(self.check(self.header | {
+            "lockstep/base/a.cpp": '#include <vector>\n#include "lockstep/base/a.h"\n'}),
+            ["lockstep/base/a.cpp:1: its own header is not its first include"])
+        self.assertEqual(self.check(self.header | {
+            "lockstep/base/a.cpp": '#include "lockstep/base/a.h"\n#include <vector>\n'}), [])
 
     def test_the_project_keeps_them(self):
         root = pathlib.Path(__file__).resolve().parent.parent

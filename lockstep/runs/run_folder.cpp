@@ -21,11 +21,15 @@ constexpr const char* job_name = "job.json";
 void refuse(const std::string& path, const RunState& state) {
   if (state.status == RunStatus::none) return;
   const bool finished = state.status == RunStatus::finished;
+  const char* hint = "go on with --resume, or choose another folder with --out";
+  if (finished) {
+    hint = "train it further with --resume --set max_epochs=N, or choose another folder with --out";
+  } else if (state.status == RunStatus::running) {
+    hint = "choose another folder with --out";
+  }
   throw InvalidArgument(
       "[run] " + path + " holds a " + (finished ? "finished run" : "run that " + describe(state)),
-      finished || state.status == RunStatus::running
-          ? "choose another folder with --out"
-          : "go on with --resume, or choose another folder with --out");
+      hint);
 }
 
 // Those who only ask whether the lock is held have it for a moment.

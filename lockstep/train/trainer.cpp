@@ -10,6 +10,7 @@
 #include "lockstep/base/arithmetic.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/kernels/fast_sizes.h"
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluator.h"
@@ -364,9 +365,12 @@ class Training {
     r.accuracy = images_.targets ? std::nan("") : static_cast<double>(outcome.sums.correct) / n;
     if (!std::isfinite(r.loss)) {
       iterations_->fetch();
-      if (position_.iteration > 0) checkpoint();  // the last good values
-      const std::string kept =
-          "; the values after iteration " + std::to_string(position_.iteration) + " are kept";
+      // Values that are no numbers may have given finite losses.
+      const bool sound = all_finite(network_);
+      if (position_.iteration > 0 && sound) checkpoint();  // the last good values
+      const std::string kept = "; the values after iteration " +
+                               std::to_string(position_.iteration) +
+                               (sound ? " are kept" : " are not finite either");
       throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
                       std::to_string(r.epoch) + ") is not a finite number",
                   std::string("a lower initial_learning_rate ") +

@@ -477,7 +477,9 @@ initial_learning_rate = 0.1
     def test_second_run_into_the_same_folder_is_refused(self):
         self.result("--out", "out")
         before = (self.folder / "out" / "receipt.jsonl").read_bytes()
-        self.fails(1, "error: [run] out holds a finished run\nhint: choose another folder with --out\n",
+        self.fails(1, "error: [run] out holds a finished run\n"
+                      "hint: train it further with --resume --set max_epochs=N, or choose another folder "
+                      "with --out\n",
                    "train", "job.toml", "--out", "out")
         self.fails(1, "error: [run] out holds a run of another job: training.momentum: 0.9 there, 0.5 here\n"
                       "hint: go on with the same job, or choose another folder with --out\n",

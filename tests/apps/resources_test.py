@@ -15,6 +15,8 @@ import tempfile
 import time
 import unittest
 
+from small_job import small_job
+
 STEPS = 8
 if "--steps" in sys.argv:
     at = sys.argv.index("--steps")
@@ -24,26 +26,7 @@ COMMAND = sys.argv.pop(1)
 SANITIZED = "SAN_OPTIONS" in " ".join(os.environ)
 # Seconds: until an error, and until a training has finished.
 SOON, LIMIT = 10, 120
-JOB = """
-name = "small"
-[data]
-train = "builtin:digits"
-validation_fraction = 0.1
-[network]
-input = { height = 28, width = 28, channels = 1 }
-layers = [
-  { type = "convolution2d", filters = 8, kernel = 5, stride = 2 },
-  { type = "batch_normalization" },
-  { type = "relu" },
-  { type = "fully_connected", units = 10 },
-  { type = "softmax" },
-]
-[training]
-mini_batch_size = 100
-shard_size = 7
-max_epochs = 1
-max_time = 2
-"""
+JOB = small_job(max_epochs=1, max_time=2)
 # How the loader of programs says that it could not begin.
 LOADER = "error while loading shared libraries"
 

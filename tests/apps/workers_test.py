@@ -13,31 +13,12 @@ import tempfile
 import time
 import unittest
 
+from small_job import small_job
+
 COMMAND = sys.argv.pop(1)
 LIMIT = 120
-JOB = """
-name = "small"
-[data]
-train = "builtin:digits"
-validation_fraction = 0.1
-[network]
-input = { height = 28, width = 28, channels = 1 }
-layers = [
-  { type = "convolution2d", filters = 8, kernel = 5, stride = 2 },
-  { type = "batch_normalization" },
-  { type = "relu" },
-  { type = "dropout", probability = 0.2 },
-  { type = "fully_connected", units = 10 },
-  { type = "softmax" },
-]
-[training]
-mini_batch_size = 100
-shard_size = 7
-max_epochs = 3
-validation_frequency = "epoch"
-checkpoint_frequency = 20
-checkpoints_kept = 3
-"""
+JOB = small_job(dropout=True, max_epochs=3, validation_frequency="epoch", checkpoint_frequency=20,
+                checkpoints_kept=3)
 
 
 def children_of(pid):

@@ -3,11 +3,11 @@
 fp32's.
 
 usage: beside_torch.py PROGRAM [--count N] [--seed S] [--first I] [--only I] [--case FILE]
-                       [--plant NAME] [--no-shrinking]
+                       [--plants] [--no-shrinking]
 
 PROGRAM is `random_networks`. Exit code 0: nothing found. Finds are told by their numbers:
-`PROGRAM show --seed S --only I` prints a network, `--only I` here judges it again. With --plant the
-reference makes a mistake, and the exit code is 0 where that was found.
+`PROGRAM show --seed S --only I` prints a network, `--only I` here judges it again. With --plants
+the reference makes one mistake after the other, and the exit code is 0 where each was found.
 """
 
 import argparse
@@ -213,9 +213,27 @@ def tell(program, judge, seed, number, found, shrink):
         print("       ", json.dumps(layer))
 
 
+def find_plants(options):
+    """Whether the judge finds each mistake of the reference in one of the networks."""
+    sound, missing = Judge(), {name: Judge(name) for name in reference.Plant.NAMES}
+    frames = Frames(options.program, ["--seed", str(options.seed), "--first", str(options.first),
+                                      "--count", str(options.count)])
+    for head, arrays in frames:
+        if not missing:
+            break
+        if sound.problems(head, arrays):
+            continue  # what is wrong anyway shows nothing
+        for name in [name for name, judge in missing.items() if judge.problems(head, arrays)]:
+            del missing[name]
+            print(f"case {head['case']}: a wrong {name} is found", flush=True)
+    frames.end()
+    for name in missing:
+        print(f"a wrong {name} is not found in {options.count} networks")
+    return 1 if missing else 0
+
+
 def run(options):
-    judge = Judge(options.plant)
-    sound = Judge()
+    judge = Judge()
     finds, frames_seen, started = {}, 0, time.time()
     if options.case:
         found = judged_alone(options.program, judge, json.load(open(options.case)))
@@ -231,9 +249,9 @@ def run(options):
             frames_seen += 1
             judge.counts[head["form"]] += 1
             found = judge.problems(head, arrays)
-            if options.plant and sound.problems(head, arrays):
-                found = []  # what is wrong anyway shows nothing
             if found:
+                print(f"case {number} of seed {options.seed}: {found[0]}", file=sys.stderr,
+                      flush=True)
                 finds.setdefault(number, []).extend(found)
             if frames_seen % 500 == 0:
                 print(f"{number - options.first + 1} networks, {len(finds)} finds, "
@@ -248,8 +266,6 @@ def run(options):
     counts = ", ".join(f"{n} {name}" for name, n in sorted(judge.counts.items()))
     print(f"{options.count} networks from seed {options.seed}: {len(finds)} finds "
           f"({counts}; {time.time() - started:.0f} s)")
-    if options.plant:
-        return 0 if finds else 1
     return 1 if finds else 0
 
 
@@ -262,14 +278,14 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int)
     parser.add_argument("--case")
-    parser.add_argument("--plant", choices=reference.Plant.NAMES)
+    parser.add_argument("--plants", action="store_true")
     parser.add_argument("--no-shrinking", dest="shrinking", action="store_false")
     parser.add_argument("--shrink-at-most", type=int, default=10)
     options = parser.parse_args()
     if options.only is not None:
         options.first, options.count = options.only, 1
     torch.set_num_threads(1)
-    return run(options)
+    return find_plants(options) if options.plants else run(options)
 
 
 if __name__ == "__main__":

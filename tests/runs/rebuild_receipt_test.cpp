@@ -4,10 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "lockstep/data/digits.h"
-#include "lockstep/runs/data_source.h"
-#include "lockstep/runs/run.h"
-#include "tests/runs/support.h"
+#include "tests/runs/digits_run.h"
 
 namespace lockstep {
 namespace {
@@ -23,39 +20,13 @@ class Notes : public TrainingObserver {
 };
 
 // Three epochs of two iterations; checkpoints after every second one, all kept.
-class RebuiltReceipt : public testing::WithFolder {
+class RebuiltReceipt : public testing::DigitsRun {
  protected:
-  RebuiltReceipt() {
-    std::vector<int64_t> taken;  // 10 of each digit
-    for (int64_t i = 0; i < 100; ++i) taken.push_back(i / 10 * 1000 + i % 10);
-    export_as_folder(*subset(builtin_digits(), taken), folder + "/digits");
-    job_path = write("job.toml", R"([data]
-train = "digits"
-[network]
-input = { height = 28, width = 28, channels = 1 }
-layers = [
-  { type = "convolution2d", filters = 4, kernel = 5, stride = 2 },
-  { type = "batch_normalization" },
-  { type = "relu" },
-  { type = "dropout", probability = 0.1 },
-  { type = "fully_connected", units = 10 },
-  { type = "softmax" } ]
-[training]
-mini_batch_size = 50
-shard_size = 7
-max_epochs = 3
-device = "cpu"
-threads = 2
-checkpoint_frequency = 2
-checkpoints_kept = 10
-)");
+  RebuiltReceipt()
+      : DigitsRun(10, "[data]\ntrain = \"digits\"\n" + testing::digits_layers_and_training +
+                          "checkpoints_kept = 10\n") {
     run("whole", 0, false);
-    whole = text("whole");
-  }
-  RunOptions into(const std::string& name) {
-    RunOptions options;
-    options.folder = folder + "/" + name;
-    return options;
+    whole = receipt_text("whole");
   }
   RunResult run(const std::string& name, int64_t stop_after, bool rebuild, Notes* notes = nullptr,
                 const std::vector<std::string>& settings = {}) {
@@ -64,22 +35,22 @@ checkpoints_kept = 10
     options.resume = local_files().exists(options.folder);
     options.rebuild_receipt = rebuild;
     if (notes != nullptr) options.observers.push_back(notes);
-    return run_job(read_job(local_files(), job_path, settings), options);
+    return run_job(job(settings), options);
   }
   std::string receipt(const std::string& name) { return folder + "/" + name + "/receipt.jsonl"; }
-  std::string text(const std::string& name) { return read_text(local_files(), receipt(name)); }
+  std::string receipt_text(const std::string& name) { return text(name + "/receipt.jsonl"); }
   std::string line(int64_t number) {
     size_t begin = 0;
     for (int64_t i = 1; i < number; ++i) begin = whole.find('\n', begin) + 1;
     return whole.substr(begin, whole.find('\n', begin) + 1 - begin);
   }
 
-  std::string job_path, whole;
+  std::string whole;
 };
 
 TEST_F(RebuiltReceipt, EveryDamageIsRefusedAndMadeGood) {
   run("four", 4, false);
-  const std::string four = text("four");
+  const std::string four = receipt_text("four");
   ASSERT_EQ(four, line(1) + line(2) + line(3) + line(4));
   std::string flipped = four, other_loss = line(2);
   flipped[line(1).size() + line(2).size() + 30] ^= 4;
@@ -108,10 +79,10 @@ TEST_F(RebuiltReceipt, EveryDamageIsRefusedAndMadeGood) {
     const std::string refused = refusal<ReceiptDamage>([&] { run(name, 0, false); });
     EXPECT_CONTAINS(refused, receipt(name) + ", line " + std::to_string(damage.line) + ": ");
     EXPECT_CONTAINS(refused, "--rebuild-receipt");
-    EXPECT_EQ(text(name), damage.content) << "what was refused is as it was";
+    EXPECT_EQ(receipt_text(name), damage.content) << "what was refused is as it was";
     Notes notes;
     run(name, 0, true, &notes);
-    EXPECT_EQ(text(name), whole);
+    EXPECT_EQ(receipt_text(name), whole);
     EXPECT_EQ(notes.iterations, (std::vector<int64_t>{5, 6})) << "the training itself goes on";
     EXPECT_CONTAINS(notes.all, "line " + std::to_string(damage.line) + ": ");
     EXPECT_CONTAINS(notes.all,
@@ -129,12 +100,12 @@ TEST_F(RebuiltReceipt, OneThatIsMissingOrAnotherRunsIsMadeGoodToo) {
     if (missing) {
       local_files().remove(receipt(name));
     } else {
-      write_atomically(local_files(), receipt(name), text("other"));
+      write_atomically(local_files(), receipt(name), receipt_text("other"));
     }
     EXPECT_CONTAINS(refusal<ReceiptDamage>([&] { run(name, 0, false); }),
                     missing ? " is not there" : "belongs to another run");
     run(name, 0, true);
-    EXPECT_EQ(text(name), whole);
+    EXPECT_EQ(receipt_text(name), whole);
   }
 }
 
@@ -142,7 +113,7 @@ TEST_F(RebuiltReceipt, AFinishedRunIsMadeGoodToo) {
   write_atomically(local_files(), receipt("whole"), line(1) + line(2) + line(2));
   EXPECT_CONTAINS(refusal<ReceiptDamage>([&] { run("whole", 0, false); }), "line 3");
   run("whole", 0, true);
-  EXPECT_EQ(text("whole"), whole);
+  EXPECT_EQ(receipt_text("whole"), whole);
 }
 
 TEST_F(RebuiltReceipt, ASoundOneIsNotComputedAgain) {
@@ -150,7 +121,7 @@ TEST_F(RebuiltReceipt, ASoundOneIsNotComputedAgain) {
   Notes notes;
   run("four", 0, true, &notes);
   EXPECT_EQ(notes.all.find("again"), std::string::npos) << notes.all;
-  EXPECT_EQ(text("four"), whole);
+  EXPECT_EQ(receipt_text("four"), whole);
 }
 
 }  // namespace

@@ -10,14 +10,11 @@
 #include <set>
 #include <thread>
 
-#include "lockstep/data/digits.h"
 #include "lockstep/engine/formats/model.h"
-#include "lockstep/runs/data_source.h"
 #include "lockstep/runs/network_values.h"
-#include "lockstep/runs/run.h"
 #include "lockstep/runs/run_folder.h"
 #include "lockstep/train/checkpoint.h"
-#include "tests/runs/support.h"
+#include "tests/runs/digits_run.h"
 
 namespace lockstep {
 namespace {
@@ -44,25 +41,9 @@ checkpoint_frequency = 1
 checkpoint_frequency_unit = "iteration"
 )";
 
-class RunStates : public testing::WithFolder {
+class RunStates : public testing::DigitsRun {
  protected:
-  RunStates() {
-    std::vector<int64_t> taken;  // 10 of each digit
-    for (int64_t i = 0; i < 100; ++i) taken.push_back(i / 10 * 1000 + i % 10);
-    export_as_folder(*subset(builtin_digits(), taken), folder + "/digits");
-    write("job.toml", job_text);
-  }
-  Job job(const std::vector<std::string>& settings = {}) {
-    return read_job(local_files(), folder + "/job.toml", settings);
-  }
-  RunOptions into(const std::string& name) {
-    RunOptions options;
-    options.folder = folder + "/" + name;
-    return options;
-  }
-  std::string text(const std::string& name) {
-    return read_text(local_files(), folder + "/" + name);
-  }
+  RunStates() : DigitsRun(10, job_text) {}
   RunState state(const std::string& name) { return run_state(local_files(), folder + "/" + name); }
   RunResult stopped_after(int64_t iterations, const std::string& name) {
     RunOptions options = into(name);

@@ -5,62 +5,27 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/data/digits.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/runs/compare_runs.h"
-#include "lockstep/runs/data_source.h"
 #include "lockstep/runs/run_folder.h"
-#include "tests/runs/support.h"
+#include "tests/runs/digits_run.h"
 
 namespace lockstep {
 namespace {
 
 using testing::refusal;
 
-class Run : public testing::WithFolder {
+class Run : public testing::DigitsRun {
  protected:
-  Run() {
-    std::vector<int64_t> taken;  // 20 of each digit
-    for (int64_t i = 0; i < 200; ++i) taken.push_back(i / 20 * 1000 + i % 20);
-    export_as_folder(*subset(builtin_digits(), taken), folder + "/digits");
-    job_path = write("job.toml", R"([data]
+  Run()
+      : DigitsRun(20, R"([data]
 train = "digits"
 validation_fraction = 0.2
 test_fraction = 0.1
 [augmentation]
 translate_x = 1
-[network]
-input = { height = 28, width = 28, channels = 1 }
-layers = [
-  { type = "convolution2d", filters = 4, kernel = 5, stride = 2 },
-  { type = "batch_normalization" },
-  { type = "relu" },
-  { type = "dropout", probability = 0.1 },
-  { type = "fully_connected", units = 10 },
-  { type = "softmax" } ]
-[training]
-mini_batch_size = 50
-shard_size = 7
-max_epochs = 3
-device = "cpu"
-threads = 2
-checkpoint_frequency = 2
-)");
-  }
-  Job job(const std::vector<std::string>& settings = {}) {
-    return read_job(local_files(), job_path, settings);
-  }
-  RunOptions into(const std::string& name) {
-    RunOptions options;
-    options.folder = folder + "/" + name;
-    return options;
-  }
-  std::string text(const std::string& name) {
-    return read_text(local_files(), folder + "/" + name);
-  }
+)" + testing::digits_layers_and_training) {}
   bool there(const std::string& name) { return local_files().exists(folder + "/" + name); }
-
-  std::string job_path;
 };
 
 TEST_F(Run, DataIsSplitByLabel) {

@@ -316,6 +316,8 @@ TEST(Trainer, ALossThatIsNoNumberStopsWithTheIterationNamedAndKeepsTheLastValues
     EXPECT_NE(std::string(error.what()).find("iteration 4 (epoch 2)"), std::string::npos)
         << error.what();
     EXPECT_NE(error.hint().find("initial_learning_rate"), std::string::npos) << error.hint();
+    EXPECT_NE(error.hint().find("after iteration 3 are not finite either"), std::string::npos)
+        << error.hint();
   }
   EXPECT_EQ(recorder.iterations.size(), 3u);
   const auto now = values_of(network);

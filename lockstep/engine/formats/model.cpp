@@ -207,12 +207,25 @@ std::string no_digest_text(const std::string& path) {
   return path + " carries no digest of its contents: damage to its values would not be noticed";
 }
 
-void require_finite(const Tensor& tensor, const std::string& tensor_name, const std::string& name) {
+namespace {
+
+int64_t not_finite(const Tensor& tensor) {
   const Tensor host = tensor.to({});
   const auto* values = host.data<float>();
-  const int64_t count = host.shape().elements();
-  const int64_t bad =
-      std::count_if(values, values + count, [](float v) { return !std::isfinite(v); });
+  return std::count_if(values, values + host.shape().elements(),
+                       [](float v) { return !std::isfinite(v); });
+}
+
+}  // namespace
+
+bool all_finite(const Network& network) {
+  const auto sound = [](const auto& named) { return not_finite(named.value) == 0; };
+  return std::ranges::all_of(network.learnables(), sound) &&
+         std::ranges::all_of(network.state(), sound);
+}
+
+void require_finite(const Tensor& tensor, const std::string& tensor_name, const std::string& name) {
+  const int64_t bad = not_finite(tensor), count = tensor.shape().elements();
   if (bad == 0) return;
   damaged(name,
           "tensor " + tensor_name + " has " + std::to_string(bad) + " of " + std::to_string(count) +

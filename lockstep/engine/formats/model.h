@@ -44,6 +44,9 @@ std::string model_digest(const SafetensorsFile& file);
 // What to tell the user of a file without one.
 std::string no_digest_text(const std::string& path);
 
+// Whether all of a network's values are finite numbers.
+bool all_finite(const Network& network);
+
 // Throws DataError naming `name`, the first tensor with a value that is no finite number, and how
 // many it has. To be asked before a network is used; loading a model does not ask.
 void require_finite(const Network& network, const std::string& name);

@@ -354,9 +354,9 @@ Array softmax_diff(const Array& x, const Array& dy) {
   const Array y = softmax(x);
   Array dx(x.dims);
   columns(x, [&](const std::vector<int64_t>& indices) {
-    for (int64_t i : indices) {
-      for (int64_t j : indices) dx[j] += dy[i] * y[i] * ((i == j ? 1 : 0) - y[j]);
-    }
+    double weighted = 0;
+    for (int64_t i : indices) weighted += dy[i] * y[i];
+    for (int64_t i : indices) dx[i] = y[i] * (dy[i] - weighted);
   });
   return dx;
 }
