@@ -163,6 +163,7 @@ void Progress::start(const TrainingStart& start) {
   if (!start.options.deterministic) {
     line("note: deterministic is off: the bits depend on who computes first");
   }
+  if (!start.advice.empty()) notice(start.advice);
   const int64_t workers = std::max(start.workers, 1);
   if (cpu && start.shards > 0 && start.workers > start.shards) {
     line(fmt::format("note: only {} of the {} workers are useful: a mini-batch has {} shards",

@@ -263,9 +263,10 @@ class Training {
     s.chain = position_.chain;
     s.first_chain = first_link(position_.identity);
     s.last_validation = position_.validations.empty() ? 0 : position_.validations.back().iteration;
+    if (!control_.replay) {
+      s.advice = shard_size_note(network_, options_, kernels::fast_batch_multiple());
+    }
     tell([&](TrainingObserver& o) { o.start(s); });
-    const std::string slow = shard_size_note(network_, options_, kernels::fast_batch_multiple());
-    if (!slow.empty() && !control_.replay) tell([&](TrainingObserver& o) { o.notice(slow); });
   }
 
   int64_t iterations_in_all() const { return options_.last_iteration(iterations_per_epoch_); }

@@ -118,6 +118,7 @@ struct TrainingStart {
   Digest data;                  // of the training listing with contents
   Digest chain;                 // of the receipt up to here
   Digest first_chain;           // of the receipt before the first iteration
+  std::string advice;           // what would make it faster on this machine; "": nothing is known
 
   // That have iterations, if only some.
   int64_t epochs() const {

@@ -149,20 +149,20 @@ class Narrow(torch.autograd.Function):
 
 
 class Jitter(torch.autograd.Function):
-    """Each element, and its gradient, off by up to a unit in the last place of fp32."""
+    """Each element, and its gradient, off by up to a unit in the last place (of fp32: 2^-23)."""
 
     @staticmethod
-    def forward(context, x, noise):
-        context.noise = noise
-        return Jitter.moved(x, noise)
+    def forward(context, x, noise, unit):
+        context.noise, context.unit = noise, unit
+        return Jitter.moved(x, noise, unit)
 
     @staticmethod
     def backward(context, gradient):
-        return Jitter.moved(gradient, context.noise), None
+        return Jitter.moved(gradient, context.noise, context.unit), None, None
 
     @staticmethod
-    def moved(x, noise):
-        factors = 1 + 2.0 ** -23 * noise.uniform(-1, 1, tuple(x.shape))
+    def moved(x, noise, unit):
+        factors = 1 + unit * noise.uniform(-1, 1, tuple(x.shape))
         return x * torch.from_numpy(numpy.asarray(factors)).to(x.dtype)
 
 
@@ -191,9 +191,9 @@ class Run:
             else:
                 y = self.compute(layer, owner, [self.results[i] for i in given])
                 if self.noise is not None:
-                    y = Jitter.apply(y, self.noise)
-                if self.narrow and y.requires_grad:
-                    y = Narrow.apply(y)
+                    y = Jitter.apply(y, self.noise, 2.0 ** (-8 if self.narrow else -23))
+            if self.narrow:
+                y = Narrow.apply(y)
             self.results[name] = y
         return [self.results[l["name"]] for l in self.head["layers"] if l["name"] not in read]
 
@@ -208,6 +208,8 @@ class Run:
     def compute(self, layer, owner, inputs):
         kind, x = layer["type"], inputs[0]
         weights, bias = self.value(owner, "weights"), self.value(owner, "bias")
+        if self.narrow and weights is not None:
+            weights = Narrow.apply(weights)
         if kind.startswith("convolution"):
             return convolution(layer, x, weights, bias)
         if kind == "transposed_convolution2d":

@@ -77,19 +77,33 @@ BackendLibrary find_backend() {
 
 // The GPUs' back end, found when first needed.
 struct Gpus {
-  BackendLibrary opened;
   std::vector<DeviceInfo> devices;
   Reason reason;  // why none can be used
   Table table{};
 };
 
+// The library, opened when first asked for.
+const BackendLibrary& backend_library() {
+  static const BackendLibrary instance = find_backend();
+  return instance;
+}
+
+// The library and what it needs take 190 MiB: without a driver it is not opened for nothing.
+bool driver_is_there() {
+  static const bool there = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
+  return there || !environment(kLibraryVariable).empty();
+}
+
 const Gpus& gpus() {
   static const Gpus instance = [] {
     Gpus found;
-    found.opened = find_backend();
-    const Backend* const backend = found.opened.backend;
+    if (!driver_is_there()) {
+      found.reason = {"there is no NVIDIA driver", ""};
+      return found;
+    }
+    const Backend* const backend = backend_library().backend;
     if (!backend) {
-      found.reason = found.opened.reason;
+      found.reason = backend_library().reason;
       return found;
     }
     if (backend->follow) backend->follow(choice);
@@ -137,10 +151,10 @@ void load(Device device) {
   for (const auto& info : all.devices) {
     if (info.device != device) continue;
     if (!info.usable()) refuse(device, {info.problem, ""});
-    register_device_memory(device, all.opened.backend->memory(device.index));
+    register_device_memory(device, backend_library().backend->memory(device.index));
     register_table(device, &all.table);
     if (nccl_usable(cuda::kVerified, environment(kUnverifiedVariable))) {
-      register_device_groups(device, all.opened.backend->groups(device.index));
+      register_device_groups(device, backend_library().backend->groups(device.index));
     }
     return;
   }
@@ -152,7 +166,7 @@ thread_local std::optional<Device> chosen;
 [[maybe_unused]] const bool kLoaderSet = (set_device_loader(load), true);
 
 bool all_kernels_usable() {
-  const auto support = kernel_support(*gpus().opened.backend->table, cuda::kVerified,
+  const auto support = kernel_support(*backend_library().backend->table, cuda::kVerified,
                                       environment(kUnverifiedVariable));
   for (const auto& s : support) {
     if (!s.usable() && !s.optional) return false;
@@ -194,10 +208,10 @@ std::vector<DeviceInfo> list_devices() { return gpus().devices; }
 
 Reason no_devices_reason() { return gpus().reason; }
 
-std::string backend_path() { return gpus().opened.backend ? gpus().opened.path : ""; }
+std::string backend_path() { return backend_library().backend ? backend_library().path : ""; }
 
 std::vector<std::pair<std::string, std::string>> backend_versions() {
-  const Backend* const backend = gpus().opened.backend;
+  const Backend* const backend = backend_library().backend;
   if (!backend) return {};
   return backend->versions();
 }

@@ -88,9 +88,47 @@ struct PlanRun::State {
         }
       }
       fill_with_poison(scratch.data(), p.scratch_bytes);
+      const std::vector<std::byte> before = all_bytes();
       steps[i](step);
+      require_only_writes_changed(i, before);
       if (watch) watch->passed(i);
     }
+  }
+
+  // What passes read and write, one behind the other.
+  std::vector<std::byte> all_bytes() const {
+    const Plan::State& p = plan->state();
+    std::vector<std::byte> bytes(p.arena_bytes + p.gradient_layout.bytes);
+    if (p.arena_bytes > 0) std::memcpy(bytes.data(), arena.data(), p.arena_bytes);
+    if (p.gradient_layout.bytes > 0) {
+      std::memcpy(bytes.data() + p.arena_bytes, gradients.data(), p.gradient_layout.bytes);
+    }
+    return bytes;
+  }
+
+  // Throws Error naming pass `i` where it has written beyond its operands.
+  void require_only_writes_changed(size_t i, std::vector<std::byte> before) const {
+    const Plan::State& p = plan->state();
+    std::vector<std::byte> after = all_bytes();
+    for (const int b : p.steps[i].writes) {
+      if (b < 0) continue;
+      const PlanBuffer& buffer = p.buffers[static_cast<size_t>(b)];
+      size_t offset = 0;
+      if (buffer.place == PlanBuffer::Place::arena) {
+        offset = buffer.offset;
+      } else if (buffer.place == PlanBuffer::Place::gradient) {
+        offset = p.arena_bytes + p.gradient_layout.entries[static_cast<size_t>(buffer.slot)].offset;
+      } else {
+        continue;
+      }
+      std::memset(before.data() + offset, 0, buffer.spec.bytes());
+      std::memset(after.data() + offset, 0, buffer.spec.bytes());
+    }
+    if (before == after) return;
+    const auto at = std::mismatch(before.begin(), before.end(), after.begin()).first;
+    throw Error("[plan] pass " + p.steps[i].name + " has written beyond its operands, at byte " +
+                std::to_string(at - before.begin()) + " of " + std::to_string(p.arena_bytes) +
+                " of results and " + std::to_string(p.gradient_layout.bytes) + " of gradients");
   }
 
   void run(const Phase& phase, const kernels::StepInfo& step, PassWatch* watch = nullptr) {

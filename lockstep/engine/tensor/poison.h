@@ -2,8 +2,9 @@
 //
 // For tests. While a pattern is set, every piece of memory is filled when it is handed out; a plan
 // on the CPU also fills each buffer when its lifetime begins, the gradients before each backward
-// run, and the scratchpad before each pass. Results must be those without a pattern, bit by bit:
-// a pass writes all elements of what it writes, the filling of blocked layouts included.
+// run, and the scratchpad before each pass, and throws Error where a pass has written beyond its
+// operands. Results must be those without a pattern, bit by bit: a pass writes all elements of what
+// it writes, the filling of blocked layouts included.
 #pragma once
 
 #include <atomic>

@@ -124,7 +124,8 @@ Array weights_gradient(const kernels::Pass& pass, const Array& x, const Array& d
 }
 
 void check_weights_gradients(DType dtype) {
-  const double tolerance = dtype == DType::f32 ? 1e-5 : 1e-2;
+  // By norm; Winograd's transforms round to bf16, too.
+  const double tolerance = dtype == DType::f32 ? 1e-5 : 2e-2;
   for (int64_t n : {16, 9}) {
     for (int64_t height : {1, 5}) {
       for (int64_t width : {1, 2, 3, 5}) {

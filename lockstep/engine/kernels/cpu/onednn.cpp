@@ -189,6 +189,35 @@ TensorSpec spec_of(const dnnl::memory::desc& desc) {
   return {shape, dtype, std::make_shared<OnednnLayout>(desc, dtype)};
 }
 
+namespace {
+
+dnnl::memory::dims padded_dims(const dnnl::memory::desc& desc) {
+#if DNNL_VERSION_MAJOR >= 3
+  return desc.get_padded_dims();
+#else
+  return {desc.data.padded_dims, desc.data.padded_dims + desc.data.ndims};
+#endif
+}
+
+bool has_blocks(const dnnl::memory::desc& desc) {
+#if DNNL_VERSION_MAJOR >= 3
+  return desc.get_inner_nblks() > 0;
+#else
+  return desc.data.format_kind == dnnl_blocked && desc.data.format_desc.blocking.inner_nblks > 0;
+#endif
+}
+
+}  // namespace
+
+bool may_write_beyond(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  if (!has_blocks(to)) return false;
+  const auto source = padded_dims(from), destination = padded_dims(to);
+  for (size_t i = 0; i < std::min(source.size(), destination.size()); ++i) {
+    if (source[i] > destination[i]) return true;
+  }
+  return false;
+}
+
 bool leaves_gradients_unwritten(const Window& window, const Shape& image, const Shape& result) {
   for (int axis = 0; axis < window.axes(); ++axis) {
     if (window.stride[static_cast<size_t>(axis)] > 1 &&

@@ -118,6 +118,11 @@ struct WindowDims {
 // seen, but nothing says that it cannot be. Gradients of such weights are exact zeros in f32.
 bool leaves_gradients_unwritten(const Window& window, const Shape& image, const Shape& result);
 
+// Whether oneDNN's change of layout may write beyond its destination: 2.6's generic kernel counts to
+// the source's padding along a dimension that the destination, with blocks, pads less. Seen where
+// weights of 2 filters go from blocks of 16 x 16 to blocks of 16 x 2.
+bool may_write_beyond(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
+
 // One operand of a primitive: oneDNN's name for it and the Lockstep operand.
 struct Argument {
   int name;

@@ -58,6 +58,10 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
     const DType there = in_lanes(to) ? from.dtype : to.dtype;
     return reorder_by_way_of(lanes_spec(from.shape, there), from, to);
   }
+  const TensorSpec plain{from.shape, from.dtype, nullptr};
+  if (from != plain && may_write_beyond(desc_of(from), desc_of(to))) {
+    return reorder_by_way_of(plain, from, to);
+  }
   SingleThread one;
   const dnnl::reorder::primitive_desc pd(engine(), desc_of(from), engine(), desc_of(to),
                                          attributes());
