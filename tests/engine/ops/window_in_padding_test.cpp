@@ -101,6 +101,10 @@ TEST(UnwrittenGradients, AreExpectedWhereTheyWereSeenAndNotInOrdinaryConvolution
   EXPECT_FALSE(leaves_gradients_unwritten(line, {4, 16, 3}, {4, 16, 2}));
   const Window space{{1, 1, 3}, {1, 1, 2}, {1, 1, 1}, {0, 0, 1}, {0, 0, 1}};
   EXPECT_TRUE(leaves_gradients_unwritten(space, {4, 16, 8, 8, 1}, {4, 16, 8, 8, 1}));
+  const Window deep{{3, 1, 1}, {3, 1, 1}, {1, 1, 1}, {1, 0, 0}, {1, 0, 0}};
+  EXPECT_TRUE(leaves_gradients_unwritten(deep, {1, 33, 4, 7, 8}, {1, 20, 2, 7, 8}));
+  const Window inside{{2, 1, 1}, {2, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}};
+  EXPECT_FALSE(leaves_gradients_unwritten(inside, {1, 33, 4, 7, 8}, {1, 20, 2, 7, 8}));
 }
 
 // Runs a backward pass with all that it writes, and its scratch memory, full of one byte.
@@ -162,13 +166,54 @@ void check_weights_gradients(DType dtype) {
   }
 }
 
-TEST(UnwrittenGradients, DoNotOccurInF32) { check_weights_gradients(DType::f32); }
+void check_deep_windows(DType dtype) {
+  const double tolerance = dtype == DType::f32 ? 1e-5 : 2e-2;
+  for (int64_t depth : {4, 5}) {
+    for (int64_t kernel : {2, 3}) {
+      for (int64_t stride : {1, 2, 3, 4}) {
+        for (int64_t before : {0, 1, 2}) {
+          const Window w{{kernel, 1, 2}, {stride, 2, 1}, {1, 1, 1}, {before, 0, 0}, {1, 0, 1}};
+          const Shape x{2, 33, depth, 7, 8};
+          const ConvolutionProblem p{{x, dtype, nullptr},
+                                     {20, 33, kernel, 1, 2},
+                                     {2, 20, kernels::window_positions(w, 0, depth),
+                                      kernels::window_positions(w, 1, 7),
+                                      kernels::window_positions(w, 2, 8)},
+                                     w,
+                                     1,
+                                     false};
+          SCOPED_TRACE("depth " + std::to_string(depth) + ", " + w.kernel.to_string() + ", stride " +
+                       std::to_string(stride) + ", padding " + std::to_string(before));
+          const auto as = [&](const Shape& shape, int seed) {
+            const Tensor exact = tensor_of(random_array(shape.dims(), seed));
+            return array_of(convert(convert(exact, {shape, dtype, nullptr}), exact.spec()));
+          };
+          const Array images = as(x, 1), dy = as(p.dst, 2);
+          const auto gradient = [&](const ConvolutionProblem& problem, int poison) {
+            return weights_gradient(kernels::table_for({}).convolution(problem).backward.back(),
+                                    images, dy, poison);
+          };
+          ConvolutionProblem in_f32 = p;
+          in_f32.src = {x, DType::f32, nullptr};
+          EXPECT_EQ(gradient(p, 0xff).values, gradient(p, 0x71).values);
+          EXPECT_LE(relative_error(gradient(p, 0xff), gradient(in_f32, 0)), tolerance);
+        }
+      }
+    }
+  }
+}
+
+TEST(UnwrittenGradients, DoNotOccurInF32) {
+  check_weights_gradients(DType::f32);
+  check_deep_windows(DType::f32);
+}
 
 TEST(UnwrittenGradients, DoNotOccurInBf16) {
   if (!kernels::table_for({}).bf16) {
     GTEST_SKIP() << "no bf16 instructions: gradients in bf16 were not computed";
   }
   check_weights_gradients(DType::bf16);
+  check_deep_windows(DType::bf16);
 }
 
 }  // namespace

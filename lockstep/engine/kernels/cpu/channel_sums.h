@@ -13,7 +13,7 @@ namespace lockstep::kernels::cpu {
 
 // Sums of more elements than this are taken from oneDNN's kernels; shorter ones stay with them
 // where they come as a part of something else.
-inline constexpr int64_t kMostSummedInF32 = 1024;
+inline constexpr int64_t kMostSummedInF32 = 32;
 
 // Where the elements of n x channels x space lie: element (n, c, s) at
 // ((n * blocks() + c / block) * space + s) * block + c % block. Row-major: a block of 1; channels

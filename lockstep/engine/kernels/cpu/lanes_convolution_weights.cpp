@@ -368,21 +368,29 @@ template <class T>
 void bias(const LanesConvolution& q, const T* dy, float* dbias) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t row = q.result_columns * q.n;
+  const int64_t plane = q.result_rows * q.result_columns * q.n;
+  // A few vectors in f32, then in double: a gradient may be the same everywhere, and then rounding
+  // does not average out.
+  constexpr int64_t kFew = 8 * kLanes;
   for (int64_t f = 0; f < q.filters; ++f) {
-    HWY_ALIGN float sums[kLanes];
-    for (int64_t lane = 0; lane < kLanes; lane += lanes) {
-      V sum = hn::Zero(d);
-      // Row by row, for the sake of rounding.
-      for (int64_t r = 0; r < q.result_rows; ++r) {
-        const T* const from = dy + (f * q.result_rows + r) * row + lane;
-        V own = hn::Zero(d);
-        for (int64_t i = 0; i < row; i += kLanes) own = hn::Add(own, load_images(from + i));
-        sum = hn::Add(sum, own);
+    double totals[kLanes] = {};
+    for (int64_t first = 0; first < plane; first += kFew) {
+      const int64_t end = std::min(plane, first + kFew);
+      HWY_ALIGN float sums[kLanes];
+      for (int64_t lane = 0; lane < kLanes; lane += lanes) {
+        V sum = hn::Zero(d);
+        for (int64_t i = first; i < end; i += kLanes) {
+          sum = hn::Add(sum, load_images(dy + f * plane + i + lane));
+        }
+        hn::Store(sum, d, sums + lane);
       }
-      hn::Store(sum, d, sums + lane);
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        totals[lane] += static_cast<double>(sums[lane]);
+      }
     }
-    dbias[f] = sum_of_lanes(sums);
+    double total = 0;
+    for (const double t : totals) total += t;
+    dbias[f] = static_cast<float>(total);
   }
 }
 

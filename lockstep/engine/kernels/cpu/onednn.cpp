@@ -219,6 +219,10 @@ bool may_write_beyond(const dnnl::memory::desc& from, const dnnl::memory::desc& 
 }
 
 bool leaves_gradients_unwritten(const Window& window, const Shape& image, const Shape& result) {
+  if (window.kernel.axes() == 3 && window.stride[0] > 1) {
+    const int64_t last = (result[2] - 1) * window.stride[0] - window.pad_begin[0];
+    if (window.pad_begin[0] > 0 || last + window_extent(window, 0) > image[2]) return true;
+  }
   for (int axis = 0; axis < window.axes(); ++axis) {
     if (window.stride[static_cast<size_t>(axis)] > 1 &&
         meets_only_padding(window, axis, image[2 + axis], result[2 + axis])) {

@@ -115,7 +115,9 @@ struct WindowDims {
 // bf16 (n x c x space each). 2.6's backward_weights for AVX-512 BF16 does where a result has one
 // column, columns are more than 1 apart, and a column of the window meets only padding: what is
 // read then is whatever the memory held. Rows and depth are kept from it too: there it was not
-// seen, but nothing says that it cannot be. Gradients of such weights are exact zeros in f32.
+// seen, but nothing says that it cannot be. Gradients of such weights are exact zeros in f32. In
+// three dimensions it does, too, where depth is strided and a window reaches beyond it (seen for 33
+// channels, depth 4, kernel 3, stride 3, padding 1).
 bool leaves_gradients_unwritten(const Window& window, const Shape& image, const Shape& result);
 
 // Whether oneDNN's change of layout may write beyond its destination: 2.6's generic kernel counts to
