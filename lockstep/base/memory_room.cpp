@@ -80,9 +80,10 @@ void limit_own_data(uint64_t bytes, const std::string& name, uint64_t least) {
                     name, bytes >> 20, mib(used), mib(least)),
         fmt::format("{} must be at least {}; large networks need more", name, mib(used + least)));
   }
-  option_name() = name;
-  const rlimit limit{bytes, bytes};
-  setrlimit(RLIMIT_DATA, &limit);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_max < bytes) return;  // that one is tighter
+  limit = {bytes, bytes};
+  if (setrlimit(RLIMIT_DATA, &limit) == 0) option_name() = name;
 }
 
 void require_room(size_t bytes) {

@@ -1,5 +1,6 @@
 #include "lockstep/data/readable.h"
 
+#include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -11,8 +12,14 @@ ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
   if (store == nullptr) throw InvalidArgument("[readable_images] there is no datastore");
   const bool arrays = store->array_shape().has_value();
   std::vector<std::string> reasons(static_cast<size_t>(store->size()));
+  std::mutex asking;  // `stop` may not expect several threads at once
+  const auto stopped = [&] {
+    if (!stop) return false;
+    std::lock_guard lock(asking);
+    return stop();
+  };
   pool.for_each(store->size(), [&](int64_t i, int) {
-    if (stop && stop()) {
+    if (stopped()) {
       throw Cancelled("[data] it was stopped while its images were read",
                       "nothing is lost: no iteration has begun");
     }

@@ -21,11 +21,13 @@ class Computed : public TrainingObserver {
                 rebuild_.damage.chain};
   }
   void iteration(const IterationRecord& r) override {
+    last = r.iteration;
     if (r.iteration > rebuild_.damage.sound) text += receipt_text(line_of(r)) + "\n";
   }
 
   std::string text;
   ReceiptExpectation expected;
+  int64_t last = 0;  // iteration that was computed
 
  private:
   const ReceiptRebuild& rebuild_;
@@ -51,14 +53,21 @@ void rebuild_receipt(const ReceiptRebuild& rebuild) {
   job.training.worker_load.clear();
   job.training.hosts.clear();
   job.training.max_time = 0;
-  JobPlan plan = plan_job(job, {.initial_model = rebuild.initial_model});
+  JobPlan plan =
+      plan_job(job, {.initial_model = rebuild.initial_model, .stop = rebuild.interrupted});
   Computed computed(lines_before_damage(rebuild.folder, path, damage.sound), rebuild);
   TrainingControl control;
   control.observers = {&computed};
   control.replay = Replay{.checkpoints = rebuild.folder.file("checkpoints"),
                           .iteration = damage.last,
                           .from = damage.sound};
+  control.stop = rebuild.stop;
+  control.interrupted = rebuild.interrupted;
   train(plan.network, plan.training, plan.job.training, control);
+  if (computed.last < damage.last) {
+    throw Cancelled("[receipt] it was stopped while the receipt was made anew",
+                    "nothing was changed: the same command begins again");
+  }
   const ReceiptFinding found = check_receipt(computed.text, computed.expected);
   if (!found.problem.empty()) {
     throw DataError("[receipt] " + path + " cannot be made anew: computed again, " + found.problem,

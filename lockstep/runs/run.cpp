@@ -380,8 +380,15 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   } catch (const ReceiptDamage& damage) {
     if (!options.rebuild_receipt) throw;
     notice(damage.what());
-    rebuild_receipt({folder, plan.job, options.initial_model, damage.where(), notice});
-    network = plan_job(job, {.initial_model = options.initial_model}).network;  // as it was before
+    rebuild_receipt({.folder = folder,
+                     .job = plan.job,
+                     .initial_model = options.initial_model,
+                     .damage = damage.where(),
+                     .notice = notice,
+                     .stop = options.stop,
+                     .interrupted = options.interrupted});
+    network = plan_job(job, {.initial_model = options.initial_model, .stop = options.interrupted})
+                  .network;  // as it was before
     run();
   }
   receipt.finish();
@@ -423,9 +430,10 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
 
 // Never throws: where the folder cannot be written to, the run counts as interrupted.
 void note_failure(const RunFolder& folder, const Witness& witness, JobPlan& plan,
-                  const std::string& what) {
+                  const std::exception& error) {
   try {
-    if (!witness.computed && folder.resumed()) {
+    const bool unwritten = dynamic_cast<const FileError*>(&error) != nullptr;
+    if (folder.resumed() && (!witness.started || (unwritten && !witness.computed))) {
       folder.note_as_before();  // it was refused, or the disk is full: the run is what it was
       return;
     }
@@ -433,7 +441,7 @@ void note_failure(const RunFolder& folder, const Witness& witness, JobPlan& plan
     if (witness.started && !witness.saved && (witness.computed || !has_model)) {
       keep_last_sound_values(folder, plan.network, plan.classes);
     }
-    folder.note(RunStatus::failed, what, witness.iterations);
+    folder.note(RunStatus::failed, error.what(), witness.iterations);
   } catch (const std::exception&) {
   }
 }
@@ -469,7 +477,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
     }
     throw;
   } catch (const std::exception& error) {
-    note_failure(folder, witness, plan, error.what());
+    note_failure(folder, witness, plan, error);
     throw;
   }
 }

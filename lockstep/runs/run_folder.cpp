@@ -131,7 +131,10 @@ void RunFolder::adopt(const nlohmann::ordered_json& description, bool resume) {
   if (!resume) refuse_any();  // another process may have been faster
   const std::string path = file(job_name);
   if (!resume || !inside_->exists(path)) {
-    if (resume) refuse_any();  // parts of a run whose job is not known
+    if (resume && before_.status != RunStatus::none) {
+      throw InvalidArgument("[run] " + path_ + " holds parts of a run, but no " + job_name,
+                            "put the file back, or choose another folder with --out");
+    }
     write_atomically(*inside_, path, description.dump(2) + "\n");
     return;
   }

@@ -102,9 +102,13 @@ RunState run_state(FileSystem& files, const std::string& folder, bool own_lock) 
           .value_or(RunState{holds(run_model_name) ? RunStatus::finished : RunStatus::interrupted});
   if (!own_lock && locked(folder)) {
     if (state.status != RunStatus::running) state = {RunStatus::running};
-  } else if (state.status == RunStatus::running) {
-    state.status = RunStatus::interrupted;
+    return state;
   }
+  // It may have ended since it was read.
+  if (!own_lock && state.status == RunStatus::running) {
+    state = noted(files, folder).value_or(state);
+  }
+  if (state.status == RunStatus::running) state.status = RunStatus::interrupted;
   return state;
 }
 

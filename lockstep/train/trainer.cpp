@@ -368,10 +368,13 @@ class Training {
       iterations_->fetch();
       // Values that are no numbers may have given finite losses.
       const bool sound = all_finite(network_);
-      if (position_.iteration > 0 && sound) checkpoint();  // the last good values
-      const std::string kept = "; the values after iteration " +
-                               std::to_string(position_.iteration) +
-                               (sound ? " are kept" : " are not finite either");
+      std::string kept = sound ? " are kept" : " are not finite either";
+      try {
+        if (position_.iteration > 0 && sound) checkpoint();  // the last good values
+      } catch (const Error& error) {
+        kept = std::string(" could not be kept: ") + error.what();
+      }
+      kept = "; the values after iteration " + std::to_string(position_.iteration) + kept;
       throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
                       std::to_string(r.epoch) + ") is not a finite number",
                   std::string("a lower initial_learning_rate ") +

@@ -276,7 +276,7 @@ TEST(Hosts, BetweenWhichBytesAreLostComeTogetherAgain) {
       signs.wait("shunned");
     };
     TrainingOptions options = on_network_of_three(signs, 60);
-    options.worker_limit = 2;
+    options.worker_limit = 4;
     expect_undisturbed(run(options, follower), follower, 60);
     EXPECT_EQ(losses(follower).size(), 0u);
     EXPECT_FALSE(follower.notices.empty());

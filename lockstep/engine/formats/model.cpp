@@ -107,6 +107,10 @@ std::vector<std::byte> encode_model(const Network& network,
   }
   std::vector<NamedTensor> tensors;
   for (const Learnable& learnable : network.learnables()) {
+    if (!learnable.value.defined()) {
+      throw InvalidArgument("[save_model] the network has sizes, but no values",
+                            "initialize it first");
+    }
     tensors.push_back({learnable.name, learnable.value});
   }
   for (const NetworkState& state : network.state()) tensors.push_back({state.name, state.value});
