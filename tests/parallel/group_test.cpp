@@ -341,7 +341,7 @@ TEST(HostGroup, StrangersEndNoMember) {
                          .place = place,
                          .generation = 3,
                          .secret = "secret"},
-                        TimeLimit(2));
+                        TimeLimit(1));
         _exit(1);  // a stranger is no member
       } catch (const Error&) {
         // What the training meets with a new group.

@@ -3,22 +3,43 @@
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/loop.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <exception>
+#include <fstream>
+#include <string>
 #include <thread>
 
 namespace lockstep {
 namespace {
 
-// Whoever waits for it hears nothing more.
-void close_connection(gloo::transport::tcp::Handler* handler) noexcept {
-  try {
-    if (auto* const pair = dynamic_cast<gloo::transport::Pair*>(handler)) pair->close();
-  } catch (const std::exception&) {
-    // It stays, and throws again: not as fast as it can.
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+using gloo::transport::tcp::Handler;
+
+// Ends a connection whose handler has thrown: the other side is told, nothing more is read, and who
+// waits for it here waits until its limit. Pair::close() would take the connection's lock, which
+// another thread may hold while it waits for this one.
+void silence(int epoll, Handler* handler) {
+  std::ifstream registered("/proc/self/fdinfo/" + std::to_string(epoll));
+  for (std::string line; std::getline(registered, line);) {
+    int descriptor = -1;
+    unsigned events = 0;
+    unsigned long long data = 0;
+    if (std::sscanf(line.c_str(), "tfd: %d events: %x data: %llx", &descriptor, &events, &data) < 3 ||
+        data != reinterpret_cast<uintptr_t>(handler)) {
+      continue;
+    }
+    if ((events & EPOLLONESHOT) != 0) return;  // it was its last event
+    // Still open: whoever closes it takes it out first, and waits for this thread then.
+    ::shutdown(descriptor, SHUT_RDWR);
+    epoll_event once{};
+    once.events = EPOLLONESHOT;
+    once.data.ptr = handler;
+    ::epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &once);
+    return;
   }
 }
 
@@ -49,7 +70,11 @@ void Loop::run() {
       try {
         handler->handleEvents(static_cast<int>(event.events));
       } catch (const std::exception&) {
-        lockstep::close_connection(handler);
+        if (dynamic_cast<gloo::transport::Pair*>(handler) != nullptr) {
+          lockstep::silence(fd_, handler);
+        } else {  // it stays, and may throw again: not as fast as it can
+          std::this_thread::sleep_for(std::chrono::milliseconds(kMilliseconds));
+        }
       }
     }
   }
