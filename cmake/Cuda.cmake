@@ -62,7 +62,8 @@ find_package(CUDAToolkit REQUIRED)
 find_path(LOCKSTEP_NCCL_INCLUDE_DIR nccl.h HINTS "${toolkit}/include")
 mark_as_advanced(LOCKSTEP_NCCL_INCLUDE_DIR)
 
-file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/lockstep/engine/kernels/cuda/*.cpp"
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS
+     "${PROJECT_SOURCE_DIR}/lockstep/engine/kernels/cuda/*.cpp"
      "${PROJECT_SOURCE_DIR}/lockstep/engine/kernels/cuda/*.cu")
 if(LOCKSTEP_NCCL_INCLUDE_DIR)
   list(FILTER sources EXCLUDE REGEX "/no_nccl\\.cpp$")
@@ -71,7 +72,7 @@ else()
   list(FILTER sources EXCLUDE REGEX "/nccl\\.cpp$")
 endif()
 # What it needs of the rest is compiled in once more: it is loaded by executables of any kind.
-foreach(source IN ITEMS base/build_id base/dtype base/shape engine/tensor/spec engine/kernels/backend)
+foreach(source IN ITEMS base/os/build_id base/numeric/dtype base/numeric/shape engine/tensor/spec engine/kernels/backends/backend)
   list(APPEND sources "${PROJECT_SOURCE_DIR}/lockstep/${source}.cpp")
 endforeach()
 add_library(lockstep_cuda SHARED ${sources})

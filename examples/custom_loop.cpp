@@ -1,6 +1,7 @@
-// Trains on the built-in digits with a loop of one's own: any loss of tensors, a learning rate of
-// one's own, validation now and then. The mini-batch is cut into shards that threads share; how
-// many there are changes the speed, never the answer. With --profile it says where the time went.
+// Trains on the built-in digits with a custom training loop: any loss of tensors, a custom learning
+// rate, periodic validation. Each mini-batch is divided into shards that the threads share. The
+// number of threads affects the speed but not the result. With --profile it prints where the time
+// was spent.
 #include <algorithm>
 #include <cstdio>
 #include <string_view>
@@ -25,7 +26,7 @@ int main(int argc, char** argv) {
   ShardGroup group(network,
                    {.threads = available_cores(), .shard_size = 16, .seed = 0, .profile = profile});
 
-  // All images once: they stay in memory, and their mean is what the input layer subtracts.
+  // Reads all images once. They stay in memory, and the input layer subtracts their mean.
   const auto images = std::make_shared<const ImageCache>(parts[0], 28, 28, 1, size_t{64} << 20);
   set_input_normalization(network, images->fill(group.pool()).statistics);
   constexpr int64_t kEpochs = 3;
@@ -33,12 +34,13 @@ int main(int argc, char** argv) {
                                 .augmentation = {.translate_x = {-2, 2}, .translate_y = {-2, 2}},
                                 .helped = true,
                                 .max_epochs = kEpochs});
-  // The next mini-batch is prepared by whichever thread is done with its shards first.
+  // The first thread that has finished its shards prepares the next mini-batch.
   group.work_meanwhile([&](bool ahead) { return queue.help(ahead); });
   const int64_t per_epoch = queue.batches_per_epoch(), iterations = kEpochs * per_epoch;
 
-  // One value for each observation. The probabilities could be had as well: shard.forward(shard[0])
-  // and ops::cross_entropy(). In front of softmax it is exact for far apart scores, too.
+  // One value for each observation. shard.forward(shard[0]) with ops::cross_entropy() on the
+  // probabilities would work as well, but the scores before softmax are exact even if they are far
+  // apart.
   const auto loss = [](Shard& shard) {
     const Tensor scores = shard.forward(shard[0], {.outputs = {"fully_connected_1"}});
     return ops::softmax_cross_entropy(scores, shard[1]);
@@ -49,7 +51,7 @@ int main(int argc, char** argv) {
     const Tensor x = Tensor::from(std::span(batch->pixels), {batch->size(), 1, 28, 28});
     const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
     const auto step = sharded_value_and_gradient(loss, {x, labels}, group, iteration);
-    // Up in the first 20 iterations, then down to nothing on a straight line.
+    // Rises during the first 20 iterations, then falls linearly to 0.
     const auto done = static_cast<double>(iteration), all = static_cast<double>(iterations);
     const double rate = 0.05 * std::min(done / 20, (all - done) / (all - 20));
     sgdm_update(network, step.gradients, state,

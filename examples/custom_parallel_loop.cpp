@@ -1,8 +1,8 @@
-// A training loop of one's own over worker processes, twice. First literally: each worker takes
-// mini-batches from its own part of the images, and gradients, loss and the network's state are
-// combined by hand. What it computes depends on the number of workers, as such loops do everywhere.
-// Then lawfully: the same workers share the shards of each mini-batch, and the network has the same
-// bits for any number of them.
+// A custom training loop over worker processes, in two versions. In the literal version each worker
+// takes mini-batches from its own part of the images, and the loop itself combines gradients, loss
+// and network state. As with all such loops, the result depends on the number of workers. In the
+// lawful version the same workers share the shards of each mini-batch, and the network has the same
+// bits for any number of workers.
 //
 // usage: custom_parallel_loop [WORKERS [EPOCHS]]
 #include <unistd.h>
@@ -18,7 +18,7 @@ using namespace lockstep;
 namespace {
 
 constexpr int64_t kClasses = 10;
-constexpr int64_t kEach = 128;  // observations of a worker in a mini-batch
+constexpr int64_t kEach = 128;  // observations of each worker in a mini-batch
 
 struct Point {
   int64_t iteration = 0, epoch = 0;
@@ -30,7 +30,7 @@ struct Point {
   }
 };
 
-// What a worker brings home.
+// The result of a worker.
 struct Trained {
   std::string digest;
   Bytes model;
@@ -42,7 +42,7 @@ struct Trained {
 };
 
 std::vector<DatastorePtr> open_data() {
-  return split_each_label(builtin_digits(), {0.9}, /*seed=*/0);  // for training, for testing
+  return split_each_label(builtin_digits(), {0.9}, /*seed=*/0);  // training and test data
 }
 
 Network make_network() {
@@ -63,13 +63,13 @@ std::shared_ptr<const ImageCache> cached(const DatastorePtr& store) {
   return std::make_shared<const ImageCache>(store, 28, 28, 1, size_t{64} << 20);
 }
 
-// The mean of all training images is what the input layer subtracts, for all workers alike.
+// The input layer subtracts the mean of all training images, in all workers.
 void normalize_inputs(Network& network, const ImageCache& all) {
   ThreadPool one(1);
   set_input_normalization(network, all.fill(one).statistics);
 }
 
-// Called with each mini-batch when it is made, ahead of its use: targets are one-hot.
+// Called when a mini-batch is prepared, ahead of its use. The targets are one-hot.
 void preprocess(MiniBatch& batch) {
   batch.target_values = one_hot(batch.labels, kClasses).to_vector();
 }
@@ -78,7 +78,8 @@ Tensor images_of(const MiniBatch& batch) {
   return Tensor::from(std::span(batch.pixels), {batch.size(), 1, 28, 28});
 }
 
-// A mini-batch of n observations divided over workers: one more for each of the first n % size.
+// This worker's share of a mini-batch of n observations: one more for each of the first n % size
+// workers.
 int64_t share_of(int64_t n, const Spmd& block) {
   return n / block.size() + (block.index() < n % block.size() ? 1 : 0);
 }
@@ -91,8 +92,8 @@ Tensor weighted_sum(Spmd& block, const Tensor& tensor, double factor) {
   return Tensor::from(std::span(values), tensor.shape());
 }
 
-// Moving statistics of all workers as one: x = sum of w_j x_j, and
-// s^2 = sum of w_j (s_j^2 + (x_j - x)^2), where w_j is the share of worker j.
+// Combines the moving statistics of all workers: x = sum of w_j x_j, and s^2 = sum of w_j (s_j^2 +
+// (x_j - x)^2), where w_j is the share of worker j.
 void combine_state(Spmd& block, const Network& network, double share) {
   const auto& all = network.state();
   for (size_t i = 0; i + 1 < all.size(); ++i) {
@@ -148,7 +149,7 @@ Trained lawful_loop(Spmd& block, int64_t mini_batch, int64_t epochs,
   Network network = make_network();
   const auto images = cached(all);
   normalize_inputs(network, *images);
-  // Every worker has the whole mini-batch; it computes its shards of it.
+  // Every worker loads the whole mini-batch and computes its own shards of it.
   MiniBatchQueue queue(images, {.mini_batch_size = mini_batch, .max_epochs = epochs});
   ShardGroup group(network, {.threads = 1}, block.group());
   SgdmState state;
@@ -167,7 +168,7 @@ Trained lawful_loop(Spmd& block, int64_t mini_batch, int64_t epochs,
   return {network_digest(network).to_string(), encode_model(network, all->classes())};
 }
 
-// The curve of the loss, which grows on a terminal.
+// The curve of the loss, redrawn on a terminal as it grows.
 class Curve {
  public:
   void add(const Point& p) {
@@ -199,7 +200,7 @@ class Curve {
   std::chrono::steady_clock::time_point began_, drawn_;
 };
 
-// The whole test set: what is most likely for each image, beside its label.
+// Compares the most likely class of each test image with its label.
 double test_accuracy(const Trained& trained) {
   Network network = decode_model(trained.model).network.clone();
   const DatastorePtr test = open_data()[1];
@@ -217,7 +218,7 @@ double test_accuracy(const Trained& trained) {
 int main(int argc, char** argv) {
   const Runtime runtime(argc, argv);
   try {
-    // As many workers as there are GPUs, else four on the CPU.
+    // As many workers as there are GPUs, or four on the CPU.
     const auto gpus = static_cast<int>(kernels::list_devices().size());
     const int workers = argc > 1 ? std::max(1, std::atoi(argv[1])) : gpus > 0 ? gpus : 4;
     const int64_t epochs = argc > 2 ? std::max(1, std::atoi(argv[2])) : 20;

@@ -1,5 +1,5 @@
-// Worker processes that run functions: results, errors, what tasks print, a loop, and a block that
-// all workers run at once.
+// Worker processes that run functions: results, errors, output of tasks, a parallel loop, and a
+// block that all workers run at once.
 #include <cstdio>
 
 #include "lockstep/lockstep.h"
@@ -13,11 +13,11 @@ int64_t factorial(int64_t n) { return n < 2 ? 1 : n * factorial(n - 1); }
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Runtime runtime(argc, argv);  // first of all: workers run this program, too
+  const Runtime runtime(argc, argv);  // must come first: workers run this program, too
   Pool pool({.workers = 4});
   std::printf("a pool of %d workers\n", pool.size());
 
-  // A future stands for what will come.
+  // A future represents the result of a task.
   const auto ten = pool.submit<&factorial>(10);
   const auto greeting = pool.submit(
       [](const std::string& name) {
@@ -29,7 +29,8 @@ int main(int argc, char** argv) {
   std::printf("10! = %lld, %s; its diary: %s", static_cast<long long>(ten.get()), hello.c_str(),
               greeting.diary().c_str());
 
-  // Errors come back as what they were; the end of a worker is one of them, and nobody else's.
+  // Errors are rethrown with their original type. The loss of a worker is an error of
+  // its own task only.
   for (const auto& bad : {pool.submit([] { throw DataError("there are no images"); }),
                           pool.submit([] { abort(); })}) {
     try {
@@ -41,7 +42,7 @@ int main(int argc, char** argv) {
     }
   }
 
-  // As they finish.
+  // In order of completion.
   std::vector<Future<int>> futures;
   for (const int ms : {60, 20, 40}) {
     futures.push_back(pool.submit(
@@ -56,13 +57,13 @@ int main(int argc, char** argv) {
     std::printf("task %d slept %d ms\n", static_cast<int>(*i), next[*i].get());
   }
 
-  // The same sum, bit for bit, however many workers there are.
+  // The sum has the same bits for any number of workers.
   const float sum = parallel_reduce(
       pool, 1000000, [](int64_t i) { return 1.0f / static_cast<float>(i + 1); },
       [](float a, float b) { return a + b; });
   std::printf("1 + 1/2 + ... + 1/1000000 = %.9g\n", static_cast<double>(sum));
 
-  // All at once, each knowing its index; values come by a queue while it runs.
+  // All workers at once, each with its index. Values arrive through a queue meanwhile.
   DataQueue<std::string> queue(pool);
   queue.after_each([](const std::string& text) { std::printf("%s\n", text.c_str()); });
   const auto totals = spmd(

@@ -1,5 +1,5 @@
 // A parallel loop that trains one network in each pass: digits with several learning rates, each
-// network on one worker. The table does not depend on how many workers there are.
+// network on one worker. The table does not depend on the number of workers.
 //
 // usage: one_model_per_worker [EPOCHS]
 #include <cstdio>
@@ -31,8 +31,8 @@ Outcome train_with(double rate, int64_t epochs) {
   TrainingOptions options;
   options.initial_learning_rate = rate;
   options.max_epochs = epochs;
-  options.validation_frequency = 0;  // once an epoch
-  options.threads = 1;               // the others have their own networks
+  options.validation_frequency = 0;  // once per epoch
+  options.threads = 1;               // the other workers train networks at the same time
   TrainingControl control;
   control.stop = task_cancelled;
   const auto result =

@@ -1,6 +1,6 @@
-// A layer of one's own, made of ops: a convolution whose output is let through by a gate that a
-// second convolution opens (Dauphin et al. 2017), and that keeps how far the gates are open on
-// average. It trains as any other layer, by any number of threads, and model files know it.
+// A custom layer made of ops: a gated convolution, whose output is multiplied by a gate that a
+// second convolution computes (Dauphin et al. 2017). Its state is the average opening of the gates.
+// Like any other layer, it trains with any number of threads and can be saved in model files.
 #include <cstdio>
 
 #include "lockstep/lockstep.h"
@@ -20,8 +20,8 @@ struct GatedConvolution2d {
   Value build(LayerBuilder& layer, Value x) const {
     const auto convolved = [&](const std::string& name) {
       return layer.apply(ops::make_convolution2d({}, true),
-                         {x, layer.learnable(name, {filters, x.shape()[1], kernel, kernel}),
-                          layer.learnable(name + "_bias", {filters}, "zeros")});
+                         {x, layer.parameter(name, {filters, x.shape()[1], kernel, kernel}),
+                          layer.parameter(name + "_bias", {filters}, "zeros")});
     };
     const Value gate = layer.apply(ops::make_sigmoid(), {convolved("gate")});
     const double share = 1.0 / static_cast<double>(gate.shape().elements());
@@ -36,7 +36,7 @@ int main() {
   Network network(
       {image_input(
            {.height = 28, .width = 28, .channels = 1, .normalization = "rescale-symmetric"}),
-       own_layer(GatedConvolution2d{.filters = 8, .kernel = 5}),
+       custom_layer(GatedConvolution2d{.filters = 8, .kernel = 5}),
        max_pooling2d({.pool = {4, 4}, .stride = {4, 4}}), fully_connected({.units = 10}),
        softmax()});
   network.initialize(/*seed=*/0);

@@ -1,10 +1,11 @@
-// Several networks at once: depths 1 to 4, each trained by a worker process of its own, while four
-// curves grow here. One that gets nowhere is cancelled. Then the best by validation is tested.
-// A second run gives the same table.
+// Trains several networks at once, with depths 1 to 4, each in its own worker process, and draws
+// four accuracy curves meanwhile. A network that makes no progress is cancelled. Then the network
+// with the best validation accuracy is tested. A second run prints the same table, except for the
+// seconds.
 //
 // usage: parallel_networks [FOLDER [EPOCHS]]
-//   FOLDER holds train/<class>/ and test/<class>/ with images, as of CIFAR-10; without one, or for
-//   "digits", the networks learn the built-in digits. Writes parallel_networks.svg.
+//   FOLDER holds train/<class>/ and test/<class>/ with images, such as CIFAR-10. Without FOLDER, or
+//   for "digits", the networks learn the built-in digits. Writes parallel_networks.svg.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,13 +15,14 @@
 #include <mutex>
 
 #include "lockstep/lockstep.h"
+#include "lockstep/train/records/observer.h"
 
 using namespace lockstep;
 
 namespace {
 
 struct Task {
-  int network = 0;  // which curve
+  int network = 0;  // index of the curve
   int64_t depth = 1;
   double learning_rate = 0.1 * 128 / 256;
   std::string folder;  // "": digits
@@ -35,7 +37,7 @@ struct Task {
 struct Point {
   int network = 0;
   int64_t iteration = 0, iterations = 0;
-  double accuracy = 0, validation = 0;  // NaN where there is none now
+  double accuracy = 0, validation = 0;  // NaN if there is none at this iteration
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -46,7 +48,7 @@ struct Point {
 struct Trained {
   double validation = 0, seconds = 0;
   std::string digest;
-  Bytes model;  // as a model file
+  Bytes model;  // contents of a model file
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -104,7 +106,7 @@ Trained train_one(const Task& task, const QueueSender<Point>& queue) {
   options.mini_batch_size = 128;
   options.max_epochs = task.epochs;
   options.l2 = 1e-10;
-  options.validation_frequency = 0;  // once an epoch
+  options.validation_frequency = 0;  // once per epoch
   options.threads = 1;
   TrainingData all{.training = data.training, .validation = data.validation};
   if (!task.folder.empty()) {
@@ -116,13 +118,14 @@ Trained train_one(const Task& task, const QueueSender<Point>& queue) {
   control.stop = task_cancelled;
   const TrainingResult result = train(network, all, options, control);
   check_cancelled();
-  std::printf("depth %d: %d learnables, %.0f images per second\n", static_cast<int>(task.depth),
-              static_cast<int>(network.learnable_elements()), result.images_per_second);
+  std::printf("depth %d: %d parameters, %.0f images per second\n", static_cast<int>(task.depth),
+              static_cast<int>(network.parameter_elements()), result.images_per_second);
   return {result.validations.back().accuracy, result.seconds, result.network_digest.to_string(),
           encode_model(network, data.training->classes())};
 }
 
-// Curves on a terminal, else a line for each validation. For the thread that brings the values.
+// Draws curves on a terminal; otherwise prints a line for each validation. Used by the pool's
+// callback thread, and by the main thread once no more values arrive.
 class Curves {
  public:
   explicit Curves(std::vector<std::string> names) : terminal_(isatty(STDOUT_FILENO) != 0) {
@@ -167,7 +170,7 @@ class Curves {
     drawn_ = now;
   }
 
-  // Of validation so far; 0 before the first. Thread-safe.
+  // Best validation accuracy so far; 0 before the first. Thread-safe.
   double best(size_t n) const {
     const std::lock_guard lock(mutex_);
     double most = 0;
@@ -201,7 +204,7 @@ int main(int argc, char** argv) {
     DataQueue<Point> queue(pool);
     queue.after_each([&](const Point& p) { curves.add(p); });
     std::vector<Future<Trained>> futures;
-    // A learning rate that moves nothing, before the others.
+    // The first one has a learning rate that is too small for any progress.
     futures.push_back(pool.submit<&train_one>(
         Task{.network = 4, .depth = 1, .learning_rate = 1e-9, .folder = folder, .epochs = 1000},
         queue.sender()));
@@ -209,7 +212,7 @@ int main(int argc, char** argv) {
       futures.push_back(pool.submit<&train_one>(
           Task{.network = n, .depth = n + 1, .folder = folder, .epochs = epochs}, queue.sender()));
     }
-    // This thread is free meanwhile: it cancels the one that gets nowhere, and the next one begins.
+    // Meanwhile this thread cancels the one without progress, so that the next one begins.
     while (!futures[0].done()) {
       futures[0].wait_for(0.05);
       if (curves.best(4) > 0 && curves.best(0) > 2 * curves.best(4)) futures[0].cancel();

@@ -1,5 +1,5 @@
-// The same result twice: a denoising autoencoder is trained two times with deterministic algorithms
-// and two times without; are the learnables equal?
+// Trains a denoising autoencoder twice with deterministic algorithms and twice without them, and
+// compares the parameters.
 //
 // usage: reproduce_training [OBSERVATIONS [EPOCHS]]   (all 10,000 digits, 5 epochs)
 #include <cstdio>
@@ -59,11 +59,11 @@ Trained train_once(const std::vector<DatastorePtr>& parts, int64_t epochs) {
   options.solver = "adam";
   options.mini_batch_size = 500;
   options.max_epochs = epochs;
-  options.validation_frequency = 0;  // once an epoch
+  options.validation_frequency = 0;  // once per epoch
   options.validation_patience = 5;
   options.output_network = "last";
   options.seed = 0;
-  // Images to images: what the network shall make of noisy digits is the digits themselves.
+  // Images are also the targets: the network maps noisy digits to the original digits.
   TrainingData data{.training = parts[0], .validation = parts[1]};
   data.training_targets = parts[0];
   data.validation_targets = parts[1];
@@ -72,11 +72,11 @@ Trained train_once(const std::vector<DatastorePtr>& parts, int64_t epochs) {
   return result;
 }
 
-// Differences of the first layer's weights, element by element; says whether all learnables agree.
+// Appends the differences of the first layer's weights. Returns whether all parameters are equal.
 bool compare(const Network& a, const Network& b, std::vector<float>& differences) {
   bool equal = true;
-  for (size_t i = 0; i < a.learnables().size(); ++i) {
-    const auto x = a.learnables()[i].value.to_vector(), y = b.learnables()[i].value.to_vector();
+  for (size_t i = 0; i < a.parameters().size(); ++i) {
+    const auto x = a.parameters()[i].value.to_vector(), y = b.parameters()[i].value.to_vector();
     equal &= std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
     if (i > 0) continue;
     for (size_t k = 0; k < x.size(); ++k) differences.push_back(x[k] - y[k]);
@@ -100,7 +100,7 @@ int main(int count, char** words) {
       const Trained first = train_once(parts, epochs), second = train_once(parts, epochs);
       std::vector<float> differences;
       const bool equal = compare(first.network, second.network, differences);
-      std::printf("deterministic %s: validation loss %.5f and %.5f, learnables %s\n",
+      std::printf("deterministic %s: validation loss %.5f and %.5f, parameters %s\n",
                   wanted ? "on" : "off", first.loss, second.loss,
                   equal ? "equal, bit for bit" : "differ");
       const BarChartOptions chart{.title = "differences of the first layer's weights",

@@ -15,7 +15,7 @@ int main() {
 
     TrainingOptions options;
     options.max_epochs = 2;
-    options.validation_frequency = 0;  // once an epoch
+    options.validation_frequency = 0;  // once per epoch
     const auto result = train(network, {.training = parts[0], .validation = parts[1]}, options);
     for (const auto& v : result.validations) {
       std::printf("epoch %d: validation accuracy %.1f %%\n", static_cast<int>(v.epoch),

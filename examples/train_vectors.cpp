@@ -1,4 +1,4 @@
-// Trains on vectors of features: points of two spirals that are wound into each other, from memory.
+// Trains on feature vectors from memory: the points of two intertwined spirals.
 #include <cmath>
 #include <cstdio>
 

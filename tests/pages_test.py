@@ -20,7 +20,7 @@ import tempfile
 
 import quickstart_test
 
-# These install, build and test: whoever runs this test came through them.
+# These commands install, build and test. Running this test means that they have worked.
 NOT_HERE = ("scripts/quickstart", "scripts/test")
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.S | re.M)
@@ -129,7 +129,7 @@ def run(root, command, page):
             fails = bool(content) and content[0].startswith("error: ")
             if (done.returncode != 0) != fails:
                 sys.exit(f"{page.name}: `{line}` ended with {done.returncode}")
-            # What is the same everywhere is compared: errors, and names of files.
+            # Only output that is the same everywhere is compared: errors, and names of files.
             if (fails or line.startswith("ls ")) and done.stdout.splitlines() != content:
                 sys.exit(f"{page.name}: `{line}` prints something else")
             ran += 1

@@ -25,8 +25,8 @@ def quickstart_targets(root):
 
 def made_by(build, targets):
     """Files below the build folder, relative to it, that Ninja makes for the targets."""
-    # Also order-only inputs, which is what targets of CMake are for each other: "-t inputs" leaves
-    # them out.
+    # Includes order-only inputs, which represent dependencies between CMake targets. "-t inputs"
+    # omits them.
     asked = subprocess.run(["ninja", "-C", build, "-t", "graph", *targets],
                            capture_output=True, text=True, timeout=120, check=False)
     if asked.returncode != 0:
@@ -53,7 +53,7 @@ def main():
     root, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     everything = made_by_any(build)
     made = made_by(build, quickstart_targets(root))
-    # What is there without any build (CMake wrote it while it configured) needs no target.
+    # Files that exist without a build (written by CMake's configuration) need no target.
     wanted = {path for path in installed(build) if path in everything}
     if not {"bin/lockstep", "share/lockstep.1"} <= wanted:
         sys.exit(f"{build}: cmake_install.cmake was not understood, it seems to install {wanted}")

@@ -5,7 +5,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/architectures.h"
-#include "lockstep/runs/architecture_job.h"
+#include "lockstep/runs/jobs/architecture_job.h"
 
 namespace lockstep::command {
 namespace {

@@ -19,7 +19,7 @@
 namespace lockstep::command {
 namespace {
 
-// Lines of at most `width` columns, broken between words.
+// Breaks text between words into lines of at most `width` columns.
 std::string wrapped(const std::string& text, size_t width) {
   std::string out;
   size_t column = 0;
@@ -46,7 +46,7 @@ std::string wrapped(const std::string& text, size_t width) {
   return out + '\n';
 }
 
-// Descriptions in the right column are broken at 80 columns.
+// Breaks descriptions in the right column at 80 columns.
 class Formatter : public CLI::Formatter {
  public:
   Formatter() { column_width(kLeft); }
@@ -57,7 +57,7 @@ class Formatter : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     return narrow(CLI::Formatter::make_option_desc(option));
   }
-  // What an option excludes can be a long list.
+  // The list of options that an option excludes can be long.
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     const std::string text = CLI::Formatter::make_option(option, is_positional);
     const size_t end = text.find('\n');
@@ -188,7 +188,7 @@ void print_error(const std::string& message, const std::string& hint) {
   const char* red = colour ? "\x1b[1;31m" : "";
   const char* cyan = colour ? "\x1b[36m" : "";
   const char* plain = colour ? "\x1b[0m" : "";
-  // Names in it may hold anything.
+  // Names in the message may contain any characters.
   std::fprintf(stderr, "%serror:%s %s\n", red, plain, printable_lines(message).c_str());
   if (hint.empty()) return;
   std::fprintf(stderr, "%shint:%s %s\n", cyan, plain, printable_lines(hint).c_str());

@@ -1,4 +1,4 @@
-// What the subcommands share.
+// Common parts of the subcommands.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,28 +8,28 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/engine/formats/model.h"
-#include "lockstep/engine/nn/metric.h"
+#include "lockstep/engine/nn/metrics/metric.h"
 
 namespace lockstep::command {
 
 inline constexpr int exit_failure = 1;
 inline constexpr int exit_usage = 2;
-inline constexpr int exit_stopped = 130;  // as shells say it for Ctrl-C
+inline constexpr int exit_stopped = 130;  // exit code of shells after Ctrl-C
 
-// What the chosen subcommand does; gives the exit code.
+// The work of a subcommand. Returns the exit code.
 using Action = std::function<int()>;
 
 struct Example {
   std::string line, meaning;
 };
 
-// A subcommand, and what is said about it besides its options: help, manual and completion are made
-// from these.
+// A subcommand with its description. Help, manual and completion are made from it and from the
+// subcommand's options.
 struct Page {
   CLI::App* command = nullptr;
-  std::string details;  // paragraphs, an empty line between them
+  std::string details;  // paragraphs, separated by empty lines
   std::vector<Example> examples;
 };
 
@@ -43,10 +43,10 @@ class Commands {
   CLI::App& app() { return app_; }
   const CLI::App& app() const { return app_; }
   const std::vector<Page>& pages() const { return pages_; }
-  // That of the subcommand which parsing chose.
+  // The action of the subcommand that was parsed.
   const Action& action() const { return action_; }
 
-  // For the functions below. `purpose` is one line.
+  // For the add_...() functions below. `purpose` is one line.
   CLI::App* add(const std::string& name, const std::string& purpose, const std::string& details,
                 std::vector<Example> examples, Action action);
 
@@ -56,8 +56,8 @@ class Commands {
   std::vector<Page> pages_;
 };
 
-// Each adds its subcommand. The names of values (JOB, MODEL, DIR, ...; "a|b" for words) say what
-// completion.cpp offers.
+// Each function adds its subcommand. The type names of values (JOB, MODEL, DIR, ...; "a|b" for
+// words) determine what completion.cpp offers.
 void add_train(Commands& commands);
 void add_evaluate(Commands& commands);
 void add_predict(Commands& commands);
@@ -71,53 +71,53 @@ void add_reference(Commands& commands);
 void add_completion(Commands& commands);
 void add_man(Commands& commands);
 
-// Adds --threads N, for all who compute.
+// Adds the option --threads N, for subcommands that compute.
 void add_threads(CLI::App& sub, int& threads);
 
-// What scripts rely on: code and meaning.
+// Exit codes that scripts may rely on, with their meaning.
 struct ExitCode {
   int code;
   const char* meaning;
 };
 const std::vector<ExitCode>& exit_codes();
 
-// Environment variables that the command and the library look at.
+// Environment variables that the command and the library read.
 struct Variable {
   const char* name;
   const char* meaning;
 };
 const std::vector<Variable>& environment();
 
-// Writes to standard output; FileError when that is not possible.
+// Writes to standard output. Throws FileError if that fails.
 void print(const std::string& text);
 // One line of JSON on standard output.
 void print_json(const nlohmann::ordered_json& object);
-// Lines "name  value", the values under each other.
+// Prints lines "name  value" with aligned values.
 void print_table(const std::vector<std::pair<std::string, std::string>>& rows);
-// For options that name a file or folder: "" is refused.
+// For options that name a file or folder: refuses "".
 CLI::Validator not_empty();
 
-// "error:" and "hint:" on standard error.
+// Prints "error:" and "hint:" lines on standard error.
 void print_error(const std::string& message, const std::string& hint);
 
-// Standard error: whether it is a terminal that understands more than lines, and whether colour is
-// wanted there.
+// Whether standard error is a terminal that supports more than lines, and whether it supports
+// colour.
 bool error_is_terminal();
 bool error_has_colour();
-// Of standard output; 100 where it is no terminal.
+// The number of columns of standard output; 100 if it is not a terminal.
 int output_width();
 
-// The model of a file or of the folder of a run; a note on standard error where the file carries no
-// digest of its contents. Throws DataError.
+// Loads a model from a file or from the folder of a run. Prints a note on standard error if the run
+// is not finished or the file has no digest of its contents. Throws DataError.
 Model open_model(const std::string& path);
 
-// "98.70 %", "-" for what is no number.
+// For example "98.70 %"; "-" if the share is not finite.
 std::string percent(double share);
 // Shares in percent, other metrics as numbers.
 std::string metric_text(const MetricValue& metric);
-// {"f1": 0.98, ...}; null for what is no number.
+// For example {"f1": 0.98, ...}, with null for NaN.
 nlohmann::ordered_json metrics_json(const std::vector<MetricValue>& metrics);
-// As one word for a shell.
+// Quotes the text as one word for a shell, if necessary.
 std::string shell_word(const std::string& text);
 
 }  // namespace lockstep::command

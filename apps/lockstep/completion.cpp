@@ -10,22 +10,22 @@
 #include "apps/lockstep/reference.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/architectures.h"
-#include "lockstep/runs/data_source.h"
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/runs/jobs/job_file.h"
 
 namespace lockstep::command {
 namespace {
 
-// What may stand where a value is wanted.
+// The completions for a value.
 struct Offer {
   std::vector<std::string> words;
-  std::vector<std::string> endings;  // of files
-  bool files = false;                // any
+  std::vector<std::string> endings;  // of file names
+  bool files = false;                // any file
   bool folders = false;
   bool settings = false;  // KEY=VALUE
 };
 
-// By the name of a value; of several, as in "JOB|MODEL", all together.
+// The completions for a value's type name. For several names, as in "JOB|MODEL", the union.
 Offer offer_for(const std::string& value) {
   Offer offer;
   for (size_t at = 0; at <= value.size() && !value.empty();) {
@@ -67,7 +67,7 @@ struct Setting {
   std::vector<std::string> choices;
 };
 
-// Every field by its dotted key, and alone where no other table has one of the name.
+// Every field with its dotted key, and with its name alone if no other table has that name.
 std::vector<Setting> settings() {
   std::map<std::string, int> count;
   for (const JobTable& table : job_tables()) {
@@ -90,7 +90,7 @@ std::string joined(const std::vector<std::string>& words, const std::string& bet
   return text;
 }
 
-// `text` for the inside of single quotes.
+// Escapes text for use in single quotes.
 std::string in_single_quotes(const std::string& text) {
   std::string out;
   for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -244,7 +244,7 @@ std::string bash_completion(const Commands& commands) {
 
 namespace {
 
-// For the brackets and colons of _arguments and _describe.
+// Escapes text for the brackets and colons of _arguments and _describe.
 std::string zsh_text(const std::string& text) {
   std::string out;
   for (char c : text) {
@@ -340,7 +340,7 @@ bool takes_files(const Offer& offer) {
   return offer.files || offer.folders || !offer.endings.empty();
 }
 
-// The words behind `complete` for what a value may be.
+// The arguments of `complete` for the values of an option.
 std::string fish_values(const Offer& offer) {
   std::string text = takes_files(offer) ? " -F" : "";
   if (offer.settings) text += " -a '(__lockstep_settings)'";

@@ -1,4 +1,4 @@
-// Scripts that teach shells to complete the command.
+// Completion scripts for shells.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace lockstep::command {
 
-// Made from the definitions of the command line, of job files and of layers.
+// Generated from the definitions of the command line, job files and layers.
 std::string bash_completion(const Commands& commands);
 std::string zsh_completion(const Commands& commands);
 std::string fish_completion(const Commands& commands);

@@ -13,7 +13,7 @@ Argument argument_of(const CLI::Option& option) {
     for (const auto& name : option.get_snames()) argument.names.push_back("-" + name);
     for (const auto& name : option.get_lnames()) argument.names.push_back("--" + name);
   }
-  // CLI11 appends what it checks: "N:INT in [1 - 1024]".
+  // CLI11 appends its checks to the type name: "N:INT in [1 - 1024]".
   if (option.get_items_expected_max() > 0) {
     argument.value = option.get_type_name();
     argument.value.resize(std::min(argument.value.find(':'), argument.value.size()));

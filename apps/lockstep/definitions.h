@@ -1,4 +1,4 @@
-// What the command line takes, for those who write it down: completion and manual.
+// The definitions of the command line in the form that completion and manual need.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 namespace lockstep::command {
 
 struct Argument {
-  std::vector<std::string> names;  // "-h", "--help"; of positionals the one name
-  std::string value;               // what it takes: "JOB", "N", "bash|zsh|fish"; "" for flags
+  std::vector<std::string> names;  // "-h", "--help"; a positional has one name
+  std::string value;               // type name: "JOB", "N", "bash|zsh|fish"; "" for flags
   std::string help;
   bool required = false;
-  bool many = false;  // several values in a row, or the option several times
+  bool many = false;  // several values in a row, or the option may be repeated
 };
 
 struct Definition {
@@ -24,7 +24,7 @@ struct Definition {
 
 // All subcommands, in order.
 std::vector<Definition> definitions(const Commands& commands);
-// The options in front of subcommands.
+// The options before the subcommand.
 std::vector<Argument> global_options(const Commands& commands);
 
 }  // namespace lockstep::command

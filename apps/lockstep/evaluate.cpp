@@ -7,11 +7,11 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/crop.h"
-#include "lockstep/data/resize.h"
+#include "lockstep/data/datastores/crop.h"
+#include "lockstep/data/datastores/resize.h"
 #include "lockstep/report/confusion_table.h"
 #include "lockstep/report/progress.h"
-#include "lockstep/runs/data_source.h"
+#include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::command {

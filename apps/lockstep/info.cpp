@@ -11,20 +11,20 @@
 #include <sstream>
 
 #include "apps/lockstep/command.h"
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/run_folder.h"
-#include "lockstep/train/fingerprint.h"
-#include "lockstep/train/receipt.h"
+#include "lockstep/train/state/fingerprint.h"
+#include "lockstep/train/state/receipt.h"
 
 namespace lockstep::command {
 namespace {
 
 using json = nlohmann::ordered_json;
 
-// The value of the first line "name : value" of /proc/cpuinfo; "" elsewhere.
+// The value of the first line "name : value" in /proc/cpuinfo; "" if there is none.
 std::string processor_field(const std::string& name) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -35,7 +35,7 @@ std::string processor_field(const std::string& name) {
   return "";
 }
 
-// Those of the processor that matter to kernels, as the system names them.
+// The instruction sets of the processor that matter to kernels, with the system's names.
 std::vector<std::string> instruction_sets() {
   const std::vector<std::string> known{"sse4_1",   "sse4_2",      "avx",         "avx2",
                                        "fma",      "avx_vnni",    "avx512f",     "avx512bw",
@@ -54,7 +54,7 @@ int64_t memory_mib(int pages) {
   return static_cast<int64_t>(sysconf(pages)) * (sysconf(_SC_PAGESIZE) >> 10) >> 10;
 }
 
-// The GPUs, or why there is none.
+// The GPUs, or the reason why there are none.
 json collect_gpus() {
   json devices = json::array();
   for (const auto& info : kernels::list_devices()) {
@@ -102,7 +102,7 @@ json collect() {
       {"fingerprint", fingerprint}};
 }
 
-// "a 1.0, b 2.0".
+// For example "a 1.0, b 2.0".
 std::string listed(const json& versions) {
   std::string text;
   for (const auto& [name, version] : versions.items()) {
@@ -116,7 +116,7 @@ struct InfoArguments {
   bool as_json = false;
 };
 
-// What became of a run.
+// Prints the state of a run.
 int run_info_command(const InfoArguments& a) {
   FileSystem& files = local_files();
   const RunState state = run_state(files, a.run);

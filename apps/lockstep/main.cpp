@@ -1,4 +1,4 @@
-// lockstep: trains networks and uses them.
+// The command lockstep: trains and uses networks.
 
 #include <cstdio>
 #include <exception>
@@ -7,16 +7,16 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/memory_room.h"
+#include "lockstep/base/os/memory_room.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/parallel/process/runtime.h"
+#include "lockstep/parallel/runtime.h"
 
 namespace {
 
 using namespace lockstep;
 using namespace lockstep::command;
 
-// The nearest option to one that is not known.
+// The nearest known option to an unknown one.
 std::string hint_for(const CLI::App& app, const std::vector<std::string>& unexpected) {
   const CLI::App* chosen = &app;
   for (const CLI::App* sub : app.get_subcommands()) chosen = sub;

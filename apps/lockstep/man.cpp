@@ -1,4 +1,4 @@
-// The manual page, lockstep(1), made from the definitions of the command line.
+// The manual page lockstep(1), generated from the definitions of the command line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace lockstep::command {
 namespace {
 
-// Text as roff takes it: hyphens that can be copied, nothing that begins a request.
+// Escapes text for roff: hyphens that can be copied, and no line that begins a request.
 std::string plain(const std::string& text) {
   std::string out;
   bool line_begins = true;

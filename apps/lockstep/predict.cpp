@@ -10,12 +10,12 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
-#include "lockstep/data/crop.h"
-#include "lockstep/data/csv_datastore.h"
-#include "lockstep/data/resize.h"
-#include "lockstep/runs/data_source.h"
+#include "lockstep/data/datastores/crop.h"
+#include "lockstep/data/datastores/csv_datastore.h"
+#include "lockstep/data/datastores/resize.h"
+#include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep::command {
@@ -35,7 +35,7 @@ bool is_table(const PredictArguments& a) {
   return a.files.size() == 1 && a.files[0].ends_with(".csv");
 }
 
-// One line an observation: classes with their scores, the best first.
+// Prints one line for each observation: the classes with the highest scores, best first.
 void print_classes(const PredictArguments& a, const Model& model, const ImageDatastore& data,
                    const std::vector<float>& values) {
   const auto count = static_cast<size_t>(data.size());
@@ -71,7 +71,7 @@ void print_classes(const PredictArguments& a, const Model& model, const ImageDat
   }
 }
 
-// channels x rows x columns of 0 to 1 as pixels; what lies outside is clipped.
+// Converts values from 0 to 1 (channels x rows x columns) to pixels. Other values are clipped.
 Image image_of(const float* values, const Shape& shape) {
   Image image{shape[1], shape[2], shape[0], {}};
   const int64_t plane = shape[1] * shape[2];
@@ -86,7 +86,8 @@ Image image_of(const float* values, const Shape& shape) {
   return image;
 }
 
-// PNG files in the folder --out, named after the inputs. One line a file: input, result.
+// Writes PNG files, named after the inputs, to the folder --out. Prints one line for each file:
+// input and result.
 void write_images(const PredictArguments& a, const Shape& shape, const ImageDatastore& images,
                   const std::vector<float>& values) {
   if (a.out.empty()) {

@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/layer.h"
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/job_file.h"
 
 namespace lockstep::command {
 namespace {
@@ -69,7 +69,7 @@ constexpr const char* layers_head = R"(## Layers
 An entry of `layers` is one of
 
 - a **layer**: `type`, its fields, and where wanted `name` and `inputs`. Without a name it is called by its type and a number (`relu_2`). Without inputs it takes the layer in front of it; `inputs` names others, one or a list.
-- a **layer used once more**: `{ type = "shared", layer = "NAME", inputs = ... }` has the learnables and state of the layer that it names.
+- a **layer used once more**: `{ type = "shared", layer = "NAME", inputs = ... }` has the parameters and state of the layer that it names.
 - a **group**: `{ repeat = N, layers = [...] }`, N >= 0 times one behind the other. Names given inside get the number of the repetition where there are several (`conv_1`, `conv_2`); a reference from inside means the layer of the same repetition, one from behind the group that of the last, and `group_input` the layer in front of this repetition.
 )";
 

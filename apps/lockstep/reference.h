@@ -1,4 +1,4 @@
-// All that a job file may hold, as Markdown.
+// The reference of job files, as Markdown.
 #pragma once
 
 #include <string>
@@ -6,11 +6,12 @@
 
 namespace lockstep::command {
 
-// The whole page, docs/job-file.md. Made from the descriptions that job files are read by.
+// The whole page, docs/job-file.md. Generated from the field descriptions that read job files.
 std::string reference_page();
-// The part about one table ("training") or one layer ("relu").
+// The section about one table ("training") or one layer ("relu"). Throws InvalidArgument for other
+// names.
 std::string reference_of(const std::string& topic);
-// The names that reference_of() knows.
+// The names that reference_of() accepts.
 std::vector<std::string> reference_topics();
 
 }  // namespace lockstep::command

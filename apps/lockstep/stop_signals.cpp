@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "lockstep/base/quiet_thread.h"
+#include "lockstep/base/threads/quiet_thread.h"
 
 namespace lockstep::command {
 namespace {
@@ -21,7 +21,7 @@ void take(sigset_t signals) {
       raise(number);  // ends the process
     }
     constexpr char text[] = "\nfinishing the iteration; once more ends at once\n";
-    // Nothing can be done where it fails.
+    // A failed write is ignored.
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
   }
 }
@@ -34,11 +34,11 @@ void catch_stop_signals() {
   for (const int number : {SIGINT, SIGTERM}) {
     struct sigaction before = {};
     sigaction(number, nullptr, &before);
-    // A shell's background job ignores Ctrl-C, and goes on doing so.
+    // A shell's background job ignores Ctrl-C, and must continue to do so.
     if (before.sa_handler != SIG_IGN) sigaddset(&signals, number);
   }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // Waits as long as the process lives.
+  // The thread waits until the process ends.
   quiet_thread([signals] { take(signals); }).detach();
 }
 

@@ -1,17 +1,17 @@
-// Ctrl-C and SIGTERM while a command works: the first asks it to stop, the second ends it.
+// Ctrl-C and SIGTERM: the first signal requests a stop, the second ends the process.
 #pragma once
 
 namespace lockstep::command {
 
-// From now on a thread of its own takes SIGINT and SIGTERM (those that are not ignored), says so on
-// standard error, and stop_wanted() is true. No handler may run on a thread that computes: code
-// that oneDNN generates keeps other things in the stack pointer, and the kernel would write a
-// handler's frame there, into the heap. To be called once, before any other thread is started:
-// later threads inherit that both are blocked. Throws std::system_error without memory for a
-// thread.
+// Starts a thread that receives SIGINT and SIGTERM, unless they are ignored. At the first signal it
+// prints a message on standard error, and stop_wanted() becomes true. A signal handler would be
+// unsafe on compute threads: code that oneDNN generates keeps other values in the stack pointer, so
+// the kernel would write the handler's frame into the heap. Call it once, before any other thread
+// is started, because later threads inherit the blocked signals. Throws Error if the thread cannot
+// be started.
 void catch_stop_signals();
 
-// Thread-safe.
+// Whether a stop signal was received. Thread-safe.
 bool stop_wanted();
 
 }  // namespace lockstep::command

@@ -3,7 +3,7 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
 
 namespace lockstep::command {
@@ -33,7 +33,7 @@ void add_summary(Commands& commands) {
   auto a = std::make_shared<SummaryArguments>();
   CLI::App* sub =
       commands.add("summary", "The layers of a job's or model's network",
-                   "Names, types, sizes of outputs, learnables and state, and their totals.",
+                   "Names, types, sizes of outputs, parameters and state, and their totals.",
                    {{"lockstep summary job.toml --set depth=4", "a job, with a variable changed"},
                     {"lockstep summary runs/digits-1", "the model of a run"}},
                    [a] { return summary_command(*a); });

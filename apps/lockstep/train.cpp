@@ -10,14 +10,15 @@
 #include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/trial.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/confusion_table.h"
 #include "lockstep/report/profile_table.h"
 #include "lockstep/report/progress_printer.h"
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/runs/run_folder.h"
+#include "lockstep/train/records/observer.h"
 
 namespace lockstep::command {
 namespace {
@@ -36,8 +37,8 @@ struct TrainArguments {
   std::string initial_model;
 };
 
-// The folder of a run that is not named: made at once, so that it is this run's alone, and removed
-// again where nothing was written to it.
+// The folder of a run without --out. It is made at once, so that no other run takes it, and removed
+// if nothing was written to it.
 class DefaultFolder {
  public:
   explicit DefaultFolder(const std::string& path) : path_(path) {}
@@ -68,7 +69,7 @@ std::string hosts_of(const TrainArguments& a) {
   return text;
 }
 
-// What the options about workers set.
+// The settings for the options about workers.
 std::vector<std::string> worker_settings(const TrainArguments& a) {
   std::vector<std::string> settings;
   int workers = a.workers;
@@ -98,7 +99,8 @@ bool sets_max_time(const std::string& setting) {
   return key == "max_time" || key == "training.max_time";
 }
 
-// Without the limit of time that has ended it: the command goes on to the end.
+// The command that continues the run to its end. If max_time has ended the run, the command removes
+// that limit.
 std::string how_to_go_on(const TrainArguments& a, const std::string& folder, bool out_of_time) {
   std::string line = "lockstep train " + shell_word(a.job);
   for (const std::string& setting : a.settings) {
@@ -115,7 +117,7 @@ std::string how_to_go_on(const TrainArguments& a, const std::string& folder, boo
   return line + " --out " + shell_word(folder) + " --resume";
 }
 
-// What is worth a line is told without progress, too.
+// Prints notices when there is no progress output (--quiet).
 class Notices : public TrainingObserver {
  public:
   void notice(const std::string& text) override {
@@ -211,7 +213,7 @@ void print_closing_table(const RunResult& result, bool confusion) {
   }
 }
 
-// Into the run's folder; the table to standard output, unless there is JSON.
+// Writes the profile to the run's folder, and prints its table unless the output is JSON.
 void report_profile(const Profile& profile, const TrainArguments& a, const std::string& folder) {
   write_atomically(local_files(), join_path(folder, "profile.json"), profile_json(profile));
   write_atomically(local_files(), join_path(folder, "trace.json"), chrome_trace(profile));
@@ -234,7 +236,7 @@ int train_command(const TrainArguments& a) {
   }
   RunOptions options;
   const std::string usual = "runs/" + job.name;
-  // A dry run makes another folder beside it.
+  // try_job() makes another folder beside this one.
   options.folder = !a.out.empty() ? a.out : a.dry_run ? usual : make_numbered_folder(usual);
   const DefaultFolder made(a.out.empty() && !a.dry_run ? options.folder : "");
   options.resume = a.resume;
@@ -260,7 +262,7 @@ int train_command(const TrainArguments& a) {
   } catch (const Cancelled& stopped) {
     if (!a.quiet) progress.finish();
     if (!stop_wanted()) throw;
-    // It waited for its data or its workers.
+    // The run was waiting for its data or its workers.
     std::fprintf(stderr, "stopped: %s\n", stopped.what());
     if (!stopped.hint().empty()) std::fprintf(stderr, "hint: %s\n", stopped.hint().c_str());
     return exit_stopped;
@@ -275,7 +277,7 @@ int train_command(const TrainArguments& a) {
     return 0;
   }
   if (result.training.stopped) {
-    // One that stops before its first iteration has the checkpoint it came from.
+    // A run that stops before its first iteration has only the checkpoint from which it resumed.
     const std::string saved = result.checkpoint.empty() ? "" : "; checkpoint " + result.checkpoint;
     const bool out_of_time = result.training.out_of_time;
     std::fprintf(stderr, "stopped %safter iteration %s%s\nhint: go on with: %s\n",

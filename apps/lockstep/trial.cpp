@@ -1,4 +1,4 @@
-// Trying a job out: --check and --dry-run of `lockstep train`.
+// Implementation of --check and --dry-run of `lockstep train`.
 #include "apps/lockstep/trial.h"
 
 #include <fmt/format.h>
@@ -13,12 +13,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/report/progress.h"
-#include "lockstep/train/memory_estimate.h"
+#include "lockstep/train/loop/memory_estimate.h"
+#include "lockstep/train/records/observer.h"
 
 namespace lockstep::command {
 namespace {
 
-// A folder that is gone when this is, with those above it that were not there before.
+// A temporary folder. The destructor removes it with its parents that did not exist before.
 class Passing {
  public:
   explicit Passing(const std::string& path) : topmost_(path) {
@@ -48,7 +49,7 @@ std::string images(const DatastorePtr& store) {
   return store ? format_count(store->size()) + " images" : "none";
 }
 
-// Also what takes less than a second.
+// Includes times below one second.
 std::string precise(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", 1000 * seconds) : format_duration(seconds);
 }
@@ -89,7 +90,7 @@ void check_job(const Job& job, const std::string& initial_model) {
       {"test", images(plan.data.test)},
       {"classes", plan.classes.empty() ? "none: images are learned"
                                        : format_count(static_cast<int64_t>(plan.classes.size()))},
-      {"learnables", format_count(plan.network.learnable_elements())},
+      {"parameters", format_count(plan.network.parameter_elements())},
       {"iterations", fmt::format("{} in {} epochs", format_count(iterations),
                                  format_count((iterations - 1) / plan.iterations_per_epoch + 1))},
       {"shards",

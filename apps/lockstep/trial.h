@@ -1,25 +1,26 @@
-// Trying a job out before it is trained.
+// Checks and trials of a job before its training.
 #pragma once
 
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
 
 namespace lockstep::command {
 
-// `lockstep train --check`: prints what can be told without training; throws what does not fit.
+// For `lockstep train --check`: prints what is known without training. Throws an error if the job
+// is not consistent.
 void check_job(const Job& job, const std::string& initial_model);
 
-// `lockstep train --dry-run`: what a trial found out.
+// The result of `lockstep train --dry-run`.
 struct Trial {
   TrainingStart start;
   TrainingResult training;
 };
 
-// Three iterations, a validation and a checkpoint, in a folder beside options.folder that is gone
-// afterwards. Throws what run_job() throws.
+// Runs three iterations, a validation and a checkpoint in a temporary folder beside options.folder.
+// Throws what run_job() throws.
 Trial try_job(const Job& job, RunOptions options);
 
-// Prints what the whole training would take, in time and memory.
+// Prints the estimated time and memory of the whole training.
 void print_estimate(const Trial& trial);
 
 }  // namespace lockstep::command

@@ -25,7 +25,7 @@ struct DiffArguments {
   std::string initial_model_a, initial_model_b;
 };
 
-// A line of progress on a terminal, for what takes longer than a second.
+// Shows progress on a terminal at every tenth iteration. Empty if standard error is no terminal.
 std::function<void(int64_t, int64_t)> progress_of(const std::string& what) {
   if (!error_is_terminal()) return {};
   return [what](int64_t done, int64_t total) {
@@ -37,7 +37,7 @@ std::function<void(int64_t, int64_t)> progress_of(const std::string& what) {
   };
 }
 
-// What is compared may not be all of a run.
+// Prints a note if the run is not finished, because the comparison then covers only part of it.
 void note_unfinished(const std::string& run) {
   const RunState state = run_state(local_files(), run);
   if (state.status == RunStatus::none || state.status == RunStatus::finished) return;

@@ -1,8 +1,8 @@
-// How fast convolutions are, by the number of their channels and their windows: shards of 32
-// observations, whose images the kernels take in the lanes of vectors where that pays, beside
-// shards of 31, which go to oneDNN everywhere. Operations are the direct algorithm's, whichever it
-// is; so Winograd's can pass the processor's peak. One thread; all passes by turns, each of which
-// leaves little of the others' data in the caches, and the median of the turns.
+// The speed of convolutions for several numbers of channels and window sizes. Shards of 32
+// observations, whose images the kernels process in vector lanes where that pays, are compared with
+// shards of 31, which always run in oneDNN. Operations are counted for the direct algorithm, so
+// Winograd's can exceed the processor's peak. One thread. The passes run in turns, so that each
+// finds little of its data in the caches. Reports the median of the turns.
 //
 // usage: convolutions [--turns N]
 #include <algorithm>
@@ -16,15 +16,14 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/arithmetic.h"
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/kernels/backends/table.h"
 
 namespace {
 
 using namespace lockstep;
 
-// Memory of one pass, aligned as plans align it and filled with numbers that are neither 0 nor
-// denormal.
+// Memory of one pass, aligned as in plans and filled with numbers that are neither 0 nor denormal.
 class Memory {
  public:
   explicit Memory(size_t bytes)
@@ -41,7 +40,7 @@ class Memory {
   std::unique_ptr<void, void (*)(void*)> data_;
 };
 
-// A pass with memory of its own.
+// A pass with its own memory.
 class Bound {
  public:
   explicit Bound(const kernels::Pass& pass) : scratch_(pass.scratch_bytes) {
@@ -125,7 +124,7 @@ void run(int turns) {
                                      {64, 256, 16, 1},
                                      {256, 64, 16, 1},
                                      {128, 256, 8, 1, 2},
-                                     // Groups, and each channel by itself ("dw").
+                                     // Groups, and depthwise convolutions ("dw").
                                      {64, 64, 32, 3, 1, 64},
                                      {128, 128, 16, 3, 1, 128},
                                      {128, 128, 16, 3, 2, 128},
@@ -147,7 +146,7 @@ void run(int turns) {
     for (int turn = 0; turn <= turns; ++turn) {
       for (size_t i = 0; i < passes.size(); ++i) {
         const double s = passes[i].seconds();
-        if (turn > 0) seconds[i].push_back(s);  // the first finds cold caches
+        if (turn > 0) seconds[i].push_back(s);  // the first turn finds cold caches
       }
     }
     const std::string name = std::to_string(c.channels) + " to " + std::to_string(c.filters);

@@ -1,7 +1,7 @@
-// What worker processes exchange in a step, with nobody late: the sum of one array of each, by the
-// fixed tree, from a barrier until every member has the whole sum. Members that spin have a core of
-// their own each; the others sleep (futex). Beside them the same by messages, as between hosts: TCP
-// on the loopback. Medians.
+// The time of one exchange between worker processes when none is late: the sum of one array of each
+// member by the fixed tree, from a barrier until every member has the whole sum. Members either
+// spin, with a core for each, or sleep (futex). For comparison the same by messages, as between
+// hosts, over TCP on the loopback. Medians.
 //
 // usage: exchange [--members N] [--floats N] [--sums N]
 #include <sys/wait.h>
@@ -18,13 +18,13 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
-#include "lockstep/base/thread_pool.h"
-#include "lockstep/parallel/comm/deal.h"
-#include "lockstep/parallel/comm/group_sum.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/parallel/comm/host_group.h"
+#include "lockstep/parallel/reduce/group_sum.h"
+#include "lockstep/parallel/reduce/partition.h"
 
 namespace {
 
@@ -32,7 +32,7 @@ using namespace lockstep;
 
 struct Settings {
   int members = 2;
-  size_t floats = 0;  // 0: those of the table
+  size_t floats = 0;  // 0: the sizes of the table
   int sums = 2000;
 };
 
@@ -41,13 +41,13 @@ void take_core(int number) {
   run_on({cores[static_cast<size_t>(number) % cores.size()]});
 }
 
-// Seconds that one member's part takes.
+// Seconds that one member takes.
 template <class AnyGroup>
 double measure(AnyGroup& group, const GroupSumOptions& options, int sums) {
   ThreadPool pool(1);
   GroupSum sum(group, pool, options);
   const std::vector<double> even(static_cast<size_t>(group.size()), 1.0);
-  const auto runs = deal_leaves(options.most_leaves, even);
+  const auto runs = partition_shards(options.most_leaves, even);
   const std::vector<float> values(options.count, 0.5f);
   std::vector<double> seconds;
   for (int i = 0; i < sums; ++i) {
@@ -63,7 +63,7 @@ double measure(AnyGroup& group, const GroupSumOptions& options, int sums) {
   return seconds[static_cast<size_t>(sums / 2)];
 }
 
-// Values that members leave for each other, in a folder.
+// A rendezvous of the members in a folder.
 class Folder final : public MeetingPlace {
  public:
   explicit Folder(std::string path) : path_(std::move(path)) {}
@@ -88,7 +88,7 @@ class Folder final : public MeetingPlace {
 
 enum class Way { spinning, sleeping, messages };
 
-// Of the first member, by processes.
+// Starts a process for each member and returns the seconds of the first one.
 double measure(const Settings& settings, size_t floats, Way way) {
   const bool spin = way == Way::spinning;
   std::string folder = (std::filesystem::temp_directory_path() / "exchange_XXXXXX").string();
@@ -114,7 +114,7 @@ double measure(const Settings& settings, size_t floats, Way way) {
           host.place = std::make_shared<Folder>(folder);
           HostGroup group(host, TimeLimit(30));
           seconds = measure<Group>(group, sum, settings.sums);
-          group.barrier(TimeLimit(30));  // nobody leaves while others still receive
+          group.barrier(TimeLimit(30));  // no member may leave while others still receive
         } else {
           LocalGroup group(memory, r, options);
           seconds = measure(group, sum, settings.sums);
@@ -159,7 +159,7 @@ int main(int argc, char** argv) {
     std::printf("%9s  %8s  %12s  %12s  %12s\n", "floats", "members", "spinning, us", "sleeping, us",
                 "messages, us");
     for (const size_t floats : sizes) {
-      // Without a core for each, those that spin would wait for each other.
+      // Without a core for each member, spinning members would delay each other.
       const bool cores = settings.members <= available_cores();
       std::printf("%9zu  %8d  ", floats, settings.members);
       if (cores) {

@@ -1,6 +1,7 @@
-// What a pool of processes adds to a task: the time of an empty one from submit() to get(), beside
-// a message there and back by a bare encrypted ZeroMQ socket (CURVE) between two processes, by
-// turns; and how many empty tasks one client gets done in a second. Medians of the rounds.
+// The overhead of a process pool for a task: the time of an empty task from submit() to get(),
+// compared in turns with the round trip of a message between two processes over a bare encrypted
+// ZeroMQ socket (CURVE). Also the number of empty tasks that one client completes in a second.
+// Medians of the rounds.
 //
 // usage: pool [--workers N] [--rounds N]
 #include "lockstep/parallel/pool/pool.h"
@@ -22,6 +23,7 @@
 #include <zmq.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/runtime.h"
 
 namespace {
 

@@ -10,10 +10,10 @@
 namespace lockstep {
 namespace {
 
-// What a piece is goes before it, so that a number and a text of the same bytes differ.
+// The kind is hashed before each piece, so that a number and a text with the same bytes differ.
 enum class Piece : unsigned char { text = 't', number = 'n', digest = 'd' };
 
-// Least significant byte first, whatever the machine.
+// Least significant byte first on every machine.
 void put(unsigned char* to, uint64_t number) {
   for (int i = 0; i < 8; ++i) to[i] = static_cast<unsigned char>(number >> (8 * i));
 }

@@ -1,5 +1,5 @@
-// Digests: XXH3 with 128 bits (Collet), for telling whether two things are the same bits. They
-// detect faults and differences, not malice.
+// 128-bit XXH3 digests (Collet), which tell whether two byte sequences are equal. They detect
+// faults and differences. They do not protect against deliberate changes.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct Digest {
 
   // 32 hexadecimal digits, lower case.
   std::string to_string() const;
-  // Inverse of to_string(). Throws InvalidArgument for anything else.
+  // Inverse of to_string(). Throws InvalidArgument for any other text.
   static Digest parse(std::string_view text);
 
   friend bool operator==(const Digest&, const Digest&) = default;
@@ -26,8 +26,8 @@ struct Digest {
 // Digest of `size` bytes at `data`. Thread-safe.
 Digest digest_of(const void* data, size_t size);
 
-// Digest of a sequence of pieces. add() of text or numbers includes its length, so that the
-// borders between pieces count. One thread at a time.
+// Digest of a sequence of pieces. add() also hashes the kind of the piece and the length of a text,
+// so that the boundaries between pieces count. bytes() hashes the bytes alone. Not thread-safe.
 class Digester {
  public:
   Digester();

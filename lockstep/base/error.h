@@ -1,8 +1,8 @@
-// Errors of the library. It throws, never prints, never exits.
+// Errors of the library. The library throws; it never prints and never exits.
 //
-// The children say what a caller can do about it. A message says where (in square brackets), what
-// is wrong, what was received and, where known, what to do; `hint()` carries the last part apart so
-// that a command can print it on a line of its own.
+// The subclasses tell the caller how to react. A message contains the place (in square brackets),
+// the problem, the received value and, if known, a remedy. hint() holds the remedy separately, so
+// that a command can print it on its own line.
 #pragma once
 
 #include <stdexcept>
@@ -16,26 +16,26 @@ class Error : public std::runtime_error {
   explicit Error(const std::string& message, std::string hint = {})
       : std::runtime_error(message), hint_(std::move(hint)) {}
 
-  // What the reader might do about it; empty where nothing useful is known.
+  // A suggested remedy, or "".
   const std::string& hint() const noexcept { return hint_; }
 
  private:
   std::string hint_;
 };
 
-// The caller passed something that cannot work: mend the call, option or job file.
+// The caller passed a value that cannot work. The call, option or job file must be corrected.
 class InvalidArgument : public Error {
  public:
   using Error::Error;
 };
 
-// Bytes from outside are missing, damaged or not what they claim: names the file and the place.
+// External data is missing, damaged or of another kind than claimed. Names the file and the place.
 class DataError : public Error {
  public:
   using Error::Error;
 };
 
-// The operating system refused a file operation: names the file and the system's reason.
+// The operating system refused a file operation. Names the file and the system's reason.
 class FileError : public DataError {
  public:
   using DataError::DataError;
@@ -47,26 +47,26 @@ class Timeout : public Error {
   using Error::Error;
 };
 
-// A worker that others waited for is gone, or its group was ended: what it did can be done again by
-// the others.
+// A worker was lost while other workers waited for it, or its group was ended. The remaining
+// workers can repeat its work.
 class WorkerLost : public Error {
  public:
   using Error::Error;
 };
 
-// The work was asked to stop from outside.
+// The work was stopped by a request from outside.
 class Cancelled : public Error {
  public:
   using Error::Error;
 };
 
-// What was asked is well formed, but this build, device or mode does not do it.
+// The request is valid, but this build, device or mode does not support it.
 class Unsupported : public Error {
  public:
   using Error::Error;
 };
 
-// A promise inside the library was broken: this is a bug in Lockstep, not in the call.
+// An invariant of the library is broken. This is a bug in Lockstep, not in the call.
 class InternalError : public Error {
  public:
   using Error::Error;

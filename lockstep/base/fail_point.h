@@ -1,4 +1,4 @@
-// Named places where tests make things fail: a process that dies, hangs or throws just there.
+// Named places in the code where tests inject failures: a process that dies, hangs or throws.
 #pragma once
 
 #include <atomic>
@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-// What a test does at a place; `iteration` and `shard` where they are known there, else 0.
+// Called at a named place. `iteration` and `shard` are 0 if they are not known there.
 using FailPointHook = void (*)(const char* place, int64_t iteration, int64_t shard);
 
-// What a test does to data at a place, as a fault of hardware would.
+// Changes data at a named place, as a hardware fault would.
 using CorruptionHook = void (*)(const char* place, int64_t iteration, int64_t shard, void* data,
                                 size_t bytes);
 
@@ -19,10 +19,10 @@ inline std::atomic<FailPointHook> fail_point_hook{nullptr};
 inline std::atomic<CorruptionHook> corruption_hook{nullptr};
 }  // namespace detail
 
-// Of this process; null: nothing fails. Thread-safe.
+// Sets the hook of this process. Null removes it. Thread-safe.
 inline void set_fail_point_hook(FailPointHook hook) { detail::fail_point_hook.store(hook); }
 
-// Costs a load where nothing is set.
+// Costs one atomic load if no hook is set.
 inline void fail_point(const char* place, int64_t iteration = 0, int64_t shard = 0) {
   const FailPointHook hook = detail::fail_point_hook.load(std::memory_order_relaxed);
   if (hook != nullptr) hook(place, iteration, shard);

@@ -1,4 +1,4 @@
-// Inside of fields.h: values and rules in words, for errors and for the reference.
+// Internal part of fields.h: text for values and rules, in error messages and in the reference.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,10 +11,10 @@ namespace lockstep::detail {
 
 // "10" rather than "10.0".
 std::string text_of(double value);
-// Cut where it is long.
+// Long text is cut.
 std::string text_of(const nlohmann::json& value);
 
-// "whole number >= 1": the words for what a rule admits.
+// Describes the values that a rule admits, for example "whole number >= 1".
 std::string words_for(const IntegerRule& rule, const std::string& noun);
 std::string words_for(const NumberRule& rule);
 std::string words_for(const NumberRangeRule& rule);
@@ -25,7 +25,7 @@ inline constexpr const char* words_for_padding1d =
 inline constexpr const char* words_for_padding3d =
     "\"same\", a whole number >= 0, [depth, rows, columns] or six: before and after of each";
 
-// As short as it can be said.
+// The shortest JSON form of a value.
 nlohmann::ordered_json json_of(const Padding2d& padding);
 nlohmann::ordered_json json_of(const Padding1d& padding);
 nlohmann::ordered_json json_of(const Padding3d& padding);

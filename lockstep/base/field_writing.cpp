@@ -1,4 +1,4 @@
-// Fields written down: as JSON, and as the reference lists them.
+// Writing of fields: as JSON, and as a list for the reference.
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -23,7 +23,7 @@ void FieldWriter::number(const char* name, double& value, const char*, NumberRul
   object_[name] = value;
 }
 
-// A list of one is written as that one.
+// A list with one element is written as that element.
 void FieldWriter::numbers(const char* name, std::vector<double>& values, const char*, NumberRule) {
   for (double value : values) {
     if (std::isfinite(value)) continue;

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Doubles count whole numbers exactly up to here.
+// Doubles represent every whole number exactly up to this limit (2^53).
 constexpr double exact_limit = 9007199254740992.0;
 
 }  // namespace
@@ -78,7 +78,7 @@ int64_t FieldReader::whole(const char* name, const json& value, const IntegerRul
 
 namespace {
 
-// A required name that is missing is often there with a slip.
+// A missing required name is often present but misspelt. The error then suggests that key.
 [[noreturn]] void missing(const std::string& where, const char* name, const char* help,
                           const json& object, const std::vector<std::string>& known) {
   std::vector<std::string> unclaimed;
@@ -90,7 +90,7 @@ namespace {
                         near.empty() ? "add it" : "is `" + near + "` meant to be `" + name + "`?");
 }
 
-// What `read` makes of each element, or of one that stands for a list of one.
+// Applies `read` to each element. A field that is no array stands for a list of one.
 template <class Read>
 auto list_of(const json& field, const Read& read) {
   std::vector<decltype(read(field))> all;
@@ -244,7 +244,7 @@ void FieldReader::number_range(const char* name, NumberRange& value, const char*
     ends[1] = evaluate(name, *field, expected.c_str());
     ends[0] = rule.symmetric ? -ends[1] : ends[1];
   }
-  // Written so that NaN is refused, too.
+  // The comparisons also refuse NaN.
   const bool good = ends[0] <= ends[1] && ends[0] >= rule.min && ends[1] <= rule.max &&
                     std::isfinite(ends[0]) && std::isfinite(ends[1]);
   if (!good) wrong(name, expected, *field);

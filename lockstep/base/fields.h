@@ -1,12 +1,11 @@
-// One description of a struct's fields serves to read it from JSON (job files, model files), to
-// check it, to write it back and to document it. A struct takes part by a member
-//
+// One description of a struct's fields is used to read it from JSON (job files, model files), to
+// check it, to write it back and to document it. The struct has a member
 //   void visit(FieldVisitor& v) {
 //     v.integer("filters", filters, "number of filters", {.min = 1, .required = true});
 //     ...
 //   }
 //
-// that names every field once, with its unit in the help text.
+// The member names every field once, with its unit in the help text.
 #pragma once
 
 #include <array>
@@ -20,7 +19,7 @@
 
 namespace lockstep {
 
-// Padding of a window in two dimensions: numbers, or "same" (output = ceil(input / stride)).
+// Padding of a two-dimensional window: numbers, or "same" (output = ceil(input / stride)).
 struct Padding2d {
   bool same = false;
   int64_t top = 0, bottom = 0, left = 0, right = 0;
@@ -29,7 +28,7 @@ struct Padding2d {
 inline constexpr Padding2d same_padding{.same = true};
 constexpr Padding2d padding(int64_t all) { return {false, all, all, all, all}; }
 
-// The same along one axis, and along depth, rows and columns.
+// The same along one axis (Padding1d), or along depth, rows and columns (Padding3d).
 template <size_t axes>
 struct PaddingAlong {
   bool same = false;
@@ -64,7 +63,7 @@ struct NumberRule {
 struct NumberRangeRule {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool symmetric = false;  // one number v >= 0 stands for [-v, v] instead of [v, v]
+  bool symmetric = false;  // a single number v >= 0 means [-v, v] instead of [v, v]
 };
 
 class FieldVisitor {
@@ -72,48 +71,50 @@ class FieldVisitor {
   virtual ~FieldVisitor() = default;
   virtual void integer(const char* name, int64_t& value, const char* help,
                        IntegerRule rule = {}) = 0;
-  // Always finite: infinities and NaN are refused, also where the rule has no bounds.
+  // The value is always finite: infinities and NaN are refused even if the rule has no bounds.
   virtual void number(const char* name, double& value, const char* help, NumberRule rule = {}) = 0;
   virtual void flag(const char* name, bool& value, const char* help) = 0;
-  // Any text, or one of `choices` when there are any.
+  // Any text. If `choices` is not empty, the text must be one of them.
   virtual void text(const char* name, std::string& value, const char* help,
                     const std::vector<std::string>& choices = {}) = 0;
-  // Two whole numbers; one number stands for both.
+  // Two whole numbers. A single number is used for both.
   virtual void size(const char* name, Size2d& value, const char* help, IntegerRule rule = {}) = 0;
-  // Three whole numbers; one number stands for all.
+  // Three whole numbers. A single number is used for all three.
   virtual void size(const char* name, Size3d& value, const char* help, IntegerRule rule = {}) = 0;
-  // One or more whole numbers; a number stands for a list of one.
+  // One or more whole numbers. A single number is a list of one.
   virtual void integers(const char* name, std::vector<int64_t>& value, const char* help,
                         IntegerRule rule = {}) = 0;
-  // [low, high] with low <= high, both included; one number v >= 0 stands for [-v, v].
+  // [low, high] with low <= high, both included. A single number v >= 0 means [-v, v].
   virtual void range(const char* name, Size2d& value, const char* help) = 0;
-  // [low, high] with low <= high within the rule's bounds, or one number (see the rule).
+  // [low, high] with low <= high within the rule's bounds, or a single number (see the rule).
   virtual void number_range(const char* name, NumberRange& value, const char* help,
                             NumberRangeRule rule = {}) = 0;
-  // "same", one number, [rows, columns] or [top, bottom, left, right]; each >= 0.
+  // "same", one number, [rows, columns] or [top, bottom, left, right]. Each number is >= 0.
   virtual void padding(const char* name, Padding2d& value, const char* help) = 0;
-  // "same", one number or [before, after]; "same", one number, [depth, rows, columns] or six
-  // numbers: before and after of each.
+  // 1d: "same", one number or [before, after]. 3d: "same", one number, [depth, rows, columns], or
+  // six numbers: before and after for each axis.
   virtual void padding(const char* name, Padding1d& value, const char* help) = 0;
   virtual void padding(const char* name, Padding3d& value, const char* help) = 0;
-  // A whole number >= 1 or the word, which is stored as 0 ("epoch": validation_frequency).
+  // A whole number >= 1, or `word`, which is stored as 0 (for example "epoch").
   virtual void integer_or(const char* name, int64_t& value, const char* word, const char* help) = 0;
-  // A list of numbers; one number stands for a list of one.
+  // A list of numbers. A single number is a list of one.
   virtual void numbers(const char* name, std::vector<double>& values, const char* help,
                        NumberRule rule = {}) = 0;
-  // A list of texts, each any or one of `choices`; one text stands for a list of one.
+  // A list of texts. If `choices` is not empty, each text must be one of them. A single text is a
+  // list of one.
   virtual void texts(const char* name, std::vector<std::string>& values, const char* help,
                      const std::vector<std::string>& choices = {}) = 0;
 };
 
-// Reads fields from a JSON object. `where` names the place in errors ("training",
-// "layer 3 (convolution2d)"). Numeric fields may hold text, which `expression` evaluates; without
-// it text is refused. Wrong type, out of range, missing required: InvalidArgument naming the field.
-// finish() throws for keys that no field claimed, with the nearest valid name.
+// Reads fields from a JSON object. `where` names the object in errors ("training", "layer 3
+// (convolution2d)"). A numeric field may hold text if there is an `expression`, which evaluates it.
+// A wrong type, a value out of range or a missing required field throws InvalidArgument with the
+// field's name. finish() throws InvalidArgument for a key that no field has claimed, with the
+// nearest valid name.
 class FieldReader : public FieldVisitor {
  public:
   using Expression = std::function<double(const std::string& text, const std::string& where)>;
-  // Keeps a reference to `object`. `also` are keys handled by the caller.
+  // Keeps a reference to `object`. `also` lists the keys that the caller handles.
   FieldReader(const nlohmann::json& object, std::string where, Expression expression = {},
               std::vector<std::string> also = {});
   ~FieldReader() override;
@@ -155,7 +156,7 @@ class FieldReader : public FieldVisitor {
   std::vector<std::string> known_;
 };
 
-// Writes every field to a JSON object, in the order of visiting.
+// Writes every field to a JSON object, in the order of the visit.
 class FieldWriter : public FieldVisitor {
  public:
   explicit FieldWriter(nlohmann::ordered_json& object) : object_(object) {}
@@ -180,13 +181,13 @@ class FieldWriter : public FieldVisitor {
   nlohmann::ordered_json& object_;
 };
 
-// What documentation needs to know about a field.
+// The documentation of one field.
 struct FieldInfo {
   std::string name, type, default_value, help;
-  std::vector<std::string> choices = {};  // words it may be, where those are all
+  std::vector<std::string> choices = {};  // all valid words, if only words are
 };
 
-// Lists the fields with their present (default) values.
+// Lists the fields with their current (default) values.
 class FieldLister : public FieldVisitor {
  public:
   std::vector<FieldInfo> fields;

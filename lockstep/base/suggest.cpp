@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Without what people get wrong without meaning another name: case, '-', '_'.
+// Drops the differences that do not make another name: case, '-' and '_'.
 std::string plain(std::string_view name) {
   std::string result;
   for (char c : name) {
@@ -15,8 +15,8 @@ std::string plain(std::string_view name) {
   return result;
 }
 
-// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal
-// string alignment).
+// Counts the insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`
+// (optimal string alignment).
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -45,7 +45,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
     const std::string known = plain(candidate);
     const size_t longer = std::max(wanted.size(), known.size());
     const size_t shorter = std::min(wanted.size(), known.size());
-    if ((longer - shorter) * 3 > longer) continue;  // before the costly part
+    if ((longer - shorter) * 3 > longer) continue;  // cheap test first
     const size_t distance = edit_distance(wanted, known);
     if (distance * 3 > longer) continue;
     if (best.empty() || distance < best_distance) {

@@ -1,4 +1,4 @@
-// "did you mean ...?": the nearest valid name to a misspelt one.
+// "did you mean ...?": finds the valid name that is nearest to a misspelt one.
 #pragma once
 
 #include <span>
@@ -8,11 +8,11 @@
 
 namespace lockstep {
 
-// The candidate with the smallest edit distance (Damerau-Levenshtein, case and -/_ ignored), or ""
-// when none is near enough (more than a third of the longer name differs).
+// Returns the candidate with the smallest edit distance (Damerau-Levenshtein; case, '-' and '_' are
+// ignored). Returns "" if more than a third of the longer name differs for every candidate.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
-// Text for a hint: "did you mean `x`?" when a name is near, else "known names: a, b, c".
+// Text for a hint: "did you mean `x`?" if a candidate is near, else "known names: a, b, c".
 std::string suggest(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// Bytes of the character that begins here; 0 where none does.
+// The number of bytes of the character at `at`; 0 if no valid character begins there.
 size_t character_at(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned char first = byte(0);

@@ -1,4 +1,4 @@
-// Text from outside: file names, class names, what libraries say.
+// Text from external sources: file names, class names, messages of libraries.
 #pragma once
 
 #include <string>
@@ -6,16 +6,17 @@
 
 namespace lockstep {
 
-// Whether these bytes are text in UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
+// Returns whether the bytes are valid UTF-8: no overlong forms, no surrogates, nothing above
+// U+10FFFF.
 bool is_utf8(std::string_view text);
 
-// The text as it may be shown on a terminal: control characters (of ASCII, and U+0080 to U+009F)
-// and bytes that are no UTF-8 become \n, \t, \r or \xNN. What is ordinary text stays as it is.
-// Thread-safe, as is_utf8().
+// Returns the text in a form that is safe on a terminal. Control characters (of ASCII, and U+0080
+// to U+009F) and bytes that are not valid UTF-8 become \n, \t, \r or \xNN. Other text is unchanged.
+// Both functions are thread-safe.
 std::string printable(std::string_view text);
 
-// The same for a message of several lines: a line feed stays where the next line is indented by two
-// spaces, as lists of problems are.
+// The same for a message of several lines. A line feed is kept if the next line is indented by two
+// spaces, as in lists of problems.
 std::string printable_lines(std::string_view text);
 
 }  // namespace lockstep

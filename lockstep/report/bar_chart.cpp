@@ -13,7 +13,8 @@ namespace {
 
 float finite(float value) { return std::isfinite(value) ? value : 0.0f; }
 
-// At most `columns` values: of several the one farthest from zero.
+// Reduces the values to at most `columns`. Each group is represented by its value farthest from
+// zero.
 std::vector<float> condensed(std::span<const float> values, size_t columns) {
   const size_t count = std::min(columns, values.size());
   std::vector<float> bars(count, 0.0f);
@@ -24,7 +25,7 @@ std::vector<float> condensed(std::span<const float> values, size_t columns) {
   return bars;
 }
 
-// The range to draw: contains zero.
+// The range to draw. It contains zero.
 std::pair<double, double> range_of(std::span<const float> values) {
   double low = 0, high = 0;
   for (float v : values) {
@@ -45,7 +46,7 @@ std::string bar_chart_text(std::span<const float> values, const BarChartOptions&
   const auto range = range_of(bars);
   const double low = range.first, high = range.second;
   const double span = high > low ? high - low : 1;
-  // Rows above and below the line of zero.
+  // Number of rows above and below the zero line.
   int above = static_cast<int>(std::lround(high / span * rows));
   if (high > 0) above = std::max(above, 1);
   if (low < 0) above = std::min(above, rows - 1);

@@ -11,14 +11,14 @@ namespace {
 
 constexpr size_t most_name = 20, least_name = 8;
 
-// Characters, not bytes: continuation bytes of UTF-8 do not count.
+// Counts characters, not bytes: continuation bytes of UTF-8 do not count.
 size_t length_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   }));
 }
 
-// Cut or filled with blanks to so many characters; what would move the cursor becomes "?".
+// Cuts or pads text to `width` characters. Control characters become "?".
 std::string fitted(const std::string& text, size_t width) {
   const bool cut = length_of(text) > width;
   std::string result;
@@ -38,11 +38,11 @@ std::string share(double value, int decimals = 1) {
   return std::isnan(value) ? "-" : fmt::format("{:.{}f}", 100 * value, decimals);
 }
 
-constexpr size_t recall_width = 6;  // its title
+constexpr size_t recall_width = 6;  // width of its title
 
-// How a matrix is drawn.
+// The layout of a matrix.
 struct Drawing {
-  size_t number = 0;  // width of the classes' numbers; 0: columns have their names
+  size_t number = 0;  // width of the class numbers; 0: columns have names
   size_t name = 0, cell = 0;
 
   size_t head() const { return name + (number > 0 ? number + 1 : 0); }
@@ -110,7 +110,7 @@ std::string confusion_table(const ConfusionMatrix& m, int width) {
   size_t longest = 0, least_cell = 3;
   for (const std::string& name : m.classes) longest = std::max(longest, length_of(name));
   for (int64_t n : m.counts) least_cell = std::max(least_cell, std::to_string(n).size());
-  // Shares with a decimal where there is room for them.
+  // Shares have a decimal place if there is room for it.
   for (const size_t cell : {std::max<size_t>(least_cell, 5), least_cell}) {
     Drawing d{0, std::max(longest, std::string("precision").size()), cell};
     if (longest <= cell && d.width(m) <= room) return matrix_lines(m, d);

@@ -17,7 +17,7 @@ bool finite(const Point& p) { return std::isfinite(p.first) && std::isfinite(p.s
 
 std::string number(double value) { return fmt::format("{:.4g}", value); }
 
-// What of the plane is drawn: never empty.
+// The visible part of the plane. Never empty.
 struct View {
   double left = 0, right = 1, low = 0, high = 1;
 
@@ -38,12 +38,12 @@ struct View {
     if (!(right > left)) right = left + 1;
     if (!(high > low)) high = low + 1;
   }
-  // From 0 to 1, from the left and from the top.
+  // Relative position from 0 to 1, measured from the left and from the top.
   double x(double value) const { return (value - left) / (right - left); }
   double y(double value) const { return std::clamp((high - value) / (high - low), 0.0, 1.0); }
 };
 
-// Dots in characters of 2 x 4.
+// A drawing of dots. Each character has 2 x 4 dots.
 class Canvas {
  public:
   Canvas(int columns, int rows)
@@ -53,7 +53,8 @@ class Canvas {
   int height() const { return 4 * rows_; }
 
   void dot(int x, int y) {
-    // Unicode numbers the dots down the left column, down the right one, then the lowest row.
+    // Unicode numbers the upper three dots of the left column, then of the right column, then the
+    // lowest row.
     constexpr std::array<std::array<unsigned char, 2>, 4> bits{
         {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}};
     if (x < 0 || y < 0 || x >= width() || y >= height()) return;
@@ -70,7 +71,7 @@ class Canvas {
     }
   }
 
-  // U+2800 to U+28FF as UTF-8.
+  // One row of characters U+2800 to U+28FF in UTF-8.
   std::string row(int r) const {
     std::string text;
     for (int c = 0; c < columns_; ++c) {
@@ -87,8 +88,8 @@ class Canvas {
   std::vector<unsigned char> dots_;
 };
 
-// Round numbers between two others: multiples of 1, 2 or 5 times a power of ten, four to ten of
-// them.
+// Round numbers in [low, high]: multiples of 1, 2 or 5 times a power of ten. There are four to ten
+// of them.
 std::vector<double> ticks(double low, double high) {
   const double power = std::pow(10.0, std::floor(std::log10((high - low) / 4)));
   double step = power;
@@ -102,7 +103,7 @@ std::vector<double> ticks(double low, double high) {
   return all;
 }
 
-// Columns that a text takes: characters, not bytes.
+// The number of columns of a text: counts characters, not bytes.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
@@ -130,7 +131,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 std::string line_chart_text(std::span<const LineSeries> series, const LineChartOptions& options) {
   const View view(series, options);
   const int columns = std::max(options.columns, 20), rows = std::max(options.rows, 2);
-  constexpr int margin = 8;  // for the ends of the y axis
+  constexpr int margin = 8;  // for the limits of the y axis
   Canvas canvas(columns - margin, rows);
   const auto x = [&](const Point& p) {
     return static_cast<int>(std::lround(view.x(p.first) * (canvas.width() - 1)));

@@ -1,4 +1,4 @@
-// Curves: as text for a terminal, and as SVG.
+// Line charts: as text for a terminal, and as SVG.
 #pragma once
 
 #include <span>
@@ -10,26 +10,27 @@ namespace lockstep {
 
 struct LineSeries {
   std::string name = {};
-  std::vector<std::pair<double, double>> points;  // x, y, in the order in which they are joined
+  std::vector<std::pair<double, double>> points;  // x, y, in drawing order
 };
 
 struct LineChartOptions {
   std::string title = {};
   std::string x_label = {}, y_label = {};  // SVG only
-  // Of the y axis; both 0: as wide as the points.
+  // Range of the y axis. If both are 0, the range of the points.
   double low = 0, high = 0;
-  int columns = 60;  // text: width with the axis, 20 or more
-  int rows = 10;     // text: height of the drawing, 2 or more
+  int columns = 60;  // text: total width including the axis, at least 20
+  int rows = 10;     // text: height of the drawing, at least 2
 };
 
-// Lines of equally many columns that end in newlines: the title, the drawing in braille patterns
-// (eight dots a character) with the ends of the y axis beside it, those of the x axis below. Points
-// that are no finite numbers interrupt a curve. Pure functions.
+// Text lines that all have the same number of columns and end in newlines: the title, the drawing
+// in braille characters (eight dots each) with the limits of the y axis beside it, and the limits
+// of the x axis below. A point that is not finite interrupts its curve. Pure functions.
 std::string line_chart_text(std::span<const LineSeries> series, const LineChartOptions& options);
-// A whole SVG document of 800 x 360, with a legend where series have names.
+// A complete SVG document of 800 x 360 pixels, with a legend if the series have names.
 std::string line_chart_svg(std::span<const LineSeries> series, const LineChartOptions& options);
 
-// Texts beside each other, `gap` columns apart, as many in a row as `columns` has room for.
+// Arranges texts beside each other, `gap` columns apart, with as many in a row as fit into
+// `columns`.
 std::string side_by_side(const std::vector<std::string>& texts, int columns, int gap = 2);
 
 }  // namespace lockstep

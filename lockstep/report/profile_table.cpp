@@ -23,7 +23,7 @@ const char* text_of(Phase phase) {
   return "";
 }
 
-// The phase says already that it is a gradient.
+// The account's name without ": gradient", which the phase already implies.
 std::string shown(const ProfileAccount& a) {
   constexpr std::string_view gradient = ": gradient";
   const std::string_view name = a.name;
@@ -31,10 +31,10 @@ std::string shown(const ProfileAccount& a) {
   return std::string(told ? name.substr(0, name.size() - gradient.size()) : name);
 }
 
-// Several accounts as one row.
+// Several accounts in one row.
 struct Row {
   std::string name;
-  double seconds = 0, floor = 0, floored = 0;  // floored: of what has a floor
+  double seconds = 0, floor = 0, floored = 0;  // `floored`: seconds with a floor
   int64_t accounts = 0;
   void add(const ProfileAccount& a) {
     seconds += a.seconds;
@@ -49,7 +49,7 @@ struct Row {
 
 std::string profile_table(const Profile& profile, int width, double least) {
   const auto iterations = static_cast<double>(std::max<int64_t>(1, profile.iterations));
-  // Of all threads together, to milliseconds of an iteration.
+  // Converts seconds of all threads to milliseconds of one iteration.
   const double scale = 1e3 / iterations / profile.threads;
   const double whole = profile.wall * profile.threads;
   size_t longest = 20;
@@ -89,7 +89,7 @@ std::string profile_table(const Profile& profile, int width, double least) {
     if (sum.accounts > 1) text += line(text_of(phase), sum);
     text += "\n";
   }
-  all.floored = 0;  // what it could be is said below
+  all.floored = 0;  // the last lines report the floor of the whole
   text += line("", all);
   text += fmt::format(
       "\n{} iterations of {:.3f} ms by {} threads. With the passes alone: {:.3f} ms, {:.2f} of "
@@ -97,7 +97,7 @@ std::string profile_table(const Profile& profile, int width, double least) {
       profile.iterations, 1e3 * profile.wall / iterations, profile.threads, profile.floor() * scale,
       profile.efficiency());
   const double preparation = 1e3 * profile.preparation / iterations;
-  if (preparation >= 0.01) {  // not only the first
+  if (preparation >= 0.01) {  // prepared ahead, not only before the first iteration
     text += fmt::format("Other threads prepared each mini-batch in {:.3f} ms of a processor.\n",
                         preparation);
   }
@@ -117,7 +117,7 @@ std::string profile_json(const Profile& profile) {
   return json{{"threads", profile.threads},
               {"iterations", profile.iterations},
               {"wall", profile.wall},
-              {"booked", profile.booked()},
+              {"booked", profile.charged()},
               {"floor", profile.floor()},
               {"efficiency", profile.efficiency()},
               {"preparation", profile.preparation},

@@ -37,11 +37,11 @@ std::string metric_cell(const MetricValue& m) {
 struct Column {
   std::string above, below;
   int width;
-  int rank;       // on a narrow terminal the highest are left out first
-  bool accuracy;  // only where labels are learned
+  int rank;       // on a narrow terminal, columns with the highest rank are omitted first
+  bool accuracy;  // only if the network learns labels
 };
 
-// With a column for each of the metrics that somebody asked for.
+// The columns include one for each metric of the options.
 std::vector<Column> columns_for(const TrainingOptions& options) {
   std::vector<Column> columns{
       {"Epoch", "", 5, 0, false},           {"Iteration", "", 9, 0, false},
@@ -49,7 +49,7 @@ std::vector<Column> columns_for(const TrainingOptions& options) {
       {"Mini-batch", "loss", 10, 2, false}, {"Validation", "accuracy", 10, 0, true},
       {"Validation", "loss", 10, 4, false}};
   std::vector<std::string> names = options.metrics;
-  for (const MetricPtr& metric : options.own_metrics) names.push_back(metric->name());
+  for (const MetricPtr& metric : options.custom_metrics) names.push_back(metric->name());
   int rank = 5;
   for (const std::string& name : names) {
     const std::string cut = name.substr(0, 20);
@@ -64,7 +64,7 @@ bool shown(const Column& column, int rank, bool classifies) {
   return column.rank <= rank && (classifies || !column.accuracy);
 }
 
-// The highest rank of columns that fits.
+// The highest rank with which the columns fit.
 int rank_for(const std::vector<Column>& columns, int width, bool classifies) {
   for (int rank = columns.back().rank; rank > 0; --rank) {
     int needed = 0;
@@ -114,7 +114,7 @@ std::string Progress::bold(const std::string& text) const {
   return options_.terminal && options_.colour ? "\x1b[1m" + text + "\x1b[0m" : text;
 }
 
-// A line above the bar.
+// Writes a line above the bar.
 void Progress::line(const std::string& text) {
   if (bar_shown_) out_ += clear_line;
   bar_shown_ = false;
@@ -228,7 +228,7 @@ void Progress::row() {
 }
 
 void Progress::iteration(const IterationRecord& record) {
-  row();  // of the iteration before, whose validation would have come by now
+  row();  // of the previous iteration, whose validation would have been reported by now
   last_ = record;
   if (++done_ == 1) first_elapsed_ = record.elapsed;
   row_due_ = record.iteration == start_.first_iteration || record.iteration == start_.iterations ||
@@ -265,7 +265,7 @@ void Progress::notice(const std::string& text) {
 
 void Progress::worker(const WorkerChange& c) {
   workers_ = c.members;
-  if (!started_) return;  // they come together at the beginning
+  if (!started_) return;  // at the beginning all workers join together
   row();
   const auto where = c.host.empty() ? "" : " on " + c.host;
   const auto left = fmt::format("{} {}", c.members, c.members == 1 ? "worker" : "workers");
@@ -317,7 +317,7 @@ std::string Progress::bar() const {
                                              : 1;
   const double per_iteration =
       done_ > 1 ? (r.elapsed - first_elapsed_) / static_cast<double>(done_ - 1) : 0;
-  // The most useful first: what does not fit is left out from the end.
+  // The most useful parts first: parts that do not fit are omitted from the end.
   std::vector<std::string> parts{fmt::format("{:3.0f}%", std::floor(100 * share)),
                                  fmt::format("epoch {}/{}", r.epoch, start_.epochs())};
   if (left > 0 && done_ > 1) {
@@ -334,7 +334,7 @@ std::string Progress::bar() const {
   parts.push_back("loss " + loss_text(r.loss));
   parts.push_back(
       fmt::format("iteration {}/{}", format_count(r.iteration), format_count(start_.iterations)));
-  // The last column stays free: some terminals wrap when it is written.
+  // The last column stays empty, because some terminals wrap when it is written.
   const int room = std::max(options_.width() - 1, 1);
   std::string text;
   for (const std::string& part : parts) {
@@ -357,7 +357,7 @@ void Progress::draw(bool now) {
   const double time = options_.clock();
   const bool due = drawn_at_ < 0 || time - drawn_at_ >= redraw_seconds;
   if (!due && !now && bar_shown_) return;
-  // A bar that a row has pushed away comes back as it was until the next drawing is due.
+  // After a row, the old bar is drawn again until the next redraw is due.
   if (due || bar_text_.empty()) {
     drawn_at_ = time;
     bar_text_ = bar();

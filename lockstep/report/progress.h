@@ -1,4 +1,4 @@
-// Progress of a training as text: a table and a bar on a terminal, plain lines elsewhere.
+// Training progress as text: a table and a bar on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,25 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/train/records/observer.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {
 
 struct ProgressOptions {
-  bool terminal = false;           // a bar that is drawn again and again; else lines only
-  bool colour = false;             // on terminals only
+  bool terminal = false;           // a bar that is redrawn; else only lines
+  bool colour = false;             // only on terminals
   int64_t verbose_frequency = 50;  // iterations between rows
   std::function<int()> width = [] {
     return 80;
-  };                              // columns of the terminal; asked for each drawing
-  std::function<double()> clock;  // seconds, steady; empty: the machine's
+  };                              // columns of the terminal, called for each drawing
+  std::function<double()> clock;  // seconds, steady; empty: the machine's clock
 };
 
-// Writes a row for the first and the last iteration, for every verbose_frequency-th and for every
-// validation, and on a terminal below them a bar with epoch, iteration, loss, images per second and
-// time left, drawn at most ten times a second. Rows line up. All text goes to `write`, which is
-// called from the thread that trains.
+// Writes a row for the first and the last iteration, for every verbose_frequency-th iteration and
+// for every validation. On a terminal also draws a bar below the rows, at most ten times a second,
+// with epoch, iteration, loss, images per second and time left. The columns of the rows are
+// aligned. All text goes to `write`, which is called from the training thread.
 class Progress : public TrainingObserver {
  public:
   Progress(std::function<void(std::string_view)> write, ProgressOptions options);
@@ -38,7 +39,8 @@ class Progress : public TrainingObserver {
   void population_pass(int64_t pass, int64_t passes) override;
   void population(const PopulationRecord& record) override;
   void notice(const std::string& text) override;
-  // Writes what is left and removes the bar. To be called when the training has ended in any way.
+  // Writes the pending row and removes the bar. Call it after the training has ended, also by an
+  // error.
   void finish();
 
  private:
@@ -53,22 +55,22 @@ class Progress : public TrainingObserver {
   ProgressOptions options_;
   TrainingStart start_;
   bool started_ = false;
-  int64_t workers_ = 0;                              // that compute now
-  std::optional<IterationRecord> last_;              // the newest iteration
-  std::optional<ValidationRecord> validated_;        // of `last_`, waiting for its row
-  bool row_due_ = false;                             // `last_` waits for its row
-  int table_rank_ = -1;                              // which columns the table has; -1: none yet
-  int64_t done_ = 0;                                 // iterations in this process
-  double first_elapsed_ = 0;                         // of the first of them
-  double rate_observations_ = 0, rate_seconds_ = 0;  // of the last few seconds
+  int64_t workers_ = 0;                        // workers that compute now
+  std::optional<IterationRecord> last_;        // the newest iteration
+  std::optional<ValidationRecord> validated_;  // of `last_`, not yet written in a row
+  bool row_due_ = false;                       // `last_` is not yet written in a row
+  int table_rank_ = -1;       // highest rank of the table's columns; -1: no table yet
+  int64_t done_ = 0;          // iterations in this process
+  double first_elapsed_ = 0;  // at the first of these iterations
+  double rate_observations_ = 0, rate_seconds_ = 0;  // over the last few seconds
   double drawn_at_ = -1;
   double prepared_at_ = -1;
   bool bar_shown_ = false;
   std::string bar_text_;
-  std::string out_;  // collected, so that every change is one write
+  std::string out_;  // collected, so that each change is a single write
 };
 
-// "0:01:23" (hours, minutes, seconds); whole seconds, cut.
+// "0:01:23" (hours, minutes, seconds), truncated to whole seconds.
 std::string format_duration(double seconds);
 // "12,345".
 std::string format_count(int64_t number);

@@ -33,7 +33,7 @@ ProgressPrinter::ProgressPrinter(std::FILE* stream, int64_t verbose_frequency)
 ProgressPrinter::~ProgressPrinter() {
   try {
     finish();
-  } catch (const std::exception&) {  // no memory for the last row
+  } catch (const std::exception&) {  // not enough memory for the last row
   }
 }
 

@@ -1,4 +1,4 @@
-// Progress of a training on a stream, for programs: nothing else of the library prints.
+// Prints training progress on a stream. No other part of the library prints.
 #pragma once
 
 #include <cstdio>
@@ -7,17 +7,17 @@
 
 namespace lockstep {
 
-// Shows what Progress writes on a stream: rows, and below them a bar where it is a terminal.
+// Writes the output of Progress to a stream: rows, and a bar below them on a terminal.
 //
 //   ProgressPrinter progress(stdout);
 //   train(network, data, options, {.observers = {&progress}});
 //
-// One training at a time. The stream must outlive it; what cannot be written is left out.
+// For one training at a time. The stream must outlive it. Write errors are ignored.
 class ProgressPrinter : public Progress {
  public:
   // `verbose_frequency`: iterations between rows, at least 1.
   explicit ProgressPrinter(std::FILE* stream, int64_t verbose_frequency = 50);
-  // Writes what is left and removes the bar, also when an error ended the training.
+  // Writes the pending row and removes the bar, also after an error.
   ~ProgressPrinter() override;
 };
 

@@ -1,15 +1,15 @@
-// What drawings as SVG share.
+// Common parts of SVG drawings.
 #pragma once
 
 #include <string>
 
 namespace lockstep {
 
-// Text as it stands between tags. Thread-safe.
+// Escapes text for use between tags. Thread-safe.
 std::string svg_escaped(const std::string& text);
 
-// The beginning of a document of that size, white, with a title and the axes' labels around an
-// inner rectangle; the caller adds "</svg>\n". Thread-safe.
+// The begin of an SVG document with a white background, a title and axis labels around an inner
+// rectangle. Sizes are in pixels. The caller appends the content and "</svg>\n". Thread-safe.
 struct SvgFrame {
   double width = 800, height = 360, left = 90, right = 20, top = 50, bottom = 50;
   std::string title, x_label, y_label;
@@ -18,7 +18,7 @@ struct SvgFrame {
   double inner_height() const { return height - top - bottom; }
 };
 std::string svg_begin(const SvgFrame& frame);
-// `anchor`: start, middle or end; `more`: further attributes, with a space in front.
+// `anchor` is start, middle or end. `more` holds further attributes, with a leading space.
 std::string svg_label(double x, double y, const char* anchor, const std::string& text,
                       const char* more = "");
 

@@ -1,17 +1,17 @@
-// What a stream leads to.
+// Properties of the terminal behind a stream.
 #pragma once
 
 #include <cstdio>
 
 namespace lockstep {
 
-// Whether the stream is a terminal that understands more than lines (TERM is not "dumb").
+// Whether the stream is a terminal that supports more than lines (TERM is not "dumb").
 bool is_terminal(std::FILE* stream);
 
-// Whether it is one on which colour is wanted: the environment variable NO_COLOR is not set.
+// Whether the stream is a terminal that supports colour: NO_COLOR is unset or empty.
 bool has_colour(std::FILE* stream);
 
-// Columns of the terminal, `otherwise` where it is none.
+// The number of columns of the terminal, or `otherwise` if the stream has none.
 int columns_of(std::FILE* stream, int otherwise);
 
 }  // namespace lockstep

@@ -8,9 +8,10 @@
 #include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/runs/job_difference.h"
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/job_difference.h"
+#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/train/records/observer.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +32,7 @@ RunOnDisk open_run(const std::string& folder) {
           read_receipt(local_files(), join_path(folder, "receipt.jsonl"))};
 }
 
-// Compares what is computed with what the receipt says.
+// Compares the computed iterations with the receipt.
 class Follower : public TrainingObserver {
  public:
   Follower(const RunOnDisk& run, int64_t until, const ReplayOptions& options)
@@ -64,7 +65,7 @@ class Follower : public TrainingObserver {
   const ReplayOptions& options_;
 };
 
-// All values after the iteration.
+// Returns all values after the iteration.
 std::vector<NamedTensor> replay(const RunOnDisk& run, int64_t iteration,
                                 const ReplayOptions& options, Follower& follower) {
   Job job = run.job;
@@ -104,7 +105,7 @@ void compare(const std::string& name, const Tensor& a, const Tensor& b,
   if (d.different > 0) found.push_back(d);
 }
 
-// Without what kind of value it is.
+// The name without the kind of the value.
 std::string short_name(const std::string& name) { return name.substr(name.find('/') + 1); }
 
 std::vector<TensorDifference> compare(const std::vector<NamedTensor>& a,

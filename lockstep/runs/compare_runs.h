@@ -1,4 +1,4 @@
-// Proof: computing an iteration of a run again, and finding where two runs part. Thread-safe.
+// Verification of runs: computes an iteration again, and finds where two runs diverge. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -7,55 +7,56 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/train/receipt.h"
+#include "lockstep/train/state/receipt.h"
 
 namespace lockstep {
 
 struct ReplayOptions {
   int threads = 0;            // 0: one for each processor
-  std::string initial_model;  // the file the run started from, where it did
-  // Called now and then with the iterations computed so far and to be computed in all.
+  std::string initial_model;  // the file that the run started from, if any
+  // Called from time to time with the number of iterations computed so far and in total.
   std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
-// What came out of an iteration computed again.
+// The result of computing an iteration again.
 struct Verification {
   int64_t iteration = 0;
-  int64_t from = 0;     // computed from the checkpoint after this one; 0: from the beginning
-  int64_t differs = 0;  // the first that came out differently; 0: none
-  std::string what;     // "the loss is 0.3 in the receipt, 0.4 now", of that one
-  ReceiptLine line;     // of the receipt, of `iteration`
+  int64_t from = 0;     // computed from the checkpoint after this iteration; 0: from the start
+  int64_t differs = 0;  // the first iteration with another result; 0: none
+  std::string what;     // its difference: "the loss is 0.3 in the receipt, 0.4 now"
+  ReceiptLine line;     // the receipt's line of `iteration`
 };
 
 // Computes an iteration of the run in a folder again, in this process, from the newest checkpoint
-// before it, and compares it and those on the way with the receipt. Writes nothing. Throws
-// InvalidArgument for an iteration that the receipt has not, and what opening, resuming and
+// before it. Compares all computed iterations with the receipt. Writes nothing. Throws
+// InvalidArgument for an iteration that is not in the receipt, and what opening, resuming and
 // training throw.
 Verification verify_run(const std::string& folder, int64_t iteration,
                         const ReplayOptions& options = {});
 
-// A value that two runs have differently.
+// A tensor in which two runs differ.
 struct TensorDifference {
   std::string name;  // "<layer>.<parameter>", "<layer>.<parameter>.velocity"
   int64_t elements = 0, different = 0;
-  double largest = 0;  // absolute
+  double largest = 0;  // largest absolute difference; NaN if names or shapes differ
 };
 
-// Where two runs part.
+// The point where two runs diverge.
 struct RunDifference {
-  std::string job;        // the first field in which the jobs differ, "" if none
+  std::string job;        // the first field in which the jobs differ, or ""
   int64_t common = 0;     // iterations in both receipts
-  int64_t iteration = 0;  // the first that differs; 0: none of those in both
+  int64_t iteration = 0;  // the first that differs; 0: none of the common ones
   int64_t epoch = 0;
   std::string what;  // "observations", "loss" or "digest": the first that differs
-  std::string why;   // as far as it can be told
-  // Learnables, the solver's arrays for them and network state after that iteration, computed again
-  // for both, in the order of the network; those that differ.
+  std::string why;   // the probable cause
+  // The tensors that differ after that iteration, computed again for both runs, in the order of the
+  // network: parameters, the solver's arrays for them, and network state.
   std::vector<TensorDifference> tensors;
 };
 
-// Compares the runs in two folders by their receipts and, where they part, computes that iteration
-// of both again. `a` and `b` say what replaying each needs. Throws as verify_run().
+// Compares the runs in two folders by their receipts. If they diverge, computes the first different
+// iteration of both runs again. `a` and `b` are the options of the two replays. Throws like
+// verify_run().
 RunDifference compare_runs(const std::string& folder_a, const std::string& folder_b,
                            const ReplayOptions& a = {}, const ReplayOptions& b = {});
 

@@ -4,11 +4,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/train/records/observer.h"
 
 namespace lockstep {
 namespace {
 
-// Adds what is computed to the lines that are sound.
+// Appends the computed lines to the valid ones.
 class Computed : public TrainingObserver {
  public:
   Computed(std::string sound, const ReceiptRebuild& rebuild)
@@ -27,13 +28,13 @@ class Computed : public TrainingObserver {
 
   std::string text;
   ReceiptExpectation expected;
-  int64_t last = 0;  // iteration that was computed
+  int64_t last = 0;  // last computed iteration
 
  private:
   const ReceiptRebuild& rebuild_;
 };
 
-// The sound lines of the file.
+// The valid lines of the file.
 std::string lines_before_damage(const RunFolder& folder, const std::string& path, int64_t sound) {
   if (sound == 0) return {};
   std::string text = read_text(folder.files(), path);

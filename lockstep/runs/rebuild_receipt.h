@@ -1,18 +1,18 @@
-// A receipt that was lost or damaged, made anew by computing its iterations again.
+// Rebuilds a lost or damaged receipt by computing its iterations again.
 #pragma once
 
 #include <functional>
 #include <string>
 
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run_folder.h"
-#include "lockstep/train/receipt_check.h"
+#include "lockstep/train/state/receipt_check.h"
 
 namespace lockstep {
 
 struct ReceiptRebuild {
   const RunFolder& folder;
-  const Job& job;                    // the run's
+  const Job& job;                    // of the run
   const std::string& initial_model;  // as in RunOptions
   ReceiptDamage::Where damage;
   std::function<void(const std::string& text)> notice;
@@ -20,11 +20,12 @@ struct ReceiptRebuild {
   std::function<bool()> interrupted = {};  // as in RunOptions
 };
 
-// Keeps the lines before the damage, computes the others again up to the checkpoint from which the
-// run goes on (from the newest checkpoint before the damage, or from the start; in this process)
-// and writes the receipt, byte for byte what it was. Nothing else is changed, and nothing at all
-// before all is computed. Throws what train() throws; DataError where what is computed is not what
-// the sound lines and the checkpoint say: then the run is not the job's; Cancelled where it was stopped.
+// Keeps the lines before the damage and computes the other lines again, up to the checkpoint from
+// which the run continues. The computation runs in this process and begins at the newest checkpoint
+// before the damage, or at the first iteration. Writes the receipt with the same bytes as before
+// the damage. Nothing else is changed, and nothing is written before all lines are computed. Throws
+// what train() throws, DataError if the results contradict the valid lines or the checkpoint (the
+// job is then not that of the run), and Cancelled if it was stopped.
 void rebuild_receipt(const ReceiptRebuild& rebuild);
 
 }  // namespace lockstep

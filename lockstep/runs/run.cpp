@@ -4,23 +4,24 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/crop.h"
-#include "lockstep/data/resize.h"
+#include "lockstep/data/datastores/crop.h"
+#include "lockstep/data/datastores/resize.h"
 #include "lockstep/engine/formats/model.h"
-#include "lockstep/runs/data_source.h"
-#include "lockstep/runs/network_values.h"
+#include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/runs/jobs/network_values.h"
 #include "lockstep/runs/rebuild_receipt.h"
 #include "lockstep/runs/run_folder.h"
-#include "lockstep/train/checkpoint.h"
-#include "lockstep/train/mini_batches.h"
-#include "lockstep/train/receipt.h"
-#include "lockstep/train/receipt_check.h"
-#include "lockstep/train/training_problem.h"
+#include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/records/observer.h"
+#include "lockstep/train/state/checkpoint.h"
+#include "lockstep/train/state/receipt.h"
+#include "lockstep/train/state/receipt_check.h"
+#include "lockstep/train/workers/training_problem.h"
 
 namespace lockstep {
 namespace {
 
-// Notes checkpoints, and saves the network as it is before the first iteration.
+// Records the last checkpoint and iteration, and saves the network before the first iteration.
 class Witness : public TrainingObserver {
  public:
   Witness(const RunFolder& folder, const Network& network, const std::vector<std::string>& classes,
@@ -42,8 +43,8 @@ class Witness : public TrainingObserver {
 
   std::string last;
   int64_t iterations = 0;  // the last finished one
-  bool started = false;    // everything was found in order
-  bool computed = false;   // an iteration, by this process
+  bool started = false;    // all checks have passed
+  bool computed = false;   // this process has computed an iteration
   bool saved = false;      // the trained network is in the folder
 
  private:
@@ -70,7 +71,7 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
                         "give the last fully_connected layer units = " + std::to_string(count));
 }
 
-// Opens the folders of a job, without images that cannot be read where it says so.
+// Opens the folders of a job, without unreadable images if the job skips them.
 class Opener {
  public:
   Opener(const Job& job, const std::function<bool()>& stop, std::vector<UnreadableImage>& skipped)
@@ -85,7 +86,8 @@ class Opener {
     return skip_ ? readable(store, name).store : store;
   }
 
-  // Targets of the images, by name; where a target cannot be read, its image is left out, too.
+  // Opens the targets that have the names of the images. If a target cannot be read, its image is
+  // left out too.
   DatastorePtr open_targets(DatastorePtr& images, const std::string& name) {
     if (!images || name == image_targets_inputs) return images;
     const DatastorePtr targets = match_by_name(*images, listed(name, true));
@@ -117,7 +119,7 @@ class Opener {
   std::vector<UnreadableImage>& skipped_;
 };
 
-// A class of which nothing can be read cannot be learned.
+// A class without readable images cannot be learned.
 void check_classes_left(const ImageDatastore& images) {
   const std::vector<int64_t> counts = count_each_label(images);
   for (size_t c = 0; c < counts.size(); ++c) {
@@ -128,7 +130,7 @@ void check_classes_left(const ImageDatastore& images) {
   }
 }
 
-// Targets of each part, by the names of its images.
+// Adds the targets of each part by the names of its images.
 void add_targets(RunData& data, const JobData& job, Opener& opener) {
   if (job.targets.empty()) return;
   data.training_targets = opener.open_targets(data.training, job.targets);
@@ -151,10 +153,10 @@ std::string skipped_text(const std::vector<UnreadableImage>& skipped) {
   return text;
 }
 
-// All images to the size of the network's input, targets to that of its output.
+// Resizes all images to the size of the network's input, and targets to the size of its output.
 void resize_images(RunData& data, const Network& network) {
   const auto inputs = network.input_shapes(), outputs = network.output_shapes();
-  if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // refused where it is trained
+  if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // the trainer refuses it
   const auto part = [&](DatastorePtr& images, DatastorePtr& targets) {
     const bool same = images == targets && !outputs.empty() && outputs[0] == inputs[0];
     if (images) images = resized(images, inputs[0][1], inputs[0][2]);
@@ -167,10 +169,10 @@ void resize_images(RunData& data, const Network& network) {
   part(data.test, data.test_targets);
 }
 
-// All images cut to the size of the network's input, their targets with them.
+// Cuts all images and their targets to the size of the network's input.
 void crop_images(RunData& data, const Network& network, bool random) {
   const auto inputs = network.input_shapes(), outputs = network.output_shapes();
-  if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // refused where it is trained
+  if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // the trainer refuses it
   const int64_t height = inputs[0][1], width = inputs[0][2];
   if (data.training_targets && (outputs.size() != 1 || outputs[0].rank() != 3 ||
                                 outputs[0][1] != height || outputs[0][2] != width)) {
@@ -236,7 +238,7 @@ Network build_network(const Job& job) {
 
 namespace {
 
-// Errors name the job's file, whatever they come from.
+// Makes every error name the job's file.
 std::string in_job(const Job& job, const Error& error) {
   const std::string text = error.what();
   const bool named = job.file.empty() || text.find(job.file) != std::string::npos;
@@ -272,7 +274,7 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   plan.training = {data.training,         data.validation,         job.augmentation,
                    data.training_targets, data.validation_targets, job.noise,
                    data.random_crop};
-  // Which device it was is part of what is resumed.
+  // The resolved device is recorded, because resuming depends on it.
   if (job.training.workers > 0 && job.training.device == "auto") plan.job.training.device = "cpu";
   check_training(plan.network, plan.training, plan.job.training);
   if (!job.training.metrics.empty() && !data.validation && !data.test) {
@@ -303,14 +305,14 @@ JobPlan plan_job(const Job& job, const JobPlanOptions& options) {
 
 namespace {
 
-// What worker processes do to have the same as plan_job() gave here.
+// Runs in worker processes and makes the same network and data as plan_job() in this process.
 TrainingProblem job_problem(std::string job, std::string initial_model) {
   JobPlan plan = plan_job(read_resolved_job(job), {.initial_model = initial_model});
   return {std::move(plan.network), std::move(plan.training)};
 }
 
-// Gives the network of a training that failed the values of its newest checkpoint that are all
-// finite, and saves it. Whatever is wrong with the folder, the first error is what the user hears.
+// After a failed training: sets the network to the newest checkpoint with finite values, and saves
+// it. Further errors are ignored, so that the user sees the first one.
 void keep_last_sound_values(const RunFolder& folder, Network& network,
                             const std::vector<std::string>& classes) {
   for (const std::string& path : checkpoints_in(folder.files(), folder.file("checkpoints"))) {
@@ -320,14 +322,14 @@ void keep_last_sound_values(const RunFolder& folder, Network& network,
       set_values(network, values, path);
       save_model(folder.files(), folder.file(run_model_name), network, classes);
       return;
-    } catch (const Error&) {  // damaged, or of another network: an earlier one may be sound
+    } catch (const Error&) {  // damaged, or of another network: an earlier checkpoint may be valid
     }
   }
 }
 
 constexpr const char* asked_to_stop = "it was asked to (Ctrl-C, SIGTERM or a program)";
 
-// Why a run ended that was not to end yet.
+// The reason why a run stopped before its end.
 std::string stop_reason(const Job& job, const RunOptions& options, const TrainingResult& training,
                         bool asked) {
   if (asked) return asked_to_stop;
@@ -338,7 +340,7 @@ std::string stop_reason(const Job& job, const RunOptions& options, const Trainin
   return "max_time = " + nlohmann::json(job.training.max_time).dump() + " s is over";
 }
 
-// The training and what comes after it, in a folder that is this run's.
+// The training and the evaluation after it, in a folder that this run owns.
 RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const RunFolder& folder,
                Witness& witness) {
   const RunData& data = plan.data;
@@ -347,7 +349,7 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   result.skipped = data.skipped;
   result.classes = plan.classes;
   if (!options.profile) {
-    // Of an earlier part of the run: it says nothing about this one.
+    // These files are from an earlier part of the run and do not describe this one.
     for (const char* name : {"profile.json", "trace.json"}) {
       if (folder.files().exists(folder.file(name))) folder.files().remove(folder.file(name));
     }
@@ -388,27 +390,27 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
                      .stop = options.stop,
                      .interrupted = options.interrupted});
     network = plan_job(job, {.initial_model = options.initial_model, .stop = options.interrupted})
-                  .network;  // as it was before
+                  .network;  // as it was before the training
     run();
   }
   receipt.finish();
   result.checkpoint = witness.last;
 
-  // First of all: whatever becomes of the evaluation, the network is there.
+  // Saved first, so that the network is kept even if the evaluation fails.
   result.model = folder.file(run_model_name);
   save_model(folder.files(), result.model, network, result.classes);
   witness.saved = true;
   if (result.training.stopped) return result;
 
-  // Anew, although the trainer may have validated these values: for the confusion, and since
-  // population statistics may have come after.
-  // Workers are gone by now: all processors are free.
+  // Evaluated again, although the trainer may have validated these values, because the confusion is
+  // needed and population statistics may have changed since. The workers have ended, so all
+  // processors are free.
   const int64_t threads = job.training.workers > 0 ? 0 : job.training.threads;
   EvaluationOptions evaluation{.threads = static_cast<int>(threads),
                                .noise = job.noise,
                                .seed = static_cast<uint64_t>(job.training.seed),
                                .metrics = job.training.metrics,
-                               .own_metrics = job.training.own_metrics,
+                               .custom_metrics = job.training.custom_metrics,
                                .confusion = !data.training_targets};
   nlohmann::ordered_json confusion;
   const auto measure = [&](const char* part, const DatastorePtr& images,
@@ -428,13 +430,13 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   return result;
 }
 
-// Never throws: where the folder cannot be written to, the run counts as interrupted.
+// Never throws. If the folder cannot be written, the run counts as interrupted.
 void note_failure(const RunFolder& folder, const Witness& witness, JobPlan& plan,
                   const std::exception& error) {
   try {
     const bool unwritten = dynamic_cast<const FileError*>(&error) != nullptr;
     if (folder.resumed() && (!witness.started || (unwritten && !witness.computed))) {
-      folder.note_as_before();  // it was refused, or the disk is full: the run is what it was
+      folder.note_as_before();  // it was refused, or the disk is full: the run itself is unchanged
       return;
     }
     const bool has_model = folder.files().exists(folder.file(run_model_name));
@@ -469,7 +471,7 @@ RunResult run_job(const Job& job, const RunOptions& options) {
                 training.stopped ? stop_reason(job, options, training, asked) : "",
                 training.last_iteration);
     return result;
-  } catch (const Cancelled&) {  // before its first iteration
+  } catch (const Cancelled&) {  // before the first iteration
     if (folder.resumed()) {
       folder.note_as_before();
     } else {

@@ -1,4 +1,4 @@
-// Running a job: from its description to a trained network in a folder.
+// Runs a job: from its description to a trained network in a folder.
 #pragma once
 
 #include <functional>
@@ -6,26 +6,27 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/readable.h"
+#include "lockstep/data/datastores/readable.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/train/records/observer.h"
 #include "lockstep/train/trainer.h"
 
 namespace lockstep {
 
 struct RunOptions {
   std::string folder;   // see run_folder.h
-  bool resume = false;  // go on in a folder that holds a run of this job
-  // Of a run that goes on and whose receipt is not whole up to its checkpoint: compute the missing
-  // iterations again, instead of refusing it.
+  bool resume = false;  // continue if the folder holds a run of this job
+  // For a continued run whose receipt is incomplete up to its checkpoint: compute the missing
+  // iterations again instead of refusing the run.
   bool rebuild_receipt = false;
   bool save_initial = false;  // write initial.safetensors
-  // A model file, a checkpoint or the folder of a run with the values to start from instead of
-  // random ones ("": none). Its layers must have the job's names and sizes; which file it was is
-  // noted in job.json by its contents.
+  // A model file, a checkpoint or the folder of a run whose values replace random initial values
+  // ("": none). Its layers must have the job's names and sizes. job.json records the digest of the
+  // file.
   std::string initial_model;
-  std::vector<TrainingObserver*> observers;  // kept by the caller
-  // Asked after every iteration; true ends the run after a checkpoint. Asked by one thread.
+  std::vector<TrainingObserver*> observers;  // owned by the caller
+  // Called after every iteration, by one thread. True ends the run after a checkpoint.
   std::function<bool()> stop;
   std::function<bool()> interrupted;  // as in TrainingControl
   int64_t stop_after = 0;             // as in TrainingControl
@@ -35,63 +36,64 @@ struct RunOptions {
 
 struct RunResult {
   TrainingResult training;
-  // Of the trained network, where there is such data; none when it was stopped. With the job's
-  // metrics and, where labels are learned, the confusion.
+  // Evaluations of the trained network, with the job's metrics and, if labels are learned, the
+  // confusion. Empty if there are no such data or the run was stopped.
   std::optional<Evaluation> validation, test;
   std::string model;                     // the model file
-  std::string checkpoint;                // the newest that was written, or ""
-  std::vector<std::string> classes;      // empty where images are learned
-  std::vector<UnreadableImage> skipped;  // images left out, as in RunData
+  std::string checkpoint;                // the newest that this call wrote, or ""
+  std::vector<std::string> classes;      // empty if the targets are images
+  std::vector<UnreadableImage> skipped;  // images that were left out, as in RunData
 };
 
-// The job's images, split.
+// The images of a job, split into parts.
 struct RunData {
   DatastorePtr training;
-  DatastorePtr validation, test;  // null where the job has none
-  // Image to image, in the order of the images; null where labels are learned.
+  DatastorePtr validation, test;  // null if the job has none
+  // Image to image: in the order of the images. Null if labels are learned.
   DatastorePtr training_targets, validation_targets, test_targets;
-  bool random_crop = false;  // training images are to be cut at random
-  // What was left out, by path, where the job says so: images, and images without their targets.
+  bool random_crop = false;  // the trainer cuts training images at random places
+  // Images that were left out by bad_images = "skip": unreadable, or without a readable target.
+  // Each has the path of the unreadable file.
   std::vector<UnreadableImage> skipped;
 };
 
-// Opens the images of a job and splits them by label with the job's seed: validation first, then
-// test, the rest trains. Labels of other folders are matched by name. Throws FileError, DataError,
-// InvalidArgument (a class there that is not trained on, a share without any image). Where labels
-// are learned, every folder of training images must hold some, and every class must keep one that
-// can be read. `stop`: as of readable_images().
+// Opens the images of a job and splits them by label with the job's seed: first validation, then
+// test; the rest is training data. Labels of other folders are matched by name. If labels are
+// learned, every folder of training images must contain images, and every class must keep a
+// readable image. `stop` is as in readable_images(). Throws FileError, DataError, InvalidArgument
+// (a class that is not in the training data, a part without images).
 RunData open_run_data(const Job& job, const std::function<bool()>& stop = {});
 
 // The network of a job, not initialized. Throws InvalidArgument.
 Network build_network(const Job& job);
 
-// What a job would do, found out without doing it: opens and splits the images (names alone, unless
-// bad ones are to be skipped), builds the network, resolves the device. Throws what does not fit as
-// far as it can be told so; sizes of images are seen when they are read.
+// A check and preparation of a job without training: opens and splits the images (their names only,
+// unless bad images are skipped), builds the network and resolves the device. Throws an error if
+// parts do not fit. Image sizes are only checked later, when images are read.
 struct JobPlan {
-  Job job;  // with the device that computes
+  Job job;  // with the resolved device
   RunData data;
   Network network;                        // initialized, or with the initial model's values
-  TrainingData training = {};             // `data` as the trainer takes it
-  std::vector<std::string> classes = {};  // empty where images are learned
+  TrainingData training = {};             // `data` in the trainer's form
+  std::vector<std::string> classes = {};  // empty if the targets are images
   std::string initial_model = {};         // digest of the file, or ""
-  bool initial_model_checked = true;      // whether that file carries a digest of its contents
+  bool initial_model_checked = true;      // whether that file contains a digest of its contents
   int64_t iterations_per_epoch = 0;
 };
-// Whether the network gets its values, or their sizes alone (see Network::initialize_sizes()).
+// Whether the network gets values, or only their sizes (see Network::initialize_sizes()).
 enum class JobValues { made, sizes_alone };
 struct JobPlanOptions {
   std::string initial_model = {};  // as in RunOptions
   JobValues values = JobValues::made;
-  std::function<bool()> stop = {};  // as of readable_images()
+  std::function<bool()> stop = {};  // as in readable_images()
 };
 JobPlan plan_job(const Job& job, const JobPlanOptions& options = {});
 
-// Does all of a job. The trained bits depend on the job, the images and the numerics fingerprint
-// alone. Throws what opening, splitting, building and training throw, ReceiptDamage among it (see
-// train/receipt_check.h); a run that failed can be gone on with from its last checkpoint, whose
-// values are in its model file. What became of the run is in the folder (run_state.h). Blocks;
-// several runs in different folders may go on at once.
+// Runs a complete job. The trained bits depend only on the job, the images and the numerics
+// fingerprint. Throws what opening, splitting, building and training throw, including ReceiptDamage
+// (see train/state/receipt_check.h). A failed run can be continued from its last checkpoint, whose
+// values are in its model file. The folder records the state of the run (run_state.h). Blocks until
+// the run ends. Several runs in different folders may be active at the same time.
 RunResult run_job(const Job& job, const RunOptions& options);
 
 }  // namespace lockstep

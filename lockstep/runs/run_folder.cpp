@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/runs/job_difference.h"
+#include "lockstep/runs/jobs/job_difference.h"
 
 namespace lockstep {
 namespace {
@@ -32,7 +32,7 @@ void refuse(const std::string& path, const RunState& state) {
       hint);
 }
 
-// Those who only ask whether the lock is held have it for a moment.
+// A process that only checks the lock (run_state()) holds it for a moment, so locking is retried.
 constexpr int lock_attempts = 20;
 constexpr std::chrono::milliseconds lock_pause{10};
 
@@ -76,7 +76,7 @@ RunFolder::RunFolder(FileSystem& files, std::string path, const Job& job,
   }
 }
 
-// Closing the descriptor gives the lock back, also when the process dies.
+// Closing the descriptor releases the lock, also if the process dies.
 RunFolder::~RunFolder() { ::close(lock_); }
 
 void RunFolder::lock() {
@@ -128,7 +128,7 @@ std::string make_numbered_folder(const std::string& prefix) {
 
 void RunFolder::adopt(const nlohmann::ordered_json& description, bool resume) {
   const auto refuse_any = [&] { refuse(path_, before_); };
-  if (!resume) refuse_any();  // another process may have been faster
+  if (!resume) refuse_any();  // another process may have started a run since the first check
   const std::string path = file(job_name);
   if (!resume || !inside_->exists(path)) {
     if (resume && before_.status != RunStatus::none) {

@@ -1,26 +1,25 @@
-// The folder that a run writes.
+// The folder of a run.
 //
-//   job.json                the resolved options; read_job() reads it
-//   receipt.jsonl           one line for each iteration, see train/receipt.h
+//   job.json                the resolved options, for read_job()
+//   receipt.jsonl           one line for each iteration, see train/state/receipt.h
 //   log.jsonl               the same with times, and the validations
-//   checkpoints/            see train/checkpoint.h
-//   observations            what the data were, see train/observation_list.h
-//   initial.safetensors     the network before the first iteration, where wanted
-//   confusion.json          of validation and test, where labels are learned, when the run has
-//                           finished: see ConfusionMatrix::to_json()
-//   model.safetensors       the trained network, when the run has finished; that of the last
-//                           iteration, where it was stopped; the last finite values, where it
-//                           failed
-//   state.json              whether it runs, was stopped, failed or has finished: see run_state.h
-//   lock                    held while a process works here
+//   checkpoints/            see train/state/checkpoint.h
+//   observations            digests of the data, see train/input/observation_list.h
+//   initial.safetensors     the network before the first iteration (optional)
+//   confusion.json          confusion of validation and test images, if labels are learned and the
+//                           run has finished: see ConfusionMatrix::to_json()
+//   model.safetensors       the network: trained if the run has finished, of the last iteration if
+//                           it was stopped, with the last finite values if it failed
+//   state.json              the state of the run, see run_state.h
+//   lock                    locked while a process works in the folder
 #pragma once
 
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "lockstep/base/file.h"
-#include "lockstep/runs/job_file.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run_state.h"
 
 namespace lockstep {
@@ -28,19 +27,19 @@ namespace lockstep {
 inline constexpr const char* run_model_name = "model.safetensors";
 inline constexpr const char* run_state_name = "state.json";
 inline constexpr const char* run_lock_name = "lock";
-// A folder with one of these holds a run.
+// A folder that contains one of these files holds a run.
 inline constexpr const char* run_file_names[] = {"job.json", run_model_name, "receipt.jsonl",
                                                  "log.jsonl", "checkpoints"};
 
-// A run folder that belongs to this process until destroyed. One thread at a time.
+// A run folder that this process owns until destruction. Not thread-safe.
 class RunFolder {
  public:
-  // Makes the folder where it is missing, locks it, and notes that the run is running. Without
-  // `resume` it must hold no run; with it a run that is there must be of the same job (see
-  // job_difference()); a folder without one starts anew. `extra` are entries of job.json besides
-  // the job's. Throws InvalidArgument, with a hint, when another process works in it or when it
-  // holds another run; FileError. `files` is asked about the folder itself; inside it the machine's
-  // own files are written.
+  // Makes the folder if it is missing, locks it and records the state `running`. Without `resume`
+  // the folder must hold no run. With `resume`, an existing run must be of the same job (see
+  // job_difference()), and a folder without a run starts a new one. `extra` are additional entries
+  // of job.json. Throws FileError, and InvalidArgument with a hint if another process works in the
+  // folder or it holds another run. `files` is used to check and make the folder. Files inside it
+  // are local files.
   RunFolder(FileSystem& files, std::string path, const Job& job,
             const nlohmann::ordered_json& extra, bool resume);
   ~RunFolder();
@@ -48,18 +47,18 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  // For all that is read and written inside: see files_anchored_in().
+  // For all access to files in the folder: see files_anchored_in().
   FileSystem& files() const { return *inside_; }
   std::string file(const std::string& name) const { return join_path(path_, name); }
-  // Whether a run was here before.
+  // Whether the folder already held a run.
   bool resumed() const { return resumed_; }
-  // Where the run goes on with another end than it had (see job_difference.h), job.json gets it:
-  // to be called when the training has agreed. Throws FileError.
+  // Updates job.json if the run continues with another end than before (see job_difference.h). Call
+  // it after the trainer has accepted the options. Throws FileError.
   void note_end() const;
-  // Notes what became of the run (see run_state.h). Throws FileError, also where the folder's name
-  // leads to another one now.
+  // Records the state of the run (see run_state.h). Throws FileError, also if the folder's name now
+  // leads to another folder.
   void note(RunStatus status, const std::string& reason = {}, int64_t iteration = 0) const;
-  // Notes again what was noted before this process came.
+  // Records the state again that the run had before this process.
   void note_as_before() const;
 
  private:
@@ -72,15 +71,15 @@ class RunFolder {
   int lock_ = -1;
   RunState before_;
   bool resumed_ = false;
-  nlohmann::ordered_json going_on_;  // null: the job stays as it is
+  nlohmann::ordered_json going_on_;  // the new content of job.json; null: unchanged
 };
 
-// Makes a folder that was not there, with those around it: prefix-1, or the next number that is
-// free. Two callers at the same time get two folders. Throws FileError.
+// Makes a new folder, and its missing parents: prefix-1, or the next number that is free.
+// Concurrent callers get different folders. Throws FileError.
 std::string make_numbered_folder(const std::string& prefix);
 
-// Throws as the constructor would for a folder that holds a run, without making or locking
-// anything: for telling early.
+// Throws like the constructor if the folder holds a run, but makes and locks nothing. For an early
+// error.
 void refuse_other_run(FileSystem& files, const std::string& path);
 
 }  // namespace lockstep

@@ -36,8 +36,8 @@ std::string now() {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-// Whether a process works in the folder. Asking takes the lock for a moment, shared with others
-// who ask; who works there tries more than once.
+// Whether a process works in the folder. The check holds a shared lock for a moment. The process
+// that locks the folder therefore tries more than once.
 bool locked(const std::string& folder) {
   const int lock = ::open(join_path(folder, run_lock_name).c_str(), O_RDONLY | O_CLOEXEC);
   if (lock < 0) return false;
@@ -49,7 +49,7 @@ bool locked(const std::string& folder) {
   return taken;
 }
 
-// What state.json says; nothing where it is missing, damaged or of a later version.
+// The content of state.json; nothing if it is missing, damaged or of a later version.
 std::optional<RunState> noted(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, run_state_name);
   if (!files.exists(path) || files.is_folder(path)) return std::nullopt;
@@ -104,7 +104,7 @@ RunState run_state(FileSystem& files, const std::string& folder, bool own_lock) 
     if (state.status != RunStatus::running) state = {RunStatus::running};
     return state;
   }
-  // It may have ended since it was read.
+  // The run may have ended after the state was read.
   if (!own_lock && state.status == RunStatus::running) {
     state = noted(files, folder).value_or(state);
   }

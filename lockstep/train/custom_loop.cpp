@@ -3,8 +3,8 @@
 #include <cmath>
 #include <string>
 
-#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
 
 namespace lockstep {
 
@@ -30,7 +30,7 @@ ValueAndGradients value_and_gradient(const std::function<Tensor()>& loss,
 }
 
 ValueAndGradients value_and_gradient(const std::function<Tensor()>& loss, const Network& network) {
-  return value_and_gradient(loss, network.learnable_values());
+  return value_and_gradient(loss, network.parameter_values());
 }
 
 }  // namespace lockstep

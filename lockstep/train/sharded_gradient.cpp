@@ -1,191 +1,293 @@
-// Losses and gradients, shard by shard: see custom_loop.h.
-#include <cmath>
+// Losses and gradients computed by shards: see custom_loop.h.
+#include <algorithm>
+#include <cstring>
 
-#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
-#include "lockstep/engine/ops/sum.h"
-#include "lockstep/train/shard_group_state.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/engine/device/device_memory.h"
+#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/train/custom_loop.h"
+#include "lockstep/train/gpu/device_executor.h"
+#include "lockstep/train/optimizer/gradient_sums.h"
+#include "lockstep/train/options/options.h"
+#include "lockstep/train/profile/shard_group_profile.h"
+#include "lockstep/train/programs/function_program.h"
+#include "lockstep/train/step/thread_executor.h"
 
 namespace lockstep {
-
-using namespace detail;
-
 namespace {
 
-// Adds the gradients of learnables that a loss used by itself to those of the plans.
-void add_direct(const GradientLayout& layout, const std::vector<size_t>& learnables,
-                std::span<const Tensor> gradients, const Tensor& all) {
-  for (size_t i = 0; i < learnables.size(); ++i) {
-    const auto& entry = layout.entries[learnables[i]];
-    const Tensor term = convert(gradients[i], entry.spec);
-    float* const sum = all.data<float>() + entry.offset / sizeof(float);
-    kernels::table_for({}).add(sum, static_cast<const float*>(term.raw()), sum,
-                               term.bytes() / sizeof(float), nullptr);
-  }
+constexpr int64_t kShardSize = 16, kShardSizeOnGpu = 256;
+
+[[noreturn]] void refuse(const std::string& what, const std::string& hint = {}) {
+  throw InvalidArgument("[ShardGroup] " + what, hint);
 }
 
-// What a loss returned, added up.
-void take_losses(const Tensor& losses, const ShardRange& range, size_t shards,
-                 ShardResult& result) {
-  const bool defined = losses.defined() && losses.dtype() == DType::f32;
-  const int64_t count = defined ? losses.shape().elements() : 0;
-  result.whole = count == 1 && range.size != 1;
-  if (result.whole && shards > 1) {
-    refuse_shards(
-        "the loss of a shard of " + std::to_string(range.size) +
-            " observations is one value; losses across observations are taken only where the "
-            "mini-batch is one shard, here it is " +
-            std::to_string(shards),
-        "return one value for each observation (no ops::mean or ops::sum), or give shard_size "
-        "the size of the mini-batch");
+// Converts the options to training options, whose checks apply.
+TrainingOptions training_options(const Network& network, const ShardGroupOptions& options) {
+  if (options.threads < 0 || options.shard_size < 0) {
+    refuse("threads and shard_size must be >= 0, received " + std::to_string(options.threads) +
+           " and " + std::to_string(options.shard_size));
   }
-  if (!result.whole && count != range.size) {
-    refuse_shards("a loss of " + std::to_string(range.size) +
-                  " values wanted, one f32 for each "
-                  "observation of the shard, received " +
-                  (losses.defined() ? losses.spec().to_string() : "an undefined tensor"));
+  if (options.check_frequency < 0) refuse("check_frequency must be >= 0");
+  if (!(options.limit > 0)) refuse("limit must be > 0");
+  if (!network.initialized()) refuse("the network is not initialized");
+  TrainingOptions all;
+  all.precision = options.precision;
+  all.loss_scale = options.loss_scale;
+  all.check();
+  const bool on_cpu = network.device().is_cpu();
+  if (options.precision == "tf32" && on_cpu) {
+    throw Unsupported("[ShardGroup] precision = tf32 is computed by GPUs only",
+                      "set precision = \"fp32\", or \"bf16\" where the processor computes with it");
   }
-  const std::vector<float> values = losses.to_vector();
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto value = static_cast<double>(values[i]);
-    result.loss += value;
-    if (std::isfinite(value)) continue;
-    result.last_not_finite = range.first + static_cast<int64_t>(i);
-    if (result.not_finite >= 0) continue;
-    result.not_finite = result.last_not_finite;
-    result.found = value;
+  if (is_narrow(all.dtype())) {
+    kernels::check_precision(kernels::table_for(network.device()), all.dtype());
   }
+  if (options.profile && !on_cpu) {
+    throw Unsupported("[ShardGroup] a profile is taken on the CPU only",
+                      "move the network to the CPU");
+  }
+  all.shard_size = options.shard_size > 0 ? options.shard_size
+                   : on_cpu               ? kShardSize
+                                          : kShardSizeOnGpu;
+  return all;
 }
 
-int64_t rows_of(const std::vector<Tensor>& batch) {
-  if (batch.empty()) refuse_shards("the mini-batch has no tensors");
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const Tensor& t = batch[i];
-    if (t.defined() && t.device().is_cpu() && t.shape().rank() > 0 && t.shape()[0] > 0 &&
-        t.shape()[0] == batch[0].shape()[0]) {
-      continue;
-    }
-    refuse_shards("tensor " + std::to_string(i) +
-                  " of the mini-batch must have as many rows as the first "
-                  "one, at least one, on the CPU; received " +
-                  (t.defined() ? t.spec().to_string() + " on " + to_string(t.device())
-                               : "an undefined tensor"));
-  }
-  return batch[0].shape()[0];
-}
-
-// Rows of a row-major tensor, as a view.
-Tensor rows(const Tensor& tensor, const ShardRange& range) {
-  std::vector<int64_t> dims = tensor.shape().dims();
-  const size_t row = tensor.bytes() / static_cast<size_t>(dims[0]);
-  dims[0] = range.size;
-  return Tensor::view(
-      static_cast<std::byte*>(tensor.raw()) + static_cast<size_t>(range.first) * row,
-      {Shape(dims), tensor.dtype(), nullptr}, std::make_shared<const Tensor>(tensor));
+// Wraps a group that the caller keeps alive.
+std::shared_ptr<Group> borrowed(Group& group) {
+  return std::shared_ptr<Group>(&group, [](Group*) {});
 }
 
 }  // namespace
+
+struct ShardGroup::State {
+  State(Network& n, const ShardGroupOptions& options, Group* members)
+      : network(n),
+        training(training_options(n, options)),
+        device(n.device()),
+        limit(options.limit),
+        pool(options.threads == 0 ? std::min(available_cores(), 1024) : options.threads),
+        profile(options.profile ? std::make_unique<detail::ShardGroupProfile>(pool.size())
+                                : nullptr),
+        program(n,
+                {.seed = options.seed,
+                 .precision = training.dtype(),
+                 .choice = {options.deterministic, options.precision == "tf32"},
+                 .loss_scale = training.scale_of_losses()},
+                profile ? &profile->step : nullptr) {
+    const ShardExecutorOptions how{
+        .shard_size = training.shard_size,
+        .check_frequency = options.deterministic ? options.check_frequency : 0,
+        .deterministic = options.deterministic};
+    if (device.is_cpu()) {
+      executor = std::make_unique<ThreadExecutor>(network, program, pool, how,
+                                                  profile ? &profile->step : nullptr);
+    } else {
+      executor = std::make_unique<DeviceExecutor>(network, program, 1, training.shard_size, how);
+    }
+    if (members == nullptr) return;
+    std::vector<double> loads = options.loads;
+    if (loads.empty()) loads.assign(static_cast<size_t>(members->size()), 1);
+    if (loads.size() != static_cast<size_t>(members->size())) {
+      refuse("loads has " + std::to_string(loads.size()) + " entries, the group has " +
+             std::to_string(members->size()) + " members");
+    }
+    executor->join(borrowed(*members), loads, limit);
+  }
+
+  Network& network;
+  const TrainingOptions training;
+  const Device device;
+  const double limit;
+  ThreadPool pool;
+  const std::unique_ptr<detail::ShardGroupProfile> profile;
+  FunctionProgram program;
+  std::unique_ptr<ShardExecutor> executor;
+
+  // Conversions of the sum. They are made again when its address changes.
+  std::optional<GradientSums> sums;
+  uint64_t sum_version = 0;
+
+  const StepProfile* step_profile() const { return profile ? &profile->step : nullptr; }
+  void compare_calls(int64_t rows, int64_t iteration);
+  void refresh_copies();
+  std::vector<Tensor> mean_gradients(double observations);
+  std::vector<Tensor> mean_gradients_on_device(double observations);
+  void follow_statistics();
+};
+
+// Finds members that call with different arguments before anything is added.
+void ShardGroup::State::compare_calls(int64_t rows, int64_t iteration) {
+  Group& members = executor->group();
+  if (members.size() == 1) return;
+  const std::vector<uint64_t> call{static_cast<uint64_t>(rows), static_cast<uint64_t>(iteration),
+                                   static_cast<uint64_t>(training.shard_size),
+                                   program.random_seed(), program.gradient_layout().bytes};
+  const Bytes own = encode(call);
+  const auto all = members.gather_each(own, TimeLimit(limit));
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r] == own) continue;
+    const auto theirs = decode<std::vector<uint64_t>>(all[r]);
+    throw InvalidArgument("[sharded_value_and_gradient] member " + std::to_string(r) +
+                              " of the group calls for iteration " + std::to_string(theirs.at(1)) +
+                              " with " + std::to_string(theirs.at(0)) +
+                              " observations, this one for iteration " + std::to_string(iteration) +
+                              " with " + std::to_string(rows) +
+                              ", or the networks or options differ",
+                          "all members call with the same mini-batches, options and networks");
+  }
+}
+
+// Updates copies of values that have changed since the last call. Unchanged copies must not be
+// written, because a loss may call forward() of this network in other threads.
+void ShardGroup::State::refresh_copies() {
+  PackedParameters& packed = network.packed();
+  if (!device.is_cpu()) return packed.pack_all();
+  pool.for_each(packed.count(), [&](int64_t i, int thread) {
+    const ThreadTimer charge(step_profile(), thread);
+    charge(&StepAccounts::waiting);
+    packed.refresh(static_cast<int>(i));
+    charge(&StepAccounts::plans);
+  });
+}
+
+std::vector<Tensor> ShardGroup::State::mean_gradients_on_device(double observations) {
+  DeviceMemory& memory = memory_of(device);
+  memory.activate();
+  const auto divisor = static_cast<float>(observations);
+  std::vector<Tensor> gradients;
+  for (const auto& entry : program.gradient_layout().entries) {
+    const Tensor sum =
+        Tensor::view(executor->gradient_sum() + entry.offset, entry.spec, nullptr, device);
+    const Tensor plain = entry.spec.row_major() ? sum.clone() : convert(sum, entry.spec.plain());
+    kernels::table_for(device).divide(static_cast<float*>(plain.raw()),
+                                      static_cast<size_t>(plain.shape().elements()), divisor,
+                                      memory.default_stream());
+    gradients.push_back(plain.reshaped(network.parameters()[gradients.size()].value.shape()));
+  }
+  return gradients;
+}
+
+std::vector<Tensor> ShardGroup::State::mean_gradients(double observations) {
+  if (!device.is_cpu()) return mean_gradients_on_device(observations);
+  constexpr size_t most = size_t{1} << 14;  // elements that a thread divides in one piece
+  struct Piece {
+    const float* from;
+    float* to;
+    size_t count;
+  };
+  if (!sums || sum_version != executor->sum_version()) {
+    sums.emplace(program.gradient_layout(), reinterpret_cast<float*>(executor->gradient_sum()));
+    sum_version = executor->sum_version();
+  }
+  std::vector<Tensor> gradients(sums->size());
+  std::vector<Piece> pieces;
+  for (size_t p : sums->by_size()) {
+    gradients[p] = Tensor(network.parameters()[p].value.shape(), DType::f32);
+    for (size_t first = 0; first < sums->count(p); first += most) {
+      pieces.push_back({sums->values(p) + first, gradients[p].data<float>() + first,
+                        std::min(most, sums->count(p) - first)});
+    }
+  }
+  pool.for_each(static_cast<int64_t>(sums->size()), [&](int64_t i, int thread) {
+    const ThreadTimer charge(step_profile(), thread);
+    charge(&StepAccounts::waiting);
+    sums->convert(sums->by_size()[static_cast<size_t>(i)]);
+    charge(&StepAccounts::gradients);
+  });
+  const auto divisor = static_cast<float>(observations);
+  pool.for_each(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
+    const ArithmeticMode mode;
+    const ThreadTimer charge(step_profile(), thread);
+    charge(&StepAccounts::waiting);
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    for (size_t k = 0; k < piece.count; ++k) piece.to[k] = piece.from[k] / divisor;
+    mode.check();
+    charge(&StepAccounts::gradients);
+  });
+  return gradients;
+}
+
+void ShardGroup::State::follow_statistics() {
+  std::vector<Tensor> host;  // by state; a device's states are changed on the host
+  for (const auto& s : network.state()) host.push_back(s.value.to({}));
+  program.follow_statistics([&](int k) { return host[static_cast<size_t>(k)].data<float>(); });
+  if (device.is_cpu()) return;
+  for (size_t k = 0; k < host.size(); ++k) network.state()[k].value.copy_from(host[k]);
+}
+
+ShardGroup::ShardGroup(Network& network, const ShardGroupOptions& options)
+    : state_(std::make_unique<State>(network, options, nullptr)) {}
+
+ShardGroup::ShardGroup(Network& network, const ShardGroupOptions& options, Group& members)
+    : state_(std::make_unique<State>(network, options, &members)) {}
+
+ShardGroup::~ShardGroup() = default;
+Network& ShardGroup::network() const { return state_->network; }
+ThreadPool& ShardGroup::pool() const { return state_->pool; }
+const std::vector<int64_t>& ShardGroup::shards_by_thread() const {
+  return state_->executor->shards_by_worker();
+}
+
+void ShardGroup::work_meanwhile(std::function<bool(bool ahead)> work) {
+  state_->executor->work_meanwhile(std::move(work));
+}
+
+void ShardGroup::end_iteration() {
+  if (state_->profile) state_->profile->end_iteration();
+}
+
+std::optional<Profile> ShardGroup::profile() {
+  State& s = *state_;
+  if (!s.profile) return std::nullopt;
+  s.profile->end_iteration();
+  PassFloors floors;
+  s.program.time_passes(s.pool, floors);
+  floors.set(s.profile->profiler);
+  Profile profile = s.profile->profiler.finish(0);
+  if (profile.iterations == 0) return std::nullopt;
+  return profile;
+}
 
 ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
                                              const std::vector<Tensor>& batch, ShardGroup& group,
                                              int64_t iteration) {
   const ArithmeticMode mode;
   ShardGroup::State& g = *group.state_;
-  if (iteration < 1)
-    refuse_shards("iterations count from 1, received " + std::to_string(iteration));
-  const int64_t n = rows_of(batch);
-  std::vector<Tensor> plain;
-  for (const auto& t : batch) plain.push_back(t.to_row_major());
-  const auto shards = cut_into_shards(n, g.shard_size);
-  if (g.books) g.books->begin_call();
-  g.prepare(shards, batch[0].dtype() == DType::u8);
-  const ShardBookkeeper lead(g.books.get(), 0);
-  lead(&ShardGroupBooks::plans);
-  const std::vector<Tensor> learnables = g.network.learnable_values();
-
-  const TensorSpec flat{Shape{static_cast<int64_t>(g.layout.bytes / sizeof(float))}, DType::f32,
-                        nullptr};
-  std::vector<ShardResult> results(shards.size());
-  g.compare_calls(n, iteration);
-  const std::vector<LeafRun> runs =
-      deal_leaves(static_cast<int64_t>(shards.size()),
-                  std::vector<double>(static_cast<size_t>(g.members.size()), 1.0));
-  const LeafRun own = runs[static_cast<size_t>(g.members.rank())];
-  g.sum->begin(static_cast<int64_t>(shards.size()), runs);
-  const auto compute = [&](int64_t i, int thread, const ArithmeticMode& fixed) {
-    const int64_t j = own.first + i;
-    const ShardRange range = shards[static_cast<size_t>(j)];
-    ShardBookkeeper book(g.books.get(), thread);
-    book(&ShardGroupBooks::waiting);
-    Shard::State state{.group = g,
-                       .worker = g.workers[static_cast<size_t>(thread)],
-                       .book = book,
-                       .range = range,
-                       .step = {g.seed, static_cast<uint64_t>(iteration), range.first},
-                       .rows = {},
-                       .learnables = Tensor::view(g.sum->result(), flat, nullptr),
-                       .used = {},
-                       .result = {}};
-    for (const auto& t : plain) state.rows.push_back(rows(t, range));
-    Tape tape;
-    tape.watch(state.learnables);
-    tape.watch(learnables);
-    Shard shard(state);
-    const Tensor losses = loss(shard);
-    take_losses(losses, range, shards.size(), state.result);
-    // A part that is a sum has the derivative 1 for each of its terms.
-    const Tensor total = state.result.whole ? losses : ops::sum(losses);
-    std::vector<size_t> direct;
-    std::vector<Tensor> wanted{state.learnables};
-    for (size_t p = 0; p < learnables.size(); ++p) {
-      if (!tape.reads(learnables[p])) continue;
-      direct.push_back(p);
-      wanted.push_back(learnables[p]);
-    }
-    const auto refuse_constant = [] {
-      refuse_shards("the loss does not depend on the network's learnables",
-                    "compute it from shard.forward(), by ops of lockstep::ops");
-    };
-    if (!tape.tracks({&total, 1}) && !tape.from_gradients(total)) refuse_constant();
-    const std::vector<Tensor> gradients = tape.gradient(total, wanted);
-    if (!state.reached && direct.empty()) refuse_constant();
-    add_direct(g.layout, direct, std::span(gradients).subspan(1), gradients[0]);
-    fixed.check();
-    book(&ShardGroupBooks::losses);
-    g.sum->add(j, gradients[0].data<float>());
-    book(&ShardGroupBooks::sums);
-    results[static_cast<size_t>(j)] = std::move(state.result);
-    ++g.shards_by_thread[static_cast<size_t>(thread)];
-  };
-  for_each_shard(g.pool, own.count, compute, 0,
-                 [&g](int thread, const std::atomic<int>& busy) { g.rest(thread, busy); });
-  lead(&ShardGroupBooks::waiting);
-  g.sum->finish(TimeLimit(g.limit));
-  g.exchange(results, runs);
-  lead(&ShardGroupBooks::sums);
-
-  std::vector<double> losses;
-  for (const auto& result : results) {
-    losses.push_back(result.loss);
-    if (result.not_finite < 0) continue;
-    // Batch normalisation spreads one such value over the observations of its shard.
-    const std::string first = std::to_string(result.not_finite);
-    const std::string rows =
-        result.not_finite == result.last_not_finite
-            ? "observation " + first
-            : "observations " + first + " to " + std::to_string(result.last_not_finite);
-    throw Error("[sharded_value_and_gradient] the loss of " +
-                    (result.whole ? "the mini-batch" : rows + " of the mini-batch") + " is " +
-                    std::to_string(result.found) + " in iteration " + std::to_string(iteration),
-                "a lower learning rate often helps");
+  if (iteration < 1) {
+    throw InvalidArgument("[sharded_value_and_gradient] iterations count from 1, received " +
+                          std::to_string(iteration));
   }
-  // A loss across observations is divided by nothing.
-  const double observations = results[0].whole ? 1 : static_cast<double>(n);
-  g.follow(results);
-  lead(&ShardGroupBooks::statistics);
-  std::vector<Tensor> gradients = g.mean_gradients(observations);
-  lead(&ShardGroupBooks::gradients);
-  if (g.books) g.books->complete_call();
+  if (g.network.device() != g.device) {
+    throw InvalidArgument("[sharded_value_and_gradient] the network lies on " +
+                              to_string(g.network.device()) + ", the group was made on " +
+                              to_string(g.device),
+                          "make a ShardGroup after network.to()");
+  }
+  g.program.set_batch(batch, loss);
+  const int64_t rows = g.program.rows();
+  if (g.profile) g.profile->begin_call();
+  g.executor->prepare(rows);
+  g.refresh_copies();
+  g.compare_calls(rows, iteration);
+  g.executor->begin(rows, iteration);
+  const ShardIteration& it = g.executor->finish();
+  const ThreadTimer lead(g.step_profile(), 0);
+  lead(&StepAccounts::sums);
+
+  g.program.check_finite(iteration);
+  std::vector<double> losses;
+  for (const FunctionSummary& summary : g.program.summaries()) losses.push_back(summary.loss);
+  // A loss across observations is not divided.
+  const double observations =
+      g.program.summaries()[0].whole ? 1 : static_cast<double>(it.observations());
+  g.follow_statistics();
+  lead(&StepAccounts::statistics);
+  std::vector<Tensor> gradients = g.mean_gradients(observations * g.training.scale_of_losses());
+  lead(&StepAccounts::gradients);
+  if (g.profile) g.profile->complete_call();
   return {tree_sum(losses) / observations, std::move(gradients)};
 }
 

@@ -7,37 +7,38 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/arithmetic.h"
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/formats/model.h"
-#include "lockstep/engine/kernels/fast_sizes.h"
-#include "lockstep/train/checkpoint.h"
-#include "lockstep/train/evaluator.h"
-#include "lockstep/train/first_identity.h"
-#include "lockstep/train/identity.h"
-#include "lockstep/train/input_normalization.h"
-#include "lockstep/train/learning_rate.h"
-#include "lockstep/train/local_iterations.h"
-#include "lockstep/train/mini_batches.h"
-#include "lockstep/train/observation_list.h"
-#include "lockstep/train/population_statistics.h"
-#include "lockstep/train/receipt.h"
-#include "lockstep/train/shard_sizes.h"
-#include "lockstep/train/state_digest.h"
-#include "lockstep/train/targets.h"
-#include "lockstep/train/training_end.h"
-#include "lockstep/train/training_images.h"
-#include "lockstep/train/training_problem.h"
-#include "lockstep/train/training_workers.h"
-#include "lockstep/train/worker_iterations.h"
+#include "lockstep/engine/kernels/interface/fast_sizes.h"
+#include "lockstep/train/evaluation/evaluator.h"
+#include "lockstep/train/evaluation/population_statistics.h"
+#include "lockstep/train/evaluation/validation.h"
+#include "lockstep/train/input/input_normalization.h"
+#include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/observation_list.h"
+#include "lockstep/train/input/targets.h"
+#include "lockstep/train/input/training_images.h"
+#include "lockstep/train/loop/local_iterations.h"
+#include "lockstep/train/loop/training_end.h"
+#include "lockstep/train/options/learning_rate.h"
+#include "lockstep/train/state/checkpoint.h"
+#include "lockstep/train/state/first_identity.h"
+#include "lockstep/train/state/identity.h"
+#include "lockstep/train/state/receipt.h"
+#include "lockstep/train/state/state_digest.h"
+#include "lockstep/train/step/shard_sizes.h"
+#include "lockstep/train/workers/training_problem.h"
+#include "lockstep/train/workers/training_workers.h"
+#include "lockstep/train/workers/worker_iterations.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A dry run's first iteration warms up, the last is timed.
+// Number of iterations in a dry run. The first one warms up and the last one is timed.
 constexpr int64_t kDryIterations = 3;
 
 double seconds_since(Clock::time_point t) {
@@ -54,7 +55,7 @@ Digest next_link(const Digest& chain, const PopulationRecord& r) {
   return digester.finish();
 }
 
-// One call of train(): what it has open, and the loop.
+// The state of one call of train(), and its loop.
 class Training {
  public:
   Training(Network& network, const TrainingData& data, const TrainingOptions& options,
@@ -70,7 +71,7 @@ class Training {
   }
 
   TrainingResult run() {
-    // Sums over shards and scalars are computed by this thread, too.
+    // This thread also computes sums over shards and scalars.
     const ArithmeticMode mode;
     prepare();
     start();
@@ -98,13 +99,13 @@ class Training {
   }
 
  private:
-  // Workers have threads of their own; those of the client read images.
+  // Workers have their own threads. The client's threads read images.
   static int client_threads(const TrainingOptions& options) {
     return static_cast<int>(options.workers > 0 ? std::min(available_cores(), 1024)
                                                 : options.threads);
   }
 
-  // Nothing is written then, and it stops after the iteration.
+  // A replay writes no files and stops after its iteration.
   static TrainingControl replaying(TrainingControl control) {
     if (!control.replay) return control;
     control.checkpoint_folder.clear();
@@ -117,7 +118,7 @@ class Training {
     for (TrainingObserver* observer : control_.observers) event(*observer);
   }
 
-  // They prepare themselves while this process reads images.
+  // The workers prepare themselves while this process reads images.
   void start_workers(const Call<TrainingProblem>& call, const TrainingWorkers& workers) {
     if (control_.profile) {
       throw Unsupported("[training] a profile is taken of one process", "set workers = 0");
@@ -141,7 +142,7 @@ class Training {
     return learning_rate_of(options_, iteration, iterations_per_epoch_);
   }
 
-  // Reads all images once: the listings' digests, and the statistics of the inputs.
+  // Reads all images once: for the digests of the listings and the statistics of the inputs.
   std::vector<ChannelSummary> read_all() {
     images_ = open_images(network_, data_, options_);
     if (workers_) workers_->share(images_);
@@ -209,11 +210,11 @@ class Training {
 
   std::vector<MetricPtr> metrics() const {
     if (!images_.validation) return {};
-    return metrics_for(options_.metrics, options_.own_metrics,
+    return metrics_for(options_.metrics, options_.custom_metrics,
                        metric_problem(network_, *data_.validation, data_.validation_targets));
   }
 
-  // Of a replay.
+  // Checkpoints before this iteration can be the start of the replay.
   int64_t first_not_to_begin_with() const {
     const Replay& r = *control_.replay;
     return r.from ? std::min(r.iteration, *r.from + 1) : r.iteration;
@@ -258,7 +259,7 @@ class Training {
     s.device = network_.device();
     s.threads = static_cast<int>(options_.threads);
     s.workers = static_cast<int>(options_.workers);
-    s.classifies = !images_.targets;
+    s.classifies = !images_.targets && !data_.loss;
     s.data = listings_.training;
     s.chain = position_.chain;
     s.first_chain = first_link(position_.identity);
@@ -280,7 +281,7 @@ class Training {
         break;
       }
       const IterationRecord record = iterate(stopping);
-      // What observers take counts for the next iteration; validation and checkpoints do not.
+      // Time of observers belongs to the next iteration, but validation and checkpoints do not.
       iterations_->begin_timing();
       if (!first) {
         timed_seconds_ += record.seconds;
@@ -296,7 +297,7 @@ class Training {
         tell([&](TrainingObserver& o) { o.out_of_patience(record.iteration); });
       }
       stopping = stopping || wants_to_stop() || dry_run_ends(position_.iteration);
-      // Iterations that have been begun are finished.
+      // Iterations that have begun are finished before the training stops.
       const bool stop = stopping && iterations_->begun() <= position_.iteration;
       if (checkpoint_due(position_.iteration) || last || stop) checkpoint();
       if (stop && !last) {
@@ -335,7 +336,7 @@ class Training {
     return due(iteration, options_.checkpoint_frequency, options_.checkpoint_frequency_unit);
   }
 
-  // The last iteration that may be begun before what comes after `iteration` is known.
+  // The last iteration that may begin before the work after `iteration` is known.
   int64_t horizon(int64_t iteration) const {
     constexpr int64_t kFar = 64;
     if (control_.stop) return iteration;
@@ -362,15 +363,16 @@ class Training {
     r.observations_count = outcome.observations;
     r.learning_rate = learning_rate(next);
     const auto n = static_cast<double>(outcome.observations);
-    r.loss = outcome.sums.loss_sum / n;
-    r.accuracy = images_.targets ? std::nan("") : static_cast<double>(outcome.sums.correct) / n;
+    r.loss = outcome.loss_sum / n;
+    r.accuracy =
+        images_.targets || data_.loss ? std::nan("") : static_cast<double>(outcome.correct) / n;
     if (!std::isfinite(r.loss)) {
       iterations_->fetch();
-      // Values that are no numbers may have given finite losses.
+      // Non-finite values may have given finite losses before.
       const bool sound = all_finite(network_);
       std::string kept = sound ? " are kept" : " are not finite either";
       try {
-        if (position_.iteration > 0 && sound) checkpoint();  // the last good values
+        if (position_.iteration > 0 && sound) checkpoint();  // the last finite values
       } catch (const Error& error) {
         kept = std::string(" could not be kept: ") + error.what();
       }
@@ -394,8 +396,9 @@ class Training {
     return r;
   }
 
-  // What is due only since the training ends here is in no checkpoint: a training that goes on with
-  // a later end is what it would have been with that from the beginning.
+  // Checkpoints do not hold a validation that is due only because the training ends here. A
+  // training that continues with a later end then gives the results that it would have given with
+  // that end from the beginning.
   void validate_end() {
     if (!control_.replay && position_.iteration == iterations_in_all()) validate();
   }
@@ -431,15 +434,15 @@ class Training {
     position_.best = best_of(network_, v.iteration, v.loss);
   }
 
-  // Gives the network the values that the training was for.
+  // Gives the network its final values: those of the last or the best iteration.
   void finish_network() {
     result_.network_iteration = position_.iteration;
     if (result_.stopped || control_.replay || !position_.best) return;
     const BestNetwork& best = *position_.best;
     result_.network_iteration = best.iteration;
-    for (size_t i = 0; i < best.learnables.size(); ++i) {
-      const Tensor& to = network_.learnables()[i].value;
-      to.copy_from(best.learnables[i]);
+    for (size_t i = 0; i < best.parameters.size(); ++i) {
+      const Tensor& to = network_.parameters()[i].value;
+      to.copy_from(best.parameters[i]);
     }
     for (size_t i = 0; i < best.state.size(); ++i) {
       const Tensor& to = network_.state()[i].value;
@@ -456,7 +459,7 @@ class Training {
 
   bool interrupted() const { return control_.interrupted && control_.interrupted(); }
 
-  // The last checkpoint is from before: whoever resumes from it comes here again.
+  // The last checkpoint precedes this phase, so a resumed training computes it again.
   void population() {
     const auto begin = Clock::now();
     const auto on_pass = [&](int64_t pass, int64_t passes) {
@@ -501,7 +504,7 @@ class Training {
   TrainingImages images_;
   std::unique_ptr<Solver> solver_;
   std::unique_ptr<Iterations> iterations_;
-  WorkerIterations* workers_ = nullptr;  // these, where worker processes compute
+  WorkerIterations* workers_ = nullptr;  // set if worker processes compute; owned by iterations_
   Listings listings_;
   TrainingPosition position_;
   int64_t iterations_per_epoch_ = 0;

@@ -1,22 +1,20 @@
-// What train() refuses before it reads an image, and where it computes.
+// Checks that train() makes before it reads images, and the choice of its device.
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/engine/kernels/devices.h"
-#include "lockstep/train/fingerprint.h"
-#include "lockstep/train/mini_batches.h"
-#include "lockstep/train/population_statistics.h"
-#include "lockstep/train/shard_plans.h"
-#include "lockstep/train/solver.h"
-#include "lockstep/train/targets.h"
+#include "lockstep/train/evaluation/population_statistics.h"
+#include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/targets.h"
+#include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/programs/shard_plans.h"
+#include "lockstep/train/state/fingerprint.h"
 #include "lockstep/train/trainer.h"
-#include "lockstep/train/training_step.h"
 
 namespace lockstep {
 
 Device resolve_training_device(const Network& network, const TrainingOptions& options) {
   return kernels::resolve_device(options.device, [&](Device device) {
-    // What a GPU cannot compute is found out by compiling a shard of one observation and updating
-    // nothing.
+    // A GPU's limits are found by compiling a shard of one observation, without an update.
     if (device == Device{}) return;
     ShardPlans(network, device, options.dtype()).plan(1);
     kernels::table_for(device).reorder({Shape{1}, DType::f32, nullptr},
@@ -27,13 +25,27 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
 
 namespace {
 
-// Models, logs and results hold names as text.
+// Class names are text in models, logs and results.
 void check_class_names(const ImageDatastore& data) {
   for (const std::string& name : data.classes()) {
     if (is_utf8(name)) continue;
     throw InvalidArgument("[data] the class `" + printable(name) + "` of " + data.describe() +
                               " has a name that is no UTF-8 text, so no model can hold it",
                           "rename the folder or the label; convmv renames many at once");
+  }
+}
+
+void check_loss(const TrainingData& data, const TrainingOptions& options) {
+  if (data.loss.name.empty()) {
+    throw InvalidArgument("[training] the loss of the data has no name",
+                          "checkpoints and receipts name it: set TrainingLoss::name");
+  }
+  if (!options.class_weights.empty()) {
+    throw InvalidArgument(
+        "[training] class_weights weigh the network's loss, and the data has the "
+        "loss " +
+            data.loss.name,
+        "weigh the observations in that function");
   }
 }
 
@@ -54,7 +66,11 @@ void check_training(const Network& network, const TrainingData& data,
   check_inputs(network, *data.training);
   check_changes(data);
   if (!data.training_targets) check_class_names(*data.training);
-  check_fits(network, data.training->classes(), data.training_targets);
+  if (data.loss) {
+    check_loss(data, options);
+  } else {
+    check_fits(network, data.training->classes(), data.training_targets);
+  }
   if (data.validation && !data.training_targets &&
       data.validation->classes() != data.training->classes()) {
     throw InvalidArgument("[training] training and validation data have different classes");
@@ -63,7 +79,7 @@ void check_training(const Network& network, const TrainingData& data,
     throw InvalidArgument(
         "[training] training and validation data must both have targets, or none");
   }
-  if (data.validation && data.validation_targets) {
+  if (data.validation && data.validation_targets && !data.loss) {
     check_fits(network, data.validation->classes(), data.validation_targets);
   }
   if (!options.class_weights.empty()) {
@@ -85,7 +101,7 @@ void check_training(const Network& network, const TrainingData& data,
     kernels::check_precision(kernels::table_for(resolve_training_device(network, options)),
                              options.dtype());
   }
-  metrics_for(options.metrics, options.own_metrics,
+  metrics_for(options.metrics, options.custom_metrics,
               metric_problem(network, *data.training, data.training_targets));
   if (options.batch_normalization_statistics == "population") check_population_statistics(network);
   check_mini_batches(data.training->size(), mini_batches_of(data, options));

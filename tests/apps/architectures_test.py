@@ -13,7 +13,7 @@ import unittest
 
 from support import CommandTest
 
-# Sizes of images, and how the job is shortened.
+# Image sizes, and the settings that shorten the job.
 GREY = ("--height", "16", "--width", "16", "--channels", "1", "--classes", "10")
 DEEP = ("mini_batch_size=32", "initial_learning_rate=0.0125", "max_epochs=4")
 SHORT = {
@@ -32,7 +32,7 @@ class Architectures(CommandTest):
     def losses(self, name):
         options, settings = SHORT[name]
         job = self.works("architecture", name, *options).stdout
-        # The folder that the user is asked to name; other fields stay as printed.
+        # The folder that the user has to set. Other fields stay as printed.
         (self.folder / "job.toml").write_text(job.replace("images/train", "digits"))
         changes = [word for setting in settings for word in ("--set", setting)]
         self.works("train", "job.toml", "--quiet", "--out", name, *changes)

@@ -18,7 +18,7 @@ KEYS = {"test_accuracy", "validation_accuracy", "iterations", "images_per_second
 
 
 class Command(CommandTest):
-    # ---- what does not train ----
+    # ---- commands without training ----
 
     def test_help_lists_every_command(self):
         done = self.works("--help")
@@ -115,7 +115,7 @@ class Command(CommandTest):
     def test_summary_shows_the_network(self):
         table = self.works("summary", "job.toml", "--set", "width=6").stdout
         self.assertRegex(table, r"(?m)^convolution2d_1 +convolution2d +input +6x12x12 +156 +-$")
-        self.assertIn("7 layers, 8818 learnable parameters, 14 values of state", table)
+        self.assertIn("7 layers, 8818 parameters, 14 values of state", table)
 
     # ---- training ----
 
@@ -153,7 +153,7 @@ class Command(CommandTest):
         self.assertEqual({entry["class"] for entry in best}, set("0123456789"))
         self.assertAlmostEqual(sum(entry["score"] for entry in best), 1, places=5)
         self.assertEqual(best, sorted(best, key=lambda entry: -entry["score"]))
-        # A score does not depend on its neighbours.
+        # A score does not depend on other observations.
         self.assertEqual(one[0], self.works("predict", "runs/job-1", "digits/3/00.png").stdout.rstrip("\n"))
         self.assertIn("7 layers", self.works("summary", "runs/job-1").stdout)
 
@@ -173,7 +173,7 @@ class Command(CommandTest):
         confusion = json.loads((self.folder / "out" / "confusion.json").read_text())
         self.assertEqual([sum(map(sum, confusion[part]["counts"])) for part in ("validation", "test")],
                          [40, 20])
-        # Evaluated again, the same.
+        # A second evaluation gives the same values.
         result = self.result(*metrics, "--confusion", "--out", "again")
         self.assertEqual(result["confusion"], confusion)
         self.assertEqual(set(result["validation_metrics"]), {"top-3", "f1", "auc"})
@@ -403,7 +403,7 @@ initial_learning_rate = 0.1
             results.append(json.loads(output))
         self.assertEqual(sorted(r["folder"] for r in results), [f"runs/job-{n}" for n in range(1, 5)])
         self.assertEqual(len({r["digest"] for r in results}), 1)
-        # One that is refused leaves nothing.
+        # A refused command leaves nothing.
         self.assertEqual(self.run_command("train", "job.toml", "--set", "train=nowhere").returncode, 1)
         self.assertEqual(len(list((self.folder / "runs").iterdir())), 4)
 
@@ -434,7 +434,7 @@ initial_learning_rate = 0.1
         both, data = trained("parts", "data.validation_fraction=0", "data.test_fraction=0",
                              "data.validation=digits", "data.test=jobs/digits")
         self.assertEqual((data["train"], data["validation"], data["test"]), (there, here, there))
-        # job.json means the same data wherever it is read, and so does going on.
+        # job.json means the same data from any folder, and so does resuming.
         again = self.works("train", "here/job.json", "--quiet", "--json", "--out", "again").stdout
         self.assertEqual(json.loads(again)["digest"], changed)
         self.works("train", "jobs/job.toml", "--set", "data.train=digits", "--out", "here", "--resume", "--quiet")

@@ -156,7 +156,7 @@ class Files:
     def values(self, *arguments):
         return {k: v for k, v in json.loads(self.works(*arguments, "--json")).items() if k != "seconds"}
 
-    # Each kind: the file, and what happens with it damaged: "same" or "refused".
+    # For each kind: the file, and the result for a damaged one: "same" or "refused".
 
     def model(self, path):
         code, output, error = run(self.folder, "evaluate", path, "images", "--json")
@@ -176,7 +176,7 @@ class Files:
         for name in ("receipt.jsonl", "model.safetensors"):
             if (out / name).read_bytes() != (self.folder / f"{job}-run" / name).read_bytes():
                 raise Defect(f"another {name}: {error}")
-        # Other ends of lines than the line feed are spaces of JSON.
+        # Line ends other than the line feed are JSON white space.
         for line in (out / "log.jsonl").read_bytes().rstrip(b"\n").split(b"\n"):
             json.loads(line)
         return "same"

@@ -47,7 +47,7 @@ class Help(unittest.TestCase):
                 self.assertIn("lockstep " + command, example)
                 for option in re.findall(r" (--[a-z-]+)", example):
                     self.assertIn(option, options(command), example)
-            # Examples stay on one line, for copying.
+            # Examples stay on one line, so that they can be copied.
             for line in text.splitlines():
                 self.assertLessEqual(len(line), 100 if line.startswith("  lockstep") else 80, line)
 
@@ -61,7 +61,7 @@ class Help(unittest.TestCase):
             self.assertEqual(done.returncode, 2, wrong)
             self.assertTrue(done.stderr.startswith("error: "), wrong)
             self.assertEqual(done.stdout, "")
-        # 130 has its tests in command_test.py, with signals.
+        # Status 130 is tested in command_test.py, with signals.
 
     def test_version(self):
         self.assertRegex(output("--version"), r"^lockstep \d+\.\d+\.\d+\n$")
@@ -82,7 +82,7 @@ class Bash(unittest.TestCase):
 
     def complete(self, line):
         """What bash would offer for the word at the end of the line."""
-        # Words as readline cuts them, at its word breaks too.
+        # Words as readline splits them, at its word breaks too.
         words = re.findall(r"[=:]|[^\s=:]+", line)
         if line.endswith(" "):
             words.append("")
@@ -138,7 +138,9 @@ class Bash(unittest.TestCase):
                          ["max_epochs="])
         offered = self.complete("lockstep train job.toml --set ")
         for table in ("data", "augmentation", "noise", "network", "training"):
-            for field in re.findall(r"^\| `(\w+)` ", output("reference", table), re.M):
+            fields = re.findall(r"^\| `(\w+)` ", output("reference", table), re.M)
+            self.assertTrue(fields, table)
+            for field in fields:
                 self.assertIn(f"{table}.{field}=", offered)
 
 
@@ -195,7 +197,9 @@ class Reference(unittest.TestCase):
     def test_every_field_is_documented(self):
         bare = [line for line in output("reference").splitlines() if re.search(r"^\| `.*\|\s*\|$", line)]
         self.assertEqual(bare, [], "fields without a word about them")
-        for heading, about in re.findall(r"^##+ (\S+)\n\n(.*)$", output("reference"), re.M):
+        headings = re.findall(r"^##+ (\S+)\n\n(.*)$", output("reference"), re.M)
+        self.assertGreater(len(headings), 5)
+        for heading, about in headings:
             self.assertTrue(about.strip(" ."), heading)
 
     def test_topics(self):

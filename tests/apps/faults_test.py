@@ -41,7 +41,7 @@ class Faults(CommandTest):
         for part in parts:
             self.assertIn(part, done.stderr)
 
-    # ---- what is no file ----
+    # ---- things that are not files ----
 
     def special_files(self):
         pipe = self.folder / "pipe"
@@ -134,7 +134,7 @@ class Faults(CommandTest):
         self.refused(done, ".jsonl", "File too large", "ulimit -f")
         self.assertTrue(list((self.folder / "run" / "checkpoints").iterdir()))
         self.assertEqual(list((self.folder / "run").rglob("*.tmp")), [])
-        # Also where the first checkpoint does not fit, and with worker processes.
+        # Also if the first checkpoint does not fit, and with worker processes.
         for more in ((), ("--workers", "2")):
             small = self.run_command(*arguments[:3], f"small{len(more)}", *arguments[4:], *more,
                                      preexec_fn=limited(checkpoint // 2))
@@ -148,7 +148,7 @@ class Faults(CommandTest):
                                   preexec_fn=limited(1000), timeout=60)
         self.refused(subprocess.CompletedProcess([], done.returncode, "", done.stderr), "standard output")
 
-    # ---- run folders that are moved while they are written to ----
+    # ---- run folders that are moved during a run ----
 
     def training(self, out):
         """A long one, once it has written a checkpoint."""
@@ -172,7 +172,7 @@ class Faults(CommandTest):
         self.ends_with_an_error(process, "runs/a", "removed or renamed")
         self.assertFalse((self.folder / "runs" / "a").exists())
         (self.folder / "moved").rename(self.folder / "runs" / "a")
-        # Back in its place, it goes on.
+        # Back in its place, the run continues.
         done = self.run_command("train", "job.toml", "--out", "runs/a", "--resume", "--quiet", *self.LONG,
                                 "--set", "max_time=0.001")
         self.assertEqual(done.returncode, 130, done.stderr)
@@ -214,7 +214,7 @@ class Faults(CommandTest):
         changed = self.folder / "changed.safetensors"
         write_model(changed, header, data[:-1] + bytes([data[-1] ^ 1]))
         self.refused(self.run_command("evaluate", changed, "digits"), "changed.safetensors", "digest")
-        # Those of others, and of earlier versions, are read with a note.
+        # Models of other programs and earlier versions are read with a notice.
         del header["__metadata__"]["lockstep.digest"]
         write_model(changed, header, data)
         done = self.works("evaluate", changed, "digits", "--json")
@@ -240,7 +240,7 @@ class Faults(CommandTest):
                 self.refused(self.run_command(*arguments), "bad.safetensors", name, "1 of ")
         self.assertIn("fully_connected", self.works("summary", bad).stdout)
 
-    # ---- what a job would take ----
+    # ---- memory estimates ----
 
     def checked(self, *arguments):
         """The table of --check, with the memory and the time that the command itself took."""
@@ -258,7 +258,8 @@ class Faults(CommandTest):
     @unittest.skipIf(any(name in os.environ for name in ("ASAN_OPTIONS", "TSAN_OPTIONS")),
                      "sanitizers take memory of their own")
     def test_the_memory_that_a_training_takes_is_told(self):
-        # Wide bounds: kernels of other processors take more or less. What was measured is in the header.
+        # Wide bounds, because other processors' kernels need more or less. The header has measured
+        # values.
         for settings in (("--set", "training.cache_mib=1"), ("--set", "width=64", "--set", "shard_size=50"),
                          ("--set", "width=512", "--set", "solver=adam", "--set", "training.threads=2")):
             table, _, _ = self.checked(*settings)
@@ -279,13 +280,13 @@ class Faults(CommandTest):
             '{ type = "fully_connected", units = 1400000 }, { type = "relu" },\n'
             '{ type = "fully_connected", units = 10 },'))
         table, memory, seconds = self.checked()
-        learnables = int(next(line for line in table.splitlines() if line.startswith("learnables")).split()[1]
+        parameters = int(next(line for line in table.splitlines() if line.startswith("parameters")).split()[1]
                          .replace(",", ""))
-        self.assertGreater(learnables, 800_000_000)
+        self.assertGreater(parameters, 800_000_000)
         self.assertLess(memory, usual + 100, "MiB, where the values alone have 3,000")
         self.assertLess(seconds, 60)
         about = next(line for line in table.splitlines() if line.startswith("memory")).split()[2].replace(",", "")
-        self.assertGreater(int(about), 4 * 4 * learnables >> 20, "values, velocity, gradients and a checkpoint")
+        self.assertGreater(int(about), 4 * 4 * parameters >> 20, "values, velocity, gradients and a checkpoint")
 
 
 if __name__ == "__main__":

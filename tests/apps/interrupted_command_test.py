@@ -125,12 +125,12 @@ class InterruptedCommand(CommandTest):
         self.assertGreater(len(threads), 1)
         for thread in threads:
             self.assertEqual(thread["SigCgt"] & stops, 0)
-        # The one that waits for them takes them.
+        # The command that waits for them receives them.
         self.assertEqual(sum(thread["SigBlk"] & stops != stops for thread in threads), 1)
 
     def test_the_second_signal_ends_at_once(self):
         process = self.running("out")
-        # Both are there before the first is taken.
+        # Both exist before the first one is read.
         process.send_signal(signal.SIGSTOP)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             process.send_signal(number)

@@ -33,11 +33,11 @@ def option(name, otherwise):
 
 
 KILLS, SEED = option("--kills", 30), option("--seed", 1)
-SECONDS = option("--seconds", 1000000)  # after which no further training begins
+SECONDS = option("--seconds", 1000000)  # after this time no further training begins
 COMMAND = sys.argv.pop(1)
-# Of one training, and seconds until one counts as hanging.
+# Limits of one training, and the seconds after which it counts as hanging.
 KILLS_EACH, LIMIT = 40, 300
-STOPPED = 130  # the command's status then
+STOPPED = 130  # the command's status when it is stopped
 JOB = small_job(dropout=True, max_epochs=6, validation_frequency="epoch", checkpoint_frequency=20,
                 checkpoints_kept=3)
 
@@ -79,7 +79,7 @@ class Disturbed:
         self.job, self.folder, self.chance = job, folder, chance
         self.errors = tempfile.TemporaryFile()
         self.sent = {}  # by kind
-        self.clients = 0  # that were ended
+        self.clients = 0  # clients that were ended
 
     def count(self, kind):
         self.sent[kind] = self.sent.get(kind, 0) + 1
@@ -146,7 +146,7 @@ class Disturbed:
             if code not in (STOPPED, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT):
                 self.errors.seek(0)
                 return f"status {code}: " + self.errors.read().decode()[-2000:]
-            # One that was ended before it had a folder has nothing to resume.
+            # A training that ended before it had a folder cannot be resumed.
             self.clients += 1
             resume = os.path.exists(os.path.join(self.folder, "job.json"))
 
@@ -187,7 +187,7 @@ class Kills(unittest.TestCase):
             else:
                 events = training.events()
                 seconds += [e["seconds"] for e in events if e.get("event") == "worker lost"]
-                # Who dies while it comes in is no stranger.
+                # A worker that dies while it connects is not a stranger.
                 alarms = [e["text"] for e in events if "without a key" in e.get("text", "")]
                 failed += [f"training {trainings} ({training.sent}): {a}" for a in alarms]
             for what in failed[told:]:
@@ -206,6 +206,8 @@ class Kills(unittest.TestCase):
             print(f"{len(seconds)} losses; the others went on after {statistics.median(seconds):.3f}"
                   f" s (median), {seconds[-1]:.3f} s (longest)")
         self.assertEqual(failed, [])
+        self.assertGreater(trainings, 0)
+        self.assertTrue(seconds or sent.get("SIGKILL", 0) < 10, "no training told of a loss")
 
     @staticmethod
     def receipt(folder):

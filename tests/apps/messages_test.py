@@ -206,13 +206,13 @@ class Messages(DigitsTest):
         sorted((images / "4").iterdir())[0].unlink()
         self.fails(self.run_command(*resume), f"the data are not those of the run: 1 changed (3/{first.name}), "
                    f"1 added (3/new.png) and 2 removed (such as 3/{second.name})\n")
-        # Of runs without the list of it, as earlier versions made them.
+        # Runs without the observation list, as earlier versions made them.
         (self.folder / "run" / "observations").unlink()
         self.fails(self.run_command(*resume), "files were added, removed, renamed or relabelled")
         self.assertNotEqual(kept, first.read_bytes())
 
     def test_a_loss_that_is_no_number_leaves_the_last_good_values(self):
-        # Without a softmax that bounds it: the loss overflows after some iterations.
+        # Without a bounding softmax the loss overflows after some iterations.
         self.put("job.toml", GOOD.replace('{ type = "softmax" }', '{ type = "fully_connected", units = 784 }, '
                                           '{ type = "reshape", size = [1, 28, 28] }')
                  .replace("[network]\n", '[network]\nloss = "mean_squared_error"\n')

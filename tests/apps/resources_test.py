@@ -24,10 +24,10 @@ if "--steps" in sys.argv:
     del sys.argv[at:at + 2]
 COMMAND = sys.argv.pop(1)
 SANITIZED = "SAN_OPTIONS" in " ".join(os.environ)
-# Seconds: until an error, and until a training has finished.
+# Limits in seconds: until an error, and until a training has finished.
 SOON, LIMIT = 10, 120
 JOB = small_job(max_epochs=1, max_time=2)
-# How the loader of programs says that it could not begin.
+# Messages of the program loader when it cannot begin.
 LOADER = "error while loading shared libraries"
 
 
@@ -118,7 +118,7 @@ class Resources(unittest.TestCase):
             self.sweep(f"{who[0]}, ulimit -v MiB", some(range(20, top, 20)) + [4000],
                        ["there is not enough memory", "ulimit -v"],
                        lambda n: self.train(*who, limits=[(resource.RLIMIT_AS, n << 20)]),
-                       # The allocator sets address space aside for threads where there is some.
+                       # The allocator reserves address space for threads if there is enough.
                        rising=False)
 
     @unittest.skipIf(SANITIZED, "sanitizers take memory of their own")
@@ -132,8 +132,8 @@ class Resources(unittest.TestCase):
     @unittest.skipUnless(os.getuid() == 0, "another user's limit takes root to try")
     def test_processes(self):
         user = 65533  # has no processes
-        if subprocess.run([COMMAND, "--version"], user=user, capture_output=True).returncode != 0:
-            self.skipTest("another user cannot run the command here")
+        if subprocess.run(["test", "-x", COMMAND], user=user).returncode != 0:
+            self.skipTest("another user cannot come to the command here")
         for who in (["--threads", "2"], ["--workers", "2"]):
             self.sweep(f"{who[0]}, ulimit -u", some(range(1, 80)) + [200],
                        ["ulimit -u", "[threads]"],

@@ -35,7 +35,7 @@ def leave_out(why):
 
 
 class Ssh(unittest.TestCase):
-    served = False  # by a server that started
+    served = False  # whether a server has started
 
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
@@ -66,7 +66,7 @@ class Ssh(unittest.TestCase):
             """)
         self.write("job.toml", JOB)
         with open(self.path("server_log"), "w") as log:
-            # It starts itself anew for each connection, by its full path.
+            # It restarts itself for each connection, by its full path.
             server = subprocess.Popen([SERVER, "-D", "-e", "-f", self.path("server")], stderr=log)
         self.addCleanup(server.wait, LIMIT)
         self.addCleanup(server.terminate)
@@ -79,7 +79,7 @@ class Ssh(unittest.TestCase):
         with open(self.path("server_log")) as log:
             why = "the ssh server does not start: " + log.read()
         if Ssh.served:
-            self.fail(why)  # it did before
+            self.fail(why)  # it worked before
         leave_out(why)
 
     def path(self, name):

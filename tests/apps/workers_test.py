@@ -196,7 +196,7 @@ class Workers(unittest.TestCase):
         child = self.start(name, "--workers", "2", "--set", "max_epochs=100")
         self.await_checkpoint(name, child)
         workers = children_of(child.pid)
-        for pid in workers + [child.pid]:  # as a terminal does, or who ends a job
+        for pid in workers + [child.pid]:  # as a terminal does, or a user who ends a job
             os.kill(pid, number)
         _, errors = child.communicate(timeout=LIMIT)
         self.assertEqual(child.returncode, 130, errors)
@@ -212,11 +212,11 @@ class Workers(unittest.TestCase):
             begun = time.monotonic()
             asked = None
             while child.poll() is None and time.monotonic() < begun + 30:
-                for worker in children_of(child.pid):  # so that none ever comes
+                for worker in children_of(child.pid):  # so that no worker gets ready
                     try:
                         with open(f"/proc/{worker}/comm") as file:
                             begun_there = file.read().strip() == "lockstep-worker"
-                        # Its client waits for it before that.
+                        # The client waits for it before that.
                         if begun_there:
                             os.kill(worker, signal.SIGSTOP)
                     except (FileNotFoundError, ProcessLookupError):
@@ -246,6 +246,7 @@ class Workers(unittest.TestCase):
                     pass
         _, errors = child.communicate(timeout=LIMIT)
         self.assertEqual(child.returncode, 0, errors)
+        self.assertGreaterEqual(killed, 15, "it did not wait for workers")
         self.assertNotIn("without a key", errors)
         self.assertEqual([e for e in self.log("deaths") if "without a key" in e.get("text", "")], [])
 

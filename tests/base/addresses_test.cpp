@@ -1,4 +1,4 @@
-#include "lockstep/base/addresses.h"
+#include "lockstep/base/os/addresses.h"
 
 #include <gtest/gtest.h>
 

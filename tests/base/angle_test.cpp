@@ -1,5 +1,5 @@
-// Sine, cosine and tangent against the C library's, and exactly where they are known.
-#include "lockstep/base/angle.h"
+// Sine, cosine and tangent against the C library's, and exactly where the values are known.
+#include "lockstep/base/numeric/angle.h"
 
 #include <gtest/gtest.h>
 

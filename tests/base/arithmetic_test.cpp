@@ -1,4 +1,4 @@
-#include "lockstep/base/arithmetic.h"
+#include "lockstep/base/numeric/arithmetic.h"
 
 #include <gtest/gtest.h>
 #include <immintrin.h>
@@ -9,13 +9,13 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/quiet_thread.h"
-#include "lockstep/base/thread_pool.h"
+#include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/base/threads/thread_pool.h"
 
 namespace lockstep {
 namespace {
 
-// What the processor makes of a third, and of half the smallest normal number.
+// The processor's results for a third, and for half the smallest normal number.
 float third() {
   volatile float one = 1, three = 3;
   return one / three;
@@ -82,16 +82,18 @@ TEST(OrdinaryArithmetic, IsThatOfAProgramThatBeginsWhateverTheCallerHad) {
     const OrdinaryArithmetic ordinary;
     EXPECT_EQ(third(), nearest);
     EXPECT_GT(subnormal(), 0);
-    EXPECT_EQ(std::fegetround(), FE_TONEAREST);  // that of the x87, which says it
+    EXPECT_EQ(std::fegetround(),
+              FE_TONEAREST);  // the rounding of the x87, which fegetround() reports
   }
   EXPECT_EQ(_mm_getcsr() & 0xe040, before & 0xe040);
   EXPECT_EQ(std::fegetround(), FE_UPWARD);
-  // Threads of Lockstep's own do not inherit it.
+  // Lockstep's threads do not inherit the mode.
   int rounding = -1;
   bool counts = false;
   quiet_thread([&] {
     rounding = std::fegetround();
-    counts = subnormal() > 0;  // here, where it would compare as zero, it cannot be asked
+    counts = subnormal() >
+             0;  // computed here, because a comparison in the other mode would treat it as zero
   }).join();
   EXPECT_EQ(rounding, FE_TONEAREST);
   EXPECT_TRUE(counts);

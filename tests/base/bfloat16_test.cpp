@@ -1,4 +1,4 @@
-#include "lockstep/base/bfloat16.h"
+#include "lockstep/base/numeric/bfloat16.h"
 
 #include <gtest/gtest.h>
 

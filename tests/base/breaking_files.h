@@ -1,4 +1,4 @@
-// A file system that breaks.
+// A file system whose calls fail.
 #pragma once
 
 #include <memory>
@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/os/file.h"
 
 namespace lockstep::testing {
 
-// Fails at the call with the given number (0: the first). An append that fails has written half.
+// Fails at the call with the given number (from 0). A failing append has written half of its bytes.
 class BreakingFiles : public FileSystem {
  public:
   explicit BreakingFiles(int fail_at) : fail_at_(fail_at) {}

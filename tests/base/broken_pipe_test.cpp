@@ -1,4 +1,4 @@
-#include "lockstep/base/broken_pipe.h"
+#include "lockstep/base/os/broken_pipe.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "lockstep/base/dtype.h"
+#include "lockstep/base/numeric/dtype.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lockstep/base/file.h"
+#include "lockstep/base/os/file.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -23,7 +23,7 @@ namespace {
 
 using testing::BreakingFiles;
 
-// A folder of its own for each test, removed afterwards.
+// A separate folder for each test, removed afterwards.
 class Files : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -71,7 +71,7 @@ TEST_F(Files, ListsNamesBytewiseAndTellsFoldersFromFiles) {
     write_atomically(files_, path(name), std::string_view("x"));
   }
   make_folders(files_, path("sub/deep/er"));
-  make_folders(files_, path("sub/deep/er"));  // being there is fine
+  make_folders(files_, path("sub/deep/er"));  // existing folders are no error
   const std::vector<std::string> expected = {".hidden", "10", "9",   "B",
                                              "a",       "b",  "sub", "\xc3\xa9"};
   EXPECT_EQ(files_.list(folder_), expected);
@@ -162,7 +162,7 @@ TEST_F(Files, AFileBeyondTheLimitOfSizesIsAnError) {
   EXPECT_TRUE(files_.list(folder_).empty()) << "no half of a file";
 }
 
-// A folder that is written to while something happens to it.
+// A folder that is moved or replaced while files in it are written.
 class FolderInUse : public Files {
  protected:
   void SetUp() override {
@@ -175,7 +175,7 @@ class FolderInUse : public Files {
     stream_->sync();
     make_folders(*inside_, run_ + "/deep/er");
   }
-  // Nothing works any longer, and nothing has come into being in `other`, where that is one.
+  // All writes fail, and nothing was created in `other`, if that is a folder.
   void expect_refused(const std::string& how, const std::string& other) {
     const std::string text = "[file] the folder " + run_ + " was " + how;
     const auto refused = [&](const std::function<void()>& call) {
@@ -214,7 +214,7 @@ TEST_F(FolderInUse, TellsOfARename) {
   expect_refused("removed or renamed", path("moved"));
   EXPECT_FALSE(files_.exists(run_)) << "it is not made anew";
   std::filesystem::rename(path("moved"), run_);
-  stream_->append(as_bytes("after\n"));  // it is back
+  stream_->append(as_bytes("after\n"));  // the folder is back
   EXPECT_EQ(read_text(files_, run_ + "/log"), "before\nafter\n");
 }
 
@@ -237,7 +237,7 @@ TEST_F(FolderInUse, TellsOfALinkOfTheSameName) {
   expect_refused("replaced", path("elsewhere"));
   std::filesystem::remove(run_);
   std::filesystem::create_directory_symlink("moved", run_);
-  stream_->append(as_bytes("after\n"));  // the same folder by another way
+  stream_->append(as_bytes("after\n"));  // the same folder by another path
   EXPECT_EQ(read_text(files_, run_ + "/log"), "before\nafter\n");
 }
 
@@ -270,7 +270,7 @@ TEST_F(Files, AnAtomicWriteBrokenAtAnyCallLeavesOldOrNewContent) {
     }
     const std::string found = read_text(files_, path("state"));
     EXPECT_TRUE(found == old_text || found == new_text) << "call " << fail_at;
-    // Only the last step, the folder's sync, comes after the exchange.
+    // Only the last step, the sync of the folder, comes after the rename.
     EXPECT_EQ(found == new_text, !thrown || fail_at == 4) << "call " << fail_at;
     EXPECT_EQ(files_.list(folder_), std::vector<std::string>{"state"}) << "call " << fail_at;
     if (!thrown) {

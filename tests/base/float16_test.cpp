@@ -1,4 +1,4 @@
-#include "lockstep/base/float16.h"
+#include "lockstep/base/numeric/float16.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ TEST(Float16, RoundsToTheNearestTiesToEven) {
   EXPECT_EQ(rounded(65519.0f), 0x7bff);
   EXPECT_EQ(rounded(65520.0f), 0x7c00);  // a tie: infinity
   EXPECT_EQ(rounded(-1e30f), 0xfc00);
-  // Below the normal numbers.
+  // Subnormal numbers.
   EXPECT_EQ(rounded(0x1p-14f), 0x0400);
   EXPECT_EQ(rounded(0x1.ff8p-15f), 0x03ff);
   EXPECT_EQ(rounded(0x1.ffcp-15f), 0x0400);  // a tie
@@ -48,7 +48,7 @@ TEST(Float16, EveryOneComesBack) {
 }
 
 #ifdef __FLT16_MANT_DIG__
-// As the compiler's own type has it.
+// Compares with the compiler's own type.
 TEST(Float16, IsTheCompilersHalf) {
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 0x1003) {
     const auto x = std::bit_cast<float>(static_cast<uint32_t>(bits));

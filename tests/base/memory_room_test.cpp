@@ -1,5 +1,5 @@
-// Limits on memory: what they leave is asked for, and they are named.
-#include "lockstep/base/memory_room.h"
+// Memory limits: the remaining room, and the names of the limits.
+#include "lockstep/base/os/memory_room.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-// What `body` says in a process of its own, whose limits are its own, too.
+// Returns the text that `body` returns in a child process, which has its own limits.
 std::string in_a_process(const std::function<std::string()>& body) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";

@@ -1,4 +1,4 @@
-#include "lockstep/base/random.h"
+#include "lockstep/base/numeric/random.h"
 
 #include <gtest/gtest.h>
 
@@ -100,8 +100,8 @@ TEST(Random, UniformNumbersFillTheirInterval) {
   EXPECT_GT(highest, 1 - 1e-4);
 }
 
-// The same transformation with the mathematics library, from the words that normal() takes: those
-// of the blocks from 3 * 2^62 on.
+// Compares with the same transformation by the mathematics library, on the words that normal()
+// uses: those of the blocks from 3 * 2^62 on.
 TEST(Random, NormalNumbersAgreeWithTheMathematicsLibrary) {
   double worst = 0;
   for (uint64_t seed = 0; seed < 4; ++seed) {
@@ -141,7 +141,7 @@ TEST(Random, NormalNumbersHaveTheMomentsAndTailsOfTheNormalDistribution) {
   EXPECT_NEAR(beyond_two / static_cast<double>(n), 0.0455, 0.002);
 }
 
-// These bits are part of what a seed means: changing them changes every trained network.
+// These bits belong to the meaning of a seed. A change would change every trained network.
 TEST(Random, TheBitsOfASeedStayWhatTheyAre) {
   const RandomStream stream({.seed = 1, .use = RandomUse::initialise, .a = 2, .b = 3, .c = 4});
   Digester digester;

@@ -1,11 +1,11 @@
-#include "lockstep/base/shape.h"
+#include "lockstep/base/numeric/shape.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "lockstep/base/dtype.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/dtype.h"
 
 namespace lockstep {
 namespace {

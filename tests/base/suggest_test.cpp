@@ -10,7 +10,7 @@ const std::vector<std::string> solvers = {"sgdm", "adam", "rmsprop", "adamw"};
 TEST(Suggest, FindsTheNearestName) {
   EXPECT_EQ(nearest_name("solvr", {"seed", "solver", "shuffle"}), "solver");
   EXPECT_EQ(nearest_name("sgd", solvers), "sgdm");
-  EXPECT_EQ(nearest_name("adma", solvers), "adam");  // a swap is one slip
+  EXPECT_EQ(nearest_name("adma", solvers), "adam");  // a swap counts as one edit
   EXPECT_EQ(nearest_name("adamw", solvers), "adamw");
 }
 

@@ -23,7 +23,7 @@ TEST(Text, ShowsWhatATerminalWouldTakeForOrders) {
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
   EXPECT_EQ(printable("\xc2\x9b"
                       "1m\xc2\xa0"),
-            "\\xc2\\x9b1m\xc2\xa0");  // a CSI in eight bits
+            "\\xc2\\x9b1m\xc2\xa0");  // an 8-bit CSI
   EXPECT_EQ(printable_lines("two problems:\n  a\n  b\nc"), "two problems:\n  a\n  b\\nc");
 }
 

@@ -1,4 +1,4 @@
-#include "lockstep/base/thread_pool.h"
+#include "lockstep/base/threads/thread_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/cores.h"
+#include "tests/base/waiting.h"
 
 namespace lockstep {
 namespace {
@@ -39,7 +40,7 @@ TEST(ThreadPool, WakesHelpersThatHaveGoneToSleep) {
   ThreadPool pool(3);
   std::atomic<int> calls{0};
   for (int round = 0; round < 20; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_TRUE(testing::comes_to_rest([] { return true; }));
     pool.run([&](int) { ++calls; });
   }
   EXPECT_EQ(calls, 60);
@@ -70,7 +71,7 @@ TEST(ThreadPool, RethrowsTheErrorOfTheLowestThreadAfterAllHaveReturned) {
   }
   EXPECT_EQ(returned, 4);
   std::atomic<int> calls{0};
-  pool.run([&](int) { ++calls; });  // and it goes on working
+  pool.run([&](int) { ++calls; });  // the pool still works
   EXPECT_EQ(calls, 4);
 }
 
@@ -116,7 +117,7 @@ TEST(ThreadPool, ForEachRethrowsTheLowestIndexWhoeverIsFaster) {
     } catch (const std::runtime_error& error) {
       ASSERT_STREQ(error.what(), "3");
     }
-    EXPECT_LE(begun, 7);  // the three good ones and one failure for each thread
+    EXPECT_LE(begun, 7);  // the three successful calls and one failure for each thread
   }
 }
 
@@ -136,7 +137,7 @@ TEST(ThreadPool, StartsAndStopsWithoutEverRunning) {
   for (int i = 0; i < 50; ++i) ThreadPool pool(3);
 }
 
-// Information only: a machine that is busy with other work would make a limit fail for no reason.
+// Information only. With a limit the test would fail on a machine that is busy with other work.
 TEST(ThreadPool, LatencyOfAnEmptyRunIsPrinted) {
   ThreadPool pool(2);
   const int rounds = 5000;

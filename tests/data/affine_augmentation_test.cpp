@@ -1,5 +1,5 @@
 // Rotation, scale, shear and reflection in y: exact where the answer is known, close to a slow
-// reference in floating point everywhere, and pinned.
+// floating-point reference everywhere, and pinned.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/augmentation.h"
+#include "lockstep/data/images/augmentation.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -35,7 +35,7 @@ double at(const Image& image, int64_t y, int64_t x, int64_t c) {
   return image.pixels[static_cast<size_t>((y * image.width + x) * image.channels + c)];
 }
 
-// As the header says it, step by step, with the C library's functions.
+// As the header describes it, step by step, with the C library's functions.
 double reference(const Image& source, const AugmentationDraw& d, int64_t y, int64_t x, int64_t c) {
   constexpr double degree = 3.14159265358979323846 / 180;
   const double cx = static_cast<double>(source.width - 1) / 2,
@@ -54,8 +54,8 @@ double reference(const Image& source, const AugmentationDraw& d, int64_t y, int6
          wy * ((1 - wx) * at(source, iy + 1, ix, c) + wx * at(source, iy + 1, ix + 1, c));
 }
 
-// One map says it all: of shifts and reflections, too, the bytes that copying gives. By planes the
-// bytes are the same.
+// One map describes every change, including shifts and reflections, and gives the bytes that
+// copying gives. Images as planes give the same bytes.
 TEST(AffineAugmentation, MapsAndPlanesGiveTheSameBytes) {
   Augmentation options;
   options.reflect_x = options.reflect_y = true;
@@ -131,7 +131,7 @@ TEST(AffineAugmentation, QuarterTurnsOfSquaresMovePixelsExactly) {
     for (int64_t y = 0; y < side; ++y) {
       for (int64_t x = 0; x < side; ++x) {
         for (int64_t c = 0; c < 3; ++c) {
-          // Anticlockwise: what was at the right edge comes to the top.
+          // Anticlockwise: the right edge moves to the top.
           ASSERT_EQ(at(apply(source, {.rotation = 90}), y, x, c), at(source, x, side - 1 - y, c));
           ASSERT_EQ(at(apply(source, {.rotation = -90}), y, x, c), at(source, side - 1 - x, y, c));
         }
@@ -144,7 +144,7 @@ TEST(AffineAugmentation, QuarterTurnsOfSquaresMovePixelsExactly) {
 }
 
 TEST(AffineAugmentation, TheMapWithoutEffectEqualsTheCopy) {
-  // A turn of 360 degrees takes the general path, none the exact one.
+  // A turn of 360 degrees uses the general path, and 0 degrees the exact one.
   for (const auto& [height, width] : {std::pair<int64_t, int64_t>{5, 8}, {4, 3}, {1, 1}}) {
     const Image source = patterned(height, width, 3, 1);
     for (const bool rx : {false, true}) {

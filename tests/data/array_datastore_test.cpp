@@ -1,11 +1,11 @@
-// Images in memory, and what is made of datastores: transforms, partitions, all images at once.
-#include "lockstep/data/array_datastore.h"
+// Images in memory, and operations on datastores: transforms, partitions, reading all images.
+#include "lockstep/data/datastores/array_datastore.h"
 
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/digits.h"
-#include "lockstep/data/image_cache.h"
+#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/datastores/digits.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -113,7 +113,7 @@ TEST(Transform, ChangesImagesAndTheirDigestsButNothingElse) {
   ThreadPool pool(2);
   const DatastorePtr same = transform(store, [](Image image) { return image; });
   EXPECT_NE(listing_digest(*changed, pool), listing_digest(*same, pool));
-  // Sizes may change, and count.
+  // Sizes may change, and are checked.
   const DatastorePtr flat = transform(store, [](Image image) {
     std::swap(image.height, image.width);
     return image;

@@ -1,4 +1,4 @@
-// Arrays of floats: as datastores, in caches, in mini-batches, and their statistics.
+// Float arrays in datastores, caches and mini-batches, and their statistics.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,12 +6,12 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/thread_pool.h"
-#include "lockstep/data/array_datastore.h"
-#include "lockstep/data/crop.h"
-#include "lockstep/data/mini_batch_queue.h"
-#include "lockstep/data/readable.h"
-#include "lockstep/data/resize.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/data/datastores/array_datastore.h"
+#include "lockstep/data/datastores/crop.h"
+#include "lockstep/data/datastores/readable.h"
+#include "lockstep/data/datastores/resize.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -19,7 +19,7 @@ namespace {
 
 using testing::message_of;
 
-// n arrays of `shape` with numbers of all kinds, far from zero; classes in turn.
+// n arrays of `shape` with various numbers, far from zero; classes in turn.
 DatastorePtr some_arrays(int64_t n, const Shape& shape = {2, 3}) {
   ArrayBlock block{n, shape, {}};
   ImageLabels labels{.classes = {"a", "b", "c"}};
@@ -197,7 +197,9 @@ TEST(Arrays, EqualElementsHaveNoDeviation) {
   ThreadPool pool(2);
   const ImageCache cache(array_datastore(ArrayBlock{200, {3}, std::vector<float>(600, 0.1f)}),
                          Shape{3}, 0);
-  for (const ChannelSummary& channel : cache.fill(pool).channels()) {
+  const auto channels = cache.fill(pool).channels();
+  ASSERT_EQ(channels.size(), 3u);
+  for (const ChannelSummary& channel : channels) {
     EXPECT_EQ(channel.standard_deviation, 0);
     EXPECT_EQ(channel.mean, static_cast<double>(0.1f));
   }

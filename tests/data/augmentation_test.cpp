@@ -1,5 +1,5 @@
-// Augmentation: every draw against a slow reference, and draws that depend on their key alone.
-#include "lockstep/data/augmentation.h"
+// Augmentation: every draw against a slow reference. Draws depend only on their key.
+#include "lockstep/data/images/augmentation.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using testing::patterned;
 
-// Pixel by pixel, as the documentation says it.
+// Pixel by pixel, as documented.
 Image reference(const Image& source, const AugmentationDraw& draw) {
   Image reflected = source, result = source;
   const auto at = [&](int64_t y, int64_t x, int64_t c) {
@@ -98,7 +98,7 @@ TEST(Augmentation, ADrawDependsOnSeedEpochIndexAndRepetitionEach) {
   EXPECT_NE(draw_augmentation(augmentation, 1, 9, 3, 4), draw);
   EXPECT_NE(draw_augmentation(augmentation, 1, 2, 9, 4), draw);
   EXPECT_NE(draw_augmentation(augmentation, 1, 2, 3, 9), draw);
-  // One option leaves the draws of the others alone.
+  // One option does not change the draws of the others.
   Augmentation also = augmentation;
   also.reflect_x = true;
   EXPECT_EQ(draw_augmentation(also, 1, 2, 3, 4).shift_x, draw.shift_x);

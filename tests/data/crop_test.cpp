@@ -1,13 +1,13 @@
-// Windows of images: where they lie, and what the cache and the queue make of them.
-#include "lockstep/data/crop.h"
+// Crops of images: their positions, in the cache and in the queue.
+#include "lockstep/data/datastores/crop.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/image_cache.h"
-#include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/mini_batch_queue.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

@@ -1,10 +1,10 @@
-// Vectors of features from CSV files, and what is said about files that are none.
-#include "lockstep/data/csv_datastore.h"
+// Feature vectors from CSV files, and errors for invalid files.
+#include "lockstep/data/datastores/csv_datastore.h"
 
 #include <gtest/gtest.h>
 
-#include "lockstep/base/thread_pool.h"
-#include "lockstep/data/image_cache.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/image_cache.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -20,7 +20,7 @@ class CsvDatastore : public ::testing::Test {
     return csv_datastore(path(), options);
   }
   std::string path() const { return folder_.path + "/t.csv"; }
-  // What follows the file's name in the message.
+  // The message behind the file's name.
   std::string refusal(const std::string& text, const CsvOptions& options = {}) {
     const std::string message = testing::message_of<DataError>([&] { open(text, options); });
     const size_t at = message.find(path());

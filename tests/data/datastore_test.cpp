@@ -1,5 +1,5 @@
 // Subsets and splits.
-#include "lockstep/data/datastore.h"
+#include "lockstep/data/datastores/datastore.h"
 
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ TEST(Split, HasExactSizesForEachLabel) {
   EXPECT_EQ(counts_of(split_each_label(store, {}, 1)), (Counts{{11, 11, 10}}));
   EXPECT_EQ(counts_of(split_each_label(store, {0.0, 1.0}, 1)),
             (Counts{{0, 0, 0}, {11, 11, 10}, {0, 0, 0}}));
-  // Halves that are rounded up twice run out in the second part, not below zero in the third.
+  // Two halves rounded up use all observations, so the third part is empty and not negative.
   EXPECT_EQ(counts_of(split_each_label(store, {0.5, 0.5}, 1)),
             (Counts{{6, 6, 5}, {5, 5, 5}, {0, 0, 0}}));
 }
@@ -80,7 +80,7 @@ TEST(Split, DependsOnTheSeedAndNotOnChance) {
   };
   EXPECT_EQ(names(1), names(1));
   EXPECT_NE(names(1), names(2));
-  std::vector<std::string> first;  // not simply the first half
+  std::vector<std::string> first;  // the first half of the listing, which must not be the result
   for (int i = 0; i < 150; ++i) first.push_back("image " + std::to_string(i));
   EXPECT_NE(names(1), first);
 }

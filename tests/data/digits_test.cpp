@@ -1,5 +1,5 @@
-// The built-in digits: the same everywhere, ten classes, neither trivial nor hopeless.
-#include "lockstep/data/digits.h"
+// The built-in digits: the same on every machine, ten classes, neither trivial nor too difficult.
+#include "lockstep/data/datastores/digits.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <set>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/thread_pool.h"
-#include "lockstep/data/image_cache.h"
-#include "lockstep/data/image_folder.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/datastores/image_folder.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-// JPEG and PNG files of every kind, which Lockstep reads and does not write.
+// Encodes JPEG and PNG files of all kinds. Lockstep itself only reads them.
 #pragma once
 
 #include <png.h>
@@ -7,20 +7,20 @@
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/data/image.h"
+#include "lockstep/data/images/image.h"
 
 namespace lockstep::testing {
 
 struct JpegOptions {
   int quality = 95;
   bool progressive = false;
-  bool cmyk = false;  // of four channels
+  bool cmyk = false;  // four channels
   int subsampling = 2;
-  bool ycck = false;  // of cmyk: with inks' luma and chroma
+  bool ycck = false;  // for cmyk: luma and chroma of the inks
   int restart_interval = 0;
 };
 
-// Of 1, 3 or (CMYK) 4 channels.
+// Images have 1, 3 or (CMYK) 4 channels.
 std::vector<std::byte> encode_jpeg(const Image& image, const JpegOptions& options = {});
 
 struct PngOptions {
@@ -32,7 +32,7 @@ struct PngOptions {
   bool text = false;
 };
 
-// A PNG of rows that are packed already.
+// A PNG with rows that are already packed.
 std::vector<std::byte> raw_png(uint32_t height, uint32_t width,
                                const std::vector<std::vector<uint8_t>>& rows,
                                const PngOptions& options);

@@ -1,5 +1,5 @@
-// The cache changes the speed, never the answer; statistics are exact.
-#include "lockstep/data/image_cache.h"
+// The cache changes only the speed. Statistics are exact.
+#include "lockstep/data/batches/image_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/image_folder.h"
+#include "lockstep/data/datastores/image_folder.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -38,7 +38,7 @@ TEST(ImageCache, AnyBudgetGivesTheSameImagesAndKeepsWhatItHolds) {
   }
 }
 
-// As worker processes do, which have the datastore, too.
+// Worker processes do this; they have the datastore, too.
 TEST(ImageCache, SharedImagesAreDecodedOnce) {
   for (const size_t budget : {size_t{0}, size_t{250}, size_t{100000}}) {
     const auto first = std::make_shared<MemoryStore>(10, 4, 5, 3);
@@ -134,7 +134,7 @@ TEST(ImageCache, FillReadsEachImageOnceAndTellsDigestAndStatistics) {
   EXPECT_EQ(store->reads, 40);
   EXPECT_EQ(contents.listing, listing_digest(*store, one));
   EXPECT_EQ(contents.statistics, channel_statistics(cache, one));
-  EXPECT_EQ(store->reads, 40 + 15);  // 25 were kept
+  EXPECT_EQ(store->reads, 40 + 15);  // 25 were cached
   EXPECT_EQ(contents.statistics, channel_statistics(cache, two));
 }
 

@@ -1,5 +1,5 @@
-// The image folder: order, labels, links, and what it says when something is missing.
-#include "lockstep/data/image_folder.h"
+// Image folders: order, labels, links, and errors for missing parts.
+#include "lockstep/data/datastores/image_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/digits.h"
+#include "lockstep/data/datastores/digits.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

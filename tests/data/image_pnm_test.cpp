@@ -1,8 +1,8 @@
-// Binary PNM: right pixels from good files, DataError naming the file from all others.
+// Binary PNM: correct pixels from valid files, DataError naming the file from all others.
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/image.h"
+#include "lockstep/data/images/image.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -50,7 +50,7 @@ TEST(Pnm, OtherLargestValuesAreScaledToTheNearest) {
     for (int v = 0; v <= max; v += max > 1000 ? 97 : 1) {
       if (max > 255) values.push_back(v >> 8);
       values.push_back(v & 255);
-      // The nearest, found by comparing distances; halves go up.
+      // The nearest value, found by comparing distances. Halves round up.
       int best = 0;
       for (int c = 0; c <= 255; ++c) {
         if (std::abs(v * 255 - c * max) <= std::abs(v * 255 - best * max)) best = c;

@@ -1,5 +1,5 @@
-// JPEG and PNG: right pixels from good files, DataError and nothing worse from bad ones.
-#include "lockstep/data/image.h"
+// JPEG and PNG: correct pixels from valid files, and only DataError from invalid ones.
+#include "lockstep/data/images/image.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using testing::PngOptions;
 using testing::raw_png;
 using Bytes = std::vector<std::byte>;
 
-// A smooth image, which JPEG keeps well.
+// A smooth image, which JPEG preserves well.
 Image smooth(int64_t height, int64_t width, int64_t channels) {
   Image image{height, width, channels, {}};
   for (int64_t y = 0; y < height; ++y) {
@@ -73,6 +73,7 @@ int64_t survivors_of_damage(const Bytes& good) {
 }
 
 void expect_truncations_refused(const Bytes& good) {
+  ASSERT_FALSE(good.empty());
   for (size_t n = 0; n < good.size(); ++n) {
     const Bytes bad(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n));
     EXPECT_THROW(decode_image(bad, "x"), DataError) << n << " of " << good.size() << " bytes";
@@ -128,7 +129,7 @@ TEST(Jpeg, ErrorsNameTheFileAndThePlace) {
 }
 
 TEST(Jpeg, FourInksBecomeColour) {
-  // Even areas survive JPEG but for rounding. Stored as Adobe does: 255 is no ink.
+  // Even areas survive JPEG except for rounding. Stored as Adobe does: 255 is no ink.
   struct Case {
     std::vector<uint8_t> inks;
     std::vector<int> colour;
@@ -272,7 +273,7 @@ TEST(Png, AColourBeyondThePaletteIsRefused) {
 }
 
 TEST(Png, AnImageBeyondTheLimitIsRefusedBeforeItsPixelsAreMade) {
-  // A file of few bytes whose header says 100,000 columns.
+  // A small file whose header claims 100,000 columns.
   const std::vector<std::vector<uint8_t>> rows{std::vector<uint8_t>(12'500)};
   const Bytes bytes =
       raw_png(1, 100'000, rows, {.bits = 1, .type = PNG_COLOR_TYPE_GRAY, .interlaced = false});
@@ -309,7 +310,7 @@ TEST(Png, EveryTruncationAndEveryFlippedBitIsRefused) {
 }
 
 TEST(Png, RightChecksumsOverTooLittleDataAreRefused) {
-  // Says 6 rows, holds 5: IHDR rewritten with its own checksum.
+  // Claims 6 rows but holds 5: IHDR is rewritten with a valid checksum.
   Bytes bytes = encode_png(patterned(5, 5, 1, 1));
   bytes[23] = std::byte{6};
   uint32_t crc = 0xffffffff;

@@ -1,9 +1,9 @@
-// The mini-batch queue driven by hand: again, in other orders, with mini-batches changed on the
-// way.
+// Control of the mini-batch queue by the user: restarts, other orders, and transformed
+// mini-batches.
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/data/batches/mini_batch_queue.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -54,7 +54,7 @@ TEST(MiniBatchQueueByHand, ResetBeginsAgainFromAnywhere) {
   EXPECT_EQ(drain(queue), all);
   queue.reset();
   queue.next();
-  const auto kept = queue.next();  // outlives what it came from
+  const auto kept = queue.next();  // outlives the queue
   const std::vector<uint8_t> pixels = kept->pixels;
   queue.reset(1);
   EXPECT_EQ(kept->pixels, pixels);
@@ -98,7 +98,7 @@ TEST(MiniBatchQueueByHand, ShuffleIsANewQueueOfAnotherSeed) {
   EXPECT_EQ(drain(queue), expected);
   queue.reset();
   EXPECT_EQ(drain(queue), expected);
-  // The usual loop of one who shuffles each epoch by hand.
+  // The usual loop of a user who shuffles each epoch explicitly.
   options.shuffle = Shuffle::never;
   options.max_epochs = 1;
   MiniBatchQueue plain(cache, options);
@@ -115,7 +115,7 @@ TEST(MiniBatchQueueByHand, MiniBatchesAreChangedOnTheWay) {
   MiniBatchQueue unchanged(cache, options);
   const Seen plain = drain(unchanged);
   options.preprocess = [](MiniBatch& batch) {
-    // Each image twice as wide, with its epoch beside it.
+    // Doubles the width of each image and writes the epoch beside it.
     std::vector<uint8_t> wide;
     for (const uint8_t v : batch.pixels) {
       wide.push_back(v);

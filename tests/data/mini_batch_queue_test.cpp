@@ -1,6 +1,6 @@
-// The mini-batch queue: what a mini-batch holds is a function of the options that say so, never of
-// threads, prefetching, memory or timing.
-#include "lockstep/data/mini_batch_queue.h"
+// The mini-batch queue: the options determine the contents of a mini-batch, independently of
+// threads, prefetching, memory and timing.
+#include "lockstep/data/batches/mini_batch_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -10,11 +10,14 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "tests/base/waiting.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
 namespace {
 
+using testing::await;
+using testing::comes_to_rest;
 using testing::MemoryStore;
 using testing::message_of;
 
@@ -151,14 +154,20 @@ TEST(MiniBatchQueue, WhoHelpsDoesNotChangeIt) {
       options.prefetch = prefetch;
       MiniBatchQueue queue(small_cache(), options);
       std::atomic<bool> stop = false;
+      std::atomic<int> helped = 0;
       std::vector<std::thread> threads;
       for (int i = 0; i < helpers; ++i) {
         threads.emplace_back([&, i] {
           while (!stop) {
-            if (!queue.help(i % 2 == 0)) std::this_thread::yield();
+            if (queue.help(i % 2 == 0)) {
+              ++helped;
+            } else {
+              std::this_thread::yield();
+            }
           }
         });
       }
+      EXPECT_TRUE(helpers == 0 || await([&] { return helped > 0; })) << "nobody helped";
       expect_equal(drain(queue), expected);
       EXPECT_FALSE(queue.help(true)) << "all epochs are over";
       stop = true;
@@ -176,14 +185,14 @@ TEST(MiniBatchQueue, HelpMakesWhatIsAskedForAndNoMore) {
     while (queue.help(ahead)) ++count;
     return count;
   };
-  MiniBatchQueue queue(small_cache(), options);  // mini-batches of 5 observations: a piece each
+  MiniBatchQueue queue(small_cache(), options);  // mini-batches of 5 observations: one piece each
   EXPECT_EQ(pieces(queue, false), 1);
   EXPECT_EQ(pieces(queue, true), 2);
   EXPECT_EQ(queue.next()->index, 0);
   EXPECT_EQ(pieces(queue, false), 0) << "the next one is there";
   EXPECT_EQ(pieces(queue, true), 1);
   EXPECT_EQ(queue.seconds_each(), 0) << "of background threads, which had nothing to do";
-  // Not for those who do not ask for it, nor where a file would have to be read.
+  // Only for queues with `helped`, and not if a file would have to be read.
   options.helped = false;
   MiniBatchQueue unhelped(small_cache(), options);
   EXPECT_FALSE(unhelped.help(true));
@@ -201,7 +210,9 @@ TEST(MiniBatchQueue, AnErrorThatAHelperMetComesInItsTurn) {
   options.prefetch = 8;
   options.helped = true;
   MiniBatchQueue queue(cache_of(store), options);
-  while (queue.help(true)) continue;
+  int pieces = 0;
+  while (queue.help(true)) ++pieces;
+  EXPECT_GT(pieces, 2) << "the helper has not come to image 12";
   EXPECT_EQ(queue.next()->index, 0);
   EXPECT_EQ(queue.next()->index, 1);
   for (int i = 0; i < 2; ++i) {
@@ -286,7 +297,8 @@ TEST(MiniBatchQueue, OptionsThatCannotWorkAreRefused) {
   EXPECT_NE(refused([](O&) {}, -1, 0), none);
   EXPECT_NE(refused([](O&) {}, 0, 6), none);
   EXPECT_THROW(MiniBatchQueue(nullptr, awkward()), InvalidArgument);
-  EXPECT_EQ(refused([](O& o) { o.mini_batch_size = 24; }), none);  // kept, so it works
+  EXPECT_EQ(refused([](O& o) { o.mini_batch_size = 24; }),
+            none);  // the images are cached, so this works
 }
 
 TEST(MiniBatchQueue, AnErrorInTheBackgroundComesInItsTurnAndStays) {
@@ -305,37 +317,39 @@ TEST(MiniBatchQueue, AnErrorInTheBackgroundComesInItsTurnAndStays) {
   }
 }
 
-TEST(MiniBatchQueue, StopsPromptlyWhileDecodingAndWhileWaiting) {
+TEST(MiniBatchQueue, StopsPromptlyWhileDecoding) {
   const auto store = std::make_shared<MemoryStore>(1000, 2, 2, 1);
   store->on_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
   MiniBatchQueueOptions options;
-  options.mini_batch_size = 1000;  // 2 seconds of decoding
+  options.mini_batch_size = 1000;  // 1 second of decoding
   options.threads = 2;
   options.max_epochs = 4;
-  const auto begin = std::chrono::steady_clock::now();
   {
     MiniBatchQueue queue(cache_of(store, 0), options);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ASSERT_TRUE(await([&] { return store->reads >= 4; })) << "its threads read nothing";
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1000));
-  store->on_read = nullptr;
-  options.mini_batch_size = 10;
-  MiniBatchQueue full(cache_of(store), options);  // its threads soon wait for room
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_LT(store->reads, 500);
 }
 
-TEST(MiniBatchQueue, ReadsNoFurtherAheadThanAllowed) {
+TEST(MiniBatchQueue, StopsWhileItsThreadsWaitForRoom) {
+  const auto store = std::make_shared<MemoryStore>(1000, 2, 2, 1);
+  MiniBatchQueueOptions options;
+  options.mini_batch_size = 10;
+  options.threads = 2;
+  MiniBatchQueue full(cache_of(store), options);
+  ASSERT_TRUE(comes_to_rest([&] { return store->reads == 10 * options.prefetch; })) << store->reads;
+}
+
+TEST(MiniBatchQueue, ReadsAsFarAheadAsAllowedAndNoFurther) {
   const auto store = std::make_shared<MemoryStore>(100, 2, 2, 1);
   MiniBatchQueueOptions options;
   options.mini_batch_size = 10;
   options.prefetch = 2;
   options.threads = 3;
   MiniBatchQueue queue(cache_of(store), options);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_LE(store->reads, 20);
+  ASSERT_TRUE(comes_to_rest([&] { return store->reads == 20; })) << store->reads;
   queue.next();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_LE(store->reads, 30);
+  ASSERT_TRUE(comes_to_rest([&] { return store->reads == 30; })) << store->reads;
 }
 
 TEST(MiniBatchQueue, BuffersAreUsedAgainAndMayOutliveTheQueue) {
@@ -380,7 +394,7 @@ TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
   options.threads = 1;
   MiniBatchQueue again(images, options);
   expect_equal(drain(again), batches);
-  // Another epoch draws other noise: the first observations of the listing, unshuffled.
+  // Another epoch draws other noise. It compares the first observations of the unshuffled listing.
   options.shuffle = Shuffle::never;
   options.augmentation = {};
   MiniBatchQueue plain(images, options);
@@ -390,7 +404,7 @@ TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
   EXPECT_NE(all[0].pixels, all[per_epoch].pixels);
 }
 
-// Who is to change images himself gets the same.
+// A caller that augments images itself gets the same images.
 TEST(MiniBatchQueue, InputsAsReadComeWithTheMapsThatChangeThem) {
   const auto images = small_cache();
   MiniBatchQueueOptions options = awkward();

@@ -1,4 +1,4 @@
-#include "lockstep/data/noise.h"
+#include "lockstep/data/images/noise.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-// Which images can be read: the same answer by any number of threads.
-#include "lockstep/data/readable.h"
+// The list of readable images is the same for any number of threads.
+#include "lockstep/data/datastores/readable.h"
 
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/image_cache.h"
+#include "lockstep/data/batches/image_cache.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -35,7 +35,7 @@ TEST(ReadableImages, LeavesOutAndNamesWhatCannotBeRead) {
     EXPECT_EQ(found.unreadable[1].name, "image 7");
     EXPECT_EQ(found.unreadable[1].reason, "number 7 is torn");
     EXPECT_EQ(store->reads, 20);
-    // The digest is that of the same images without the bad ones.
+    // The digest is that of the same images without the unreadable ones.
     std::vector<int64_t> good;
     for (int64_t i = 1; i < 19; ++i) {
       if (i != 7) good.push_back(i);

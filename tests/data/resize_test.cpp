@@ -1,4 +1,4 @@
-#include "lockstep/data/resize.h"
+#include "lockstep/data/datastores/resize.h"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,8 @@ TEST(Resize, TheSameSizeIsTheSameImage) {
 TEST(Resize, InterpolatesBetweenCentresByHand) {
   // Centres of four pixels over two: -0.25, 0.25, 0.75, 1.25, edges repeated.
   EXPECT_EQ(resize(line({0, 100}), 1, 4), line({0, 25, 75, 100}));
-  // Half the pixels: a triangle over four, weights 1/8, 3/8, 3/8, 1/8; at edges what is there.
+  // Half the pixels: a triangle over four, weights 1/8, 3/8, 3/8, 1/8; at the edges over those that
+  // exist.
   EXPECT_EQ(resize(line({0, 80, 160, 240}), 1, 2),
             line({static_cast<uint8_t>(std::lround((3 * 0 + 3 * 80 + 160) / 7.0)),
                   static_cast<uint8_t>(std::lround((80 + 3 * 160 + 3 * 240) / 7.0))}));

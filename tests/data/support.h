@@ -1,4 +1,4 @@
-// What the tests of lockstep/data share.
+// Helpers for the tests of lockstep/data.
 #pragma once
 
 #include <stdlib.h>
@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastore.h"
+#include "lockstep/data/datastores/datastore.h"
 
 namespace lockstep::testing {
 
-// A folder of its own for one test, removed at the end.
+// A separate folder for one test, removed at the end.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -30,7 +30,7 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
-  // Writes a file, making its folders.
+  // Writes a file and makes its folders.
   void write(const std::string& relative, const std::vector<std::byte>& bytes) const {
     const std::filesystem::path file = std::filesystem::path(path) / relative;
     std::filesystem::create_directories(file.parent_path());

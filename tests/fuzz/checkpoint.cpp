@@ -1,9 +1,9 @@
-#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/state/checkpoint.h"
 
 #include <nlohmann/json.hpp>
 
 #include "lockstep/engine/formats/safetensors.h"
-#include "lockstep/train/state_digest.h"
+#include "lockstep/train/state/state_digest.h"
 #include "tests/fuzz/network.h"
 #include "tests/fuzz/target.h"
 #include "tests/train/power_cut.h"
@@ -29,7 +29,7 @@ Bytes checkpoint_file() {
   BestNetwork best;
   best.iteration = 7;
   best.loss = 0.5;
-  for (const auto& l : network.learnables()) best.learnables.push_back(l.value.clone());
+  for (const auto& l : network.parameters()) best.parameters.push_back(l.value.clone());
   for (const auto& s : network.state()) best.state.push_back(s.value.clone());
   position.best = best;
   write_checkpoint(files, "run", network, *solver, position, 1);
@@ -48,8 +48,8 @@ void resume(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-// A whole file; or, where it begins with a brace, the text in a file with sound tensors and a
-// checksum that fits.
+// A whole file. If it begins with a brace: the text in a file with valid tensors and a matching
+// checksum.
 void parse(std::span<const std::byte> bytes) {
   if (bytes.empty() || bytes.front() != std::byte{'{'}) {
     resume(bytes);

@@ -1,13 +1,13 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/csv_datastore.h"
+#include "lockstep/data/datastores/csv_datastore.h"
 #include "tests/fuzz/target.h"
 #include "tests/train/power_cut.h"
 
 namespace lockstep::fuzz {
 
-// The first byte chooses where the labels are.
+// The first byte chooses the position of the labels.
 void parse(std::span<const std::byte> bytes) {
   CsvOptions options;
   if (!bytes.empty()) {

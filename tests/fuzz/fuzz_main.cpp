@@ -1,4 +1,4 @@
-// For libFuzzer, which brings main().
+// For libFuzzer, which provides main().
 #include <cstdint>
 
 #include "tests/fuzz/target.h"

@@ -1,12 +1,12 @@
-// What the targets of images share.
+// Helpers for image targets.
 #pragma once
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/image.h"
+#include "lockstep/data/images/image.h"
 
 namespace lockstep::fuzz {
 
-// Gentle slopes, a little different in each channel.
+// Gentle gradients, slightly different in each channel.
 inline Image pattern(int64_t height, int64_t width, int64_t channels) {
   Image image{height, width, channels, {}};
   for (int64_t i = 0; i < height * width * channels; ++i) {
@@ -15,7 +15,7 @@ inline Image pattern(int64_t height, int64_t width, int64_t channels) {
   return image;
 }
 
-// Decodes and checks what came out.
+// Decodes an image and checks the result.
 inline void decode_checked(std::span<const std::byte> bytes) {
   const Image image = decode_image(bytes, "file");
   const bool sound =

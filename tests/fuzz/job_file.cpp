@@ -1,6 +1,6 @@
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/job_file.h"
 
-#include "lockstep/runs/job_difference.h"
+#include "lockstep/runs/jobs/job_difference.h"
 #include "lockstep/runs/run.h"
 #include "tests/fuzz/target.h"
 #include "tests/train/power_cut.h"
@@ -49,12 +49,12 @@ seed = 7
 
 }  // namespace
 
-// TOML, or JSON where it begins with a brace.
+// TOML, or JSON if it begins with a brace.
 void parse(std::span<const std::byte> bytes) {
   const bool json = !bytes.empty() && bytes.front() == std::byte{'{'};
   const Job job = read(bytes, json ? "job.json" : "job.toml");
   build_network(job).check();
-  // What was understood reads back as the same.
+  // A job that was read can be written and read again.
   const Job again = read(bytes_of(job.resolved().dump()), "again.json");
   const std::string difference = job_difference(job.resolved(), again.resolved()).what;
   if (!difference.empty()) throw InternalError("[fuzz] read back otherwise: " + difference);

@@ -1,4 +1,4 @@
-// Model files: the network's description is text inside them.
+// Model files, which contain the network's description as text.
 #include "lockstep/engine/formats/model.h"
 
 #include <nlohmann/json.hpp>
@@ -27,7 +27,7 @@ void load(std::span<const std::byte> bytes) {
   model.network.summary();
 }
 
-// With a digest that fits, so that what the digest would catch is read all the same.
+// Sets a matching digest, so that later checks are reached.
 void load_fitting(SafetensorsFile file) {
   file.metadata["lockstep.digest"] = model_digest(file);
   load(write_safetensors(file.tensors, file.metadata));
@@ -35,7 +35,7 @@ void load_fitting(SafetensorsFile file) {
 
 }  // namespace
 
-// A whole file; or, where it begins with a brace, the description in a file with sound tensors.
+// A whole file. If it begins with a brace: the description in a file with valid tensors.
 void parse(std::span<const std::byte> bytes) {
   if (bytes.empty() || bytes.front() != std::byte{'{'}) {
     try {

@@ -1,4 +1,4 @@
-// What the targets of files with learnables share.
+// Helpers for targets of files with parameters.
 #pragma once
 
 #include "lockstep/engine/nn/layers.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep::fuzz {
 
-// With learnables and state.
+// A network with parameters and state.
 inline Network small_network() {
   Network network({image_input({.height = 4, .width = 4, .channels = 1}),
                    convolution2d({.filters = 2, .kernel = {3, 3}}), batch_normalization(), relu(),

@@ -13,7 +13,7 @@ uint32_t number_at(std::span<const std::byte> bytes, size_t at) {
   return value;
 }
 
-// With the checksums of chunks set right, which random changes hardly ever hit.
+// Corrects the checksums of chunks, which random changes hardly ever match.
 Bytes repaired(std::span<const std::byte> from) {
   Bytes bytes(from.begin(), from.end());
   for (size_t at = 8; at + 12 <= bytes.size();) {
@@ -29,7 +29,7 @@ Bytes repaired(std::span<const std::byte> from) {
   return bytes;
 }
 
-// 11 x 9, of rows of `row_bytes`.
+// 11 x 9, with rows of `row_bytes`.
 Bytes encode(int bits, int type, bool interlaced, size_t row_bytes) {
   testing::PngOptions options{.bits = bits, .type = type, .interlaced = interlaced};
   const bool palette = type == PNG_COLOR_TYPE_PALETTE;

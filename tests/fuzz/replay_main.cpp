@@ -1,14 +1,14 @@
-// A target without libFuzzer:
+// Runs a target without libFuzzer:
 //
 //   replay_X N             the seeds, and N mutations of them, always the same ones
-//   replay_X FILE...       files, such as one on which the fuzzer found something
+//   replay_X FILE...       files, such as those on which the fuzzer found a defect
 //   replay_X --seeds DIR   writes the seeds, for the fuzzer to begin with
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <random>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/os/file.h"
 #include "tests/fuzz/target.h"
 
 namespace {
@@ -16,7 +16,7 @@ namespace {
 using namespace lockstep;
 using fuzz::Bytes;
 
-// A few changes of bytes, of runs and of numbers, and pieces of other seeds.
+// A few changes of bytes, ranges and numbers, and pieces of other seeds.
 Bytes mutated(const std::vector<Bytes>& seeds, std::mt19937_64& random) {
   Bytes bytes = seeds[random() % seeds.size()];
   const auto place = [&](size_t room) { return room == 0 ? 0 : random() % room; };
@@ -27,22 +27,22 @@ Bytes mutated(const std::vector<Bytes>& seeds, std::mt19937_64& random) {
       case 0:  // one bit
         if (!bytes.empty()) bytes[first] ^= std::byte{1} << random() % 8;
         break;
-      case 1:  // a byte that means something to parsers
+      case 1:  // a byte with a meaning for parsers
         if (!bytes.empty())
           bytes[first] = std::byte("\0\xff\x7f\x80{}[]\",:-09ez\n"[random() % 18]);
         break;
-      case 2:  // cut
+      case 2:  // truncated
         bytes.resize(first);
         break;
-      case 3:  // left out
+      case 3:  // a part removed
         bytes.erase(at(bytes, first), at(bytes, first + count));
         break;
-      case 4: {  // twice
+      case 4: {  // a part repeated
         const Bytes piece(at(bytes, first), at(bytes, first + count));
         bytes.insert(at(bytes, first), piece.begin(), piece.end());
         break;
       }
-      case 5: {  // from another seed
+      case 5: {  // a part from another seed
         Bytes other = seeds[random() % seeds.size()];
         const size_t from = place(other.size());
         bytes.insert(at(bytes, first), at(other, from), other.end());
@@ -59,7 +59,7 @@ Bytes mutated(const std::vector<Bytes>& seeds, std::mt19937_64& random) {
 
 void replay(int64_t mutations) {
   const std::vector<Bytes> seeds = fuzz::seeds();
-  for (const Bytes& seed : seeds) fuzz::parse(seed);  // these are sound: nothing may be thrown
+  for (const Bytes& seed : seeds) fuzz::parse(seed);  // the seeds are valid, so this must not throw
   std::mt19937_64 random(1);
   for (int64_t i = 0; i < mutations; ++i) {
     const Bytes bytes = mutated(seeds, random);

@@ -6,7 +6,7 @@ namespace lockstep::fuzz {
 
 void parse(std::span<const std::byte> bytes) {
   const SafetensorsFile file = read_safetensors(bytes, "file");
-  // What was read can be written, and read again.
+  // A file that was read can be written and read again.
   const auto again = write_safetensors(file.tensors, file.metadata);
   read_safetensors(again, "again");
 }
@@ -18,7 +18,7 @@ std::vector<Bytes> seeds() {
   return {
       write_safetensors({}, {}), write_safetensors({{"a", a}}, {{"key", "value"}}),
       write_safetensors({{"a", a}, {"b/c", b}, {"\"", c}}, {}),
-      // As others write them, without padding.
+      // As other programs write them, without padding.
       bytes_of(std::string("\x36\0\0\0\0\0\0\0", 8) +
                R"({"x":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})" + std::string(8, 'x'))};
 }

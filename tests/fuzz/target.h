@@ -1,4 +1,4 @@
-// A parser of bytes from outside, and bytes that it accepts. Each target is one .cpp file; linked
+// A parser of external bytes, and examples that it accepts. Each target is one .cpp file. Linked
 // with fuzz_main.cpp it is a libFuzzer program, with replay_main.cpp a test.
 #pragma once
 
@@ -12,13 +12,13 @@ namespace lockstep::fuzz {
 
 using Bytes = std::vector<std::byte>;
 
-// Parses anything. May throw Error (but InternalError); anything else is a defect.
+// Parses any bytes. May throw Error (except InternalError). Any other result is a defect.
 void parse(std::span<const std::byte> bytes);
 
-// Where mutations begin.
+// The initial inputs of mutations.
 std::vector<Bytes> seeds();
 
-// parse() as both programs call it: errors that tell the user are caught.
+// Calls parse() for both programs and catches user errors.
 void run_target(std::span<const std::byte> bytes);
 
 inline Bytes bytes_of(std::string_view text) {

@@ -1,6 +1,6 @@
 #include <cstdio>
 
-#include "lockstep/base/shape.h"
+#include "lockstep/base/numeric/shape.h"
 
 int main() {
   const lockstep::Shape images{128, 3, 32, 32};

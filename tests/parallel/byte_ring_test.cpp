@@ -1,4 +1,4 @@
-#include "lockstep/parallel/comm/byte_ring.h"
+#include "lockstep/parallel/messages/byte_ring.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <random>
 #include <thread>
 
-#include "lockstep/base/alignment.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/shared_memory.h"
+#include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/os/shared_memory.h"
 
 namespace lockstep {
 namespace {
@@ -38,7 +38,7 @@ TEST(ByteRing, TakesWhatItHasRoomFor) {
   EXPECT_EQ(ring.read(to), 650u);
   const Bytes whole = message_of(700, 1);
   EXPECT_EQ(to, Bytes(whole.begin(), whole.begin() + 650));
-  // Around the end.
+  // Wraps around the end of the ring.
   EXPECT_EQ(ring.write(message_of(500, 3)), 500u);
   to.resize(2000);
   EXPECT_EQ(ring.read(to), 850u);

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/comm/group_sum.h"
+#include "lockstep/parallel/reduce/group_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -7,13 +7,14 @@
 #include <random>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/comm/deal.h"
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/parallel/reduce/partition.h"
 #include "tests/parallel/groups.h"
 
 namespace lockstep {
 namespace {
 
-// What every process can make for itself.
+// Every process can compute these values.
 std::vector<float> leaf_values(int64_t leaf, size_t count) {
   std::mt19937 random(static_cast<unsigned>(leaf + 1));
   std::uniform_real_distribution<float> value(-1, 1);
@@ -38,21 +39,22 @@ void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector
   GroupSum sum(group, pool, options);
   for (const int64_t leaves :
        {options.most_leaves, options.most_leaves / 2 + 1, int64_t{1}, options.most_leaves}) {
-    const auto runs = deal_leaves(leaves, loads);
+    const auto runs = partition_shards(leaves, loads);
     sum.begin(leaves, runs);
-    const LeafRun own = runs[static_cast<size_t>(group.rank())];
+    const IndexRange own = runs[static_cast<size_t>(group.rank())];
     for (int64_t i = own.count - 1; i >= 0; --i) {
       const int64_t j = own.first + i;
       std::memset(sum.leaf(j), static_cast<int>(j + 3), options.leaf_bytes);
       sum.add(j, leaf_values(j, options.count).data());
     }
     if (options.member_bytes > 0) {
-      std::memset(sum.own(), group.rank() + 5, options.member_bytes);
+      std::memset(sum.own_metadata(), group.rank() + 5, options.member_bytes);
     }
     sum.finish(TimeLimit(30));
     for (int r = 0; r < group.size(); ++r) {
       for (size_t b = 0; b < options.member_bytes; ++b) {
-        if (sum.said_by(r)[b] != static_cast<std::byte>(r + 5)) throw InternalError("other words");
+        if (sum.member_metadata(r)[b] != static_cast<std::byte>(r + 5))
+          throw InternalError("other words");
       }
     }
     const auto expected = whole_sum(leaves, options.count);
@@ -61,10 +63,11 @@ void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector
     }
     for (int64_t j = 0; j < leaves; ++j) {
       for (size_t b = 0; b < options.leaf_bytes; ++b) {
-        if (sum.said(j)[b] != static_cast<std::byte>(j + 3)) throw InternalError("other words");
+        if (sum.leaf_metadata(j)[b] != static_cast<std::byte>(j + 3))
+          throw InternalError("other words");
       }
     }
-    // The sum is each member's own.
+    // Each member has its own copy of the sum.
     sum.result()[0] = static_cast<float>(group.rank());
   }
 }
@@ -98,7 +101,7 @@ TEST(GroupSum, ProcessesToo) {
             0);
 }
 
-// The same bits by messages, on hosts and on processes of hosts, as through shared memory.
+// Sums by messages, over hosts and over processes of hosts, have the bits of sums by shared memory.
 TEST(GroupSum, OfHosts) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   for (const size_t count : {size_t{1}, size_t{5000}, size_t{70001}}) {
@@ -120,7 +123,7 @@ TEST(GroupSum, MoreLeavesThanPlannedAreRefused) {
   auto members = LocalGroup::of_threads({.size = 1});
   ThreadPool pool(1);
   GroupSum sum(*members[0], pool, {.count = 4, .most_leaves = 2});
-  EXPECT_THROW(sum.begin(3, deal_leaves(3, std::vector<double>{1})), InvalidArgument);
+  EXPECT_THROW(sum.begin(3, partition_shards(3, std::vector<double>{1})), InvalidArgument);
 }
 
 }  // namespace

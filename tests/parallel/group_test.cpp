@@ -4,11 +4,12 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <cstdio>
 #include <cstring>
 #include <numeric>
 
-#include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "tests/parallel/groups.h"
 
@@ -25,7 +26,7 @@ void require(bool holds) {
   if (!holds) throw InternalError("wrong bytes");
 }
 
-// Every collective with counts that differ from member to member.
+// Calls every collective with counts that differ between members.
 void exchange(Group& group, size_t most) {
   const int n = group.size(), me = group.rank();
   const auto size = static_cast<size_t>(n);
@@ -45,7 +46,7 @@ void exchange(Group& group, size_t most) {
         require(all[at++] == byte_of(r, repeat, i));
       }
     }
-    // Member a sends b's piece of `most` bytes, a bytes less.
+    // Member a sends `most` - a bytes of the piece for member b.
     const auto length = [&](int a, int b) {
       const auto less = static_cast<size_t>(a + 2 * b);
       return most > less ? most - less : 0;
@@ -97,7 +98,7 @@ TEST_P(Groups, MoveBytes) {
     return;
   }
   if (hosts) {
-    // On up to three hosts, not the same number on each.
+    // Up to three hosts with different numbers of members.
     const auto members = c.size < 3    ? std::vector<int>(static_cast<size_t>(c.size), 1)
                          : c.size == 3 ? std::vector<int>{1, 2}
                          : c.size == 4 ? std::vector<int>{3, 1}
@@ -125,7 +126,7 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Matrix, Groups, ::testing::ValuesIn(cases()));
 
-// Who waits for one that does not come hears so within the limit, by name.
+// A member that waits for a missing one gets an error with its name within the limit.
 TEST(Group, WhoIsMissingIsNamed) {
   LocalGroupOptions options{.size = 3, .names = {"worker 4", "worker 7", "worker 9"}};
   std::string text, hint;
@@ -150,35 +151,47 @@ TEST(Group, WhoIsMissingIsNamed) {
   EXPECT_NE(hint.find("barrier 1 (0 bytes), all_gather 2"), std::string::npos) << hint;
 }
 
-// A member that is killed leaves nothing locked: the others are freed by whoever notices.
+// A member that is killed while it waits leaves nothing locked. Any process that notices can free
+// the others.
 TEST(Group, AbortFreesThoseWhoWaitForTheDead) {
   const LocalGroupOptions options{.size = 3};
+  constexpr int kBefore = 20;
   SharedMemory arena("lockstep-test");
   const SharedRegion memory = arena.map(arena.reserve(LocalGroup::bytes(options)));
   const pid_t victim = fork();
   if (victim == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     LocalGroup group(memory, 2, options);
     for (;;) group.barrier(TimeLimit(60));
   }
   std::vector<std::thread> survivors;
-  std::atomic<int> freed{0};
+  std::atomic<int> met{0}, freed{0};
+  std::atomic<bool> dead{false};
   for (int r = 0; r < 2; ++r) {
     survivors.emplace_back([&, r] {
       LocalGroup group(memory, r, options);
       try {
+        for (int i = 0; i < kBefore; ++i) group.barrier(TimeLimit(60));
+        ++met;
+        while (!dead) std::this_thread::yield();
         for (;;) group.barrier(TimeLimit(60));
       } catch (const WorkerLost&) {
         ++freed;
       }
     });
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(testing::await([&] { return met == 2; })) << "they have not come together";
+  EXPECT_TRUE(testing::comes_to_wait(victim, victim));
   kill(victim, SIGKILL);
   waitpid(victim, nullptr, 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  dead = true;
+  // It has reached one barrier more than the others.
+  EXPECT_TRUE(
+      testing::await([&] { return LocalGroup::missing(memory, options) == std::vector<int>{2}; }));
   const std::string missing = LocalGroup::describe_missing(memory, options);
-  EXPECT_NE(missing.find("rank 2 has not come to barrier number"), std::string::npos) << missing;
-  EXPECT_EQ(LocalGroup::missing(memory, options), std::vector<int>{2});
+  EXPECT_NE(missing.find("rank 2 has not come to barrier number " + std::to_string(kBefore + 2)),
+            std::string::npos)
+      << missing;
   const auto before = TimeLimit::Clock::now();
   LocalGroup::abort(memory);
   for (std::thread& t : survivors) t.join();
@@ -188,49 +201,57 @@ TEST(Group, AbortFreesThoseWhoWaitForTheDead) {
 
 TEST(HostGroup, AKilledMemberIsNoticedByAll) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
+  const testing::Board board;  // process ids by rank
+  constexpr int kWaited = 10, kNoticed = 11;
   const auto begin = TimeLimit::Clock::now();
-  EXPECT_EQ(testing::on_hosts(3,
-                              [&](HostGroup& group) {
-                                group.barrier(TimeLimit(20));
-                                if (group.rank() == 1) {
-                                  // When all wait in the next one.
-                                  std::this_thread::sleep_for(std::chrono::seconds(1));
-                                  kill(getpid(), SIGKILL);
-                                }
-                                try {
-                                  for (;;) group.barrier(TimeLimit(60));
-                                } catch (const WorkerLost& e) {
-                                  if (std::string(e.what()).find("rank 1") == std::string::npos)
-                                    throw;
-                                  _exit(0);
-                                }
-                              }),
-            1);
+  const auto member = [&](HostGroup& group) {
+    group.barrier(TimeLimit(20));
+    board[group.rank()] = getpid();
+    if (group.rank() == 1) {
+      board[kWaited] = board.comes_to_wait(0) && board.comes_to_wait(2);
+      kill(getpid(), SIGKILL);
+    }
+    try {
+      for (;;) group.barrier(TimeLimit(60));
+    } catch (const WorkerLost& e) {
+      if (std::string(e.what()).find("rank 1") == std::string::npos) throw;
+      ++board[kNoticed];
+      _exit(0);
+    }
+  };
+  EXPECT_EQ(testing::on_hosts(3, member), 1);
+  EXPECT_EQ(board[kWaited], 1) << "the others did not wait for the victim";
+  EXPECT_EQ(board[kNoticed], 2);
   EXPECT_LT(TimeLimit::Clock::now() - begin, std::chrono::seconds(5));
 }
 
 TEST(HostGroup, AStoppedMemberIsNamedAtTheLimit) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
-  EXPECT_EQ(testing::on_hosts(2,
-                              [&](HostGroup& group) {
-                                if (group.rank() == 1) {
-                                  std::this_thread::sleep_for(std::chrono::milliseconds(800));
-                                  _exit(0);
-                                }
-                                try {
-                                  group.barrier(TimeLimit(0.3));
-                                } catch (const Timeout& e) {
-                                  if (std::string(e.what()).find("rank 1 did not come") ==
-                                      std::string::npos) {
-                                    throw;
-                                  }
-                                  _exit(0);
-                                }
-                              }),
-            0);
+  const testing::Board board;
+  const auto member = [&](HostGroup& group) {
+    if (group.rank() == 1) {
+      board[1] = getpid();
+      raise(SIGSTOP);
+      _exit(0);
+    }
+    const bool stopped = testing::await([&] { return board.is_stopped(1); });
+    std::string said = "nothing was thrown";
+    try {
+      group.barrier(TimeLimit(0.3));
+    } catch (const Timeout& e) {
+      said = e.what();
+    } catch (const std::exception& e) {
+      said = std::string("another error: ") + e.what();
+    }
+    if (board[1] != 0) kill(board[1], SIGCONT);
+    const bool named = said.find("rank 1 did not come") != std::string::npos;
+    if (!named) std::fprintf(stderr, "%s\n", said.c_str());
+    _exit(stopped && named && said.find("another error") != 0 ? 0 : 1);
+  };
+  EXPECT_EQ(testing::on_hosts(2, member), 0);
 }
 
-// Nobody is told when a cable is pulled: no end of a connection comes, and what is sent is lost.
+// No process is told when a cable is pulled: connections stay open, and sent data is lost.
 TEST(HostGroup, APulledCableIsNoticedAtTheLimit) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   if (!testing::why_no_network().empty()) GTEST_SKIP() << testing::why_no_network();
@@ -251,36 +272,55 @@ TEST(HostGroup, APulledCableIsNoticedAtTheLimit) {
 
 TEST(HostGroup, AbortFreesWhoWaits) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
-  EXPECT_EQ(testing::on_hosts(2,
-                              [&](HostGroup& group) {
-                                if (group.rank() == 1) {
-                                  std::this_thread::sleep_for(std::chrono::seconds(1));
-                                  _exit(0);
-                                }
-                                std::thread other([&] {
-                                  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-                                  group.abort();
-                                });
-                                bool ended = false;
-                                try {
-                                  group.barrier(TimeLimit(60));
-                                } catch (const WorkerLost&) {
-                                  ended = true;
-                                }
-                                other.join();
-                                _exit(ended ? 0 : 1);
-                              }),
-            0);
+  const testing::Board board;
+  constexpr int kOver = 10, kWaited = 11;
+  const auto member = [&](HostGroup& group) {
+    if (group.rank() == 1) {
+      // Takes no part but stays alive, so that no closed connection frees the other member.
+      _exit(testing::await([&] { return board[kOver] == 1; }) ? 0 : 1);
+    }
+    board[0] = getpid();
+    std::thread other([&] {
+      board[kWaited] = board.comes_to_wait(0);
+      group.abort();
+    });
+    bool ended = false;
+    try {
+      group.barrier(TimeLimit(60));
+    } catch (const WorkerLost&) {
+      ended = true;
+    }
+    board[kOver] = 1;
+    other.join();
+    _exit(ended ? 0 : 1);
+  };
+  EXPECT_EQ(testing::on_hosts(2, member), 0);
+  EXPECT_EQ(board[kWaited], 1) << "nobody waited";
 }
 
+// The first member that notices reports it. The other may only see that the first one left.
 TEST(HostGroup, WhoHasAnotherSecretIsRefused) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
-  EXPECT_EQ(testing::on_hosts(
-                2, [](HostGroup&) {},
-                [](HostGroupOptions& o) {
-                  if (o.rank == 1) o.secret = "another";
-                }),
-            2);
+  const testing::TemporaryFolder folder;
+  const testing::Board board;
+  const int failed = testing::on_forks(2, [&](int rank) {
+    try {
+      HostGroup group({.rank = rank,
+                       .size = 2,
+                       .address = "127.0.0.1",
+                       .place = std::make_shared<testing::FolderPlace>(folder.path),
+                       .generation = 3,
+                       .secret = rank == 1 ? "another" : "secret"},
+                      TimeLimit(20));
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      board[0] += text.find("does not belong to generation 3") != std::string::npos;
+      return;
+    }
+    _exit(1);
+  });
+  EXPECT_EQ(failed, 0) << "somebody came in";
+  EXPECT_GE(board[0], 1) << "nobody was refused for its secret";
 }
 
 // A stranger is there first, wherever members listen: what it says ends no process.
@@ -290,7 +330,7 @@ class BetrayedPlace final : public MeetingPlace {
       : place_(std::move(place)), said_(std::move(said)) {}
 
   void set(const std::string& key, const Bytes& value) override {
-    // Addresses lie in there as the system has them: family, port, 127.0.0.1.
+    // The values contain addresses as the system stores them: family, port, 127.0.0.1.
     for (size_t i = 0; i + sizeof(sockaddr_in) <= value.size(); ++i) {
       sockaddr_in address{};
       std::memcpy(&address, value.data() + i, sizeof address);
@@ -316,7 +356,7 @@ class BetrayedPlace final : public MeetingPlace {
   std::vector<Descriptor> visits_;
 };
 
-// Gloo's header in front of what it sends: bytes in all, what it is, slot, offset, length, place.
+// Gloo's message header: bytes in all, operation, slot, offset, length, offset at the receiver.
 std::string gloo_header(std::array<uint64_t, 6> words) {
   return {reinterpret_cast<const char*>(words.data()), sizeof words};
 }
@@ -342,9 +382,9 @@ TEST(HostGroup, StrangersEndNoMember) {
                          .generation = 3,
                          .secret = "secret"},
                         TimeLimit(1));
-        _exit(1);  // a stranger is no member
+        _exit(1);  // an intruder must not become a member
       } catch (const Error&) {
-        // What the training meets with a new group.
+        // The training reacts with a new group.
       }
     });
     EXPECT_EQ(failed, 0) << "after " << text.size() << " bytes";
@@ -364,35 +404,40 @@ TEST(HostGroup, PublicAddressesAreRefused) {
   EXPECT_THROW(HostGroup({.address = "8.8.8.8"}, TimeLimit(1)), InvalidArgument);
 }
 
-// Whoever dies, on whichever host: nobody waits for the limit.
+// When a member on any host dies, no other member waits for the limit.
 TEST(CompositeGroup, AKilledMemberEndsItForAll) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
-  for (const int victim : {0, 2}) {  // the first of their hosts
+  for (const int victim : {0, 2}) {  // the first members of their hosts
+    const testing::Board board;      // process ids by rank
+    constexpr int kWaited = 10, kLost = 11;
     const auto begin = TimeLimit::Clock::now();
-    EXPECT_EQ(testing::on_hosts_of_processes(
-                  {2, 2},
-                  [&](CompositeGroup& group) {
-                    group.barrier(TimeLimit(20));
-                    if (group.rank() == victim) {
-                      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-                      kill(getpid(), SIGKILL);
-                    }
-                    // Who notices deaths on the victim's host.
-                    std::thread watch([&] {
-                      if (group.rank() != victim + 1) return;
-                      std::this_thread::sleep_for(std::chrono::milliseconds(500));
-                      group.abort();
-                    });
-                    bool lost = false;
-                    try {
-                      for (;;) group.barrier(TimeLimit(60));
-                    } catch (const WorkerLost&) {
-                      lost = true;
-                    }
-                    watch.join();
-                    _exit(lost ? 0 : 1);
-                  }),
-              1);
+    const auto member = [&](CompositeGroup& group) {
+      group.barrier(TimeLimit(20));
+      const int me = group.rank();
+      board[me] = getpid();
+      if (me == victim) {
+        bool waited = true;
+        for (int r = 0; r < 4; ++r) waited = waited && (r == me || board.comes_to_wait(r));
+        board[kWaited] = waited;
+        kill(getpid(), SIGKILL);
+      }
+      // Detects deaths on the victim's host.
+      std::thread watch([&] {
+        if (me != victim + 1) return;
+        testing::await([&] { return board.has_ended(victim); });
+        group.abort();
+      });
+      try {
+        for (;;) group.barrier(TimeLimit(60));
+      } catch (const WorkerLost&) {
+        ++board[kLost];
+      }
+      watch.join();
+      _exit(0);
+    };
+    EXPECT_EQ(testing::on_hosts_of_processes({2, 2}, member), 1);
+    EXPECT_EQ(board[kWaited], 1) << "the others did not wait for the victim";
+    EXPECT_EQ(board[kLost], 3);
     EXPECT_LT(TimeLimit::Clock::now() - begin, std::chrono::seconds(5));
   }
 }

@@ -1,11 +1,14 @@
-// Groups as tests use them: one function for every member.
+// Helpers for tests of groups: one function runs on every member.
 #pragma once
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,16 +16,63 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/parallel/comm/composite_group.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/comm/local_group.h"
+#include "tests/base/waiting.h"
 #include "tests/data/support.h"
 #include "tests/parallel/network.h"
 
 namespace lockstep::testing {
 
-// Runs body on every member of a group of threads; returns how many threw.
+// Numbers in shared memory by which forked processes and their parent synchronize; initially 0.
+class Board {
+ public:
+  Board() {
+    void* const page =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) throw Error("[test] no memory for a board");
+    numbers_ = static_cast<std::atomic<int>*>(page);
+  }
+  ~Board() { munmap(numbers_, kBytes); }
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  std::atomic<int>& operator[](int i) const { return numbers_[i]; }
+
+  // Whether the process whose id is at `i` begins to wait for an event.
+  bool comes_to_wait(int i) const {
+    return await([&] { return numbers_[i] != 0; }) &&
+           testing::comes_to_wait(numbers_[i], numbers_[i]);
+  }
+  // Whether that process is stopped.
+  bool is_stopped(int i) const { return state(i) == 'T'; }
+  bool has_ended(int i) const { return state(i) == 'Z' || state(i) == kGone; }
+
+ private:
+  static constexpr char kUnknown = '?', kGone = 0;
+  char state(int i) const {
+    const pid_t process = numbers_[i];
+    return process == 0 ? kUnknown : state_of(process);
+  }
+
+  static constexpr size_t kBytes = 4096;
+  std::atomic<int>* numbers_ = nullptr;
+};
+
+// Prints the error that ended a member.
+inline void tell_end(int rank) {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "member %d: %s\n", rank, e.what());
+  } catch (...) {
+    std::fprintf(stderr, "member %d: no exception of the standard\n", rank);
+  }
+}
+
+// Runs body on every member of a group of threads. Returns how many threw.
 inline int on_threads(const LocalGroupOptions& options,
                       const std::function<void(LocalGroup&)>& body) {
   auto members = LocalGroup::of_threads(options);
@@ -33,6 +83,7 @@ inline int on_threads(const LocalGroupOptions& options,
       try {
         body(*members[r]);
       } catch (...) {
+        tell_end(static_cast<int>(r));
         failed[r] = 1;
       }
     });
@@ -45,7 +96,7 @@ inline int on_threads(const LocalGroupOptions& options,
   return count;
 }
 
-// How many of these processes fail.
+// Number of these processes that fail.
 inline int failures(const std::vector<pid_t>& children) {
   int failed = 0;
   for (const pid_t child : children) {
@@ -56,7 +107,7 @@ inline int failures(const std::vector<pid_t>& children) {
   return failed;
 }
 
-// Runs body(rank) in forked processes, which exit with 1 if it throws; returns how many failed.
+// Runs body(rank) in forked processes, which exit with 1 if it throws. Returns how many failed.
 inline int on_forks(int size, const std::function<void(int)>& body) {
   std::vector<pid_t> children;
   for (int r = 0; r < size; ++r) {
@@ -68,6 +119,7 @@ inline int on_forks(int size, const std::function<void(int)>& body) {
         body(r);
         status = 0;
       } catch (...) {
+        tell_end(r);
       }
       _exit(status);
     }
@@ -76,7 +128,7 @@ inline int on_forks(int size, const std::function<void(int)>& body) {
   return failures(children);
 }
 
-// The same on processes that share the group's memory.
+// Same, in processes that share the group's memory.
 inline int on_processes(const LocalGroupOptions& options,
                         const std::function<void(LocalGroup&)>& body) {
   SharedMemory arena("lockstep-test");
@@ -112,7 +164,7 @@ class FolderPlace final : public MeetingPlace {
   const std::string folder_;
 };
 
-// Members by TCP, as forked processes; in network namespaces where `network` is set.
+// Runs body on members connected by TCP, as forked processes; in network namespaces if `network`.
 inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
                     const std::function<void(HostGroupOptions&)>& change = {},
                     bool network = false) {
@@ -127,13 +179,13 @@ inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
     if (change) change(options);
     HostGroup group(options, TimeLimit(20));
     body(group);
-    group.barrier(TimeLimit(20));  // nobody leaves while others still receive
+    group.barrier(TimeLimit(20));  // no member leaves while others still receive
   };
   return network ? on_network(size, member) : on_forks(size, member);
 }
 
-// Members on several hosts, several each: shared memory within a host, TCP between them.
-// Returns on how many hosts somebody failed.
+// Runs members on several hosts with several members each: shared memory within a host, TCP between
+// hosts. Returns the number of hosts with failures.
 inline int on_hosts_of_processes(const std::vector<int>& members,
                                  const std::function<void(CompositeGroup&)>& body,
                                  bool network = false) {

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/pool/data_queue.h"
+#include "tests/base/waiting.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +41,7 @@ TEST_P(Loops, TheFirstErrorByIndexIsThrown) {
   for (int repeat = 0; repeat < 5; ++repeat) {
     try {
       parallel_for_with({.chunk = 1}, pool, 40, [](int64_t i) {
-        // The later ones fail sooner.
+        // Later indices fail sooner.
         std::this_thread::sleep_for(std::chrono::milliseconds(i < 5 ? 20 : 0));
         if (i == 3 || i > 20) throw DataError("pass " + std::to_string(i));
       });
@@ -51,7 +52,7 @@ TEST_P(Loops, TheFirstErrorByIndexIsThrown) {
   }
 }
 
-// Floating-point sums depend on the order: this one is the same however it is dealt.
+// Floating-point sums depend on the order. This one is the same for every partition.
 TEST_P(Loops, ReductionsAreTheSameHoweverTheyAreDealt) {
   const auto sum = [this](int workers, int64_t n, int64_t chunk) {
     Pool pool(options(workers));
@@ -91,16 +92,14 @@ TEST_P(Loops, QueuesCarryValuesInOrder) {
         for (int i = 0; i < 500; ++i) to.send({task_worker(), i});
       },
       queue.sender());
-  // Later than the first values: they wait.
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  // Values that arrive after the first ones wait.
+  ASSERT_TRUE(testing::await([&] { return !queue.finish(0); })) << "nothing has arrived";
   queue.after_each([&](const std::pair<int, int>& v) {
     seen[static_cast<size_t>(v.first)].push_back(v.second);
     if (++count == 3) throw DataError("dropped");
   });
   fetch_all(futures);
-  for (const TimeLimit limit(kLimit); count < 1500 && !limit.reached();) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  EXPECT_TRUE(testing::await([&] { return count == 1500; })) << count;
   for (const auto& values : seen) {
     ASSERT_EQ(values.size(), 500u);
     for (int i = 0; i < 500; ++i) EXPECT_EQ(values[static_cast<size_t>(i)], i);
@@ -110,7 +109,7 @@ TEST_P(Loops, QueuesCarryValuesInOrder) {
 TEST_P(Loops, AFullQueueHoldsTheSenderBack) {
   Pool pool(options(2));
   PollableDataQueue<std::vector<double>> queue(pool, 4);
-  const std::vector<double> large(20000, 1.5);  // seven or so fill a ring
+  const std::vector<double> large(20000, 1.5);  // about seven fill a ring
   const auto sender = pool.submit(
       [](const QueueSender<std::vector<double>>& to, std::vector<double> value) {
         for (int i = 0; i < 40; ++i) {
@@ -119,8 +118,9 @@ TEST_P(Loops, AFullQueueHoldsTheSenderBack) {
         }
       },
       queue.sender(), large);
+  ASSERT_TRUE(testing::await([&] { return queue.size() == 4; })) << queue.size();
   EXPECT_FALSE(sender.wait_for(0.3));
-  EXPECT_LE(queue.size(), 4u);
+  EXPECT_EQ(queue.size(), 4u);
   EXPECT_EQ(pool.submit_to(1 - std::max(sender.worker(), 0), [] { return 5; }).get(), 5)
       << "another was held back, too";
   for (int i = 0; i < 40; ++i) {
@@ -160,7 +160,8 @@ TEST_P(Loops, ClientsSendToTasks) {
   const auto waits =
       pool.submit([](const QueueReceiver<std::string>& from) { return from.poll(60).has_value(); },
                   queue.receiver());
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  ASSERT_TRUE(testing::await([&] { return waits.state() == TaskState::running; }));
+  EXPECT_FALSE(waits.wait_for(0.05));
   waits.cancel();
   EXPECT_TRUE(waits.wait_for(2));
 }
@@ -175,7 +176,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Loops, ::testing::Values(true, false), [](const 
   return threads.param ? std::string("Threads") : std::string("Processes");
 });
 
-// A queue that nobody empties keeps no task alive, and no worker from being replaced.
+// A full queue that is never read must not keep a task alive or prevent the replacement of a
+// worker.
 TEST(ProcessLoops, AFullQueueKeepsNobodyFromEnding) {
   Pool pool({.workers = 1, .grace = 0.1});
   PollableDataQueue<std::vector<double>> queue(pool, 2);
@@ -184,6 +186,7 @@ TEST(ProcessLoops, AFullQueueKeepsNobodyFromEnding) {
   };
   for (const bool killed : {false, true}) {
     const auto sender = pool.submit(flood, queue.sender());
+    ASSERT_TRUE(testing::await([&] { return queue.size() >= 2; })) << "nothing was sent";
     EXPECT_FALSE(sender.wait_for(0.3));
     if (killed) {
       kill(static_cast<pid_t>(pool.workers()[0].pid), SIGKILL);
@@ -196,7 +199,7 @@ TEST(ProcessLoops, AFullQueueKeepsNobodyFromEnding) {
   EXPECT_GE(queue.size(), 4u) << "what was accepted is there";
 }
 
-// Nor does one that is emptied as fast as it is filled keep the client from anything.
+// A queue that is emptied as fast as it is filled must not block the client.
 TEST(ProcessLoops, AFloodKeepsNobodyWaiting) {
   Pool pool({.workers = 2, .grace = 0.2});
   DataQueue<int> queue(pool);
@@ -207,7 +210,7 @@ TEST(ProcessLoops, AFloodKeepsNobodyWaiting) {
         for (;;) to.send(1);
       },
       queue.sender());
-  while (count < 1000) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(testing::await([&] { return count >= 1000; }));
   const auto before = TimeLimit::Clock::now();
   EXPECT_EQ(pool.submit([] { return 5; }).get(), 5);
   flood.cancel();
@@ -220,7 +223,9 @@ TEST(ProcessLoops, MessagesForTasksWaitInBounds) {
   WorkerQueue<std::vector<char>> queue(pool);
   const std::vector<char> large(100000, 'x');
   int sent = 0;
+  ASSERT_TRUE(testing::await([&] { return pool.workers()[0].ready; }));
   while (sent < 100 && queue.send(0, large, 0.2)) ++sent;
+  EXPECT_GE(sent, 1);
   EXPECT_LE(sent, 4);
   const auto sum = pool.submit(
       [](const QueueReceiver<std::vector<char>>& from, int n) {
@@ -233,7 +238,7 @@ TEST(ProcessLoops, MessagesForTasksWaitInBounds) {
   EXPECT_EQ(sum.get(), static_cast<size_t>(sent + 1) * large.size());
 }
 
-// Queues outlive their pool, and nothing is called after they have gone.
+// Queues may outlive their pool, and no callback runs after they are destroyed.
 TEST(ProcessLoops, QueuesAndPoolsGoInAnyOrder) {
   std::vector<int> seen;
   {
@@ -263,7 +268,7 @@ TEST(ProcessLoops, QueuesAndPoolsGoInAnyOrder) {
   EXPECT_EQ(seen, (std::vector<int>{-7, 0, 1, 2}));
 }
 
-// What send() took comes, also of one that is killed the next moment.
+// Values that send() accepted arrive, even if the sender is killed immediately after.
 TEST(ProcessLoops, NothingThatWasSentIsLost) {
   Pool pool({.workers = 2});
   PollableDataQueue<int> queue(pool);

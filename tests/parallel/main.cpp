@@ -1,10 +1,10 @@
-// Worker processes of these tests run this executable, too.
+// The worker processes of these tests also run this executable.
 #include <gtest/gtest.h>
 
-#include "lockstep/parallel/process/runtime.h"
+#include "lockstep/parallel/runtime.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-// libzmq loses a few bytes where a peer is refused because nobody checks keys any more.
+// libzmq leaks a few bytes when a peer is refused because the key check has ended.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:libzmq"; }
 #endif

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/comm/merge_tree.h"
+#include "lockstep/parallel/reduce/merge_tree.h"
 
 #include <gtest/gtest.h>
 
@@ -6,12 +6,12 @@
 #include <numeric>
 #include <string>
 
-#include "lockstep/base/thread_pool.h"
+#include "lockstep/base/threads/thread_pool.h"
 
 namespace lockstep {
 namespace {
 
-// Texts show which were merged with which.
+// The text shows the structure of all merges.
 void merge_texts(std::string& left, std::string& right) { left = "(" + left + right + ")"; }
 
 TEST(MergeTree, IsTheFixedTreeInAnyOrder) {

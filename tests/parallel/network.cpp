@@ -14,8 +14,8 @@
 #include <fstream>
 #include <vector>
 
-#include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
 #include "tests/parallel/groups.h"
 
 namespace lockstep::testing {
@@ -31,8 +31,7 @@ void write(const char* path, const std::string& text) {
   if (!(file << text << std::flush)) throw Error(std::string("[test] cannot write ") + path);
 }
 
-// A namespace that belongs to this process: as the machine's administrator, or as one's own in a
-// namespace of users.
+// Makes a network namespace for this process: as root, or within a user namespace.
 void enter_network() {
   if (unshare(CLONE_NEWNET) != 0) {
     const std::string user = std::to_string(getuid()), group = std::to_string(getgid());
@@ -46,10 +45,10 @@ void enter_network() {
 
 std::string cable_of(int host) { return "cable" + std::to_string(host); }
 
-// Ends with its parent, so that nothing is left of a test that is killed.
+// Ends together with its parent, so that a killed test leaves no process.
 void end_with_parent() { prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
-// A line between two processes, one end for each after their fork.
+// A pipe between two processes, with one end for each after the fork.
 class Line {
  public:
   Line() {
@@ -78,7 +77,7 @@ class Line {
   int mine_ = 0;
 };
 
-// In the switch's process: a host that runs the body once it is on the bridge.
+// Called by the switch process. Starts a host that runs the body when it is on the bridge.
 pid_t start_host(int host, const std::function<void(int)>& body) {
   Line line;
   const pid_t child = fork();
@@ -111,7 +110,7 @@ pid_t start_host(int host, const std::function<void(int)>& body) {
 
 int run_hosts(int hosts, const std::function<void(int)>& body) {
   enter_network();
-  // No spanning tree and no learning of who else is there: ports forward at once.
+  // Ports forward immediately, because spanning tree and learning are off.
   command("ip link add switch type bridge forward_delay 0 stp_state 0");
   command("ip link set switch up");
   std::vector<pid_t> children;
@@ -124,7 +123,7 @@ int run_hosts(int hosts, const std::function<void(int)>& body) {
 std::string address_of(int host) { return "10.77.0." + std::to_string(host + 1); }
 
 int on_network(int hosts, const std::function<void(int)>& body) {
-  // The switch is a process, too: its namespace goes with it, and so do the hosts.
+  // The switch is a separate process. Its namespace and the hosts end with it.
   const pid_t child = fork();
   if (child == 0) {
     end_with_parent();
@@ -141,11 +140,15 @@ int on_network(int hosts, const std::function<void(int)>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 101;
 }
 
+// Only asks the system. If networks are allowed but cannot be made, the tests fail.
 std::string why_no_network() {
   static const std::string why = [] {
-    if (std::system("ip -V > /dev/null 2>&1") != 0) return "there is no ip command (iproute2)";
-    const int failed = on_network(1, [](int) {});
-    return failed == 0 ? "" : "this user may not make network namespaces here";
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool made = unshare(CLONE_NEWNET) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
+      _exit(made ? 0 : 1);
+    }
+    return failures({child}) == 0 ? "" : "this user may not make network namespaces here";
   }();
   return why;
 }

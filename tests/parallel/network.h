@@ -1,5 +1,5 @@
-// Hosts for tests: network namespaces (network_namespaces(7)) on one bridge, each with an address
-// of its own and no way to the others but that.
+// Hosts for tests: network namespaces (network_namespaces(7)) on one bridge. Each has its own
+// address, and the bridge is the only connection to the others.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace lockstep::testing {
 
-// Gloo is built without the thread sanitizer, and throws from thread to thread.
+// Gloo is built without the thread sanitizer, and throws in one thread what it catches in another.
 inline bool hosts_are_left_out() {
 #if defined(__SANITIZE_THREAD__)
   return true;
@@ -16,22 +16,23 @@ inline bool hosts_are_left_out() {
 #endif
 }
 
-// Whether the loopback has an address of IPv6.
+// Whether the loopback interface has an IPv6 address.
 bool has_ipv6();
 
-// Why there can be none here; "": there can.
+// The reason why the system does not allow namespaces; "" if it does.
 std::string why_no_network();
 
-// The address of a host, from 0.
+// The address of a host, counted from 0.
 std::string address_of(int host);
 
-// Runs body(host) in a process of each; returns how many threw, or could not be run. At most 100.
+// Runs body(host) in one process for each host. Returns how many threw or could not run. At most
+// 100 hosts.
 int on_network(int hosts, const std::function<void(int)>& body);
 
-// In a host: sends nothing to another any more. And again.
+// In a host: stops sending to another host, and starts again.
 void shun(int other);
 void unshun(int other);
-// In a host: pulls its cable; nothing comes or goes any more, and nobody is told. And back.
+// In a host: disconnects it without notice to any process, and connects it again.
 void pull_cable(int host);
 void plug_cable(int host);
 

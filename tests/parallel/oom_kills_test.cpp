@@ -1,4 +1,4 @@
-// Whose ends the control group counts, by either version of its files.
+// Out-of-memory kills of the control group, by both versions of its files.
 #include "lockstep/parallel/process/oom_kills.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(OomKills, CountWhatIsNew) {
     EXPECT_TRUE(kills.take());
     EXPECT_TRUE(kills.take());
     EXPECT_FALSE(kills.take());
-    write(file, 0);  // another control group's file
+    write(file, 0);  // the file of another control group
     EXPECT_FALSE(kills.take());
     write(file, 1);
     EXPECT_TRUE(kills.take());

@@ -1,5 +1,5 @@
-// Pools whose workers are on several hosts. Where nothing else is said these are processes on the
-// loopback, reached by env(1), which runs a command as ssh would.
+// Pools whose workers are on several hosts. By default these are processes on the loopback, started
+// by env(1), which runs a command as ssh would.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include "lockstep/parallel/pool/data_queue.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/task_context.h"
+#include "lockstep/parallel/process/process_pool_options.h"
 
 namespace lockstep {
 namespace {
@@ -24,8 +25,8 @@ using detail::ProcessPoolOptions;
 using detail::TaskPtr;
 
 constexpr double kLimit = 30;
-// Larger than the rings. ZeroMQ is built without the thread sanitizer, which takes a second to
-// suppress what it sees of each megabyte: as long as a host may be silent.
+// Larger than the rings. ZeroMQ is built without the thread sanitizer, whose suppressions take a
+// second for each megabyte, as long as a host may be silent.
 #if defined(__SANITIZE_THREAD__)
 constexpr size_t kLarge = size_t{64} << 10;
 #else
@@ -45,9 +46,9 @@ struct HostPool {
   ~HostPool() { core->stop(); }
 
   template <auto F, class... A>
-  TaskPtr submit_to(int seat, const A&... arguments) {
+  TaskPtr submit_to(int slot, const A&... arguments) {
     const auto call = make_call<F>(arguments...);
-    return core->submit(call.function(), call.arguments(), {}, seat);
+    return core->submit(call.function(), call.arguments(), {}, slot);
   }
   void wait(const TaskPtr& task) const {
     if (!core->wait(TimeLimit(kLimit), [&] { return has_ended(task->state); })) {
@@ -89,11 +90,11 @@ TEST(PoolHosts, WorkersAreWhereTheyShallBe) {
   unsetenv("HOST");
   HostPool pool(here_and_two());
   std::vector<std::string> hosts;
-  for (int seat = 0; seat < 4; ++seat) hosts.push_back(host_of(pool, pool.submit_to<&where>(seat)));
+  for (int slot = 0; slot < 4; ++slot) hosts.push_back(host_of(pool, pool.submit_to<&where>(slot)));
   EXPECT_EQ(hosts, (std::vector<std::string>{"", "one", "one", "two"}));
   ASSERT_NE(pool.core->hosts(), nullptr);
   EXPECT_EQ(pool.core->hosts()->host_of(2), 1);
-  EXPECT_EQ(pool.core->hosts()->slot_of(2), 1);
+  EXPECT_EQ(pool.core->hosts()->local_rank_of(2), 1);
   EXPECT_EQ(pool.core->hosts()->status(2).name, "two");
   EXPECT_EQ(pool.core->hosts()->status(2).address, "127.0.0.1");
 }
@@ -136,7 +137,7 @@ TEST(PoolHosts, TasksCanBeCancelled) {
   pool.core->cancel(task);
   pool.wait(task);
   EXPECT_EQ(task->state, TaskState::cancelled);
-  // The worker is as it was.
+  // The worker is unchanged.
   EXPECT_EQ(pool.result<std::vector<int>>(pool.submit_to<&doubled>(3, std::vector<int>{1})),
             std::vector<int>{2});
 }
@@ -151,7 +152,7 @@ uint64_t read_shared(SharedPlace place) {
   return *reinterpret_cast<uint64_t*>(region.get());
 }
 
-// What is cancelled before it has begun, and comes back, is nothing to the worker there.
+// A task that is cancelled before it has begun must not affect the worker.
 TEST(PoolHosts, TasksCanBeCancelledOneBehindTheOther) {
   HostPool pool(here_and_two());
   const TaskPtr first = pool.submit_to<&wait_to_be_cancelled>(3);
@@ -166,7 +167,7 @@ TEST(PoolHosts, TasksCanBeCancelledOneBehindTheOther) {
   }
   for (int i = 0; i < 50; ++i) {
     const TaskPtr task = pool.submit_to<&wait_to_be_cancelled>(3);
-    pool.core->cancel(task);  // on its way, most often
+    pool.core->cancel(task);  // usually on its way
     pool.wait(task);
     EXPECT_EQ(task->state, TaskState::cancelled);
   }
@@ -191,7 +192,7 @@ TEST(PoolHosts, MemoryTravelsWhereItIsAskedTo) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_TRUE(hosts.pushed(1, number));
-  pool.wait(pool.submit_to<&write_shared>(2, place, uint64_t{8}));  // the same host's
+  pool.wait(pool.submit_to<&write_shared>(2, place, uint64_t{8}));  // on the same host
   EXPECT_EQ(word, 7u);
   last = 0;
   const uint64_t presence = hosts.status(1).presence;
@@ -220,7 +221,7 @@ TEST(PoolHosts, WhatAWorkerWroteBeforeItsEndIsTold) {
   EXPECT_EQ(task->lost.how, "was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(task->diary, "last words\n");
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(region.get()), 5u);
-  // Another one has taken its place.
+  // A new worker has taken its place.
   EXPECT_EQ(pool.result<std::vector<int>>(pool.submit_to<&doubled>(3, std::vector<int>{1})),
             std::vector<int>{2});
 }
@@ -230,12 +231,12 @@ void say_so_and_wait(std::string file) {
   wait_to_be_cancelled();
 }
 
-// Seconds until a task of a host's worker has failed, after something was done to its agent.
+// Seconds until a task on a host fails after a signal to its agent.
 double seconds_to_lose(int signal, std::string& how) {
   HostPool pool(here_and_two());
   using Where = std::tuple<std::string, int64_t, int64_t>;
   const auto [host, pid, agent] = pool.result<Where>(pool.submit_to<&where>(3));
-  // It must have begun: one that is on its way when the host is lost begins again on another.
+  // The task must have begun. A task on its way would begin again on another host.
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / ("lockstep_pool_hosts_" + std::to_string(getpid()));
   const TaskPtr task = pool.submit_to<&say_so_and_wait>(3, file.string());
@@ -248,7 +249,7 @@ double seconds_to_lose(int signal, std::string& how) {
   pool.wait(task);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   how = task->error.message;
-  // The others are as they were, and the host comes again.
+  // The other hosts are unchanged, and the lost host returns.
   EXPECT_EQ(host_of(pool, pool.submit_to<&where>(1)), "one");
   const auto [again, new_pid, new_agent] = pool.result<Where>(pool.submit_to<&where>(3));
   EXPECT_EQ(again, "two");
@@ -268,7 +269,7 @@ TEST(PoolHosts, AHostThatFallsSilentIsLostWithinTwoSeconds) {
   EXPECT_NE(how.find("silent"), std::string::npos) << how;
 }
 
-// As many messages as are asked for; how many are sent is in a file, written now and then.
+// Sends `messages` messages. Writes the number of sent messages to a file now and then.
 void pour(QueueSender<std::vector<int>> queue, int messages, std::string file) {
   std::vector<int> content(size_t{16} << 10);
   for (int i = 0; i < messages; ++i) {
@@ -284,7 +285,7 @@ int written(const std::string& file) {
   return count;
 }
 
-// A client that takes nothing: what its workers send waits with them, not in memory here or there.
+// If the client takes nothing, messages wait with their workers and do not fill memory.
 TEST(PoolHosts, AWorkerWaitsForAClientThatIsSlow) {
   constexpr int kMessages = 1000, kBytes = 64 << 10, kInbox = 4;
   const std::string file = testing::TempDir() + "/poured-" + std::to_string(getpid());
@@ -299,7 +300,7 @@ TEST(PoolHosts, AWorkerWaitsForAClientThatIsSlow) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     now = written(file);
   }
-  // The inbox, a ring here and one there, what is under way, and one message more each.
+  // The inbox, two rings, the messages under way, and one more message each.
   constexpr int kMost = kInbox + (2 * (1 << 20) + (4 << 20)) / kBytes + 8;
   EXPECT_GT(now, kInbox);
   EXPECT_LE(now, kMost);

@@ -1,4 +1,4 @@
-// Pools of threads and of processes: what tasks do to each other, which is nothing.
+// Pools of threads and of processes: tasks do not affect each other.
 #include "lockstep/parallel/pool/pool.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ struct Secret {
   explicit Secret(int) {}
 };
 
-// What can be sent is known when a program is compiled.
+// The compiler decides whether a function can be sent.
 constexpr auto plain = [](int a) { return a; };
 static_assert(can_be_submitted<decltype(plain), int>);
 static_assert(!can_be_submitted<decltype([](Secret) {}), Secret>);
@@ -213,7 +213,7 @@ TEST_P(Pools, GrowAndShrink) {
   EXPECT_THROW(pool.resize(-1), InvalidArgument);
 }
 
-// What was submitted to a worker by its index is done before it goes.
+// Tasks for a worker index run before that worker is removed.
 TEST_P(Pools, WhatWasForAWorkerThatGoesIsDone) {
   for (int repeat = 0; repeat < 5; ++repeat) {
     Pool pool(options(4));
@@ -230,7 +230,7 @@ TEST_P(Pools, WhatWasForAWorkerThatGoesIsDone) {
   }
 }
 
-// What is costly to bring to workers stays there.
+// Values that are expensive to send stay on workers.
 TEST_P(Pools, ValuesStayOnWorkers) {
   Pool pool(options(3));
   {
@@ -261,7 +261,7 @@ TEST_P(Pools, ValuesStayOnWorkers) {
       EXPECT_EQ(std::string(e.what()), "cannot be made");
     }
   }
-  // They went with their handles.
+  // Values are freed with their handles.
   EXPECT_EQ(pool.submit_to(0,
                            [] {
                              int left = 0;
@@ -296,7 +296,7 @@ TEST_P(Pools, AttachedFilesAreKnownToAllWorkers) {
   EXPECT_EQ(message_of<InvalidArgument>(pool.submit(size_of, "words.txt")),
             "[pool] no file `words.txt` is attached to the pool");
   pool.attach_file(folder.path + "/words.txt");
-  pool.attach_file(folder.path + "/./words.txt");  // the same
+  pool.attach_file(folder.path + "/./words.txt");  // the same file
   for (const auto& f : pool.submit_on_all(size_of, "words.txt")) EXPECT_EQ(f.get(), 3);
   pool.resize(3);
   EXPECT_EQ(pool.submit_to(2, size_of, "words.txt").get(), 3);
@@ -326,7 +326,7 @@ TEST_P(Pools, RandomNumbersBelongToTheTask) {
       futures.push_back(pool.submit([] {
         TaskRandom random = task_random();
         random.uniform();
-        TaskRandom saved = random;  // goes on from here
+        TaskRandom saved = random;  // continues from here
         const double a = random.normal();
         return saved.normal() == a ? a : -1e9;
       }));

@@ -1,13 +1,13 @@
-// What tests of pools share.
+// Helpers for tests of pools.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <string>
 #include <thread>
 
 #include "lockstep/parallel/pool/pool.h"
+#include "tests/base/waiting.h"
 
 namespace lockstep::testing_pools {
 
@@ -19,7 +19,7 @@ inline void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-// Sleeps, but wakes when it is cancelled.
+// Sleeps until the time is over or the task is cancelled.
 inline constexpr auto doze = [](double seconds) {
   for (const TimeLimit limit(seconds); !limit.reached();) {
     check_cancelled();
@@ -27,12 +27,7 @@ inline constexpr auto doze = [](double seconds) {
   }
 };
 
-inline bool await(const std::function<bool()>& holds, double seconds = kLimit) {
-  for (const TimeLimit limit(seconds); !limit.reached(); sleep_seconds(0.001)) {
-    if (holds()) return true;
-  }
-  return false;
-}
+using testing::await;
 
 inline bool whole(const Pool& pool) {
   const auto workers = pool.workers();

@@ -1,4 +1,4 @@
-// Pools of processes: what a task may do to its worker, and what becomes of the others.
+// Pools of processes: tasks that harm their worker, and the effect on other tasks.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ namespace {
 
 using namespace testing_pools;
 
-// Workers that cannot start are not started again and again at once, and who waits hears of it.
+// Workers that cannot start are not restarted without pause, and waiting callers get an error.
 TEST(ProcessPool, WorkersThatNeverGetReadyAreToldOf) {
   Pool pool({.workers = 1, .memory_bytes = 1 << 20});
   const auto before = TimeLimit::Clock::now();
@@ -31,19 +31,20 @@ TEST(ProcessPool, WorkersThatNeverGetReadyAreToldOf) {
   EXPECT_NE(message_of<WorkerLost>(task).find("[pool] workers end before they are ready: "),
             std::string::npos)
       << task.error();
-  // Any other worker would meet the same limit, so none is tried.
+  // Every worker would hit the same limit, so no other one is started.
   EXPECT_LT(TimeLimit::Clock::now() - before, std::chrono::seconds(2));
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kMemory = 0;  // sanitizers take memory of their own
+constexpr uint64_t kMemory = 0;  // sanitizers need additional memory
 #else
 constexpr uint64_t kMemory = uint64_t{1} << 30;
 #endif
 
 int depth(int n) { return n == 0 ? 0 : 1 + depth(n - 1) % 1000003; }
 
-// Whatever a task does: its future says it, the others are untouched, the pool is whole again.
+// After any failure of a task: its future reports it, other tasks are unaffected, and the pool is
+// complete again.
 TEST(ProcessPool, NothingThatATaskDoesHarmsOthers) {
   Pool pool({.workers = 3, .grace = 0.2, .memory_bytes = kMemory});
   ASSERT_TRUE(await([&] { return whole(pool); }));
@@ -61,7 +62,7 @@ TEST(ProcessPool, NothingThatATaskDoesHarmsOthers) {
   for (int64_t i = 0; i < 200; ++i) good.push_back(pool.submit<&add>(i, 1));
   for (const auto& [how, future] : bad) {
     const std::string text = message_of<WorkerLost>(future);
-    // Sanitizers end a process that overflows its stack in their own way.
+    // Sanitizers end a process with a stack overflow in their own way.
     const std::string end = kMemory > 0 ? how : "";
     EXPECT_NE(text.find(end + " while it ran task " + std::to_string(future.number())),
               std::string::npos)
@@ -77,7 +78,7 @@ TEST(ProcessPool, NothingThatATaskDoesHarmsOthers) {
     EXPECT_TRUE(message_of<Error>(greedy).starts_with("there is not enough memory"))
         << message_of<Error>(greedy);
   }
-  // Who does not stop is ended.
+  // A task that does not stop is ended.
   const auto endless = pool.submit([] {
     for (std::atomic<int> i{0};; ++i) {
     }
@@ -154,13 +155,13 @@ TEST(ProcessPool, DiariesSayWhatTasksPrinted) {
   EXPECT_EQ(quiet.diary(), "");
 }
 
-// Who prints without end fills no memory.
+// A task that prints without end must not fill memory.
 TEST(ProcessPool, DiariesKeepTheirEnds) {
   Pool pool({.workers = 1, .grace = 0.1});
   const auto chatty = pool.submit([] {
     for (int line = 0; !task_cancelled(); ++line) std::printf("line %d\n", line);
   });
-  // What was printed, and what of it takes memory.
+  // The bytes that were printed, and the bytes of memory that they take.
   const auto bytes = [&] {
     struct stat about {};
     const std::string path = "/proc/" + std::to_string(pool.workers()[0].pid) + "/fd/1";
@@ -177,7 +178,7 @@ TEST(ProcessPool, DiariesKeepTheirEnds) {
   EXPECT_EQ(pool.submit<&add>(1, 1).get(), 2);
 }
 
-// A task that no worker can even receive ends nobody else's.
+// A task that no worker can receive must not end other tasks.
 TEST(ProcessPool, ArgumentsThatAreTooLargeForAWorkerFailTheirTask) {
   if (kMemory == 0) GTEST_SKIP() << "memory is not limited under sanitizers";
   Pool pool({.workers = 2, .memory_bytes = uint64_t{256} << 20});
@@ -189,18 +190,19 @@ TEST(ProcessPool, ArgumentsThatAreTooLargeForAWorkerFailTheirTask) {
   EXPECT_EQ(pool.submit<&add>(1, 1).get(), 2);
 }
 
-// Tasks that were handed out ahead of time are nobody's own.
+// Tasks that were sent ahead of time may move to another worker.
 TEST(ProcessPool, WhoeverIsFreeTakesWhatOthersWereGiven) {
   Pool pool({.workers = 2});
   ASSERT_TRUE(await([&] { return whole(pool); }));
-  // Short ones first, so that workers are given several at a time.
+  // Short tasks first, so that workers get several at a time.
   std::vector<Future<int64_t>> short_ones;
   for (int64_t i = 0; i < 500; ++i) short_ones.push_back(pool.submit<&add>(i, i));
   fetch_all(short_ones);
   std::vector<Future<void>> mixed;
   const auto before = TimeLimit::Clock::now();
   mixed.push_back(pool.submit_to(0, doze, 0.8));
-  mixed.push_back(pool.submit_to(0, doze, 0.001));  // waits for it, and hinders nobody
+  mixed.push_back(
+      pool.submit_to(0, doze, 0.001));  // waits for worker 0 without delaying the others
   for (int i = 0; i < 40; ++i) mixed.push_back(pool.submit(doze, 0.001));
   for (size_t i = 2; i < mixed.size(); ++i) mixed[i].wait();
   EXPECT_LT(std::chrono::duration<double>(TimeLimit::Clock::now() - before).count(), 0.7)
@@ -208,7 +210,7 @@ TEST(ProcessPool, WhoeverIsFreeTakesWhatOthersWereGiven) {
   mixed[0].wait();
 }
 
-// Each ends in exactly one state, whatever happens meanwhile.
+// Each task ends in exactly one state.
 TEST(ProcessPool, AThousandFuturesWithCancelsAndKills) {
   Pool pool({.workers = 4, .grace = 0.05});
   std::mt19937 random(3);
@@ -275,6 +277,7 @@ TEST(ProcessPool, LeavesNothingBehind) {
     const auto running = pool.submit(doze, 60.0);
     for (const auto& w : pool.workers()) pids.push_back(w.pid);
   }
+  ASSERT_EQ(pids.size(), 3u);
   for (const int64_t pid : pids) EXPECT_NE(kill(static_cast<pid_t>(pid), 0), 0) << pid;
 }
 

@@ -1,4 +1,4 @@
-// Limits of the system, looked at before workers are started.
+// Limits of the system, checked before workers start.
 #include "lockstep/parallel/process/resources.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-// Runs it in a process of its own; whether it exited with 0.
+// Runs the function in a child process. Returns whether it exited with 0.
 bool holds_in_a_process(const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body() ? 0 : 1);
@@ -50,7 +50,7 @@ TEST(Resources, DescriptorsAreNamed) {
            contains(text, " open descriptors, the limit is 30 (ulimit -n)") &&
            contains(text, "raise it (ulimit -n ");
   }));
-  // A thousand workers need more than twenty.
+  // A thousand workers need more than twenty descriptors.
   EXPECT_TRUE(holds_in_a_process([] {
     const rlimit some{1000, 1000};
     setrlimit(RLIMIT_NOFILE, &some);
@@ -72,7 +72,7 @@ TEST(Resources, TheSoftLimitOnDescriptorsIsRaised) {
 
 TEST(Resources, ProcessesAreNamed) {
   EXPECT_TRUE(holds_in_a_process([] {
-    // Root may have as many as it likes.
+    // The limit does not apply to root.
     if (getuid() == 0 && (setgid(65533) != 0 || setuid(65533) != 0)) return false;
     const rlimit few{5, 5};
     setrlimit(RLIMIT_NPROC, &few);

@@ -1,4 +1,4 @@
-// When lost processes are replaced, and when that is given up.
+// When lost processes are replaced, and when the replacement is given up.
 #include "lockstep/parallel/pool/restarts.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(Restarts, SlowDownHoweverProcessesEnd) {
     for (int i = 0; i < 4; ++i) restarts.plan_after_failure(0, outside);
     EXPECT_TRUE(restarts.take_due().empty());
     EXPECT_GT(restarts.wait(10), 0.02);
-    // One that has come begins anew.
+    // After a successful start the count begins again.
     Restarts others;
     for (int i = 0; i < 2; ++i) others.plan_after_failure(0, outside);
     others.take_due();

@@ -38,11 +38,11 @@ TEST_P(Blocks, KnowTheirIndexAndTalk) {
           const auto order = block.reduce(
               std::to_string(me),
               [](const std::string& a, const std::string& b) { return "(" + a + b + ")"; });
-          // Around the ring, larger than what a ring of bytes holds.
+          // Around the ring of members, larger than a byte ring.
           const std::vector<int> large(200000, me);
           const auto from_left = block.send_receive((me + 1) % n, large, (me + n - 1) % n);
           if (from_left != std::vector<int>(200000, (me + n - 1) % n)) throw DataError("ring");
-          // Tags keep apart what one sender says.
+          // Tags separate the messages of one sender.
           for (int to = 0; to < n; ++to) {
             block.send(to, std::string("second"), 2);
             block.send(to, std::string("first"), 1);
@@ -69,7 +69,7 @@ TEST_P(Blocks, KnowTheirIndexAndTalk) {
   }
 }
 
-// The error is that of the one who failed, at once for all, and the pool is whole afterwards.
+// All members get the error of the failed member immediately, and the pool is complete afterwards.
 TEST_P(Blocks, OneErrorEndsThemAll) {
   Pool pool(options(3));
   const auto before = TimeLimit::Clock::now();
@@ -127,7 +127,7 @@ TEST_P(Blocks, WhoDoesNotComeIsNamed) {
       InvalidArgument);
 }
 
-// It begins when all are free; limits count from then on.
+// A block begins when all workers are free. Its limits count from then on.
 TEST_P(Blocks, BeginTogether) {
   Pool pool(options(2));
   const auto busy =
@@ -137,7 +137,7 @@ TEST_P(Blocks, BeginTogether) {
   EXPECT_TRUE(busy.done());
 }
 
-// Two blocks at once come to all workers in the same order.
+// Two simultaneous blocks reach all workers in the same order.
 TEST_P(Blocks, TwoFromTwoThreads) {
   Pool pool(options(3));
   std::vector<std::thread> clients;

@@ -1,5 +1,5 @@
-// Whose failed handshakes are told, and whose are not.
-#include "lockstep/parallel/process/strangers.h"
+// Failed handshakes that are reported as strangers, and those that are not.
+#include "lockstep/parallel/messages/strangers.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TEST(Strangers, AreCountedSoon) {
 
 TEST(Strangers, AWorkerThatDiedWhileItStartedIsNone) {
   Strangers strangers;
-  // Its end is heard of after its connection's, or before.
+  // The worker's end may be reported before or after the end of its connection.
   strangers.starts(1);
   strangers.starts(2);
   EXPECT_EQ(strangers.count(1), 0);
@@ -30,7 +30,7 @@ TEST(Strangers, AWorkerThatDiedWhileItStartedIsNone) {
   EXPECT_EQ(strangers.count(2), 0);
   wait(0.3);
   EXPECT_EQ(strangers.count(2), 0);
-  // Each excuses one.
+  // Each dismissal excuses one failure.
   EXPECT_EQ(strangers.count(3), 0);
   wait(0.3);
   EXPECT_EQ(strangers.count(3), 1);
@@ -54,7 +54,7 @@ TEST(Strangers, ASlowStartIsNone) {
   Strangers strangers;
   strangers.starts(1);
   EXPECT_EQ(strangers.count(1), 0);
-  strangers.came(1, 4);  // its second try
+  strangers.came(1, 4);  // its second attempt
   wait(0.3);
   EXPECT_EQ(strangers.count(1), 0);
 }

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/comm/tree.h"
+#include "lockstep/parallel/reduce/tree.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/tensor/allocator.h"
+#include "lockstep/engine/device/allocator.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +20,7 @@ constexpr size_t kCount = 37;
 
 using Leaves = std::vector<std::vector<float>>;
 
-// Values of very different sizes, so that every order of adding rounds differently.
+// Values of very different magnitudes, so that different orders of addition round differently.
 Leaves random_leaves(int64_t n, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> value(-1, 1);
@@ -32,7 +32,7 @@ Leaves random_leaves(int64_t n, unsigned seed) {
   return leaves;
 }
 
-// The law in words: a node over n leaves splits at the largest power of two below n.
+// The definition of the tree: a node over n leaves splits at the largest power of two below n.
 std::vector<float> reference(const Leaves& leaves, size_t first, size_t n) {
   if (n == 1) return leaves[first];
   size_t left = 1;
@@ -70,7 +70,7 @@ TEST(Tree, DoublesAreAddedInTheSameOrder) {
   }
 }
 
-// A sum that is -0 stays -0: absent leaves contribute nothing, not +0.
+// A sum of -0 stays -0: absent leaves contribute nothing, not +0.
 TEST(Tree, NothingIsAddedToASingleLeaf) {
   TreeReduction tree(1);
   const float minus = -0.0f;
@@ -119,7 +119,7 @@ TEST(Tree, LeavesFromManyThreadsGiveTheBitsOfTheFixedTree) {
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&] {
         for (int64_t i = next++; i < n; i = next++) {
-          const int64_t leaf = (i * 23 + round) % n;  // a permutation where 23 and n are coprime
+          const int64_t leaf = (i * 23 + round) % n;  // a permutation if 23 and n are coprime
           const int64_t chosen = n % 23 == 0 ? i : leaf;
           completed += tree.add(chosen, leaves[static_cast<size_t>(chosen)].data());
         }

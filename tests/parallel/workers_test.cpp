@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/process/child_process.h"
 
 namespace lockstep {
@@ -25,7 +25,7 @@ constexpr double kLimit = 30;
 
 int64_t sum(int64_t a, int64_t b) { return a + b; }
 
-// Tasks of workers.
+// Task functions of workers.
 void echo(std::string text) {
   WorkerContext& worker = worker_context();
   worker.send(encode(text));
@@ -43,7 +43,7 @@ void write_shared(SharedPlace place, uint64_t value) {
   *reinterpret_cast<uint64_t*>(region.get()) = value;
 }
 
-constexpr int kForeign = 900;  // a descriptor of the client's
+constexpr int kForeign = 900;  // a descriptor of the client
 
 void tell_about_itself() {
   const bool inherited = fcntl(kForeign, F_GETFD) != -1;
@@ -63,7 +63,7 @@ void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
 
 void end_suddenly() { _exit(3); }
 
-// The next event, which must come.
+// Waits for the next event, which must arrive.
 WorkerEvent next(Workers& workers) {
   auto event = workers.wait(TimeLimit(kLimit));
   if (!event) throw Timeout("no event");
@@ -99,7 +99,7 @@ TEST(Serialize, BytesThatAreNoValueAreRefused) {
   }
   bytes.push_back({});
   EXPECT_THROW(decode<std::vector<std::string>>(bytes), DataError);
-  // A count that no message could hold asks for no memory.
+  // A count that exceeds the message must not allocate memory.
   EXPECT_THROW(decode<std::vector<double>>(encode(uint64_t{1} << 60)), DataError);
 }
 
@@ -155,7 +155,7 @@ TEST(Workers, ShareMemory) {
 
 TEST(Workers, HaveTheirCoresEnvironmentAndNothingElse) {
   SharedMemory memory("lockstep-test");
-  const Descriptor foreign(dup2(0, kForeign));  // dup2 leaves it open for programs that are started
+  const Descriptor foreign(dup2(0, kForeign));  // dup2 keeps it open for started programs
   ASSERT_EQ(foreign.get(), kForeign);
   sigset_t some, before;
   sigemptyset(&some);
@@ -246,7 +246,7 @@ TEST(Workers, AStoppedOneIsEnded) {
   EXPECT_LT(seconds_since(before), 3);
 }
 
-// Also those that are stopped, and those in the middle of something.
+// Also stopped workers and workers that are computing.
 TEST(Workers, EndWithTheirClientHoweverThatEnds) {
   int numbers[2];
   ASSERT_EQ(pipe(numbers), 0);
@@ -300,7 +300,7 @@ TEST(Cores, AreDealtWhereThereAreEnough) {
   EXPECT_EQ(cores_of_worker(0, 1, n), all);
   EXPECT_TRUE(cores_of_worker(0, n + 1, 1).empty());
   EXPECT_TRUE(cores_of_worker(0, 1, n + 1).empty());
-  // More than there were at first.
+  // More workers than at first.
   EXPECT_EQ(cores_of_worker(n - 1, 1, 1), std::vector<int>{all.back()});
   EXPECT_TRUE(cores_of_worker(n, 1, 1).empty());
 }

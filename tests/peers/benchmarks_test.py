@@ -46,11 +46,14 @@ class Benchmarks(unittest.TestCase):
     def test_pool(self):
         text = run(sys.executable, os.path.join(TOP, "benchmarks", "peers", "pool.py"), "--program",
                    POOL, "--rounds", "1")
-        for row in text.splitlines()[1:]:
+        rows = text.splitlines()[1:]
+        self.assertTrue(rows, text)
+        for row in rows:
             self.assertRegex(row, r"^[12]( +\d+){2} +\d\.\d\d +\d+( +[\d,]+){2}$")
 
     def test_speed(self):
-        # This Python has PyTorch, which may be too old to compile, and neither of the others.
+        # This Python has PyTorch, which may be too old to compile, and neither of the other
+        # libraries.
         text = peer("speed.py", "--network", "s3", "--rounds", "1", "--seconds", "0.1", "--newest",
                     sys.executable)
         for row in ("Lockstep, 2 threads", "the same without the law", "PyTorch, 1 thread, NCHW",
@@ -76,10 +79,10 @@ class Benchmarks(unittest.TestCase):
             measured = r"[\d,]+ +\d\.\d\d \(\d\.\d\d to \d\.\d\d\)"
             figures = measured if count <= cores else "no cores +-"
             self.assertRegex(row, rf"^ +{count} +{figures} +[01]\.\d\d$")
-        # Eight shards are no work for sixteen threads.
+        # Eight shards are too few for sixteen threads.
         self.assertLessEqual(float(rows[4].split()[-1]), 0.5)
 
-    # What it has of a GPU is measured on the processor here.
+    # The GPU's part is measured on the processor here.
     def test_gpu(self):
         text = peer("gpu.py", "--device", "cpu", "--network", "s3", "--precision", "fp32",
                     "--mini-batch", "16", "--seconds", "0.5", "--rounds", "1")

@@ -45,7 +45,7 @@ class JobNetwork(nn.Module):
             elif kind == "fully_connected":
                 y = self.get_submodule(name)(inputs[0].flatten(1))
             elif kind == "relu":
-                y = functional.relu(inputs[0], inplace=True)  # nobody else reads it
+                y = functional.relu(inputs[0], inplace=True)  # its input has no other reader
             elif kind == "addition":
                 y = sum(inputs[1:], inputs[0])
             elif kind == "max_pooling2d":

@@ -17,7 +17,7 @@ class Residual(nn.Module):
 
     normalization = "zero-center"
     solver = dict(solver="sgdm", rate=0.005, momentum=0.9, l2=0.01)
-    # Their true gradient is zero: what follows takes the mean away.
+    # Their exact gradient is zero, because the following layer subtracts the mean.
     without_gradient = ("conv_1.bias", "conv_2.bias", "conv_3.bias")
     layers = """
       { type = "convolution2d", name = "conv_1", filters = 9, kernel = 3, padding = "same" },

@@ -6,7 +6,7 @@ usage: resnet20_beside_torch_test.py COMMAND   (the `lockstep` command)
 The network is the one that `lockstep architecture resnet20` prints. Images are CIFAR-10's, where
 LOCKSTEP_TEST_DATA has them, else coloured stripes. With thousands of activations in front of ReLUs
 some lie so near zero that rounding decides: from then on two trainings drift apart, whoever
-computes. So what is compared is the distance from PyTorch in fp64, over all learnables and running
+computes. So what is compared is the distance from PyTorch in fp64, over all parameters and running
 statistics: Lockstep's must be at most three times that of PyTorch in fp32.
 """
 
@@ -142,7 +142,7 @@ class ResNet20BesideTorch(unittest.TestCase):
             figures = [distance(t[place], double[place], initial) for t in (ours, single)]
             print(f"{title:18} Lockstep {figures[0]:.1e}  PyTorch fp32 {figures[1]:.1e}")
             self.assertLess(figures[0], FACTOR * figures[1])
-        # The same comparison notices a rate that is a twentieth larger.
+        # The same comparison detects a rate that is a twentieth larger.
         other = train_with_torch(network, initial, images, labels, torch.float64, 1.05 * RATE)
         self.assertGreater(distance(ours[1], other[1], initial),
                            FACTOR * distance(single[1], double[1], initial))

@@ -3,7 +3,7 @@
 
 usage: training_beside_torch_test.py COMMAND   (the `lockstep` command)
 
-After 1 iteration every learnable, running statistic and array of the solver lies within 1e-5 of
+After 1 iteration every parameter, running statistic and array of the solver lies within 1e-5 of
 PyTorch's, by norm. After 20 it is at most twice as far from PyTorch in fp64 as PyTorch in fp32 is,
 plus 1e-6. Then PyTorch is trained a little differently, one thing at a time, and the same
 comparison must notice each.
@@ -23,11 +23,11 @@ import torch
 import files
 from networks import CLASSES, HEIGHT, MINI_BATCH, WIDTH, Branches, Residual
 
-IMAGES = 170  # 10 mini-batches, and 10 images over, which are dropped
+IMAGES = 170  # 10 mini-batches, and 10 more images, which are dropped
 EPOCHS = 2
 LAST = IMAGES // MINI_BATCH * EPOCHS
 FIRST_LIMIT, LAST_FACTOR, LAST_SLACK = 1e-5, 2, 1e-6
-WITHOUT_GRADIENT_LIMIT = 1e-6  # absolute: rounding alone moves them
+WITHOUT_GRADIENT_LIMIT = 1e-6  # absolute, because only rounding moves them
 
 JOB = """
 [data]
@@ -49,7 +49,7 @@ seed = 3
 """
 SOLVER_FIELDS = {"rate": "initial_learning_rate", "beta_1": "gradient_decay",
                  "beta_2": "squared_gradient_decay", "drop_epochs": "drop_period"}
-# Where Lockstep's names for values differ from PyTorch's.
+# Value names that differ between Lockstep and PyTorch.
 NAMES = {"weights": "weight", "scale": "weight", "shift": "bias", "mean": "running_mean",
          "variance": "running_var"}
 
@@ -57,7 +57,7 @@ NAMES = {"weights": "weight", "scale": "weight", "shift": "bias", "mean": "runni
 def make_images():
     """Coloured stripes, a direction for each class, and noise: N x H x W x 3 bytes, and labels."""
     random = numpy.random.RandomState(5)
-    # Some classes are rarer than others: with equal shares the first gradients nearly cancel.
+    # Some classes are rarer than others. With equal shares the first gradients nearly cancel.
     labels = random.choice(CLASSES, IMAGES, p=numpy.arange(1, CLASSES + 1) / 28)
     assert len(set(labels)) == CLASSES
     y, x = numpy.mgrid[:HEIGHT, :WIDTH]
@@ -86,7 +86,7 @@ def job_text(network):
         options["learning_rate_schedule"] = "piecewise"
     solver = "\n".join(f"{SOLVER_FIELDS.get(key, key)} = {json.dumps(value)}"
                        for key, value in options.items())
-    layers = " ".join(network.layers.split())  # TOML wants an inline table on one line
+    layers = " ".join(network.layers.split())  # TOML needs an inline table on one line
     return JOB.format(height=HEIGHT, width=WIDTH, normalization=network.normalization,
                       layers=layers, solver=solver, mini_batch=MINI_BATCH, epochs=EPOCHS,
                       last=LAST)
@@ -155,7 +155,7 @@ def snapshot(model, optimizer, names, iteration, reconciled):
             value = biased(value, model.get_submodule(name.rsplit(".", 1)[0]), iteration)
         values[name] = value
         state = optimizer.state.get(place, {})
-        if "momentum_buffer" in state:  # PyTorch's is multiplied by the rate when it is applied
+        if "momentum_buffer" in state:  # PyTorch multiplies it by the rate when it is applied
             rate = optimizer.param_groups[0]["lr"]
             values[name + ".velocity"] = -rate * state["momentum_buffer"].double().numpy()
         if "exp_avg" in state:

@@ -25,13 +25,13 @@ import torch
 import reference
 
 FACTOR = 4  # times PyTorch fp32's error
-# Where Winograd's algorithm may be taken, which rounds more; the tests of ops bound it by 1e-5.
+# For cases that may use Winograd's algorithm, which rounds more. The op tests bound it by 1e-5.
 FACTOR_OF_WINOGRAD = 40
 FLOOR = 8 * 2.0 ** -24  # relative, by norm
-# Where PyTorch itself has lost so many digits, rounding is amplified, by how much is luck.
+# If PyTorch itself loses this many digits, rounding is amplified by an unpredictable factor.
 AMPLIFIED, FACTOR_OF_AMPLIFIED = 1e-5, 40
-FACTOR_OF_CHAOS = 1000  # where no digit of its is right
-TINY = 1e-15  # what fp64 loses where 1 is subtracted from what is nearly 1
+FACTOR_OF_CHAOS = 1000  # if none of PyTorch's digits is right
+TINY = 1e-15  # the error of fp64 when 1 is subtracted from a value near 1
 RERUNS = (6, 24)
 
 
@@ -97,8 +97,9 @@ class Judge:
                    if first[name].shape == wanted[name].shape}
         factor = FACTOR_OF_WINOGRAD if takes_winograd(head) else FACTOR
         found = self.compare(ours, wanted, allowed, factor)
-        # PyTorch may have been lucky, where rounding is amplified, or near a kink: again, with
-        # inputs, values and the results of all layers off by a unit in the last place.
+        # PyTorch's error may be small by chance if rounding is amplified, or near a kink. Runs
+        # again with inputs, values and the results of all layers changed by a unit in the last
+        # place.
         for times in RERUNS:
             if not found:
                 break
@@ -130,7 +131,7 @@ class Judge:
             if name.endswith(".variance"):  # of constants: the rounding of their mean, squared
                 mean = wanted[name.replace(".variance", ".mean")]
                 most += (8 * FLOOR * float(numpy.linalg.norm(mean))) ** 2
-            if not error <= most:  # also where it is no number
+            if not error <= most:  # also true for NaN
                 found.append(f"wrong: {name}: off by {error / max(size, 1e-300):.2g}, PyTorch fp32 "
                              f"by {allowed[name] / max(size, 1e-300):.2g} (norm {size:.3g})")
         return found
@@ -146,8 +147,8 @@ class Judge:
 
     def updates(self, head, arrays):
         found = []
-        for learnable in head.get("learnables", []):
-            results = reference.update(head, arrays, learnable["name"], self.plant)
+        for parameter in head.get("parameters", []):
+            results = reference.update(head, arrays, parameter["name"], self.plant)
             for name, (value, slack) in results.items():
                 error = distance(arrays[name].astype(float), value)
                 if not error <= slack:
@@ -230,7 +231,7 @@ def find_plants(options):
         if not missing:
             break
         if sound.problems(head, arrays):
-            continue  # what is wrong anyway shows nothing
+            continue  # a case that fails anyway shows nothing
         for name in [name for name, judge in missing.items() if judge.problems(head, arrays)]:
             del missing[name]
             print(f"case {head['case']}: a wrong {name} is found", flush=True)

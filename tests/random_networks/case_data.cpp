@@ -21,7 +21,7 @@ void change(const Tensor& tensor, const Change& f) {
 
 bool ends_with(const std::string& text, const char* end) { return text.ends_with(end); }
 
-// Pixels are 0 to 255; a network that takes them as they are would have very large values.
+// Pixels are 0 to 255. A network without normalisation of them would have very large values.
 void fill_input_state(const Tensor& value, bool factor, bool pixels, bool none, Dice& dice) {
   change(value, [&](float) {
     if (none) return factor ? (pixels ? 1.0f / 128 : 1.0f) : 0.0f;
@@ -36,10 +36,10 @@ void fill_input_state(const Tensor& value, bool factor, bool pixels, bool none, 
 void fill_network(Network& network, const Json& description) {
   Dice dice = dice_for(description, 2);
   network.initialize(static_cast<uint64_t>(dice.between(0, 1 << 30)));
-  for (const auto& learnable : network.learnables()) {
-    const bool scale = ends_with(learnable.name, ".scale");
-    const double spread = ends_with(learnable.name, ".weights") ? 0.02 : scale ? 0.3 : 0.2;
-    change(learnable.value, [&](float v) {
+  for (const auto& parameter : network.parameters()) {
+    const bool scale = ends_with(parameter.name, ".scale");
+    const double spread = ends_with(parameter.name, ".weights") ? 0.02 : scale ? 0.3 : 0.2;
+    change(parameter.value, [&](float v) {
       return static_cast<float>(static_cast<double>(v) + spread * dice.normal());
     });
   }
@@ -91,7 +91,7 @@ std::vector<Tensor> make_inputs(const Network& network, const Json& description)
   Dice dice = dice_for(description, 10);
   std::vector<Tensor> inputs;
   const auto shapes = network.input_shapes();
-  // All inputs are of one type.
+  // All inputs have the same type.
   const bool pixels = dice.chance(50) && std::all_of(shapes.begin(), shapes.end(),
                                                      [](const Shape& s) { return s.rank() == 3; });
   for (const Shape& shape : shapes) {

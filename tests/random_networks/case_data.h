@@ -1,15 +1,15 @@
-// The data of a case: values of a network and mini-batches, functions of seed and number.
+// The data of a case: the network's values and mini-batches, as functions of seed and number.
 #pragma once
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep::random_networks {
 
-// Learnables by their initialisers, moved so that none is 0 or 1 for all elements; states that
-// look like those of a training under way.
+// Sets parameters by their initialisers, shifted so that none is 0 or 1 for all elements, and
+// states as in a running training.
 void fill_network(Network& network, const nlohmann::ordered_json& description);
 
 // A mini-batch for a network of one input; `iteration` from 1.

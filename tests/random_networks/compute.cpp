@@ -1,9 +1,10 @@
 #include "tests/random_networks/compute.h"
 
-#include "lockstep/base/arithmetic.h"
-#include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/train/sharded_step.h"
+#include "lockstep/train/loop/make_training_step.h"
+#include "lockstep/train/step/shards.h"
 #include "tests/random_networks/case_data.h"
 #include "tests/random_networks/dice.h"
 #include "tests/random_networks/generator.h"
@@ -13,16 +14,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Notes what a solver is given, and lets it work.
+// Records the inputs of a solver and forwards them.
 class Listener final : public Solver {
  public:
   Listener(Network& network, const TrainingOptions& options)
       : network_(network), solver_(make_solver(network, options)) {
-    sums.resize(network.learnables().size());
+    sums.resize(network.parameters().size());
     divisors.resize(sums.size());
   }
   void update(size_t index, const float* sum, const UpdateScalars& scalars) override {
-    const auto n = static_cast<size_t>(network_.learnables()[index].value.shape().elements());
+    const auto n = static_cast<size_t>(network_.parameters()[index].value.shape().elements());
     sums[index].assign(sum, sum + n);
     divisors[index] = scalars.observations;
     solver_->update(index, sum, scalars);
@@ -48,16 +49,16 @@ Json layer_keys(const Network& network) {
 }
 
 void add_values(Frame& frame, const Network& network, const std::string& prefix) {
-  for (const auto& l : network.learnables()) frame.add(prefix + l.name, l.value);
+  for (const auto& l : network.parameters()) frame.add(prefix + l.name, l.value);
   for (const auto& s : network.state()) frame.add(prefix + s.name, s.value);
 }
 
 void add_solver_state(Frame& frame, const Network& network, const Solver& solver,
                       const std::string& prefix) {
-  for (size_t p = 0; p < network.learnables().size(); ++p) {
+  for (size_t p = 0; p < network.parameters().size(); ++p) {
     const auto state = solver.state(p);
     for (size_t k = 0; k < state.size(); ++k) {
-      frame.add(prefix + network.learnables()[p].name + "." + solver.state_names()[k], state[k]);
+      frame.add(prefix + network.parameters()[p].name + "." + solver.state_names()[k], state[k]);
     }
   }
 }
@@ -80,12 +81,12 @@ void add_batch(Frame& frame, const MiniBatch& batch, const Network& network) {
 void begin(Frame& frame, const Json& description, const Network& network) {
   frame.clear();
   frame.head = description;
-  // With all fields, and what has no field here.
+  // With all fields, and data that has no field.
   frame.head["layers"] = network.to_json()["layers"];
   frame.head["winograd"] = kernels::cpu::lanes_are_chosen();
   frame.head["keys"] = layer_keys(network);
-  for (const auto& l : network.learnables()) {
-    frame.head["learnables"].push_back({{"name", l.name},
+  for (const auto& l : network.parameters()) {
+    frame.head["parameters"].push_back({{"name", l.name},
                                         {"l2_factor", l.spec.l2_factor},
                                         {"learning_rate_factor", l.spec.learning_rate_factor}});
   }
@@ -98,7 +99,8 @@ void compute_training(const Json& description, ThreadPool& pool,
   const TrainingOptions options = options_of(description);
   Listener listener(network, options);
   const bool pixels = network.input_shapes()[0].rank() == 3;
-  ShardedStep step(network, listener, pool, options, pixels ? DType::u8 : DType::f32);
+  const auto step =
+      make_training_step(network, listener, pool, options, pixels ? DType::u8 : DType::f32);
   Frame frame;
   const auto iterations = description["iterations"].get<int64_t>();
   for (int64_t iteration = 1; iteration <= iterations; ++iteration) {
@@ -107,21 +109,21 @@ void compute_training(const Json& description, ThreadPool& pool,
     add_batch(frame, batch, network);
     add_values(frame, network, "before.");
     add_solver_state(frame, network, listener, "solver_before.");
-    const StepResult result = step.compute(batch, iteration);
     const UpdateScalars scalars{options.initial_learning_rate, iteration,
                                 static_cast<double>(batch.size())};
-    step.apply(scalars);
+    step->begin(batch, scalars);
+    const IterationOutcome result = step->finish();
     add_values(frame, network, "after.");
     add_solver_state(frame, network, listener, "solver_after.");
-    for (size_t p = 0; p < network.learnables().size(); ++p) {
-      const auto& l = network.learnables()[p];
+    for (size_t p = 0; p < network.parameters().size(); ++p) {
+      const auto& l = network.parameters()[p];
       frame.add<float>("sum." + l.name, listener.sums[p], l.value.shape());
       frame.head["divisors"][l.name] = listener.divisors[p];
     }
     frame.head["iteration"] = iteration;
     frame.head["loss_sum"] = result.loss_sum;
     for (const auto& shard : cut_into_shards(batch.size(), options.shard_size)) {
-      frame.head["shards"].push_back({shard.first, shard.size});
+      frame.head["shards"].push_back({shard.first, shard.count});
     }
     Json resolved;
     FieldWriter writer(resolved);
@@ -145,10 +147,10 @@ void compute_tape(const Json& description, const std::function<void(Frame&)>& do
                                static_cast<uint64_t>(dice.between(1, 9)), dice.between(0, 50)};
   frame.head["step"] = {step.seed, step.iteration, step.first_row};
   Tape tape;
-  tape.watch(network.learnable_values());
-  std::vector<Tensor> wanted = network.learnable_values();
+  tape.watch(network.parameter_values());
+  std::vector<Tensor> wanted = network.parameter_values();
   std::vector<std::string> names;
-  for (const auto& l : network.learnables()) names.push_back(l.name);
+  for (const auto& l : network.parameters()) names.push_back(l.name);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string name = "input." + std::to_string(i);
     if (inputs[i].dtype() == DType::f32) {

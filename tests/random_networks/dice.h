@@ -1,21 +1,21 @@
-// Random choices of a generator: a function of seed, case and how many came before.
+// Random choices of a generator: a function of seed, case and position.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/base/random.h"
+#include "lockstep/base/numeric/random.h"
 
 namespace lockstep::random_networks {
 
 class Dice {
  public:
-  // `purpose` keeps streams of one case apart.
+  // `purpose` separates streams of one case.
   Dice(uint64_t seed, uint64_t number, uint64_t purpose)
       : stream_({.seed = seed, .use = RandomUse::user, .a = number, .b = purpose}) {}
 
   int64_t between(int64_t low, int64_t high) { return stream_.between(next_++, low, high); }
-  // True `times` of 100 times.
+  // True in `times` of 100 calls.
   bool chance(int64_t times) { return between(1, 100) <= times; }
   double uniform(double low, double high) { return low + (high - low) * stream_.uniform(next_++); }
   double normal() { return stream_.normal(next_++); }

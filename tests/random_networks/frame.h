@@ -1,5 +1,5 @@
-// What a case computed, as bytes for another program: a line of JSON that names arrays, then the
-// arrays themselves, row-major, one behind the other.
+// The results of a case as bytes for another program: a line of JSON that names arrays, then the
+// row-major arrays in order.
 #pragma once
 
 #include <cstdio>
@@ -28,7 +28,7 @@ class Frame {
     add<float>(name, values, tensor.shape());
   }
   void write(std::FILE* file);
-  // Forgets all.
+  // Removes all contents.
   void clear() {
     head = nlohmann::ordered_json::object();
     bytes_.clear();

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/cpu/lanes_layout.h"
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "tests/random_networks/layer_maker.h"
 
 namespace lockstep::random_networks {
@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a case may cost over all its layers and rows.
+// Limits of a case's cost over all its layers and rows.
 constexpr int64_t kElements = 400'000, kMultiplications = 12'000'000, kParameters = 60'000;
 constexpr int64_t kElementsOfLarge = 6'000'000, kMultiplicationsOfLarge = 60'000'000;
 
@@ -32,14 +32,14 @@ class Maker {
                : dice_.pick<int64_t>({1, 1, 2, 3, 5, 7, 8, 11, 15, 16, 16, 17, 20, 29, 32, 33, 40});
     const int64_t inputs = tape_ && dice_.chance(25) ? dice_.between(2, 3) : 1;
     for (int64_t i = 0; i < inputs; ++i) {
-      while (!add(draw_input(dice_, large_), {})) {  // too large for so many rows
+      while (!add(draw_input(dice_, large_), {})) {  // too large for this number of rows
       }
     }
     const int64_t layers = large_ ? dice_.between(1, 3) : dice_.between(1, 14);
     for (int64_t i = 0; i < layers; ++i) try_to_add();
     Json description{
         {"seed", seed_}, {"case", number_}, {"form", tape_ ? "tape" : "training"}, {"rows", rows_}};
-    // Images in the lanes of vectors, which only some processors choose.
+    // Images in the lanes of vectors, which only some processors choose by themselves.
     if (rows_ % 16 == 0) description["lanes"] = dice_.chance(60);
     tape_ ? finish_tape() : finish_training(description);
     description["layers"] = layers_;
@@ -58,7 +58,7 @@ class Maker {
     return shapes;
   }
 
-  // False where the layer does not fit, or would cost too much.
+  // Returns false if the layer does not fit or would cost too much.
   bool add(Json layer, const std::vector<size_t>& from) {
     const bool shared = layer["type"] == "shared";
     const Json& what = shared ? layers_[owner_of(layer["layer"])] : layer;
@@ -104,7 +104,7 @@ class Maker {
     throw InvalidArgument("[generator] no layer `" + name + "`");
   }
 
-  // Mostly the newest, now and then any, so that there are branches.
+  // Usually the newest value, sometimes any value, so that there are branches.
   size_t some_value() {
     const auto last = static_cast<int64_t>(values_.size()) - 1;
     return static_cast<size_t>(dice_.chance(65) ? last : dice_.between(0, last));
@@ -140,7 +140,7 @@ class Maker {
     const Json& layer = layers_[at];
     const auto here = measure(layer, {values_[on].shape});
     const auto there = measure(layer, {values_[its_input].shape});
-    // Learnables must have the same shapes; only the extents of space may differ.
+    // Parameters must have equal shapes. Only the extents of space may differ.
     const bool fits = here && there && here->parameters == there->parameters &&
                       values_[on].shape[0] == values_[its_input].shape[0] &&
                       (layer["type"] != "fully_connected" ||
@@ -187,9 +187,10 @@ class Maker {
     return places;
   }
 
-  // One output of all that nobody reads yet, and a loss.
+  // Joins all unread values to one output, and adds a loss.
   void finish_training(Json& description) {
-    elements_ = multiplications_ = parameters_ = -(int64_t{1} << 40);  // what is left must fit
+    elements_ = multiplications_ = parameters_ =
+        -(int64_t{1} << 40);  // the remaining layers must fit
     const bool squares = dice_.chance(35);
     std::vector<size_t> ends = unread();
     const int64_t classes = dice_.pick<int64_t>({2, 3, 5, 7, 10, 16, 17});

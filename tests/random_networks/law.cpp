@@ -4,10 +4,12 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/array_datastore.h"
-#include "lockstep/engine/tensor/poison.h"
+#include "lockstep/data/datastores/array_datastore.h"
+#include "lockstep/engine/device/poison.h"
 #include "lockstep/parallel/process/function.h"
-#include "lockstep/train/training_problem.h"
+#include "lockstep/train/records/observer.h"
+#include "lockstep/train/trainer.h"
+#include "lockstep/train/workers/training_problem.h"
 #include "tests/data/support.h"
 #include "tests/random_networks/case_data.h"
 #include "tests/random_networks/compute.h"
@@ -28,7 +30,7 @@ std::vector<float> draw(Dice& dice, int64_t count) {
   return values;
 }
 
-// Two full mini-batches and a part of one.
+// Two full mini-batches and a partial one.
 TrainingData data_of(const Network& network, const Json& description) {
   Dice dice(description["seed"], description["case"], 4);
   const auto rows = description["rows"].get<int64_t>();
@@ -58,7 +60,7 @@ TrainingProblem problem_of(const std::string& text) {
   return {std::move(network), std::move(data)};
 }
 
-// The digests of all iterations, and what was thrown in the end.
+// The digests of all iterations, and the exception at the end.
 struct Outcome {
   std::vector<std::string> digests;
   std::string error;
@@ -76,7 +78,7 @@ struct Outcome {
   }
 };
 
-// Notes iterations also of trainings that end with an exception.
+// Records iterations also of trainings that end with an exception.
 class Follower final : public TrainingObserver {
  public:
   explicit Follower(Outcome& outcome) : outcome_(outcome) {}

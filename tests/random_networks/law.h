@@ -1,5 +1,5 @@
-// The law on random networks: one outcome whoever computes, wherever it stops, and whatever memory
-// held before.
+// The law on random networks: the result is the same for any threads and workers, any stop, and any
+// previous contents of memory.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,9 +8,8 @@
 
 namespace lockstep::random_networks {
 
-// What differs from the training by one thread, a line each; none where the law holds. With
-// `workers` worker processes take part, too. Cases of the form "tape" are computed over filled
-// memory alone.
+// Differences from the training by one thread, one per line; none if the law holds. With `workers`,
+// worker processes are tested, too. Cases of the form "tape" are only computed over filled memory.
 std::vector<std::string> broken_laws(const nlohmann::ordered_json& description, bool workers);
 
 }  // namespace lockstep::random_networks

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Around the widths of vectors and blocks, and far from them.
+// Near the widths of vectors and blocks, and far from them.
 const std::vector<int64_t> kChannels{1,  1,  2,  2,  3,  3,  4,  5,  6,  7,  8,
                                      8,  9,  10, 11, 12, 13, 15, 16, 16, 16, 17,
                                      20, 24, 31, 32, 32, 33, 40, 48, 64, 65};
@@ -97,7 +97,7 @@ void draw_pooling(Dice& dice, Json& layer, bool average) {
   const int64_t axes = axes_of(layer["type"]);
   layer["pool"] = per_axis(dice, axes, {1, 2, 2, 3, 3, 4});
   if (dice.chance(40)) {
-    layer["stride"] = layer["pool"];  // side by side: fused with what stands before
+    layer["stride"] = layer["pool"];  // non-overlapping: fused with the layer before
   } else {
     layer["stride"] = per_axis(dice, axes, {1, 2, 3});
   }
@@ -105,7 +105,7 @@ void draw_pooling(Dice& dice, Json& layer, bool average) {
   if (average && dice.chance(50)) layer["count_padding"] = false;
 }
 
-// Another shape of as many elements.
+// Another shape with the same number of elements.
 Json draw_size(Dice& dice, const Shape& input) {
   int64_t left = input.elements();
   Json size = Json::array();

@@ -1,4 +1,4 @@
-// Random layers with fields that fit what they are put on.
+// Random layers with fields that fit their input.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,26 +6,26 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/shape.h"
+#include "lockstep/base/numeric/shape.h"
 #include "tests/random_networks/dice.h"
 
 namespace lockstep::random_networks {
 
-// A layer's result in a network that is being made.
+// A layer's result in a network under construction.
 struct Value {
   std::string name;
   Shape shape;  // of one observation
   bool read = false;
 };
 
-// Limits of what one layer may cost for one observation.
+// Cost limits of one layer for one observation.
 struct Budget {
   int64_t elements = 0;    // of its result
   int64_t parameters = 0;  // elements
   int64_t multiplications = 0;
 };
 
-// What a layer is and costs; nothing where the library finds a problem.
+// A layer's result and cost; empty if the library finds a problem.
 struct Measured {
   Shape shape;
   int64_t parameters = 0, multiplications = 0;
@@ -33,13 +33,13 @@ struct Measured {
 std::optional<Measured> measure(const nlohmann::ordered_json& layer,
                                 const std::vector<Shape>& inputs);
 
-// Types of layers that take one input of this shape.
+// Layer types with one input of this shape.
 std::vector<std::string> types_for(const Shape& shape);
 
-// The type's fields, drawn at random. They need not fit: see measure().
+// The type's fields at random. They need not fit: see measure().
 nlohmann::ordered_json draw_layer(Dice& dice, const std::string& type, const Shape& input);
 
-// An input layer of a random kind. `large`: images of hundreds of rows or columns.
+// A random input layer. `large`: images of hundreds of rows or columns.
 nlohmann::ordered_json draw_input(Dice& dice, bool large);
 
 }  // namespace lockstep::random_networks

@@ -1,4 +1,4 @@
-// Random networks: made, computed, and written for a judge (beside_torch.py reads `frames`).
+// Makes random networks, computes them, and writes results (beside_torch.py reads `frames`).
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
@@ -6,8 +6,8 @@
 #include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/process/runtime.h"
-#include "lockstep/runs/network_text.h"
+#include "lockstep/parallel/runtime.h"
+#include "lockstep/runs/jobs/network_text.h"
 #include "tests/random_networks/compute.h"
 #include "tests/random_networks/generator.h"
 #include "tests/random_networks/law.h"
@@ -29,7 +29,7 @@ Json read_case(const std::string& path) {
   return Json::parse(file);
 }
 
-// Calls f with each case that the arguments ask for.
+// Calls f with each case that the arguments select.
 template <class F>
 void for_each_case(const Arguments& arguments, const F& f) {
   if (!arguments.file.empty()) return f(read_case(arguments.file));
@@ -90,7 +90,7 @@ int check_laws(const Arguments& arguments) {
   return finds > 0 ? 1 : 0;
 }
 
-// Every layer of the registry is among the cases' layers.
+// The cases must contain every registered layer.
 int count_layers(const Arguments& arguments) {
   std::map<std::string, int> counts;
   for (const auto& info : lockstep::layer_registry()) counts[info.type] = 0;

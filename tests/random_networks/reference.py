@@ -37,14 +37,14 @@ def names_with(arrays, prefix):
     return {name[len(prefix):]: name for name in arrays if name.startswith(prefix)}
 
 
-def learnables_of(head):
-    return [learnable["name"] for learnable in head.get("learnables", [])]
+def parameters_of(head):
+    return [parameter["name"] for parameter in head.get("parameters", [])]
 
 
-def frozen_learnables(head):
+def frozen_parameters(head):
     layers = head["options"]["freeze"]
-    layers = [layers] if isinstance(layers, str) else layers  # a list of one is written as text
-    return {name for name in learnables_of(head) if name.rsplit(".", 1)[0] in layers}
+    layers = [layers] if isinstance(layers, str) else layers  # a list with one element is written as text
+    return {name for name in parameters_of(head) if name.rsplit(".", 1)[0] in layers}
 
 
 def loss_of(head, outputs, last_inputs, labels, targets):
@@ -106,8 +106,8 @@ def collected(result, dtype):
 
 def training(head, arrays, dtype, noise=None, plant=Plant(), narrow=False):
     values = tensors(arrays, names_with(arrays, "before."), dtype, noise)
-    learnables = learnables_of(head)
-    for name in learnables:
+    parameters = parameters_of(head)
+    for name in parameters:
         values[name].requires_grad_()
     inputs = tensors(arrays, {"x": "input.0"}, dtype, noise)["x"]
     labels = torch.from_numpy(arrays["labels"].copy())
@@ -125,15 +125,15 @@ def training(head, arrays, dtype, noise=None, plant=Plant(), narrow=False):
             losses = losses * weights[labels[rows].long()]
         total = total + losses.sum()
         statistics.append(run.statistics)
-    wanted = [values[name] for name in learnables]
+    wanted = [values[name] for name in parameters]
     if wanted and total.requires_grad:
         gradients = torch.autograd.grad(total, wanted, allow_unused=True)
     else:
         gradients = [None] * len(wanted)
     observations = len(labels)
     gradients = {name: (torch.zeros_like(value) if g is None else g) / observations
-                 for name, value, g in zip(learnables, wanted, gradients)}
-    frozen = frozen_learnables(head)
+                 for name, value, g in zip(parameters, wanted, gradients)}
+    frozen = frozen_parameters(head)
     gradients = cut(gradients, head["options"], frozen)
     result = {"loss": (total / observations * plant.factor("loss")).reshape(1)}
     for name, gradient in gradients.items():
@@ -148,8 +148,8 @@ def training_of_ours(head, arrays):
     observations = len(arrays["labels"])
     loss = head["loss_sum"]  # null: no number
     result = {"loss": numpy.array([numpy.nan if loss is None else loss / observations])}
-    states = set(names_with(arrays, "before.")) - set(learnables_of(head))
-    for name in learnables_of(head):
+    states = set(names_with(arrays, "before.")) - set(parameters_of(head))
+    for name in parameters_of(head):
         result["gradient of " + name] = arrays["sum." + name].astype(float) / head["divisors"][name]
     for name in states:
         if "after." + name in arrays:
@@ -160,7 +160,7 @@ def training_of_ours(head, arrays):
 def tape(head, arrays, dtype, noise=None, plant=Plant(), narrow=False):
     values = tensors(arrays, names_with(arrays, "before."), dtype, noise)
     inputs = tensors(arrays, names_with(arrays, "input."), dtype, noise)
-    names = learnables_of(head) + ["input." + name for name, x in inputs.items()
+    names = parameters_of(head) + ["input." + name for name, x in inputs.items()
                                    if x.dtype != torch.uint8]
     wanted = [(values.get(name) if name in values else inputs[name[6:]]).requires_grad_()
               for name in names]
@@ -182,7 +182,7 @@ def tape(head, arrays, dtype, noise=None, plant=Plant(), narrow=False):
     rows = len(ordered[0])
     states = moved_states(values, [run.statistics], [(0, rows)], plant)
     result.update({"state " + name: state for name, state in states.items()})
-    # What follows is computed with the states that the library under test has by then.
+    # The following is computed with the states that the library has at that point.
     after = tensors(arrays, names_with(arrays, "after."), dtype, noise)
     with torch.no_grad():
         predicted = Run(head, after, dtype, False, step, narrow, noise).forward(ordered)
@@ -197,18 +197,18 @@ def tape_of_ours(head, arrays):
                          ("predicted.", "prediction ")):
         for rest, array in names_with(arrays, prefix).items():
             result[name + rest] = arrays[array].astype(float)
-    states = set(names_with(arrays, "before.")) - set(learnables_of(head))
+    states = set(names_with(arrays, "before.")) - set(parameters_of(head))
     for name in states:
         result["state " + name] = arrays["after." + name].astype(float)
     return result
 
 
 def update(head, arrays, name, plant=Plant()):
-    """The learnable and its solver's state after an update by the gradient that ours has, and how
+    """The parameter and its solver's state after an update by the gradient that ours has, and how
     far rounding may lead from them, by norm."""
-    o, spec = head["options"], next(l for l in head["learnables"] if l["name"] == name)
+    o, spec = head["options"], next(l for l in head["parameters"] if l["name"] == name)
     w = arrays["before." + name].astype(float)
-    if name in frozen_learnables(head):
+    if name in frozen_parameters(head):
         return {"after." + name: (w, 0.0)}
     raw = arrays["sum." + name].astype(float) / head["divisors"][name]
     l2 = o["l2"] * spec["l2_factor"]
@@ -231,7 +231,7 @@ def update(head, arrays, name, plant=Plant()):
             numpy.sqrt(new["square"] / (1 - beta_2 ** t)) + o["epsilon"])
         if o["solver"] == "adamw":
             step = step - rate * l2 * w
-    # Terms that cancel leave the rounding of each, which an adaptive solver magnifies.
+    # Terms that cancel leave their rounding errors, which an adaptive solver amplifies.
     terms = numpy.abs(raw) + numpy.abs(l2 * w)
     size = numpy.linalg.norm
     steepness = rate
@@ -243,6 +243,6 @@ def update(head, arrays, name, plant=Plant()):
     for key, value in new.items():
         scale = rate if key == "velocity" else 1
         room = 1.2e-6 * size(value) + 3e-7 * scale * size(terms if key != "square" else terms ** 2)
-        room += 1e-36  # what is below fp32's normal numbers is zero
+        room += 1e-36  # values below fp32's normal numbers are zero
         results[f"solver_after.{name}.{key}"] = (value, room)
     return results

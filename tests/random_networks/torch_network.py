@@ -170,7 +170,7 @@ class Run:
     """One pass of a network over observations."""
 
     def __init__(self, head, values, dtype, training, step, narrow=False, noise=None):
-        self.noise = noise  # moves the results of layers
+        self.noise = noise  # perturbs the results of layers
         self.head, self.values, self.dtype = head, values, dtype
         self.training, self.step, self.narrow = training, step, narrow
         self.results = {}

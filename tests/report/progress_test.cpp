@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// A progress with a fake clock and a fake terminal; `text` is all that was written.
+// A progress display with a fake clock and a fake terminal; `text` is all output.
 class Fake {
  public:
   explicit Fake(bool terminal, int width = 80, bool colour = false, int64_t frequency = 50)
@@ -54,7 +54,7 @@ class Fake {
     for (const std::string& name : metrics) v.metrics.push_back({name, 0.625});
     progress.validation(v);
   }
-  // What was written since the last call.
+  // The output since the last call.
   std::string take() { return std::exchange(text, {}); }
 
   Progress progress;
@@ -159,7 +159,7 @@ TEST(Progress, IsDrawnAtMostTenTimesASecond) {
   f.start(100000, 1);
   f.iterate(1);
   f.now += 0.2;
-  f.iterate(2);  // draws, and the first row is out
+  f.iterate(2);  // draws, and the first row is complete
   const int before = f.writes;
   f.take();
   for (int64_t i = 3; i < 1003; ++i) {
@@ -241,7 +241,7 @@ TEST(Progress, MetricsOfValidations) {
   EXPECT_NE(plain.text.find("  validation loss 0.7500  top-5 62.50%  f1 0.6250\n"),
             std::string::npos)
       << plain.text;
-  // Metrics that somebody asked for come before the learning rate; what does not fit is left out.
+  // Requested metrics come before the learning rate. Columns that do not fit are left out.
   const auto lines = [](int width) {
     Fake f(true, width);
     f.metrics = {"top-5", "a name that is longer than a column"};

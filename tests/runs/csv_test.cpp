@@ -1,6 +1,6 @@
 // Jobs that train on the rows of a CSV file.
 #include "lockstep/engine/formats/model.h"
-#include "lockstep/runs/data_source.h"
+#include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/run.h"
 #include "tests/runs/support.h"
 

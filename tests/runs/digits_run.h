@@ -1,11 +1,11 @@
-// Runs on a folder of digits, as several tests need them.
+// Runs on a folder of digits.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "lockstep/data/digits.h"
-#include "lockstep/runs/data_source.h"
+#include "lockstep/data/datastores/digits.h"
+#include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/run.h"
 #include "tests/runs/support.h"
 
@@ -37,7 +37,7 @@ class DigitsRun : public WithFolder {
   std::string job_path;
 };
 
-// The layers of a small classifier of digits, and how it is trained.
+// The layers of a small digit classifier, and its training options.
 inline const std::string digits_layers_and_training = R"([network]
 input = { height = 28, width = 28, channels = 1 }
 layers = [

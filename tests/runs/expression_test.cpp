@@ -1,4 +1,4 @@
-#include "lockstep/runs/expression.h"
+#include "lockstep/runs/jobs/expression.h"
 
 #include <cmath>
 
@@ -45,7 +45,7 @@ TEST(Expression, RefusesNamingThePlace) {
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { v.evaluate("rond(2)", "a"); }),
                   "did you mean `round`?");
   EXPECT_THROW(v.evaluate(std::string(100000, '('), "a"), InvalidArgument);
-  EXPECT_EQ(v.evaluate("depth", "a"), 1);  // nothing above has changed it
+  EXPECT_EQ(v.evaluate("depth", "a"), 1);  // the evaluations above did not change it
 }
 
 TEST(Variables, MayStandInAnyOrder) {

@@ -1,12 +1,13 @@
-// What a job makes of images that are bad, missing, or of other sizes than the network takes.
+// Jobs with images that are damaged, missing, or of other sizes than the network's input.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/data/digits.h"
-#include "lockstep/data/image_cache.h"
-#include "lockstep/data/resize.h"
+#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/datastores/digits.h"
+#include "lockstep/data/datastores/resize.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/train/records/observer.h"
 #include "tests/runs/support.h"
 
 namespace lockstep {
@@ -60,7 +61,7 @@ class Images : public testing::WithFolder {
     std::filesystem::create_directories(std::filesystem::path(folder + "/" + to).parent_path());
     std::filesystem::copy_file(folder + "/" + from, folder + "/" + to);
   }
-  // One of each kind of bad image; returns how many.
+  // Makes one bad image of each kind. Returns their number.
   size_t spoil() {
     write("digits/0/a_empty.png", "");
     write("digits/0/b_text.jpg", "this is no image");
@@ -113,7 +114,7 @@ TEST_F(Images, BadOnesAreSkippedCountedAndNamed) {
                                           "/digits/0/a_empty.png, ");
   EXPECT_CONTAINS(witness.notices[0], " and 1 more");
   EXPECT_CONTAINS(text("run/log.jsonl"), "6 images cannot be read");
-  // The listing is that of what remains, so the training is that of the sound folder.
+  // The listing has only the remaining images, so the training is that of the clean folder.
   EXPECT_EQ(result.training.digest, clean.training.digest);
   EXPECT_EQ(text("run/receipt.jsonl"), text("clean/receipt.jsonl"));
 }
@@ -225,7 +226,7 @@ TEST_F(Images, CropsFitImagesOfAnySizeToTheNetwork) {
   EXPECT_TRUE(random.random_crop);
   EXPECT_EQ(random.training->read(0).height, 28);
   EXPECT_EQ(random.validation->read(0).height, 20);
-  // The number of threads and memory for images change nothing.
+  // The number of threads and the memory for images have no effect.
   const std::vector<std::string> settings = {"data.crop=random", "data.validation=held",
                                              "rotation=10", "scale=[0.9, 1.1]", "reflect_y=true"};
   std::vector<std::string> receipts;

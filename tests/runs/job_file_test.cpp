@@ -1,9 +1,9 @@
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/job_file.h"
 
 #include <cstdlib>
 
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/runs/job_difference.h"
+#include "lockstep/runs/jobs/job_difference.h"
 #include "tests/runs/support.h"
 
 namespace lockstep {
@@ -48,7 +48,7 @@ class JobFile : public testing::WithFolder {
     EXPECT_CONTAINS(message, "job.toml: [");
     return message;
   }
-  // The small job with `from` replaced.
+  // The small job with `from` replaced by `to`.
   static std::string with(const std::string& from, const std::string& to) {
     std::string text = small;
     const size_t at = text.find(from);
@@ -198,7 +198,7 @@ TEST_F(JobFile, GroupsRepeat) {
                                       "relu_5", "relu_6", "r_2"}));
   EXPECT_EQ(names(read(layers("{ layers = [ { type = \"relu\", name = \"r\" } ] }"))),
             (std::vector<std::string>{"input", "r"}));
-  // Given names are not taken by layers without.
+  // Default names avoid the given names.
   EXPECT_EQ(names(read(layers(relu + ", { type = \"relu\", name = \"relu_1\" }"))),
             (std::vector<std::string>{"input", "relu_2", "relu_1"}));
   for (const char* count : {"-1", "1.5", "\"1 / 0\"", "true", "10001", "1e300"}) {
@@ -291,7 +291,7 @@ TEST(ExampleJobs, AreSound) {
   const std::string jobs = LOCKSTEP_SOURCE_FOLDER "/examples/jobs/";
   EXPECT_EQ(read_job(local_files(), jobs + "digits.toml").training.seed, 0);
   const Job s1 = read_job(local_files(), jobs + "cifar10_s1.toml");
-  EXPECT_EQ(s1.network["layers"].size(), 42u);  // the loss is no layer here
+  EXPECT_EQ(s1.network["layers"].size(), 42u);  // the loss is not a layer here
   EXPECT_EQ(s1.training.mini_batch_size, 256);
   for (const auto& [depth, width] : {std::pair{1, 16}, {2, 11}, {3, 9}, {4, 8}}) {
     const Job s3 =

@@ -1,12 +1,12 @@
-#include "lockstep/runs/network_text.h"
+#include "lockstep/runs/jobs/network_text.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/engine/nn/architectures.h"
 #include "lockstep/engine/nn/layers.h"
-#include "lockstep/runs/architecture_job.h"
-#include "lockstep/runs/job_file.h"
+#include "lockstep/runs/jobs/architecture_job.h"
+#include "lockstep/runs/jobs/job_file.h"
 #include "tests/runs/support.h"
 
 namespace lockstep {
@@ -32,7 +32,7 @@ TEST_F(NetworkText, ArchitecturesReadBackAsTheSameNetwork) {
     SCOPED_TRACE(a.name);
     const std::string job = architecture_job(a.name, {{"classes", 7}});
     EXPECT_EQ(read_back(job), a.make({{"classes", 7}}).to_json());
-    EXPECT_LT(lines_of(job), 100) << job;  // deep ones in groups
+    EXPECT_LT(lines_of(job), 100) << job;  // deep ones use groups
   }
   EXPECT_CONTAINS(architecture_job("lenet5", json::object()), "builtin:digits");
   EXPECT_CONTAINS(architecture_job("resnet20", json::object()), "repeat = 3");
@@ -62,7 +62,7 @@ loss = "cross_entropy"
   EXPECT_EQ(read_back(n), n.to_json());
 }
 
-// Shared layers, names out of order, several inputs, and groups that are none.
+// Shared layers, names out of order, several inputs, and sequences that form no group.
 TEST_F(NetworkText, OtherNetworksReadBackToo) {
   Network n;
   n.add(image_input({.height = 8, .width = 8, .channels = 2}));
@@ -74,7 +74,7 @@ TEST_F(NetworkText, OtherNetworksReadBackToo) {
   n.add_shared("c_1", "c_2");
   n.add(relu(), "r_2", {"c_2"});
   n.add(addition(), {}, {"r_1", "r_2", "relu_2"});
-  n.add(relu(), "c");  // the name of a group's layer, were c_1, r_1, c_2, r_2 one
+  n.add(relu(), "c");  // would be a name of a group's layer if c_1, r_1, c_2, r_2 were a group
   n.add(reshape({.size = {4, 4, 8}}));
   n.add(reshape({.size = {128}}));
   n.add(fully_connected({.units = 4}), "output");

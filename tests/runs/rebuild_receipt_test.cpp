@@ -1,9 +1,10 @@
-// A run whose receipt is damaged is refused, or its receipt is made anew, byte for byte.
+// A run with a damaged receipt is refused, or its receipt is rebuilt byte for byte.
 #include "lockstep/runs/rebuild_receipt.h"
 
 #include <algorithm>
 #include <vector>
 
+#include "lockstep/train/records/observer.h"
 #include "tests/runs/digits_run.h"
 
 namespace lockstep {
@@ -19,7 +20,7 @@ class Notes : public TrainingObserver {
   std::vector<int64_t> iterations;
 };
 
-// Three epochs of two iterations; checkpoints after every second one, all kept.
+// Three epochs of two iterations, with a checkpoint after every second iteration. All are kept.
 class RebuiltReceipt : public testing::DigitsRun {
  protected:
   RebuiltReceipt()

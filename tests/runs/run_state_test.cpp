@@ -11,9 +11,10 @@
 #include <thread>
 
 #include "lockstep/engine/formats/model.h"
-#include "lockstep/runs/network_values.h"
+#include "lockstep/runs/jobs/network_values.h"
 #include "lockstep/runs/run_folder.h"
-#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/records/observer.h"
+#include "lockstep/train/state/checkpoint.h"
 #include "tests/runs/digits_run.h"
 
 namespace lockstep {
@@ -209,7 +210,7 @@ TEST_F(RunStates, ATrainingThatDivergesLeavesAModelOnlyOfFiniteValues) {
   const std::string model = folder + "/linear/model.safetensors";
   ASSERT_TRUE(local_files().exists(model));
   EXPECT_NO_THROW(require_finite(network_values(local_files(), model).tensors, model));
-  // A ReLU makes zeros of NaN: the loss stays finite until no checkpoint is sound any more.
+  // A ReLU turns NaN into zeros: the loss stays finite until no valid checkpoint is left.
   EXPECT_CONTAINS(refusal<Error>([&] { run_job(job(settings), into("hidden")); }),
                   "is not a finite number");
   EXPECT_EQ(state("hidden").status, RunStatus::failed);
@@ -223,7 +224,7 @@ TEST_F(RunStates, ARefusedResumeLeavesTheStateAsItWas) {
   options.resume = true;
   EXPECT_THROW(run_job(job({"momentum=0.5"}), options), InvalidArgument);
   EXPECT_EQ(text("part/state.json"), before);
-  // Found out only by the trainer: other images.
+  // Only the trainer can find this: changed images.
   std::filesystem::remove(folder + "/digits/3/4.png");
   std::filesystem::copy_file(folder + "/digits/4/4.png", folder + "/digits/3/4.png");
   EXPECT_THROW(run_job(job(), options), InvalidArgument);

@@ -87,7 +87,7 @@ TEST_F(Run, FolderHoldsWhatIsPromised) {
   EXPECT_EQ(again.resolved().dump(), job().resolved().dump());
   EXPECT_EQ(run_job(again, into("again")).training.digest, result.training.digest);
   EXPECT_EQ(text("again/model.safetensors"), text("out/model.safetensors"));
-  // The initial network, trained, is the same again; it differs from the trained one.
+  // Training the initial network again gives the same network. It differs from the trained one.
   EXPECT_NE(text("out/initial.safetensors"), text("out/model.safetensors"));
   RunOptions from = into("from");
   from.initial_model = folder + "/out/initial.safetensors";
@@ -96,14 +96,14 @@ TEST_F(Run, FolderHoldsWhatIsPromised) {
   from.initial_model = folder + "/out/model.safetensors";
   EXPECT_NE(run_job(job(), from).training.digest, result.training.digest);
   EXPECT_CONTAINS(text("other/job.json"), "initial_model");
-  // What the files hold is what was measured.
+  // The files hold the measured values.
   Model model = load_model(local_files(), result.model);
   const Evaluation test = evaluate(model.network, open_run_data(job()).test, {.threads = 1});
   EXPECT_EQ(test.accuracy, result.test->accuracy);
   EXPECT_EQ(test.loss, result.test->loss);
 }
 
-// What to make of each image lies in another folder, under the same names.
+// Target images lie in another folder, under the same names.
 TEST_F(Run, TargetsOfAnotherFolderAreMatchedByName) {
   const std::string text = R"([data]
 train = "digits"
@@ -137,7 +137,7 @@ device = "cpu"
     EXPECT_EQ(data.training_targets->name(i), data.training->name(i));
     EXPECT_EQ(data.training_targets->read(i), data.training->read(i));
   }
-  // Flat folders have labels of their own, which nobody learns.
+  // Flat folders have no labels to learn.
   std::filesystem::copy(folder + "/digits/1", folder + "/flat");
   Job flat = with("inputs");
   flat.data.train = folder + "/flat";
@@ -166,6 +166,7 @@ TEST_F(Run, StopAndResumeGiveTheSameBitsOnAnyThreads) {
     options.stop = {};
     options.resume = true;
     part = run_job(job({"threads=3"}), options);
+    ASSERT_EQ(part.training.iterations.front().iteration, stop + 1) << "it has begun anew";
     EXPECT_EQ(part.training.digest, whole.training.digest) << stop;
     EXPECT_EQ(part.test->loss, whole.test->loss);
     EXPECT_EQ(text(name + "/receipt.jsonl"), text("whole/receipt.jsonl"));
@@ -196,7 +197,7 @@ TEST_F(Run, MetricsAndConfusionAreOfTheNetworkInTheEnd) {
   const auto file = nlohmann::ordered_json::parse(text("out/confusion.json"));
   EXPECT_EQ(file.at("validation"), e.confusion->to_json());
   EXPECT_EQ(file.at("test"), result.test->confusion->to_json());
-  // Metrics may change where a run goes on, statistics may not.
+  // Metrics may change when a run is resumed, statistics may not.
   RunOptions options = into("out");
   options.resume = true;
   EXPECT_TRUE(run_job(job({"batch_normalization_statistics=population"}), options)
@@ -238,7 +239,7 @@ TEST_F(Run, AFinishedRunGoesOnWithMoreEpochs) {
     return job(all);
   };
   RunOptions options = into("out");
-  run_job(with("max_iterations=5"), options);  // two iterations an epoch
+  run_job(with("max_iterations=5"), options);  // two iterations per epoch
   options.resume = true;
   for (const char* end : {"max_epochs=4", "max_epochs=7"}) {
     const RunResult result = run_job(with(end), options);
@@ -290,7 +291,7 @@ TEST_F(Run, AnEndThatIsRefusedLeavesTheJobAsItWas) {
   EXPECT_EQ(text("out/receipt.jsonl"), receipt);
 }
 
-// A run of a version whose identities named every option: stopped after iteration 20 of 36.
+// A run of an earlier version, whose identity names every option: stopped after iteration 20 of 36.
 TEST_F(Run, OneOfAnEarlierVersionIsFinishedAsItBegan) {
   std::filesystem::copy(LOCKSTEP_SOURCE_FOLDER "/tests/runs/first_version", folder + "/out",
                         std::filesystem::copy_options::recursive);
@@ -311,7 +312,7 @@ TEST_F(Run, OneOfAnEarlierVersionIsFinishedAsItBegan) {
   const std::string receipt = text("out/receipt.jsonl");
   EXPECT_EQ(receipt.substr(0, begun.size()), begun);
   EXPECT_EQ(read_receipt(local_files(), folder + "/out/receipt.jsonl").size(), 36u) << "one chain";
-  // Its last checkpoint is of the same kind.
+  // Its last checkpoint has the same format.
   EXPECT_EQ(run_job(with({}), options).training.last_iteration, 36);
   EXPECT_EQ(text("out/receipt.jsonl"), receipt);
 }

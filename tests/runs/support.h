@@ -1,4 +1,4 @@
-// What the tests of lockstep/runs share.
+// Helpers for the tests of lockstep/runs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace lockstep::testing {
 
-// A test with a folder of its own, in which it runs, removed at the end.
+// Runs each test in a separate folder, which is removed at the end.
 class WithFolder : public ::testing::Test {
  protected:
   WithFolder() {

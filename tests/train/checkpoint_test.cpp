@@ -1,4 +1,4 @@
-#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/state/checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/safetensors.h"
-#include "lockstep/train/fingerprint.h"
-#include "lockstep/train/state_digest.h"
+#include "lockstep/train/state/fingerprint.h"
+#include "lockstep/train/state/state_digest.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -23,7 +23,7 @@ using testing::small_options;
 using testing::some_digits;
 using testing::TemporaryFolder;
 
-// A network with a solver somewhere in its training.
+// A network with a solver in the middle of a training.
 struct Snapshot {
   Network network;
   std::unique_ptr<Solver> solver;
@@ -37,7 +37,7 @@ struct Snapshot {
     position.identity = {{"training", {{"l2", 0.1}, {"solver", name}}}, {"data", "abc"}};
   }
 
-  // Fills everything with values that depend on the iteration.
+  // Fills all values with numbers that depend on the iteration.
   void go_to(int64_t iteration) {
     std::mt19937 random(static_cast<unsigned>(iteration));
     std::normal_distribution<float> normal;
@@ -46,8 +46,8 @@ struct Snapshot {
         tensor.data<float>()[i] = normal(random);
       }
     };
-    for (size_t p = 0; p < network.learnables().size(); ++p) {
-      fill(network.learnables()[p].value);
+    for (size_t p = 0; p < network.parameters().size(); ++p) {
+      fill(network.parameters()[p].value);
       for (const auto& array : solver->state(p)) fill(array);
     }
     for (const auto& state : network.state()) fill(state.value);
@@ -158,13 +158,13 @@ TEST(Checkpoint, ADamagedOneIsNamedAndTheOneBeforeUsed) {
     ASSERT_EQ(run.notices.size(), 1u) << what;
     EXPECT_NE(run.notices[0].find(newest), std::string::npos) << run.notices[0];
   };
-  // Cut anywhere.
+  // Truncated at various lengths.
   std::vector<size_t> lengths{0, 1, 7, 8, 9, 100, sound.size() - 1};
   for (size_t at = 200; at < sound.size(); at += sound.size() / 40 + 1) lengths.push_back(at);
   for (const size_t length : lengths) {
     expect_passed_over(std::span(sound).first(length), "cut at " + std::to_string(length));
   }
-  // Any bit turned over: many in the header and its padding, some in the data.
+  // Any flipped bit: many in the header and its padding, some in the data.
   size_t header = 0;
   std::memcpy(&header, sound.data(), 8);
   std::mt19937 random(5);
@@ -172,7 +172,7 @@ TEST(Checkpoint, ADamagedOneIsNamedAndTheOneBeforeUsed) {
   for (size_t byte = 0; byte < 8 + header; byte += 11) bits.push_back(8 * byte + random() % 8);
   for (size_t bit = 8 * (8 + header) - 64; bit < 8 * (8 + header); ++bit) bits.push_back(bit);
   for (int i = 0; i < 100; ++i) bits.push_back(random() % (8 * sound.size()));
-  for (size_t i = 0; i < 64; ++i) bits.push_back(i);  // the header's length
+  for (size_t i = 0; i < 64; ++i) bits.push_back(i);  // the length of the header
   for (const size_t bit : bits) {
     auto bytes = sound;
     bytes[bit / 8] ^= std::byte{1} << static_cast<int>(bit % 8);
@@ -222,7 +222,7 @@ TEST(Checkpoint, ThatOfAnotherTrainingIsRefusedNamingTheDifference) {
   expect("/network/layers/0/units", 4, "network.layers[1].units: 4 here, 3 there");
   expect("/network/layers", ordered_json::array(), "network.layers");
   expect("/data", "abd", "the training data are not those of the run");
-  // What only the checkpoint has is a difference, too.
+  // A tensor that only the checkpoint has is a difference, too.
   Snapshot other;
   other.position.identity = run.position.identity;
   other.position.identity["training"].erase("seed");
@@ -268,7 +268,7 @@ TEST(Checkpoint, OptionsMayHaveAnotherOrder) {
   EXPECT_TRUE(other.resume(folder.path).has_value());
 }
 
-// Rewrites a checkpoint as another machine would have written it.
+// Rewrites a checkpoint as if another machine had written it.
 void pretend_other_numerics(const std::string& path) {
   SafetensorsFile file = read_safetensors(local_files().read(path), path);
   auto json = ordered_json::parse(file.metadata["lockstep.position"]);
@@ -353,7 +353,7 @@ TrainingResult run_training(const std::string& folder, TrainingOptions options,
 }
 
 TEST(Checkpoint, TrainingsWriteThemAsOftenAsTold) {
-  TrainingOptions options = small_options();  // 3 iterations an epoch, 6 in all
+  TrainingOptions options = small_options();  // 3 iterations per epoch, 6 in total
   const auto written = [&](int64_t frequency) {
     const TemporaryFolder folder;
     testing::Recorder recorder;
@@ -400,7 +400,7 @@ TEST(Checkpoint, AnotherTrainingIsRefusedByWhatDiffers) {
               train(network, {some_digits(60), some_digits(20, 10)}, options, resume);
             }).find("network.layers"),
             std::string::npos);
-  // What only speed and output depend on may change.
+  // Options that affect only speed and output may change.
   other = options;
   other.threads = 1;
   other.cache_mib = 0;
@@ -408,8 +408,9 @@ TEST(Checkpoint, AnotherTrainingIsRefusedByWhatDiffers) {
   other.loader_threads = 2;
   other.checkpoint_frequency = 1;
   other.checkpoints_kept = 9;
-  EXPECT_EQ(run_training(folder.path, other, resume).digest,
-            run_training(TemporaryFolder().path, options).digest);
+  const TrainingResult resumed = run_training(folder.path, other, resume);
+  ASSERT_EQ(resumed.iterations.front().iteration, 3) << "it has begun anew";
+  EXPECT_EQ(resumed.digest, run_training(TemporaryFolder().path, options).digest);
 }
 
 TEST(Checkpoint, ResumingWithoutAFolderOrWithoutCheckpointsIsTold) {

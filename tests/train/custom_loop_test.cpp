@@ -11,8 +11,8 @@
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/parallel/pool/spmd.h"
-#include "lockstep/train/state_digest.h"
-#include "lockstep/train/updates.h"
+#include "lockstep/train/optimizer/updates.h"
+#include "lockstep/train/state/state_digest.h"
 #include "tests/train/law_network.h"
 
 namespace lockstep {
@@ -36,7 +36,7 @@ Tensor labels(int64_t n, int32_t classes) {
   return Tensor::from(std::span<const int32_t>(values), {n});
 }
 
-// Smooth, with a convolution and batch normalisation.
+// A smooth network with a convolution and batch normalisation.
 Network tiny_network() {
   Network network({image_input({.height = 5, .width = 4, .channels = 2, .normalization = "none"}),
                    convolution2d({.filters = 3, .kernel = {3, 3}}), batch_normalization(), tanh(),
@@ -119,18 +119,18 @@ TEST(ValueAndGradient, NamesWhatIsWrong) {
                   "the loss is inf");
 }
 
-// Central differences of the mean loss, which is summed in double.
+// Compares with central differences of the mean loss, which is summed in double.
 TEST(ShardedValueAndGradient, GradientsAreThoseOfTheLoss) {
   Network network = tiny_network();
   const Tensor x = random_tensor({11, 2, 5, 4}, 4), y = labels(11, 4);
   ShardGroup group(network, {.threads = 2, .shard_size = 4});
   const auto value = [&] { return sharded_value_and_gradient(loss_of, {x, y}, group, 1).value; };
   const auto gradients = sharded_value_and_gradient(loss_of, {x, y}, group, 1).gradients;
-  ASSERT_EQ(gradients.size(), network.learnables().size());
+  ASSERT_EQ(gradients.size(), network.parameters().size());
   std::vector<Tensor> expected;
-  for (const auto& learnable : network.learnables()) {
-    const Tensor slopes(learnable.value.shape(), DType::f32);
-    auto* const w = learnable.value.data<float>();
+  for (const auto& parameter : network.parameters()) {
+    const Tensor slopes(parameter.value.shape(), DType::f32);
+    auto* const w = parameter.value.data<float>();
     for (int64_t i = 0; i < slopes.shape().elements(); ++i) {
       const float before = w[i];
       constexpr float kStep = 1.0f / 128;
@@ -163,12 +163,12 @@ TEST(ShardedValueAndGradient, AgreesWithOneTape) {
   }
 }
 
-// Two runs of the network, gradients through its inputs, and learnables used by themselves.
+// Two runs of the network, gradients through its inputs, and direct use of parameters.
 TEST(ShardedValueAndGradient, TakesOddLosses) {
   Network network = plain_network();
   const Tensor x = random_tensor({20, 2, 5, 4}, 4), y = labels(20, 4);
-  const Tensor weights = network.learnable("scores.weights"),
-               bias = network.learnable("scores.bias");
+  const Tensor weights = network.parameter("scores.weights"),
+               bias = network.parameter("scores.bias");
   const auto odd = [&](const Tensor& features, const Tensor& scores, const Tensor& again,
                        const Tensor& wanted) {
     const Tensor direct = ops::fully_connected(ops::flatten(features), weights, bias);
@@ -204,7 +204,7 @@ TEST(ShardedValueAndGradient, TakesOddLosses) {
   EXPECT_EQ(distance(together.gradients, alone.gradients), 0);
 }
 
-// The same tensor through the network twice: a gradient through the input of the second run.
+// One tensor passes the network twice. The second run has a gradient through its input.
 TEST(ShardedValueAndGradient, GoesThroughInputs) {
   Network network({image_input({.height = 4, .width = 4, .channels = 2, .normalization = "none"}),
                    convolution2d({.filters = 2, .kernel = {3, 3}, .padding = same_padding}),
@@ -226,7 +226,7 @@ TEST(ShardedValueAndGradient, GoesThroughInputs) {
   EXPECT_LT(distance(sharded.gradients, whole.gradients), 1e-5);
 }
 
-// A gradient penalty: what its gradient would be is not known, so it is refused, not taken for 0.
+// A gradient penalty. Derivatives of gradients are unknown, so they are refused, not taken as 0.
 TEST(ShardedValueAndGradient, RefusesDerivativesOfGradients) {
   Network network({image_input({.height = 4, .width = 4, .channels = 2, .normalization = "none"}),
                    convolution2d({.filters = 2, .kernel = {3, 3}, .padding = same_padding}),
@@ -253,7 +253,7 @@ TEST(ShardedValueAndGradient, RefusesDerivativesOfGradients) {
   EXPECT_GT(step(true).value, 0);
 }
 
-// Predictions of another network and of its own, made by all threads at once.
+// All threads compute predictions of another network and of this one at once.
 TEST(ShardedValueAndGradient, LearnsFromAnotherNetwork) {
   Network teacher = tiny_network();
   teacher.initialize(9);
@@ -317,7 +317,7 @@ TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
   expect_contains(
       error([](Shard& shard) { return shard.forward(shard[0], {.outputs = {"score"}}); }, {x, y}),
       "no layer `score`");
-  // NaN in one observation: named whoever computed, and nothing has moved.
+  // NaN in one observation is named with any partition, and no value has changed.
   const Tensor spoilt = x.clone();
   spoilt.data<float>()[13 * 40 + 5] = std::numeric_limits<float>::quiet_NaN();
   const ShardLoss plain = [](Shard& shard) { return ops::mean_squared_error(shard[0], shard[0]); };
@@ -334,7 +334,7 @@ TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
   expect_contains(error_of([&] { ShardGroup{raw}; }), "not initialized");
 }
 
-// Members that call with different mini-batches are told so, and nothing is added.
+// Members with different mini-batches get an error, and nothing is added.
 TEST(ShardedValueAndGradient, MembersMustCallAlike) {
   Pool pool({.workers = 2, .threads = true});
   const auto texts = spmd(pool, [](Spmd& block) {
@@ -391,7 +391,7 @@ TEST(ShardedValueAndGradient, ThrowsWhatALossThrowsWhileOthersWorkMeanwhile) {
   Network network = tiny_network();
   const Tensor x = random_tensor({20, 2, 5, 4}, 4), y = labels(20, 4);
   ShardGroup group(network, {.threads = 3, .shard_size = 7});
-  group.work_meanwhile([](bool ahead) { return ahead; });  // as long as anybody has a shard
+  group.work_meanwhile([](bool ahead) { return ahead; });  // while a thread has a shard
   const auto failing = [](Shard& shard) -> Tensor {
     if (shard.first() > 0) throw DataError("no such label");
     return loss_of(shard);
@@ -403,7 +403,7 @@ TEST(ShardedValueAndGradient, ThrowsWhatALossThrowsWhileOthersWorkMeanwhile) {
   EXPECT_GT(sharded_value_and_gradient(loss_of, {x, y}, group, 1).value, 0);
 }
 
-// Others wait for this member's sums, not for what its next call needs.
+// Other members wait for this member's sums, so it must not do work for its next call meanwhile.
 TEST(ShardedValueAndGradient, MembersDoOtherWorkOnlyWhileTheyHaveShards) {
   Pool pool({.workers = 2, .threads = true});
   const auto waited = spmd(pool, [](Spmd& block) {
@@ -429,40 +429,41 @@ TEST(ShardedValueAndGradient, MembersDoOtherWorkOnlyWhileTheyHaveShards) {
   EXPECT_EQ(waited[1], 0);
 }
 
-// Gradients that threads divide in pieces.
-TEST(ShardedValueAndGradient, OfLargeLearnablesByAnyThreads) {
+// Threads divide large gradients in pieces.
+TEST(ShardedValueAndGradient, OfLargeParametersByAnyThreads) {
   const Tensor x = random_tensor({40, 100}, 4), y = labels(40, 401);
-  const auto with = [&](int threads) {
+  const auto gradients_by = [&](int threads) {
     Network network({feature_input({.features = 100}), fully_connected({.units = 401})});
     network.initialize(3);
-    ShardGroup group(network, {.threads = threads, .shard_size = 7});
+    ShardGroup group(network, {.threads = threads, .shard_size = 2});
     std::vector<std::vector<float>> values;
     for (const Tensor& g : sharded_value_and_gradient(loss_of, {x, y}, group, 1).gradients) {
       values.push_back(g.to_vector());
     }
     return values;
   };
-  const auto one = with(1);
+  const auto one = gradients_by(1);
+  ASSERT_EQ(one.size(), 2u);
   EXPECT_EQ(one[0].size(), 40'100u);
-  EXPECT_EQ(with(3), one);
+  EXPECT_EQ(gradients_by(3), one);
 }
 
 TEST(Updates, NameWhatIsWrong) {
   Network network = plain_network();
   std::vector<Tensor> gradients;
-  for (const auto& l : network.learnables()) gradients.push_back(Tensor::zeros(l.value.shape()));
+  for (const auto& l : network.parameters()) gradients.push_back(Tensor::zeros(l.value.shape()));
   SgdmState state;
   AdamState adam;
   const std::vector<Tensor> few(gradients.begin(), gradients.end() - 1);
   expect_contains(error_of([&] { sgdm_update(network, few, state); }),
-                  "[sgdm] 4 learnables need as many gradients, received 3");
+                  "[sgdm] 4 parameters need as many gradients, received 3");
   std::vector<Tensor> wrong = gradients;
   wrong[2] = Tensor::zeros({3});
   expect_contains(error_of([&] { adamw_update(network, wrong, adam); }),
                   "[adamw] the gradient of scores.weights must be");
   state.velocity = {Tensor::zeros({3})};
   expect_contains(error_of([&] { sgdm_update(network, gradients, state); }),
-                  "the state is of 1 learnables");
+                  "the state is of 1 parameters");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "lockstep/train/evaluator.h"
+#include "lockstep/train/evaluation/evaluator.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/train/targets.h"
+#include "lockstep/train/input/targets.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -17,7 +17,7 @@ using testing::MemoryStore;
 using testing::small_classifier;
 using testing::some_digits;
 
-// Trained a little, so that scores differ and statistics are not the initial ones.
+// Trained briefly, so that scores differ and statistics are not the initial ones.
 Network trained() {
   Network network = small_classifier();
   train(network, {some_digits(60), nullptr}, testing::small_options());
@@ -85,7 +85,7 @@ TEST(Evaluator, AScoreDependsOnItsImageAlone) {
   const auto expected = rows_of(predict(network, all, {.threads = 1}));
   EXPECT_EQ(rows_of(predict(network, all, {.threads = 2})), expected) << "threads";
   EXPECT_EQ(rows_of(predict(network, all, {.threads = 5})), expected) << "threads";
-  // Alone, backwards, among others, at every place of a batch.
+  // Alone, backwards, among others, at every position of a batch.
   for (const int64_t i : {0, 63, 64, 139}) {
     EXPECT_EQ(rows_of(predict(network, subset(all, {i}), {.threads = 1}))[0],
               expected[static_cast<size_t>(i)]);
@@ -98,21 +98,21 @@ TEST(Evaluator, AScoreDependsOnItsImageAlone) {
       ASSERT_EQ(scores[i], expected[static_cast<size_t>(order[i])]) << "step " << step << ", " << i;
     }
   }
-  // Evaluation: the same, whoever computes.
+  // Evaluations have the same results for any number of threads.
   const Evaluation one = evaluate(network, all, {.threads = 1}),
                    three = evaluate(network, all, {.threads = 3});
   EXPECT_EQ(one.loss, three.loss);
   EXPECT_EQ(one.accuracy, three.accuracy);
 }
 
-TEST(Evaluator, SeesChangedLearnablesAndState) {
+TEST(Evaluator, SeesChangedParametersAndState) {
   Network network = trained();
   ThreadPool pool(2);
   Evaluator evaluator(
       network, Evaluator::Data{.images = cache_for(network, some_digits(30, 20), 1 << 20)}, pool);
   const double before = evaluator.run().loss;
   EXPECT_EQ(evaluator.run().loss, before);
-  network.learnable("convolution2d_1.weights").data<float>()[3] += 1;
+  network.parameter("convolution2d_1.weights").data<float>()[3] += 1;
   const double after = evaluator.run().loss;
   EXPECT_NE(after, before);
   network.state_value("batch_normalization_1.mean").data<float>()[0] += 1;

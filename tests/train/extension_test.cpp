@@ -1,5 +1,5 @@
-// A training that has ended and goes on with a later end is what it would have been with that end
-// from its beginning: the same bytes of receipt and model.
+// A finished training that continues with a later end gives the same bytes of receipt and model as
+// a training with that end from the beginning.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,8 +7,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/model.h"
-#include "lockstep/train/receipt.h"
-#include "lockstep/train/training_problem.h"
+#include "lockstep/train/state/receipt.h"
+#include "lockstep/train/workers/training_problem.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -24,7 +24,7 @@ using Change = std::function<void(Options&)>;
 
 TrainingProblem problem() { return {small_classifier(), {some_digits(47), some_digits(20, 10)}}; }
 
-// 47 digits in mini-batches of 20, 20 and 7: three iterations an epoch.
+// 47 digits in mini-batches of 20, 20 and 7: three iterations per epoch.
 Options options_with(const Change& change) {
   Options options = small_options();
   options.last_mini_batch = "keep";
@@ -68,7 +68,7 @@ void expect_same(const Outcome& went_on, const Outcome& begun) {
   }
 }
 
-// The log of a run tells of the validations that count, once each.
+// The log of a run lists the validations that count once each.
 std::vector<int64_t> logged_validations(const std::string& folder) {
   std::vector<int64_t> iterations;
   const std::string text = read_text(local_files(), join_path(folder, "log.jsonl"));
@@ -99,10 +99,10 @@ Change patience(int64_t n) {
 struct Row {
   const char* name;
   Change base;
-  std::vector<Change> ends;  // one after the other
+  std::vector<Change> ends;  // in succession
 };
 
-// Solvers, schedules, orders, frequencies of validation, what the network is made of, and ends.
+// Solvers, schedules, orders, validation frequencies, networks and ends.
 std::vector<Row> rows() {
   const std::vector<Change> more{epochs(1), epochs(2), epochs(4)};
   const auto with = [&](const char* name, Change base) { return Row{name, std::move(base), more}; };
@@ -152,7 +152,7 @@ std::vector<Row> rows() {
       with("best of the end only", best(1000, "moving")),
       with("best of some, and population", best(4, "population")),
       {"patience", diverging, {patience(1), patience(2), patience(4), patience(0)}},
-      // The validation of the end alone would count for patience.
+      // The validation at the end alone would count for patience.
       {"patience and ends",
        [=](Options& o) { diverging(o), o.validation_frequency = 5; },
        {[](Options& o) { o.max_epochs = 2, o.validation_patience = 1; },
@@ -229,7 +229,7 @@ TEST(Extension, OnWorkersAndByWorkers) {
   options.max_epochs = 4;
   const Outcome begun = run(join_path(folder.path, "whole"), options);
   const std::string went_on = join_path(folder.path, "went_on");
-  // Processes, this one, processes that only validate, and processes to the end.
+  // With processes, without, processes that only validate, and processes to the end.
   for (const auto& [epochs, workers] :
        {std::pair<int64_t, int64_t>{1, 2}, {2, 0}, {2, 1}, {4, 3}}) {
     SCOPED_TRACE(workers);
@@ -262,7 +262,7 @@ TEST(Extension, ASchedulesLengthStaysAndCanBeWrittenOut) {
         o.final_factor = 0.5;
         o.max_epochs = 2;
         if (in_a_row) {
-          // Rounded: 2 iterations, so that 4 are left.
+          // Rounded to 2 iterations, so that 4 are left.
           o.learning_rate_schedule = {"none", last};
           o.schedule_epochs = {0.5};
         }
@@ -307,7 +307,7 @@ TEST(Extension, AnEndThatLiesBehindIsRefused) {
          "max_iterations = 11 ends the training after iteration 11");
   expect([](Options& o) { o.validation_patience = 1; },
          "validation_patience = 1 ends the training after iteration");
-  // The same end, said otherwise.
+  // The same end in other options.
   Options same = options([](Options& o) { o.max_epochs = 9, o.max_iterations = 12; });
   EXPECT_EQ(run(folder.path, same, {.resume = true}).result.last_iteration, 12);
 }

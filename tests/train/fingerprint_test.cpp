@@ -1,4 +1,4 @@
-#include "lockstep/train/fingerprint.h"
+#include "lockstep/train/state/fingerprint.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

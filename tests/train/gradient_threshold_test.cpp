@@ -1,4 +1,4 @@
-#include "lockstep/train/gradient_threshold.h"
+#include "lockstep/train/optimizer/gradient_threshold.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -45,13 +45,13 @@ TEST(GradientThreshold, ElementsAreLimitedAndNotANumberStays) {
   EXPECT_EQ(g, (std::vector<float>{-30, -30, 0, 29.5f, 30, 30, -30}));
 }
 
-// One plain iteration of sgdm without momentum or L2: the step's norm is the rate times the
-// gradient's.
+// One plain iteration of sgdm without momentum or L2. The norm of the step is the learning rate
+// times the norm of the gradient.
 TEST(GradientThreshold, BoundsTheStepOfATraining) {
   for (const std::string method : {"l2norm", "global-l2norm", "absolute-value"}) {
     Network network = small_classifier();
     std::vector<Tensor> before;
-    for (const auto& l : network.learnables()) before.push_back(l.value.clone());
+    for (const auto& l : network.parameters()) before.push_back(l.value.clone());
     TrainingOptions options = small_options();
     options.momentum = 0;
     options.l2 = 0;
@@ -63,7 +63,7 @@ TEST(GradientThreshold, BoundsTheStepOfATraining) {
     train(network, {some_digits(60)}, options, control);
     double all = 0, largest_norm = 0, largest = 0;
     for (size_t p = 0; p < before.size(); ++p) {
-      const auto a = before[p].to_vector(), b = network.learnables()[p].value.to_vector();
+      const auto a = before[p].to_vector(), b = network.parameters()[p].value.to_vector();
       double squares = 0;
       for (size_t i = 0; i < a.size(); ++i) {
         const double step = static_cast<double>(b[i]) - static_cast<double>(a[i]);
@@ -88,12 +88,13 @@ TEST(ClassWeights, WeighLossAndGradientOfTheirClass) {
     TrainingControl control;
     control.stop_after = 1;
     const auto result = train(network, {some_digits(60)}, options, control);
-    return std::pair(result.iterations[0].loss, network.learnables()[0].value.to_vector());
+    return std::pair(result.iterations[0].loss, network.parameters()[0].value.to_vector());
   };
   const auto plain = trained({}), doubled = trained(std::vector<double>(10, 2));
   EXPECT_DOUBLE_EQ(doubled.first, 2 * plain.first);
   EXPECT_NE(doubled.second, plain.second);
-  // One class after the other: each loss is that class's share of the plain one, whatever the row.
+  // One class after the other: each loss is that class's share of the unweighted loss, in any row
+  // order.
   double sum = 0;
   for (size_t c = 0; c < 10; ++c) {
     std::vector<double> only(10, 0);
@@ -109,7 +110,7 @@ TEST(ClassWeights, WeighLossAndGradientOfTheirClass) {
   std::vector<double> third(10, 0), seventh(10, 0);
   third[3] = seventh[7] = 1;
   EXPECT_NEAR(trained(mixed).first, trained(third).first + 2 * trained(seventh).first, 1e-12);
-  // Without the weight of any class nothing is learned, but for L2.
+  // If all class weights are 0, only L2 changes parameters.
   EXPECT_EQ(trained(std::vector<double>(10, 0)).first, 0);
   Network network = small_classifier();
   TrainingOptions options = small_options();

@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/train/options.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep::testing {
 
-// On several hosts: processes on the loopback, reached by env(1), which runs a command as ssh
-// would. As many workers as the entries say.
+// Places workers on several hosts: processes on the loopback, started by env(1), which runs a
+// command as ssh would. The entries name the numbers of workers.
 inline void place_on_hosts(TrainingOptions& options, std::vector<std::string> hosts) {
   options.hosts = std::move(hosts);
   options.host_launch = "env LOCKSTEP_TEST_HOST={host}";

@@ -1,4 +1,4 @@
-#include "lockstep/train/identity.h"
+#include "lockstep/train/state/identity.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/determinism.h"
-#include "lockstep/engine/nn/own_layer.h"
-#include "lockstep/train/first_identity.h"
+#include "lockstep/engine/kernels/interface/determinism.h"
+#include "lockstep/engine/nn/custom_layer.h"
+#include "lockstep/train/state/first_identity.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -34,7 +34,7 @@ ordered_json identity(const TrainingOptions& options = {}, const Network& networ
   return identity_of(network, data, options.resolved(), kListings, iterations_per_epoch);
 }
 
-// Receipts of this version begin with this text: it must never change.
+// Receipts of this version begin with this text, which must never change.
 TEST(Identity, OfATrainingWithoutAnyOptionNamesNothingThatHasADefault) {
   EXPECT_EQ(
       identity().dump(),
@@ -91,13 +91,13 @@ TEST(Identity, OfATrainingThatIsNotDeterministicIsAnother) {
 }
 
 bool is_left_out(const std::string& option) {
-  std::set<std::string> names{"device"};  // it is the network's that counts
+  std::set<std::string> names{"device"};  // the network's device counts
   for (const auto& name : TrainingOptions::free_fields()) names.insert(name);
   for (const auto& name : TrainingOptions::ending_fields()) names.insert(name);
   return names.count(option) == 1;
 }
 
-// Another value of the same type.
+// Returns another value of the same type.
 ordered_json changed(const ordered_json& value, const FieldInfo& field) {
   if (value == "epoch") return 3;
   if (value.is_boolean()) return !value.get<bool>();
@@ -168,8 +168,8 @@ struct Offset {
 TEST(Identity, FieldsOfLayersWithTheirDefaultsLeaveNoTrace) {
   Network network{image_input({.height = 28, .width = 28, .channels = 1}),
                   convolution2d({.filters = 3, .kernel = {5, 5}}), dropout({.probability = 0.25})};
-  network.add(own_layer(Offset{}), "a");
-  network.add(own_layer(Offset{.by = 2}), "b");
+  network.add(custom_layer(Offset{}), "a");
+  network.add(custom_layer(Offset{.by = 2}), "b");
   network.add_shared("a", "c");
   EXPECT_EQ(
       network.canonical_layers().dump(),
@@ -182,8 +182,8 @@ TEST(Identity, FieldsOfLayersWithTheirDefaultsLeaveNoTrace) {
       R"({"inputs":["b"],"layer":"a","name":"c","type":"shared"}])");
 }
 
-// Defaults belong to the form of identities: with another default the same text would mean another
-// training.
+// Defaults are part of the format of identities: with another default the same text would describe
+// another training.
 TEST(Identity, DefaultsStay) {
   std::vector<std::string> present;
   const auto list = [&](const std::string& table, const std::vector<FieldInfo>& fields) {

@@ -1,18 +1,19 @@
-// The law in loops of one's own. Run once more with sums in order of arrival compiled in.
+// The law in custom loops. A second build adds sums in order of arrival; there each of these tests
+// must fail.
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <string>
 
-#include "lockstep/data/mini_batch_queue.h"
+#include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/train/custom_loop.h"
-#include "lockstep/train/input_normalization.h"
-#include "lockstep/train/mini_batches.h"
-#include "lockstep/train/state_digest.h"
+#include "lockstep/train/input/input_normalization.h"
+#include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/optimizer/updates.h"
+#include "lockstep/train/state/state_digest.h"
 #include "lockstep/train/trainer.h"
-#include "lockstep/train/updates.h"
 #include "tests/train/law_network.h"
 #include "tests/train/support.h"
 
@@ -47,7 +48,8 @@ struct Loop {
   std::vector<int64_t> shards_by_thread;
 };
 
-// A loss of one's own: of the whole network, or as the trainer's of the values in front of softmax.
+// A user-defined loss: of the whole network, or like the trainer's of the values in front of
+// softmax.
 Tensor plain_loss(Shard& shard) { return ops::cross_entropy(shard.forward(shard[0]), shard[1]); }
 Tensor trainers_loss(Shard& shard) {
   const Tensor logits = shard.forward(shard[0], {.outputs = {"fully_connected_1"}});
@@ -111,7 +113,7 @@ TEST(LawOfCustomLoops, OneDigestForAnyNumberOfThreads) {
   }
 }
 
-// The same over the workers of a pool, processes and threads, whatever their number.
+// The same over the workers of a pool, processes and threads, for any number of workers.
 TEST(LawOfCustomLoops, OneDigestForAnyNumberOfWorkers) {
   const Loop one = run_sgdm(1, plain_loss);
   for (const bool threads : {false, true}) {
@@ -139,8 +141,8 @@ TEST(LawOfCustomLoops, OneDigestForAnyNumberOfWorkers) {
   }
 }
 
-// A position is the network, the solver's state and the number of the iteration: whoever has them
-// goes on, in another process on other threads.
+// A position is the network, the solver's state and the iteration number. Any process with any
+// threads can continue from it.
 TEST(LawOfCustomLoops, StoppedAndGoneOnWithByOthers) {
   const TrainingData data = test_data();
   const auto images = std::make_shared<const ImageCache>(data.training, 28, 28, 1, size_t{1} << 22);
@@ -177,7 +179,7 @@ TEST(LawOfCustomLoops, StoppedAndGoneOnWithByOthers) {
   }
 }
 
-// The trainer's history and network, bit for bit.
+// Expects the trainer's history and network, bit for bit.
 void expect_trainers_bits(const std::string& solver, const Loop& loop) {
   Network network = testing::law_network();
   TrainingOptions options = test_options();

@@ -1,4 +1,4 @@
-// What the tests of the law train.
+// The network for tests of the law.
 #pragma once
 
 #include "lockstep/engine/nn/layers.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep::testing {
 
-// With everything the law speaks of: sums, statistics, chance.
+// Contains everything that the law covers: sums, statistics, random numbers.
 inline Network law_network() {
   Network network({image_input({.height = 28, .width = 28, .channels = 1}),
                    convolution2d({.filters = 9, .kernel = {5, 5}, .stride = {2, 2}}),

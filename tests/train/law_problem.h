@@ -1,14 +1,14 @@
-// What the tests of the law train, and how.
+// The training for tests of the law.
 #pragma once
 
-#include "lockstep/data/digits.h"
-#include "lockstep/train/training_problem.h"
+#include "lockstep/data/datastores/digits.h"
+#include "lockstep/train/workers/training_problem.h"
 #include "tests/train/law_network.h"
 
 namespace lockstep::testing {
 
-// Awkward on purpose: 100 observations in shards of at most 7 make 15 shards of two sizes, and 370
-// training images make a partial mini-batch.
+// Awkward sizes on purpose: 100 observations in shards of at most 7 make 15 shards of two sizes,
+// and 370 training images leave a partial mini-batch.
 inline constexpr int64_t law_mini_batch = 100, law_shard = 7;
 inline constexpr int64_t law_iterations = 12;  // 3 epochs of 4
 

@@ -1,5 +1,6 @@
-// A caller, or a library that is preloaded, may have set another rounding: threads and processes
-// inherit it, and nothing may come of it.
+// A caller or a preloaded library may have set another rounding mode, which threads and processes
+// inherit. It must not change results. A second build computes in the inherited mode; there each of
+// these tests must fail.
 #include <gtest/gtest.h>
 #include <immintrin.h>
 
@@ -9,8 +10,8 @@
 
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/train/custom_loop.h"
-#include "lockstep/train/state_digest.h"
-#include "lockstep/train/updates.h"
+#include "lockstep/train/optimizer/updates.h"
+#include "lockstep/train/state/state_digest.h"
 #include "tests/train/law_problem.h"
 #include "tests/train/same_history.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr unsigned kSubnormalsAreZero = 0x8040;
 
-// As long as it lives this thread rounds upwards, and subnormal numbers are zero.
+// During its lifetime this thread rounds upwards, and subnormal numbers are zero.
 struct Upwards {
   Upwards() {
     std::fesetround(FE_UPWARD);
@@ -43,7 +44,7 @@ TrainingResult run(int64_t workers, int64_t threads, bool upwards) {
   if (!upwards) return train(call, problem.network, problem.data, options);
   const Upwards mode;
   const TrainingResult result = train(call, problem.network, problem.data, options);
-  EXPECT_EQ(std::fegetround(), FE_UPWARD);  // the caller's again
+  EXPECT_EQ(std::fegetround(), FE_UPWARD);  // the caller's mode is restored
   return result;
 }
 

@@ -1,5 +1,5 @@
-// The law over worker processes: however many, with whatever load, whoever dies. Run once more with
-// sums in order of arrival compiled in, where these tests must fail.
+// The law over worker processes: for any number, any load and any deaths of workers. A second build
+// adds sums in order of arrival; there each of these tests must fail.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -22,7 +22,7 @@ TrainingResult run(const TrainingOptions& options, const TrainingControl& contro
   return train(call, problem.network, problem.data, options, control);
 }
 
-// Workers with a load have all computed, those without nothing.
+// Workers with a load have computed shards, and workers without have not.
 void expect_shares(const TrainingResult& result, const TrainingOptions& options) {
   std::string counts;
   ASSERT_EQ(result.workers.size(), static_cast<size_t>(options.workers));
@@ -86,7 +86,7 @@ TEST(LawOfWorkers, OneDigestForAnyHosts) {
   for (const Hosts& hosts : all) {
     TrainingOptions options = options_of(0, 1);
     testing::place_on_hosts(options, hosts);
-    // Not all are loaded alike, and one not at all.
+    // Different loads, one of them 0.
     if (options.workers == 5) options.worker_load = {1, 3, 0, 1, 2};
     const TrainingResult many = run(options);
     expect_shares(many, options);

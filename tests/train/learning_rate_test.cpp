@@ -1,4 +1,4 @@
-#include "lockstep/train/learning_rate.h"
+#include "lockstep/train/options/learning_rate.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TrainingOptions scheduled(std::vector<std::string> names, std::vector<double> ep
   return options;
 }
 
-// Rate of the iteration in front of which so many are done.
+// The learning rate of the iteration after `iterations` iterations.
 double after(const TrainingOptions& options, int64_t iterations) {
   return learning_rate_of(options, iterations + 1, kPerEpoch);
 }
@@ -80,7 +80,7 @@ TEST(LearningRate, CyclicalGoesDownAndUp) {
 }
 
 TEST(LearningRate, SchedulesFollowEachOther) {
-  // Half an epoch up, then down to a tenth in four epochs, then as it is.
+  // Half an epoch up, then down to a tenth in four epochs, then constant.
   TrainingOptions options = scheduled({"warmup", "polynomial", "none"}, {0.5, 4});
   options.final_factor = 0.1;
   options.warmup_factor = 0.5;
@@ -90,13 +90,13 @@ TEST(LearningRate, SchedulesFollowEachOther) {
   EXPECT_DOUBLE_EQ(after(options, 25), 0.4 * 0.55);
   EXPECT_DOUBLE_EQ(after(options, 45), 0.04);
   EXPECT_DOUBLE_EQ(after(options, 99), 0.04);
-  // Ten epochs at one rate are not followed by the drop that an eleventh would have had.
+  // Ten epochs at one rate end without the drop of an eleventh epoch.
   options = scheduled({"piecewise", "none"}, {4});
   options.drop_factor = 0.5;
   options.drop_period = 2;
   EXPECT_DOUBLE_EQ(after(options, 39), 0.2);
   EXPECT_DOUBLE_EQ(after(options, 40), 0.2);
-  // A last schedule with an end stays there.
+  // After its end, a last schedule stays at its final value.
   options = scheduled({"polynomial"}, {2});
   options.final_factor = 0.5;
   EXPECT_DOUBLE_EQ(after(options, 20), 0.2);

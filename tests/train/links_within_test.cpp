@@ -1,14 +1,16 @@
-// Where devices that come together listen is said by an environment variable of NCCL's, which is
-// not left behind.
+// Device links set an environment variable of NCCL that names the network interface, and unset it
+// afterwards.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <chrono>
+#include <atomic>
 #include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/device_links.h"
+#include "lockstep/train/gpu/device_links.h"
+#include "tests/base/waiting.h"
 
 namespace lockstep {
 namespace {
@@ -48,23 +50,30 @@ TEST(LinksWithin, LeavesNothingWhereTheAddressIsNotHere) {
   unsetenv(kInterface);
   EXPECT_THROW(LinksWithin("192.0.2.1"), Error);
   EXPECT_EQ(value(), "(none)");
-  const LinksWithin within("");  // nobody holds it any more
+  const LinksWithin within("");  // no other object holds the lock any more
   EXPECT_EQ(value(), "=lo");
 }
 
 TEST(LinksWithin, TwoWaitForEachOther) {
   unsetenv(kInterface);
   std::thread other;
+  std::atomic<pid_t> waiter = 0;
+  std::atomic<bool> within_too = false;
   {
     const LinksWithin within("");
-    other = std::thread([] {
+    other = std::thread([&] {
+      waiter = gettid();
       const LinksWithin mine("");
+      within_too = true;
       EXPECT_EQ(value(), "=lo");
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(testing::await([&] { return waiter != 0; }));
+    EXPECT_TRUE(testing::comes_to_wait(getpid(), waiter));
+    EXPECT_FALSE(within_too);
     EXPECT_EQ(value(), "=lo");
   }
   other.join();
+  EXPECT_TRUE(within_too);
   EXPECT_EQ(value(), "(none)");
 }
 

@@ -1,7 +1,7 @@
-// Worker processes of these tests run this executable, too.
+// The worker processes of these tests also run this executable.
 #include <gtest/gtest.h>
 
-#include "lockstep/parallel/process/runtime.h"
+#include "lockstep/parallel/runtime.h"
 
 int main(int argc, char** argv) {
   const lockstep::Runtime runtime(argc, argv);

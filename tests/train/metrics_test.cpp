@@ -1,4 +1,4 @@
-// Metrics and confusion matrices where networks are evaluated and trained.
+// Metrics and confusion matrices in evaluation and training.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/receipt.h"
+#include "lockstep/train/state/receipt.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -20,7 +20,7 @@ using testing::TemporaryFolder;
 
 const std::vector<std::string> all_names{"accuracy", "top-3", "precision", "recall", "f1", "auc"};
 
-// Sums of floats, whose bits tell how they were added.
+// Sums floats. The bits show the order of addition.
 struct MeanScore {
   double sum = 0;
   int64_t count = 0;
@@ -58,14 +58,14 @@ Network trained() {
 
 TEST(Evaluation, MetricsAreThoseOfTheScoresForAnyThreads) {
   Network network = trained();
-  // Awkward: batches of 64 and one of 22.
+  // Awkward sizes: batches of 64 and one of 22.
   const DatastorePtr data = some_digits(1750, 20);
   const std::vector<MetricPtr> own{make_metric("mean score", MeanScore{}),
                                    make_metric("in order", InOrder{})};
   const auto with = [&](int threads) {
     return evaluate(
         network, data,
-        {.threads = threads, .metrics = all_names, .own_metrics = own, .confusion = true});
+        {.threads = threads, .metrics = all_names, .custom_metrics = own, .confusion = true});
   };
   const Evaluation one = with(1);
   ASSERT_EQ(one.metrics.size(), all_names.size() + 2);
@@ -76,7 +76,7 @@ TEST(Evaluation, MetricsAreThoseOfTheScoresForAnyThreads) {
     EXPECT_EQ(e.confusion, one.confusion) << threads;
     EXPECT_EQ(e.loss, one.loss) << threads;
   }
-  // From the scores, all at once.
+  // Computed from all scores at once.
   const Tensor outputs = predict(network, data);
   const MetricProblem problem{data->classes(), Shape{10}};
   std::vector<MetricPtr> metrics = metrics_for(all_names, {own[1]}, problem);
@@ -102,7 +102,7 @@ TEST(Evaluation, OfNothing) {
   Network network = trained();
   const Evaluation e = evaluate(
       network, subset(builtin_digits(), {}),
-      {.metrics = all_names, .own_metrics = {make_metric("o", InOrder{})}, .confusion = true});
+      {.metrics = all_names, .custom_metrics = {make_metric("o", InOrder{})}, .confusion = true});
   EXPECT_TRUE(std::isnan(e.metrics.at(0).value));
   EXPECT_EQ(e.metrics.at(6).value, 0);
   EXPECT_EQ(e.confusion->total(), 0);
@@ -112,7 +112,7 @@ TEST(Evaluation, AFailingMetricEndsIt) {
   Network network = trained();
   for (const int threads : {1, 3}) {
     const EvaluationOptions options{.threads = threads,
-                                    .own_metrics = {make_metric("failing", Failing{})}};
+                                    .custom_metrics = {make_metric("failing", Failing{})}};
     EXPECT_THROW(evaluate(network, some_digits(200), options), InvalidArgument);
   }
 }
@@ -136,7 +136,7 @@ TEST(Evaluation, ImagesAsTargets) {
                     {.threads = threads,
                      .targets = images,
                      .metrics = {"rmse", "mae"},
-                     .own_metrics = {make_metric("targets", Targets{})}});
+                     .custom_metrics = {make_metric("targets", Targets{})}});
   };
   const Evaluation e = with(1);
   EXPECT_EQ(with(3).metrics, e.metrics);
@@ -187,14 +187,15 @@ TEST(TrainingMetrics, WrongOnesAreRefusedBeforeAnImageIsRead) {
 TEST(TrainingMetrics, EveryValidationHasThemAndResumesKeepThem) {
   TrainingOptions options = small_options();
   options.metrics = {"f1", "top-3"};
-  options.own_metrics = {make_metric("in order", InOrder{})};
+  options.custom_metrics = {make_metric("in order", InOrder{})};
   const TrainingData data{some_digits(60), some_digits(70, 100)};
   const auto run = [&](int64_t threads, const TrainingControl& control = {}) {
     Network network = small_classifier();
     options.threads = threads;
     const TrainingResult result = train(network, data, options, control);
-    const Evaluation e = evaluate(network, data.validation,
-                                  {.metrics = options.metrics, .own_metrics = options.own_metrics});
+    const Evaluation e =
+        evaluate(network, data.validation,
+                 {.metrics = options.metrics, .custom_metrics = options.custom_metrics});
     if (!result.stopped) {
       EXPECT_EQ(e.metrics, result.validations.back().metrics);
     }
@@ -222,6 +223,7 @@ TEST(TrainingMetrics, EveryValidationHasThemAndResumesKeepThem) {
   control.stop_after = 0;
   control.resume = true;
   const TrainingResult resumed = run(3, control);
+  ASSERT_EQ(resumed.iterations.front().iteration, 5) << "it has begun anew";
   EXPECT_EQ(resumed.digest, one.digest);
   ASSERT_EQ(resumed.validations.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {

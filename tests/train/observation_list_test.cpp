@@ -1,16 +1,16 @@
-#include "lockstep/train/observation_list.h"
+#include "lockstep/train/input/observation_list.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "lockstep/base/thread_pool.h"
-#include "lockstep/data/datastore_wrapper.h"
-#include "lockstep/data/digits.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/datastores/digits.h"
 
 namespace lockstep {
 namespace {
 
-// Digits of other names.
+// Digits with other names.
 class Named final : public DatastoreWrapper {
  public:
   Named(DatastorePtr store, std::vector<std::string> names)
@@ -41,7 +41,7 @@ TEST(ObservationList, TellsWhatHasChanged) {
   EXPECT_EQ(before.changes_to(list_of({1, 2}, {"a", "b"})), "2 removed (such as c)");
   EXPECT_EQ(before.changes_to(list_of({1, 9, 9, 3}, {"a", "b", "c", "x"})),
             "2 changed (such as b), 1 added (x) and 1 removed (d)");
-  // Two of one name.
+  // Two observations with the same name.
   const auto twins = list_of({1, 2}, {"a", "a"});
   EXPECT_EQ(twins.changes_to(list_of({1, 3}, {"a", "a"})), "1 changed (a)");
   EXPECT_EQ(twins.changes_to(list_of({2}, {"a"})), "1 removed (a)");

@@ -1,4 +1,4 @@
-#include "lockstep/train/options.h"
+#include "lockstep/train/options/options.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/training_problem.h"
+#include "lockstep/train/workers/training_problem.h"
 #include "tests/train/hosts.h"
 #include "tests/train/support.h"
 
@@ -135,8 +135,8 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
   integers("checkpoint_frequency", &O::checkpoint_frequency, {-1});
   integers("checkpoints_kept", &O::checkpoints_kept, {0, -1});
 
-  // Both values are fine; which layers there are and what metrics fit, options do not
-  // know.
+  // Both values are valid by themselves. Options do not know which layers exist and which metrics
+  // fit.
   std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze", "metrics",
                                 "host_launch",          "host_address"};
   for (const auto& row : rows) {
@@ -151,7 +151,7 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
           row.field == std::string("device") ? "device" : " " + std::string(row.field) + " must ";
       EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
     }
-    // The trainer does not begin with it.
+    // The trainer refuses it at the beginning.
     Network network = small_classifier();
     EXPECT_THROW(train(network, {some_digits(40), nullptr}, options), InvalidArgument) << row.field;
   }
@@ -183,17 +183,17 @@ TEST(Options, ResolvingFillsInWhatDependsOnDefaults) {
 
 // ---- Every option has its documented effect ----
 
-// other_network: the same digest after the last iteration, but another network in the end.
+// other_network: the digest after the last iteration is the same, but the final network differs.
 enum class Effect { other_result, same_digest, other_network };
 
 struct Row {
   std::string field;
   Effect effect;
-  Change base;  // what the field needs to matter
+  Change base;  // settings that the field needs to have an effect
   Change change;
 };
 
-// 50 observations: the last mini-batch of an epoch is not full.
+// 50 observations: the last mini-batch of an epoch is partial.
 TrainingProblem small_problem() {
   return {small_classifier(), {some_digits(50), some_digits(10, 5), {.reflect_x = true}}};
 }
@@ -280,25 +280,25 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"last_mini_batch", Effect::other_result, nothing, [](O& o) { o.last_mini_batch = "keep"; }},
       {"shard_size", Effect::other_result, nothing, [](O& o) { o.shard_size = 10; }},
       {"precision", Effect::other_result, nothing, [](O& o) { o.precision = "bf16"; }},
-      // Powers of two are in no product's significand.
+      // A power of two does not change significands.
       {"loss_scale", Effect::same_digest, nothing, [](O& o) { o.loss_scale = 1024; }},
       {"seed", Effect::other_result, nothing, [](O& o) { o.seed = 1; }},
-      // The learning rate is far too large: validation does not improve every time.
+      // The learning rate is far too large, so validation does not improve every time.
       {"validation_patience", Effect::other_result, diverging,
        [](O& o) { o.validation_patience = 1; }},
-      // What the last iteration computed stays the same; the network's values are tested elsewhere.
+      // The last iteration's values stay the same. Another test covers the network's values.
       {"output_network", Effect::same_digest, nothing, [](O& o) { o.output_network = "best"; }},
       {"batch_normalization_statistics", Effect::other_network, nothing,
        [](O& o) { o.batch_normalization_statistics = "population"; }},
-      // One thread: shards arrive in order, but are added one after the other, not by the tree.
+      // One thread: shards arrive in order, but are added sequentially and not by the tree.
       {"deterministic", Effect::other_result, one_thread, [](O& o) { o.deterministic = false; }},
-      // Fields of another solver or schedule do nothing.
+      // Fields of another solver or schedule have no effect.
       {"momentum", Effect::same_digest, adam, [](O& o) { o.momentum = 0.1; }},
       {"epsilon", Effect::same_digest, nothing, [](O& o) { o.epsilon = 1e-3; }},
       {"gradient_decay", Effect::same_digest, nothing, [](O& o) { o.gradient_decay = 0.1; }},
       {"drop_factor", Effect::same_digest, nothing, [](O& o) { o.drop_factor = 0.5; }},
-      // Only speed, memory and output depend on these.
-      // Without a GPU both are the CPU; queued_step_test.cpp has what a GPU does.
+      // These affect only speed, memory and output.
+      // Without a GPU both values mean the CPU. device_step_test.cpp covers GPUs.
       {"device", Effect::same_digest, nothing, [](O& o) { o.device = "cpu"; }},
       {"metrics", Effect::same_digest, nothing,
        [](O& o) {

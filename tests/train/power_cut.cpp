@@ -10,7 +10,7 @@ class PowerCutFiles::File : public WritableFile {
   File(PowerCutFiles& files, std::shared_ptr<Content> content)
       : files_(files), content_(std::move(content)) {}
   void append(std::span<const std::byte> bytes) override {
-    // In two pieces, as a write that is interrupted.
+    // Written in two pieces, like an interrupted write.
     for (const auto& piece : {bytes.first(bytes.size() / 2), bytes.subspan(bytes.size() / 2)}) {
       files_.step();
       content_->now.insert(content_->now.end(), piece.begin(), piece.end());
@@ -61,7 +61,7 @@ void PowerCutFiles::power_on(Rest rest, uint64_t seed) {
         case 0:
           c.safe = c.now;
           break;
-        case 1:  // what was written last is lost
+        case 1:  // the last write is lost
           if (c.now.size() > c.safe.size()) {
             const bool appended = std::equal(c.safe.begin(), c.safe.end(), c.now.begin());
             const size_t least = appended ? c.safe.size() : 0;
@@ -69,7 +69,7 @@ void PowerCutFiles::power_on(Rest rest, uint64_t seed) {
             c.safe = {c.now.begin(), c.now.begin() + static_cast<std::ptrdiff_t>(kept)};
           }
           break;
-        case 2:  // the size has arrived, the bytes have not
+        case 2:  // the new size was stored, but not the bytes
           c.safe.resize(std::max(c.safe.size(), c.now.size()));
           break;
         default:
@@ -78,7 +78,7 @@ void PowerCutFiles::power_on(Rest rest, uint64_t seed) {
     }
     c.now = c.safe;
   }
-  // What lay in a folder whose own name was lost is lost with it. Names come before those inside.
+  // A folder whose name is lost loses its contents. Names of folders come before their contents.
   const auto lost = [&](const auto& entry) {
     const std::string folder = folder_of(entry.first);
     return folder != "." && !safe_.count(folder);

@@ -1,4 +1,4 @@
-// A file system in memory that loses, at a power cut, what was not synced.
+// An in-memory file system that loses unsynced data at a power cut.
 #pragma once
 
 #include <cstdint>
@@ -8,33 +8,31 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file.h"
+#include "lockstep/base/os/file.h"
 
 namespace lockstep::testing {
 
-// What every call gives once the power is gone.
+// Every call throws this after the power cut.
 class PowerCut : public FileError {
  public:
   PowerCut() : FileError("[test] power cut") {}
 };
 
-// Bytes are safe after sync(), names (new, renamed, removed; of files and folders) after
-// sync_folder() of their folder. The rest may be there or not: each name changes back or stays on
-// its own, and the bytes of a file may be the old ones, the new ones, the first of the new ones, or
-// the right number of zeros. POSIX allows all of that. One thread at a time.
+// Bytes are safe after sync(). Names (new, renamed, removed; of files and folders) are safe after
+// sync_folder() of their folder. Other changes may be lost: each name changes back or stays
+// independently, and the bytes of a file may be the old ones, the new ones, a prefix of the new
+// ones, or the right number of zeros. POSIX allows all of this. One thread at a time.
 class PowerCutFiles : public FileSystem {
  public:
-  // What a cut leaves of what was not synced.
+  // The unsynced changes that a cut leaves.
   enum class Rest { nothing, everything, some };
 
-  // Cuts the power at the call with this number (0: the first) of those that change something,
-  // before it does; -1: never.
+  // Cuts the power before call number `call` (from 0) of those that change data; -1: never.
   void cut_at(int call) { cut_at_ = call; }
-  // Calls that changed something, since the beginning or power_on().
+  // Calls that changed data, since the beginning or power_on().
   int calls() const { return calls_; }
   bool dead() const { return dead_; }
-  // The machine starts again, with `rest` of what was not safe. `seed` chooses where there is a
-  // choice.
+  // Restarts the machine with `rest` of the unsynced changes. `seed` makes the choices.
   void power_on(Rest rest, uint64_t seed);
 
   std::vector<std::byte> read(const std::string& path) override;
@@ -53,8 +51,8 @@ class PowerCutFiles : public FileSystem {
     bool folder = false;
   };
   using Names = std::map<std::string, std::shared_ptr<Content>>;
-  // A change of names that is not safe yet: `name` stands for `content` (null: for nothing), and
-  // `gone`, where given, for nothing.
+  // A change of names that is not safe yet: `name` refers to `content` (null: removed), and `gone`,
+  // if given, is removed.
   struct Change {
     std::string name, gone;
     std::shared_ptr<Content> content;

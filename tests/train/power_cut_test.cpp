@@ -1,5 +1,5 @@
-// Power cuts at every call that writes: a run can always be gone on with, and ends in the bits and
-// the receipt of one that was never cut.
+// Power cuts at every writing call. A run can always be resumed, and ends with the bits and the
+// receipt of a run without a cut.
 #include "tests/train/power_cut.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,8 @@
 #include <cstdio>
 #include <optional>
 
-#include "lockstep/train/receipt.h"
+#include "lockstep/train/records/observer.h"
+#include "lockstep/train/state/receipt.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -24,7 +25,7 @@ void write(PowerCutFiles& files, const std::string& path, const std::string& tex
   files.open(path, false)->append(as_bytes(text));
 }
 
-// The file system itself: it must lose things, or the test below shows nothing.
+// Tests the file system itself: it must lose data, or the test below shows nothing.
 TEST(PowerCutFiles, LosesWhatWasNotSynced) {
   PowerCutFiles files;
   files.make_folder("run");
@@ -58,7 +59,7 @@ TEST(PowerCutFiles, LosesWhatWasNotSynced) {
 }
 
 TEST(PowerCutFiles, WritesWithoutSyncingAreFoundOut) {
-  // write_atomically() without its first sync: the new name with nothing behind it.
+  // write_atomically() without its first sync: the new name without contents.
   bool lost = false;
   for (uint64_t seed = 0; seed < 64; ++seed) {
     PowerCutFiles files;
@@ -101,7 +102,7 @@ struct Ended {
   std::string digest, receipt;
 };
 
-// Trains into `files`, going on with what is there; nothing when the power went.
+// Trains into `files` and resumes from what is there. Returns nothing after a power cut.
 std::optional<Ended> train_in(PowerCutFiles& files, std::vector<std::string>* notices = nullptr) {
   Network network({image_input({.height = 28, .width = 28, .channels = 1}),
                    convolution2d({.filters = 2, .kernel = {7, 7}, .stride = {7, 7}}),
@@ -145,7 +146,7 @@ TEST(PowerCuts, AnywhereLeadToTheSameBitsAndTheSameReceipt) {
       files.cut_at(call);
       ASSERT_FALSE(train_in(files));
       files.power_on(rest, seed);
-      // Once more while it recovers, if it takes so long.
+      // A second cut during recovery, if it takes that long.
       files.cut_at(call % 11);
       auto ended = train_in(files);
       cuts += 1 + !ended;
@@ -162,8 +163,8 @@ TEST(PowerCuts, AnywhereLeadToTheSameBitsAndTheSameReceipt) {
               expected->digest.c_str());
 }
 
-// What a training has said to be safe is: at most the iterations since the last checkpoint are done
-// again.
+// Checkpoints are safe as soon as they are reported: at most the iterations since the last
+// checkpoint are computed again.
 TEST(PowerCuts, LoseNothingBeforeTheLastCheckpoint) {
   class Watch : public TrainingObserver {
    public:

@@ -1,5 +1,5 @@
-// Every damage that a receipt can have is found, and named by its line.
-#include "lockstep/train/receipt_check.h"
+// Every possible damage to a receipt is found and reported with its line.
+#include "lockstep/train/state/receipt_check.h"
 
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ class ReceiptOfSix : public ::testing::Test {
     for (const std::string& line : lines) text += line;
     return text;
   }
-  // The damage is found where it is: at the line `line` (from 1), which the message names.
+  // Expects that the damage is found at line `line` (from 1), which the message names.
   void expect_damage(const std::string& text, int64_t line, const std::string& what = "") {
     const ReceiptFinding found = check_receipt(text, expected);
     EXPECT_EQ(found.sound, line - 1) << found.problem;
@@ -122,7 +122,7 @@ TEST_F(ReceiptOfSix, AnotherRunsIsNoneOfThis) {
 }
 
 TEST_F(ReceiptOfSix, AForgedLineThatFitsItsNeighboursIsFoundByTheLast) {
-  // All links are made anew after a change: only the checkpoint knows better.
+  // All links are recomputed after the change, so only the checkpoint shows the difference.
   Digest chain = expected.first;
   std::string text;
   for (std::string& line : lines) {
@@ -135,7 +135,7 @@ TEST_F(ReceiptOfSix, AForgedLineThatFitsItsNeighboursIsFoundByTheLast) {
   expect_damage(text, 6, "the checkpoint names");
 }
 
-// A training that stops after four iterations and goes on, with a receipt changed in between.
+// A training that stops after four iterations and resumes, with a changed receipt.
 class ResumedReceipt : public ::testing::Test {
  protected:
   void run(int64_t stop_after, bool resume) {
@@ -161,7 +161,7 @@ TEST_F(ResumedReceipt, IsCheckedBeforeAnythingIsChanged) {
   run(4, false);
   const std::string whole = text(),
                     log = read_text(local_files(), join_path(folder.path, "log.jsonl"));
-  // In the middle of the first line, far from where the checkpoint stands.
+  // In the middle of the first line, far from the checkpoint's position.
   std::string damaged = whole;
   char& digit = damaged[damaged.find("digest") + 12];
   digit = digit == 'a' ? 'b' : 'a';

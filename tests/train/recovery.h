@@ -1,4 +1,4 @@
-// What tests of workers that fail share: a long training, and who follows it.
+// Helpers for tests of failing workers: a long training and its observer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
+#include "lockstep/train/trainer.h"
 #include "tests/train/hosts.h"
 #include "tests/train/law_problem.h"
 
@@ -20,11 +22,11 @@ namespace lockstep::testing {
 struct Failure {
   std::string place;      // of fail_point(); "": nowhere
   std::string how;        // "kill", "fault", "stop", "hang", "throw", ...
-  uint32_t worker = 0;    // its number; 0: every one
-  int64_t iteration = 0;  // of the place; -1: any
-  int64_t shard = -1;     // the same
+  uint32_t worker = 0;    // its number; 0: every worker
+  int64_t iteration = 0;  // of the failure; -1: any
+  int64_t shard = -1;     // of the failure; -1: any
   std::string host = {};  // LOCKSTEP_TEST_HOST there; "": any
-  std::string file = {};  // where it counts
+  std::string file = {};  // counts the failures
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -32,7 +34,7 @@ struct Failure {
   }
 };
 
-// In a worker: what it was told to fail at.
+// In a worker: the failure that it must produce.
 inline Failure& failure() {
   static Failure f;
   return f;
@@ -46,7 +48,7 @@ inline TrainingOptions long_options(int64_t workers, int64_t epochs = 60) {
   return options;
 }
 
-// Follows a training; counts observations, and whose process ids there were.
+// Observes a training. Counts observations and records process ids.
 class Follower : public TrainingObserver {
  public:
   void iteration(const IterationRecord& r) override {
@@ -64,6 +66,12 @@ class Follower : public TrainingObserver {
     }
   }
 
+  // The process of the present worker with the smallest number.
+  pid_t first_present() const {
+    if (present.empty()) throw Error("[test] no worker is present");
+    return present.begin()->second;
+  }
+
   int64_t last = 0;
   std::map<int64_t, int64_t> observations;  // by epoch
   std::map<uint32_t, pid_t> present;
@@ -79,7 +87,7 @@ inline std::vector<WorkerChange> losses(const Follower& follower) {
   return all;
 }
 
-// The same by one process.
+// The result of one process.
 inline const TrainingResult& undisturbed(int64_t epochs) {
   static std::map<int64_t, TrainingResult> results;
   if (results.count(epochs) == 0) {

@@ -1,4 +1,4 @@
-// Workers that die, hang and stop while they train: the others go on, and the bits stay.
+// Workers that die, hang and stop during a training: the others continue, and the bits stay.
 #include "tests/train/recovery.h"
 
 #include <gtest/gtest.h>
@@ -18,12 +18,12 @@
 #include <string>
 #include <thread>
 
-#include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
+#include "lockstep/base/os/descriptor.h"
 #include "lockstep/parallel/process/oom_kills.h"
-#include "lockstep/parallel/process/runtime.h"
-#include "lockstep/train/state_digest.h"
+#include "lockstep/parallel/process/worker_context.h"
+#include "lockstep/train/state/state_digest.h"
 #include "tests/data/support.h"
 #include "tests/parallel/network.h"
 
@@ -45,7 +45,7 @@ int killed_so_far(const std::string& file) {
   return none ? 0 : static_cast<int>(size);
 }
 
-// As the system would.
+// As the system would count it.
 void count_oom_kill(const std::string& file) {
   std::ifstream before(file);
   std::string name, text;
@@ -103,6 +103,7 @@ TEST(Recovery, AKilledWorkerIsReplacedAndTheOthersGoOn) {
   follower.on_iteration = [&](const IterationRecord& r) {
     if (r.iteration != 20) return;
     before = follower.present;
+    ASSERT_EQ(before.size(), 3u);
     victim = before.rbegin()->second;
     kill(victim, SIGKILL);
   };
@@ -125,7 +126,7 @@ TEST(Recovery, AKilledWorkerIsReplacedAndTheOthersGoOn) {
   EXPECT_EQ(survivors, 2);
 }
 
-// How many kills: short here, long by the environment.
+// Number of kills: few by default, more by the environment.
 int kills() {
   const char* const text = getenv("LOCKSTEP_TEST_KILLS");
   return text ? std::atoi(text) : 12;
@@ -176,7 +177,7 @@ TEST(Recovery, AllMayDieAtOnce) {
 TEST(Recovery, AStoppedWorkerIsEndedAndReplaced) {
   Follower follower;
   follower.on_iteration = [&](const IterationRecord& r) {
-    if (r.iteration == 20) kill(follower.present.begin()->second, SIGSTOP);
+    if (r.iteration == 20) kill(follower.first_present(), SIGSTOP);
   };
   expect_undisturbed(run(long_options(3), follower), follower, 60);
   const auto lost = losses(follower);
@@ -184,8 +185,8 @@ TEST(Recovery, AStoppedWorkerIsEndedAndReplaced) {
   EXPECT_EQ(lost[0].how, "was stopped and was ended");
 }
 
-// Without validations and checkpoints iterations are granted one by one, some on their way when a
-// worker dies; slow ones are granted with each record.
+// Without validations and checkpoints, iterations are granted one by one. Some grants are on their
+// way when a worker dies; slow iterations are granted with each record.
 TrainingProblem unvalidated_problem(Failure f) {
   TrainingProblem problem = failing_problem(std::move(f));
   problem.data.validation = nullptr;
@@ -202,7 +203,7 @@ TEST(Recovery, GrantsOnTheirWayAreForNobody) {
     follower.on_iteration = [&](const IterationRecord& r) {
       if (r.iteration % 8 != 5 || follower.present.size() < 3 || killed == 6) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(killed));
-      kill(follower.present.begin()->second, SIGKILL);
+      kill(follower.first_present(), SIGKILL);
       follower.present.erase(follower.present.begin());
       ++killed;
     };
@@ -217,12 +218,12 @@ TEST(Recovery, GrantsOnTheirWayAreForNobody) {
   }
 }
 
-// Whoever is asked for its values may be gone already.
+// The worker that must publish its values may be lost already.
 TEST(Recovery, TheOneThatIsAskedForItsValuesMayBeGone) {
   struct Killer : Follower {
     void saving(int64_t iteration) override {
       if (iteration != 40) return;
-      kill(present.begin()->second, SIGKILL);
+      kill(first_present(), SIGKILL);
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   } follower;
@@ -254,15 +255,15 @@ TEST(Recovery, ALossThatIsNoNumberEndsTheTraining) {
       << "the last good values are not those of one process";
 }
 
-// What ends every worker at the same place, outside of shards, does not go on for ever.
+// If all workers end at the same place outside of shards, the training ends, too.
 TEST(Recovery, WorkersThatAlwaysEndEndTheTraining) {
   Follower follower;
   EXPECT_THROW(run(long_options(1), follower, {"update", "fault", 0, 7, -1}), Error);
   EXPECT_LE(losses(follower).size(), 10u);
 }
 
-// Connects to every control channel of this user, greets as ZeroMQ does, but without encryption,
-// and stays.
+// Connects to every control channel of this user, sends a ZeroMQ greeting without encryption, and
+// keeps the connection.
 void knock(std::vector<Descriptor>& visits) {
   std::ifstream sockets("/proc/net/unix");
   for (std::string line; std::getline(sockets, line);) {
@@ -291,7 +292,7 @@ TEST(Recovery, StrangersAreRefusedAndToldOnce) {
   std::vector<Descriptor> visits;
   follower.on_iteration = [&](const IterationRecord& r) {
     if (r.iteration >= 20 && r.iteration < 30) knock(visits);
-    // Those who hear of them look ten times a second.
+    // The check for intruders runs ten times a second.
     if (r.iteration == 30) std::this_thread::sleep_for(std::chrono::milliseconds(400));
   };
   expect_undisturbed(run(long_options(2), follower), follower, 60);
@@ -303,7 +304,7 @@ TEST(Recovery, StrangersAreRefusedAndToldOnce) {
 struct Place {
   const char* place;
   const char* how;
-  bool hosts = false;  // on several
+  bool hosts = false;  // on several hosts
 };
 
 void PrintTo(const Place& p, std::ostream* to) {
@@ -319,20 +320,20 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
   TrainingOptions options = long_options(3);
   options.worker_limit = 1.5;
   if (p.hosts) testing::place_on_hosts(options, {"localhost:1", "127.0.0.2:1", "127.0.0.3:2"});
-  // What has no iteration fails the first time.
+  // A failure without an iteration happens the first time.
   const std::string place = p.place;
   const int64_t iteration = place == "join" ? 1 : 37;
   TrainingControl control;
   bool asked = false;
   if (place == "publish") {
-    // A worker that comes makes another publish.
+    // A worker that joins causes another publish.
     follower.on_iteration = [&](const IterationRecord& r) {
       if (r.iteration != 36 || asked) return;
       asked = true;
       kill(follower.present.at(3), SIGKILL);
     };
   }
-  // Its number on its host, and in the training.
+  // Its number on its host and in the training.
   const uint32_t number = place == "publish" ? 1 : 2;
   const uint32_t worker = p.hosts && place != "publish" ? 4 : number;
   const TrainingResult result =
@@ -367,7 +368,7 @@ std::vector<Place> places() {
 
 INSTANTIATE_TEST_SUITE_P(All, FailPoints, ::testing::ValuesIn(places()));
 
-// Nobody there can say that it does not come.
+// No other process on that host can report that it does not arrive.
 TEST(Recovery, AWorkerThatHangsAloneOnItsHostIsEndedAlone) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   Follower follower;
@@ -384,8 +385,8 @@ TEST(Recovery, AWorkerThatHangsAloneOnItsHostIsEndedAlone) {
   EXPECT_EQ(lost[0].how, "hung (worker 3 has not come to where other hosts wait) and was ended");
 }
 
-// Three deaths, the last one alone: with several threads in each worker others are under way in the
-// first two.
+// Three deaths, the last one with the shard alone. With several threads in each worker, other
+// shards are under way in the first two.
 TEST(Recovery, AShardThatAlwaysEndsItsWorkerStopsTheRun) {
   for (const char* how : {"fault", "abort", "exit"}) {
     for (const int64_t threads : {1, 2}) {
@@ -404,13 +405,13 @@ TEST(Recovery, AShardThatAlwaysEndsItsWorkerStopsTheRun) {
         EXPECT_NE(text.find("its observations are: 3/294.png, 1/620.png, "), std::string::npos)
             << text;
       }
-      // The third one ends the training before it is told.
+      // The third death ends the training before it is reported.
       EXPECT_EQ(losses(follower).size(), 2u) << how << ", " << threads << " threads";
     }
   }
 }
 
-// A SIGKILL is from outside, also in the middle of the same shard again and again.
+// A SIGKILL comes from outside, even repeatedly in the middle of the same shard.
 TEST(Recovery, KillsFromOutsideWithinAnIterationBlameNoShard) {
   for (const int64_t workers : {1, 3}) {
     const testing::TemporaryFolder folder;
@@ -424,7 +425,7 @@ TEST(Recovery, KillsFromOutsideWithinAnIterationBlameNoShard) {
   }
 }
 
-// The same SIGKILL is the shard's fault where the control group says that it had no memory left.
+// The same SIGKILL is the shard's fault if the control group reports that memory was exhausted.
 TEST(Recovery, AShardThatNeedsTooMuchMemoryStopsTheRun) {
   const testing::TemporaryFolder folder;
   const std::string file = folder.path + "/memory.oom_control";

@@ -1,4 +1,4 @@
-// Two trainings compared bit by bit.
+// Compares two trainings bit by bit.
 #pragma once
 
 #include <gtest/gtest.h>

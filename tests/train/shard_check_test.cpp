@@ -1,4 +1,4 @@
-// Checks of shards: faulty workers are found and replaced.
+// Shard checks: faulty workers are found and replaced.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
-#include "lockstep/parallel/process/runtime.h"
+#include "lockstep/parallel/process/worker_context.h"
 #include "tests/train/recovery.h"
 
 namespace lockstep {
@@ -20,7 +20,7 @@ using testing::long_options;
 using testing::losses;
 using testing::undisturbed;
 
-// Of one gradient, as a fault of the processor would.
+// Flips a bit of one gradient, as a processor fault would.
 void flip_a_bit(const char*, int64_t iteration, int64_t shard, void* data, size_t bytes) {
   static std::atomic<unsigned char> calls = 0;
   const Failure& failure = testing::failure();
@@ -29,7 +29,7 @@ void flip_a_bit(const char*, int64_t iteration, int64_t shard, void* data, size_
   if (!flips || iteration != failure.iteration || shard != failure.shard) return;
   if (failure.worker != 0 && worker_context().worker() != failure.worker) return;
   ++calls;
-  // Of the last array, which is shorter than 64 bytes: no padding of a layout.
+  // In the last array, which is shorter than 64 bytes, so the bit is not in a layout's padding.
   static_cast<unsigned char*>(data)[bytes - 64 + 2] ^= 64;
 }
 
@@ -47,8 +47,8 @@ TrainingResult run_flipping(const TrainingOptions& options, Follower& follower, 
   return train(call, problem.network, problem.data, options, control);
 }
 
-// Every fifth iteration; the third time, in iteration 15, shard 3 is checked, which is worker 1's
-// and which workers 2 and 3, where there is one, compute again.
+// A check in every fifth iteration. The third one, in iteration 15, checks shard 3, which belongs
+// to worker 1. Workers 2 and 3, if present, compute it again.
 TEST(Checks, AFaultyWorkerIsFoundAndReplaced) {
   for (const int64_t workers : {3, 4}) {
     for (const uint32_t faulty : {1u, 2u}) {
@@ -69,7 +69,8 @@ TEST(Checks, AFaultyWorkerIsFoundAndReplaced) {
   }
 }
 
-// Of two who disagree once, it is found out who; who always disagree, both are suspect.
+// With two workers and one difference, the faulty worker is found. If they always differ, both are
+// suspect.
 TEST(Checks, OfTwoWorkers) {
   TrainingOptions options = long_options(2);
   options.check_frequency = 5;
@@ -84,7 +85,7 @@ TEST(Checks, OfTwoWorkers) {
   }
 }
 
-// That shows that the flip above does something.
+// Shows that the flip above has an effect.
 TEST(Checks, WithoutThemAFlipGoesUnnoticed) {
   Follower follower;
   TrainingOptions options = long_options(2);

@@ -1,5 +1,5 @@
-// Who is convicted of ending workers, and who only was there.
-#include "lockstep/train/shard_deaths.h"
+// Conviction of shards that end workers, and acquittal of shards that only ran beside them.
+#include "lockstep/train/step/shard_deaths.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ TEST(ShardDeaths, TheThirdDeathConvictsWhoWasAlone) {
   EXPECT_EQ(deaths.note(9, {3, 4}, {}), std::nullopt);
   const auto told = deaths.suspects();
   EXPECT_EQ(told, (std::vector<ShardOfIteration>{{9, 4}}));
-  // Another shard of the same iteration, and the same of another one, are not meant.
+  // Other shards of the iteration, and the same shard of another iteration, are not affected.
   EXPECT_EQ(deaths.note(9, {3}, told), std::nullopt);
   EXPECT_EQ(deaths.note(8, {4}, told), std::nullopt);
   EXPECT_EQ(deaths.note(9, {4}, told), 4);
@@ -23,7 +23,7 @@ TEST(ShardDeaths, NobodyIsConvictedInCompany) {
   ShardDeaths deaths;
   for (int i = 0; i < 9; ++i) EXPECT_EQ(deaths.note(1, {0, 1, 2}, deaths.suspects()), std::nullopt);
   EXPECT_EQ(deaths.suspects().size(), 3u);
-  // Whom the group has not been told of is not known to have been alone.
+  // Without the order to compute a shard alone it is not known to have been alone.
   EXPECT_EQ(deaths.note(1, {2}, {}), std::nullopt);
   EXPECT_EQ(deaths.note(1, {2}, deaths.suspects()), 2);
 }

@@ -1,9 +1,11 @@
-#include "lockstep/train/shard_sizes.h"
+#include "lockstep/train/step/shard_sizes.h"
 
 #include <gtest/gtest.h>
 
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/layers.h"
-#include "lockstep/train/training_step.h"
+#include "lockstep/train/step/shards.h"
+#include "lockstep/train/step/training_step.h"
 
 namespace lockstep {
 namespace {
@@ -28,10 +30,10 @@ TEST(ShardSizes, AgreeWithHowMiniBatchesAreCut) {
     for (int64_t n = 1; n <= 600; ++n) {
       bool all = true;
       int64_t least = n, most = 0;
-      for (const ShardRange& s : cut_into_shards(n, shard)) {
-        all = all && s.size % 16 == 0;
-        least = std::min(least, s.size);
-        most = std::max(most, s.size);
+      for (const IndexRange& s : cut_into_shards(n, shard)) {
+        all = all && s.count % 16 == 0;
+        least = std::min(least, s.count);
+        most = std::max(most, s.count);
       }
       ASSERT_LE(most - least, 1) << n << " by " << shard;
       ASSERT_EQ(shards_are_multiples(n, shard, 16), all) << n << " by " << shard;

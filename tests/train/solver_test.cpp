@@ -1,4 +1,4 @@
-#include "lockstep/train/solver.h"
+#include "lockstep/train/optimizer/solver.h"
 
 #include <gtest/gtest.h>
 
@@ -6,13 +6,13 @@
 #include <functional>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/random.h"
+#include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/nn/layers.h"
 
 namespace lockstep {
 namespace {
 
-// One layer whose learnables have different factors.
+// One layer whose parameters have different factors.
 Network network_with_factors() {
   Network network{image_input({.height = 1, .width = 1, .channels = 7}),
                   fully_connected({.units = 5,
@@ -25,18 +25,18 @@ Network network_with_factors() {
 }
 
 struct Reference {
-  std::vector<double> w, a, b;  // learnable and state
+  std::vector<double> w, a, b;  // parameter and solver state
   double rate_factor, l2_factor;
 };
 
-// Runs 50 steps both ways with changing learning rates and expects the learnables to agree.
+// Runs 50 steps both ways with changing learning rates and expects the parameters to agree.
 void expect_follows(
     const TrainingOptions& options,
     const std::function<void(Reference&, size_t i, double g, double rate, double t)>& step) {
   Network network = network_with_factors();
   const auto solver = make_solver(network, options);
   std::vector<Reference> references;
-  for (const auto& l : network.learnables()) {
+  for (const auto& l : network.parameters()) {
     const auto w = l.value.to_vector();
     references.push_back({{w.begin(), w.end()},
                           std::vector<double>(w.size()),
@@ -61,18 +61,18 @@ void expect_follows(
     }
   }
   for (size_t p = 0; p < references.size(); ++p) {
-    const auto w = network.learnables()[p].value.to_vector();
+    const auto w = network.parameters()[p].value.to_vector();
     for (size_t i = 0; i < w.size(); ++i) {
       const double expected = references[p].w[i];
       EXPECT_NEAR(static_cast<double>(w[i]), expected, 1e-5 * (1 + std::abs(expected)))
-          << network.learnables()[p].name << " " << i;
+          << network.parameters()[p].name << " " << i;
     }
     const auto state = solver->state(p);
     ASSERT_EQ(state.size(), solver->state_names().size());
     for (size_t k = 0; k < state.size(); ++k) {
       const auto& expected = k == 0 ? references[p].a : references[p].b;
       const auto values = state[k].to_vector();
-      EXPECT_EQ(state[k].shape(), network.learnables()[p].value.shape());
+      EXPECT_EQ(state[k].shape(), network.parameters()[p].value.shape());
       for (size_t i = 0; i < values.size(); ++i) {
         EXPECT_NEAR(static_cast<double>(values[i]), expected[i],
                     1e-5 * (0.1 + std::abs(expected[i])));
@@ -118,7 +118,7 @@ TEST(Solver, AdamwDecaysApartFromTheGradient) {
   expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double t) {
     const double beta1 = options.gradient_decay, beta2 = options.squared_gradient_decay;
     const double decay = options.l2 * r.l2_factor * r.w[i];
-    g -= decay;  // expect_follows() has put it in
+    g -= decay;  // expect_follows() has added it
     r.a[i] = beta1 * r.a[i] + (1 - beta1) * g;
     r.b[i] = beta2 * r.b[i] + (1 - beta2) * g * g;
     const double mean = r.a[i] / (1 - std::pow(beta1, t));
@@ -147,12 +147,12 @@ TEST(Solver, FrozenLayersStayAsTheyAre) {
     options.solver = name;
     options.freeze = {"fully_connected_1"};
     const auto solver = make_solver(network, options);
-    for (size_t p = 0; p < network.learnables().size(); ++p) {
-      const auto before = network.learnables()[p].value.to_vector();
-      // Not even what is not a number reaches them.
+    for (size_t p = 0; p < network.parameters().size(); ++p) {
+      const auto before = network.parameters()[p].value.to_vector();
+      // Even non-finite gradients do not affect them.
       const std::vector<float> g(before.size(), p < 2 ? std::nanf("") : 1.0f);
       solver->update(p, g.data(), {0.1, 1, 1});
-      EXPECT_EQ(network.learnables()[p].value.to_vector() == before, p < 2) << name << " " << p;
+      EXPECT_EQ(network.parameters()[p].value.to_vector() == before, p < 2) << name << " " << p;
     }
     options.freeze = {"fully_conected_1"};
     try {
@@ -171,6 +171,7 @@ TEST(Solver, StateStartsAtZeroAndIsNamed) {
   options.solver = "adam";
   const auto adam = make_solver(network, options);
   EXPECT_EQ(adam->state_names(), (std::vector<std::string>{"mean", "square"}));
+  ASSERT_EQ(adam->state(0).size(), 2u);
   for (const auto& array : adam->state(0)) {
     for (float v : array.to_vector()) EXPECT_EQ(v, 0);
   }
@@ -181,15 +182,15 @@ TEST(Solver, AFactorOfZeroFreezes) {
     Network network{image_input({.height = 1, .width = 1, .channels = 3}),
                     fully_connected({.units = 2, .weights_learning_rate_factor = 0})};
     network.initialize(1);
-    const auto before = network.learnables()[0].value.to_vector();
+    const auto before = network.parameters()[0].value.to_vector();
     TrainingOptions options;
     options.solver = name;
     const auto solver = make_solver(network, options);
     const std::vector<float> g(6, 1.0f);
     solver->update(0, g.data(), {0.1, 1, 1});
     solver->update(1, g.data(), {0.1, 1, 1});
-    EXPECT_EQ(network.learnables()[0].value.to_vector(), before) << name;
-    EXPECT_NE(network.learnables()[1].value.to_vector(), std::vector<float>(2, 0.0f)) << name;
+    EXPECT_EQ(network.parameters()[0].value.to_vector(), before) << name;
+    EXPECT_NE(network.parameters()[1].value.to_vector(), std::vector<float>(2, 0.0f)) << name;
   }
 }
 

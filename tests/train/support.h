@@ -1,4 +1,4 @@
-// What the tests of lockstep/train share.
+// Helpers for the tests of lockstep/train.
 #pragma once
 
 #include <functional>
@@ -6,22 +6,23 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/digits.h"
+#include "lockstep/data/datastores/digits.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/records/observer.h"
 #include "lockstep/train/trainer.h"
 #include "tests/base/breaking_files.h"
 #include "tests/data/support.h"
 
 namespace lockstep::testing {
 
-// `n` built-in digits, classes in turn; `from` chooses others.
+// `n` built-in digits, classes in turn. `from` selects others.
 inline DatastorePtr some_digits(int64_t n, int64_t from = 0) {
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < n; ++i) indices.push_back(i % 10 * 1000 + from + i / 10);
   return subset(builtin_digits(), indices);
 }
 
-// Small, with everything the law speaks of: batch normalisation, dropout, pooling.
+// A small network with everything that the law covers: batch normalisation, dropout, pooling.
 inline Network small_classifier(uint64_t seed = 1) {
   Network network{
       image_input({.height = 28, .width = 28, .channels = 1}),
@@ -36,7 +37,7 @@ inline Network small_classifier(uint64_t seed = 1) {
   return network;
 }
 
-// 60 digits in mini-batches of 20 (three an epoch), shards of 7, 7 and 6.
+// 60 digits in mini-batches of 20 (three per epoch), shards of 7, 7 and 6.
 inline TrainingOptions small_options() {
   TrainingOptions options;
   options.initial_learning_rate = 0.05;
@@ -48,7 +49,7 @@ inline TrainingOptions small_options() {
   return options;
 }
 
-// Keeps what it is told.
+// Records all events.
 class Recorder : public TrainingObserver {
  public:
   void start(const TrainingStart& s) override { starts.push_back(s); }

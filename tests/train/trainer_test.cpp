@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/image_cache.h"
-#include "lockstep/engine/tensor/allocator.h"
-#include "lockstep/train/input_normalization.h"
+#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/engine/device/allocator.h"
+#include "lockstep/train/input/input_normalization.h"
 #include "tests/train/support.h"
 
 namespace lockstep {
@@ -27,7 +27,7 @@ TrainingData digits(int64_t n = 60) { return {some_digits(n), some_digits(20, 10
 
 std::vector<float> values_of(const Network& network) {
   std::vector<float> all;
-  for (const auto& l : network.learnables()) {
+  for (const auto& l : network.parameters()) {
     const auto values = l.value.to_vector();
     all.insert(all.end(), values.begin(), values.end());
   }
@@ -38,7 +38,7 @@ std::vector<float> values_of(const Network& network) {
   return all;
 }
 
-// Ctrl-C while slow images are read does not wait for them, nor for an iteration.
+// Ctrl-C during the reading of slow images does not wait for them or for an iteration.
 TEST(Trainer, IsStoppedWhileItsDataAreRead) {
   const auto store = std::make_shared<testing::MemoryStore>(300, 28, 28, 1);
   store->names = builtin_digits()->classes();
@@ -114,7 +114,7 @@ TEST(Trainer, ImagesPerSecondAreThoseOfTheIterations) {
               1e-6 * result.images_per_second);
   EXPECT_GT(result.images_per_second, 100);
   EXPECT_LT(result.images_per_second, 1e8);
-  // Iterations and validations lie one behind the other within the whole.
+  // Iterations and validations follow each other within the total time.
   for (const auto& v : result.validations) seconds += v.seconds;
   EXPECT_LE(seconds, result.seconds);
 }
@@ -137,7 +137,7 @@ TEST(Trainer, ThePartialLastMiniBatchIsDroppedOrKept) {
 TEST(Trainer, ValidatesAsOftenAsToldAndAlwaysAtTheEnd) {
   const auto iterations = [](int64_t frequency, bool with_data = true) {
     Network network = small_classifier();
-    TrainingOptions options = small_options();  // 3 iterations an epoch, 6 in all
+    TrainingOptions options = small_options();  // 3 iterations per epoch, 6 in total
     options.validation_frequency = frequency;
     TrainingData data = digits();
     if (!with_data) data.validation = nullptr;
@@ -215,6 +215,7 @@ TEST(Trainer, ATimeLimitStopsWithACheckpointAndTheSameBitsAfterwards) {
       control.resume = true;
       Network again = small_classifier();
       result = train(again, digits(), options, control);
+      EXPECT_EQ(result.iterations.front().iteration, 2) << "it has begun anew";
     }
     return result.digest;
   };
@@ -224,7 +225,7 @@ TEST(Trainer, ATimeLimitStopsWithACheckpointAndTheSameBitsAfterwards) {
 TEST(Trainer, StoppingAndResumingAnywhereEndsInTheSameBits) {
   TrainingOptions options = small_options();
   options.validation_frequency = 2;
-  options.last_mini_batch = "keep";  // 3 iterations an epoch, the last one of 7
+  options.last_mini_batch = "keep";  // 3 iterations per epoch, the last one of 7
   Network whole = small_classifier();
   const auto expected = train(whole, digits(47), options);
   ASSERT_EQ(expected.last_iteration, 6);
@@ -242,7 +243,7 @@ TEST(Trainer, StoppingAndResumingAnywhereEndsInTheSameBits) {
 
     control.stop_after = 0;
     control.resume = true;
-    Network second = small_classifier(99);  // everything comes from the checkpoint
+    Network second = small_classifier(99);  // all values come from the checkpoint
     options.threads = 3;
     const auto rest = train(second, digits(47), options, control);
     EXPECT_EQ(rest.last_iteration, 6);
@@ -300,8 +301,8 @@ TEST(Trainer, ALossThatIsNoNumberStopsWithTheIterationNamedAndKeepsTheLastValues
   recorder.on_iteration = [&](const IterationRecord& r) {
     last = values_of(network);
     if (r.iteration == 3) {
-      // What a wild step would leave behind.
-      network.learnable("fully_connected_1.weights").data<float>()[0] = std::nanf("");
+      // The result of a diverging step.
+      network.parameter("fully_connected_1.weights").data<float>()[0] = std::nanf("");
       network.packed().pack_all();
       last = values_of(network);
     }
@@ -323,7 +324,7 @@ TEST(Trainer, ALossThatIsNoNumberStopsWithTheIterationNamedAndKeepsTheLastValues
   const auto now = values_of(network);
   ASSERT_EQ(now.size(), last.size());
   EXPECT_EQ(std::memcmp(now.data(), last.data(), now.size() * sizeof(float)), 0)
-      << "learnables, velocity and moving statistics stay those of iteration 3";
+      << "parameters, velocity and moving statistics stay those of iteration 3";
 }
 
 TEST(Trainer, ALearningRateFarTooLargeIsToldAsSuch) {
@@ -340,7 +341,7 @@ TEST(Trainer, ALearningRateFarTooLargeIsToldAsSuch) {
   }
 }
 
-// How often the system was asked for memory, and bytes in use, after each iteration.
+// Number of allocations and bytes in use, after each iteration.
 struct Allocations {
   std::vector<size_t> asked, in_use;
 
@@ -366,7 +367,7 @@ TEST(Trainer, AStepAllocatesNothingAfterTheFirst) {
   ASSERT_EQ(one.asked.size(), 10u);
   EXPECT_EQ(one.asked.back(), one.asked[1]);
   EXPECT_EQ(one.in_use.back(), one.in_use[1]);
-  // With more threads at most two of three shards wait for their siblings, sooner or later.
+  // With more threads, at most two of three shards wait for their siblings at some time.
   options.threads = 3;
   const Allocations three(options);
   EXPECT_LE(three.asked.back(), three.asked[1] + 2);
@@ -413,13 +414,11 @@ TEST(Trainer, WhatDoesNotFitIsRefusedBeforeAnythingRuns) {
 
 TEST(Trainer, ThreadsBeyondTheShardsStayIdle) {
   TrainingOptions options = small_options();
-  options.threads = 2;
+  options.threads = 5;
   Network network = small_classifier();
   const auto result = train(network, digits(), options);
-  int64_t shards = 0;
-  for (int64_t n : result.shards_by_thread) shards += n;
-  EXPECT_EQ(result.shards_by_thread.size(), 2u);
-  EXPECT_EQ(shards, 6 * 3);
+  // 6 iterations of 3 shards.
+  EXPECT_EQ(result.shards_by_thread, (std::vector<int64_t>{6, 6, 6, 0, 0}));
 }
 
 // ---- Input normalisation ----

@@ -1,4 +1,4 @@
-// Trainings by the workers of a pool that is open: the same bits, and the pool is as it was.
+// Trainings by the workers of an open pool: the same bits, and the pool is unchanged afterwards.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/pool/pool.h"
 #include "lockstep/parallel/pool/spmd.h"
 #include "tests/train/recovery.h"
@@ -25,9 +25,11 @@ using testing::expect_undisturbed;
 using testing::long_options;
 using testing::losses;
 
+using Notices = std::vector<std::string>;
+
 struct Listener : testing::Follower {
   void notice(const std::string& text) override { notices.push_back(text); }
-  std::vector<std::string> notices;
+  Notices notices;
 };
 
 TrainingResult run(const TrainingOptions& options, Listener& listener) {
@@ -51,8 +53,8 @@ std::set<int64_t> pids_of(const Listener& listener) {
   return pids;
 }
 
-// Where, from an offset on, the memory that the pool shares with its workers is in use; -1:
-// nowhere.
+// The first offset, from `from` on, at which the memory shared with the pool's workers is in use;
+// -1: none.
 int64_t first_used(const Pool& pool, int64_t from) {
   return lseek(pool.core()->memory().descriptor(), from, SEEK_DATA);
 }
@@ -72,9 +74,11 @@ TEST(TrainingPools, TheOpenOneComputes) {
     const TrainingResult result = run(long_options(workers), listener);
     expect_undisturbed(result, listener, 60);
     EXPECT_TRUE(losses(listener).empty());
-    ASSERT_EQ(listener.notices.size(), 1u);
-    EXPECT_EQ(listener.notices[0], std::to_string(workers) + " workers of the open pool compute");
-    for (const int64_t pid : pids_of(listener)) EXPECT_EQ(pids.count(pid), 1u) << pid;
+    EXPECT_EQ(listener.notices,
+              Notices{std::to_string(workers) + " workers of the open pool compute"});
+    const auto computed = pids_of(listener);
+    EXPECT_EQ(computed.size(), static_cast<size_t>(workers));
+    for (const int64_t pid : computed) EXPECT_EQ(pids.count(pid), 1u) << pid;
     EXPECT_EQ(result.workers.size(), static_cast<size_t>(workers));
   }
   EXPECT_EQ(pids_of(pool), pids);
@@ -91,7 +95,7 @@ TEST(TrainingPools, ASmallerOneComputesWithWhatItHas) {
   expect_undisturbed(result, listener, 60);
   ASSERT_EQ(result.workers.size(), 2u);
   EXPECT_GT(result.workers[0].shards, 2 * result.workers[1].shards);
-  options.worker_load = {0, 0, 1, 1, 1};  // nobody of these is there
+  options.worker_load = {0, 0, 1, 1, 1};  // no worker with a load is present
   Listener other;
   const TrainingResult even = run(options, other);
   EXPECT_EQ(even.digest, result.digest);
@@ -110,7 +114,8 @@ TrainingProblem problem_that_looks_at_its_cores() {
   return testing::law_problem();
 }
 
-// A training's threads have the processors that its options ask for, whatever the pool's have.
+// A training's threads use the processors that its options request, whatever the pool's options
+// are.
 TEST(TrainingPools, LendTheirProcessors) {
   if (available_cores() < 2) GTEST_SKIP() << "there is one processor";
   Pool pool({.workers = 2});
@@ -126,7 +131,7 @@ TEST(TrainingPools, LendTheirProcessors) {
   EXPECT_EQ(pool.submit_to(0, look).get(), before);
 }
 
-// Two at once, each of which needs all workers: one after the other.
+// Two simultaneous trainings that each need all workers run one after the other.
 TEST(TrainingPools, ServeSeveralTrainings) {
   Pool pool({.workers = 3});
   std::vector<std::thread> threads;
@@ -146,7 +151,7 @@ TEST(TrainingPools, ServeSeveralTrainings) {
   for (const Digest& digest : digests) EXPECT_EQ(digest, testing::undisturbed(5).digest);
 }
 
-// Who is busy for long is not waited for, and joins when it is free.
+// A training does not wait for workers with long tasks. These join when they are free.
 TEST(TrainingPools, BeginWithoutThoseWhoAreBusy) {
   const auto rest = [](double seconds) {
     for (const TimeLimit limit(seconds); !limit.reached();) {
@@ -157,7 +162,9 @@ TEST(TrainingPools, BeginWithoutThoseWhoAreBusy) {
   Pool pool({.workers = 2});
   const auto busy = pool.submit_to(1, rest, 60.0);
   Listener listener;
+  size_t began_with = 0;
   listener.on_iteration = [&](const IterationRecord& r) {
+    if (r.iteration == 1) began_with = listener.present.size();
     if (r.iteration == 20) busy.cancel();
     if (r.iteration == 20) busy.wait();
     if (r.iteration > 20 && listener.present.size() < 2) {
@@ -166,11 +173,14 @@ TEST(TrainingPools, BeginWithoutThoseWhoAreBusy) {
   };
   expect_undisturbed(run(long_options(2), listener), listener, 60);
   EXPECT_EQ(listener.present.size(), 2u);
-  ASSERT_EQ(listener.notices.size(), 2u);
-  EXPECT_EQ(listener.notices[1],
-            "the pool's workers 1 have other things to do: the training begins without them");
+  EXPECT_EQ(
+      listener.notices,
+      (Notices{"2 workers of the open pool compute",
+               "the pool's workers 1 have other things to do: the training begins without them"}));
+  // It computed only the iterations after its task.
+  EXPECT_EQ(began_with, 1u);
 
-  // Where all are, it can be stopped.
+  // If all workers are busy, the training can be stopped.
   const auto all = pool.submit_on_all(rest, 60.0);
   const auto call = make_call<&testing::law_problem>();
   TrainingProblem problem = testing::law_problem();
@@ -185,7 +195,7 @@ TEST(TrainingPools, OfThreadsComputeNothing) {
   Pool pool({.workers = 2, .threads = true});
   Listener listener;
   expect_undisturbed(run(long_options(2), listener), listener, 60);
-  EXPECT_TRUE(listener.notices.empty()) << listener.notices[0];
+  EXPECT_EQ(listener.notices, Notices{});
 }
 
 // Other tasks come before and after.
@@ -210,14 +220,14 @@ TEST(TrainingPools, AreWholeAgainAfterKills) {
   Pool pool({.workers = 3});
   Listener listener;
   listener.on_iteration = [&](const IterationRecord& r) {
-    if (r.iteration % 40 == 20) kill(listener.present.begin()->second, SIGKILL);
+    if (r.iteration % 40 == 20) kill(listener.first_present(), SIGKILL);
   };
   expect_undisturbed(run(long_options(3), listener), listener, 60);
   EXPECT_EQ(losses(listener).size(), 6u);
   EXPECT_EQ(pids_of(pool).size(), 3u);
 }
 
-// Whatever ends a training, its workers are free.
+// However a training ends, its workers are free afterwards.
 TEST(TrainingPools, AreFreeWhenATrainingIsEnded) {
   Pool pool({.workers = 2});
   const auto pids = pids_of(pool);
@@ -240,7 +250,7 @@ TEST(TrainingPools, MayShrink) {
     if (r.iteration == 20) pool.resize(1);
     if (r.iteration == 60) kill(listener.present.at(3), SIGKILL);
     if (r.iteration == 100) pool.resize(3);
-    // Not in this thread alone: it hears of who comes.
+    // Does not wait in a loop, because this thread also handles joining workers.
     if (r.iteration >= 100 && listener.present.size() < 3) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -249,8 +259,8 @@ TEST(TrainingPools, MayShrink) {
   expect_undisturbed(run(long_options(3), listener), listener, 60);
   EXPECT_EQ(losses(listener).size(), 1u);
   EXPECT_EQ(listener.present.size(), 3u) << "none came when the pool had grown again";
-  ASSERT_EQ(listener.notices.size(), 2u);
-  EXPECT_EQ(listener.notices[1], "the pool has no worker 2 any more");
+  EXPECT_EQ(listener.notices,
+            (Notices{"3 workers of the open pool compute", "the pool has no worker 2 any more"}));
   EXPECT_EQ(pids_of(pool).size(), 1u);
 }
 
@@ -286,7 +296,7 @@ TEST(TrainingPools, OpenedForATrainingHaveItsEnvironmentAndLimit) {
     EXPECT_STREQ(e.what(), "worker 1: a=b");
   }
 #if !defined(__SANITIZE_THREAD__) && \
-    !defined(__SANITIZE_ADDRESS__)  // they take memory of their own
+    !defined(__SANITIZE_ADDRESS__)  // sanitizers need additional memory
   options.worker_environment.clear();
   options.worker_memory_mib = 1;
   try {
@@ -299,7 +309,7 @@ TEST(TrainingPools, OpenedForATrainingHaveItsEnvironmentAndLimit) {
 #endif
 }
 
-// What a worker printed before it was lost says why, perhaps.
+// The last output of a lost worker may explain its loss.
 TrainingProblem talkative_problem() {
   if (task_worker() == 1) {
     std::puts("here it ends");
@@ -320,8 +330,7 @@ TEST(TrainingPools, SayWhatALostWorkerPrinted) {
   TrainingControl control;
   control.observers.push_back(&listener);
   EXPECT_THROW(train(call, problem.network, problem.data, long_options(2), control), DataError);
-  ASSERT_EQ(listener.notices.size(), 1u);
-  EXPECT_EQ(listener.notices[0], "worker 2 printed last: here it ends");
+  EXPECT_EQ(listener.notices, Notices{"worker 2 printed last: here it ends"});
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
-#include "lockstep/train/updates.h"
+#include "lockstep/train/optimizer/updates.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 
-#include "lockstep/base/random.h"
-#include "lockstep/base/thread_pool.h"
+#include "lockstep/base/numeric/random.h"
+#include "lockstep/base/threads/thread_pool.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +31,7 @@ TEST(Updates, WorkOnAnyTensors) {
 
 std::vector<Tensor> random_tensors(uint64_t key) {
   std::vector<Tensor> tensors;
-  // Of one piece for threads, and of several; the last element is one.
+  // Sizes of one piece and of several; the last piece may be one element.
   for (const int64_t count : {3, 40'001, 1, 2 * (1 << 14), (1 << 14) + 1}) {
     const RandomStream stream({.seed = 5, .a = key, .b = static_cast<uint64_t>(count)});
     std::vector<float> values(static_cast<size_t>(count));
@@ -59,7 +59,7 @@ std::vector<std::vector<float>> updated(
   return all;
 }
 
-// In pieces over threads: the bits of one thread, of every element and state.
+// Updates in pieces by several threads have the bits of one thread, in every element and state.
 TEST(Updates, InPiecesHaveTheBitsOfTheWhole) {
   ThreadPool pool(3);
   const auto sgdm = [](ThreadPool* threads) {

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
-#include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/device/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -17,11 +17,11 @@ thread_local Tape* innermost = nullptr;
 struct Node {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;
-  std::shared_ptr<BackwardFunction> backward;  // tapes share what it keeps
+  std::shared_ptr<BackwardFunction> backward;  // shared by all tapes that record the op
   bool linked = false;
 };
 
-// On a device the pass is added to the default queue.
+// Runs a pass. On a device other than the CPU, adds it to the default stream.
 void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& reads,
          const std::vector<Tensor>& writes, const kernels::StepInfo& step = {}) {
   std::vector<void*> r, w;
@@ -34,14 +34,14 @@ void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& re
     return;
   }
   DeviceMemory& there = memory_of(device);
-  void* const queue = there.default_queue();
+  void* const stream = there.default_stream();
   const Memory device_step = allocate(sizeof step, device);
-  there.copy_from_host(device_step.data(), &step, sizeof step, queue);
+  there.copy_from_host(device_step.data(), &step, sizeof step, stream);
   there.activate();
-  pass.bind({r, w, scratch.data(), queue, device_step.as<kernels::StepInfo>()})(step);
+  pass.bind({r, w, scratch.data(), stream, device_step.as<kernels::StepInfo>()})(step);
 }
 
-// Both row-major.
+// Requires both tensors to be row-major.
 Tensor sum_of(const Tensor& a, const Tensor& b) {
   Tensor sum(a.spec(), a.device());
   run(a.device(), kernels::table_for(a.device()).accumulate(a.spec()), {a, b}, {sum});
@@ -54,7 +54,7 @@ Tensor sum_of(const Tensor& a, const Tensor& b) {
       "move one of them: tensor.to(device)");
 }
 
-// The one device of all inputs.
+// Returns the device of all inputs. Throws InvalidArgument if they are on several devices.
 Device device_of(const Op& op, const std::vector<Tensor>& inputs) {
   const Device device = inputs.empty() ? Device{} : inputs.front().device();
   for (const auto& t : inputs) {
@@ -79,8 +79,8 @@ Tensor convert(const Tensor& tensor, const TensorSpec& spec) {
 
 struct Tape::State {
   std::set<uint64_t> tracked;
-  std::set<uint64_t> derived;  // gradients of what is tracked, and what was computed from them
-  std::deque<Node> nodes;      // a backward function may record more while it runs
+  std::set<uint64_t> derived;  // gradients of tracked tensors, and values computed from them
+  std::deque<Node> nodes;      // may grow while a backward function runs
 
   bool is_derived(std::span<const Tensor> tensors) const {
     if (derived.empty()) return false;
@@ -195,7 +195,7 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
   diffs[scalar.id()] = Tensor::full(scalar.shape(), 1.0f, scalar.device());
   std::set<uint64_t> asked;
   for (const auto& t : with_respect_to) asked.insert(t.id());
-  // Only what lies between the asked tensors and the scalar is worth computing.
+  // Computes only values on a path from the requested tensors to the scalar.
   std::set<uint64_t> useful = asked;
   const auto any_of = [](const std::set<uint64_t>& ids, const std::vector<Tensor>& tensors) {
     return std::any_of(tensors.begin(), tensors.end(),
@@ -251,7 +251,8 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
       continue;
     }
     gradients.push_back(found->second);
-    // Constants for every tape, which is to be told where they are taken for more.
+    // Marks the gradient in every tape of this thread, so that a tape can report an attempt to
+    // differentiate it.
     for (Tape* tape = innermost; tape; tape = tape->outer_) {
       State& state = *tape->state_;
       if (state.tracked.count(scalar.id()) || state.derived.count(scalar.id())) {

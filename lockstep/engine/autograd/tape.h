@@ -1,5 +1,5 @@
-// Reverse-mode automatic differentiation: a tape records ops while it is alive and then gives the
-// gradients of a scalar with respect to tensors that it has watched or seen computed.
+// Reverse-mode automatic differentiation. A tape records ops while it is alive. It then returns the
+// gradients of a scalar with respect to tensors that it watched or whose computation it recorded.
 //
 //   Tape tape;
 //   tape.watch(x);
@@ -17,20 +17,22 @@
 
 namespace lockstep {
 
-// Gradients with respect to the inputs of a node, given those with respect to its outputs
-// (undefined where nothing depends on an output). Undefined results mean zero. `wanted` says which
-// inputs matter. Where outputs depend on each other (Tape::Outputs::linked), `wanted` and the
-// results go on with the outputs: a defined result is the whole derivative with respect to that
-// output, what comes by way of the other outputs included.
+// Computes the gradients with respect to a node's inputs from those with respect to its outputs. An
+// element of `diff_outputs` is undefined if nothing depends on that output. An undefined result
+// means zero. `wanted` marks the inputs whose gradients are needed. For Tape::Outputs::linked,
+// `wanted` and the results have further elements, one for each output. A defined result there is
+// the total derivative with respect to that output, including the contributions through the other
+// outputs.
 using BackwardFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>& diff_outputs,
                                                            const std::vector<bool>& wanted)>;
 
-// Records on the thread that made it, from construction to destruction; of several, each records
-// what depends on the tensors that it watches. Keeps what backward passes need. Not thread-safe.
+// Records ops on the thread that created it, from construction to destruction. If a thread has
+// several tapes, each one records the ops that depend on the tensors it watches. A tape keeps the
+// tensors that backward passes need. Not thread-safe.
 //
-// What is constant for a tape: what was computed before watch(), on other threads, by predict() or
-// with ForwardOptions::record = false; what the methods of Tensor make (clone(), reshaped(), to():
-// ops::reshape() is recorded). Gradients are not recorded: see gradient().
+// A tape treats these values as constants: values computed before watch(), on other threads, by
+// predict() or with ForwardOptions::record = false; results of member functions of Tensor such as
+// clone(), reshaped() and to() (ops::reshape() is recorded); gradients, see gradient().
 class Tape {
  public:
   Tape();
@@ -38,37 +40,40 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // Ops that use this tensor are recorded from now on.
+  // Records ops that use this tensor from now on.
   void watch(const Tensor& tensor);
   void watch(std::span<const Tensor> tensors);
 
-  // Derivatives of `scalar` (one element, f32) with respect to each tensor, row-major, in its
-  // shape; zeros where both are on the tape and the scalar does not depend on the tensor, as of
-  // learnables that a loss does not use. May be called several times. Throws InvalidArgument where
-  // `scalar` is not a single element, where it or a tensor is not on this tape (neither watched nor
-  // computed from what is watched), and for tensors of whole numbers. Throws Unsupported where
-  // `scalar` was computed from gradients of what is on this tape: derivatives of gradients are not
-  // implemented. clone() of a gradient is a constant.
+  // Returns the derivatives of `scalar` (one element, f32) with respect to each tensor, row-major,
+  // in the tensor's shape. A result is zero if both are on the tape and the scalar does not depend
+  // on the tensor, for example for parameters that a loss does not use. May be called several
+  // times. Throws InvalidArgument if `scalar` does not have exactly one element, if `scalar` or a
+  // tensor is not on this tape (neither watched nor computed from a watched tensor), or if a tensor
+  // has an integer type. Throws Unsupported if `scalar` was computed from gradients of values on
+  // this tape, because second derivatives are not implemented. A clone() of a gradient is a
+  // constant.
   std::vector<Tensor> gradient(const Tensor& scalar, std::span<const Tensor> with_respect_to);
   std::vector<Tensor> gradient(const Tensor& scalar, std::initializer_list<Tensor> tensors) {
     return gradient(scalar, std::span<const Tensor>(tensors.begin(), tensors.size()));
   }
 
-  // For those who write ops: the innermost tape of this thread or null, whether this tape (any of
-  // this thread's) must record an op with these inputs.
+  // The functions below are for op implementations. current() returns the innermost tape of this
+  // thread or null. tracks() tells whether this tape must record an op with these inputs,
+  // any_tracks() whether any tape of this thread must.
   static Tape* current();
   bool tracks(std::span<const Tensor> inputs) const;
   static bool any_tracks(std::span<const Tensor> inputs);
   // Whether a recorded op has this tensor among its inputs.
   bool reads(const Tensor& tensor) const;
-  // Whether it was computed from gradients of what is on this tape.
+  // Whether the tensor was computed from gradients of values on this tape.
   bool from_gradients(const Tensor& tensor) const;
-  // Whether outputs of one op depend on each other.
+  // Whether the outputs of one op depend on each other (linked) or not (apart).
   enum class Outputs : uint8_t { apart, linked };
   void record(std::vector<Tensor> inputs, std::vector<Tensor> outputs, BackwardFunction backward,
               Outputs kind = Outputs::apart);
-  // Records in all tapes of this thread that track an input. To be called for every op, without a
-  // function where any_tracks() said no: what is computed from gradients is noted.
+  // Records the op in all tapes of this thread that track an input. Must be called for every op,
+  // because it also marks values that are computed from gradients. `backward` may be null if
+  // any_tracks() returned false.
   static void record_everywhere(const std::vector<Tensor>& inputs,
                                 const std::vector<Tensor>& outputs, BackwardFunction backward,
                                 Outputs kind = Outputs::apart);
@@ -80,14 +85,14 @@ class Tape {
   Tape* outer_;
 };
 
-// Runs an op on tensors, at once, on the device where they lie, and records it where a tape wants
-// it. Outputs keep the layout that the kernel chose. Throws InvalidArgument for tensors on several
-// devices.
+// Runs an op immediately on the device that holds the tensors. Records it in each tape that tracks
+// an input. Outputs keep the layout that the kernel chose. Throws InvalidArgument if the tensors
+// are on several devices.
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
                              const kernels::StepInfo& step = {});
 
-// The tensor in another layout; itself where nothing has to be done. Row-major memory may be seen
-// with another shape of equally many elements.
+// Returns the tensor in another layout, or the tensor itself if it already has that layout. `spec`
+// may have another shape with the same number of elements.
 Tensor convert(const Tensor& tensor, const TensorSpec& spec);
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ constexpr const char* checkpoint_key = "lockstep.checkpoint";
 constexpr const char* format_key = "lockstep.format";
 constexpr const char* digest_key = "lockstep.digest";
 constexpr const char* format = "1";
-constexpr int deepest = 8;  // of the network's JSON
+constexpr int deepest = 8;  // nesting of the network's JSON
 constexpr size_t most_layers = 100'000;
 
 [[noreturn]] void damaged(const std::string& path, const std::string& what,
@@ -32,7 +32,7 @@ bool is_digest(const std::string& text) {
   return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// A digest whose key was damaged must not become a file without one.
+// A file whose digest key is damaged must not pass as a file without a digest.
 void refuse_stray_metadata(const std::map<std::string, std::string>& metadata,
                            const std::string& path) {
   for (const auto& [key, text] : metadata) {
@@ -70,7 +70,8 @@ Network read_network(const json& description, const SafetensorsFile& file,
   }
   Network network = Network::from_json(description);
   network.check();
-  // All shapes are compared before memory is asked for: a description may claim anything.
+  // Compares all shapes before memory is allocated, because a damaged description may contain any
+  // size.
   std::set<std::string> wanted;
   for (const auto& [name, shape] : network.value_shapes()) {
     wanted.insert(name);
@@ -88,7 +89,7 @@ Network read_network(const json& description, const SafetensorsFile& file,
     const Tensor& from = file.at(name, path);
     value.copy_from(from);
   };
-  for (const Learnable& learnable : network.learnables()) fill(learnable.name, learnable.value);
+  for (const Parameter& parameter : network.parameters()) fill(parameter.name, parameter.value);
   for (const NetworkState& state : network.state()) fill(state.name, state.value);
   return network;
 }
@@ -106,12 +107,12 @@ std::vector<std::byte> encode_model(const Network& network,
                           "rename the class");
   }
   std::vector<NamedTensor> tensors;
-  for (const Learnable& learnable : network.learnables()) {
-    if (!learnable.value.defined()) {
+  for (const Parameter& parameter : network.parameters()) {
+    if (!parameter.value.defined()) {
       throw InvalidArgument("[save_model] the network has sizes, but no values",
                             "initialize it first");
     }
-    tensors.push_back({learnable.name, learnable.value});
+    tensors.push_back({parameter.name, parameter.value});
   }
   for (const NetworkState& state : network.state()) tensors.push_back({state.name, state.value});
   SafetensorsFile file{std::move(tensors),
@@ -224,7 +225,7 @@ int64_t not_finite(const Tensor& tensor) {
 
 bool all_finite(const Network& network) {
   const auto sound = [](const auto& named) { return not_finite(named.value) == 0; };
-  return std::ranges::all_of(network.learnables(), sound) &&
+  return std::ranges::all_of(network.parameters(), sound) &&
          std::ranges::all_of(network.state(), sound);
 }
 
@@ -238,7 +239,7 @@ void require_finite(const Tensor& tensor, const std::string& tensor_name, const 
 }
 
 void require_finite(const Network& network, const std::string& name) {
-  for (const Learnable& l : network.learnables()) require_finite(l.value, l.name, name);
+  for (const Parameter& l : network.parameters()) require_finite(l.value, l.name, name);
   for (const NetworkState& s : network.state()) require_finite(s.value, s.name, name);
 }
 

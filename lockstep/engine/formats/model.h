@@ -1,56 +1,58 @@
-// Model files: safetensors with the network as JSON in the metadata.
+// Model files: safetensors files with the network as JSON in the metadata.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
 
-// A network as it is used: with the names of its classes, when it classifies.
+// A network with the names of its classes, if it classifies.
 struct Model {
   Network network;
   std::vector<std::string> classes;
-  // Of the contents, as the file says and reading has found; "" where it says none: damage to the
-  // values of such a file is not noticed.
+  // Digest of the contents, as stored in the file and verified by reading. "" if the file has no
+  // digest; damage to its values is then not detected.
   std::string digest = {};
 };
 
-// Writes learnables and state (tensors "<layer>.<parameter>", row-major f32) and, in the metadata,
+// Writes parameters and state (tensors "<layer>.<parameter>", row-major f32). The metadata has
 // "lockstep.network" (Network::to_json), "lockstep.classes" (a JSON list), "lockstep.format" ("1")
-// and "lockstep.digest" (model_digest()). Atomic. Throws FileError.
+// and "lockstep.digest" (model_digest()). Atomic. Throws FileError, and InvalidArgument for a
+// network without values or a class name that is not UTF-8.
 void save_model(FileSystem& files, const std::string& path, const Network& network,
                 const std::vector<std::string>& classes);
 
-// Throws DataError naming the file when it is damaged, no model, or does not fit its own network,
-// or its digest is not that of what was read. A file without a digest is read.
+// Reads a model. Throws DataError, naming the file, if it is damaged, is not a model, does not fit
+// its own network, or has a digest that differs from that of its contents. A file without a digest
+// is accepted. Throws FileError if the file cannot be read.
 Model load_model(FileSystem& files, const std::string& path);
 
-// The same as bytes, for other processes. `name` stands for the file in errors. Thread-safe, as the
-// two above.
+// The same with bytes, for other processes. `name` identifies the file in error messages. These
+// four functions are thread-safe.
 std::vector<std::byte> encode_model(const Network& network,
                                     const std::vector<std::string>& classes);
 Model decode_model(std::vector<std::byte> bytes, const std::string& name = "the model");
 
-// Of everything that a file says, whatever the order and the spaces of its header: the number of
-// entries of the metadata but "lockstep.digest", each one's key and text, sorted by key; then the
-// number of tensors and, sorted by name, each one's name, type and shape as text ("3x2 f32"), and
-// bytes, row-major. See Digester for how they are put together. Thread-safe.
+// Returns a digest of the file's contents. It does not depend on the order and white space of the
+// header. It covers the number of metadata entries without "lockstep.digest", the key and text of
+// each entry, sorted by key, the number of tensors and, sorted by name, each tensor's name, type
+// and shape as text ("3x2 f32"), and bytes, row-major. See Digester for the encoding. Thread-safe.
 std::string model_digest(const SafetensorsFile& file);
 
-// What to tell the user of a file without one.
+// Returns the message for the user about a file without a digest.
 std::string no_digest_text(const std::string& path);
 
-// Whether all of a network's values are finite numbers.
+// Whether all values of a network are finite.
 bool all_finite(const Network& network);
 
-// Throws DataError naming `name`, the first tensor with a value that is no finite number, and how
-// many it has. To be asked before a network is used; loading a model does not ask.
+// Throws DataError, naming `name`, the first tensor with values that are not finite, and their
+// number. To be called before a network is used; load_model() does not check this.
 void require_finite(const Network& network, const std::string& name);
-// The same of one tensor (f32), which is named in the error.
+// The same for one f32 tensor, which is named in the error.
 void require_finite(const Tensor& tensor, const std::string& tensor_name, const std::string& name);
 
 }  // namespace lockstep

@@ -32,11 +32,12 @@ constexpr struct {
 
 std::string quoted(const std::string& name) {
   constexpr size_t longest = 100;
-  // As JSON, so that names with odd bytes cannot spoil a terminal.
+  // Escapes the name as JSON, so that odd bytes do not corrupt a terminal.
   return json(name.substr(0, longest)).dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-// The header's JSON; no key twice, no deep nesting (whose handling would be recursive).
+// Parses the header's JSON. Rejects duplicate keys and deep nesting, whose processing would be
+// recursive.
 json parse_header(const char* text, size_t size, const std::string& file) {
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
@@ -52,7 +53,7 @@ json parse_header(const char* text, size_t size, const std::string& file) {
     }
     return true;
   };
-  // The parser takes one for the end of its input.
+  // The parser would treat a zero byte as the end of its input.
   if (std::find(text, text + size, '\0') != text + size) {
     damaged(file, "the header holds a zero byte");
   }
@@ -133,7 +134,7 @@ const Tensor& SafetensorsFile::at(const std::string& name, const std::string& fi
 
 std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors,
                                          const std::map<std::string, std::string>& metadata) {
-  // Wide elements first, so that every tensor lies aligned to its own elements.
+  // Wide elements first, so that every tensor is aligned to its element size.
   std::vector<const NamedTensor*> order;
   for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {

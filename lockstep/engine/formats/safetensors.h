@@ -21,18 +21,19 @@ struct SafetensorsFile {
   std::vector<NamedTensor> tensors;  // in the order of their offsets
   std::map<std::string, std::string> metadata;
 
-  // Throws DataError naming `file` for a tensor that is not there.
+  // Throws DataError, naming `file`, if the tensor does not exist.
   const Tensor& at(const std::string& name, const std::string& file) const;
 };
 
-// The bytes of a file. Tensors may be in any layout; they are written row-major. Data begins at a
-// multiple of 64 bytes. Throws InvalidArgument for a name twice or "__metadata__".
+// Returns the bytes of a file. Tensors may have any layout; they are written row-major. The data
+// begins at a multiple of 64 bytes. Throws InvalidArgument for a duplicate name, the name
+// "__metadata__", an undefined tensor, text that is not UTF-8 or a header above 100 MB.
 std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors,
                                          const std::map<std::string, std::string>& metadata);
 
-// Reads and checks everything: lengths, offsets (in bounds, no overlap, no gap), shapes against
-// bytes, types (F32, I32, I64, U8), the header's size (at most 100 MB). Throws DataError naming
-// `file` and the place.
+// Reads a file and checks everything: lengths, offsets (in bounds, no overlap, no gap), shapes
+// against bytes, types (F32, I32, I64, U8) and the header's size (at most 100 MB). Throws
+// DataError, naming `file` and the place.
 SafetensorsFile read_safetensors(std::span<const std::byte> bytes, const std::string& file);
 
 }  // namespace lockstep

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/choice.h"
+#include "lockstep/engine/kernels/backends/support.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
-#include "lockstep/engine/kernels/support.h"
+#include "lockstep/engine/kernels/interface/choice.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -26,7 +26,7 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-// What the loader of shared libraries said, as a reason.
+// Turns a message of dlerror() into a reason.
 Reason explain(const std::string& path, std::string said) {
   if (said.starts_with(path + ": ")) said.erase(0, path.size() + 2);
   const std::string text = path + " cannot be loaded: " + said;
@@ -59,7 +59,7 @@ BackendLibrary find_backend() {
       if (folders.find(place.string()) == folders.npos) folders += place.string() + ", ";
     }
   }
-  BackendLibrary opened = open_backend(kLibrary);  // where the system looks
+  BackendLibrary opened = open_backend(kLibrary);  // on the system's search path
   const std::string missing = std::string(kLibrary) + " cannot be loaded: cannot open";
   if (opened.backend || !opened.reason.text.starts_with(missing)) return opened;
 #ifdef LOCKSTEP_WITH_CUDA
@@ -75,20 +75,20 @@ BackendLibrary find_backend() {
 #endif
 }
 
-// The GPUs' back end, found when first needed.
+// The GPUs and their kernels, found at first use.
 struct Gpus {
   std::vector<DeviceInfo> devices;
-  Reason reason;  // why none can be used
+  Reason reason;  // why no GPU can be used
   Table table{};
 };
 
-// The library, opened when first asked for.
+// The library, opened at first use.
 const BackendLibrary& backend_library() {
   static const BackendLibrary instance = find_backend();
   return instance;
 }
 
-// The library and what it needs take 190 MiB: without a driver it is not opened for nothing.
+// The library and its dependencies take 190 MiB, so it is not opened without a driver.
 bool driver_is_there() {
   static const bool there = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
   return there || !environment(kLibraryVariable).empty();
@@ -267,7 +267,7 @@ Device resolve_device(std::string_view text, const std::function<void(Device)>& 
       try_out(info.device);
       return info.device;
     } catch (const Unsupported&) {
-      // The next one, or the CPU, will do.
+      // Try the next GPU, or fall back to the CPU.
     }
   }
   return {};

@@ -29,8 +29,8 @@ void add_input(Network& n, const Options& o, const std::string& normalization = 
         "input");
 }
 
-// Where no batch normalisation follows, inputs need a variance of 1 (LeCun et al. 1998, "Efficient
-// BackProp"): pixels from 0 to 255 make a network with He's weights diverge.
+// Without batch normalisation, inputs need a variance of 1 (LeCun et al. 1998, "Efficient
+// BackProp"). Pixels from 0 to 255 would make a network with He's weights diverge.
 constexpr const char* kUnitVariance = "z-score";
 
 void add_classifier(Network& n, int64_t classes) {
@@ -38,7 +38,8 @@ void add_classifier(Network& n, int64_t classes) {
   n.add(softmax());
 }
 
-// A convolution and batch normalisation, which makes a bias needless. Returns the last layer.
+// Adds a convolution and batch normalisation, which makes a bias unnecessary. Returns the name of
+// the last layer.
 std::string add_normalized(Network& n, const Convolution2dOptions& convolution,
                            std::string name = {}, std::vector<std::string> inputs = {}) {
   n.add(convolution2d(convolution), {}, std::move(inputs));
@@ -54,8 +55,8 @@ Convolution2dOptions filters_of(int64_t filters, int64_t kernel, int64_t stride)
           .weights_initializer = "he"};
 }
 
-// Two convolutions and a shortcut (He et al. 2016, figure 2): the identity, or a projection where
-// the number of filters or pixels changes.
+// Adds two convolutions and a shortcut (He et al. 2016, figure 2). The shortcut is the identity, or
+// a projection if the number of filters or pixels changes.
 void add_block(Network& n, int64_t filters, int64_t stride, bool project, const std::string& prefix,
                const std::string& suffix) {
   std::string shortcut = n.layers().back().name;
@@ -71,7 +72,7 @@ void add_block(Network& n, int64_t filters, int64_t stride, bool project, const 
   n.add(relu(), prefix + "/out" + suffix);
 }
 
-// Names are those that a repeated group of a job file gives.
+// Uses the layer names that a repeated group of a job file produces.
 void add_stages(Network& n, const std::vector<int64_t>& filters, int64_t blocks) {
   for (size_t stage = 0; stage < filters.size(); ++stage) {
     const std::string number = std::to_string(stage + 1);
@@ -98,7 +99,7 @@ Architecture entry(const char* name, const char* help, Make make) {
           }};
 }
 
-// Fields of options that were made in C++ are checked as those that are read.
+// Checks options made in C++ in the same way as fields that are read from a file.
 template <class Options>
 void check_fields(const char* name, Options options) {
   nlohmann::ordered_json written;

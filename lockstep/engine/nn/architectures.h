@@ -1,10 +1,10 @@
-// Architectures that the field calls by name, as networks to train, for images of any size and any
-// number of classes. Learnables start when initialize() is called.
+// Well-known architectures as networks to train, for images of any size and any number of classes.
+// initialize() sets the parameters.
 //
 //   Network network = resnet20({.classes = 100});
 //
-// All end in probabilities (softmax) and are trained with cross-entropy. The command
-// `lockstep architecture NAME` prints each as a job file.
+// All networks end in probabilities (softmax) and are trained with cross-entropy. The command
+// `lockstep architecture NAME` prints each one as a job file.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@
 
 namespace lockstep {
 
-// Stages of `depth` convolutions (3 x 3, each with batch normalisation and ReLU), the first stage
-// with `filters` filters, each further one with twice as many on images of half the size; then the
-// average over the image and one fully connected layer.
+// Stages of `depth` convolutions (3 x 3, each with batch normalisation and ReLU). The first stage
+// has `filters` filters. Each further stage has twice as many, on images of half the size. The
+// average over the image and one fully connected layer follow.
 struct PlainCnnOptions {
   static constexpr const char* kName = "cnn";
   static constexpr const char* kHelp = "plain convolutional network: stages of equal convolutions";
@@ -28,7 +28,7 @@ struct PlainCnnOptions {
 };
 Network plain_cnn(const PlainCnnOptions& options = {});
 
-// Fully connected layers of the given numbers of units, with ReLU, and one for the classes.
+// Fully connected layers with the given numbers of units and ReLU, and one more for the classes.
 struct MlpOptions {
   static constexpr const char* kName = "mlp";
   static constexpr const char* kHelp = "multilayer perceptron: fully connected layers with ReLU";
@@ -38,9 +38,9 @@ struct MlpOptions {
 };
 Network mlp(const MlpOptions& options = {});
 
-// LeCun et al. 1998, as it is built today: 28 x 28 pixels with a border of 2 are the paper's 32 x
-// 32, filters of the second convolution see all channels, softmax instead of radial basis
-// functions. 61,706 learnables for one channel and ten classes.
+// LeNet-5 (LeCun et al. 1998) in its modern form. Images of 28 x 28 pixels with a border of 2
+// replace the paper's 32 x 32. The filters of the second convolution read all channels. Softmax
+// replaces the radial basis functions. 61,706 parameters for one channel and ten classes.
 struct LeNet5Options {
   static constexpr const char* kName = "lenet5";
   static constexpr const char* kHelp = "LeNet-5 (LeCun et al. 1998)";
@@ -50,20 +50,22 @@ struct LeNet5Options {
 Network lenet5(const LeNet5Options& options = {});
 
 // Residual networks for CIFAR (He et al. 2016, section 4.2): 3 x 3 filters, three stages of 16, 32
-// and 64 filters on images of 32, 16 and 8 pixels, batch normalisation, weights as He et al. 2015.
-// Where a stage begins with fewer pixels the shortcut is a projection (option B: 1 x 1 convolution
-// and batch normalisation), elsewhere the identity; the paper's option A has 2,752 learnables less.
+// and 64 filters on images of 32, 16 and 8 pixels, batch normalisation, weights initialised as in
+// He et al. 2015. The shortcut is a projection where a stage starts with fewer pixels (option B: 1
+// x 1 convolution and batch normalisation) and the identity elsewhere. The paper's option A has
+// 2,752 fewer parameters.
 struct CifarResNetOptions {
   int64_t height = 32, width = 32, channels = 3, classes = 10;
   void visit(FieldVisitor& v);
 };
 Network resnet20(const CifarResNetOptions& options = {});
 Network resnet56(const CifarResNetOptions& options = {});
-// Any depth of 6 n + 2 layers, n blocks a stage. Throws InvalidArgument for others.
+// Any depth of 6 n + 2 layers, with n blocks per stage. Throws InvalidArgument for other depths.
 Network cifar_resnet(int64_t depth, const CifarResNetOptions& options = {});
 
-// Residual network for ImageNet (He et al. 2016, table 1): 7 x 7 convolution and maximum, then four
-// stages of two blocks with 64 to 512 filters, projections where a stage begins with fewer pixels.
+// Residual network for ImageNet (He et al. 2016, table 1): 7 x 7 convolution and max pooling, then
+// four stages of two blocks with 64 to 512 filters. The shortcut is a projection where a stage
+// starts with fewer pixels.
 struct ResNet18Options {
   static constexpr const char* kName = "resnet18";
   static constexpr const char* kHelp = "residual network of 18 layers for ImageNet";
@@ -77,13 +79,14 @@ struct Architecture {
   std::string name;
   std::string help;               // one line
   std::vector<FieldInfo> fields;  // of the options
-  // From fields of the options, those that are missing as by default. Throws InvalidArgument.
+  // Makes the network from fields of the options; missing fields have their defaults. Throws
+  // InvalidArgument for invalid fields.
   std::function<Network(const nlohmann::json& fields)> make;
 };
 
-// All of them, by name in alphabetical order.
+// All architectures in alphabetical order.
 const std::vector<Architecture>& architectures();
-// Throws InvalidArgument for an unknown name, with the nearest one.
+// Throws InvalidArgument for an unknown name; the hint gives the most similar name.
 const Architecture& architecture(const std::string& name);
 
 }  // namespace lockstep

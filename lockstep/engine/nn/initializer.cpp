@@ -4,13 +4,14 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/random.h"
+#include "lockstep/base/numeric/random.h"
 #include "lockstep/base/suggest.h"
 
 namespace lockstep {
 namespace {
 
-// Modified Gram-Schmidt, twice, on the rows (or columns, where there are fewer) of a normal matrix.
+// Modified Gram-Schmidt, applied twice, on the rows of a normal matrix, or on its columns if there
+// are fewer.
 void orthogonal(float* out, int64_t rows, int64_t columns, const RandomStream& stream) {
   const bool tall = rows > columns;
   const int64_t vectors = std::min(rows, columns), length = std::max(rows, columns);

@@ -1,4 +1,4 @@
-// How learnables start.
+// Initial values of parameters.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-// "glorot": uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot, Bengio 2010). "he": normal with
-// variance 2 / fan_in (He et al. 2015). "narrow-normal": normal with standard deviation 0.01.
-// "orthogonal": Q of the QR decomposition of a normal matrix (Saxe et al. 2014), the smaller of
-// rows and columns orthonormal. "zeros", "ones".
+// Names of the initialisers: "glorot": uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot, Bengio
+// 2010). "he": normal with variance 2 / fan_in (He et al. 2015). "narrow-normal": normal with
+// standard deviation 0.01. "orthogonal": Q of the QR decomposition of a normal matrix (Saxe et al.
+// 2014); the smaller of rows and columns is orthonormal. "zeros", "ones".
 const std::vector<std::string>& initializer_names();
 
-// Fills a row-major tensor. Element e is a function of (seed, name, e) alone, except for
-// "orthogonal", where the tensor is. Throws InvalidArgument for an unknown initialiser.
+// Fills a row-major tensor. Element e is a function of (seed, name, e) only. For "orthogonal", the
+// whole tensor is a function of (seed, name). Throws InvalidArgument for an unknown initialiser.
 void initialize(Tensor& tensor, const ParameterSpec& spec, uint64_t seed, const std::string& name);
 
 }  // namespace lockstep

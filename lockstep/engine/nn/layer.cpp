@@ -28,7 +28,7 @@ const std::vector<LayerInfo>& layer_registry() { return registry(); }
 void add_to_layer_registry(LayerInfo info) {
   auto& all = registry();
   const auto at = std::lower_bound(all.begin(), all.end(), info, by_type);
-  // "shared" is what files call a layer that is used once more.
+  // Files use the type "shared" for a layer that reuses another layer's parameters.
   if ((at != all.end() && at->type == info.type) || info.type == "shared" || info.type.empty()) {
     throw InvalidArgument("[layers] there is a layer type `" + info.type + "` already",
                           "call yours otherwise, and register it once");

@@ -1,6 +1,6 @@
-// Layers: what networks are made of. A layer knows its fields, its learnables and state for given
-// input sizes, and how to become ops. All layers stand in one registry, which feeds job files,
-// model files, summaries and documentation.
+// Layers, from which networks are built. A layer knows its fields, its parameters and states for
+// given input sizes, and how to lower itself to ops. All layers are in one registry, which job
+// files, model files, summaries and documentation use.
 #pragma once
 
 #include <functional>
@@ -16,37 +16,37 @@
 
 namespace lockstep {
 
-// A learnable parameter that a layer wants.
+// A parameter that a layer needs.
 struct ParameterSpec {
   std::string name;  // "weights", "bias", "scale", "shift"
   Shape shape;
   std::string initializer;  // see nn/initializer.h
-  int64_t fan_in = 1;       // elements that feed one output, for initialisers that scale
+  int64_t fan_in = 1;       // inputs of one output, for initialisers that scale
   int64_t fan_out = 1;
   double l2_factor = 1;             // times the training option `l2`
   double learning_rate_factor = 1;  // times the learning rate
 };
 
-// Something a layer keeps between iterations that is not learned.
+// A state: values that a layer keeps between iterations and that are not learned.
 struct StateSpec {
   std::string name;
   Shape shape;
   float initial = 0;
 };
 
-// How state follows what shards compute, after each training iteration.
+// The rule by which a state changes after each training iteration.
 enum class StateRule : uint8_t {
-  // Two states: state = (1 - momentum) * state + momentum * statistic, where the statistics of
-  // shards are combined first (mean = sum w_j mean_j; variance = sum w_j (variance_j + (mean_j -
-  // mean)^2), w_j the shard's share of the observations; variances divide by the count).
+  // Two states: state = (1 - momentum) * state + momentum * statistic. The statistics of shards are
+  // combined first: mean = sum w_j mean_j; variance = sum w_j (variance_j + (mean_j - mean)^2),
+  // where w_j is the shard's share of the observations. Variances are divided by the count.
   mean_and_variance,
-  mean,     // one state, combined and followed as the mean above
+  mean,     // one state, handled like the mean above
   sum,      // state = state + sum over shards
   maximum,  // state = max(state, largest of the shards)
 };
 
-// State that follows values of the mini-batch. Rules of one state take the mean's numbers; the
-// variance's are the same then.
+// A state that follows values of the mini-batch. Rules for one state use the fields of the mean;
+// the fields of the variance are then equal to them.
 struct MovingStatistics {
   int mean_state = 0, variance_state = 0;    // numbers of states
   int mean_output = 0, variance_output = 0;  // numbers of the graph's outputs
@@ -55,22 +55,23 @@ struct MovingStatistics {
   int64_t channels = 0;  // elements of each of the two outputs, once they are marked
 };
 
-// What a layer sees while it becomes ops.
+// The interface through which a layer adds its ops to a graph.
 class LoweringLayer {
  public:
   virtual ~LoweringLayer() = default;
   virtual bool training() const = 0;
   virtual const std::string& name() const = 0;
-  // Values of the layer's own parameters and states, by their place in its lists.
+  // Values of the layer's parameters and states. `k` is the index in the layer's parameters() and
+  // states().
   virtual int parameter(int k) = 0;
   virtual int state(int k) = 0;
   virtual Shape shape(int value) const = 0;
   virtual std::vector<int> add(OpPtr op, std::vector<int> inputs) = 0;
-  // For input layers: the value of the data.
+  // The value of the input data; only for input layers.
   virtual int input() = 0;
-  // Lets states k_mean and k_variance follow two values, see MovingStatistics.
+  // Makes states k_mean and k_variance follow two values; see MovingStatistics.
   virtual void follow(int k_mean, int k_variance, int mean, int variance, double momentum) = 0;
-  // Lets state k follow a value by a rule for one state.
+  // Makes state k follow a value by a rule for one state.
   virtual void follow(StateRule rule, int k, int value, double momentum) = 0;
 };
 
@@ -81,19 +82,20 @@ class Layer {
   virtual std::string_view type() const = 0;
   // Visits all fields with their values.
   virtual void visit(FieldVisitor& visitor) const = 0;
-  // The same with the values they have where none are given; nothing for fields without such.
+  // Visits all fields with their default values. Layers without default values visit nothing.
   virtual void visit_defaults(FieldVisitor&) const {}
-  // How many inputs it takes.
+  // The smallest and largest number of inputs.
   virtual int least_inputs() const { return 1; }
   virtual int most_inputs() const { return 1; }
-  // For input layers the size of one observation; otherwise a scalar shape, which is ignored.
+  // input_shape() is the size of one observation for input layers. Other layers return a scalar
+  // shape, which is ignored.
   virtual bool is_input() const { return false; }
   virtual Shape input_shape() const { return {}; }
-  // Learnables and states for inputs of these shapes (with observations in front).
+  // Parameters and states for inputs of these shapes, whose first dimension counts observations.
   virtual std::vector<ParameterSpec> parameters(std::span<const Shape>) const { return {}; }
   virtual std::vector<StateSpec> states(std::span<const Shape>) const { return {}; }
-  // Adds its ops and returns the value of its result. Throws InvalidArgument for inputs that do
-  // not fit.
+  // Adds the layer's ops and returns the value of its result. Throws InvalidArgument if the inputs
+  // do not fit.
   virtual int lower(LoweringLayer& context, std::span<const int> inputs) const = 0;
 };
 using LayerPtr = std::shared_ptr<const Layer>;
@@ -140,17 +142,18 @@ LayerInfo layer_info() {
           lister.fields};
 }
 
-// All layers, by type in alphabetical order.
+// All layers in alphabetical order of their types.
 const std::vector<LayerInfo>& layer_registry();
-// For register_layer(), see nn/own_layer.h.
+// Used by register_layer(); see nn/custom_layer.h.
 void add_to_layer_registry(LayerInfo info);
 
-// A layer from {"type": ..., fields}. `where` names the place in errors; `also` are keys that the
-// caller handles. Throws InvalidArgument for unknown types (with the nearest one) and bad fields.
+// Reads a layer from {"type": ..., fields}. `where` names the place in error messages. `also` lists
+// keys that the caller handles. Throws InvalidArgument for unknown types, with the most similar
+// type as a hint, and for invalid fields.
 LayerPtr read_layer(const nlohmann::json& object, const std::string& where,
                     const FieldReader::Expression& expression, std::vector<std::string> also);
 
-// The inverse: type and all fields.
+// Writes a layer as its type and all fields.
 nlohmann::ordered_json write_layer(const Layer& layer);
 
 }  // namespace lockstep

@@ -1,17 +1,17 @@
-// The layers, as functions that make them: convolution2d({.filters = 16, .kernel = {3, 3}}).
+// Functions that create layers: convolution2d({.filters = 16, .kernel = {3, 3}}).
 //
-// Sizes are rows, columns. Fields are checked when the layer joins a network that is built, each
-// problem named by layer. See Network for putting layers together.
+// Sizes are rows, columns. Network::analyse() checks the fields and reports each problem with the
+// name of its layer. See Network for how to connect layers.
 #pragma once
 
 #include "lockstep/engine/nn/layer.h"
 
 namespace lockstep {
 
-// Images of height x width x channels: the beginning of a network. Pixels are 0 to 255.
+// Input of images of height x width x channels with pixels from 0 to 255.
 // normalization, with statistics of each channel over the training data:
 //   none; zero-center: x - mean; z-score: (x - mean) / standard deviation;
-//   rescale-zero-one: (x - min) / (max - min); rescale-symmetric: the same stretched to [-1, 1].
+//   rescale-zero-one: (x - min) / (max - min); rescale-symmetric: the same scaled to [-1, 1].
 struct ImageInputOptions {
   static constexpr const char* kType = "image_input";
   static constexpr const char* kHelp = "images of height x width x channels";
@@ -21,9 +21,9 @@ struct ImageInputOptions {
 };
 LayerPtr image_input(ImageInputOptions options);
 
-// Vectors of n features: the beginning of a network. normalization as of image_input, with
-// statistics of each feature over the training data. Trainers take images alone: in a loop of one's
-// own the state `offset` and `factor` is set by hand (Network::state_value), and is 0 and 1 before.
+// Input of vectors of n features. `normalization` is as for image_input, with statistics of each
+// feature over the training data. In a custom loop, the caller sets the states `offset` and
+// `factor` (Network::state_value). Their initial values are 0 and 1.
 struct FeatureInputOptions {
   static constexpr const char* kType = "feature_input";
   static constexpr const char* kHelp = "vectors of features";
@@ -33,8 +33,8 @@ struct FeatureInputOptions {
 };
 LayerPtr feature_input(FeatureInputOptions options);
 
-// Sequences of length x channels, and images with depth: the beginning of a network. As
-// feature_input, with statistics of each channel.
+// Input of sequences of length x channels, and of images with depth. Normalized like feature_input,
+// with statistics of each channel.
 struct SequenceInputOptions {
   static constexpr const char* kType = "sequence_input";
   static constexpr const char* kHelp = "sequences of one length, with channels";
@@ -53,7 +53,7 @@ struct Image3dInputOptions {
 };
 LayerPtr image3d_input(Image3dInputOptions options);
 
-// Convolution with `filters` filters; see ops/convolution2d.h for the formula.
+// Convolution with `filters` filters; see ops/windows/convolution2d.h for the formula.
 struct Convolution2dOptions {
   static constexpr const char* kType = "convolution2d";
   static constexpr const char* kHelp = "two-dimensional convolution";
@@ -70,7 +70,7 @@ struct Convolution2dOptions {
 };
 LayerPtr convolution2d(Convolution2dOptions options);
 
-// The same over sequences, and over images with depth.
+// Convolution over sequences, and over images with depth.
 struct Convolution1dOptions {
   static constexpr const char* kType = "convolution1d";
   static constexpr const char* kHelp = "convolution of sequences";
@@ -103,8 +103,9 @@ struct Convolution3dOptions {
 };
 LayerPtr convolution3d(Convolution3dOptions options);
 
-// Transposed convolution: makes images larger; see ops/transposed_convolution2d.h for the formula.
-// `padding` is cropped from the result; "same": the result has input size times stride.
+// Transposed convolution, which enlarges images; see ops/windows/transposed_convolution2d.h for the
+// formula. `padding` is cropped from the result. "same": the result's size is input size times
+// stride.
 struct TransposedConvolution2dOptions {
   static constexpr const char* kType = "transposed_convolution2d";
   static constexpr const char* kHelp = "two-dimensional transposed convolution: enlarges images";
@@ -134,9 +135,9 @@ struct FullyConnectedOptions {
 };
 LayerPtr fully_connected(FullyConnectedOptions options);
 
-// Batch normalisation: within a shard while training, by moving statistics otherwise.
-// moving = (1 - momentum) * moving + momentum * (statistic of the mini-batch); variances divide by
-// the count.
+// Batch normalisation. Training uses the statistics of a shard, prediction the moving statistics.
+// moving = (1 - momentum) * moving + momentum * (statistic of the mini-batch). Variances are
+// divided by the count.
 struct BatchNormalizationOptions {
   static constexpr const char* kType = "batch_normalization";
   static constexpr const char* kHelp =
@@ -149,10 +150,10 @@ struct BatchNormalizationOptions {
 };
 LayerPtr batch_normalization(BatchNormalizationOptions options = {});
 
-// Of each observation by itself, so that training and prediction are alike: mean 0 and variance 1
-// over all channels and space (layer), over the space of each channel (instance), or over groups of
-// channels side by side and their space; then scale and shift of each channel. Variances divide by
-// the count.
+// Normalisation of each observation separately, so training and prediction are equal. The mean
+// becomes 0 and the variance 1 over all channels and space (layer), over the space of each channel
+// (instance), or over groups of adjacent channels and their space (group). Each channel is then
+// scaled and shifted. Variances are divided by the count.
 struct LayerNormalizationOptions {
   static constexpr const char* kType = "layer_normalization";
   static constexpr const char* kHelp =
@@ -221,7 +222,7 @@ struct EluOptions {
 };
 LayerPtr elu(EluOptions options = {});
 
-// Gaussian error linear unit; see ops/activation.h for both formulas.
+// Gaussian error linear unit; see ops/elementwise/activation.h for both formulas.
 struct GeluOptions {
   static constexpr const char* kType = "gelu";
   static constexpr const char* kHelp = "x times the probability of a normal number below x";
@@ -346,7 +347,7 @@ struct GlobalAveragePooling3dOptions {
 };
 LayerPtr global_average_pooling3d();
 
-// While training, elements become 0 with probability p, the others x / (1 - p).
+// In training, an element becomes 0 with probability p and x / (1 - p) otherwise.
 struct DropoutOptions {
   static constexpr const char* kType = "dropout";
   static constexpr const char* kHelp = "elements set to 0 at random while training";
@@ -362,8 +363,7 @@ struct FlattenOptions {
 };
 LayerPtr flatten();
 
-// The elements of an observation, row-major, as another shape: {c}, {c, l}, {c, h, w} or {c, d, h,
-// w}.
+// Gives an observation another shape, row-major: {c}, {c, l}, {c, h, w} or {c, d, h, w}.
 struct ReshapeOptions {
   static constexpr const char* kType = "reshape";
   static constexpr const char* kHelp = "the elements of an observation as another shape";
@@ -388,7 +388,7 @@ struct MultiplicationOptions {
 };
 LayerPtr multiplication();
 
-// Several inputs one behind the other along the channels.
+// Joins several inputs along the channels.
 struct ConcatenationOptions {
   static constexpr const char* kType = "concatenation";
   static constexpr const char* kHelp = "inputs one behind the other, along channels";

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/initializer.h"
 #include "lockstep/engine/nn/loss.h"
@@ -49,8 +49,8 @@ Network Network::clone() const {
   copy.state_->device = state_->device;
   if (!initialized()) return copy;
   copy.initialize(0);
-  for (size_t i = 0; i < state_->learnables.size(); ++i) {
-    copy.state_->learnables[i].value.copy_from(state_->learnables[i].value);
+  for (size_t i = 0; i < state_->parameters.size(); ++i) {
+    copy.state_->parameters[i].value.copy_from(state_->parameters[i].value);
   }
   for (size_t i = 0; i < state_->states.size(); ++i) {
     copy.state_->states[i].value.copy_from(state_->states[i].value);
@@ -114,7 +114,7 @@ void Network::set_loss(const std::string& loss) {
 const std::string& Network::loss() const { return state_->loss; }
 const std::vector<LayerNode>& Network::layers() const { return state_->layers; }
 bool Network::initialized() const { return state_->initialized; }
-const std::vector<Learnable>& Network::learnables() const { return state_->learnables; }
+const std::vector<Parameter>& Network::parameters() const { return state_->parameters; }
 const std::vector<NetworkState>& Network::state() const { return state_->states; }
 
 std::vector<float> Network::State::lay_out() {
@@ -123,7 +123,7 @@ std::vector<float> Network::State::lay_out() {
   const auto sized = [&](const Shape& shape) {
     return Tensor::view(nullptr, {shape, DType::f32, nullptr}, nullptr, device);
   };
-  learnables.clear();
+  parameters.clear();
   states.clear();
   slots.clear();
   plans.clear();
@@ -131,9 +131,9 @@ std::vector<float> Network::State::lay_out() {
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerNode& node = layers[i];
     if (!node.shares.empty()) continue;
-    slots[node.name] = {static_cast<int>(learnables.size()), static_cast<int>(states.size())};
+    slots[node.name] = {static_cast<int>(parameters.size()), static_cast<int>(states.size())};
     for (const auto& spec : analysis.parameters[i]) {
-      learnables.push_back({node.name + "." + spec.name, sized(spec.shape), spec});
+      parameters.push_back({node.name + "." + spec.name, sized(spec.shape), spec});
     }
     for (const auto& spec : analysis.states[i]) {
       states.push_back({node.name + "." + spec.name, sized(spec.shape)});
@@ -155,59 +155,59 @@ void Network::initialize(uint64_t seed) {
   State& s = *state_;
   s.initialized = false;
   const std::vector<float> initials = s.lay_out();
-  for (Learnable& learnable : s.learnables) {
-    Tensor value(learnable.spec.shape, DType::f32);
-    lockstep::initialize(value, learnable.spec, seed, learnable.name);
-    learnable.value = value.to(s.device);
+  for (Parameter& parameter : s.parameters) {
+    Tensor value(parameter.spec.shape, DType::f32);
+    lockstep::initialize(value, parameter.spec, seed, parameter.name);
+    parameter.value = value.to(s.device);
   }
   for (size_t k = 0; k < s.states.size(); ++k) {
     NetworkState& state = s.states[k];
     state.value = Tensor::full(state.value.shape(), initials[k], s.device);
   }
-  s.packed = std::make_shared<PackedParameters>(learnable_values());
+  s.packed = std::make_shared<PackedParameters>(parameter_values());
   s.initialized = true;
 }
 
 void Network::to(Device device) {
   State& s = *state_;
   if (device == s.device) return;
-  kernels::table_for(device);  // there, or the reason why not
-  std::vector<Learnable> learnables = s.learnables;
+  kernels::table_for(device);  // throws if the device cannot be used
+  std::vector<Parameter> parameters = s.parameters;
   std::vector<NetworkState> states = s.states;
-  for (auto& learnable : learnables) learnable.value = learnable.value.to(device);
+  for (auto& parameter : parameters) parameter.value = parameter.value.to(device);
   for (auto& state : states) state.value = state.value.to(device);
   s.device = device;
-  s.learnables = std::move(learnables);
+  s.parameters = std::move(parameters);
   s.states = std::move(states);
   s.plans.clear();
-  if (s.packed) s.packed = std::make_shared<PackedParameters>(learnable_values());
+  if (s.packed) s.packed = std::make_shared<PackedParameters>(parameter_values());
 }
 
 Device Network::device() const { return state_->device; }
 
-int64_t Network::learnable_elements() const {
+int64_t Network::parameter_elements() const {
   int64_t total = 0;
-  for (const auto& l : state_->learnables) total += l.value.shape().elements();
+  for (const auto& l : state_->parameters) total += l.value.shape().elements();
   return total;
 }
 
-std::vector<Tensor> Network::learnable_values() const {
+std::vector<Tensor> Network::parameter_values() const {
   std::vector<Tensor> values;
-  for (const auto& l : state_->learnables) values.push_back(l.value);
+  for (const auto& l : state_->parameters) values.push_back(l.value);
   return values;
 }
 
-Tensor Network::learnable(const std::string& name) const {
-  return named_value(state_->learnables, name, "learnable");
+Tensor Network::parameter(const std::string& name) const {
+  return named_value(state_->parameters, name, "parameter");
 }
 
 Tensor Network::state_value(const std::string& name) const {
   return named_value(state_->states, name, "state");
 }
 
-std::vector<Shape> Network::learnable_shapes() const {
+std::vector<Shape> Network::parameter_shapes() const {
   std::vector<Shape> shapes;
-  for (const auto& l : state_->learnables) shapes.push_back(l.value.shape());
+  for (const auto& l : state_->parameters) shapes.push_back(l.value.shape());
   return shapes;
 }
 

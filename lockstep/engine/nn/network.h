@@ -1,4 +1,4 @@
-// Networks: any acyclic graph of named layers, with its learnables and state.
+// A network is an acyclic graph of named layers with its parameters and state.
 //
 //   Network network({image_input({.height = 28, .width = 28, .channels = 1}),
 //                    convolution2d({.filters = 20, .kernel = {5, 5}}), relu(),
@@ -6,9 +6,9 @@
 //   network.initialize(0);
 //   Tensor probabilities = network.predict(images);
 //
-// Not thread-safe, unless said otherwise. On the CPU forward() and predict() may run in several
-// threads at once as long as nothing changes the network: neither anybody else nor they themselves,
-// as they do where they update moving statistics.
+// Not thread-safe, unless stated otherwise. On the CPU, several threads may run forward() and
+// predict() at the same time while nothing changes the network. forward() changes it when it
+// updates moving statistics.
 #pragma once
 
 #include <memory>
@@ -24,15 +24,15 @@
 
 namespace lockstep {
 
-// One layer at its place in a network.
+// A layer in a network.
 struct LayerNode {
   std::string name;
   LayerPtr layer;
   std::vector<std::string> inputs;  // names of layers
-  std::string shares;               // name of the layer whose learnables and state it uses, or ""
+  std::string shares;               // name of the layer whose parameters and state it uses, or ""
 };
 
-struct Learnable {
+struct Parameter {
   std::string name;  // "<layer>.<parameter>"
   Tensor value;      // row-major f32, shared with the network
   ParameterSpec spec;
@@ -43,40 +43,40 @@ struct NetworkState {
   Tensor value;      // row-major f32, shared with the network
 };
 
-// Something that keeps a network from running.
+// A reason why a network cannot run.
 struct NetworkProblem {
-  std::string layer;  // "" where it concerns the whole
+  std::string layer;  // "" if it concerns the whole network
   std::string message;
 };
 
-// A network as a graph of ops for a number of observations.
+// A network lowered to a graph of ops for a number of observations.
 struct LoweredNetwork {
   Graph graph;
   std::vector<int> inputs;   // graph inputs of the input layers, in order
   std::vector<int> outputs;  // values of the output layers' results
-  // In training mode; mean_output and variance_output are values until they are marked.
+  // Only in training mode. mean_output and variance_output are values until mark_statistics().
   std::vector<MovingStatistics> statistics;
 
-  // Marks what `statistics` names as outputs of the graph, behind those there are. The same with
-  // numbers of outputs.
+  // Marks the values in `statistics` as outputs of the graph, after the existing ones. Returns the
+  // statistics with numbers of outputs instead of values.
   std::vector<MovingStatistics> mark_statistics();
 };
 
 struct LoweringOptions {
   bool training = false;
-  bool pixels = false;  // inputs are u8 instead of f32
-  // Names of layers whose results are wanted; what they do not depend on is left out. None: the
-  // output layers.
+  bool pixels = false;  // u8 inputs instead of f32
+  // Names of layers whose results are the outputs. Layers that they do not depend on are left out.
+  // Empty: the output layers.
   std::vector<std::string> outputs = {};
 };
 
 struct ForwardOptions {
-  bool training = false;         // dropout on, batch statistics used and moving ones updated
-  kernels::StepInfo step = {};   // what dropout's random numbers depend on
-  DType precision = DType::f32;  // or bf16, f16: ops that take it compute with it
-  bool record = true;            // as one node, by a tape that tracks what is used
-  bool update_state = true;      // false: moving statistics stay as they are while training, too
-  // Names of layers whose results are wanted instead of those of the output layers.
+  bool training = false;         // dropout, batch statistics, update of moving statistics
+  kernels::StepInfo step = {};   // key of dropout's random numbers
+  DType precision = DType::f32;  // or bf16, f16: ops that support it compute with it
+  bool record = true;        // record as one node on each tape that tracks an input or parameter
+  bool update_state = true;  // false: training leaves moving statistics unchanged
+  // Names of layers whose results are returned instead of those of the output layers.
   std::vector<std::string> outputs = {};
 };
 
@@ -85,113 +85,119 @@ struct NetworkPlan;
 class Network {
  public:
   Network();
-  // A sequence: each layer takes the one before it.
+  // A sequence: the input of each layer is the layer before it.
   Network(std::initializer_list<LayerPtr> layers);
   ~Network();
   Network(Network&&) noexcept;
   Network& operator=(Network&&) noexcept;
-  // An independent network with the same layers and values.
+  // Returns an independent network with the same layers and values.
   Network clone() const;
 
-  // Adds a layer and returns its name. Without a name it gets "<type>_<number>"; without inputs it
-  // takes the layer added before it (input layers take none). Inputs may be added later. Throws
-  // InvalidArgument for a name that is taken or contains other than letters, digits and _-/.
+  // Adds a layer and returns its name. The default name is "<type>_<number>". The default input is
+  // the layer added before (none for input layers). Layers named as inputs may be added later.
+  // Throws InvalidArgument for a name that is already used, has more than 200 characters or
+  // contains characters other than letters, digits, _, -, / and the dot.
   std::string add(LayerPtr layer, std::string name = {}, std::vector<std::string> inputs = {});
-  // The layer `shared` once more, on another input, with the same learnables and state.
+  // Adds the layer `shared` again with another input and the same parameters and state.
   std::string add_shared(std::string shared, std::string name = {},
                          std::vector<std::string> inputs = {});
 
-  // What the network is trained with; see loss_names(). Throws InvalidArgument for an unknown one.
+  // Sets the loss for training; see loss_names(). Throws InvalidArgument for an unknown loss.
   void set_loss(const std::string& loss);
   const std::string& loss() const;
 
   const std::vector<LayerNode>& layers() const;
-  // All that keeps it from running, each with its layer: sizes that do not fit, unknown inputs,
-  // cycles, nothing to compute. Runs nothing; empty when all is well.
+  // Returns all problems that keep the network from running: sizes that do not fit, unknown inputs,
+  // cycles, no layers, no input layer. Runs nothing. Empty if the network is valid.
   std::vector<NetworkProblem> analyse() const;
-  // Throws InvalidArgument listing the problems, if there are any.
+  // Throws InvalidArgument with a list of the problems, if there are any.
   void check() const;
-  // A table: name, type, output size, learnables, state; and the totals. The network must be sound.
+  // Returns a table with name, type, inputs, output size, parameters and state of each layer, and
+  // the totals. Throws InvalidArgument if the network has problems.
   std::string summary() const;
 
-  // Sizes of one observation.
+  // Shapes of one observation.
   std::vector<Shape> input_shapes() const;
   std::vector<Shape> output_shapes() const;
 
-  // Names ("<layer>.<parameter>") and shapes of all learnables and then all state that initialize()
-  // makes, without making them. The network must be sound.
+  // Returns the names ("<layer>.<parameter>") and shapes of all parameters, then of all states,
+  // that initialize() would create. Creates nothing. Throws InvalidArgument if the network has
+  // problems.
   std::vector<std::pair<std::string, Shape>> value_shapes() const;
 
-  // (Re)starts learnables and state from a seed. The network must be sound. Until then learnables()
-  // is empty.
+  // Sets parameters and state to their initial values for a seed. Before, parameters() is empty.
+  // Throws InvalidArgument if the network has problems.
   void initialize(uint64_t seed);
-  // Gives learnables and state their sizes without memory for values: for looking at what a network
-  // would take, by check_training(), lower() and Plan. It counts as initialized; predict() and
-  // whatever else needs values throws InvalidArgument, until initialize().
+  // Gives parameters and state their sizes without memory for values, to determine what a network
+  // would need: for check_training(), lower() and Plan. initialized() is then true. predict() and
+  // other functions that need values throw InvalidArgument until initialize().
   void initialize_sizes();
   bool initialized() const;
-  const std::vector<Learnable>& learnables() const;
+  const std::vector<Parameter>& parameters() const;
   const std::vector<NetworkState>& state() const;
-  int64_t learnable_elements() const;
-  // Moves learnables and state to a device, where forward() then runs; tensors handed out before
-  // stay where they were. A network that initialize() starts later begins there too. Throws
-  // Unsupported where the device cannot be used.
+  int64_t parameter_elements() const;
+  // Moves parameters and state to a device, where forward() then runs. Tensors returned before are
+  // unchanged. A later initialize() creates values on the device. Throws Unsupported if the device
+  // cannot be used.
   void to(Device device);
   Device device() const;
 
-  // Values of all learnables, for Tape::watch and Tape::gradient.
-  std::vector<Tensor> learnable_values() const;
-  // Throws InvalidArgument for an unknown name, with the nearest one.
-  Tensor learnable(const std::string& name) const;
+  // Values of all parameters, for Tape::watch() and Tape::gradient().
+  std::vector<Tensor> parameter_values() const;
+  // Throw InvalidArgument for an unknown name, with the most similar name as a hint.
+  Tensor parameter(const std::string& name) const;
   Tensor state_value(const std::string& name) const;
 
-  // Runs observations through the network: one tensor for each input layer, n x c x h x w
-  // (features: n x c) of f32 or u8, on the network's device, as are the outputs. Returns the first
-  // (only) output. Recorded as one node by a tape, which may outlive the network; its gradient()
-  // throws InvalidArgument where learnables were changed since. Throws InvalidArgument where inputs
-  // do not fit.
+  // Runs observations through the network. `inputs`: one tensor for each input layer, n x c x h x w
+  // (features: n x c), f32 or u8, on the network's device. Outputs are on the same device. Returns
+  // the first output. A tape records the run as one node and may outlive the network. gradient() of
+  // that tape throws InvalidArgument if parameters have changed since. Throws InvalidArgument if
+  // inputs do not fit.
   Tensor forward(const std::vector<Tensor>& inputs, const ForwardOptions& options = {});
-  // All outputs.
+  // Like forward(), but returns all outputs.
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs, const ForwardOptions& options);
-  // How many observations fit inputs hold. Throws InvalidArgument for others.
+  // Returns the number of observations in `inputs`. Throws InvalidArgument if the inputs do not
+  // fit.
   int64_t check_inputs(std::span<const Tensor> inputs) const;
-  // Outside training, without recording: the first output of a network with one input, n x ... for
-  // an input of n x .... On the CPU a row of the result is, bit by bit, what it is for that
-  // observation alone, whatever the others and n are: observations are run in batches of a fixed
-  // size, the last one filled up with zeros (forward() runs all of them at once, and may round
-  // otherwise for another n). Throws InvalidArgument where the input does not fit.
+  // Runs a network with one input outside training, without recording. Returns the first output: n
+  // x ... for an input of n x .... On the CPU, a row of the result does not depend on n or on the
+  // other observations, bit by bit. For this, observations are run in batches of a fixed size, and
+  // zeros fill the last batch. forward() runs all observations at once, so its rounding may depend
+  // on n. Throws InvalidArgument if the input does not fit.
   Tensor predict(const Tensor& input);
 
-  // For trainers: the ops for `n` observations, and the copies of learnables that plans read. Slots
-  // of parameters and states are places in learnables() and state(). Pointers to states are
-  // addresses on the network's device.
+  // For trainers. lower() returns the ops for `n` observations, packed() the copies of parameters
+  // that plans read. Slots of parameters and states are indices into parameters() and state().
+  // Pointers to states are addresses on the network's device.
   LoweredNetwork lower(int64_t n, const LoweringOptions& options) const;
   PackedParameters& packed();
-  std::vector<Shape> learnable_shapes() const;
+  std::vector<Shape> parameter_shapes() const;
   std::vector<const float*> state_pointers() const;
 
-  // {"layers": [...], "loss": ...}, and back. `expression` evaluates text in numeric fields.
+  // to_json() returns {"layers": [...], "loss": ...}, and from_json() reads it. `expression`
+  // evaluates text in numeric fields.
   nlohmann::ordered_json to_json() const;
-  // The layers of to_json(), keys sorted, without fields that have their default values: a field
-  // that is added to a layer later changes nothing in it. Thread-safe.
+  // The layers of to_json() with sorted keys and without fields that have their default values. A
+  // field that is added to a layer later therefore does not change the result. Thread-safe.
   nlohmann::json canonical_layers() const;
   static Network from_json(const nlohmann::json& object,
                            const FieldReader::Expression& expression = {});
 
  private:
   struct State;
-  // The compiled network; made when first asked for.
+  // Returns the compiled network, which is compiled on first use.
   std::shared_ptr<NetworkPlan> plan_for(int64_t n, const LoweringOptions& options, DType precision,
                                         bool gradients);
   std::unique_ptr<State> state_;
 };
 
-// Brings a state up to date by its rule, in double; `value` is combined over the mini-batch.
+// Updates a state by its rule, in double precision. `value` is combined over the mini-batch.
 void update_state(StateRule rule, float* state, const double* value, int64_t count,
                   double momentum);
-// The larger one; NaN where one is.
+// Returns the larger argument, or NaN if one is NaN.
 inline double larger(double a, double b) { return a > b || a != a ? a : b; }
-// Follows mini-batch statistics: state = (1 - momentum) * state + momentum * statistic, in double.
+// Updates moving statistics: state = (1 - momentum) * state + momentum * statistic, in double
+// precision.
 void update_moving(float* state, const double* statistic, int64_t count, double momentum);
 
 }  // namespace lockstep

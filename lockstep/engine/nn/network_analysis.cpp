@@ -13,10 +13,10 @@
 namespace lockstep {
 namespace {
 
-// Looking for near names takes time for each layer that there is.
+// Searching for similar names takes time proportional to the number of layers.
 constexpr size_t kMostSuggestions = 10;
 
-// The shape of one observation behind a layer whose learnables and state are known.
+// Infers the output shape of a layer for one observation. Parameters and states are known.
 class NodeInference final : public ShapeInference {
  public:
   NodeInference(const LayerNode& node, std::span<const Shape> inputs,
@@ -42,16 +42,16 @@ class NodeInference final : public ShapeInference {
   const std::vector<StateSpec>& states_;
 };
 
-// The ranges that fields state hold for layers made in C++ too.
+// Checks the ranges of the fields, also for layers made in C++.
 void check_fields(const Layer& layer) {
   const nlohmann::json object = write_layer(layer);
   FieldReader reader(object, std::string(layer.type()), {}, {"type"});
   layer.visit(reader);
 }
 
-// Places of layers in the order of adding, as soon as all inputs are there: of those that are ready
-// the lowest comes first. Inputs that are no layers are not waited for; layers in a circle, and
-// those behind it, are left out.
+// Returns the layers (by index) in an order of execution. Of the layers whose inputs are all known,
+// the lowest index comes first. Inputs that are not layers are ignored. Layers in a cycle and
+// layers that depend on a cycle are left out.
 std::vector<size_t> order_of_execution(const std::vector<LayerNode>& layers,
                                        const std::map<std::string, size_t>& places) {
   std::vector<size_t> missing(layers.size(), 0);
@@ -158,7 +158,7 @@ NetworkAnalysis Network::State::analyse() const {
       }
       a.inputs[i].push_back(a.outputs[found->second]);
     }
-    if (!sound[i]) continue;  // its own problem, or one that was named above it
+    if (!sound[i]) continue;  // already reported for this layer or for one that it depends on
     try {
       a.parameters[i] = node.layer->parameters(a.inputs[i]);
       a.states[i] = node.layer->states(a.inputs[i]);
@@ -173,7 +173,8 @@ NetworkAnalysis Network::State::analyse() const {
       sound[i] = false;
     }
   }
-  // When all sizes are known: a layer may run before the one whose learnables it shares.
+  // Checked after all sizes are known, because a layer may run before the one whose parameters it
+  // shares.
   for (size_t i : a.order) {
     const LayerNode& node = layers[i];
     if (node.shares.empty()) continue;
@@ -224,39 +225,39 @@ std::vector<Shape> Network::output_shapes() const {
 std::vector<std::pair<std::string, Shape>> Network::value_shapes() const {
   check();
   const NetworkAnalysis a = state_->analyse();
-  std::vector<std::pair<std::string, Shape>> learnables, states;
+  std::vector<std::pair<std::string, Shape>> parameters, states;
   for (size_t i = 0; i < state_->layers.size(); ++i) {
     const LayerNode& node = state_->layers[i];
     if (!node.shares.empty()) continue;
     for (const auto& p : a.parameters[i])
-      learnables.emplace_back(node.name + "." + p.name, p.shape);
+      parameters.emplace_back(node.name + "." + p.name, p.shape);
     for (const auto& s : a.states[i]) states.emplace_back(node.name + "." + s.name, s.shape);
   }
-  learnables.insert(learnables.end(), states.begin(), states.end());
-  return learnables;
+  parameters.insert(parameters.end(), states.begin(), states.end());
+  return parameters;
 }
 
 std::string Network::summary() const {
   check();
   const NetworkAnalysis a = state_->analyse();
   struct Row {
-    std::string name, type, inputs, size, learnables, state;
+    std::string name, type, inputs, size, parameters, state;
   };
-  std::vector<Row> rows{{"name", "type", "inputs", "output size", "learnables", "state"}};
-  int64_t learnables = 0, state = 0;
+  std::vector<Row> rows{{"name", "type", "inputs", "output size", "parameters", "state"}};
+  int64_t parameters = 0, state = 0;
   for (size_t i : a.order) {
     const LayerNode& node = state_->layers[i];
     Row row{node.name, std::string(node.layer->type()), {}, size_text(a.outputs[i]), {}, {}};
     for (const auto& input : node.inputs) row.inputs += (row.inputs.empty() ? "" : ", ") + input;
     if (!node.shares.empty()) {
-      row.learnables = "shared with " + node.shares;
+      row.parameters = "shared with " + node.shares;
     } else {
       int64_t own = 0, kept = 0;
       for (const auto& p : a.parameters[i]) own += p.shape.elements();
       for (const auto& s : a.states[i]) kept += s.shape.elements();
-      row.learnables = own ? std::to_string(own) : "-";
+      row.parameters = own ? std::to_string(own) : "-";
       row.state = kept ? std::to_string(kept) : "-";
-      learnables += own;
+      parameters += own;
       state += kept;
     }
     rows.push_back(std::move(row));
@@ -267,20 +268,20 @@ std::string Network::summary() const {
     return width;
   };
   const size_t name = widest(&Row::name), type = widest(&Row::type), inputs = widest(&Row::inputs),
-               size = widest(&Row::size), learn = widest(&Row::learnables),
+               size = widest(&Row::size), learn = widest(&Row::parameters),
                kept = widest(&Row::state);
   std::string text;
   for (size_t r = 0; r < rows.size(); ++r) {
     const Row& row = rows[r];
     text += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}\n", row.name, name,
-                        row.type, type, row.inputs, inputs, row.size, size, row.learnables, learn,
+                        row.type, type, row.inputs, inputs, row.size, size, row.parameters, learn,
                         row.state, kept);
     if (r == 0) {
       text += std::string(name + type + inputs + size + learn + kept + 10, '-') + "\n";
     }
   }
-  return text + fmt::format("{} layers, {} learnable parameters, {} values of state\n",
-                            state_->layers.size(), learnables, state);
+  return text + fmt::format("{} layers, {} parameters, {} values of state\n", state_->layers.size(),
+                            parameters, state);
 }
 
 }  // namespace lockstep

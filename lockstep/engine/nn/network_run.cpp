@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lockstep/base/arithmetic.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/nn/network_state.h"
-#include "lockstep/engine/tensor/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -16,21 +16,21 @@ class Lowering final : public LoweringLayer {
   Lowering(LoweredNetwork& out, const LoweringOptions& options, int64_t n)
       : out_(out), options_(options), n_(n) {}
 
-  int run(const LayerNode& node, const LayerSlots& slots, const std::vector<Learnable>& learnables,
+  int run(const LayerNode& node, const LayerSlots& slots, const std::vector<Parameter>& parameters,
           const std::vector<NetworkState>& states, const std::vector<int>& inputs) {
     node_ = &node;
     slots_ = &slots;
-    learnables_ = &learnables;
+    parameters_ = &parameters;
     states_ = &states;
     return node.layer->lower(*this, inputs);
   }
 
   bool training() const override { return options_.training; }
-  // Shared layers draw the same name for random numbers only where the node is the same.
+  // The name of this node, so that layers with shared parameters draw different random numbers.
   const std::string& name() const override { return node_->name; }
   int parameter(int k) override {
     const int slot = slots_->first_parameter + k;
-    return out_.graph.add_parameter(slot, (*learnables_)[static_cast<size_t>(slot)].value.shape());
+    return out_.graph.add_parameter(slot, (*parameters_)[static_cast<size_t>(slot)].value.shape());
   }
   int state(int k) override {
     const int slot = slots_->first_state + k;
@@ -48,7 +48,7 @@ class Lowering final : public LoweringLayer {
     return value;
   }
   void follow(int k_mean, int k_variance, int mean, int variance, double momentum) override {
-    // Numbers of outputs are given when all outputs are known; values stand in until then.
+    // mark_statistics() replaces these values by numbers of outputs, when all outputs are known.
     out_.statistics.push_back(
         {slots_->first_state + k_mean, slots_->first_state + k_variance, mean, variance, momentum});
   }
@@ -63,7 +63,7 @@ class Lowering final : public LoweringLayer {
   int64_t n_;
   const LayerNode* node_ = nullptr;
   const LayerSlots* slots_ = nullptr;
-  const std::vector<Learnable>* learnables_ = nullptr;
+  const std::vector<Parameter>* parameters_ = nullptr;
   const std::vector<NetworkState>* states_ = nullptr;
 };
 
@@ -93,14 +93,14 @@ void update_moving(float* state, const double* statistic, int64_t count, double 
 
 namespace {
 
-// Copies within a device: on the CPU at once, else by its default queue, which runs wait for and
-// which waits for runs that have been joined.
+// Copies within a device. On the CPU the copy is immediate, otherwise on the default stream. Runs
+// wait for that stream, and it waits for runs after PlanRun::join().
 void copy(Device device, void* to, const void* from, size_t bytes) {
   if (device.is_cpu()) {
     std::memcpy(to, from, bytes);
   } else {
     DeviceMemory& memory = memory_of(device);
-    memory.copy(to, from, bytes, memory.default_queue());
+    memory.copy(to, from, bytes, memory.default_stream());
   }
 }
 
@@ -113,7 +113,7 @@ void run_forward(PlanRun& run, std::span<const Tensor> inputs, const kernels::St
   run.join();
 }
 
-// Copies rows of that many bytes each.
+// Copies rows of `bytes` bytes each.
 struct RowCopy {
   Device device;
   size_t bytes;
@@ -125,19 +125,19 @@ struct RowCopy {
   }
 };
 
-// Kernels are chosen by their shapes, and round by them: predictions are made of so many
-// observations at a time, whatever the caller has. As many as a shard of the CPU; a GPU needs more
-// at a time to be worth it.
+// The number of observations that predict() runs together. The kernels, and therefore the rounding,
+// depend on the shape, so the number is fixed and independent of the caller's batch. On the CPU it
+// is the size of a shard. A GPU needs more for good speed.
 constexpr int64_t kPredictedTogether = 16, kPredictedTogetherOnGpu = 64;
 
-// One output of a run as a tensor of its own.
+// Copies one output of a run into a new tensor.
 Tensor output_of(const PlanRun& run, int output, const Shape& shape, Device device) {
   Tensor tensor(shape, DType::f32, device);
   copy(device, tensor.raw(), run.output(output), tensor.bytes());
   return tensor;
 }
 
-// Lets a state follow a value of the mini-batch that a run gave.
+// Updates a state with a value of the mini-batch that a run has computed.
 void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output, double momentum) {
   const int64_t count = state.shape().elements();
   if (state.device().is_cpu()) {
@@ -153,7 +153,7 @@ void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output,
   state.copy_from(host);
 }
 
-// A run that goes back to its plan when it is no longer used, if the plan is still there then.
+// Returns a run that goes back to its plan after use, if the plan still exists.
 std::shared_ptr<NetworkRun> lend(const std::shared_ptr<NetworkPlan>& plan, PackedParameters& packed,
                                  const std::vector<NetworkState>& states) {
   std::unique_ptr<NetworkRun> run;
@@ -214,7 +214,7 @@ LoweredNetwork Network::lower(int64_t n, const LoweringOptions& options) const {
     for (const auto& name : node.inputs) inputs.push_back(values.at(name));
     const auto& owner = node.shares.empty() ? node.name : node.shares;
     values[node.name] =
-        lowering.run(node, state_->slots.at(owner), state_->learnables, state_->states, inputs);
+        lowering.run(node, state_->slots.at(owner), state_->parameters, state_->states, inputs);
   }
   for (size_t i : results) out.outputs.push_back(values.at(state_->layers[i].name));
   return out;
@@ -246,7 +246,7 @@ std::vector<bool> Network::State::needed_for(const std::vector<size_t>& results,
     if (!needed[*i]) continue;
     for (const auto& name : layers[*i].inputs) needed[places.at(name)] = true;
   }
-  // Every input is given, whether it matters or not.
+  // The caller passes every input, whether the results depend on it or not.
   for (size_t i = 0; i < layers.size(); ++i) {
     if (layers[i].layer->is_input()) needed[i] = true;
   }
@@ -300,14 +300,14 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
   auto made = std::make_shared<NetworkPlan>();
   PlanOptions plan_options;
   plan_options.gradients = plan_options.input_gradients = gradients;
-  plan_options.output_gradients = gradients && lowered.outputs.size() > 1;
+  plan_options.total_output_gradients = gradients && lowered.outputs.size() > 1;
   plan_options.precision = precision;
   for (int value : lowered.outputs) {
-    plan_options.seeds.push_back(lowered.graph.mark_output(value));
+    plan_options.differentiated.push_back(lowered.graph.mark_output(value));
   }
   for (int value : lowered.outputs) made->outputs.push_back(lowered.graph.shape(value));
   made->statistics = lowered.mark_statistics();
-  made->plan = std::make_shared<Plan>(lowered.graph, learnable_shapes(), plan_options, device());
+  made->plan = std::make_shared<Plan>(lowered.graph, parameter_shapes(), plan_options, device());
   if (plans.size() == State::kMostPlans) plans.pop_back();
   plans.emplace(plans.begin(), key, std::move(made));
   return plans.front().second;
@@ -317,7 +317,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
                                          const ForwardOptions& options) {
   const int64_t n = check_inputs(inputs);
   std::vector<Tensor> tracked = inputs;
-  for (const auto& l : state_->learnables) tracked.push_back(l.value);
+  for (const auto& l : state_->parameters) tracked.push_back(l.value);
   const bool record = options.record && Tape::any_tracks(tracked);
   const bool pixels = inputs[0].dtype() == DType::u8;
   const std::shared_ptr<NetworkPlan> mine =
@@ -325,7 +325,8 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   const std::shared_ptr<NetworkRun> lent = lend(mine, packed(), state_->states);
   const std::shared_ptr<PlanRun> run(lent, lent->run.get());
   const ArithmeticMode mode;
-  // From a device digests travel: they are taken where they are needed.
+  // Digests of a device's parameters require a copy to the host, so they are computed only if
+  // necessary.
   std::vector<Digest> digests;
   if (record || device().is_cpu()) digests = packed().digests();
   packed().refresh(digests);
@@ -348,34 +349,35 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
     if (options.record) Tape::record_everywhere(tracked, outputs, nullptr);
     return outputs;
   }
-  // The node keeps all that its run points to for as long as the tape may ask: the network may be
-  // gone or started anew by then. Learnables that changed in place would give gradients of neither
-  // the old nor the new ones.
+  // The node keeps everything that its run refers to for as long as the tape exists, because the
+  // network may be destroyed or initialized again. Gradients after a change of parameters would
+  // match neither the old nor the new values, so they throw.
   Tape::record_everywhere(
       tracked, outputs,
       [run, plan = mine->plan, packed = state_->packed, digests, n_inputs = inputs.size(), tracked,
        outputs = mine->outputs, device = device(), step = options.step,
        stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
         if (packed->digests() != digests) {
-          throw InvalidArgument("[network] learnables were changed between forward and gradient",
+          throw InvalidArgument("[network] parameters were changed between forward and gradient",
                                 "take the gradients of a tape before changing what they are of");
         }
         const ArithmeticMode fixed;
         packed->refresh(digests);  // a forward run with other values may have come between
-        // A backward run reuses the memory of what it read: a second one starts anew.
+        // A backward run overwrites memory that it reads, so a second one repeats the forward run
+        // first.
         if (stale) run_forward(*run, std::span(tracked).first(n_inputs), step);
         stale = true;
         for (size_t k = 0; k < diffs.size(); ++k) {
-          // Zeros where the scalar does not depend on this output.
+          // Zeros if the scalar does not depend on this output.
           const Tensor plain = diffs[k].defined() ? convert(diffs[k], diffs[k].spec().plain())
                                                   : Tensor::zeros(outputs[k], DType::f32, device);
-          copy(device, run->seed(static_cast<int>(k)), plain.raw(), plain.bytes());
+          copy(device, run->output_gradient(static_cast<int>(k)), plain.raw(), plain.bytes());
         }
         run->backward(step);
         run->join();
         std::vector<Tensor> results(tracked.size() + outputs.size());
         for (size_t k = 0; k < outputs.size(); ++k) {
-          const float* const from = run->output_gradient(static_cast<int>(k));
+          const float* const from = run->total_output_gradient(static_cast<int>(k));
           if (!from || !need[tracked.size() + k]) continue;
           const Tensor result(outputs[k], DType::f32, device);
           copy(device, result.raw(), from, result.bytes());

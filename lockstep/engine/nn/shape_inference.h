@@ -1,4 +1,4 @@
-// Layers lowered into a graph that is thrown away: what they ask for and what shapes come out.
+// Lowers a layer into a temporary graph to infer what it requests and the shapes of its results.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-// Children say where shapes of parameters and states come from. One thread at a time.
+// Derived classes provide the shapes of parameters and states. Not thread-safe.
 class ShapeInference : public LoweringLayer {
  public:
   ShapeInference(bool training, std::string name, std::span<const Shape> inputs)
       : training_(training), name_(std::move(name)) {
     for (const Shape& shape : inputs) values_.push_back(graph_.add_input(shape, DType::f32));
   }
-  // Of the inputs.
+  // The values of the inputs.
   const std::vector<int>& values() const { return values_; }
 
   bool training() const final { return training_; }
@@ -25,7 +25,7 @@ class ShapeInference : public LoweringLayer {
   Shape shape(int value) const final { return graph_.shape(value); }
   int parameter(int k) final { return graph_.add_parameter(k, parameter_shape(k)); }
   int state(int k) final { return graph_.add_state(k, state_shape(k)); }
-  // Throws what the op says of its inputs, without the layer's name: the caller adds it.
+  // Throws the op's error about its inputs without the layer's name, which the caller adds.
   std::vector<int> add(OpPtr op, std::vector<int> inputs) final {
     std::vector<Shape> shapes;
     for (int v : inputs) shapes.push_back(graph_.shape(v));

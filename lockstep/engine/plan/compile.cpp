@@ -4,7 +4,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/engine/device/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +17,7 @@ using Place = PlanBuffer::Place;
 constexpr int kBeforeAll = -1;
 constexpr int kAfterAll = std::numeric_limits<int>::max() - 1;
 
-// Row-major memory does not care which shape it is seen as.
+// Whether two specs describe the same bytes. Row-major memory fits any shape with as many elements.
 bool same_memory(const TensorSpec& a, const TensorSpec& b) {
   if (a == b) return true;
   return a.row_major() && b.row_major() && a.dtype == b.dtype &&
@@ -98,7 +98,7 @@ class Compiler {
     }
   }
 
-  // The buffer that holds a value in a layout; a conversion is added where there is none yet.
+  // Returns the buffer that holds a value in a layout. Adds a conversion if there is none yet.
   int in_layout(int v, const TensorSpec& wanted, const std::string& name) {
     auto& known = layouts_[static_cast<size_t>(v)];
     for (int b : known) {
@@ -117,7 +117,8 @@ class Compiler {
     return known.back();
   }
 
-  // A new buffer with the elements of another in layout `wanted`.
+  // Returns a buffer with the elements of `from` in layout `wanted`, which is `from` itself if no
+  // conversion is necessary.
   int converted(int from, const TensorSpec& wanted, const std::string& name) {
     const TensorSpec have = buffer_spec(from);
     if (same_memory(have, wanted)) return from;
@@ -126,7 +127,7 @@ class Compiler {
       if (have.dtype != wanted.dtype) {
         return converted(converted(from, {have.shape, wanted.dtype, nullptr}, name), wanted, name);
       }
-      // Row-major memory seen with the wanted shape.
+      // Treats the row-major memory as having the wanted shape.
       const int to = add_buffer(wanted);
       add_step(table_.reorder(wanted.plain(), wanted), {from}, {to}, name + ": layout", true);
       return to;
@@ -144,7 +145,8 @@ class Compiler {
     }
   }
 
-  // Whether a pass would only write again what is there: nothing in the arena is written twice.
+  // Whether a pass only copies its input and the copy can be left out. That is safe for arena
+  // buffers, because no step writes them twice.
   bool needs_no_copy(const Pass& pass, const std::vector<int>& reads) const {
     return pass.copies && out_.buffers[static_cast<size_t>(reads.front())].place == Place::arena &&
            same_memory(buffer_spec(reads.front()), pass.writes.front().spec);
@@ -194,8 +196,8 @@ class Compiler {
     return options_.input_gradients && value.dtype == DType::f32;
   }
 
-  // Which values' derivatives matter: everything computed from a parameter (or from an input whose
-  // gradient is asked for).
+  // Marks the values whose derivatives are needed: values computed from a parameter or from an
+  // input whose gradient is requested.
   std::vector<bool> wanted_values() const {
     std::vector<bool> wanted(graph_.values().size(), false);
     for (size_t v = 0; v < wanted.size(); ++v) {
@@ -203,7 +205,7 @@ class Compiler {
       wanted[v] = value.source == Graph::Source::parameter ||
                   (value.source == Graph::Source::input && differentiable_input(value));
     }
-    for (int k : options_.seeds) {
+    for (int k : options_.differentiated) {
       if (has_output_gradient(k)) wanted[static_cast<size_t>(output_value(k))] = true;
     }
     for (const auto& node : graph_.nodes()) {
@@ -217,10 +219,11 @@ class Compiler {
 
   int output_value(int k) const { return graph_.outputs()[static_cast<size_t>(k)]; }
 
-  // Whether something else is computed from an output, so that its seed is not all.
+  // Whether other values are computed from output k. Its total derivative then differs from its
+  // output gradient.
   bool has_output_gradient(int k) const {
     const int value = output_value(k);
-    if (!options_.output_gradients || value_of(value).source != Graph::Source::computed) {
+    if (!options_.total_output_gradients || value_of(value).source != Graph::Source::computed) {
       return false;
     }
     return std::any_of(graph_.nodes().begin(), graph_.nodes().end(), [&](const auto& node) {
@@ -231,13 +234,13 @@ class Compiler {
   void backward() {
     const std::vector<bool> wanted = wanted_values();
     choose_gradient_layout(wanted);
-    out_.seeds.assign(graph_.outputs().size(), -1);
-    for (int k : options_.seeds) {
+    out_.output_gradients.assign(graph_.outputs().size(), -1);
+    for (int k : options_.differentiated) {
       const int value = graph_.outputs()[static_cast<size_t>(k)];
       const int buffer = add_buffer(spec_of(value));
       touch(buffer, kBeforeAll);
       touch(buffer, kAfterAll);
-      out_.seeds[static_cast<size_t>(k)] = buffer;
+      out_.output_gradients[static_cast<size_t>(k)] = buffer;
       contribute_read_only(value, buffer);
     }
     for (size_t i = graph_.nodes().size(); i-- > 0;) backward(i, wanted);
@@ -260,7 +263,7 @@ class Compiler {
             if (value_of(v).source != Graph::Source::parameter || !wanted[static_cast<size_t>(v)]) {
               continue;
             }
-            // Of a parameter that an op took as bf16 or f16, too.
+            // The gradient is f32 also if the op read the parameter as bf16 or f16.
             const bool f32 = o.spec.dtype == DType::f32;
             layout.entries[static_cast<size_t>(value_of(v).slot)].spec =
                 f32 ? o.spec : TensorSpec{o.spec.shape, DType::f32, nullptr};
@@ -281,7 +284,7 @@ class Compiler {
     written_.assign(parameters_.size(), false);
   }
 
-  // A derivative that the caller provides and that must not be overwritten.
+  // Adds a derivative that the caller provides and that must not be overwritten.
   void contribute_read_only(int v, int buffer) {
     int& diff = diffs_[static_cast<size_t>(v)];
     if (diff < 0) {
@@ -289,7 +292,7 @@ class Compiler {
       return;
     }
     const int sum = add_buffer(buffer_spec(diff));
-    add_step(table_.accumulate(buffer_spec(diff)), {diff, buffer}, {sum}, "seed: sum");
+    add_step(table_.accumulate(buffer_spec(diff)), {diff, buffer}, {sum}, "output gradient: sum");
     diff = sum;
   }
 
@@ -326,7 +329,8 @@ class Compiler {
     }
   }
 
-  // What has no pass would be a zero that nobody asked for.
+  // Throws Unsupported if no pass computes the derivative with respect to an input. The result
+  // would otherwise silently be zero.
   void check_differentiable(size_t i, size_t input) const {
     for (const auto& pass : compiled_[i].kernel.backward) {
       for (const auto& o : pass.writes) {
@@ -366,8 +370,8 @@ class Compiler {
     return b;
   }
 
-  // Where a pass writes the derivative of an input: straight to its place if that is free, and not
-  // among what the pass writes already (an op may read one parameter twice).
+  // Returns the buffer for the derivative of an input. This is its final buffer if that is unused
+  // so far and not among `writes`, because an op may read one parameter twice.
   int backward_write(int v, const TensorSpec& spec, const std::vector<int>& writes) {
     const auto& value = value_of(v);
     if (value.source == Graph::Source::parameter) {
@@ -398,7 +402,8 @@ class Compiler {
       diff = buffer;
       return;
     }
-    // A new buffer: the old one may have been a seed, or be read in another layout already.
+    // Uses a new buffer, because the old one may be an output gradient or may already be read in
+    // another layout.
     const int term = converted(buffer, buffer_spec(diff), name);
     const int sum = add_buffer(buffer_spec(diff));
     add_step(table_.accumulate(buffer_spec(diff)), {diff, term}, {sum}, name + ": sum");
@@ -437,14 +442,14 @@ class Compiler {
       touch(diff, kAfterAll);
       out_.input_gradients[static_cast<size_t>(value.slot)] = diff;
     }
-    out_.output_gradients.assign(graph_.outputs().size(), -1);
-    for (int k : options_.seeds) {
+    out_.total_output_gradients.assign(graph_.outputs().size(), -1);
+    for (int k : options_.differentiated) {
       if (!has_output_gradient(k)) continue;
       const int value = output_value(k);
       const int diff =
           converted(diffs_[static_cast<size_t>(value)], spec_of(value).plain(), "output gradient");
       touch(diff, kAfterAll);
-      out_.output_gradients[static_cast<size_t>(k)] = diff;
+      out_.total_output_gradients[static_cast<size_t>(k)] = diff;
     }
   }
 
@@ -473,7 +478,7 @@ Plan::Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions&
     : state_(std::make_unique<State>()) {
   if (!device.is_cpu()) memory_of(device).activate();
   state_->device = device;
-  const Graph fused = graph.fused(options.gradients ? options.seeds : std::vector<int>(),
+  const Graph fused = graph.fused(options.gradients ? options.differentiated : std::vector<int>(),
                                   &kernels::table_for(device));
   Compiler(fused, parameters, options, device, *state_).compile();
 }

@@ -1,4 +1,4 @@
-// How a plan looks inside: steps over buffers, and where the buffers lie.
+// Internals of a plan: steps, the buffers that they read and write, and the places of the buffers.
 #pragma once
 
 #include <deque>
@@ -13,14 +13,14 @@ struct PlanBuffer {
   Place place = Place::arena;
   TensorSpec spec;
   int slot = 0;  // parameter or state number; for gradients the parameter
-  // First and last step that touches it; arena buffers whose spans overlap do not share memory.
+  // First and last step that use the buffer. Arena buffers whose spans overlap do not share memory.
   int first = std::numeric_limits<int>::max();
   int last = std::numeric_limits<int>::min();
-  int over = -1;      // the buffer whose memory it takes, or its own
+  int over = -1;      // buffer whose memory this one reuses; -1: it has its own memory
   size_t offset = 0;  // in the arena
 };
 
-// Grows without moving what is there: references to buffers stay good while buffers are added.
+// A deque, so that references to buffers stay valid while buffers are added.
 using PlanBuffers = std::deque<PlanBuffer>;
 
 struct PlanStep {
@@ -36,18 +36,18 @@ struct Plan::State {
   std::vector<PlanStep> steps;  // forward, then backward
   int forward_steps = 0;
   // Buffers; -1: none.
-  std::vector<int> inputs, outputs, seeds, input_gradients, output_gradients;
+  std::vector<int> inputs, outputs, output_gradients, input_gradients, total_output_gradients;
   GradientLayout gradient_layout;
-  size_t arena_bytes = 0;  // without scratch
+  size_t arena_bytes = 0;  // without the scratch memory
   size_t scratch_bytes = 0;
 };
 
-// Lets results be written over operands that nobody reads afterwards, where passes do that: what
-// both need is memory for one, and what was just read is in a cache.
+// Lets a pass write its result over an operand that no later step reads, if the pass allows that.
+// This saves memory, and the operand was just read and is still in a cache.
 void write_in_place(PlanBuffers& buffers, const std::vector<PlanStep>& steps);
 
-// Gives every arena buffer its offset: large ones first, each at the lowest place that is free for
-// all of its life. Returns the bytes needed.
+// Sets the offset of every arena buffer. Large buffers are placed first, each at the lowest offset
+// that is free throughout its lifetime. Returns the arena's size in bytes.
 size_t place_buffers(PlanBuffers& buffers);
 
 }  // namespace lockstep

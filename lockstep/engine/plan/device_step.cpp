@@ -4,9 +4,9 @@
 
 namespace lockstep {
 
-DeviceStep::DeviceStep(Device device, void* queue)
+DeviceStep::DeviceStep(Device device, void* stream)
     : device_(memory_of(device)),
-      queue_(queue),
+      stream_(stream),
       memory_(allocate(sizeof(kernels::StepInfo), device)),
       slots_(static_cast<kernels::StepInfo*>(
           device_.allocate_pinned(kSlots * sizeof(kernels::StepInfo)))) {}
@@ -16,11 +16,11 @@ DeviceStep::~DeviceStep() { device_.release_pinned(slots_); }
 void DeviceStep::set(const kernels::StepInfo& step) {
   if (last_ == step) return;
   if (used_ == kSlots) {
-    device_.synchronize(queue_);
+    device_.synchronize(stream_);
     used_ = 0;
   }
   const kernels::StepInfo* const slot = new (slots_ + used_++) kernels::StepInfo(step);
-  device_.copy_from_host(memory_.data(), slot, sizeof step, queue_);
+  device_.copy_from_host(memory_.data(), slot, sizeof step, stream_);
   last_ = step;
 }
 

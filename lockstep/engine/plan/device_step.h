@@ -1,32 +1,32 @@
-// The StepInfo that kernels on a device read, filled without waiting.
+// The StepInfo that kernels on a device read. The host does not wait when it changes.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
-#include "lockstep/engine/kernels/kernel.h"
-#include "lockstep/engine/tensor/allocator.h"
-#include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/kernels/interface/kernel.h"
 
 namespace lockstep {
 
-// One thread at a time. The queue's work must be done before it is destroyed.
+// Not thread-safe. The work on the stream must be finished before destruction.
 class DeviceStep {
  public:
-  DeviceStep(Device device, void* queue);
+  DeviceStep(Device device, void* stream);
   ~DeviceStep();
   DeviceStep(const DeviceStep&) = delete;
   DeviceStep& operator=(const DeviceStep&) = delete;
 
   const kernels::StepInfo* address() const { return memory_.as<kernels::StepInfo>(); }
-  // Work added to the queue from now on reads `step`.
+  // Work that is added to the stream from now on reads `step`.
   void set(const kernels::StepInfo& step);
 
  private:
-  // Copies under way read these; the queue is waited for when they have all been used.
+  // Pinned slots that pending copies read. set() waits for the stream when all slots are used.
   static constexpr size_t kSlots = 16;
   DeviceMemory& device_;
-  void* queue_;
+  void* stream_;
   Memory memory_;
   kernels::StepInfo* slots_;  // pinned
   size_t used_ = 0;

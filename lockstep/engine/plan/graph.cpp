@@ -52,16 +52,17 @@ int Graph::mark_output(int value) {
   return static_cast<int>(outputs_.size()) - 1;
 }
 
-Graph Graph::fused(std::span<const int> seeds, const kernels::Table* table) const {
-  Graph result = with_pairs_fused(seeds, table);
+Graph Graph::fused(std::span<const int> differentiated, const kernels::Table* table) const {
+  Graph result = with_pairs_fused(differentiated, table);
   for (size_t before = nodes_.size(); result.nodes_.size() < before;) {
     before = result.nodes_.size();
-    result = result.with_pairs_fused(seeds, table);
+    result = result.with_pairs_fused(differentiated, table);
   }
   return result;
 }
 
-Graph Graph::with_pairs_fused(std::span<const int> seeds, const kernels::Table* table) const {
+Graph Graph::with_pairs_fused(std::span<const int> differentiated,
+                              const kernels::Table* table) const {
   const size_t n = nodes_.size();
   std::vector<std::vector<int>> readers(values_.size());  // nodes, in order
   for (size_t i = 0; i < n; ++i) {
@@ -69,15 +70,17 @@ Graph Graph::with_pairs_fused(std::span<const int> seeds, const kernels::Table* 
   }
   std::vector<bool> is_output(values_.size(), false);
   for (int v : outputs_) is_output[static_cast<size_t>(v)] = true;
-  std::vector<bool> is_seed(values_.size(), false);
-  for (int k : seeds) is_seed[static_cast<size_t>(outputs_[static_cast<size_t>(k)])] = true;
+  std::vector<bool> is_differentiated(values_.size(), false);
+  for (int k : differentiated)
+    is_differentiated[static_cast<size_t>(outputs_[static_cast<size_t>(k)])] = true;
 
-  // partner[i]: the node that node i is fused with; the pair runs where the second one stood.
+  // first_of[j]: the node that node j is fused with, or -1. The pair runs at the position of node
+  // j.
   std::vector<int> first_of(n, -1);
   std::vector<bool> absorbed(n, false);
   std::vector<FusedOps> plans(n);
   for (size_t i = 0; i < n; ++i) {
-    if (first_of[i] >= 0) continue;  // is itself the second of a pair
+    if (first_of[i] >= 0) continue;  // already the second node of a pair
     const Node& first = nodes_[i];
     const int between = first.outputs.front();
     const auto& users = readers[static_cast<size_t>(between)];
@@ -90,12 +93,13 @@ Graph Graph::with_pairs_fused(std::span<const int> seeds, const kernels::Table* 
     bool allowed = true;
     for (size_t k = 0; k < first.outputs.size(); ++k) {
       const auto v = static_cast<size_t>(first.outputs[k]);
-      // What has no stand-in must not be an output; further results may have no reader, since the
-      // pair runs later than its first op would have.
+      // An output that the fused op does not replace must not be an output of the graph. Outputs
+      // after the first must have no reader, because the pair runs later than its first op would
+      // have.
       if (fused->first_outputs[k] < 0 && is_output[v]) allowed = false;
       if (k > 0 && !readers[v].empty()) allowed = false;
-      // A stand-in has no gradient of its own.
-      if (is_seed[v]) allowed = false;
+      // The fused op computes no gradient for a replacement output.
+      if (is_differentiated[v]) allowed = false;
     }
     if (!allowed) continue;
     plans[j] = *fused;

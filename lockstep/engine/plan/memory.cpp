@@ -30,7 +30,8 @@ void write_in_place(PlanBuffers& buffers, const std::vector<PlanStep>& steps) {
 
 size_t place_buffers(PlanBuffers& buffers) {
   constexpr size_t kAlignment = 64;
-  // A line between buffers, so that rows of two of them do not always meet in one cache set.
+  // Leaves one cache line between buffers, so that rows of two buffers do not always map to the
+  // same cache set.
   const auto size_of_buffer = [](const PlanBuffer& b) {
     return (b.spec.bytes() + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
   };

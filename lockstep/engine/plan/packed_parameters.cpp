@@ -1,8 +1,8 @@
 #include "lockstep/engine/plan/packed_parameters.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/table.h"
-#include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep {
 namespace {
@@ -41,20 +41,20 @@ void* PackedParameters::address(int parameter, const TensorSpec& spec) {
   Copy copy;
   copy.spec = spec;
   copy.memory = allocate_zeros(spec.bytes(), device_);
-  void* queue = nullptr;
+  void* stream = nullptr;
   if (!device_.is_cpu()) {
     memory_of(device_).activate();
-    queue = memory_of(device_).default_queue();
+    stream = memory_of(device_).default_stream();
   }
   const auto pass = kernels::table_for(device_).reorder(plain, spec);
   copy.scratch = allocate(pass.scratch_bytes, device_);
   void* const from = tensor.raw();
   void* const to = copy.memory.data();
   copy.make = pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
-                         copy.scratch.data(), queue});
+                         copy.scratch.data(), stream});
   copy.make({});
   copies_[p].push_back(std::move(copy));
-  // The others may have been made from other elements than this one.
+  // Older copies may have been made from different elements.
   if (made_from_[p] && *made_from_[p] != digest_of(tensor)) made_from_[p].reset();
   return to;
 }

@@ -1,4 +1,4 @@
-// Copies of parameters in the layouts and types that plans want.
+// Copies of parameters in the layouts and types that plans need.
 #pragma once
 
 #include <memory>
@@ -8,40 +8,40 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
-#include "lockstep/engine/kernels/kernel.h"
+#include "lockstep/engine/kernels/interface/kernel.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
 
-// The parameters, all on one device, stay row-major (what the digest covers, what is saved, what
-// the solver updates); kernels read copies in whatever layout they like, made once an iteration and
-// shared by all threads. address() is thread-safe; pack() may be called for different parameters
-// from several threads while nobody reads copies. On a device other than the CPU copies are made by
-// its default queue.
+// The parameters are on one device and stay row-major: digests cover this form, files store it and
+// the solver updates it. Kernels read copies in the layouts they need. The copies are made once per
+// iteration and shared by all threads. address() is thread-safe. Several threads may call pack()
+// for different parameters while no thread reads copies. On a device other than the CPU, the
+// default stream makes the copies.
 class PackedParameters {
  public:
-  // `parameters`: row-major f32 tensors, whose memory must stay. Throws InvalidArgument when they
-  // lie on several devices.
+  // `parameters`: row-major f32 tensors whose memory must stay valid. Throws InvalidArgument if
+  // they are on several devices.
   explicit PackedParameters(std::vector<Tensor> parameters);
   ~PackedParameters();
 
   int count() const { return static_cast<int>(parameters_.size()); }
-  // That of the parameters; the CPU where there are none.
+  // The device of the parameters; the CPU if there are none.
   Device device() const { return device_; }
-  // Address of parameter number `parameter` in layout `spec` (which may see the same elements as
-  // another shape), filled with its present elements.
+  // Returns the address of parameter number `parameter` in layout `spec`, filled with its current
+  // elements. `spec` may have another shape with the same elements.
   void* address(int parameter, const TensorSpec& spec);
-  // Makes all copies of one parameter (of all) anew from its present elements.
+  // Makes all copies of one parameter (of all parameters) again from the current elements.
   void pack(int parameter) const;
   void pack_all() const;
 
-  // Digest of each parameter's present elements; from a device by way of the host.
+  // Returns the digest of each parameter's current elements, which are copied to the host first.
   std::vector<Digest> digests() const;
-  // pack_all(), but on the CPU only for parameters that are not what their copies were made from.
-  // `digests`: the present ones. Thread-safe as long as nobody changes the parameters, also while
-  // others read copies.
+  // Like pack_all(), but on the CPU only for parameters that have changed since their copies were
+  // made. `digests`: the current digests. Thread-safe while no thread changes the parameters, also
+  // while other threads read copies.
   void refresh(const std::vector<Digest>& digests);
-  // The same of one parameter on the CPU, for which several threads share out the parameters.
+  // The same for one parameter on the CPU, so that several threads can divide the parameters.
   void refresh(int parameter);
 
  private:
@@ -56,9 +56,9 @@ class PackedParameters {
   Device device_;
   std::vector<Tensor> parameters_;
   std::vector<std::vector<Copy>> copies_;
-  // What the copies of each parameter were made from, where refresh() made them.
+  // Digest of the elements that the copies were made from, if refresh() made them.
   mutable std::vector<std::optional<Digest>> made_from_;
-  std::mutex mutex_;  // of address() and refresh()
+  std::mutex mutex_;  // held by address() and refresh()
 };
 
 }  // namespace lockstep

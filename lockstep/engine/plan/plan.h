@@ -1,19 +1,20 @@
-// Plans: a graph compiled for its shapes. Ops are fused, layouts chosen and kept from op to op,
-// buffers planned and reused, primitives made once; running allocates nothing.
+// A plan is a graph compiled for its shapes. Compilation fuses ops, chooses layouts and keeps them
+// between ops, places buffers so that memory is reused, and creates kernels once. A run allocates
+// no memory.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/plan/graph.h"
 #include "lockstep/engine/plan/packed_parameters.h"
 
 namespace lockstep {
 
-// Where the gradients of all parameters lie, one behind the other, each in the layout that its
-// kernel writes.
+// The places of the gradients of all parameters in one block of memory. Each gradient has the
+// layout that its kernel writes.
 struct GradientLayout {
   struct Entry {
     TensorSpec spec;
@@ -24,51 +25,53 @@ struct GradientLayout {
 };
 
 struct PlanOptions {
-  bool gradients = false;        // with a backward run
-  bool input_gradients = false;  // of the f32 inputs too
-  // Of the seeds' outputs too, where other values are computed from them.
-  bool output_gradients = false;
-  std::vector<int> seeds;  // outputs (by number) whose derivatives the backward run starts from
-  // bf16 or f16: ops that take it compute with it, the others with f32. Gradients of parameters,
-  // outputs and seeds are f32 all the same.
+  bool gradients = false;        // compile a backward run
+  bool input_gradients = false;  // compute gradients of the f32 inputs
+  // Compute the total derivative of each differentiated output from which other values are
+  // computed.
+  bool total_output_gradients = false;
+  // Numbers of the outputs whose derivatives the backward run starts from.
+  std::vector<int> differentiated;
+  // bf16 or f16: ops that support the type compute with it, all others with f32. Gradients of
+  // parameters, outputs and output gradients stay f32.
   DType precision = DType::f32;
-  // Layout that another plan of the same parameters chose; none: this plan chooses.
+  // The layout that another plan of the same parameters chose. Null: this plan chooses it.
   const GradientLayout* gradient_layout = nullptr;
 };
 
-// A pass of a plan: a kernel, a conversion of layout, a sum.
+// One pass of a plan: a kernel, a conversion of layout or a sum.
 struct PlanPass {
   std::string name;       // "conv_1", "conv_1: gradient", "pool_1: layout"
-  bool backward = false;  // else of the forward run
+  bool backward = false;  // else part of the forward run
   bool conversion = false;
 };
 
-// Told about the passes of a run on the CPU.
+// Observes the passes of a run on the CPU.
 class PassWatch {
  public:
   virtual ~PassWatch() = default;
-  // Pass number `pass` of Plan::passes() has just ended; the next one begins.
+  // Called when pass number `pass` of Plan::passes() ends and the next one begins.
   virtual void passed(size_t pass) = 0;
 };
 
-// Immutable once compiled; shared by threads, each with its own PlanRun.
+// Immutable once compiled. Several threads may share a plan if each one has its own PlanRun.
 class Plan {
  public:
-  // `parameters` are the shapes behind the graph's parameter slots. Throws Unsupported where the
-  // back end has no kernel.
+  // `parameters`: shapes by the graph's parameter slots. Throws Unsupported if the back end has no
+  // kernel for an op.
   Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions& options,
        Device device = {});
   ~Plan();
 
   Device device() const;
   const GradientLayout& gradient_layout() const;
-  // Layout conversions in one run forward and one backward.
+  // Number of layout conversions in one forward and one backward run.
   int reorders() const;
-  // Memory of one run, gradients not included.
+  // Memory of one run in bytes, without gradients.
   size_t arena_bytes() const;
-  // Those of the forward run, then of the backward run, as they run.
+  // Passes of the forward run, then of the backward run, in order of execution.
   std::vector<PlanPass> passes() const;
-  // One line for each step: phase, name, and what it reads and writes.
+  // One line per step: phase, name, and the specs that it reads and writes.
   std::string describe() const;
 
   struct State;
@@ -78,59 +81,63 @@ class Plan {
   std::unique_ptr<State> state_;
 };
 
-// A plan with memory of its own, on the plan's device. One thread at a time; keep the plan, the
-// parameters and the states alive.
+// A plan with its own memory on the plan's device. Not thread-safe. The run shares ownership of the
+// plan. The parameters and the states must outlive the run.
 //
-// On a device other than the CPU a run has a queue of its own, and forward(), backward() and the
-// copying accessors add to it without waiting: results can be read after synchronize(). Each run
-// waits for what was added to the device's default queue before it (packing, say); the default
-// queue waits for a run only where join() says so. From its second time on a run is repeated from a
-// recording, where the device makes them.
+// On a device other than the CPU, a run has its own stream. forward(), backward() and the copying
+// functions add work to it without waiting. Results can be read after synchronize(). Each run waits
+// for earlier work on the device's default stream, such as packing. The default stream waits for a
+// run only after join(). From the second time on, a run is replayed from a recording if the device
+// supports recordings.
 class PlanRun {
  public:
-  // `states` by slot: row-major f32 memory on the plan's device that the plan reads. Throws
-  // InvalidArgument when the parameters lie on another device.
+  // `states`, by slot: row-major f32 memory on the plan's device, which the plan reads. Throws
+  // InvalidArgument if the parameters are on another device.
   PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
           const std::vector<const float*>& states);
   ~PlanRun();
   PlanRun(PlanRun&&) noexcept;
 
-  // Addresses on the plan's device, which stay the same.
-  // Row-major memory of input number `i`, to be filled before each forward run.
+  const Plan& plan() const;
+
+  // The following addresses are on the plan's device and never change. input(): row-major memory of
+  // input `i`, which the caller fills before each forward run.
   void* input(int i) const;
-  int inputs() const;  // how many
+  int inputs() const;  // number of inputs
   size_t input_bytes(int i) const;
-  // Row-major result number `i`, valid after forward until the next one.
+  // Row-major output `i`, valid from a forward run to the next one.
   const float* output(int i) const;
-  // Derivative with respect to output `i` (a seed), to be filled before backward; it keeps what was
-  // written.
-  float* seed(int i) const;
-  // Derivative with respect to input `i`, after backward; null where there is none. Valid until the
-  // next run or until a seed is written: several may share memory, with seeds as well.
+  // The output gradient `i`, from which the backward run starts. The caller fills it before
+  // backward(), which does not change it.
+  float* output_gradient(int i) const;
+  // Derivative with respect to input `i`, after backward(). Null if there is none. Valid until the
+  // next run or until an output gradient is written, because several may share memory with each
+  // other and with output gradients.
   const float* input_gradient(int i) const;
-  // The whole derivative with respect to output `i`, a seed, by way of other outputs too, after
-  // backward; null where nothing is computed from it. Valid as input_gradient() is.
-  const float* output_gradient(int i) const;
-  // Derivatives of all parameters after backward, as the plan's gradient_layout() says.
+  // Total derivative with respect to output `i`, after backward(): the output gradient plus the
+  // contributions through other outputs. Null without PlanOptions::total_output_gradients or if no
+  // other value is computed from the output. Valid as long as input_gradient().
+  const float* total_output_gradient(int i) const;
+  // Derivatives of all parameters, after backward(), in the plan's gradient_layout().
   std::byte* gradients() const;
 
-  // The same copied from and to host memory, for every device. `bytes` must be the size of the
-  // operand (InvalidArgument otherwise). On a device, pinned memory that is read must stay until
-  // synchronize(), and what is written to the host is there after it.
+  // Copies of the same data from and to host memory, for every device. Throw InvalidArgument unless
+  // `bytes` is the size of the operand. On a device, pinned source memory must stay valid until
+  // synchronize(), and data for the host arrives by then.
   void set_input(int i, const void* host, size_t bytes);
   void get_output(int i, void* host, size_t bytes) const;
-  void set_seed(int i, const void* host, size_t bytes);
+  void set_output_gradient(int i, const void* host, size_t bytes);
   void get_input_gradient(int i, void* host, size_t bytes) const;
 
-  // `watch`: see there; may be null, and is told nothing on a device.
+  // `watch` may be null. It is not called on a device other than the CPU.
   void forward(const kernels::StepInfo& step, PassWatch* watch = nullptr);
   void backward(const kernels::StepInfo& step, PassWatch* watch = nullptr);
 
   // Null on the CPU.
-  void* queue() const;
-  // Waits for all that was added to the queue.
+  void* stream() const;
+  // Waits until all work on the stream is finished.
   void synchronize() const;
-  // What is added to the device's default queue from now on waits for this run.
+  // Makes work that is added to the default stream from now on wait for this run.
   void join() const;
 
  private:

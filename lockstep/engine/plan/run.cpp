@@ -3,11 +3,11 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/poison.h"
+#include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/engine/plan/device_step.h"
-#include "lockstep/engine/tensor/device_memory.h"
-#include "lockstep/engine/tensor/poison.h"
-#include "lockstep/engine/tensor/recording.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 // Steps [first, end) of a plan.
 struct Phase {
   size_t first = 0, end = 0;
-  std::optional<Recording> recording;  // on a device
+  std::optional<Recording> recording;  // only on a device other than the CPU
 };
 
 }  // namespace
@@ -24,18 +24,18 @@ struct PlanRun::State {
   std::shared_ptr<const Plan> plan;
   DeviceMemory* device = nullptr;  // null: the CPU
   Memory arena, scratch, gradients;
-  std::unique_ptr<DeviceQueue> queue;
+  std::unique_ptr<DeviceStream> stream;
   std::unique_ptr<DeviceStep> device_step;
   Phase forward, backward;
   std::vector<void*> addresses;  // by buffer
   std::vector<kernels::BoundPass> steps;
 
   ~State() {
-    if (!queue) return;
+    if (!stream) return;
     try {
-      device->synchronize(queue->get());
+      device->synchronize(stream->get());
     } catch (const Error&) {
-      // The device is lost; whoever uses it next is told.
+      // The device is lost. The next call that uses it reports the error.
     }
   }
 
@@ -43,12 +43,13 @@ struct PlanRun::State {
     return buffer < 0 ? nullptr : addresses[static_cast<size_t>(buffer)];
   }
 
-  // Memory filled with zeros, so that padding which kernels never write is defined.
+  // Returns memory filled with zeros, so that padding that kernels never write is defined.
   Memory zeros(size_t bytes) const {
     return allocate_zeros(std::max<size_t>(bytes, 64), plan->state().device);
   }
 
-  // A buffer that is copied to or from the host, checked.
+  // Returns the buffer that is copied to or from the host. Throws InvalidArgument if `bytes` is not
+  // its size.
   int copied(const char* what, const std::vector<int>& buffers, int i, size_t bytes) const {
     const int buffer = buffers.at(static_cast<size_t>(i));
     const size_t wanted =
@@ -61,27 +62,27 @@ struct PlanRun::State {
   }
   void fill(int buffer, const void* host, size_t bytes) const {
     if (device) {
-      device->copy_from_host(address(buffer), host, bytes, queue->get());
+      device->copy_from_host(address(buffer), host, bytes, stream->get());
     } else {
       std::memcpy(address(buffer), host, bytes);
     }
   }
   void fetch(int buffer, void* host, size_t bytes) const {
     if (device) {
-      device->copy_to_host(host, address(buffer), bytes, queue->get());
+      device->copy_to_host(host, address(buffer), bytes, stream->get());
     } else {
       std::memcpy(host, address(buffer), bytes);
     }
   }
 
-  // See poison.h.
+  // Runs a phase with poisoned memory; see poison.h.
   void run_poisoned(const Phase& phase, const kernels::StepInfo& step, PassWatch* watch) const {
     const Plan::State& p = plan->state();
     if (phase.first > 0) fill_with_poison(gradients.data(), p.gradient_layout.bytes);
     for (size_t i = phase.first; i < phase.end; ++i) {
       for (size_t b = 0; b < p.buffers.size(); ++b) {
         const PlanBuffer& buffer = p.buffers[b];
-        // What is written over an operand begins its life with that one's elements.
+        // A result that is written over an operand starts with the operand's elements.
         if (buffer.place == PlanBuffer::Place::arena && buffer.over < 0 &&
             buffer.first == static_cast<int>(i)) {
           fill_with_poison(addresses[b], buffer.spec.bytes());
@@ -95,7 +96,7 @@ struct PlanRun::State {
     }
   }
 
-  // What passes read and write, one behind the other.
+  // Returns the bytes of the arena and of the gradients, concatenated.
   std::vector<std::byte> all_bytes() const {
     const Plan::State& p = plan->state();
     std::vector<std::byte> bytes(p.arena_bytes + p.gradient_layout.bytes);
@@ -106,7 +107,7 @@ struct PlanRun::State {
     return bytes;
   }
 
-  // Throws Error naming pass `i` where it has written beyond its operands.
+  // Throws Error, naming pass `i`, if it has written outside its operands.
   void require_only_writes_changed(size_t i, std::vector<std::byte> before) const {
     const Plan::State& p = plan->state();
     std::vector<std::byte> after = all_bytes();
@@ -140,9 +141,9 @@ struct PlanRun::State {
   }
 
   void run_on_device(Phase& phase, const kernels::StepInfo& step) {
-    void* const q = queue->get();
+    void* const q = stream->get();
     device->activate();
-    device->follow(q, device->default_queue());
+    device->follow(q, device->default_stream());
     device_step->set(step);
     if (phase.first == phase.end) return;
     phase.recording->run([&] { run(phase, step); });
@@ -166,12 +167,12 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
   if (!p.device.is_cpu()) {
     s.device = &memory_of(p.device);
     s.device->activate();
-    s.queue = std::make_unique<DeviceQueue>(p.device);
-    // What was added for the memory's former users, and the zeros.
-    s.device->follow(s.queue->get(), s.device->default_queue());
-    s.device_step = std::make_unique<DeviceStep>(p.device, s.queue->get());
+    s.stream = std::make_unique<DeviceStream>(p.device);
+    // Waits for work of the memory's former users and for the zeros.
+    s.device->follow(s.stream->get(), s.device->default_stream());
+    s.device_step = std::make_unique<DeviceStep>(p.device, s.stream->get());
     for (Phase* phase : {&s.forward, &s.backward}) {
-      phase->recording.emplace(*s.device, s.queue->get());
+      phase->recording.emplace(*s.device, s.stream->get());
     }
   }
   for (const auto& b : p.buffers) {
@@ -198,7 +199,7 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
     for (int b : step.writes) writes.push_back(s.address(b));
     kernels::PassMemory where{reads, writes, s.scratch.data()};
     if (s.device) {
-      where.queue = s.queue->get();
+      where.stream = s.stream->get();
       where.device_step = s.device_step->address();
     }
     s.steps.push_back(step.pass.bind(where));
@@ -227,9 +228,11 @@ const float* PlanRun::output(int i) const {
       state_->address(state_->plan->state().outputs.at(static_cast<size_t>(i))));
 }
 
-float* PlanRun::seed(int i) const {
+const Plan& PlanRun::plan() const { return *state_->plan; }
+
+float* PlanRun::output_gradient(int i) const {
   return static_cast<float*>(
-      state_->address(state_->plan->state().seeds.at(static_cast<size_t>(i))));
+      state_->address(state_->plan->state().output_gradients.at(static_cast<size_t>(i))));
 }
 
 const float* PlanRun::input_gradient(int i) const {
@@ -237,9 +240,9 @@ const float* PlanRun::input_gradient(int i) const {
       state_->address(state_->plan->state().input_gradients.at(static_cast<size_t>(i))));
 }
 
-const float* PlanRun::output_gradient(int i) const {
+const float* PlanRun::total_output_gradient(int i) const {
   return static_cast<const float*>(
-      state_->address(state_->plan->state().output_gradients.at(static_cast<size_t>(i))));
+      state_->address(state_->plan->state().total_output_gradients.at(static_cast<size_t>(i))));
 }
 
 std::byte* PlanRun::gradients() const { return state_->gradients.as<std::byte>(); }
@@ -252,8 +255,9 @@ void PlanRun::get_output(int i, void* host, size_t bytes) const {
   state_->fetch(state_->copied("output", state_->plan->state().outputs, i, bytes), host, bytes);
 }
 
-void PlanRun::set_seed(int i, const void* host, size_t bytes) {
-  state_->fill(state_->copied("seed", state_->plan->state().seeds, i, bytes), host, bytes);
+void PlanRun::set_output_gradient(int i, const void* host, size_t bytes) {
+  state_->fill(state_->copied("output gradient", state_->plan->state().output_gradients, i, bytes),
+               host, bytes);
 }
 
 void PlanRun::get_input_gradient(int i, void* host, size_t bytes) const {
@@ -277,14 +281,14 @@ void PlanRun::backward(const kernels::StepInfo& step, PassWatch* watch) {
   }
 }
 
-void* PlanRun::queue() const { return state_->queue ? state_->queue->get() : nullptr; }
+void* PlanRun::stream() const { return state_->stream ? state_->stream->get() : nullptr; }
 
 void PlanRun::synchronize() const {
-  if (state_->device) state_->device->synchronize(state_->queue->get());
+  if (state_->device) state_->device->synchronize(state_->stream->get());
 }
 
 void PlanRun::join() const {
-  if (state_->device) state_->device->follow(state_->device->default_queue(), queue());
+  if (state_->device) state_->device->follow(state_->device->default_stream(), stream());
 }
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/engine/device/device_memory.h"
 
 namespace lockstep {
 namespace {
@@ -41,7 +41,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
     std::memset(tensor.data_, 0, tensor.bytes());
   } else if (tensor.bytes() > 0) {
     DeviceMemory& memory = memory_of(device);
-    memory.zero(tensor.data_, tensor.bytes(), memory.default_queue());
+    memory.zero(tensor.data_, tensor.bytes(), memory.default_stream());
   }
   return tensor;
 }
@@ -81,7 +81,7 @@ Tensor Tensor::to(Device device) const {
     return copy;
   }
   if (device_.is_cpu()) return clone().to(device);
-  // A layout's own conversions work on the host.
+  // Layouts convert in host memory only.
   std::vector<std::byte> there(bytes());
   copy_bytes(there.data(), {}, data_, device_, bytes());
   Tensor plain(spec_.plain());

@@ -1,4 +1,4 @@
-// Tensors: the values that ops take and give.
+// Tensors: the inputs and outputs of ops.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/tensor/allocator.h"
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/tensor/spec.h"
 
 namespace lockstep {
 
-// A handle on elements in the memory of a device. Copies share the elements. Reading from several
-// threads is fine; writing needs the caller's own order. Ops keep whatever layout serves them;
-// to_row_major() and to_vector() give the logical order. Work on a device's tensors is added to its
-// default queue (device_memory.h); what brings elements to the host waits for it.
+// A handle on elements in a device's memory. Copies share the elements. Several threads may read;
+// the caller must synchronise writes. Ops keep the layout that suits them; to_row_major() and
+// to_vector() return the elements in logical order. Work on a device's tensors is added to its
+// default stream (device_memory.h). Functions that copy elements to the host wait for that work.
 class Tensor {
  public:
-  // No tensor at all: defined() is false.
+  // An undefined tensor: defined() is false.
   Tensor() = default;
   // Uninitialised elements.
   explicit Tensor(const TensorSpec& spec, Device device = {});
@@ -28,11 +28,11 @@ class Tensor {
   static Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = {});
   static Tensor full(const Shape& shape, float value, Device device = {});
   static Tensor scalar(float value) { return full({}, value); }
-  // Row-major from values. Throws InvalidArgument unless values.size() == shape.elements().
+  // A row-major copy of `values`. Throws InvalidArgument unless values.size() == shape.elements().
   static Tensor from(std::span<const float> values, const Shape& shape);
   static Tensor from(std::span<const int32_t> values, const Shape& shape);
   static Tensor from(std::span<const uint8_t> values, const Shape& shape);
-  // A view of a device's memory that `owner` keeps alive.
+  // A view of memory on `device` that `owner` keeps alive.
   static Tensor view(void* data, const TensorSpec& spec, std::shared_ptr<const void> owner,
                      Device device = {});
 
@@ -43,33 +43,33 @@ class Tensor {
   Device device() const { return device_; }
   size_t bytes() const { return spec_.bytes(); }
 
-  // Distinguishes tensors for the tape: copies of a handle share it, nothing else does.
+  // Identifies the tensor on the tape. Only copies of a handle share an id.
   uint64_t id() const { return id_; }
 
   // Address on the tensor's device.
   void* raw() const { return data_; }
-  // The elements in row-major order. Throws InvalidArgument for another type, layout or device than
-  // the CPU.
+  // The elements in row-major order. Throws InvalidArgument if the tensor has another type, has an
+  // opaque layout or is not on the CPU.
   template <class T>
   T* data() const {
     check(DTypeOf<T>::value);
     return static_cast<T*>(data_);
   }
 
-  // This tensor where it lies on `device` already, or a row-major copy there.
+  // This tensor if it is on `device` already, else a row-major copy there.
   Tensor to(Device device) const;
-  // This tensor, or a row-major copy where the layout is another. On a device other than the CPU by
-  // way of the host: convert() (autograd/tape.h) does it there.
+  // This tensor if it is row-major, else a row-major copy. Tensors on other devices are converted
+  // on the host; convert() (autograd/tape.h) converts on the device.
   Tensor to_row_major() const;
   // An independent row-major copy on the same device.
   Tensor clone() const;
-  // Overwrites the elements with those of a row-major tensor of the same shape and type, on any
-  // device. This one must be row-major. Throws InvalidArgument where they differ.
+  // Overwrites the elements with those of `other`, which may be on any device. Both must be
+  // row-major and have the same shape and type. Throws InvalidArgument otherwise.
   void copy_from(const Tensor& other) const;
   std::vector<float> to_vector() const;
-  // The only element of a tensor of one float. Throws InvalidArgument for any other.
+  // The element of a tensor with a single f32 element. Throws InvalidArgument for other tensors.
   float item() const;
-  // The same elements seen as `shape` (row-major copy first where needed).
+  // A view of the elements as `shape`. Makes a row-major copy first if needed.
   Tensor reshaped(const Shape& shape) const;
 
  private:

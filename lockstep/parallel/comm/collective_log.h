@@ -1,4 +1,4 @@
-// The last collectives of a member, for errors that tell what was going on.
+// The last collectives of a group member, for error messages.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace lockstep {
 // One thread at a time.
 class CollectiveLog {
  public:
-  // The next collective begins; `name` stays.
+  // Begins the next collective. `name` is not copied and must stay valid.
   void begin(const char* name, size_t bytes) {
     ++sequence_;
     now() = {sequence_, name, bytes, false};

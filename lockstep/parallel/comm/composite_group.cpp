@@ -8,12 +8,12 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/quiet_thread.h"
+#include "lockstep/base/threads/quiet_thread.h"
 
 namespace lockstep {
 namespace {
 
-// Where a table of sizes, row by row, begins in the bytes that it describes.
+// The offsets of byte ranges with these sizes, and the total.
 std::vector<size_t> offsets_of(std::span<const size_t> sizes) {
   std::vector<size_t> offsets(sizes.size() + 1, 0);
   std::partial_sum(sizes.begin(), sizes.end(), offsets.begin() + 1);
@@ -22,7 +22,7 @@ std::vector<size_t> offsets_of(std::span<const size_t> sizes) {
 
 constexpr std::chrono::milliseconds kLook{20};
 
-// Says so as long as it lasts.
+// Sets the flag CompositeGroupOptions::abroad during its lifetime.
 class Abroad {
  public:
   explicit Abroad(std::atomic<uint32_t>* word) : word_(word) {
@@ -66,14 +66,14 @@ struct CompositeGroup::State {
 
   const std::unique_ptr<Group> local, hosts;
   const CompositeGroupOptions options;
-  std::vector<size_t> firsts;  // rank of each host's first member, and the size
+  std::vector<size_t> firsts;  // rank of each host's first member, then the total size
   size_t size = 0;
   std::mutex mutex;
   std::condition_variable over_came;
   bool over = false;
-  std::thread watch;  // over the host's group, where this member is its first
+  std::thread watch;  // watches the host's group, in the host's first member
 
-  // What the host's first member does with those of other hosts.
+  // Communication with other hosts: runs `body` in the host's first member only.
   template <class F>
   void between_hosts(F&& body) {
     if (!leads()) return;
@@ -90,7 +90,7 @@ struct CompositeGroup::State {
   }
   size_t members(size_t h) const { return firsts[h + 1] - firsts[h]; }
 
-  // Nobody here or there waits for one who has failed.
+  // Ends both groups after an error, so that no member waits for this one.
   template <class F>
   void guarded(F&& body) {
     try {
@@ -106,7 +106,7 @@ struct CompositeGroup::State {
     if (hosts) hosts->abort();
   }
 
-  // Everybody's bytes to the host's first member, one behind the other.
+  // Collects the bytes of all members of the host at its first member, in order of ranks.
   void bring(std::span<const std::byte> mine, std::span<const size_t> counts,
              std::span<std::byte> all, const TimeLimit& limit) {
     const auto n = static_cast<size_t>(local->size());
@@ -116,7 +116,7 @@ struct CompositeGroup::State {
                       limit);
   }
 
-  // And back: to each its own.
+  // The reverse: distributes bytes from the host's first member to each member.
   void hand_out(std::span<const std::byte> all, std::span<const size_t> counts,
                 std::span<std::byte> mine, const TimeLimit& limit) {
     const auto n = static_cast<size_t>(local->size());
@@ -126,7 +126,7 @@ struct CompositeGroup::State {
                       mine, from, limit);
   }
 
-  // What every member of the host says, n sizes each.
+  // The sizes of all members of the host, mine.size() of each.
   std::vector<size_t> gather_sizes(std::span<const size_t> mine, const TimeLimit& limit) {
     std::vector<size_t> all(mine.size() * static_cast<size_t>(local->size()));
     const std::vector<size_t> counts(static_cast<size_t>(local->size()), mine.size_bytes());
@@ -134,8 +134,9 @@ struct CompositeGroup::State {
     return all;
   }
 
-  // Of the host's first member. `to`, `from`: sizes by local member, then by any member. Takes all
-  // bytes of the host's members by source, gives them by target.
+  // Runs in the host's first member. `to`, `from`: sizes by local member, then by rank. `sent`: the
+  // bytes of all local members, ordered by local source. Returns the received bytes, ordered by
+  // local target.
   std::vector<std::byte> exchange_between_hosts(std::span<const std::byte> sent,
                                                 std::span<const size_t> to,
                                                 std::span<const size_t> from,
@@ -145,7 +146,7 @@ struct CompositeGroup::State {
     std::vector<std::byte> packed(sent.size());
     const std::vector<size_t> sources = offsets_of(to);
     size_t at = 0;
-    // Towards each host: by target, then by source.
+    // For each host: ordered by target, then by source.
     for (size_t target = 0; target < size; ++target) {
       for (size_t source = 0; source < here; ++source) {
         const size_t place = source * size + target;

@@ -1,5 +1,5 @@
-// Groups of several processes on each of several hosts: within a host by its own group, between
-// hosts by their first members.
+// Groups with several processes on each of several hosts. Members of one host communicate through
+// the host's own group, hosts through their first members.
 #pragma once
 
 #include <atomic>
@@ -13,22 +13,23 @@
 namespace lockstep {
 
 struct CompositeGroupOptions {
-  // Members on each host; host h's ranks follow those of the hosts before it.
+  // Number of members on each host. The ranks of host h follow those of the hosts before it.
   std::vector<int> members;
-  int host = 0;  // this one
-  // Of a host's first member: 1 while it waits for the other hosts.
+  int host = 0;  // index of this host
+  // Set by a host's first member: 1 while it waits for the other hosts.
   std::atomic<uint32_t>* abroad = nullptr;
-  // Of a host's first member, asked by a thread now and then: whether somebody has ended the host's
-  // group, so that it shall wait for the other hosts no longer.
+  // For a host's first member, called periodically by a thread: whether the host's group was ended,
+  // so that this member must no longer wait for the other hosts.
   std::function<bool()> ended = {};
 };
 
-// One member. Whoever meets an error ends the group for its host and, if it is the host's first
-// member, for the others', so that nobody waits for its limit.
+// One member. A member with an error ends the group on its host and, if it is the host's first
+// member, the group of the hosts, so that no member has to wait for its limit.
 class CompositeGroup final : public Group {
  public:
-  // `local`: the host's members; `hosts`: of one member a host, for its first member, null for the
-  // others. Throws InvalidArgument where sizes and ranks are not those of the options.
+  // `local`: the members of this host. `hosts`: one member of each host; only for a host's first
+  // member, null for the others. Throws InvalidArgument if sizes and ranks do not match the
+  // options.
   CompositeGroup(std::unique_ptr<Group> local, std::unique_ptr<Group> hosts,
                  const CompositeGroupOptions& options);
   ~CompositeGroup() override;
@@ -38,7 +39,7 @@ class CompositeGroup final : public Group {
   void barrier(const TimeLimit& limit) override;
   void abort() override;
   bool ended() const override;
-  // Of the host's group, and of the hosts' where this member is its host's first.
+  // The histories of the host's group and, for a host's first member, of the hosts' group.
   std::string history() const override;
 
  private:

@@ -1,4 +1,4 @@
-// Groups of workers that exchange bytes: collectives move data, they never add.
+// Groups of workers that exchange bytes. Collectives move data and never add.
 #pragma once
 
 #include <cstddef>
@@ -8,36 +8,38 @@
 #include <vector>
 
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/process/serialize.h"
+#include "lockstep/parallel/messages/serialize.h"
 
 namespace lockstep {
 
-// The members call the same collectives in the same order, each from one thread. Every collective
-// has a limit: Timeout then names the members that are missing; WorkerLost where abort() was
-// called; InvalidArgument for sizes (in bytes) that do not fit together. After the former two the
-// group is of no more use. A group of one is the identity.
+// All members must call the same collectives in the same order, each from one thread. Every
+// collective has a limit; then it throws Timeout, which names the missing members. Throws
+// WorkerLost after abort(), and InvalidArgument for sizes (in bytes) that do not match. After
+// Timeout or WorkerLost the group is unusable. With one member, the collectives copy the member's
+// own data.
 class Group {
  public:
   virtual ~Group() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Returns when all have called it.
+  // Returns when all members have called it.
   virtual void barrier(const TimeLimit& limit) = 0;
-  // Member r's `mine` of counts[r] bytes goes to everyone, one behind the other in order of ranks.
-  // `counts` are the same for all.
+  // Sends member r's `mine` of counts[r] bytes to all members, concatenated in order of ranks.
+  // `counts` must be the same in all members.
   void all_gather(std::span<const std::byte> mine, std::span<const size_t> counts,
                   std::span<std::byte> all, const TimeLimit& limit);
-  // Of `mine`, to[r] bytes go to member r, one behind the other; from member r come from[r] bytes.
+  // Sends to[r] bytes of `mine` to member r and receives from[r] bytes from member r into `all`,
+  // both concatenated in order of ranks.
   void all_to_all(std::span<const std::byte> mine, std::span<const size_t> to,
                   std::span<std::byte> all, std::span<const size_t> from, const TimeLimit& limit);
-  // `data` of member `root` becomes everyone's.
+  // Copies `data` of member `root` to all members.
   void broadcast(std::span<std::byte> data, int root, const TimeLimit& limit);
-  // Bytes of any number from each, by rank.
+  // Any number of bytes from each member, by rank.
   std::vector<Bytes> gather_each(std::span<const std::byte> mine, const TimeLimit& limit);
-  // Ends the group for everybody. Thread-safe.
+  // Ends the group for all members. Thread-safe.
   virtual void abort() = 0;
-  // Whether somebody has, as far as this member can see. Thread-safe.
+  // Whether the group was ended, as far as this member can see. Thread-safe.
   virtual bool ended() const = 0;
   // The last collectives with their sequence numbers, the newest last.
   virtual std::string history() const = 0;
@@ -46,11 +48,11 @@ class Group {
   // Throws InvalidArgument unless 0 <= rank < size.
   static void check_member(int rank, int size);
   static size_t total(std::span<const size_t> counts);
-  // "worker 4, worker 7"; "rank 2" where there is no name.
+  // "worker 4, worker 7"; "rank 2" for a member without a name.
   static std::string names_of(const std::vector<int>& ranks, const std::vector<std::string>& names);
 
  private:
-  // The collectives above, with sizes that fit together.
+  // Implementations of the collectives above. The sizes have been checked.
   virtual void gather(std::span<const std::byte> mine, std::span<const size_t> counts,
                       std::span<std::byte> all, const TimeLimit& limit) = 0;
   virtual void exchange(std::span<const std::byte> mine, std::span<const size_t> to,

@@ -19,21 +19,23 @@ namespace {
 
 using gloo::transport::tcp::Handler;
 
-// Ends a connection whose handler has thrown: the other side is told, nothing more is read, and who
-// waits for it here waits until its limit. Pair::close() would take the connection's lock, which
-// another thread may hold while it waits for this one.
+// Ends a connection whose handler has thrown: shuts it down, which the other side detects, and
+// reads nothing more. Threads that wait for it here wait until their limit. Pair::close() would
+// take the connection's lock, which another thread may hold while it waits for this one.
 void silence(int epoll, Handler* handler) {
   std::ifstream registered("/proc/self/fdinfo/" + std::to_string(epoll));
   for (std::string line; std::getline(registered, line);) {
     int descriptor = -1;
     unsigned events = 0;
     unsigned long long data = 0;
-    if (std::sscanf(line.c_str(), "tfd: %d events: %x data: %llx", &descriptor, &events, &data) < 3 ||
+    if (std::sscanf(line.c_str(), "tfd: %d events: %x data: %llx", &descriptor, &events, &data) <
+            3 ||
         data != reinterpret_cast<uintptr_t>(handler)) {
       continue;
     }
-    if ((events & EPOLLONESHOT) != 0) return;  // it was its last event
-    // Still open: whoever closes it takes it out first, and waits for this thread then.
+    if ((events & EPOLLONESHOT) != 0) return;  // already shut down, this was its last event
+    // The descriptor is still open: a thread that closes it first unregisters it and then waits for
+    // this thread.
     ::shutdown(descriptor, SHUT_RDWR);
     epoll_event once{};
     once.events = EPOLLONESHOT;
@@ -54,13 +56,14 @@ std::shared_ptr<gloo::transport::Device> create_guarded_device(
 
 namespace gloo::transport::tcp {
 
-// Takes the place of the shared library's: the dynamic linker finds this one first. Debian has not
-// all of the headers that a class of connections of one's own would take.
+// Replaces Loop::run() of Gloo's shared library: the dynamic linker finds this definition first. A
+// custom connection class is not possible, because Debian's package lacks some of the headers.
 void Loop::run() {
   constexpr int kMilliseconds = 10;
   std::array<epoll_event, capacity_> events{};
   while (!done_) {
-    // Those who have taken a connection out wait until nothing is at work with it any more.
+    // Wakes threads that have unregistered a connection and wait until this thread no longer uses
+    // it.
     cv_.notify_all();
     const int count = epoll_wait(fd_, events.data(), capacity_, kMilliseconds);
     if (count < 0 && errno != EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -72,7 +75,7 @@ void Loop::run() {
       } catch (const std::exception&) {
         if (dynamic_cast<gloo::transport::Pair*>(handler) != nullptr) {
           lockstep::silence(fd_, handler);
-        } else {  // it stays, and may throw again: not as fast as it can
+        } else {  // it stays registered and may throw again: limits the rate
           std::this_thread::sleep_for(std::chrono::milliseconds(kMilliseconds));
         }
       }

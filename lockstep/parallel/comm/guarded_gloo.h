@@ -1,4 +1,4 @@
-// Gloo's connections between hosts, made so that no bytes that come there end the process.
+// Gloo's TCP connections between hosts, guarded so that no received bytes can end the process.
 #pragma once
 
 #include <gloo/transport/tcp/device.h>
@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-// As gloo::transport::tcp::CreateDevice(), with a loop of ours in the device's thread: what Gloo
-// throws there (EnforceNotMet, where a stranger's bytes come in place of a member's) closes the
-// connection they came by, and those who wait for it do so until their limit. Gloo's own loop lets
-// it end the process. Throws what Gloo throws.
+// Like gloo::transport::tcp::CreateDevice(), but with our own event loop in the device's thread.
+// Gloo throws EnforceNotMet when it receives a stranger's bytes instead of a member's, and its own
+// loop then lets the exception end the process. Our loop closes the connection; members that wait
+// for it wait until their limit. Throws what Gloo throws.
 std::shared_ptr<gloo::transport::Device> create_guarded_device(
     const gloo::transport::tcp::attr& attributes);
 

@@ -11,10 +11,10 @@
 #include <atomic>
 #include <cstring>
 
-#include "lockstep/base/broken_pipe.h"
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/quiet_thread.h"
+#include "lockstep/base/os/broken_pipe.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/parallel/comm/collective_log.h"
 #include "lockstep/parallel/comm/guarded_gloo.h"
 
@@ -25,7 +25,7 @@ std::chrono::milliseconds milliseconds(const TimeLimit& limit) {
   return std::chrono::milliseconds(std::max(1, limit.milliseconds_left()));
 }
 
-// Gloo's view of a meeting place.
+// Gloo's view of a rendezvous.
 class Store final : public gloo::rendezvous::Store {
  public:
   Store(std::shared_ptr<MeetingPlace> place, const TimeLimit& limit)
@@ -52,9 +52,9 @@ class Store final : public gloo::rendezvous::Store {
   const TimeLimit limit_;
 };
 
-// Gloo's thread looks again and again while another holds what it wants: whom it interrupted on its
-// core it would keep from going on for a whole time slice. So it may run on any, and interrupts
-// nobody (SCHED_BATCH, which threads inherit).
+// Gloo's thread spins while another thread holds a lock that it needs. If it preempted that thread,
+// it would delay it by a whole time slice. So it may run on any core and preempts no thread
+// (SCHED_BATCH, which threads inherit).
 std::shared_ptr<gloo::transport::Device> create_device(
     const gloo::transport::tcp::attr& attributes) {
   std::shared_ptr<gloo::transport::Device> device;
@@ -96,7 +96,7 @@ struct HostGroup::State {
   const HostGroupOptions options;
   std::shared_ptr<gloo::rendezvous::Context> context;
   CollectiveLog log;
-  std::mutex mutex;  // of what abort() looks at
+  std::mutex mutex;  // guards `in` and `out`, which abort() reads
   gloo::transport::UnboundBuffer *in = nullptr, *out = nullptr;
   std::atomic<bool> aborted{false};
   bool broken = false;
@@ -114,7 +114,7 @@ struct HostGroup::State {
       Store store(options.place, limit);
       gloo::rendezvous::PrefixStore own_store("group-" + std::to_string(options.generation), store);
       context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
-      // Five times as long is what Gloo waits for somebody to connect.
+      // Gloo waits five times this long for a connection.
       context->setTimeout(milliseconds(TimeLimit(limit.left() / 5)));
       context->connectFullMesh(own_store, device);
     } catch (const gloo::Exception&) {
@@ -130,7 +130,7 @@ struct HostGroup::State {
                   "come in time");
   }
 
-  // What `from` says to `to` first: nobody else can.
+  // The first message from `from` to `to`. It cannot be computed without the secret.
   Digest token(size_t from, size_t to) const {
     Digester digester;
     digester.add(std::string_view(options.secret));
@@ -170,7 +170,7 @@ struct HostGroup::State {
           "[group] " + log.present() + " did not complete in time: " + names + " did not come",
           hint);
     }
-    // Gloo does not say whose connection broke: it may be one that has been heard already.
+    // Gloo does not report which connection broke: it may be one whose data had already arrived.
     throw WorkerLost(
         "[group] a member was lost during " + log.present() + ", while " + names + " had not come",
         hint);
@@ -184,10 +184,10 @@ struct HostGroup::State {
                   to[own()]);
     }
     if (size() == 1) return;
-    // Gloo writes from this thread, too, as if nobody could be gone.
+    // Gloo writes from this thread, too, and a write to a dead peer would raise SIGPIPE.
     const NoBrokenPipe none;
     std::byte nothing{};
-    // Gloo only reads what is sent.
+    // Gloo only reads this buffer.
     auto* const sent = mine.empty() ? &nothing : const_cast<std::byte*>(mine.data());
     const auto output = context->createUnboundBuffer(sent, std::max<size_t>(mine.size(), 1));
     const auto input = context->createUnboundBuffer(all.empty() ? &nothing : all.data(),
@@ -229,7 +229,7 @@ struct HostGroup::State {
       forget();
       fail(heard, e.what());
     } catch (const gloo::EnforceNotMet& e) {
-      // Something else came than members send.
+      // The received bytes are not those of a member.
       forget();
       fail(heard, e.what());
     } catch (...) {
@@ -275,7 +275,7 @@ void HostGroup::gather(std::span<const std::byte> mine, std::span<const size_t> 
                        std::span<std::byte> all, const TimeLimit& limit) {
   State& s = *state_;
   s.log.begin("all_gather", all.size());
-  // The same bytes for everybody.
+  // The same bytes for every member.
   std::vector<std::byte> copies;
   copies.reserve(mine.size() * s.size());
   for (size_t r = 0; r < s.size(); ++r) copies.insert(copies.end(), mine.begin(), mine.end());

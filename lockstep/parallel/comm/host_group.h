@@ -1,4 +1,4 @@
-// Groups of processes on several hosts: by TCP, through Gloo, which moves the bytes.
+// Groups of processes on several hosts. Gloo moves the bytes, over TCP.
 #pragma once
 
 #include <memory>
@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "lockstep/parallel/comm/group.h"
-#include "lockstep/parallel/process/serialize.h"
+#include "lockstep/parallel/messages/serialize.h"
 
 namespace lockstep {
 
-// Where members leave for each other where they listen. Thread-safe.
+// The rendezvous at which members exchange the addresses of their sockets. Thread-safe.
 class MeetingPlace {
  public:
   virtual ~MeetingPlace() = default;
@@ -22,22 +22,22 @@ class MeetingPlace {
 
 struct HostGroupOptions {
   int rank = 0, size = 1;
-  // Of this host, where it listens: of the machine itself or of a private network. Gloo neither
+  // The address on which this host listens: loopback, or of a private network. Gloo neither
   // encrypts nor authenticates.
   std::string address = "127.0.0.1";
   std::shared_ptr<MeetingPlace> place = {};
-  // Of the group, the same for all: keeps members of others out, and whoever strays in. It is no
-  // defence against malice; a private network is.
+  // The group's number and secret, equal in all members. They keep out members of other groups and
+  // accidental connections. They are no defence against attackers; a private network is.
   int64_t generation = 0;
   std::string secret = {};
-  std::vector<std::string> names = {};  // what errors call the members
+  std::vector<std::string> names = {};  // member names for error messages
 };
 
-// One member. A peer that dies is noticed at once (WorkerLost), one that stops at the limit.
+// One member. The death of a peer is detected at once (WorkerLost), a stopped peer at the limit.
 class HostGroup final : public Group {
  public:
-  // Connects with all others. Throws InvalidArgument for an address that is public or none, Timeout
-  // naming nobody where they do not come, Error for a member that has not the secret.
+  // Connects to all other members. Throws InvalidArgument for a public or invalid address, Timeout
+  // (without names) if members are missing, Error for a member without the secret.
   HostGroup(const HostGroupOptions& options, const TimeLimit& limit);
   ~HostGroup() override;
 
@@ -60,8 +60,8 @@ class HostGroup final : public Group {
   std::unique_ptr<State> state_;
 };
 
-// Whether an address (IPv4 or IPv6, as numbers) belongs to the machine itself or to a private
-// network. Throws InvalidArgument for text that is no address.
+// Whether an address (IPv4 or IPv6, numeric) is a loopback address or belongs to a private network.
+// Throws InvalidArgument for text that is no address.
 bool is_private_address(const std::string& address);
 
 }  // namespace lockstep

@@ -5,35 +5,35 @@
 #include <cstring>
 #include <new>
 
-#include "lockstep/base/alignment.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/futex.h"
-#include "lockstep/base/pause.h"
+#include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/threads/futex.h"
+#include "lockstep/base/threads/pause.h"
 #include "lockstep/parallel/comm/collective_log.h"
 
 namespace lockstep {
 namespace {
 
-// Bridges small differences between members without a system call, whose way back takes about as
-// long where a core has gone to sleep.
+// Covers small delays between members without a system call. A system call would take about as long
+// to return on a core that has gone to sleep.
 constexpr std::chrono::microseconds kSpin{200};
-// Members write what they send here, piece by piece.
+// Members write their outgoing data here, piece by piece.
 constexpr size_t kStage = size_t{256} << 10;
 
 enum Kind : uint32_t { nothing, barrier_kind, all_gather_kind, all_to_all_kind, broadcast_kind };
 constexpr const char* kNames[] = {"nothing", "barrier", "all_gather", "all_to_all", "broadcast"};
 
-// Everything lies in memory that is zeros at first.
+// Everything lies in memory that is initially zero.
 struct alignas(cache_line) Member {
-  std::atomic<uint64_t> arrived;   // meetings it has come to
+  std::atomic<uint64_t> arrived;   // number of meetings it has reached
   std::atomic<uint64_t> sequence;  // of its last collective
-  std::atomic<uint32_t> kind;      // of that
+  std::atomic<uint32_t> kind;      // of its last collective
 };
 
 struct alignas(cache_line) Head {
-  std::atomic<uint32_t> ticks;  // changes when all have come, or the group is ended
+  std::atomic<uint32_t> ticks;  // changes when all have arrived, or the group is ended
   std::atomic<uint32_t> aborted;
-  std::atomic<uint32_t> sleepers;  // at most too many: who dies asleep stays counted
+  std::atomic<uint32_t> sleepers;  // may be too high: members that died asleep stay counted
   std::atomic<uint32_t> note;
 };
 
@@ -95,12 +95,12 @@ struct LocalGroup::State {
                   "the last collectives were: " + log.text());
   }
 
-  // All have come here, and what they wrote before is seen.
+  // Waits until all members have arrived. Their earlier writes are visible afterwards.
   void meet(const TimeLimit& limit) {
     if (options.size == 1) return;
     ++meetings;
     member(rank).arrived.store(meetings);
-    // Of the last two at least one sees the other.
+    // Of the last two to arrive, at least one sees the other.
     if (all_came()) {
       head().ticks.fetch_add(1);
       if (head().sleepers.load() > 0) wake_all(head().ticks);
@@ -201,7 +201,7 @@ void LocalGroup::exchange(std::span<const std::byte> mine, std::span<const size_
     const size_t target = (own + distance) % n, source = (own + n - distance) % n;
     const std::byte* const sent = mine.data() + total(to.first(target));
     std::byte* const received = all.data() + total(from.first(source));
-    // All go on until the longest is through; how long that is, only its two members know.
+    // All continue until the longest transfer is complete; only its two members know its length.
     for (size_t at = 0;; at += kStage) {
       const size_t bytes = at < to[target] ? std::min(kStage, to[target] - at) : 0;
       if (bytes > 0) std::memcpy(s.stage(s.rank), sent + at, bytes);
@@ -276,11 +276,11 @@ std::string LocalGroup::describe_missing(const SharedRegion& memory,
   std::vector<int> ranks = absent;
   std::erase(ranks, excused);
   if (ranks.empty()) return {};
-  // Where the others are, any one of them says: the first.
+  // Any present member shows where the others are: take the first.
   int present = 0;
   while (std::find(absent.begin(), absent.end(), present) != absent.end()) ++present;
   const Member& m = member_of(memory.get(), present);
-  // In the middle of an exchange it says that it has nothing left to send.
+  // During an exchange, `nothing` means that the member has no more to send.
   const uint32_t kind = m.kind.load() == nothing ? all_to_all_kind : m.kind.load();
   return names_of(ranks, options.names) + (ranks.size() == 1 ? " has" : " have") + " not come to " +
          kNames[std::min<uint32_t>(kind, broadcast_kind)] + " number " +

@@ -1,4 +1,4 @@
-// Groups of threads, or of processes of one host: through memory that all members see.
+// Groups of threads, or of processes of one host, that communicate through shared memory.
 #pragma once
 
 #include <atomic>
@@ -7,36 +7,34 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/shared_memory.h"
+#include "lockstep/base/os/shared_memory.h"
 #include "lockstep/parallel/comm/group.h"
 
 namespace lockstep {
 
 struct LocalGroupOptions {
   int size = 1;
-  // Of each member's window, see LocalGroup::window().
+  // Size of each member's window, see LocalGroup::window().
   size_t window_bytes = 0;
-  // Members that wait look at the memory for a moment before they sleep: where each has a core of
-  // its own.
+  // Waiting members poll the memory for a moment before they sleep. Useful if each member has a
+  // core to itself.
   bool spin = false;
-  // What errors call the members; "rank 0", "rank 1", ... where there are none.
+  // Member names for error messages; if empty: "rank 0", "rank 1", ...
   std::vector<std::string> names = {};
 };
 
-// One member of a group whose memory they share. No lock is ever held: a member that dies stops
-// the others at most until their limit, or until anybody calls abort(). Waiting members sleep
-// (futex).
+// One member of a group in shared memory. No locks: a member that dies delays the others at most
+// until their limit, or until abort() is called. Waiting members sleep (futex).
 class LocalGroup final : public Group {
  public:
-  // Bytes of memory that a group takes; of these, those at the front that tell where its members
-  // are.
+  // Memory size of a group, and the size of its front part, which holds the state of the members.
   static size_t bytes(const LocalGroupOptions& options);
   static size_t head_bytes(const LocalGroupOptions& options);
 
-  // `memory`: bytes() of zeros that all members see, and none of another group.
+  // `memory`: bytes() of zeros, shared by all members and used by no other group.
   LocalGroup(SharedRegion memory, int rank, const LocalGroupOptions& options);
   ~LocalGroup() override;
-  // A group of threads: one member for each. Each is for one thread.
+  // A group of threads: one member object for each thread.
   static std::vector<std::unique_ptr<LocalGroup>> of_threads(const LocalGroupOptions& options);
 
   int rank() const override;
@@ -46,18 +44,20 @@ class LocalGroup final : public Group {
   bool ended() const override;
   std::string history() const override;
 
-  // Memory that `rank` writes and all read: what was written before a barrier is seen after it.
+  // Memory that member `rank` writes and all members read. Data that was written before a barrier
+  // is visible after it.
   std::byte* window(int rank) const;
 
-  // For whoever sees the memory without being a member: ends the group.
+  // Ends the group. For processes that map the memory without being members.
   static void abort(const SharedRegion& memory);
-  // Whether somebody has.
+  // Whether the group was ended.
   static bool aborted(const SharedRegion& memory);
-  // A word beside them, 0 at first, for whoever uses the group.
+  // A word for the users of the group, initially 0.
   static std::atomic<uint32_t>& note(const SharedRegion& memory);
   // The members that the others wait for.
   static std::vector<int> missing(const SharedRegion& memory, const LocalGroupOptions& options);
-  // "worker 2 has not come to barrier number 17"; "" for none. Not of the member `excused`.
+  // "worker 2 has not come to barrier number 17"; "" if none is missing. Ignores the member
+  // `excused`.
   static std::string describe_missing(const SharedRegion& memory, const LocalGroupOptions& options,
                                       int excused = -1);
 

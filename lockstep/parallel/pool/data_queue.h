@@ -1,4 +1,4 @@
-// Values on their way between a client and the tasks of its pool while these run.
+// Queues for values between a client and the running tasks of its pool.
 #pragma once
 
 #include <deque>
@@ -13,15 +13,15 @@
 
 namespace lockstep {
 
-// What a task sends by: an argument of the task. Thread-safe.
+// The sending end, passed to a task as an argument. Thread-safe.
 template <class T>
 class QueueSender {
  public:
   explicit QueueSender(uint64_t queue = 0) : queue_(queue) {}
 
-  // When it returns, the value will be delivered, whatever becomes of this worker. Values of one
-  // sender arrive in order. Waits while the queue is full (see DataQueue). Throws InvalidArgument
-  // outside of tasks, Timeout where the client takes nothing for ten minutes.
+  // Once it returns, the value will be delivered even if this worker dies. Values of one sender
+  // arrive in order. Waits while the queue is full (see DataQueue). Throws InvalidArgument outside
+  // of tasks, and Timeout if the client takes nothing for ten minutes.
   void send(const T& value) const {
     TaskContext* const context = TaskContext::current();
     if (context == nullptr) throw InvalidArgument("[queue] only tasks of a pool send by this");
@@ -41,19 +41,20 @@ namespace detail {
 
 class MessageInbox final : public Inbox, public std::enable_shared_from_this<MessageInbox> {
  public:
-  // Throws InvalidArgument where `most` is 0.
+  // Throws InvalidArgument if `most` is 0.
   MessageInbox(std::shared_ptr<PoolCore> pool, size_t most) : pool_(std::move(pool)), most_(most) {
     if (most < 1) throw InvalidArgument("[queue] most must be at least 1 value");
   }
 
   bool take(Bytes& message, bool last) override;
-  // Calls it for each message that is there and comes, in the pool's thread of callbacks.
+  // Calls it for each waiting and each future message, in the pool's callback thread.
   void after_each(std::function<void(const Bytes&)> callback);
   std::optional<Bytes> poll(const TimeLimit& limit);
   size_t waiting() const;
-  // Until nothing waits and no call runs; false at the limit.
+  // Waits until no message is waiting and no call is running; false at the limit.
   bool finish(const TimeLimit& limit);
-  // No call runs afterwards, and none comes: except where a call closes it.
+  // No call runs afterwards and none follows. Exception: when a call itself closes the inbox, that
+  // call still runs.
   void close();
 
  private:
@@ -68,7 +69,7 @@ class MessageInbox final : public Inbox, public std::enable_shared_from_this<Mes
   std::optional<std::thread::id> calling_;
 };
 
-// An inbox that closes when its queue goes.
+// An inbox that is closed when its queue is destroyed.
 class OwnInbox {
  public:
   OwnInbox(std::shared_ptr<PoolCore> pool, size_t most)
@@ -93,9 +94,9 @@ class OwnInbox {
 
 }  // namespace detail
 
-// From tasks to their client, which is called for each value. At most `most` values wait here for
-// their turn, and a megabyte of them with each worker process; who sends more waits. Thread-safe.
-// The destructor waits for a call that runs, and drops what waits.
+// A queue from tasks to their client, with a callback for each value. At most `most` values wait
+// here, and a megabyte of values in each worker process. Senders wait while the queue is full.
+// Thread-safe. The destructor waits for a running call and drops the waiting values.
 template <class T>
 class DataQueue {
  public:
@@ -103,14 +104,14 @@ class DataQueue {
       : inbox_(pool.core(), most), sender_(inbox_.number()) {}
 
   const QueueSender<T>& sender() const { return sender_; }
-  // Calls f(value) for each, one after the other, in the pool's thread of callbacks. Values that
-  // came before wait for it. What f throws is dropped. What f uses must live as long as the queue:
-  // declare it before.
+  // Calls f(value) for each value, one after the other, in the pool's callback thread. Values that
+  // arrived earlier wait for it. Exceptions of f are dropped. Objects that f uses must outlive the
+  // queue: declare them before it.
   void after_each(std::function<void(const T&)> f) {
     inbox_->after_each([f = std::move(f)](const Bytes& message) { f(decode<T>(message)); });
   }
-  // Waits until f was called for all values that have come: those of a task have when its future
-  // has ended. False at the limit. Not from callbacks.
+  // Waits until f was called for all values that have arrived. All values of a task have arrived
+  // once its future has ended. False at the limit. Must not be called from callbacks.
   bool finish(double seconds = 600) { return inbox_->finish(TimeLimit(seconds)); }
 
  private:
@@ -118,7 +119,7 @@ class DataQueue {
   QueueSender<T> sender_;
 };
 
-// The same for a client that asks. Thread-safe.
+// The same queue for a client that polls. Thread-safe.
 template <class T>
 class PollableDataQueue {
  public:
@@ -132,7 +133,7 @@ class PollableDataQueue {
     if (!message) return std::nullopt;
     return decode<T>(*message);
   }
-  // Values that wait here.
+  // Number of waiting values.
   size_t size() const { return inbox_->waiting(); }
 
  private:
@@ -140,7 +141,7 @@ class PollableDataQueue {
   QueueSender<T> sender_;
 };
 
-// What a task receives by: an argument of the task. Thread-safe.
+// The receiving end, passed to a task as an argument. Thread-safe.
 template <class T>
 class QueueReceiver {
  public:
@@ -165,16 +166,17 @@ class QueueReceiver {
   uint64_t queue_;
 };
 
-// From a client to the tasks of one worker. What a task leaves is for the next one there. Values
-// for a worker that is lost are lost with it. Thread-safe.
+// A queue from a client to the tasks of one worker. Values that one task leaves are received by the
+// next one on that worker. Values for a lost worker are lost with it. Thread-safe.
 template <class T>
 class WorkerQueue {
  public:
   explicit WorkerQueue(Pool& pool) : pool_(pool.core()), queue_(pool_->next_number()) {}
 
   QueueReceiver<T> receiver() const { return QueueReceiver<T>(queue_); }
-  // Waits while the worker's tasks take none: a quarter of a megabyte of all queues may wait there,
-  // in a thread a thousand values of each. False at the limit, and where the worker is lost.
+  // Waits while the worker's tasks take no values. A worker process holds up to a quarter of a
+  // megabyte of values of all queues, a worker thread up to a thousand values of each queue. False
+  // at the limit, and if the worker is lost.
   bool send(int worker, const T& value, double seconds = 60) {
     return pool_->send_to(worker, queue_, encode(value), TimeLimit(seconds));
   }

@@ -1,4 +1,4 @@
-// What will come of a task.
+// Handles for the outcomes of tasks.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-// The outcome of a task, now or later. A handle: copies stand for the same task. Thread-safe.
-// Every task ends in exactly one of the states finished, failed and cancelled. A future outlives
-// its pool.
+// The outcome of a task, now or later. A handle: copies refer to the same task. Thread-safe. Every
+// task ends in exactly one of the states finished, failed and cancelled. A future may outlive its
+// pool.
 template <class R>
 class Future {
  public:
@@ -23,15 +23,15 @@ class Future {
   Future(std::shared_ptr<detail::PoolCore> pool, detail::TaskPtr task)
       : pool_(std::move(pool)), task_(std::move(task)) {}
 
-  // Whether it stands for a task; if not, everything below throws InvalidArgument.
+  // Whether it refers to a task. If not, everything below throws InvalidArgument.
   bool valid() const { return task_ != nullptr; }
   TaskState state() const {
     const std::lock_guard lock(pool()->mutex);
     return task_->state;
   }
   bool done() const { return has_ended(state()); }
-  // The task's number in its pool, from 1, and the index of the worker that runs or ran it; -1
-  // before.
+  // The task's number in its pool, from 1, and the index of the worker that runs or ran it (-1
+  // before it runs).
   uint64_t number() const {
     pool();
     return task_->number;
@@ -49,9 +49,9 @@ class Future {
     while (!wait_for(3600)) {
     }
   }
-  // Waits, then what the task returned. Throws what it threw (as the child of Error that it was);
-  // WorkerLost where its process ended, saying how; Cancelled; Timeout where it ran for longer than
-  // SubmitOptions::limit. Can be asked again and again.
+  // Waits for the task and returns its result. Rethrows the task's exception, as the same subclass
+  // of Error. Throws WorkerLost if its process ended, with the way it ended; Cancelled; Timeout if
+  // the task ran for longer than SubmitOptions::limit. May be called repeatedly.
   R get() const {
     wait();
     Bytes result;
@@ -62,22 +62,22 @@ class Future {
     }
     if constexpr (!std::is_void_v<R>) return decode<R>(result);
   }
-  // Why it failed or was cancelled; "" where it did not, or has not yet.
+  // The reason of a failure or cancellation; "" for other states.
   std::string error() const {
     const std::lock_guard lock(pool()->mutex);
     return task_->error.message;
   }
-  // What the task has printed so far, the last 64 KiB; in pools of processes alone.
+  // The last 64 KiB of the task's output so far. Only in process pools.
   std::string diary() const { return pool()->diary(task_); }
 
-  // A queued task is cancelled at once. One that runs is asked to stop (task_cancelled()); after
-  // PoolOptions::grace its process is ended and replaced. It is cancelled then, also where it came
-  // to its end meanwhile. No effect on what has ended.
+  // Cancels a queued task at once. A running task is asked to stop (see task_cancelled()); after
+  // PoolOptions::grace its process is ended and replaced. The task counts as cancelled even if it
+  // completes meanwhile. No effect on a task that has ended.
   void cancel() const { pool()->cancel(task_); }
 
-  // Calls f(future) when the task has ended, in the pool's thread of callbacks, one after the
-  // other; get() does not wait for it. What f throws is dropped: then() is for telling, not for
-  // computing. What f uses must live as long as the pool.
+  // Calls f(future) when the task has ended. Callbacks run one after the other in the pool's
+  // callback thread; get() does not wait for them. Exceptions of f are dropped: use then() for
+  // notifications, not for computation. Objects that f uses must live as long as the pool.
   template <class F>
   const Future& then(F f) const {
     pool()->then(task_, [f = std::move(f), self = *this]() mutable {
@@ -93,7 +93,7 @@ class Future {
     if (!task_) throw InvalidArgument("[future] it stands for no task");
     return pool_;
   }
-  // As done(), with the pool's mutex held.
+  // Like done(), with the pool's mutex held.
   bool over() const { return has_ended(task_->state); }
 
  private:
@@ -103,7 +103,8 @@ class Future {
 
 namespace detail {
 
-// The pool of all; null for none. Throws InvalidArgument for futures of several.
+// The common pool of all futures; null if there are no futures. Throws InvalidArgument for futures
+// of several pools.
 template <class R>
 std::shared_ptr<PoolCore> pool_of(std::span<const Future<R>> futures) {
   std::shared_ptr<PoolCore> pool;
@@ -118,8 +119,8 @@ std::shared_ptr<PoolCore> pool_of(std::span<const Future<R>> futures) {
 
 }  // namespace detail
 
-// Waits for all; false at the limit. Throws InvalidArgument for futures of several pools, as
-// everything here that takes several. Thread-safe.
+// Waits for all; false at the limit. Throws InvalidArgument for futures of several pools, like
+// every function here that takes several futures. Thread-safe.
 template <class R>
 bool wait_for_all(std::span<const Future<R>> futures, double seconds) {
   const auto pool = detail::pool_of(futures);
@@ -132,7 +133,7 @@ bool wait_for_all(std::span<const Future<R>> futures, double seconds) {
   return !pool || pool->wait(TimeLimit(seconds), over);
 }
 
-// What all returned, in order. Throws what get() of the first one that failed throws.
+// All results, in order. Throws what get() of the first failed future throws.
 template <class R>
 auto fetch_all(const std::vector<Future<R>>& futures) {
   while (!wait_for_all(std::span<const Future<R>>(futures), 3600)) {
@@ -151,7 +152,7 @@ void cancel_all(const std::vector<Future<R>>& futures) {
   for (const auto& f : futures) f.cancel();
 }
 
-// Gives futures one by one as their tasks end. One thread at a time.
+// Returns futures one by one as their tasks end. One thread at a time.
 template <class R>
 class FetchNext {
  public:
@@ -160,7 +161,7 @@ class FetchNext {
         pool_(detail::pool_of(std::span<const Future<R>>(futures_))),
         given_(futures_.size(), false) {}
 
-  // The index of the next one that has ended; none at the limit, or when all were given.
+  // The index of the next future that has ended; none at the limit, or when all were returned.
   std::optional<size_t> next(double seconds = 3e9) {
     std::optional<size_t> found;
     const auto look = [&] {
@@ -184,7 +185,7 @@ class FetchNext {
   std::vector<bool> given_;
 };
 
-// Calls f(futures) when all have ended, as Future::then() does; for none at all nobody calls it.
+// Calls f(futures) when all have ended, like Future::then(). Does nothing if there are no futures.
 template <class R, class F>
 void after_all(std::vector<Future<R>> futures, F f) {
   if (!detail::pool_of(std::span<const Future<R>>(futures))) return;
@@ -192,7 +193,7 @@ void after_all(std::vector<Future<R>> futures, F f) {
   auto all = std::make_shared<std::vector<Future<R>>>(std::move(futures));
   auto call = std::make_shared<F>(std::move(f));
   for (const auto& future : *all) {
-    // One thread calls them all.
+    // All callbacks run in one thread, so the counter needs no lock.
     future.then([left, all, call](const Future<R>&) {
       if (--*left == 0) (*call)(*all);
     });

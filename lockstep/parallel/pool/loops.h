@@ -1,25 +1,25 @@
-// Loops whose passes are dealt to the workers of a pool, in chunks, to whoever is free. Results do
-// not depend on who did what. Thread-safe. Arguments are sent with every chunk: what is large is
-// better kept on the workers (worker_value.h).
+// Loops whose passes are distributed in chunks to the free workers of a pool. Results do not depend
+// on the distribution. Thread-safe. Arguments are sent with every chunk: keep large values on the
+// workers instead (worker_value.h).
 #pragma once
 
 #include <algorithm>
 #include <bit>
 
-#include "lockstep/parallel/comm/tree.h"
 #include "lockstep/parallel/pool/pool.h"
+#include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
 
 struct LoopOptions {
-  int64_t chunk = 0;  // passes that a worker takes at a time; 0: about four chunks for each worker
+  int64_t chunk = 0;  // passes in each chunk; 0: about four chunks for each worker
   SubmitOptions submit = {};
 };
 
 namespace detail {
 
 int64_t chunk_of(int64_t n, int64_t wanted, int workers);
-// Each pass has random numbers of its own. Throws Cancelled where the loop's task is to stop.
+// Gives the pass its own random numbers. Throws Cancelled if the loop's task is asked to stop.
 void begin_pass(int64_t index);
 
 template <class F, class... A>
@@ -28,7 +28,7 @@ auto pass(F f, int64_t index, const A&... arguments) {
   return f(index, arguments...);
 }
 
-// combine() over the results of leaf(i) for [first, first + count), by the fixed tree.
+// combine() over the results of leaf(i) for i in [first, first + count), by the fixed tree.
 template <class R, class Leaf, class Combine>
 R reduce_tree(int64_t first, int64_t count, const Leaf& leaf, const Combine& combine) {
   if (count == 1) return leaf(first);
@@ -38,7 +38,8 @@ R reduce_tree(int64_t first, int64_t count, const Leaf& leaf, const Combine& com
   return combine(std::move(a), std::move(b));
 }
 
-// Waits in order, so that the first error is that of the lowest index; the rest is cancelled then.
+// Waits in order, so that the first error is that of the lowest index. Cancels the rest after an
+// error.
 template <class R, class Use>
 void fetch_in_order(const std::vector<Future<R>>& futures, Use use) {
   for (size_t i = 0; i < futures.size(); ++i) {
@@ -53,8 +54,8 @@ void fetch_in_order(const std::vector<Future<R>>& futures, Use use) {
 
 }  // namespace detail
 
-// Runs f(index, arguments...) for every index in [0, n). Throws InvalidArgument for n < 0, and the
-// error of the lowest index that has one, after which no further pass is begun.
+// Runs f(index, arguments...) for every index in [0, n). Throws InvalidArgument for n < 0. Throws
+// the error of the lowest index that failed; no further pass begins after an error.
 template <class F, class... A>
 void parallel_for_with(const LoopOptions& options, Pool& pool, int64_t n, F f,
                        const A&... arguments) {
@@ -77,7 +78,7 @@ void parallel_for(Pool& pool, int64_t n, F f, const A&... arguments) {
   parallel_for_with({}, pool, n, f, arguments...);
 }
 
-// The results of f(index, arguments...) for all indexes in [0, n), in order. Throws as
+// The results of f(index, arguments...) for all indexes in [0, n), in order. Throws like
 // parallel_for().
 template <class F, class... A>
 auto parallel_map_with(const LoopOptions& options, Pool& pool, int64_t n, F f,
@@ -109,15 +110,14 @@ auto parallel_map(Pool& pool, int64_t n, F f, const A&... arguments) {
 }
 
 // combine(combine(...), ...) over the results of f(index, arguments...) for all indexes in [0, n),
-// n >= 1, by the fixed tree (comm/tree.h):
-// the same for any number of workers and any chunk, also where combine rounds. Throws as
-// parallel_for().
+// n >= 1, by the fixed tree (reduce/tree.h). The result is the same for any number of workers and
+// any chunk, even if combine rounds. Throws like parallel_for().
 template <class F, class C, class... A>
 auto parallel_reduce_with(const LoopOptions& options, Pool& pool, int64_t n, F f, C combine,
                           const A&... arguments) {
   using R = std::invoke_result_t<F, int64_t, detail::Sent<A>...>;
   if (n < 1) throw InvalidArgument("[pool] a reduction of " + std::to_string(n) + " passes");
-  // Blocks of a power of two are whole subtrees.
+  // Blocks whose size is a power of two are whole subtrees.
   const auto chunk = static_cast<int64_t>(
       std::bit_ceil(static_cast<uint64_t>(detail::chunk_of(n, options.chunk, pool.size()))));
   std::vector<Future<R>> futures;

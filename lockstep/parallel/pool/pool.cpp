@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/parallel/process/worker_context.h"
 
 namespace lockstep {
 namespace {
@@ -91,10 +92,10 @@ Pool& default_pool(const std::function<void(const std::string&)>& notice) {
     if (!open_pools.empty()) return *open_pools.front().pool;
   }
   static std::unique_ptr<Pool> own;
-  own = std::make_unique<Pool>(PoolOptions{.threads = !Runtime::present()});
+  own = std::make_unique<Pool>(PoolOptions{.threads = !has_runtime()});
   if (notice) {
     notice(fmt::format("a pool of {} worker {} was opened", own->size(),
-                       Runtime::present() ? "processes" : "threads"));
+                       has_runtime() ? "processes" : "threads"));
   }
   return *own;
 }

@@ -1,4 +1,4 @@
-// Workers that run functions: threads of this process, or processes of this machine.
+// Pools of workers that run functions: threads of this process, or processes of this machine.
 //
 //   lockstep::Pool pool({.workers = 4});
 //   auto future = pool.submit([](int a, int b) { return a + b; }, 1, 2);
@@ -19,18 +19,18 @@ namespace lockstep {
 
 struct PoolOptions {
   int workers = 0;  // 0: one for each processor
-  // Threads share everything and cannot be ended: a task that crashes ends the program. Processes
-  // need a Runtime in main(); what happens to one is no matter of the others.
+  // Threads share all memory and cannot be killed: a task that crashes ends the program. Processes
+  // need a Runtime in main(); a crash of one does not affect the others.
   bool threads = false;
-  int threads_per_worker = 1;  // processors that each worker process gets, where there are enough
+  int threads_per_worker = 1;  // processors for each worker process, if there are enough
   double grace = 5;            // seconds from cancel() until a process is ended
-  uint64_t memory_bytes = 0;   // of each worker process's own data; 0: no limit
+  uint64_t memory_bytes = 0;   // limit for the data of each worker process; 0: no limit
   std::vector<std::pair<std::string, std::string>> environment = {};  // of worker processes
   uint64_t seed = 0;                                                  // of task_random()
 };
 
-// Whether f(arguments...) can be sent to a worker: f captures nothing, and the arguments and what
-// it returns have serialize().
+// Whether f(arguments...) can be sent to a worker: f captures nothing, and the arguments and the
+// result have serialize().
 template <class F, class... A>
 inline constexpr bool can_be_submitted = [] {
   if constexpr (!detail::says_all_by_type<F> || !(detail::can_be_sent<detail::Sent<A>> && ...)) {
@@ -42,32 +42,33 @@ inline constexpr bool can_be_submitted = [] {
   }
 }();
 
-// Thread-safe. The destructor cancels what has not ended and ends the workers; they also end with
-// this process, however it ends.
+// Thread-safe. The destructor cancels all tasks that have not ended, and ends the workers. The
+// workers also end with this process, however it ends.
 class Pool {
  public:
-  // Returns at once; workers start meanwhile. Throws InvalidArgument for processes without a
-  // Runtime, and for counts that cannot be.
+  // Returns at once, while the workers start. Throws InvalidArgument for processes without a
+  // Runtime, and for counts out of range.
   explicit Pool(const PoolOptions& options = {});
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   int size() const { return core_->size(); }
-  // More workers start; of fewer, the last ones end when they are done with what they run and with
-  // what was submitted to them by index.
+  // More workers: starts them. Fewer workers: the last ones end once they have completed their
+  // running tasks and the tasks that were submitted to them by index.
   void resize(int workers);
-  // By index.
-  std::vector<WorkerStatus> workers() const { return core_->seats(); }
+  // The status of every worker, by index.
+  std::vector<WorkerStatus> workers() const { return core_->slots(); }
 
-  // Makes a file, or a folder, known to all workers by its name without folders, for tasks that are
-  // submitted from now on: attached_file() there says where it lies. Throws InvalidArgument where
-  // there is none, and for a name that another one has.
+  // Makes a file or folder available to all workers by its name without folders, for tasks
+  // submitted from now on. In a task, attached_file() returns its path. Throws InvalidArgument if
+  // the file does not exist, or if another attached file has the same name.
   void attach_file(const std::string& path);
 
   // Runs f(arguments...) on a worker. `f` is a lambda that captures nothing, or any function as in
-  // submit<&function>(arguments...). Arguments and result travel as bytes (serialize.h). A task
-  // that waits for others of its own pool may wait for ever: none may be free to run them.
+  // submit<&function>(arguments...). Arguments and result are sent as bytes (serialize.h). A task
+  // that waits for other tasks of its own pool may wait forever, since no worker may be free to run
+  // them.
   template <class F, class... A>
   auto submit(F f, const A&... arguments) {
     return submit_with(SubmitOptions{}, f, arguments...);
@@ -84,7 +85,7 @@ class Pool {
   auto submit_with(const SubmitOptions& options, const A&... arguments) {
     return start(make_call<F>(arguments...), options, -1);
   }
-  // The same on one worker, by its index, or once on each.
+  // The same on one worker, by its index, or once on each worker.
   template <class F, class... A>
   auto submit_to(int worker, F f, const A&... arguments) {
     check_worker(worker);
@@ -117,15 +118,15 @@ class Pool {
 
 namespace detail {
 
-// That of the pool of processes that was opened first and still is; null where there is none.
+// The core of the process pool that was opened first among those still open; null if there is none.
 // Thread-safe.
 std::shared_ptr<PoolCore> open_process_pool();
 
 }  // namespace detail
 
-// The pool that is used where none is named: the one that was opened first and still is; else one
-// of processes (of threads in programs without a Runtime) with a worker for each processor, which
-// is opened now, and told to `notice` in one line. It ends with the program. Thread-safe.
+// The default pool: the pool that was opened first among those still open. If there is none, opens
+// a process pool (a thread pool in programs without a Runtime) with a worker for each processor,
+// and passes one line about it to `notice`. That pool lives until the program ends. Thread-safe.
 Pool& default_pool(const std::function<void(const std::string&)>& notice = {});
 
 }  // namespace lockstep

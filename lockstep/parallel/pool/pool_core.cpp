@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/quiet_thread.h"
+#include "lockstep/base/threads/quiet_thread.h"
 
 namespace lockstep {
 
@@ -29,7 +29,7 @@ const char* to_string(TaskState state) {
 namespace detail {
 namespace {
 
-// What fits into a message with the rest of an order.
+// Must fit into one message with the rest of an order.
 constexpr size_t kMostArguments = (size_t{1} << 32) - 4096;
 
 void check(const SubmitOptions& options) {
@@ -49,7 +49,7 @@ std::string past_limit(const Task& task) {
 
 PoolCore::PoolCore() : callbacks_thread_(quiet_thread([this] { run_callbacks(); })) {}
 
-// After stop() nothing is left to do; without it, a constructor has thrown.
+// No effect after stop(). Without stop() (a constructor has thrown) it ends the callback thread.
 PoolCore::~PoolCore() { end_callbacks(); }
 
 void PoolCore::end_callbacks() {
@@ -58,17 +58,17 @@ void PoolCore::end_callbacks() {
     callbacks_end_ = true;
     callbacks_came_.notify_all();
   }
-  if (callbacks_thread_.joinable()) callbacks_thread_.join();  // when it has called all
+  if (callbacks_thread_.joinable()) callbacks_thread_.join();  // after all callbacks have run
 }
 
 TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const SubmitOptions& options,
-                         int seat, std::function<void()> on_failure) {
+                         int slot, std::function<void()> on_failure) {
   check(options);
   auto task = std::make_shared<Task>();
   task->function = function;
   task->arguments = std::move(arguments);
   task->options = options;
-  task->seat = seat;
+  task->slot = slot;
   task->on_failure = std::move(on_failure);
   if (task->arguments.size() > kMostArguments) {
     throw InvalidArgument(
@@ -77,8 +77,8 @@ TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const Subm
   }
   const std::lock_guard lock(mutex);
   if (stopping_) throw InvalidArgument("[pool] it is closed");
-  if (seat >= wanted()) {
-    throw InvalidArgument("[pool] there is no worker " + std::to_string(seat) + " among " +
+  if (slot >= wanted()) {
+    throw InvalidArgument("[pool] there is no worker " + std::to_string(slot) + " among " +
                           std::to_string(wanted()));
   }
   if (task->options.seed == 0) task->options.seed = seed;
@@ -100,20 +100,20 @@ void PoolCore::attach(const std::string& name, const std::string& path) {
 }
 
 std::deque<TaskPtr>& PoolCore::queue_of(const Task& task) {
-  return (task.seat < 0 ? any_ : pinned_[task.seat])[task.options.priority];
+  return (task.slot < 0 ? any_ : pinned_[task.slot])[task.options.priority];
 }
 
-bool PoolCore::any_queued(int seat, bool only_own) const {
+bool PoolCore::any_queued(int slot, bool only_own) const {
   const auto has = [](const Queue& queue) {
     return std::any_of(queue.begin(), queue.end(),
                        [](const auto& entry) { return !entry.second.empty(); });
   };
-  const auto own = pinned_.find(seat);
+  const auto own = pinned_.find(slot);
   return (!only_own && has(any_)) || (own != pinned_.end() && has(own->second));
 }
 
-TaskPtr PoolCore::take_next(int seat, bool only_own) {
-  const auto own = pinned_.find(seat);
+TaskPtr PoolCore::take_next(int slot, bool only_own) {
+  const auto own = pinned_.find(slot);
   for (Queue* const queue :
        {own == pinned_.end() ? nullptr : &own->second, only_own ? nullptr : &any_}) {
     if (queue == nullptr) continue;
@@ -176,21 +176,21 @@ void PoolCore::fail(const TaskPtr& task, TaskError error) {
   end(task, TaskState::failed);
 }
 
-void PoolCore::fail_queued(int seat, const TaskError& error) {
-  while (const TaskPtr task = take_next(seat, true)) fail(task, error);
+void PoolCore::fail_queued(int slot, const TaskError& error) {
+  while (const TaskPtr task = take_next(slot, true)) fail(task, error);
 }
 
 void PoolCore::fail_all_queued(const TaskError& error) {
-  for (const int seat : pinned_seats()) fail_queued(seat, error);
+  for (const int slot : pinned_slots()) fail_queued(slot, error);
   while (const TaskPtr task = take_next(-1)) fail(task, error);
 }
 
-std::vector<int> PoolCore::pinned_seats() const {
-  std::vector<int> seats;
-  for (const auto& [seat, queue] : pinned_) {
-    if (any_queued(seat, true)) seats.push_back(seat);
+std::vector<int> PoolCore::pinned_slots() const {
+  std::vector<int> slots;
+  for (const auto& [slot, queue] : pinned_) {
+    if (any_queued(slot, true)) slots.push_back(slot);
   }
-  return seats;
+  return slots;
 }
 
 void PoolCore::kill(const TaskPtr& task, const std::string& reason) {
@@ -213,7 +213,7 @@ bool PoolCore::wait(const TimeLimit& limit, const std::function<bool()>& holds) 
   std::unique_lock lock(mutex);
   while (!holds()) {
     if (limit.reached()) return false;
-    // In slices: a wait of a century is more than the system's clock can count.
+    // In slices, because the system clock cannot represent a wait of a century.
     changed_.wait_for(lock, std::chrono::duration<double>(std::min(limit.left(), 3600.0)));
   }
   return true;
@@ -244,7 +244,7 @@ void PoolCore::post(std::function<void()> callback) {
       return;
     }
   }
-  callback();  // the pool is closed: nobody else does
+  callback();  // the callback thread of a closed pool no longer runs
 }
 
 void PoolCore::run_callbacks() {
@@ -302,14 +302,14 @@ void PoolCore::stop() {
     for (const TaskPtr& task : tasks) end_as_cancelled(task);
   }
   any_.clear();
-  for (auto& [seat, queue] : pinned_) {
+  for (auto& [slot, queue] : pinned_) {
     for (auto& [priority, tasks] : queue) {
       for (const TaskPtr& task : tasks) end_as_cancelled(task);
     }
   }
   pinned_.clear();
   queued_ = 0;
-  stop_seats(lock);
+  stop_slots(lock);
   lock.unlock();
   end_callbacks();
   lock.lock();

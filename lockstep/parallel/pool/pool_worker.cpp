@@ -1,4 +1,4 @@
-// What runs in a pool's worker process.
+// The code that runs in a pool's worker process.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,8 +12,8 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/pool/process_seat.h"
 #include "lockstep/parallel/pool/task_context.h"
+#include "lockstep/parallel/process/slot_memory.h"
 
 namespace lockstep::detail {
 namespace {
@@ -22,12 +22,12 @@ constexpr off_t kMostDiary = 64 << 10;
 
 class PoolWorker final : public TaskContext {
  public:
-  explicit PoolWorker(const SeatTicket& ticket)
-      : seat_(worker_context().memory().map(ticket.seat)),
+  explicit PoolWorker(const SlotTicket& ticket)
+      : slot_(worker_context().memory().map(ticket.slot)),
         client_(worker_context().memory().map(ticket.bell)),
-        head_(head_of(seat_)),
-        orders_(orders_of(seat_)),
-        reports_(reports_of(seat_)),
+        head_(head_of(slot_)),
+        orders_(orders_of(slot_)),
+        reports_(reports_of(slot_)),
         spin_(ticket.spin) {
     worker = ticket.index;
     keep_diary();
@@ -94,7 +94,7 @@ class PoolWorker final : public TaskContext {
  private:
   Bell& client() const { return *std::launder(reinterpret_cast<Bell*>(client_.get())); }
 
-  // Whether there was one.
+  // Processes the next order; false if there is none.
   bool read_order() {
     const auto message = orders_.next();
     if (orders_.took() && head_.orders_wait.load() != 0) client().ring();
@@ -138,7 +138,7 @@ class PoolWorker final : public TaskContext {
     say(note.error.kind.empty() ? Report::finished : Report::failed, encode(note));
   }
 
-  // What is printed goes to memory that the client can read, too.
+  // Redirects output to memory that the client can read, too.
   void keep_diary() {
     diary_ = memfd_create("lockstep-diary", MFD_CLOEXEC);
     if (diary_ < 0) throw Error("[pool] no memory for a diary");
@@ -147,10 +147,10 @@ class PoolWorker final : public TaskContext {
     std::fflush(nullptr);
     dup2(diary_, STDOUT_FILENO);
     dup2(diary_, STDERR_FILENO);
-    setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // what was printed last is there when it dies
+    setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // keeps the last lines when the process dies
   }
 
-  // Any thread of the task.
+  // May be called by any thread of the task.
   void say(Report what, std::span<const std::byte> rest) {
     const std::lock_guard lock(mutex_);
     reports_.push(with_prefix(what, rest));
@@ -164,15 +164,15 @@ class PoolWorker final : public TaskContext {
     client().ring();
   }
 
-  const SharedRegion seat_, client_;
-  SeatHead& head_;
+  const SharedRegion slot_, client_;
+  SlotHeader& head_;
   MessageReader orders_;
   MessageWriter reports_;
   const bool spin_;
   int diary_ = -1;
   std::atomic<uint64_t> order_{0};
-  std::mutex mutex_;                 // of what is reported
-  mutable std::mutex orders_mutex_;  // of what comes, while a task runs
+  std::mutex mutex_;                 // guards reports
+  mutable std::mutex orders_mutex_;  // guards the orders, which threads of a running task also read
   std::map<std::string, std::string> files_;
   std::deque<TaskOrder> tasks_;
   std::map<uint64_t, std::deque<Bytes>> messages_;
@@ -180,7 +180,7 @@ class PoolWorker final : public TaskContext {
 
 }  // namespace
 
-void serve_pool(SeatTicket ticket) { PoolWorker(ticket).serve(); }
+void serve_pool(SlotTicket ticket) { PoolWorker(ticket).serve(); }
 
 std::string read_diary(int descriptor) {
   struct stat about {};
@@ -194,7 +194,7 @@ std::string read_diary(int descriptor) {
 
 void forget_diary(int descriptor) {
   struct stat about {};
-  // Blocks are of 512 bytes, whatever the file system's are.
+  // st_blocks counts units of 512 bytes, whatever the file system's block size.
   if (fstat(descriptor, &about) != 0 || about.st_blocks * 512 < 16 * kMostDiary) return;
   [[maybe_unused]] const int done = fallocate(
       descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, about.st_size - kMostDiary);

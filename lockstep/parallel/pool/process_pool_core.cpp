@@ -1,245 +1,247 @@
-// What a pool of processes is asked for, and the orders that it gives: see process_pool_core.h.
+// Requests to a process pool and the orders that it sends: see process_pool_core.h.
 #include "lockstep/parallel/pool/process_pool_core.h"
 
 #include <algorithm>
 #include <chrono>
 
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/quiet_thread.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/resources.h"
+#include "lockstep/parallel/process/worker_context.h"
 
 namespace lockstep::detail {
 namespace {
 
 using Clock = TimeLimit::Clock;
 
-// Workers whose tasks are shorter on average get up to so many ahead of time.
+// Workers with shorter tasks on average get up to kAhead tasks ahead of time.
 constexpr double kShort = 1e-3;
 constexpr size_t kAhead = 32;
-// Bytes of messages for tasks that wait at a worker.
+// Bytes of messages that may wait at a worker for its tasks.
 constexpr uint64_t kMostMessages = uint64_t{256} << 10;
 
 }  // namespace
 
-ProcessSeats::ProcessSeats(const ProcessPoolOptions& options)
+ProcessSlots::ProcessSlots(const ProcessPoolOptions& options)
     : options_(options),
       bell_memory_(memory_.map(bell_place_ = memory_.reserve(sizeof(Bell)))),
       bell_(*std::launder(reinterpret_cast<Bell*>(bell_memory_.get()))) {
   try {
     resize(options.workers);
-    memory_.on_free([this](const SharedPlace& place) { links_.forget(place); });
-    warden_.begin();
-    links_.begin();
-    clerk_ = quiet_thread([this] { take_reports(); });
+    memory_.on_free([this](const SharedPlace& place) { hosts_.forget(place); });
+    supervisor_.begin();
+    hosts_.begin();
+    report_thread_ = quiet_thread([this] { take_reports(); });
   } catch (...) {
     stop();
     throw;
   }
 }
 
-int ProcessSeats::size() {
+int ProcessSlots::size() {
   const std::lock_guard lock(mutex);
   return wanted_;
 }
 
-void ProcessSeats::resize(int workers) {
+void ProcessSlots::resize(int workers) {
   const std::lock_guard lock(mutex);
   wanted_ = workers;
   for (int i = 0; i < workers; ++i) {
-    if (!seat_of(i)) open_seat(i);
+    if (!slot_of(i)) open_slot(i);
   }
-  for (const auto& seat : seats_) {
-    if (seat->index < workers) continue;
-    seat->retiring = true;  // it ends when nothing is left for it
-    take_back(*seat);
+  for (const auto& slot : slots_) {
+    if (slot->index < workers) continue;
+    slot->retiring = true;  // it ends when it has no tasks left
+    take_back(*slot);
   }
   work_came();
 }
 
-bool ProcessSeats::send_to(int index, uint64_t queue, std::span<const std::byte> message,
+bool ProcessSlots::send_to(int index, uint64_t queue, std::span<const std::byte> message,
                            const TimeLimit& limit) {
   const Bytes content = with_prefix(queue, message);
   for (;;) {
     {
       const std::lock_guard lock(mutex);
-      Seat* const seat = seat_of(index);
-      if (seat == nullptr) return false;
-      const uint64_t waiting = seat->messages_said - seat->head.messages_taken.load();
-      if (seat->lost || seat->ending || waiting < kMostMessages) return post(*seat, content);
+      Slot* const slot = slot_of(index);
+      if (slot == nullptr) return false;
+      const uint64_t waiting = slot->messages_said - slot->head.messages_taken.load();
+      if (slot->lost || slot->ending || waiting < kMostMessages) return post(*slot, content);
     }
     if (limit.reached()) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-bool ProcessSeats::send_to(const TaskPtr& task, uint64_t queue,
+bool ProcessSlots::send_to(const TaskPtr& task, uint64_t queue,
                            std::span<const std::byte> message) {
   const std::lock_guard lock(mutex);
-  Seat* const seat = seat_that_runs(task);
-  return seat != nullptr && post(*seat, with_prefix(queue, message));
+  Slot* const slot = slot_that_runs(task);
+  return slot != nullptr && post(*slot, with_prefix(queue, message));
 }
 
-std::vector<WorkerStatus> ProcessSeats::seats() {
+std::vector<WorkerStatus> ProcessSlots::slots() {
   const std::lock_guard lock(mutex);
   std::vector<WorkerStatus> all;
   for (int i = 0; i < wanted_; ++i) {
     WorkerStatus& status = all.emplace_back();
-    const Seat* const seat = seat_of(i);
-    if (seat == nullptr) continue;
-    status = {seat->pid, seat->ready, seat->sent.empty() ? 0 : seat->sent[0].task->number};
+    const Slot* const slot = slot_of(i);
+    if (slot == nullptr) continue;
+    status = {slot->pid, slot->ready, slot->sent.empty() ? 0 : slot->sent[0].task->number};
   }
   return all;
 }
 
-ClientSeat* ProcessSeats::seat_of(int index) const {
-  for (const auto& seat : seats_) {
-    if (seat->index == index && !seat->retiring) return seat.get();
+WorkerSlot* ProcessSlots::slot_of(int index) const {
+  for (const auto& slot : slots_) {
+    if (slot->index == index && !slot->retiring) return slot.get();
   }
   return nullptr;
 }
 
-ClientSeat* ProcessSeats::seat_that_runs(const TaskPtr& task) const {
-  for (const auto& seat : seats_) {
-    if (!seat->sent.empty() && seat->sent.front().task == task) return seat.get();
+WorkerSlot* ProcessSlots::slot_that_runs(const TaskPtr& task) const {
+  for (const auto& slot : slots_) {
+    if (!slot->sent.empty() && slot->sent.front().task == task) return slot.get();
   }
   return nullptr;
 }
 
-bool ProcessSeats::post(Seat& seat, const Bytes& message) {
-  if (seat.lost || seat.ending) return false;
-  seat.messages_said += message.size();
-  seat.say(Order::message, message);
+bool ProcessSlots::post(Slot& slot, const Bytes& message) {
+  if (slot.lost || slot.ending) return false;
+  slot.messages_said += message.size();
+  slot.say(Order::message, message);
   return true;
 }
 
-void ProcessSeats::open_seat(int index) {
-  auto seat = std::make_unique<Seat>(memory_, index);
-  for (const auto& [name, path] : files()) tell_of_file(*seat, name);
+void ProcessSlots::open_slot(int index) {
+  auto slot = std::make_unique<Slot>(memory_, index);
+  for (const auto& [name, path] : files()) tell_of_file(*slot, name);
   const bool spin = wanted_ * options_.threads < available_cores();
-  const SeatTicket ticket{seat->place, bell_place_, index, links_.slot_of(index), spin};
-  if (links_.far(index)) {
-    seat->far = [this] { links_.ring(); };
-    links_.start(ticket);
+  const SlotTicket ticket{slot->place, bell_place_, index, hosts_.local_rank_of(index), spin};
+  if (hosts_.far(index)) {
+    slot->far = [this] { hosts_.ring(); };
+    hosts_.start(ticket);
   } else {
-    warden_.start(ticket);
+    supervisor_.start(ticket);
   }
-  seats_.push_back(std::move(seat));
+  slots_.push_back(std::move(slot));
 }
 
-void ProcessSeats::end_process(Seat& seat, const std::string& reason) {
-  if (seat.worker == 0 || seat.ending) return;
-  seat.ending = true;
-  seat.far ? links_.kill(seat.worker, reason) : warden_.kill(seat.worker, reason);
+void ProcessSlots::end_process(Slot& slot, const std::string& reason) {
+  if (slot.worker == 0 || slot.ending) return;
+  slot.ending = true;
+  slot.far ? hosts_.kill(slot.worker, reason) : supervisor_.kill(slot.worker, reason);
 }
 
-void ProcessSeats::file_came(const std::string& name) {
-  for (const auto& seat : seats_) tell_of_file(*seat, name);
+void ProcessSlots::file_came(const std::string& name) {
+  for (const auto& slot : slots_) tell_of_file(*slot, name);
 }
 
-void ProcessSeats::tell_of_file(Seat& seat, const std::string& name) {
-  seat.say(Order::file, encode(std::pair(name, files().at(name))));
+void ProcessSlots::tell_of_file(Slot& slot, const std::string& name) {
+  slot.say(Order::file, encode(std::pair(name, files().at(name))));
 }
 
-void ProcessSeats::work_came() {
+void ProcessSlots::work_came() {
   if (stopping()) return;
   hand_out();
   rebalance();
-  for (const auto& seat : seats_) {
-    const bool idle = seat->sent.empty() && !any_queued(seat->index, true);
-    if (seat->retiring && idle) end_process(*seat, "");
+  for (const auto& slot : slots_) {
+    const bool idle = slot->sent.empty() && !any_queued(slot->index, true);
+    if (slot->retiring && idle) end_process(*slot, "");
   }
 }
 
-void ProcessSeats::hand_out() {
-  while (Seat* const seat = seat_for_more()) give(*seat, take_next(seat->index, seat->retiring));
+void ProcessSlots::hand_out() {
+  while (Slot* const slot = slot_for_more()) give(*slot, take_next(slot->index, slot->retiring));
 }
 
-ClientSeat* ProcessSeats::seat_for_more() const {
-  Seat* best = nullptr;
-  for (const auto& seat : seats_) {
-    if (!seat->ready || seat->lost || seat->ending) continue;
-    // What is on its way to another host cannot be taken back.
-    const bool may_wait = seat->mean_seconds < kShort && !seat->far;
-    const size_t ahead = may_wait ? std::min(kAhead, queued() / seats_.size()) : 0;
-    if (seat->sent.size() > ahead || !any_queued(seat->index, seat->retiring)) continue;
-    if (best == nullptr || seat->sent.size() < best->sent.size()) best = seat.get();
+WorkerSlot* ProcessSlots::slot_for_more() const {
+  Slot* best = nullptr;
+  for (const auto& slot : slots_) {
+    if (!slot->ready || slot->lost || slot->ending) continue;
+    // A task that was sent to another host cannot be taken back.
+    const bool may_wait = slot->mean_seconds < kShort && !slot->far;
+    const size_t ahead = may_wait ? std::min(kAhead, queued() / slots_.size()) : 0;
+    if (slot->sent.size() > ahead || !any_queued(slot->index, slot->retiring)) continue;
+    if (best == nullptr || slot->sent.size() < best->sent.size()) best = slot.get();
   }
   return best;
 }
 
-void ProcessSeats::give(Seat& seat, TaskPtr task) {
-  TaskOrder order{.order = seat.next_order++,
+void ProcessSlots::give(Slot& slot, TaskPtr task) {
+  TaskOrder order{.order = slot.next_order++,
                   .task = task->number,
                   .seed = task->options.seed,
                   .workers = wanted_,
                   .function = task->function,
                   .arguments = task->arguments};
-  seat.say(Order::task, encode(order));
-  seat.sent.push_back({std::move(task), order.order, Clock::now()});
-  if (seat.sent.size() == 1) begin_first(seat);
+  slot.say(Order::task, encode(order));
+  slot.sent.push_back({std::move(task), order.order, Clock::now()});
+  if (slot.sent.size() == 1) begin_first(slot);
 }
 
-void ProcessSeats::begin_first(Seat& seat) {
-  Sent& first = seat.sent.front();
+void ProcessSlots::begin_first(Slot& slot) {
+  Sent& first = slot.sent.front();
   first.since = Clock::now();
   first.task->state = TaskState::running;
-  first.task->worker = seat.index;
-  first.task->pid = seat.pid;
+  first.task->worker = slot.index;
+  first.task->pid = slot.pid;
   ++first.task->attempts;
-  seat.grace.reset();
-  seat.limit.reset();
+  slot.grace.reset();
+  slot.limit.reset();
   if (first.task->options.limit > 0) {
-    seat.limit.emplace(first.task->options.limit);
-    bell_.ring();  // the clerk has a new moment to wait for
+    slot.limit.emplace(first.task->options.limit);
+    bell_.ring();  // report_thread_ has a new deadline
   }
-  // It was cancelled while it was on its way.
-  if (first.task->cancelling) stop_first(seat);
+  // It was cancelled before it began.
+  if (first.task->cancelling) stop_first(slot);
 }
 
-void ProcessSeats::take_back(Seat& seat) {
-  uint64_t next = seat.head.next.load();
-  while (!seat.head.next.compare_exchange_weak(next, seat.next_order)) {
+void ProcessSlots::take_back(Slot& slot) {
+  uint64_t next = slot.head.next.load();
+  while (!slot.head.next.compare_exchange_weak(next, slot.next_order)) {
   }
-  while (!seat.sent.empty() && seat.sent.back().order >= next) {
-    const TaskPtr task = std::move(seat.sent.back().task);
-    seat.sent.pop_back();
+  while (!slot.sent.empty() && slot.sent.back().order >= next) {
+    const TaskPtr task = std::move(slot.sent.back().task);
+    slot.sent.pop_back();
     if (task->state == TaskState::running) --task->attempts;
     task->cancelling ? end_as_cancelled(task) : put_back(task);
   }
-  if (!seat.sent.empty()) return;
-  seat.grace.reset();
-  seat.limit.reset();
+  if (!slot.sent.empty()) return;
+  slot.grace.reset();
+  slot.limit.reset();
 }
 
-void ProcessSeats::rebalance() {
-  const auto free = [&](const auto& seat) {
-    return seat->ready && !seat->retiring && !seat->lost && !seat->ending && seat->sent.empty() &&
-           !any_queued(seat->index);
+void ProcessSlots::rebalance() {
+  const auto free = [&](const auto& slot) {
+    return slot->ready && !slot->retiring && !slot->lost && !slot->ending && slot->sent.empty() &&
+           !any_queued(slot->index);
   };
-  if (std::none_of(seats_.begin(), seats_.end(), free)) return;
+  if (std::none_of(slots_.begin(), slots_.end(), free)) return;
   bool some = false;
-  for (const auto& seat : seats_) {
-    // One that waits behind a short one is begun sooner than anybody else could.
-    const bool busy = seat->sent.size() > 2 ||
-                      (seat->sent.size() == 2 &&
-                       Clock::now() - seat->sent[0].since > std::chrono::duration<double>(kShort));
+  for (const auto& slot : slots_) {
+    // A task behind a single short one begins sooner here than on another worker.
+    const bool busy = slot->sent.size() > 2 ||
+                      (slot->sent.size() == 2 &&
+                       Clock::now() - slot->sent[0].since > std::chrono::duration<double>(kShort));
     if (!busy) continue;
-    take_back(*seat);
+    take_back(*slot);
     some = true;
   }
   if (some) hand_out();
 }
 
-void ProcessSeats::stop_running(const TaskPtr& task) {
-  for (const auto& seat : seats_) {
-    for (const Sent& sent : seat->sent) {
+void ProcessSlots::stop_running(const TaskPtr& task) {
+  for (const auto& slot : slots_) {
+    for (const Sent& sent : slot->sent) {
       if (sent.task != task) continue;
-      if (&sent == &seat->sent.front() && seat->begun(sent)) {
-        stop_first(*seat);
+      if (&sent == &slot->sent.front() && slot->begun(sent)) {
+        stop_first(*slot);
       } else {
-        take_back(*seat);  // unless it was begun meanwhile
-        if (!seat->sent.empty() && seat->sent.front().task == task) stop_first(*seat);
+        take_back(*slot);  // no effect if it has begun meanwhile
+        if (!slot->sent.empty() && slot->sent.front().task == task) stop_first(*slot);
         work_came();
       }
       return;
@@ -247,35 +249,35 @@ void ProcessSeats::stop_running(const TaskPtr& task) {
   }
 }
 
-void ProcessSeats::stop_first(Seat& seat) {
-  seat.head.cancelled = seat.sent.front().order + 1;
-  seat.ring();
-  seat.grace.emplace(options_.grace);
-  bell_.ring();  // the clerk has a new moment to wait for
+void ProcessSlots::stop_first(Slot& slot) {
+  slot.head.cancelled = slot.sent.front().order + 1;
+  slot.ring();
+  slot.grace.emplace(options_.grace);
+  bell_.ring();  // report_thread_ has a new deadline
 }
 
-bool ProcessSeats::end_process_of(const TaskPtr& task, const std::string& reason) {
-  Seat* const seat = seat_that_runs(task);
-  if (seat == nullptr || !seat->begun(seat->sent.front())) return false;
-  end_process(*seat, reason);
+bool ProcessSlots::end_process_of(const TaskPtr& task, const std::string& reason) {
+  Slot* const slot = slot_that_runs(task);
+  if (slot == nullptr || !slot->begun(slot->sent.front())) return false;
+  end_process(*slot, reason);
   return true;
 }
 
-std::string ProcessSeats::running_diary(const TaskPtr& task) {
-  const Seat* const seat = seat_that_runs(task);
-  return seat == nullptr ? "" : read_diary(seat->diary.get());
+std::string ProcessSlots::running_diary(const TaskPtr& task) {
+  const Slot* const slot = slot_that_runs(task);
+  return slot == nullptr ? "" : read_diary(slot->diary.get());
 }
 
-WardenReports ProcessSeats::reports() {
+SupervisorEvents ProcessSlots::reports() {
   return {
       .started =
-          [this](const SeatTicket& ticket, uint32_t worker, pid_t pid, const std::string& why) {
+          [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const std::string& why) {
             const std::lock_guard lock(mutex);
-            for (const auto& seat : seats_) {
-              if (seat->place.offset != ticket.seat.offset) continue;
-              seat->worker = worker;
-              seat->pid = pid;
-              if (worker == 0) seat->lost = WorkerEnd{.how = "could not be started (" + why + ")"};
+            for (const auto& slot : slots_) {
+              if (slot->place.offset != ticket.slot.offset) continue;
+              slot->worker = worker;
+              slot->pid = pid;
+              if (worker == 0) slot->lost = WorkerEnd{.how = "could not be started (" + why + ")"};
             }
             work_came();
             bell_.ring();
@@ -283,8 +285,8 @@ WardenReports ProcessSeats::reports() {
       .ended =
           [this](uint32_t worker, const WorkerEnd& end) {
             const std::lock_guard lock(mutex);
-            for (const auto& seat : seats_) {
-              if (seat->worker == worker) seat->lost = end;
+            for (const auto& slot : slots_) {
+              if (slot->worker == worker) slot->lost = end;
             }
             bell_.ring();
           },
@@ -292,7 +294,7 @@ WardenReports ProcessSeats::reports() {
           [this](const std::string& why) {
             const std::lock_guard lock(mutex);
             broken_ = "its workers cannot be reached: " + why;
-            for (const auto& seat : seats_) seat->lost = WorkerEnd{.how = broken_};
+            for (const auto& slot : slots_) slot->lost = WorkerEnd{.how = broken_};
             wanted_ = 0;
             bell_.ring();
           },
@@ -300,21 +302,21 @@ WardenReports ProcessSeats::reports() {
   };
 }
 
-HostsTold ProcessSeats::told_by_hosts() {
-  HostsTold told{.reports = reports(),
-                 .printed =
-                     [this](uint32_t worker, std::string text) {
-                       const std::lock_guard lock(mutex);
-                       for (const auto& seat : seats_) {
-                         if (seat->worker == worker) seat->printed = std::move(text);
-                       }
-                     },
-                 .rung = [this] { bell_.ring(); }};
+HostEvents ProcessSlots::told_by_hosts() {
+  HostEvents told{.reports = reports(),
+                  .printed =
+                      [this](uint32_t worker, std::string text) {
+                        const std::lock_guard lock(mutex);
+                        for (const auto& slot : slots_) {
+                          if (slot->worker == worker) slot->printed = std::move(text);
+                        }
+                      },
+                  .rung = [this] { bell_.ring(); }};
   told.reports.refused = [this](int64_t strangers) { far_strangers_ = strangers; };
   return told;
 }
 
-ProcessPoolOptions ProcessSeats::own_options() const {
+ProcessPoolOptions ProcessSlots::own_options() const {
   ProcessPoolOptions own = options_;
   if (!options_.hosts.empty()) own.workers = 0;
   for (const PoolHost& host : options_.hosts) {
@@ -324,7 +326,7 @@ ProcessPoolOptions ProcessSeats::own_options() const {
 }
 
 std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options) {
-  if (!Runtime::present()) {
+  if (!has_runtime()) {
     throw InvalidArgument("[pool] this program cannot start worker processes",
                           "begin main() with: lockstep::Runtime runtime(argc, argv);");
   }
@@ -333,7 +335,7 @@ std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options) {
     host.name.empty() ? here = host.workers : ++elsewhere;
   }
   check_resources({.workers = here, .threads = options.threads, .hosts = elsewhere});
-  return std::make_shared<ProcessSeats>(options);
+  return std::make_shared<ProcessSlots>(options);
 }
 
 }  // namespace lockstep::detail

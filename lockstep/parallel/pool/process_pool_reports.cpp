@@ -1,5 +1,4 @@
-// What workers report, and what becomes of the tasks of those that are lost: see
-// process_pool_core.h.
+// Processing of workers' reports and of the tasks of lost workers: see process_pool_core.h.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -13,41 +12,41 @@ namespace {
 
 using Clock = TimeLimit::Clock;
 
-// Reports of one worker that are taken before others have their turn.
+// Reports of one worker that are processed before those of the others.
 constexpr int kReportsAtATime = 256;
-// So many workers may end with a task that they were given and have not begun.
+// A task fails after this many workers have ended that were given it first and had not begun it.
 constexpr int kLostBefore = 3;
 
 }  // namespace
 
-void ProcessSeats::take_reports() {
+void ProcessSlots::take_reports() {
   std::unique_lock lock(mutex);
   while (!stopping()) {
     const uint32_t seen = bell_.rings();
     bool more = false;
-    for (const auto& seat : seats_) {
-      while (drain(*seat)) {
-        if (seat->lost) continue;  // nothing comes any more
+    for (const auto& slot : slots_) {
+      while (drain(*slot)) {
+        if (slot->lost) continue;  // process the rest; nothing arrives any more
         more = true;
         break;
       }
     }
-    for (size_t i = 0; i < seats_.size();) {
-      if (seats_[i]->lost && !seats_[i]->held) {
-        bury(*seats_[i]);
-        seats_.erase(seats_.begin() + static_cast<std::ptrdiff_t>(i));
+    for (size_t i = 0; i < slots_.size();) {
+      if (slots_[i]->lost && !slots_[i]->held) {
+        bury(*slots_[i]);
+        slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
         ++i;
       }
     }
-    reopen_seats();
+    reopen_slots();
     fail_what_nobody_takes();
     work_came();
     double wait = restarts_.wait(1);
-    for (const auto& seat : seats_) wait = std::min(wait, look_after(*seat));
+    for (const auto& slot : slots_) wait = std::min(wait, look_after(*slot));
     lock.unlock();
     if (more) {
-      std::this_thread::yield();  // others want the mutex
+      std::this_thread::yield();  // other threads wait for the mutex
     } else {
       bell_.wait(seen, TimeLimit(wait));
     }
@@ -55,36 +54,36 @@ void ProcessSeats::take_reports() {
   }
 }
 
-void ProcessSeats::reopen_seats() {
+void ProcessSlots::reopen_slots() {
   for (const int index : restarts_.take_due()) {
-    if (index >= wanted_ || seat_of(index)) continue;
+    if (index >= wanted_ || slot_of(index)) continue;
     try {
-      open_seat(index);
+      open_slot(index);
     } catch (const std::exception& e) {
       start_failed(index, {.how = e.what()});
     }
   }
 }
 
-void ProcessSeats::start_failed(int index, const WorkerEnd& end) {
+void ProcessSlots::start_failed(int index, const WorkerEnd& end) {
   const bool often = restarts_.plan_after_failure(index, end.outside) || end.hopeless;
-  // Of another host the reason is told at once: it seldom goes away by itself.
-  if (!often && !links_.far(index)) return;
+  // Failures on another host are reported at once: they are seldom temporary.
+  if (!often && !hosts_.far(index)) return;
   const TaskError error{"WorkerLost", "[pool] workers end before they are ready: " + end.how,
                         end.hint};
   fail_queued(index, error);
   if (!often) return;
-  const bool some = std::any_of(seats_.begin(), seats_.end(),
-                                [](const auto& seat) { return seat->ready && !seat->retiring; });
+  const bool some = std::any_of(slots_.begin(), slots_.end(),
+                                [](const auto& slot) { return slot->ready && !slot->retiring; });
   if (!some) fail_all_queued(error);
 }
 
-void ProcessSeats::fail_what_nobody_takes() {
+void ProcessSlots::fail_what_nobody_takes() {
   if (!broken_.empty()) fail_all_queued({"WorkerLost", "[pool] " + broken_, ""});
-  for (const int index : pinned_seats()) {
+  for (const int index : pinned_slots()) {
     const bool there =
-        index < wanted_ || std::any_of(seats_.begin(), seats_.end(),
-                                       [&](const auto& seat) { return seat->index == index; });
+        index < wanted_ || std::any_of(slots_.begin(), slots_.end(),
+                                       [&](const auto& slot) { return slot->index == index; });
     if (there) continue;
     fail_queued(index, {"WorkerLost",
                         "[pool] worker " + std::to_string(index) + " is no more: the pool has " +
@@ -93,94 +92,94 @@ void ProcessSeats::fail_what_nobody_takes() {
   }
 }
 
-bool ProcessSeats::drain(Seat& seat) {
-  if (seat.broken) return false;
+bool ProcessSlots::drain(Slot& slot) {
+  if (slot.broken) return false;
   bool more = false;
   try {
-    seat.say_more();
+    slot.say_more();
     for (int taken = 0;; ++taken) {
-      if (seat.held && !deliver_held(seat)) break;
+      if (slot.held && !deliver_held(slot)) break;
       if (taken == kReportsAtATime) {
         more = true;
         break;
       }
-      const auto message = seat.reports.next();
+      const auto message = slot.reports.next();
       if (!message) break;
-      take(seat, *message);
+      take(slot, *message);
     }
   } catch (const std::exception& e) {
-    // It wrote where it should not have, or more than there is memory for.
-    seat.broken = true;
-    seat.held.reset();
-    end_process(seat, std::string("sent what cannot be read (") + e.what() + ")");
+    // It wrote invalid data, or more than there is memory for.
+    slot.broken = true;
+    slot.held.reset();
+    end_process(slot, std::string("sent what cannot be read (") + e.what() + ")");
     return false;
   }
-  if (seat.reports.took()) seat.ring();
+  if (slot.reports.took()) slot.ring();
   return more;
 }
 
-bool ProcessSeats::deliver_held(Seat& seat) {
-  const bool last = seat.lost || seat.ending || stopping();
-  if (!deliver(seat.held->queue, seat.held->content, last)) return false;
-  seat.held.reset();
+bool ProcessSlots::deliver_held(Slot& slot) {
+  const bool last = slot.lost || slot.ending || stopping();
+  if (!deliver(slot.held->queue, slot.held->content, last)) return false;
+  slot.held.reset();
   return true;
 }
 
-void ProcessSeats::take(Seat& seat, std::span<const std::byte> rest) {
+void ProcessSlots::take(Slot& slot, std::span<const std::byte> rest) {
   const auto what = take_prefix<Report>(rest);
   if (what == Report::message) {
     const auto queue = take_prefix<uint64_t>(rest);
-    seat.held = QueueMessage{queue, Bytes(rest.begin(), rest.end())};
+    slot.held = QueueMessage{queue, Bytes(rest.begin(), rest.end())};
   } else if (what == Report::ready) {
     const auto note = decode<ReadyNote>(rest);
     const std::string path =
-        "/proc/" + std::to_string(seat.pid) + "/fd/" + std::to_string(note.diary);
-    if (!seat.far) seat.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
-    seat.ready = true;
-    restarts_.succeeded(seat.index);
+        "/proc/" + std::to_string(slot.pid) + "/fd/" + std::to_string(note.diary);
+    if (!slot.far) slot.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    slot.ready = true;
+    restarts_.succeeded(slot.index);
   } else {
-    end_first(seat, what, decode<EndNote>(rest));
+    end_first(slot, what, decode<EndNote>(rest));
   }
 }
 
-void ProcessSeats::end_first(Seat& seat, Report what, EndNote note) {
-  if (seat.sent.empty() || seat.sent.front().order != note.order) {
+void ProcessSlots::end_first(Slot& slot, Report what, EndNote note) {
+  if (slot.sent.empty() || slot.sent.front().order != note.order) {
     throw DataError("[pool] the end of a task that it was not given");
   }
-  const Sent first = std::move(seat.sent.front());
-  seat.sent.pop_front();
+  const Sent first = std::move(slot.sent.front());
+  slot.sent.pop_front();
   const double seconds = std::chrono::duration<double>(Clock::now() - first.since).count();
-  seat.mean_seconds += (seconds - seat.mean_seconds) / 8;
-  seat.grace.reset();
-  seat.limit.reset();
+  slot.mean_seconds += (seconds - slot.mean_seconds) / 8;
+  slot.grace.reset();
+  slot.limit.reset();
   first.task->diary = std::move(note.diary);
   if (what == Report::finished) {
     finish(first.task, std::move(note.result));
   } else {
     fail(first.task, std::move(note.error));
   }
-  if (!seat.sent.empty()) begin_first(seat);
+  if (!slot.sent.empty()) begin_first(slot);
 }
 
-void ProcessSeats::bury(Seat& seat) {
-  const uint64_t next = seat.head.next.load();
+void ProcessSlots::bury(Slot& slot) {
+  const uint64_t next = slot.head.next.load();
   const bool gone = stopping();
-  for (; !seat.sent.empty(); seat.sent.pop_back()) {
-    const Sent& sent = seat.sent.back();
+  for (; !slot.sent.empty(); slot.sent.pop_back()) {
+    const Sent& sent = slot.sent.back();
     const TaskPtr task = sent.task;
-    const bool first = &sent == &seat.sent.front(), begun = sent.order < next;
-    if (first && begun) task->diary = seat.far ? seat.printed : read_diary(seat.diary.get());
+    const bool first = &sent == &slot.sent.front(), begun = sent.order < next;
+    if (first && begun) task->diary = slot.far ? slot.printed : read_diary(slot.diary.get());
     const auto lost = [&](const char* when) {
       return TaskError{"WorkerLost",
-                       fmt::format("[pool] worker {} (process {}) {} {} task {}", seat.index,
-                                   seat.pid, seat.lost->how, when, task->number),
+                       fmt::format("[pool] worker {} (process {}) {} {} task {}", slot.index,
+                                   slot.pid, slot.lost->how, when, task->number),
                        ""};
     };
     if (task->cancelling || gone) {
       end_as_cancelled(task);
     } else if (!begun) {
       if (task->state == TaskState::running) --task->attempts;
-      if (first && seat.ready && ++task->lost_before >= kLostBefore) {
+      if (first && slot.ready && ++task->lost_before >= kLostBefore) {
         fail(task, lost("before it could begin"));
       } else {
         put_back(task);
@@ -188,66 +187,66 @@ void ProcessSeats::bury(Seat& seat) {
     } else if (task->attempts <= task->options.retries) {
       put_back(task);
     } else {
-      task->lost = *seat.lost;
+      task->lost = *slot.lost;
       fail(task, lost("while it ran"));
     }
   }
-  memory_.free(seat.place);
-  if (seat.retiring || gone) return;
-  if (seat.ready) {
-    restarts_.plan(seat.index);
+  memory_.free(slot.place);
+  if (slot.retiring || gone) return;
+  if (slot.ready) {
+    restarts_.plan(slot.index);
   } else {
-    start_failed(seat.index, *seat.lost);
+    start_failed(slot.index, *slot.lost);
   }
 }
 
-double ProcessSeats::look_after(Seat& seat) {
-  if (seat.sent.empty()) return 1;
-  forget_diary(seat.diary.get());
-  Task& task = *seat.sent.front().task;
-  if (seat.limit && seat.limit->reached() && !task.cancelling) {
+double ProcessSlots::look_after(Slot& slot) {
+  if (slot.sent.empty()) return 1;
+  forget_diary(slot.diary.get());
+  Task& task = *slot.sent.front().task;
+  if (slot.limit && slot.limit->reached() && !task.cancelling) {
     task.cancelling = true;
     task.why = past_limit(task);
-    stop_first(seat);
+    stop_first(slot);
   }
-  if (seat.grace && seat.grace->reached()) {
-    end_process(seat, "did not stop when it was told to");
+  if (slot.grace && slot.grace->reached()) {
+    end_process(slot, "did not stop when it was told to");
     return 1;
   }
   double wait = 1;
-  if (seat.grace) wait = std::min(wait, seat.grace->left());
-  if (seat.limit && !task.cancelling) wait = std::min(wait, seat.limit->left());
+  if (slot.grace) wait = std::min(wait, slot.grace->left());
+  if (slot.limit && !task.cancelling) wait = std::min(wait, slot.limit->left());
   return wait + 1e-3;
 }
 
-void ProcessSeats::drain_messages(Seat& seat) {
+void ProcessSlots::drain_messages(Slot& slot) {
   try {
-    while (!seat.broken) {
-      if (seat.held) deliver_held(seat);
-      const auto message = seat.reports.next();
+    while (!slot.broken) {
+      if (slot.held) deliver_held(slot);
+      const auto message = slot.reports.next();
       if (!message) return;
       std::span<const std::byte> rest = *message;
-      if (take_prefix<Report>(rest) == Report::message) take(seat, *message);
+      if (take_prefix<Report>(rest) == Report::message) take(slot, *message);
     }
   } catch (const std::exception&) {
-    // It was ended in the middle of it, or wrote where it should not have.
+    // The process was killed during a write, or wrote invalid data.
   }
 }
 
-void ProcessSeats::stop_seats(std::unique_lock<std::mutex>& lock) {
-  for (const auto& seat : seats_) {
-    for (const Sent& sent : seat->sent) end_as_cancelled(sent.task);
-    seat->sent.clear();
+void ProcessSlots::stop_slots(std::unique_lock<std::mutex>& lock) {
+  for (const auto& slot : slots_) {
+    for (const Sent& sent : slot->sent) end_as_cancelled(sent.task);
+    slot->sent.clear();
   }
   bell_.ring();
   lock.unlock();
-  if (clerk_.joinable()) clerk_.join();
-  warden_.stop();
-  links_.stop();
+  if (report_thread_.joinable()) report_thread_.join();
+  supervisor_.stop();
+  hosts_.stop();
   memory_.on_free(nullptr);
   lock.lock();
-  for (const auto& seat : seats_) drain_messages(*seat);
-  seats_.clear();
+  for (const auto& slot : slots_) drain_messages(*slot);
+  slots_.clear();
 }
 
 }  // namespace lockstep::detail

@@ -1,4 +1,4 @@
-// When a pool's lost processes are replaced.
+// Decides when a pool's lost processes are replaced.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,15 @@
 
 namespace lockstep::detail {
 
-// By the workers' indexes. A process that has ended is replaced at once; where several in a row end
-// before they are ready, the first few are, the others more and more slowly. Those that are ended
-// from outside say little about the next one. One thread at a time.
+// Replacement times by worker index. A process that has ended is replaced at once. If several in a
+// row end before they are ready, the first few are replaced at once and the others after growing
+// delays. Ends caused from outside say little about the next process, so more of them are
+// tolerated. One thread at a time.
 class Restarts {
  public:
   void plan(int index) { planned_.emplace_back(index, TimeLimit(delay(failed_[index].all))); }
-  // One has ended before it was ready; plans the next. True once so many in a row have, and then
-  // each time: whoever waits for it shall hear of it.
+  // A process ended before it was ready; plans the next. Returns true once too many in a row have
+  // failed, and after each further failure: tasks that wait for this worker must then fail.
   bool plan_after_failure(int index, bool outside) {
     Failed& failed = failed_[index];
     ++failed.all;
@@ -27,7 +28,7 @@ class Restarts {
   }
   void succeeded(int index) { failed_.erase(index); }
 
-  // Indexes whose time has come.
+  // Removes and returns the indexes whose replacement is due.
   std::vector<int> take_due() {
     std::vector<int> due;
     std::erase_if(planned_, [&](const auto& entry) {
@@ -37,7 +38,7 @@ class Restarts {
     });
     return due;
   }
-  // Seconds until the next one's time, at most `most`.
+  // Seconds until the next replacement is due, at most `most`.
   double wait(double most) const {
     for (const auto& [index, when] : planned_) most = std::min(most, when.left() + 1e-3);
     return most;
@@ -54,7 +55,7 @@ class Restarts {
     return failed < kAtOnce ? 0 : 0.1 * static_cast<double>(1 << std::min(failed - kAtOnce, 6));
   }
 
-  std::map<int, Failed> failed_;  // in a row
+  std::map<int, Failed> failed_;  // failures in a row
   std::vector<std::pair<int, TimeLimit>> planned_;
 };
 

@@ -5,18 +5,17 @@
 #include <deque>
 #include <new>
 
-#include "lockstep/base/alignment.h"
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/comm/byte_ring.h"
+#include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/messages/byte_ring.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kRing = size_t{256} << 10;  // from one to another
-
-// Lies at the beginning of a block's mail; a bell for each and the rings follow.
+// Capacity of each ring: one for each ordered pair of workers.
+constexpr size_t kRing = size_t{256} << 10;
 struct alignas(cache_line) Head {
   std::atomic<uint32_t> ended;
   std::atomic<int32_t> came;
@@ -79,7 +78,7 @@ struct Spmd::State {
   LocalGroup group;
   std::vector<MessageWriter> writers;
   std::vector<MessageReader> readers;
-  std::vector<std::map<int, std::deque<Bytes>>> letters;  // that have come, by sender and tag
+  std::vector<std::map<int, std::deque<Bytes>>> letters;  // received ones by sender and tag
 
   TimeLimit limit() const { return TimeLimit(ticket.limit); }
 
@@ -89,7 +88,7 @@ struct Spmd::State {
                           std::to_string(ticket.size));
   }
 
-  // Takes in what has come.
+  // Collects the messages that have arrived.
   void collect() {
     for (int i = 0; i < ticket.size; ++i) {
       MessageReader& reader = readers[static_cast<size_t>(i)];
@@ -101,7 +100,7 @@ struct Spmd::State {
     }
   }
 
-  // Until all workers have begun: some may have something else to do for long.
+  // Waits until all workers have begun, without a limit: some may be busy for long.
   void come_together() {
     head_of(mail).came.fetch_add(1);
     for (int i = 0; i < ticket.size; ++i) bell_of(mail, i).ring();
@@ -116,7 +115,7 @@ struct Spmd::State {
     }
   }
 
-  // Until the condition, which is looked at whenever something has changed.
+  // Waits until the condition holds, which is tested after every change.
   template <class Holds>
   void wait(const char* what, int other, const Holds& holds) {
     for (const TimeLimit until = limit();;) {
@@ -172,7 +171,7 @@ void Spmd::send_bytes(int to, int tag, const Bytes& content) {
   MessageWriter& writer = s.writers[static_cast<size_t>(to)];
   writer.push(encode(Letter{tag, content}));
   bell_of(s.mail, to).ring();
-  // Meanwhile it takes what others send, who may wait for this one.
+  // Collects arriving messages meanwhile, because their senders may wait for this worker.
   s.wait("send", to, [&] {
     const bool done = writer.flush();
     bell_of(s.mail, to).ring();

@@ -1,10 +1,10 @@
-// A block of code that all workers of a pool run at once, each knowing its index, and that can talk
-// to each other (single program, multiple data).
+// Blocks of code that all workers of a pool run at once (single program, multiple data). Each
+// worker knows its index and can communicate with the others.
 //
-// What such a block computes depends on the number of workers wherever the work is divided by it:
-// a sum over workers of sums over their parts rounds otherwise for another number. For a given
-// number it is always the same. sharded_value_and_gradient() (train/custom_loop.h) divides a
-// mini-batch into shards instead, which gives the same bits for any number of workers.
+// The result of a block depends on the number of workers if the work is divided by that
+// number: a sum over workers of sums over their parts rounds differently for another number. For a
+// given number the result is always the same. sharded_value_and_gradient() (train/custom_loop.h)
+// divides a mini-batch into shards instead, which gives the same bits for any number of workers.
 #pragma once
 
 #include <map>
@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "lockstep/parallel/comm/group.h"
-#include "lockstep/parallel/comm/tree.h"
 #include "lockstep/parallel/pool/loops.h"
 #include "lockstep/parallel/pool/pool.h"
+#include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
 
 struct SpmdOptions {
-  // Seconds that a worker may wait for others in one call; then Timeout, which names them. The
-  // block begins when all workers are free, for which there is no limit.
+  // Seconds that a worker may wait for others in one call; then it throws Timeout with their names.
+  // The block begins when all workers are free, for which there is no limit.
   double limit = 600;
 };
 
@@ -41,9 +41,9 @@ struct SpmdTicket {
 
 }  // namespace detail
 
-// What a worker has in a block. Collectives are called by all workers, in the same order. One
-// thread at a time. All wait; all throw Timeout at the limit, WorkerLost where the block has ended
-// because of another worker.
+// A worker's interface to the block. All workers must call the collectives in the same order. One
+// thread at a time. Calls that wait throw Timeout at the limit, and WorkerLost if the block has
+// ended because of another worker.
 class Spmd {
  public:
   explicit Spmd(const detail::SpmdTicket& ticket);
@@ -52,18 +52,18 @@ class Spmd {
   int index() const;  // from 0
   int size() const;
 
-  // The workers as a group, for what works over groups, such as ShardGroup.
+  // The workers as a group, for code that works on groups, such as ShardGroup.
   Group& group();
-  // Waits for all.
+  // Waits for all workers.
   void barrier();
-  // What each says, by index.
+  // The values of all workers, by index.
   template <class T>
   std::vector<T> gather(const T& value) {
     std::vector<T> all;
     for (const Bytes& bytes : gather_bytes(encode(value))) all.push_back(decode<T>(bytes));
     return all;
   }
-  // All vectors, one behind the other by index.
+  // The vectors of all workers, concatenated in order of index.
   template <class T>
   std::vector<T> cat(const std::vector<T>& values) {
     std::vector<T> all;
@@ -73,19 +73,19 @@ class Spmd {
     }
     return all;
   }
-  // What the worker `root` says.
+  // The value of the worker `root`.
   template <class T>
   T broadcast(const T& value, int root = 0) {
     return decode<T>(broadcast_bytes(index() == root ? encode(value) : Bytes(), root));
   }
-  // combine(combine(...), ...) over the values by index, by the fixed tree (comm/tree.h).
+  // combine(combine(...), ...) over the values by index, by the fixed tree (reduce/tree.h).
   template <class T, class Combine>
   T reduce(const T& value, Combine combine) {
     std::vector<T> all = gather(value);
     return detail::reduce_tree<T>(
         0, size(), [&](int64_t i) { return std::move(all[static_cast<size_t>(i)]); }, combine);
   }
-  // The sum of numbers, or of vectors of them, element by element.
+  // The sum of numbers, or of vectors of numbers, element by element.
   template <class T>
   T plus(const T& value) {
     return reduce(value, [](T a, const T& b) {
@@ -102,8 +102,8 @@ class Spmd {
     });
   }
 
-  // From one to another. Messages of one sender with one tag arrive in order. send() waits where
-  // the receiver has a quarter of a megabyte waiting and takes none.
+  // Point-to-point messages. Messages of one sender with one tag arrive in order. send() waits
+  // while a quarter of a megabyte is waiting for the receiver.
   template <class T>
   void send(int to, const T& value, int tag = 0) {
     send_bytes(to, tag, encode(value));
@@ -112,7 +112,8 @@ class Spmd {
   T receive(int from, int tag = 0) {
     return decode<T>(receive_bytes(from, tag));
   }
-  // Sends to one and receives from one, without waiting for each other.
+  // Sends to one worker and receives from another. Workers that send to each other do not block
+  // each other.
   template <class T>
   T send_receive(int to, const T& value, int from, int tag = 0) {
     send(to, value, tag);
@@ -139,7 +140,7 @@ class SpmdMemory {
   SpmdMemory(std::shared_ptr<PoolCore> pool, int size, double limit);
   ~SpmdMemory();
   const SpmdTicket& ticket() const { return ticket_; }
-  // Ends the block for all; the first one that calls it is the reason. Thread-safe.
+  // Ends the block for all workers. The first caller's index becomes the reason. Thread-safe.
   void end(int index);
   int reason() const { return reason_; }
 
@@ -153,9 +154,10 @@ class SpmdMemory {
 }  // namespace detail
 
 // Runs f(block, arguments...) on every worker of the pool at once; begins when all are free.
-// Returns what they return, by index (nothing for void). If one throws, or is lost, the block ends
-// for all: waiting ones at once, others as by Future::cancel(); the error is that of the first.
-// Throws InvalidArgument for a limit that is not above 0. Thread-safe.
+// Returns the workers' results by index (nothing for void). If a worker throws or is lost, the
+// block ends for all: workers that wait in a call end at once, others are cancelled as by
+// Future::cancel(). The error of the first one is rethrown. Throws InvalidArgument for a limit that
+// is not above 0. Thread-safe.
 template <class F, class... A>
 auto spmd_with(const SpmdOptions& options, Pool& pool, F, const A&... arguments) {
   using R = std::invoke_result_t<F, Spmd&, detail::Sent<A>...>;
@@ -175,7 +177,7 @@ auto spmd_with(const SpmdOptions& options, Pool& pool, F, const A&... arguments)
         futures.push_back(pool.start(call, {}, i, [memory, i] { memory->end(i); }));
       }
     } catch (...) {
-      // The pool has fewer workers by now: those who have begun do not wait for the others.
+      // The pool has fewer workers by now: those that have begun must not wait for the others.
       memory->end(static_cast<int>(futures.size()));
       cancel_all(futures);
       throw;

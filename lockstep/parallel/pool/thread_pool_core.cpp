@@ -3,9 +3,9 @@
 #include <atomic>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/quiet_thread.h"
-#include "lockstep/base/shared_memory.h"
-#include "lockstep/parallel/comm/byte_ring.h"
+#include "lockstep/base/os/shared_memory.h"
+#include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/parallel/messages/byte_ring.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/task_context.h"
 
@@ -14,9 +14,9 @@ namespace {
 
 constexpr size_t kMostMessages = 1000;  // that wait for one queue of a worker
 
-class ThreadSeats final : public PoolCore {
+class ThreadSlots final : public PoolCore {
  public:
-  explicit ThreadSeats(int workers) {
+  explicit ThreadSlots(int workers) {
     try {
       resize(workers);
     } catch (...) {
@@ -24,7 +24,7 @@ class ThreadSeats final : public PoolCore {
       throw;
     }
   }
-  ~ThreadSeats() override { stop(); }
+  ~ThreadSlots() override { stop(); }
 
   int size() override {
     const std::lock_guard lock(mutex);
@@ -42,16 +42,16 @@ class ThreadSeats final : public PoolCore {
           ++i;
         }
       }
-      for (int i = static_cast<int>(seats_.size()); i < workers; ++i) {
-        auto seat = std::make_unique<Seat>();
-        seat->thread = quiet_thread([this, i, of = seat.get()] { run(i, *of); });
-        seats_.push_back(std::move(seat));
+      for (int i = static_cast<int>(slots_.size()); i < workers; ++i) {
+        auto slot = std::make_unique<Slot>();
+        slot->thread = quiet_thread([this, i, of = slot.get()] { run(i, *of); });
+        slots_.push_back(std::move(slot));
       }
       wanted_ = workers;
-      while (static_cast<int>(seats_.size()) > workers) {
-        seats_.back()->retired = true;
-        retired_.push_back(std::move(seats_.back()));
-        seats_.pop_back();
+      while (static_cast<int>(slots_.size()) > workers) {
+        slots_.back()->retired = true;
+        retired_.push_back(std::move(slots_.back()));
+        slots_.pop_back();
       }
     }
     work_.notify_all();
@@ -62,8 +62,8 @@ class ThreadSeats final : public PoolCore {
     for (;;) {
       {
         const std::lock_guard lock(mutex);
-        if (index < 0 || index >= static_cast<int>(seats_.size())) return false;
-        auto& messages = seats_[static_cast<size_t>(index)]->messages[queue];
+        if (index < 0 || index >= static_cast<int>(slots_.size())) return false;
+        auto& messages = slots_[static_cast<size_t>(index)]->messages[queue];
         if (messages.size() < kMostMessages) {
           messages.emplace_back(message.begin(), message.end());
           break;
@@ -78,17 +78,17 @@ class ThreadSeats final : public PoolCore {
   SharedMemory& memory() override { return memory_; }
   void room() override { room_.ring(); }
 
-  std::vector<WorkerStatus> seats() override {
+  std::vector<WorkerStatus> slots() override {
     const std::lock_guard lock(mutex);
     std::vector<WorkerStatus> all;
-    for (const auto& seat : seats_) {
-      all.push_back({0, true, seat->running ? seat->running->number : 0});
+    for (const auto& slot : slots_) {
+      all.push_back({0, true, slot->running ? slot->running->number : 0});
     }
     return all;
   }
 
  private:
-  struct Seat {
+  struct Slot {
     std::thread thread;
     bool retired = false, ended = false;
     TaskPtr running;
@@ -98,8 +98,8 @@ class ThreadSeats final : public PoolCore {
 
   class Context final : public TaskContext {
    public:
-    Context(ThreadSeats& pool, Seat& seat, const Task& of)
-        : pool_(pool), seat_(seat), limit_(of.options.limit), limited_(of.options.limit > 0) {
+    Context(ThreadSlots& pool, Slot& slot, const Task& of)
+        : pool_(pool), slot_(slot), limit_(of.options.limit), limited_(of.options.limit > 0) {
       seed = of.options.seed;
       task = of.number;
     }
@@ -109,14 +109,14 @@ class ThreadSeats final : public PoolCore {
       const auto found = pool_.files().find(name);
       return found == pool_.files().end() ? "" : found->second;
     }
-    bool cancelled() const override { return seat_.cancel || late(); }
+    bool cancelled() const override { return slot_.cancel || late(); }
     bool late() const { return limited_ && limit_.reached(); }
     std::optional<Bytes> receive(uint64_t queue, const TimeLimit& limit) override {
       for (;;) {
         const uint32_t seen = pool_.room_.rings();
         {
           const std::lock_guard lock(pool_.mutex);
-          auto& messages = seat_.messages[queue];
+          auto& messages = slot_.messages[queue];
           if (!messages.empty()) {
             Bytes message = std::move(messages.front());
             messages.pop_front();
@@ -139,29 +139,29 @@ class ThreadSeats final : public PoolCore {
     }
 
    private:
-    ThreadSeats& pool_;
-    Seat& seat_;
+    ThreadSlots& pool_;
+    Slot& slot_;
     const TimeLimit limit_;
     const bool limited_;
   };
 
-  void run(int index, Seat& seat) {
+  void run(int index, Slot& slot) {
     std::unique_lock lock(mutex);
     for (;;) {
       TaskPtr task;
       work_.wait(lock, [&] {
-        return (task = take_next(index, seat.retired)) != nullptr || seat.retired || stopping();
+        return (task = take_next(index, slot.retired)) != nullptr || slot.retired || stopping();
       });
       if (!task) {
-        seat.ended = true;
+        slot.ended = true;
         return;
       }
       task->state = TaskState::running;
       task->worker = index;
       ++task->attempts;
-      seat.running = task;
-      seat.cancel = false;
-      Context context(*this, seat, *task);
+      slot.running = task;
+      slot.cancel = false;
+      Context context(*this, slot, *task);
       context.worker = index;
       context.workers = wanted_;
       lock.unlock();
@@ -174,7 +174,7 @@ class ThreadSeats final : public PoolCore {
         error = TaskError::current();
       }
       lock.lock();
-      seat.running = nullptr;
+      slot.running = nullptr;
       if (context.late() && error.kind == "Cancelled") {
         task->cancelling = true;
         task->why = past_limit(*task);
@@ -192,9 +192,9 @@ class ThreadSeats final : public PoolCore {
   void work_came() override { work_.notify_all(); }
 
   void stop_running(const TaskPtr& task) override {
-    for (const auto* seats : {&seats_, &retired_}) {
-      for (const auto& seat : *seats) {
-        if (seat->running == task) seat->cancel = true;
+    for (const auto* slots : {&slots_, &retired_}) {
+      for (const auto& slot : *slots) {
+        if (slot->running == task) slot->cancel = true;
       }
     }
     room_.ring();
@@ -202,23 +202,23 @@ class ThreadSeats final : public PoolCore {
 
   std::string running_diary(const TaskPtr&) override { return {}; }
 
-  void stop_seats(std::unique_lock<std::mutex>& lock) override {
-    for (auto& seat : seats_) retired_.push_back(std::move(seat));
-    seats_.clear();
-    std::vector<std::unique_ptr<Seat>> ending = std::exchange(retired_, {});
-    for (const auto& seat : ending) {
-      seat->cancel = true;
-      if (seat->running) seat->running->cancelling = true;
+  void stop_slots(std::unique_lock<std::mutex>& lock) override {
+    for (auto& slot : slots_) retired_.push_back(std::move(slot));
+    slots_.clear();
+    std::vector<std::unique_ptr<Slot>> ending = std::exchange(retired_, {});
+    for (const auto& slot : ending) {
+      slot->cancel = true;
+      if (slot->running) slot->running->cancelling = true;
     }
     work_.notify_all();
     room_.ring();
     lock.unlock();
-    for (const auto& seat : ending) seat->thread.join();
+    for (const auto& slot : ending) slot->thread.join();
     lock.lock();
   }
 
   int wanted_ = 0;
-  std::vector<std::unique_ptr<Seat>> seats_, retired_;
+  std::vector<std::unique_ptr<Slot>> slots_, retired_;
   std::condition_variable work_;
   Bell room_{};
   SharedMemory memory_{"lockstep-pool"};
@@ -227,7 +227,7 @@ class ThreadSeats final : public PoolCore {
 }  // namespace
 
 std::shared_ptr<PoolCore> make_thread_pool(int workers) {
-  return std::make_shared<ThreadSeats>(workers);
+  return std::make_shared<ThreadSlots>(workers);
 }
 
 }  // namespace lockstep::detail

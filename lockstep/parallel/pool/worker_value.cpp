@@ -32,7 +32,7 @@ void keep_value(uint64_t number, int worker, std::shared_ptr<void> value) {
 }
 
 void drop_value(uint64_t number, int worker) {
-  std::shared_ptr<void> last;  // goes without the mutex
+  std::shared_ptr<void> last;  // destroyed after the mutex is released
   const std::lock_guard lock(mutex);
   const auto found = values().find({number, worker});
   if (found == values().end()) return;

@@ -1,5 +1,5 @@
-// Values that stay on the workers of a pool between tasks: networks, caches of images, whatever is
-// costly to bring there.
+// Values that stay on the workers of a pool between tasks, such as networks or caches of images
+// that are costly to transfer.
 #pragma once
 
 #include <memory>
@@ -12,26 +12,25 @@ namespace lockstep {
 
 namespace detail {
 
-// No two values of a program have the same.
+// Unique in the program.
 uint64_t next_value_number();
-// Of this process, by number and worker: threads of a pool have their own each.
+// Values of this process, by number and worker: each thread of a thread pool has its own value.
 std::shared_ptr<void> kept_value(uint64_t number, int worker);
 void keep_value(uint64_t number, int worker, std::shared_ptr<void> value);
 void drop_value(uint64_t number, int worker);
 
 }  // namespace detail
 
-// One value on each worker; a handle, which tasks take as an argument. The values go with the last
-// copy of the handle that make_on_workers() gave, as soon as workers are free. Thread-safe; what
-// happens to the value itself is the tasks' own.
+// One value on each worker. A handle, which is passed to tasks as an argument. The values are
+// dropped with the last copy of the handle that make_on_workers() returned, as soon as workers are
+// free. Thread-safe, except for the value itself: its tasks must synchronize access to it.
 template <class T>
 class WorkerValue {
  public:
   WorkerValue() = default;
 
   // In a task: the value of the worker that runs it. Throws InvalidArgument outside of tasks, and
-  // on a worker that was started after the values were made: as the replacement of one that was
-  // lost, or by resize().
+  // on a worker that was started after the values were made (as a replacement, or by resize()).
   T& local() const {
     const auto kept = detail::kept_value(number_, task_worker());
     if (!kept) {
@@ -41,7 +40,7 @@ class WorkerValue {
     return *static_cast<T*>(kept.get());
   }
   // On the client: a copy of a worker's value, by the worker's index. Throws InvalidArgument
-  // elsewhere, and what local() throws there.
+  // elsewhere, and rethrows the exceptions of local().
   T fetch(int worker) const {
     if (pool_ == nullptr) throw InvalidArgument("[pool] only the client fetches values of workers");
     const auto copy = [](const WorkerValue& v) { return v.local(); };
@@ -59,11 +58,11 @@ class WorkerValue {
 
   uint64_t number_ = 0;
   Pool* pool_ = nullptr;
-  std::shared_ptr<void> owner_;  // of the values, on the client
+  std::shared_ptr<void> owner_;  // owner of the values, on the client
 };
 
-// Makes f(arguments...) on every worker and keeps it there; waits for all. Keep the pool alive.
-// Throws what f throws.
+// Creates f(arguments...) on every worker and keeps it there. Waits for all workers. The pool must
+// outlive the value. Throws what f throws.
 template <class F, class... A>
 auto make_on_workers(Pool& pool, F, const A&... arguments) {
   using T = std::invoke_result_t<F, detail::Sent<A>...>;

@@ -19,7 +19,8 @@
 namespace lockstep {
 namespace {
 
-// Descriptors that a child gets begin here; those to be passed are first moved above all of them.
+// First descriptor of a child, and the largest number of them. Descriptors to be passed are first
+// moved above this range.
 constexpr int kFirst = 3, kMost = 16;
 
 [[noreturn]] void fail(const std::string& what, int number) {
@@ -28,7 +29,7 @@ constexpr int kFirst = 3, kMost = 16;
       number == EAGAIN ? "raise the limit on processes (ulimit -u), or use fewer workers" : "");
 }
 
-// This executable, opened once; what the name points to may change later.
+// This executable, opened once because the file under its name may change later.
 int executable() {
   static const Descriptor opened = [] {
     const Descriptor low(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
@@ -64,7 +65,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   if (options.descriptors.size() > static_cast<size_t>(kMost)) {
     throw InvalidArgument("[process] at most " + std::to_string(kMost) + " descriptors are passed");
   }
-  // Above their new places, so that putting one there closes no other.
+  // Copies above the target range, so that dup2 to a target closes no other source.
   std::vector<Descriptor> moved;
   Actions actions;
   const auto pass = [&](int descriptor, int place) {
@@ -87,8 +88,8 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   posix_spawnattr_setsigmask(&attributes.value, &none);
   posix_spawnattr_setsigdefault(&attributes.value, &all);
   int flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-  // A terminal's Ctrl-C is for this program: others would end of it, and stop where they ask there
-  // for a password.
+  // A command runs in its own session. In this program's session Ctrl-C would end it, and it would
+  // stop when it asks the terminal for a password.
   if (other) flags |= POSIX_SPAWN_SETSID;
   posix_spawnattr_setflags(&attributes.value, static_cast<short>(flags));
 
@@ -116,7 +117,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
 ChildProcess::~ChildProcess() {
   if (!ended_ || reaped_) return;
   kill();
-  // SIGKILL ends what the kernel does not hold itself; then nobody could wait for it.
+  // With a limit, because a process that hangs in the kernel does not end on SIGKILL.
   wait(TimeLimit(10));
 }
 
@@ -128,7 +129,7 @@ bool ChildProcess::ended() {
   const pid_t found = waitpid(pid_, &status, WNOHANG);
   if (found == 0 || (found < 0 && errno == EINTR)) return false;
   reaped_ = true;
-  // Where this program ignores SIGCHLD, or reaps children elsewhere, nobody knows.
+  // The status is unknown if this program ignores SIGCHLD or reaps its children elsewhere.
   how_ = found == pid_ ? described(status) : "has ended";
   if (found == pid_) status_ = status;
   return true;
@@ -149,13 +150,13 @@ bool ChildProcess::stopped() const {
   std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
   std::string line;
   std::getline(file, line);
-  // The state follows the name, which stands in parentheses and may hold any others.
+  // The state follows the name, which is in parentheses and may itself contain parentheses.
   const size_t end = line.rfind(')');
   return end != std::string::npos && end + 2 < line.size() && line[end + 2] == 'T';
 }
 
 void ChildProcess::kill() {
-  // By the descriptor: the number may be another's by now, were it reaped elsewhere.
+  // By descriptor, because the process id may have been reused if it was reaped elsewhere.
   if (!reaped_) syscall(SYS_pidfd_send_signal, ended_.get(), SIGKILL, nullptr, 0);
 }
 

@@ -1,4 +1,4 @@
-// Processes that this one starts: its own executable again, or another command.
+// Child processes: this executable again, or another command.
 #pragma once
 
 #include <sys/types.h>
@@ -6,27 +6,26 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/descriptor.h"
+#include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/time_limit.h"
 
 namespace lockstep {
 
 struct ChildOptions {
   std::vector<std::string> arguments = {};  // after the program's name
-  // Open there, too: as descriptors 3, 4, ... in this order. All others are closed.
+  // Descriptors to pass. The child has them as 3, 4, ... in this order; all others are closed.
   std::vector<int> descriptors = {};
-  // What runs in place of the same executable: a program, sought as the shell does, with its
-  // arguments.
+  // A program with its arguments to run in place of this executable. It is searched for in PATH.
   std::vector<std::string> command = {};
-  int input = -1, output = -1;  // its standard input; its output and errors; -1: as here
+  int input = -1, output = -1;  // its standard input; its output and errors; -1: inherited
 };
 
-// A child of this process that runs the same executable (by a descriptor of it: whatever becomes of
-// the file), or a command. It begins with signals as they are by default, none blocked. The
+// A child process that runs this executable (by an open descriptor, so that changes of the file
+// have no effect) or a command. It starts with default signal handlers and no blocked signals. The
 // destructor kills it. One thread at a time.
 class ChildProcess {
  public:
-  // Throws Error where the system refuses.
+  // Throws Error if the system refuses.
   explicit ChildProcess(const ChildOptions& options);
   ~ChildProcess();
   ChildProcess(ChildProcess&&) noexcept = default;
@@ -35,18 +34,18 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   // Readable once the process has ended.
   int ended_descriptor() const { return ended_.get(); }
-  // Whether it has ended; then how() says how.
+  // Whether it has ended. how() then describes its end.
   bool ended();
   // "exited with status 1", "was killed by signal 9 (SIGKILL)"; "is running".
   const std::string& how() const { return how_; }
-  // Of one that has ended: whether by its own fault (see WorkerEnd), by a signal, and by SIGKILL,
-  // which the system sends, too.
+  // After its end: whether it ended by its own fault (see WorkerEnd), by a signal, and by SIGKILL.
+  // The system sends SIGKILL, too.
   bool own_fault() const;
   bool signalled() const;
   bool killed() const;
-  // Whether it is stopped, as by SIGSTOP.
+  // Whether it is stopped, for example by SIGSTOP.
   bool stopped() const;
-  // Ends it at once, even where it is stopped.
+  // Ends it at once, even if it is stopped.
   void kill();
   // Waits for its end. Returns false at the limit.
   bool wait(const TimeLimit& limit);

@@ -1,6 +1,6 @@
-// Functions that other processes of the same executable can be asked to run. What travels is an
-// index into a table that every process of one build has alike, a hash of the function's type, and
-// the arguments as bytes: never an address.
+// Functions that other processes of the same executable can run on request. A request contains an
+// index into a table that is identical in every process of one build, a hash of the function's
+// type, and the arguments as bytes, but no address.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <typeinfo>
 #include <utility>
 
-#include "lockstep/parallel/process/serialize.h"
+#include "lockstep/parallel/messages/serialize.h"
 
 namespace lockstep {
 
@@ -28,9 +28,9 @@ namespace detail {
 
 using AnyFunction = void (*)();
 using PackedFunction = Bytes (*)(std::span<const std::byte>);
-// Before main() alone.
+// Only before main().
 FunctionId add_function(AnyFunction thunk, PackedFunction packed, const std::type_info& type);
-// Throw InvalidArgument for an id that this executable has not.
+// Throw InvalidArgument for an id that this executable does not have.
 AnyFunction find_function(const FunctionId& id);
 PackedFunction find_packed(const FunctionId& id);
 
@@ -39,7 +39,7 @@ inline constexpr bool can_be_sent =
     std::is_void_v<T> || (cereal::traits::is_output_serializable<T, OutputArchive>::value &&
                           cereal::traits::is_input_serializable<T, InputArchive>::value);
 
-// The result of run() as bytes; none for void.
+// The result of run() as bytes; empty for void.
 template <class R>
 Bytes pack(R (*run)(std::span<const std::byte>), std::span<const std::byte> bytes) {
   if constexpr (std::is_void_v<R>) {
@@ -48,34 +48,34 @@ Bytes pack(R (*run)(std::span<const std::byte>), std::span<const std::byte> byte
   } else if constexpr (can_be_sent<R>) {
     return encode(run(bytes));
   } else {
-    return {};  // nobody can ask for it: see Pool::submit()
+    return {};  // unreachable: Pool::submit() rejects such functions
   }
 }
 
 template <class R, class... A>
 std::tuple<std::decay_t<A>...> arguments_of(R (*)(A...));
 
-// What runs `F` on encoded arguments.
+// Runs `F` on encoded arguments.
 template <auto F, class R>
 struct Thunk {
   using Arguments = decltype(arguments_of(F));
   static R run(std::span<const std::byte> bytes) { return std::apply(F, decode<Arguments>(bytes)); }
   static Bytes packed(std::span<const std::byte> bytes) { return pack<R>(&run, bytes); }
-  // Named where a call is made, so that every process of the executable has it in its table.
+  // Every call refers to the id, so that every process of the executable has it in its table.
   static inline const FunctionId id =
       add_function(reinterpret_cast<AnyFunction>(&run), &packed, typeid(Thunk<F, R>));
 };
 
-// As an argument travels: text as a string of its own.
+// The type in which an argument is sent: C strings as std::string.
 template <class A>
 using Sent = std::conditional_t<std::is_convertible_v<std::decay_t<A>, const char*>, std::string,
                                 std::decay_t<A>>;
 
-// A function object without contents, as a lambda that captures nothing is: its type says all.
+// An empty function object, such as a lambda that captures nothing. Its type defines it completely.
 template <class F>
 inline constexpr bool says_all_by_type = std::is_empty_v<F>&& std::is_default_constructible_v<F>;
 
-// What runs an F on arguments of these types.
+// Runs an F on encoded arguments of these types.
 template <class F, class... A>
 struct ObjectThunk {
   using R = std::invoke_result_t<F, A...>;
@@ -97,8 +97,8 @@ class Call {
   Call(FunctionId function, Bytes arguments)
       : function_(function), arguments_(std::move(arguments)) {}
 
-  // Runs it here. Throws InvalidArgument for a function of another executable, DataError for
-  // arguments that are none, and what the function throws.
+  // Runs the call in this process. Throws InvalidArgument for a function of another executable,
+  // DataError for invalid arguments, and what the function throws.
   R operator()() const {
     return reinterpret_cast<R (*)(std::span<const std::byte>)>(detail::find_function(function_))(
         arguments_);
@@ -117,7 +117,7 @@ class Call {
   Bytes arguments_;
 };
 
-// The call F(arguments...), for a function that is known at compile time; thread-safe:
+// The call F(arguments...) of a function that is known at compile time; thread-safe:
 //   Call<int> sum = make_call<&add>(1, 2);
 template <auto F, class... A>
 auto make_call(const A&... arguments) {

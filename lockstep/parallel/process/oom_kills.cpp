@@ -25,7 +25,7 @@ std::string first_readable(const std::vector<std::string>& files) {
   return "";
 }
 
-// Where a container sees only its own part of the hierarchy, that part lies at the top.
+// A container that sees only its own part of the hierarchy has that part at the top.
 std::string file_of_this_process() {
   std::ifstream groups("/proc/self/cgroup");
   std::string unified;

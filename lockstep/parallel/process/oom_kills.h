@@ -1,4 +1,4 @@
-// Processes that the system has ended because their control group had no memory left.
+// Detects processes that the system killed because their control group ran out of memory.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace lockstep {
 
-// Counts by the control group's own number: `oom_kill` of memory.events (version 2), or of
-// memory.oom_control (version 1). Such an end is a SIGKILL like any other. One thread at a time.
+// Reads the kernel's counter for the control group: `oom_kill` of memory.events (version 2), or of
+// memory.oom_control (version 1). The kill itself is an ordinary SIGKILL. One thread at a time.
 class OomKills {
  public:
-  // Of a file; "": of this process's control group, if there is one.
+  // Reads the given file; "": the file of this process's control group, if there is one.
   explicit OomKills(const std::string& file = {});
 
-  // Looks for new ones: to be called now and then, so that old ones are known as such.
+  // Reads the counter. Call it regularly, so that old kills are recognized as old.
   void look();
-  // Whether one of the last ten seconds has not been taken yet, which is the caller's then.
+  // Claims one kill of the last ten seconds. False if none is left.
   bool take();
 
-  // Of tests: the file for those made later that are given none.
+  // For tests: the default file of objects created later.
   static void set_file(const std::string& file);
 
  private:

@@ -13,20 +13,20 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/memory_room.h"
+#include "lockstep/base/os/memory_room.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Counted on Linux, and rounded up. Of a client: for its channels, and for each worker.
+// Measured on Linux and rounded up. A client's own descriptors, and those for each worker and host.
 constexpr int64_t kOwnDescriptors = 40, kDescriptorsEach = 8, kDescriptorsOfAHost = 16;
-// Of a worker's own.
+// A worker's own descriptors.
 constexpr int64_t kWorkerDescriptors = 40;
-// A client's threads; a worker's beside those that compute.
+// A client's threads; a worker's threads besides those that compute.
 constexpr int64_t kOwnThreads = 12, kWorkerThreads = 8;
-// What a client takes for its threads and channels.
+// A client's memory for its threads and channels.
 constexpr size_t kOwnMemory = size_t{160} << 20;
 
 int64_t open_descriptors() {
@@ -52,7 +52,7 @@ void check_descriptors(const ResourceNeed& need) {
               fmt::format("raise it (ulimit -n {}), or use fewer workers", wanted));
 }
 
-// The value of a line "Name:\tvalue" of a file of /proc.
+// The value of a line "Name:\tvalue" in a file of /proc.
 std::string field(const std::string& file, const std::string& name) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -71,7 +71,7 @@ int64_t number(const std::string& text, int base = 10) {
   }
 }
 
-// The kernel lets such a process have as many as it likes.
+// Whether the kernel exempts this process from the process limit.
 bool may_exceed_processes() {
   constexpr int kSysAdmin = 21, kSysResource = 24;
   const int64_t capable = number(field("/proc/self/status", "CapEff"), 16);
@@ -105,7 +105,7 @@ void check_processes(int64_t more, int workers) {
               fmt::format("raise it (ulimit -u {}), or use fewer workers or threads", used + more));
 }
 
-// This process's group in a hierarchy; "" where there is none.
+// This process's group in a hierarchy; "" if there is none.
 std::string group_of(const std::string& controller) {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
@@ -118,7 +118,7 @@ std::string group_of(const std::string& controller) {
   return "";
 }
 
-// The group itself and those around it, each with its own limit.
+// Checks the group itself and its parents, each with its own limit.
 void check_group(const fs::path& top, const std::string& group, int64_t more, int workers) {
   for (fs::path at = group;; at = at.parent_path()) {
     const std::string folder = top.string() + (at == "/" ? "" : at.string());

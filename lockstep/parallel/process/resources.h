@@ -1,20 +1,20 @@
-// What worker processes need of the system, compared with what it gives before any is started:
-// libraries abort where they get no descriptor, no thread or no memory.
+// Compares the system resources that worker processes need with the limits, before any worker
+// starts: libraries abort when they get no descriptor, no thread or no memory.
 #pragma once
 
 namespace lockstep {
 
-// Raises this process's limit on open descriptors as far as it may (ulimit -Hn).
+// Raises this process's soft limit on open descriptors to the hard limit (ulimit -Hn).
 void raise_descriptor_limit();
 
 struct ResourceNeed {
-  int workers = 1, threads = 1;  // on this machine; of each worker
-  int hosts = 0;                 // other ones
+  int workers = 1, threads = 1;  // on this machine; for each worker
+  int hosts = 0;                 // other hosts
 };
 
-// Throws Error, which names the limit, what is needed and the command that shows the limit, where
-// descriptors (ulimit -n), processes (ulimit -u, pids.max of a control group) or memory (ulimit -v,
-// ulimit -d) do not suffice for them.
+// Throws Error if descriptors (ulimit -n), processes (ulimit -u, pids.max of a control group) or
+// memory (ulimit -v, ulimit -d) do not suffice. The message names the limit, the need and the
+// command that shows the limit.
 void check_resources(const ResourceNeed& need);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// How worker processes end, and whose fault that is.
+// How a worker process ended, and for what cause.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@ namespace lockstep {
 
 struct WorkerEnd {
   std::string how = {};   // "was killed by signal 11 (SIGSEGV)"
-  std::string hint = {};  // what to do, where that is known
-  // What it computed may be why: a fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), a status other
-  // than 0, or no memory left in its control group.
+  std::string hint = {};  // what the user can do, if known
+  // Its computation may be the cause: a fault signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT), a
+  // status other than 0, or no memory left in its control group.
   bool own_fault = false;
-  bool outside = false;   // by a signal that says nothing about it (SIGKILL, SIGTERM, SIGSTOP, ...)
-  bool hopeless = false;  // any other would end alike, for the same reason
+  bool outside = false;   // by a signal unrelated to its work (SIGKILL, SIGTERM, SIGSTOP, ...)
+  bool hopeless = false;  // any replacement would end the same way
 
   template <class Archive>
   void serialize(Archive& archive) {

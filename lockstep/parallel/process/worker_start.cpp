@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kLimit = 30;
-constexpr size_t kMostBytes = 1 << 16;  // a socket takes it without a reader
+constexpr size_t kMostBytes = 1 << 16;  // a socket takes this much without a reader
 
 [[noreturn]] void fail(const char* what) {
   throw Error("[worker] starting: " + std::string(what) + ": " + std::strerror(errno));

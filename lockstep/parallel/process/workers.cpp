@@ -10,17 +10,17 @@
 #include <deque>
 #include <map>
 
-#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/parallel/messages/strangers.h"
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/oom_kills.h"
-#include "lockstep/parallel/process/strangers.h"
 #include "lockstep/parallel/process/worker_start.h"
 
 namespace lockstep {
 namespace {
 
-// How often it is looked whether workers are stopped, and for how long one may be.
+// Seconds between checks for stopped workers, and seconds that a worker may be stopped.
 constexpr double kLook = 0.1, kStopped = 1.0;
 
 constexpr const char* kWasStopped = "was stopped";
@@ -29,11 +29,11 @@ struct Worker {
   ChildProcess process;
   Descriptor lifeline;
   Call<void> task;
-  TimeLimit hello;                        // until when it must have said something
-  bool has_task = false;                  // it said hello and was given its task
-  bool finished = false;                  // its task has ended, one way or the other
-  std::optional<TimeLimit> stopped = {};  // until when it may be
-  std::string reason = {};                // why it was killed from here
+  TimeLimit hello;                        // deadline for its first message
+  bool has_task = false;                  // it has sent hello and was given its task
+  bool finished = false;                  // its task has finished or failed
+  std::optional<TimeLimit> stopped = {};  // until when it may be stopped
+  std::string reason = {};                // why this process killed it
 };
 
 }  // namespace
@@ -60,18 +60,18 @@ struct Workers::State {
     if (found == workers.end() || message.content.empty()) return;
     Worker& w = found->second;
     std::span<const std::byte> rest = message.content;
-    const auto says = take_prefix<WorkerSays>(rest);
+    const auto says = take_prefix<WorkerMessage>(rest);
     using Kind = WorkerEvent::Kind;
-    if (says == WorkerSays::hello && !w.has_task) {
+    if (says == WorkerMessage::hello && !w.has_task) {
       w.has_task = true;
       strangers.came(message.worker, options.start_limit - w.hello.left());
       channel.send(message.worker, encode(w.task));
-    } else if (says == WorkerSays::message) {
+    } else if (says == WorkerMessage::message) {
       events.push_back({Kind::message, message.worker, Bytes(rest.begin(), rest.end())});
-    } else if (says == WorkerSays::finished) {
+    } else if (says == WorkerMessage::finished) {
       w.finished = true;
       events.push_back({.kind = Kind::finished, .worker = message.worker});
-    } else if (says == WorkerSays::failed) {
+    } else if (says == WorkerMessage::failed) {
       w.finished = true;
       events.push_back(
           {.kind = Kind::failed, .worker = message.worker, .error = decode<TaskError>(rest)});
@@ -114,7 +114,7 @@ struct Workers::State {
       if (w.process.ended()) ended.push_back(number);
     }
     if (ended.empty()) return;
-    // What they said last has arrived by now or soon: it comes first.
+    // Their last messages have arrived or will arrive soon, and must come before the loss.
     for (const TimeLimit limit(0.01); !limit.reached(); channel.wait(limit, {})) take_messages();
     take_messages();
     for (const uint32_t number : ended) {
@@ -129,23 +129,23 @@ struct Workers::State {
   }
 };
 
-std::vector<int> cores_of_worker(int slot, int workers, int threads) {
+std::vector<int> cores_of_worker(int local_rank, int workers, int threads) {
   const std::vector<int> all = own_cores();
-  const int64_t used = int64_t{threads} * std::max(workers, slot + 1);
+  const int64_t used = int64_t{threads} * std::max(workers, local_rank + 1);
   if (used > static_cast<int64_t>(all.size())) return {};
-  const auto first = all.begin() + std::ptrdiff_t{slot} * threads;
+  const auto first = all.begin() + std::ptrdiff_t{local_rank} * threads;
   return {first, first + threads};
 }
 
 Workers::Workers(const SharedMemory& memory, const WorkerOptions& options)
     : state_(std::make_unique<State>(memory, options)) {
-  if (Runtime::present()) return;
+  if (has_runtime()) return;
   throw InvalidArgument("[workers] this program cannot start worker processes",
                         "begin main() with: lockstep::Runtime runtime(argc, argv);");
 }
 
 Workers::~Workers() {
-  // All at once, then one after the other.
+  // Kills all before the destructors wait for each.
   for (auto& [number, w] : state_->workers) w.process.kill();
 }
 
@@ -171,7 +171,7 @@ uint32_t Workers::start(const Call<void>& task, const std::vector<int>& cores) {
   } catch (const InvalidArgument&) {
     throw;
   } catch (const Error&) {
-    // It has ended already: it is told as lost.
+    // It has ended already and will be reported as lost.
   }
   s.strangers.starts(number);
   s.workers.emplace(number, Worker{.process = std::move(process),

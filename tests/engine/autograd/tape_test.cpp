@@ -19,7 +19,7 @@ Tensor from(Values values) {
   return Tensor::from(std::span<const float>(values), Shape{static_cast<int64_t>(values.size())});
 }
 
-// x * x, elementwise up to the mean over one element per row.
+// x * x, elementwise, because the mean is over one element per row.
 Tensor squares(const Tensor& x) { return ops::mean_squared_error(x, Tensor::zeros(x.shape())); }
 
 TEST(Tape, GivesTheGradientOfAScalar) {
@@ -36,7 +36,7 @@ TEST(Tape, AddsTheGradientsOfATensorUsedTwice) {
   Tape tape;
   tape.watch(x);
   const Tensor twice = ops::addition({x, x});                // in one op
-  const Tensor y = ops::addition({twice, ops::relu(x), x});  // and in several
+  const Tensor y = ops::addition({twice, ops::relu(x), x});  // and in several ops
   EXPECT_EQ(tape.gradient(ops::sum(y), {x})[0].to_vector(), (Values{4, 3, 4}));
 }
 
@@ -125,7 +125,7 @@ TEST(Tape, RecordsOnAllThatWatch) {
   }
   EXPECT_EQ(Tape::current(), &outer);
   EXPECT_EQ(inner_gradient.to_vector(), (Values{6}));
-  // What was computed while an inner tape lived counts for the outer one, too.
+  // Operations recorded while an inner tape exists also count for the outer one.
   const Tensor loss = ops::sum(ops::addition({before, inside, x}));
   EXPECT_EQ(outer.gradient(loss, {x})[0].to_vector(), (Values{13}));
 }
@@ -149,7 +149,7 @@ TEST(Tape, RefusesDerivativesOfGradients) {
   tape.watch(x);
   const Tensor slope = tape.gradient(ops::sum(cube(x)), {x})[0];
   EXPECT_EQ(slope.to_vector(), (Values{27}));
-  // Of it alone, of what is computed from it, and of a loss that it is one term of.
+  // The gradient itself, values computed from it, and a loss with it as one term.
   const Tensor penalty = ops::sum(ops::multiplication({slope, slope}));
   const Tensor loss = ops::sum(ops::addition({cube(x), ops::relu(slope)}));
   for (const Tensor& scalar : {slope, penalty, loss}) {
@@ -157,7 +157,7 @@ TEST(Tape, RefusesDerivativesOfGradients) {
     EXPECT_EQ(message.find("unsupported: [tape] the scalar was computed from gradients"), 0u)
         << message;
   }
-  // A constant where it is said to be one.
+  // A clone is a constant.
   const Tensor constant = slope.clone();
   const Tensor weighed = ops::sum(ops::multiplication({constant, x}));
   EXPECT_EQ(tape.gradient(weighed, {x})[0].to_vector(), (Values{27}));
@@ -178,7 +178,7 @@ TEST(Tape, RefusesDerivativesOfAnInnerTapesGradients) {
   const Tensor score = ops::multiplication({w, w});
   const Tensor loss = ops::sum(ops::addition({score, slope}));
   EXPECT_EQ(refusal([&] { outer.gradient(loss, {w}); }).find("unsupported: [tape] "), 0u);
-  // This one has nothing to do with w.
+  // This loss does not depend on w.
   const Tensor fine = ops::sum(ops::addition({score, other}));
   EXPECT_EQ(outer.gradient(fine, {w})[0].to_vector(), (Values{4}));
 }
@@ -256,20 +256,20 @@ TEST(Tape, RefusesGradientsOfWhatIsNoScalar) {
   EXPECT_NE(message(ops::relu(x)).find("2 f32"), std::string::npos);
   EXPECT_NE(message(Tensor()).find("undefined"), std::string::npos);
   EXPECT_NE(message(Tensor::zeros({}, DType::i32)).find("i32"), std::string::npos);
-  // One element is enough, whatever the rank.
+  // One element is enough, for any rank.
   const Tensor one = Tensor::full({1, 1}, 2);
   tape.watch(one);
   EXPECT_EQ(tape.gradient(squares(one), {one})[0].to_vector(), (Values{4}));
 }
 
-// For those who write ops by hand.
+// For users who write ops themselves.
 TEST(Tape, RunsBackwardFunctionsThatAreRecorded) {
   const Tensor x = from({1, 2});
   Tape tape;
   tape.watch(x);
   EXPECT_TRUE(tape.tracks(std::vector<Tensor>{Tensor(), x}));
   EXPECT_FALSE(tape.tracks(std::vector<Tensor>{Tensor(), from({1})}));
-  const Tensor constant = from({5, 5}), y = from({10, 20});  // y = 10 x by hand
+  const Tensor constant = from({5, 5}), y = from({10, 20});  // y = 10 x without an op
   std::vector<bool> asked;
   tape.record({x, constant, Tensor()}, {y},
               [&](const std::vector<Tensor>& dy, const std::vector<bool>& wanted) {
@@ -288,7 +288,7 @@ TEST(Tape, WhatBackwardFunctionsRecordWhileTheyRunDoesNotDisturbTheGradient) {
     const Tensor x = from({3, 5});
     tape.watch(x);
     Tensor y = x;
-    for (int i = 0; i < length; ++i) {  // each is the identity, by hand
+    for (int i = 0; i < length; ++i) {  // each is the identity, without an op
       const Tensor next = from(y.to_vector());
       tape.record({y}, {next}, [x](const std::vector<Tensor>& dy, const std::vector<bool>&) {
         for (int k = 0; k < 3; ++k) ops::relu(x);  // recorded, as x is watched

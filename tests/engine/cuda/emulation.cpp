@@ -28,7 +28,7 @@ struct Fiber {
 #endif
 };
 
-// A block that is being run by this thread of the host.
+// The block that this host thread runs.
 struct Block {
   ucontext_t scheduler;
   std::vector<std::unique_ptr<Fiber>> fibers;
@@ -47,7 +47,7 @@ struct Block {
 thread_local Block block;
 thread_local Order order_of_threads = Order::forwards;
 
-// From a fiber back to the scheduler; `last` when it will not run again.
+// Returns from a fiber to the scheduler; `last` if the fiber will not run again.
 void leave([[maybe_unused]] bool last) {
   Fiber& fiber = *block.running;
 #ifdef __SANITIZE_THREAD__
@@ -88,7 +88,7 @@ void resume(Fiber& fiber) {
 #endif
 }
 
-// Apart, since getcontext() may return twice as far as the compiler knows.
+// A separate function, because for the compiler getcontext() may return twice.
 void prepare(Fiber& fiber) {
   fiber.ended = false;
   getcontext(&fiber.context);

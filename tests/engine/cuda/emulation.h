@@ -1,7 +1,8 @@
-// A GPU's blocks and threads on the CPU, for testing own kernels where there is no GPU: named by
-// -include on the compiler's command line, so that .cu files compile as plain C++. Blocks run one
-// after the other, the threads of a block as fibers that change at __syncthreads(). The order of
-// the threads can be turned round: a kernel that lacks a __syncthreads() gives other bits then.
+// Runs a GPU's blocks and threads on the CPU, to test this library's kernels without a GPU. It is
+// included by -include on the compiler's command line, so that .cu files compile as plain C++.
+// Blocks run one after the other. The threads of a block are fibers that switch at __syncthreads().
+// The order of the threads can be reversed: a kernel that lacks a __syncthreads() then gives other
+// bits.
 #pragma once
 
 #define LOCKSTEP_CUDA_EMULATION 1
@@ -24,11 +25,11 @@ struct Index {
 inline thread_local Index thread_index, block_index, block_size, grid_size;
 
 enum class Order { forwards, backwards };
-// In which order a block's threads run between barriers, from now on.
+// Sets the order in which a block's threads run between barriers.
 void set_order(Order order);
 
-// Runs `body` for every thread of every block; returns when all have ended. At the start shared
-// memory holds NaNs.
+// Runs `body` for every thread of every block and returns when all have ended. Shared memory
+// initially holds NaNs.
 void launch(int64_t blocks, int threads, size_t shared_bytes, const std::function<void()>& body);
 void* shared_memory();
 void barrier();
@@ -42,7 +43,7 @@ void barrier();
 
 inline void __syncthreads() { ::emulation::barrier(); }
 
-// What own kernels need of the runtime.
+// The parts of the CUDA runtime that the kernels need.
 using cudaStream_t = void*;
 enum cudaError_t { cudaSuccess = 0, cudaErrorNotReady = 600 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
@@ -58,7 +59,7 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-// Streams have done all that was asked, but what comes from other devices.
+// Streams complete work immediately, except for data from other devices.
 bool stream_is_busy(cudaStream_t stream);
 inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return stream_is_busy(stream) ? cudaErrorNotReady : cudaSuccess;

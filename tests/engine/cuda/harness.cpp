@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/base/bfloat16.h"
-#include "lockstep/base/float16.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/float16.h"
 #include "tests/engine/cuda/emulation.h"
 
 namespace lockstep::kernels::cudatest {

@@ -1,14 +1,14 @@
-// The CUDA back end's own kernels, run through the emulation, beside the CPU's.
+// The CUDA back end's own kernels, run by the emulation and compared with the CPU's.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 
-#include "lockstep/engine/kernels/cuda/bias.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
-#include "lockstep/engine/kernels/cuda/layout.h"
-#include "lockstep/engine/kernels/cuda/padding.h"
+#include "lockstep/engine/kernels/cuda/elementwise/bias.h"
 #include "lockstep/engine/kernels/cuda/philox.h"
+#include "lockstep/engine/kernels/cuda/shapes/layout.h"
+#include "lockstep/engine/kernels/cuda/windows/padding.h"
 #include "tests/engine/cuda/harness.h"
 
 namespace lockstep::kernels::cudatest {
@@ -21,7 +21,7 @@ const std::vector<Shape>& all_shapes() {
   return shapes;
 }
 
-// Row-major and, where it is another, channels last.
+// Row-major and, if it differs, channels last.
 void for_layouts(const Shape& shape, const std::function<void(const TensorSpec&)>& test) {
   SCOPED_TRACE(shape.to_string());
   test(plain(shape));
@@ -150,7 +150,7 @@ TEST(CudaKernels, Concatenation) {
   }
 }
 
-// The fixed tree gives the CPU's bits, for one to three launches.
+// The fixed tree gives the CPU's bits, with one to three launches.
 TEST(CudaKernels, Sum) {
   for (const int64_t n : {1, 2, 3, 7, 31, 255, 256, 257, 511, 512, 513, 1023, 1025, 5000, 300001}) {
     SCOPED_TRACE(n);
@@ -241,7 +241,7 @@ Given with_statistics(int64_t channels) {
 }
 
 TEST(CudaKernels, BatchNormalization) {
-  // Two observations alone would leave gradients that are nothing but rounding.
+  // Two observations alone would give gradients that are only rounding errors.
   for (const Shape& shape : std::vector<Shape>{{7, 5},
                                                {300, 3},
                                                {6, 70},
@@ -262,7 +262,7 @@ TEST(CudaKernels, BatchNormalization) {
   }
 }
 
-// NaN and infinities pass ReLU, or not, as on the CPU.
+// ReLU treats NaN and infinities as on the CPU.
 TEST(CudaKernels, BatchNormalizationOfSpecialValues) {
   for (const bool relu : {false, true}) {
     SCOPED_TRACE(relu);
@@ -334,13 +334,13 @@ TEST(CudaKernels, Pooling) {
         .pad_begin = {2, 2},
         .pad_end = {1, 2}}},
       {{3, 4, 6, 5}, {.kernel = {6, 5}}},
-      {{1, 2, 20, 18}, {.kernel = {20, 18}}},  // too large for positions of one byte
+      {{1, 2, 20, 18}, {.kernel = {20, 18}}},  // too large for positions in one byte
       {{2, 3, 9}, {{3}, {2}, {1}, {1}, {0}}},
       {{3, 1, 8}, {{2}, {1}, {2}, {0}, {1}}},
       {{1, 1, 1, 1, 1}, {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}}},
       {{2, 3, 4, 6, 5}, {{2, 2, 2}, {2, 2, 2}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}}},
       {{2, 3, 5, 6, 7}, {{3, 2, 3}, {1, 2, 3}, {2, 1, 1}, {2, 1, 1}, {1, 0, 1}}},
-      {{1, 2, 8, 7, 9}, {{7, 6, 8}, {1, 1, 1}, {1, 1, 1}, {0, 1, 0}, {1, 0, 0}}},  // 336 places
+      {{1, 2, 8, 7, 9}, {{7, 6, 8}, {1, 1, 1}, {1, 1, 1}, {0, 1, 0}, {1, 0, 0}}},  // 336 positions
   };
   for (const auto& row : rows) {
     using enum PoolingProblem::Kind;
@@ -350,7 +350,7 @@ TEST(CudaKernels, Pooling) {
       const PoolingProblem p = pooling_problem(row.src, row.window, kind);
       compare(cpu_table().pooling(p), cuda::pooling(p), kClose);
       if (kind != max) continue;
-      // Equal elements everywhere: the first takes the gradient.
+      // All elements are equal: the first one gets the gradient.
       std::vector<float> x = normal(static_cast<size_t>(row.src.elements()), 1);
       for (float& v : x) v = v > 0 ? 1.0f : -1.0f;
       compare(cpu_table().pooling(p), cuda::pooling(p), kClose, {{{Kind::input, 0}, bytes_of(x)}});
@@ -376,7 +376,7 @@ TEST(CudaKernels, ChangeOfLayout) {
       Bytes x(last.bytes());
       for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::byte>(i * 31 + i / 256);
       const Given given{{{Kind::input, 0}, x}};
-      // The layout's own conversions, on the host, are the reference.
+      // The reference is the layout's own conversion on the host.
       for (const auto& [from, to] : {std::pair{plain(shape, dtype), last},
                                      std::pair{last, plain(shape, dtype)}, std::pair{last, last}}) {
         const auto results = run({cuda::reorder(from, to), {}}, given);
@@ -448,7 +448,7 @@ TEST(CudaKernels, Padding) {
   EXPECT_EQ(back, x);
 }
 
-// The emulation itself: what a GPU would refuse or leave undefined is an error here.
+// Tests the emulation: misuse that a GPU would refuse or leave undefined is an error here.
 TEST(CudaEmulation, RefusesWhatAGpuWould) {
   EXPECT_THROW(emulation::launch(0, 32, 0, [] {}), std::logic_error);
   EXPECT_THROW(emulation::launch(1, 2048, 0, [] {}), std::logic_error);

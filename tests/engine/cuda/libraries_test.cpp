@@ -1,12 +1,12 @@
-// Kernels that rest on cuDNN and cuBLASLt, with stand-ins for these (stand_in/): what the libraries
-// are told is right, what they make of it only a GPU can show.
+// Kernels that use cuDNN and cuBLASLt, with stand-ins for these libraries (stand_in/). The tests
+// show that the calls are right; only a GPU can show the libraries' results.
 #include <gtest/gtest.h>
 
 #include <iostream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
-#include "lockstep/engine/kernels/cuda/layout.h"
+#include "lockstep/engine/kernels/cuda/shapes/layout.h"
 #include "tests/engine/cuda/harness.h"
 
 namespace lockstep::kernels::cudatest {
@@ -59,7 +59,7 @@ TEST(CudaLibraries, Convolution) {
   }
 }
 
-// Sequences are images of one row.
+// Sequences are images with one row.
 TEST(CudaLibraries, ConvolutionAlongOneAxis) {
   ConvolutionProblem p;
   p.src = plain({2, 3, 9});
@@ -91,7 +91,7 @@ TEST(CudaLibraries, ConvolutionAlongThreeAxes) {
     p.bias = true;
     compare(cpu_table().convolution(p), cuda::convolution(p), kClose);
   }
-  // n x depth x rows x columns x c, where cuDNN has that.
+  // n x depth x rows x columns x c, if cuDNN has this layout.
   ConvolutionProblem p;
   p.src = plain({2, 3, 4, 5, 6});
   p.weights = {4, 3, 2, 2, 2};
@@ -137,7 +137,8 @@ TEST(CudaLibraries, FullyConnected) {
   }
 }
 
-// Channels last for weights too; where the stand-in has no groups for these, row-major.
+// Channels last for weights too. The stand-in has no groups for this layout, so these are
+// row-major.
 TEST(CudaLibraries, LayoutsOfConvolutions) {
   ConvolutionProblem p;
   p.src = plain({2, 4, 5, 7});
@@ -158,7 +159,7 @@ TEST(CudaLibraries, WhatNoLayoutDoesIsUnsupported) {
   ConvolutionProblem p;
   p.src = plain({2, 4, 5, 7});
   p.weights = {6, 4, 3, 3};
-  p.dst = {2, 6, 4, 4};  // not what this window gives
+  p.dst = {2, 6, 4, 4};  // not the result of this window
   p.window.kernel = {3, 3};
   EXPECT_THROW(cuda::convolution(p), Unsupported);
 }
@@ -185,7 +186,7 @@ TEST(CudaLibraries, TableIsComplete) {
               t.reshape && t.concatenation && t.sum && t.softmax && t.cross_entropy &&
               t.mean_squared_error && t.normalize_images && t.reorder && t.accumulate && t.zero &&
               t.sgdm && t.adam && t.rmsprop && t.sgdm_of_all && t.adam_of_all && t.rmsprop_of_all &&
-              t.add && t.block_squares && t.limit && t.augment_images);
+              t.add && t.block_squares && t.limit && t.divide && t.augment_images);
 }
 
 }  // namespace

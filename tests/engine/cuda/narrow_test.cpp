@@ -1,12 +1,12 @@
-// The CUDA back end's kernels for bf16 and f16, run through the emulation, beside the CPU's for
-// floats on numbers that these can hold.
+// The CUDA back end's kernels for bf16 and f16, run by the emulation and compared with the CPU's
+// for floats, on numbers that both types can represent.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/elements.h"
-#include "lockstep/engine/kernels/cuda/layout.h"
+#include "lockstep/engine/kernels/cuda/shapes/layout.h"
 #include "tests/engine/cuda/harness.h"
 
 namespace lockstep::kernels::cudatest {
@@ -60,7 +60,7 @@ TEST_P(CudaNarrow, Addition) {
   }
 }
 
-// Of two numbers the sum is rounded once.
+// A sum of two numbers is rounded once.
 TEST_P(CudaNarrow, SumsAreRoundedOnce) {
   const Shape shape{7, 5};
   const Given given{{{Kind::input, 0}, bytes_of(narrowed(normal(35, 1), GetParam()))},
@@ -138,7 +138,7 @@ TEST_P(CudaNarrow, Pooling) {
   } rows[] = {
       {{2, 3, 5, 7}, {.kernel = {2, 2}, .stride = {2, 2}}},
       {{2, 33, 9, 4}, {.kernel = {3, 2}, .stride = {2, 1}, .pad_begin = {1, 0}, .pad_end = {1, 1}}},
-      {{1, 2, 20, 18}, {.kernel = {20, 18}}},  // too large for positions of one byte
+      {{1, 2, 20, 18}, {.kernel = {20, 18}}},  // too large for positions in one byte
       {{2, 3, 9}, {{3}, {2}, {1}, {1}, {0}}},
       {{2, 3, 4, 6, 5}, {{2, 2, 2}, {2, 2, 2}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}}},
   };
@@ -160,7 +160,7 @@ TEST_P(CudaNarrow, Pooling) {
   }
 }
 
-// f32 and a narrow type become each other, in one pass with a change of layout.
+// Conversions between f32 and a narrow type, in one pass with a change of layout.
 TEST_P(CudaNarrow, ChangeOfType) {
   for (const Shape& shape : std::vector<Shape>{{1}, {7, 5}, {2, 3, 5, 7}, {1, 70, 65, 3}}) {
     SCOPED_TRACE(shape.to_string());
@@ -195,7 +195,7 @@ TEST_P(CudaNarrow, Convolution) {
        5,
        {.kernel = {3, 3}, .stride = {2, 2}, .pad_begin = {1, 2}, .pad_end = {2, 1}}},
       {{2, 3, 9, 6}, 5, {.kernel = {2, 3}, .dilation = {3, 2}, .pad_end = {2, 1}}},
-      // What there is no kernel for is computed in f32.
+      // Without a suitable kernel the result is computed in f32.
       {{1, 4, 6, 5}, 6, {.kernel = {3, 3}, .pad_begin = {1, 1}, .pad_end = {1, 1}}, 2, false},
   };
   for (const auto& r : rows) {
@@ -249,7 +249,7 @@ TEST_P(CudaNarrow, FullyConnected) {
       for (const TensorSpec& spec :
            {plain(shape, GetParam()), cuda::channels_last(shape, GetParam())}) {
         const Kernel narrow = cuda::fully_connected({spec, 7, bias});
-        // Sums leave as floats; what there is no product for is computed with floats.
+        // Sums are written as floats. Without a suitable product, floats are used.
         EXPECT_EQ(narrow.forward.reads[0].spec.dtype, shape[1] > 1 ? GetParam() : DType::f32);
         EXPECT_EQ(narrow.forward.writes[0].spec.dtype, DType::f32);
         EXPECT_EQ(narrow.backward[1].writes[0].spec.dtype, DType::f32);
@@ -262,7 +262,7 @@ TEST_P(CudaNarrow, FullyConnected) {
 INSTANTIATE_TEST_SUITE_P(Types, CudaNarrow, ::testing::Values(DType::bf16, DType::f16),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
-// Slices that begin anywhere.
+// Slices that begin at any element.
 TEST(CudaKernels, ArraysThatBeginBetweenPacks) {
   std::vector<float> a = normal(40, 1), b = normal(40, 2), sum(40, kNaN);
   for (const size_t from : {0u, 1u, 2u, 3u}) {

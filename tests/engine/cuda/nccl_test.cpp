@@ -1,4 +1,4 @@
-// The CUDA back end's groups of GPUs, on a stand-in for NCCL.
+// The CUDA back end's groups of GPUs, with a stand-in for NCCL.
 #include "lockstep/engine/kernels/cuda/nccl.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Progress = DeviceGroup::Progress;
 
-// Before anybody asks for NCCL by its name.
+// Runs before any code looks up NCCL by name.
 void* stand_in() {
   static void* const library = dlopen(LOCKSTEP_STAND_IN_NCCL, RTLD_NOW | RTLD_LOCAL);
   return library;
@@ -30,7 +30,7 @@ F* function(const char* name) {
   return reinterpret_cast<F*>(dlsym(stand_in(), name));
 }
 
-// What each member had to do with its progress, by rank.
+// The progress calls of each member, by rank.
 std::vector<std::string> together(int size, const std::function<void(DeviceGroup&, int)>& body) {
   const auto groups = nccl_groups(0);
   const std::string key = groups->make_key();
@@ -81,7 +81,7 @@ TEST_F(Nccl, MovesBytesBetweenAll) {
   constexpr int kSize = 3, kEach = 2;
   std::atomic<int> waiting = 0;
   const auto errors = together(kSize, [&](DeviceGroup& group, int rank) {
-    int stream = 0;  // its address is the queue's
+    int stream = 0;  // its address represents the stream
     std::vector<std::vector<int>> out, in;
     std::vector<DeviceTransfer> sends, receives;
     for (int peer = 0; peer < kSize; ++peer) {
@@ -100,7 +100,8 @@ TEST_F(Nccl, MovesBytesBetweenAll) {
     group.exchange(sends, receives, &stream);
     EXPECT_EQ(group.progress(&stream), Progress::pending);
     if (rank != 0) {
-      EXPECT_EQ(group.progress(&stream), Progress::queued);  // the first one sends nothing yet
+      EXPECT_EQ(group.progress(&stream),
+                Progress::queued);  // the first member has sent nothing yet
       ++waiting;
     }
     while (group.progress(&stream) != Progress::done) std::this_thread::yield();
@@ -130,7 +131,7 @@ TEST_F(Nccl, FailuresAreErrors) {
   EXPECT_EQ(errors, (std::vector<std::string>{"[nccl] this group of GPUs was ended", ""}));
 }
 
-// As NCCL has it, which does not wait.
+// Like NCCL, the stand-in does not wait.
 TEST_F(Nccl, NothingIsAskedForBeforeItIsThere) {
   const auto errors = together(2, [](DeviceGroup& group, int rank) {
     int stream = 0, out = rank, in = 0;

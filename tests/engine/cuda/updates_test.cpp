@@ -1,4 +1,4 @@
-// What changes learnables and cuts gradients on a GPU, run through the emulation: the CPU's bits.
+// Parameter updates and gradient limits on a GPU, run by the emulation: the bits are the CPU's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace lockstep::kernels::cudatest {
 namespace {
 
-// One launch over learnables of several sizes has the bits of the CPU's updates of each, as has one
-// of a learnable alone.
+// One launch over parameters of several sizes, and one for a single parameter, have the bits of the
+// CPU's updates.
 template <class Update, class OfAll, class OfOne, class Alone>
 void check_solver(std::vector<Update> updates, bool second, OfAll of_all, OfOne of_one,
                   Alone alone) {
@@ -24,13 +24,13 @@ void check_solver(std::vector<Update> updates, bool second, OfAll of_all, OfOne 
     bool operator==(const Arrays&) const = default;
   };
   std::vector<Arrays> all;
-  std::vector<LearnableArrays> seen;
+  std::vector<ParameterArrays> seen;
   std::vector<UpdateBlock> blocks;
   for (size_t p = 0; p < std::size(sizes); ++p) {
     const size_t n = sizes[p];
     all.push_back(
         {normal(n, 4 * p), normal(n, 4 * p + 1), normal(n, 4 * p + 2), normal(n, 4 * p + 3)});
-    // Of rmsprop the first array, of adam the second are of squares.
+    // The first array of rmsprop and the second of adam hold squares.
     for (float& x : second ? all[p].second : all[p].first) x = std::abs(x);
   }
   std::vector<Arrays> by_one = all, expected = all;
@@ -92,7 +92,7 @@ TEST(CudaUpdates, Sum) {
   EXPECT_EQ(sum, expected);
 }
 
-// The CPU's bytes: maps of all kinds, images of odd sizes, more of them than a block has threads.
+// The bytes are the CPU's: maps of all kinds, odd image sizes, more images than threads of a block.
 TEST(CudaUpdates, AugmentImages) {
   for (const auto& [channels, height, width] :
        std::vector<std::array<int64_t, 3>>{{3, 32, 32}, {1, 5, 7}, {4, 1, 1}}) {
@@ -118,13 +118,13 @@ TEST(CudaUpdates, AugmentImages) {
   cuda::augment_images({}, nullptr);  // nothing to do
 }
 
-// The CPU's bits, for blocks that are whole and not, and more of them than a warp has threads.
+// The bits are the CPU's, for full and partial blocks, and more blocks than threads of a warp.
 TEST(CudaUpdates, GradientThreshold) {
   for (const size_t count : {1u, 1023u, 1024u, 1025u, 40000u}) {
     SCOPED_TRACE(count);
     std::vector<float> x = normal(count, 1);
     if (count > 1024) x[1024] = kNaN;
-    // What lies behind the last block stays.
+    // Memory behind the last block is unchanged.
     std::vector<double> sums(norm_blocks(count) + 1, -1), expected = sums;
     cpu_table().block_squares(x.data(), count, expected.data(), nullptr);
     EXPECT_EQ(expected.back(), -1);
@@ -137,9 +137,13 @@ TEST(CudaUpdates, GradientThreshold) {
     cpu_table().limit(x.data(), count, 0.5f, nullptr);
     cuda::limit(limited.data(), count, 0.5f, nullptr);
     EXPECT_EQ(0, std::memcmp(limited.data(), x.data(), count * sizeof(float)));
+    cpu_table().divide(x.data(), count, 3, nullptr);
+    cuda::divide(limited.data(), count, 3, nullptr);
+    EXPECT_EQ(0, std::memcmp(limited.data(), x.data(), count * sizeof(float)));
   }
   cuda::block_squares(nullptr, 0, nullptr, nullptr);
   cuda::limit(nullptr, 0, 1, nullptr);
+  cuda::divide(nullptr, 0, 1, nullptr);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What decides whether a GPU can be used: libraries, drivers, code, and kernels that have run.
-#include "lockstep/engine/kernels/backend.h"
+// The conditions for using a GPU: libraries, drivers, code, and verified kernels.
+#include "lockstep/engine/kernels/backends/backend.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/backends/support.h"
 #include "lockstep/engine/kernels/devices.h"
-#include "lockstep/engine/kernels/support.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep::kernels {
@@ -87,7 +87,7 @@ TEST(Backend, TheBuiltLibraryLoadsAndSaysWhichGpusThereAre) {
   EXPECT_NE(library.backend->table->zero, nullptr);
   EXPECT_GE(library.backend->versions().size(), 3u);
   EXPECT_NE(library.backend->groups, nullptr);
-  // Found without being named, too.
+  // The back end is also found without its name.
   EXPECT_EQ(std::filesystem::weakly_canonical(backend_path()),
             std::filesystem::weakly_canonical(LOCKSTEP_BUILT_CUDA_LIBRARY));
 }
@@ -147,7 +147,7 @@ TEST(Support, KernelsThatAreMissingOrHaveNeverRunAreRefused) {
             "[kernels] add has never run on a GPU | name it in LOCKSTEP_UNVERIFIED=add,... (or "
             "all) to use it all the same");
   EXPECT_EQ(guarded(table, kRelu, "pooling,addition").addition, table.addition);
-  // Learnable by learnable is as good.
+  // An update for each parameter is an alternative.
   table.sgdm_of_all = [](const Updates<SgdmUpdate>&, void*) {};
   EXPECT_EQ(guarded(table, kRelu, "sgdm").sgdm_of_all, nullptr);
   EXPECT_EQ(guarded(table, kRelu, "sgdm").adam_of_all, nullptr);
@@ -188,7 +188,7 @@ TEST(Support, NarrowTypesAreNamedOrHaveRunInAllThatComputeThem) {
   const Table strict = guarded(table, ran, "");
   EXPECT_TRUE(strict.bf16);
   EXPECT_FALSE(strict.f16);
-  EXPECT_NE(strict.relu, table.relu);  // has run with bf16 only
+  EXPECT_NE(strict.relu, table.relu);  // verified for bf16 only
   table.bf16 = false;
   EXPECT_FALSE(guarded(table, ran, "all").bf16);
 }

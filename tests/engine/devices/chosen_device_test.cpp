@@ -1,4 +1,4 @@
-// The device that "auto" stands for, where one was chosen.
+// The device for "auto" if the user has chosen one.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -30,7 +30,7 @@ TEST(ChosenDevice, IsWhatAutoStandsForInItsThread) {
   EXPECT_EQ(chosen_device(), std::nullopt);
 }
 
-// What a chosen one cannot do is an error: nobody chose another.
+// Unsupported work on the chosen device is an error, and no other device is tried.
 TEST(ChosenDevice, IsNotPassedOver) {
   const devicetest::FakeDevice gpu;
   choose_device(gpu);

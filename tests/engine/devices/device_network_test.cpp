@@ -1,5 +1,4 @@
-// Whole networks on a device other than the CPU, on a stand-in for one: the same bits as on the
-// CPU.
+// Whole networks on a stand-in for a device. The bits are the CPU's.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -23,7 +22,7 @@ LayerPtr convolution(int64_t filters) {
   return convolution2d({.filters = filters, .kernel = {3, 3}, .padding = same_padding});
 }
 
-// Two ways that meet, shared weights, dropout, moving statistics, two outputs.
+// Two branches that join, shared weights, dropout, moving statistics, two outputs.
 Network make_network() {
   Network network;
   network.add(image_input({.height = 8, .width = 8, .channels = 3}), "images");
@@ -53,14 +52,14 @@ Tensor labels(int64_t n) {
   return Tensor::from(values, Shape{n});
 }
 
-// Some iterations of a training by hand; then all values, and the outputs outside training.
+// A few iterations of a custom loop. Returns all values and the outputs of prediction.
 std::vector<std::vector<float>> train(Network& network) {
   const Device device = network.device();
   std::vector<std::vector<float>> results;
   for (uint64_t iteration = 0; iteration < 4; ++iteration) {
     const int64_t n = iteration == 2 ? 5 : 6;
     Tape tape;
-    tape.watch(network.learnable_values());
+    tape.watch(network.parameter_values());
     const Tensor x = images(n, iteration).to(device);
     const auto outputs = network.forward_all(
         {x}, {.training = true, .step = {.seed = 1, .iteration = iteration, .first_row = 0}});
@@ -68,17 +67,17 @@ std::vector<std::vector<float>> train(Network& network) {
     EXPECT_EQ(loss.device(), device);
     results.push_back(loss.to_vector());
     results.push_back(outputs[1].to_vector());
-    const auto gradients = tape.gradient(loss, network.learnable_values());
+    const auto gradients = tape.gradient(loss, network.parameter_values());
     for (size_t p = 0; p < gradients.size(); ++p) {
       EXPECT_EQ(gradients[p].device(), device);
       results.push_back(gradients[p].to_vector());
-      std::vector<float> value = network.learnables()[p].value.to_vector();
+      std::vector<float> value = network.parameters()[p].value.to_vector();
       for (size_t i = 0; i < value.size(); ++i) value[i] -= 0.01f * results.back()[i];
-      network.learnables()[p].value.copy_from(
-          Tensor::from(value, network.learnables()[p].value.shape()));
+      network.parameters()[p].value.copy_from(
+          Tensor::from(value, network.parameters()[p].value.shape()));
     }
   }
-  for (const auto& l : network.learnables()) results.push_back(l.value.to_vector());
+  for (const auto& l : network.parameters()) results.push_back(l.value.to_vector());
   for (const auto& s : network.state()) results.push_back(s.value.to_vector());
   for (const auto& t : network.forward_all({images(7, 9).to(device)}, {})) {
     results.push_back(t.to_vector());
@@ -92,6 +91,7 @@ TEST(DeviceNetwork, TrainsToTheBitsOfTheCpu) {
   there.to(fake);
   EXPECT_EQ(there.device(), fake.device());
   const auto expected = train(here);
+  ASSERT_FALSE(expected.empty());
   for (const auto& values : expected) {
     for (float v : values) ASSERT_TRUE(std::isfinite(v));
   }
@@ -134,20 +134,20 @@ TEST(DeviceNetwork, MovesBackAndIsClonedWhereItIs) {
   Network network = make_network();
   const Tensor x = images(2, 1);
   const auto expected = network.predict(x).to_vector();
-  const Tensor old = network.learnables()[0].value;
+  const Tensor old = network.parameters()[0].value;
   network.to(fake);
   EXPECT_EQ(old.device(), Device{});
-  EXPECT_EQ(network.learnables()[0].value.device(), fake.device());
+  EXPECT_EQ(network.parameters()[0].value.device(), fake.device());
   EXPECT_EQ(network.state()[0].value.device(), fake.device());
   Network copy = network.clone();
   EXPECT_EQ(copy.device(), fake.device());
-  network.learnables()[0].value.copy_from(Tensor::zeros(old.shape()));
+  network.parameters()[0].value.copy_from(Tensor::zeros(old.shape()));
   EXPECT_EQ(copy.predict(x.to(fake)).to_vector(), expected);
   copy.to({});
   EXPECT_EQ(copy.predict(x).to_vector(), expected);
   copy.to(fake);
   copy.initialize(3);
-  EXPECT_EQ(copy.learnables()[0].value.device(), fake.device());
+  EXPECT_EQ(copy.parameters()[0].value.device(), fake.device());
   EXPECT_EQ(copy.predict(x.to(fake)).to_vector(), expected);
 }
 

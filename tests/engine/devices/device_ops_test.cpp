@@ -1,4 +1,4 @@
-// Ops and the tape on a device other than the CPU, on a stand-in for one.
+// Ops and the tape on a stand-in for a device.
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"

@@ -1,9 +1,9 @@
-// Plans on a device other than the CPU, on a stand-in for one: the same bits as on the CPU.
+// Plans on a stand-in for a device. The bits are the CPU's.
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/tensor/device_memory.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/engine/plan/comparison.h"
 
@@ -31,7 +31,7 @@ struct Model {
                   {y, graph.add_parameter(2, {16}), graph.add_parameter(3, {16})}, "normalization");
     y = graph.add(ops::make_relu(), {normalized[0]}, "relu")[0];
     const int shared = graph.add_parameter(4, {16, 16, 3, 3});
-    graph.add_parameter(5, {7});  // used by nothing
+    graph.add_parameter(5, {7});  // not used
     y = graph.add(without, {y, shared}, "second")[0];
     y = graph.add(without, {y, shared}, "third")[0];
     y = graph.add(ops::make_dropout(0.5, 9), {y}, "dropout")[0];
@@ -99,7 +99,7 @@ TEST(DevicePlan, RunsWithoutWaitingInBetween) {
   Planned planned(model.graph, moved(here, fake), {});
   Planned on_cpu(model.graph, here, {});
   const size_t bytes = here.inputs[0].bytes(), size = 6 * 16 * 8 * 8;
-  constexpr int rounds = 40;  // more than steps can wait to be copied
+  constexpr int rounds = 40;  // more steps than can wait to be copied
   std::vector<std::vector<float>> results(rounds, std::vector<float>(size, -1));
   for (int round = 0; round < rounds; ++round) {
     planned.run->set_input(0, here.inputs[0].raw(), bytes);
@@ -186,7 +186,8 @@ TEST(Plan, CopyingAccessorsCheckTheSize) {
     EXPECT_STREQ(error.what(), "[plan] input 0 has 4608 bytes, received 4");
   }
   EXPECT_THROW(planned.run->get_output(1, &value, 4), InvalidArgument);
-  EXPECT_THROW(planned.run->set_seed(1, &value, 4), InvalidArgument);  // no seed
+  EXPECT_THROW(planned.run->set_output_gradient(1, &value, 4),
+               InvalidArgument);  // not one of the outputs with a gradient
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Tensors and memory on a device other than the CPU, on a stand-in for one.
+// Tensors and memory on a stand-in for a device.
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/tape.h"
-#include "lockstep/engine/tensor/device_memory.h"
+#include "lockstep/engine/device/device_memory.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/engine/ops/harness.h"
 

@@ -1,7 +1,7 @@
-// A device for tests: the CPU's kernels behind a GPU's name, as asynchronous and as out of reach as
-// a GPU's. Its memory can be touched only by its own work, so that a stray access from the host
-// ends the test; work added to a queue is done when somebody waits for it and not before;
-// recordings are made and repeated; kernels see the StepInfo in its memory alone.
+// A device for tests: the CPU's kernels behind a GPU's name, asynchronous and with inaccessible
+// memory like a GPU. Only work of the device can access its memory, so a stray access of the host
+// ends the test. Work on a stream runs only when a thread waits for it. Recordings are made and
+// repeated. Kernels read StepInfo only from the device's memory.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/dtype.h"
-#include "lockstep/engine/tensor/device_group.h"
+#include "lockstep/base/numeric/dtype.h"
+#include "lockstep/engine/device/device_group.h"
 
 namespace lockstep::devicetest {
 
@@ -19,25 +19,25 @@ class FakeMemory;
 struct FakeOptions {
   size_t bytes = size_t{256} << 20;
   bool records = true;
-  // In groups: what no other device is called; "": it joins none.
+  // For groups: a name that no other device has; "": the device joins no group.
   std::string identity = {};
-  // Called when an exchange of a group is under way here, with its number from 1. What it throws is
-  // a failure of the group's ways.
+  // Called when an exchange of a group is under way here, with its number from 1. An exception is a
+  // failure of the group's connections.
   std::function<void(int64_t)> on_exchange = {};
-  // Whether nothing arrives any more of what a group sends, from this exchange on.
+  // Whether messages of a group are lost from this exchange on.
   std::function<bool(int64_t)> loses = {};
-  // Called when a "key" is made and before each "join"; what it throws is why there is none.
+  // Called when a "key" is made and before each "join". An exception makes it fail.
   std::function<void(const std::string&)> on_join = {};
 };
 
-// Who makes groups for such a device; null: it has no identity.
+// The maker of groups for such a device; null: it has no identity.
 std::shared_ptr<DeviceGroups> make_fake_groups(const FakeOptions& options);
-// Adds work to a queue that is not begun before it is ready.
-void add_to(void* queue, std::function<void()> task, std::function<bool()> ready);
-// Does what is ready. Whether nothing is left.
-bool run_ready(void* queue);
+// Adds work to a stream. It begins when it is ready.
+void add_to(void* stream, std::function<void()> task, std::function<bool()> ready);
+// Runs work that is ready. Returns whether no work is left.
+bool run_ready(void* stream);
 
-// There while it lives. Tensors on it must be gone before.
+// The device exists during the object's lifetime. Its tensors must be destroyed first.
 class FakeDevice {
  public:
   explicit FakeDevice(int index = 0, const FakeOptions& options = {});
@@ -50,11 +50,11 @@ class FakeDevice {
 
   int recordings() const;
   int replays() const;
-  int marks() const;  // that were set
-  // Bytes handed out and not released; the cache counts as handed out.
+  int marks() const;  // number of marks that were set
+  // Bytes that are allocated and not released. The cache counts as allocated.
   size_t used() const;
-  // Misuse that a real device would punish: releasing a queue with work in it, waiting or
-  // allocating while a recording is made.
+  // Misuse that would fail on a real device: releasing a stream with work, and waiting or
+  // allocating during a recording.
   std::vector<std::string> misuse() const;
 
  private:

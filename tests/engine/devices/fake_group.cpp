@@ -1,5 +1,5 @@
-// Groups of stand-ins for devices in several processes: what they send to each other goes through
-// sockets that are found by the group's key.
+// Groups of stand-in devices in several processes. Their messages go through sockets that are found
+// by the group's key.
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "lockstep/base/descriptor.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
 #include "tests/engine/devices/fake_device.h"
 
 namespace lockstep::devicetest {
@@ -23,7 +23,7 @@ using Progress = DeviceGroup::Progress;
 // Messages are sent in pieces.
 struct Head {
   int32_t from = 0;
-  bool last = false;  // what has none says that its sender is there
+  bool last = false;  // a message without data reports that its sender is present
 };
 constexpr size_t kPiece = 32 << 10;
 
@@ -38,7 +38,7 @@ struct Place {
   socklen_t bytes = 0;
 };
 
-// Outlives the group while work that was added to a queue is left.
+// Outlives the group while a stream has work left.
 struct Ways {
   Ways(const std::string& key, int r, int n)
       : rank(r), peers(static_cast<size_t>(n)), line(socket(AF_UNIX, SOCK_DGRAM, 0)) {
@@ -78,7 +78,7 @@ struct Ways {
       const ssize_t sent =
           sendto(line.get(), bytes.data(), bytes.size(), MSG_DONTWAIT, place.get(), place.bytes);
       if (sent < 0 && outbox.size() > 1 && errno == ECONNREFUSED && !all_heard()) {
-        // The others may be there already.
+        // The other members may be present already.
         outbox.push_back(std::move(outbox.front()));
         outbox.pop_front();
       }
@@ -139,13 +139,13 @@ class FakeGroup final : public DeviceGroup {
   ~FakeGroup() override { abort(); }
 
   void exchange(std::span<const DeviceTransfer> sends, std::span<const DeviceTransfer> receives,
-                void* queue) override {
+                void* stream) override {
     if (pending_) throw InternalError("[fake] an exchange while another one is pending");
     pending_ = true;
     ways_->begun = false;
     ++number_;
     lost_ = lost_ || (options_.loses && options_.loses(number_));
-    add_to(queue,
+    add_to(stream,
            [ways = ways_, sends = std::vector(sends.begin(), sends.end()), lost = lost_] {
              ways->begun = true;
              if (lost) return;
@@ -154,20 +154,20 @@ class FakeGroup final : public DeviceGroup {
            {});
     const std::vector all(receives.begin(), receives.end());
     add_to(
-        queue,
+        stream,
         [ways = ways_, all] {
           for (const DeviceTransfer& t : all) ways->take(t);
         },
         [ways = ways_, all] { return ways->have(all); });
   }
 
-  Progress progress(void* queue) override {
+  Progress progress(void* stream) override {
     if (number_ == 0) {
       ways_->pump();
       return ways_->all_heard() && ways_->outbox.empty() ? Progress::done : Progress::pending;
     }
     if (std::exchange(pending_, false)) return Progress::pending;
-    const bool done = run_ready(queue);
+    const bool done = run_ready(stream);
     if (ways_->begun && std::exchange(told_, number_) != number_ && options_.on_exchange) {
       options_.on_exchange(number_);
     }

@@ -33,12 +33,12 @@ class ModelFile : public ::testing::Test {
     return network;
   }
 
-  // Saves a model whose parts `change` has changed, and gives the message with which it is refused.
+  // Saves a model after `change` and returns the message with which it is refused.
   std::string refusal(const std::function<void(SafetensorsFile&)>& change) {
     save_model(local_files(), path, small(), {"no", "yes"});
     SafetensorsFile file = read_safetensors(local_files().read(path), path);
     change(file);
-    // The digest fits: other checks are wanted.
+    // Sets a matching digest, because other checks are tested.
     if (file.metadata.contains("lockstep.digest")) {
       file.metadata["lockstep.digest"] = model_digest(file);
     }
@@ -67,9 +67,9 @@ TEST_F(ModelFile, LoadsWhatItSaved) {
   Model model = load_model(local_files(), path);
   EXPECT_EQ(model.classes, (std::vector<std::string>{"no", "yes"}));
   EXPECT_EQ(model.network.to_json().dump(), network.to_json().dump());
-  ASSERT_EQ(model.network.learnables().size(), network.learnables().size());
-  for (const Learnable& l : network.learnables()) {
-    EXPECT_EQ(model.network.learnable(l.name).to_vector(), l.value.to_vector()) << l.name;
+  ASSERT_EQ(model.network.parameters().size(), network.parameters().size());
+  for (const Parameter& l : network.parameters()) {
+    EXPECT_EQ(model.network.parameter(l.name).to_vector(), l.value.to_vector()) << l.name;
   }
   for (const NetworkState& s : network.state()) {
     EXPECT_EQ(model.network.state_value(s.name).to_vector(), s.value.to_vector()) << s.name;
@@ -117,7 +117,7 @@ TEST_F(ModelFile, WhatDoesNotFitGivesDataErrorOnly) {
   refusal([](auto& f) {
     f.tensors[0].tensor = Tensor::zeros(f.tensors[0].tensor.shape(), DType::i32);
   });
-  // Descriptions that do not fit, or claim more memory than there is.
+  // Descriptions that do not fit or claim more memory than exists.
   refusal(with_network([](json& n) { n["layers"][1]["type"] = "convolution3d"; }));
   refusal(with_network([](json& n) { n["layers"][1]["filters"] = 4; }));
   refusal(with_network([](json& n) { n["layers"][1]["filters"] = "2"; }));
@@ -188,7 +188,7 @@ TEST_F(ModelFile, OneWithoutADigestIsReadAndSaysSo) {
   save_model(local_files(), path, small(), {"no", "yes"});
   SafetensorsFile file = read_safetensors(local_files().read(path), path);
   file.metadata.erase("lockstep.digest");
-  file.metadata["format"] = "pt";  // as other programs note it
+  file.metadata["format"] = "pt";  // as other programs write it
   write_atomically(local_files(), path, write_safetensors(file.tensors, file.metadata));
   EXPECT_EQ(load_model(local_files(), path).digest, "");
   EXPECT_NE(no_digest_text(path).find(path), std::string::npos);
@@ -201,7 +201,7 @@ TEST_F(ModelFile, ValuesThatAreNoFiniteNumbersAreNamed) {
     const NetworkState& last = network.state().back();
     last.value.data<float>()[1] = value;
     save_model(local_files(), path, network, {"no", "yes"});
-    const Model model = load_model(local_files(), path);  // to be looked at
+    const Model model = load_model(local_files(), path);  // may be inspected
     try {
       require_finite(model.network, path);
       ADD_FAILURE() << "nothing was found";

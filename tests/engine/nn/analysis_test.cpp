@@ -1,4 +1,4 @@
-// What keeps a network from running is found before anything runs, and named by layer.
+// Problems of a network are found before it runs, and reported with the layer.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -18,7 +18,8 @@ LayerPtr convolution(int64_t filters, int64_t groups = 1) {
       {.filters = filters, .kernel = {3, 3}, .padding = same_padding, .groups = groups});
 }
 
-// Expects exactly one problem, with this layer and all these words, and that nothing else runs.
+// Expects exactly one problem, with this layer and all these words, and that the network cannot
+// run.
 void expect_problem(const Network& network, const std::string& layer,
                     const std::vector<std::string>& words) {
   const auto problems = network.analyse();
@@ -142,7 +143,7 @@ TEST(Analyse, LayersThatDoNotFitAreNamed) {
 
 TEST(Analyse, ANetworkWithoutInputLayerOrLayersIsNamed) {
   expect_problem(Network(), "", {"no layers"});
-  // The first layer has nothing to take, either.
+  // The first layer has no input, either.
   Network network{relu()};
   const auto problems = network.analyse();
   ASSERT_EQ(problems.size(), 2u);
@@ -175,7 +176,7 @@ TEST(Analyse, EveryProblemIsToldOnceAndNotItsConsequences) {
   EXPECT_EQ(layers, (std::vector<std::string>{"sum", "first", "third"}));
 }
 
-// Fields are checked here for layers made in C++, too.
+// Fields of layers that are made in C++ are checked here, too.
 TEST(Analyse, FieldsOutOfRangeAreNamed) {
   const auto problem = [](LayerPtr layer, const std::vector<std::string>& words) {
     Network network{image()};
@@ -207,15 +208,15 @@ TEST(Analyse, FieldsOutOfRangeAreNamed) {
   expect_problem(normalization, "bad", {"normalization"});
 }
 
-TEST(Analyse, SharedLearnablesOfAnotherSizeAreNamed) {
+TEST(Analyse, SharedParametersOfAnotherSizeAreNamed) {
   Network network{image()};
   network.add(convolution(8), "owner");
   network.add_shared("owner", "again");  // now on 8 channels
   expect_problem(network, "again", {"8x3x3x3", "owner", "8x8x3x3"});
 }
 
-// The layer that shares may run before the one it shares with.
-TEST(Analyse, SharedLearnablesOfAnotherSizeAreNamedInAnyOrder) {
+// A layer that shares parameters may run before their owner.
+TEST(Analyse, SharedParametersOfAnotherSizeAreNamedInAnyOrder) {
   Network network{image()};
   network.add(convolution(8), "owner", {"again"});
   network.add_shared("owner", "again", {"image_input_1"});

@@ -19,7 +19,7 @@ int64_t count_of(const Network& network, const std::string& type) {
                        [&](const LayerNode& node) { return node.layer->type() == type; });
 }
 
-// Layers with weights on the way from the input to the output, as papers count them.
+// Number of layers with weights between input and output, as papers count them.
 int64_t depth_of(const Network& network) {
   int64_t projections = 0;
   for (const auto& node : network.layers()) {
@@ -31,7 +31,7 @@ int64_t depth_of(const Network& network) {
 TEST(Architectures, HaveTheSizesOfTheirPapers) {
   struct Row {
     Network network;
-    int64_t depth, learnables;
+    int64_t depth, parameters;
   };
   Row rows[] = {
       {lenet5(), 5, 61'706},
@@ -46,11 +46,11 @@ TEST(Architectures, HaveTheSizesOfTheirPapers) {
     SCOPED_TRACE(row.network.summary());
     row.network.initialize(0);
     EXPECT_EQ(depth_of(row.network), row.depth);
-    EXPECT_EQ(row.network.learnable_elements(), row.learnables);
+    EXPECT_EQ(row.network.parameter_elements(), row.parameters);
   }
 }
 
-// As in their tables: images of 32, 16 and 8 pixels; of 56, 28, 14 and 7.
+// As in the papers' tables: images of 32, 16 and 8 pixels; of 56, 28, 14 and 7.
 TEST(Architectures, ShrinkTheirImages) {
   const auto sizes = [](const Network& network) {
     std::vector<std::string> found;
@@ -76,19 +76,19 @@ TEST(Architectures, LearnSomething) {
     EXPECT_EQ(network.output_shapes(), std::vector<Shape>{{3}});
     const Tensor x = optest::tensor_of(optest::random_array({6, 2, size, size}, 1, -1, 1));
     const Tensor labels = Tensor::from(std::vector<int32_t>{0, 1, 2, 0, 1, 2}, Shape{6});
-    const auto learnables = network.learnable_values();
+    const auto parameters = network.parameter_values();
     std::vector<double> losses;
     for (uint64_t iteration = 1; iteration <= 3; ++iteration) {
       Tape tape;
-      tape.watch(learnables);
+      tape.watch(parameters);
       const Tensor loss =
           ops::mean(ops::cross_entropy(network.forward({x}, {true, {0, iteration, 0}}), labels));
       losses.push_back(static_cast<double>(loss.item()));
       ASSERT_TRUE(std::isfinite(losses.back()));
-      const auto gradients = tape.gradient(loss, learnables);
-      for (size_t i = 0; i < learnables.size(); ++i) {
+      const auto gradients = tape.gradient(loss, parameters);
+      for (size_t i = 0; i < parameters.size(); ++i) {
         const auto g = gradients[i].to_vector();
-        for (size_t k = 0; k < g.size(); ++k) learnables[i].data<float>()[k] -= 0.01f * g[k];
+        for (size_t k = 0; k < g.size(); ++k) parameters[i].data<float>()[k] -= 0.01f * g[k];
       }
     }
     EXPECT_LT(losses.back(), losses.front());
@@ -102,7 +102,7 @@ TEST(Architectures, RefuseWhatTheyCannotBe) {
   EXPECT_THROW(resnet20({.classes = 0}), InvalidArgument);
   EXPECT_THROW(mlp({.units = {}}), InvalidArgument);
   EXPECT_THROW(architecture("mlp").make({{"depth", 3}}), InvalidArgument);
-  // Images too small for it are a problem of the network.
+  // Images that are too small are a problem of the network.
   EXPECT_THROW(plain_cnn({.height = 4, .width = 4, .stages = 8}).check(), InvalidArgument);
   const auto& all = architectures();
   EXPECT_TRUE(std::is_sorted(all.begin(), all.end(),

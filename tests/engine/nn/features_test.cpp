@@ -1,4 +1,4 @@
-// Networks of vectors of features.
+// Networks of feature vectors.
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
@@ -32,12 +32,12 @@ TEST(Features, ANetworkComputesWhatItsOpsDo) {
   Tensor y = ops::normalize_images(x, n.state_value("feature_input_1.offset"),
                                    n.state_value("feature_input_1.factor"));
   EXPECT_EQ(y.to_vector()[1], (x.to_vector()[1] - 1) * 2);
-  y = ops::fully_connected(y, n.learnable("fully_connected_1.weights"),
-                           n.learnable("fully_connected_1.bias"));
-  y = ops::gelu(ops::group_normalization(y, n.learnable("layer_normalization_1.scale"),
-                                         n.learnable("layer_normalization_1.shift"), 1));
-  y = ops::softmax(ops::fully_connected(y, n.learnable("fully_connected_2.weights"),
-                                        n.learnable("fully_connected_2.bias")));
+  y = ops::fully_connected(y, n.parameter("fully_connected_1.weights"),
+                           n.parameter("fully_connected_1.bias"));
+  y = ops::gelu(ops::group_normalization(y, n.parameter("layer_normalization_1.scale"),
+                                         n.parameter("layer_normalization_1.shift"), 1));
+  y = ops::softmax(ops::fully_connected(y, n.parameter("fully_connected_2.weights"),
+                                        n.parameter("fully_connected_2.bias")));
   EXPECT_LT(relative_error(array_of(n.predict(x)), array_of(y)), 1e-6);
   EXPECT_THROW(n.predict(Tensor::zeros({4, 6})), InvalidArgument);
   EXPECT_THROW(n.predict(Tensor::zeros({7})), InvalidArgument);
@@ -49,25 +49,25 @@ TEST(Features, ANetworkLearns) {
   std::vector<int32_t> classes;
   for (int32_t i = 0; i < 30; ++i) classes.push_back(i * 7 % 3);
   const Tensor targets = Tensor::from(classes, Shape{30});
-  const auto learnables = n.learnable_values();
+  const auto parameters = n.parameter_values();
   double first = 0, last = 0;
   for (uint64_t iteration = 1; iteration <= 150; ++iteration) {
     Tape tape;
-    tape.watch(learnables);
+    tape.watch(parameters);
     const Tensor loss =
         ops::mean(ops::cross_entropy(n.forward({x}, {true, {0, iteration, 0}}), targets));
     last = static_cast<double>(loss.item());
     if (iteration == 1) first = last;
-    const auto gradients = tape.gradient(loss, learnables);
-    for (size_t i = 0; i < learnables.size(); ++i) {
+    const auto gradients = tape.gradient(loss, parameters);
+    for (size_t i = 0; i < parameters.size(); ++i) {
       const auto g = gradients[i].to_vector();
-      for (size_t k = 0; k < g.size(); ++k) learnables[i].data<float>()[k] -= 0.3f * g[k];
+      for (size_t k = 0; k < g.size(); ++k) parameters[i].data<float>()[k] -= 0.3f * g[k];
     }
   }
   EXPECT_LT(last, 0.5 * first);
 }
 
-// Layers that do not care for the number of axes, behind inputs with one and with three.
+// Layers for any number of axes, behind inputs with one and with three.
 void expect_learning(Network n, const Shape& input) {
   n.set_loss("cross_entropy");
   n.initialize(3);
@@ -77,19 +77,19 @@ void expect_learning(Network n, const Shape& input) {
   std::vector<int32_t> classes;
   for (int32_t i = 0; i < 12; ++i) classes.push_back(i % 3);
   const Tensor targets = Tensor::from(classes, Shape{12});
-  const auto learnables = n.learnable_values();
+  const auto parameters = n.parameter_values();
   double first = 0, last = 0;
   for (uint64_t iteration = 1; iteration <= 40; ++iteration) {
     Tape tape;
-    tape.watch(learnables);
+    tape.watch(parameters);
     const Tensor loss =
         ops::mean(ops::cross_entropy(n.forward({x}, {true, {0, iteration, 0}}), targets));
     last = static_cast<double>(loss.item());
     if (iteration == 1) first = last;
-    const auto gradients = tape.gradient(loss, learnables);
-    for (size_t i = 0; i < learnables.size(); ++i) {
+    const auto gradients = tape.gradient(loss, parameters);
+    for (size_t i = 0; i < parameters.size(); ++i) {
       const auto g = gradients[i].to_vector();
-      for (size_t k = 0; k < g.size(); ++k) learnables[i].data<float>()[k] -= 0.1f * g[k];
+      for (size_t k = 0; k < g.size(); ++k) parameters[i].data<float>()[k] -= 0.1f * g[k];
     }
   }
   EXPECT_LT(last, 0.6 * first);

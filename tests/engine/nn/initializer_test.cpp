@@ -100,8 +100,8 @@ TEST(Initializer, OrthogonalHasOrthonormalRowsOrColumnsWhicheverAreFewer) {
 }
 
 TEST(Initializer, ZerosAndOnesAreThat) {
-  for (float v : Drawn{"zeros", {100}}()) EXPECT_EQ(v, 0);
-  for (float v : Drawn{"ones", {100}}()) EXPECT_EQ(v, 1);
+  EXPECT_EQ((Drawn{"zeros", {100}}()), std::vector<float>(100, 0));
+  EXPECT_EQ((Drawn{"ones", {100}}()), std::vector<float>(100, 1));
 }
 
 TEST(Initializer, ValuesDependOnSeedAndNameAndOnNothingElse) {
@@ -116,6 +116,7 @@ TEST(Initializer, ValuesDependOnSeedAndNameAndOnNothingElse) {
     other.name = "layer.weights2";
     EXPECT_NE(base(), other());
     const auto values = base();
+    ASSERT_GT(values.size(), 1u);
     for (size_t i = 1; i < values.size(); ++i) EXPECT_NE(values[i], values[i - 1]) << i;
   }
 }

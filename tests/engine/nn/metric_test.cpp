@@ -1,4 +1,4 @@
-#include "lockstep/engine/nn/metric.h"
+#include "lockstep/engine/nn/metrics/metric.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/nn/confusion_matrix.h"
+#include "lockstep/engine/nn/metrics/confusion_matrix.h"
 
 namespace lockstep {
 namespace {
@@ -27,7 +27,7 @@ std::vector<std::string> names(int64_t classes) {
   return all;
 }
 
-// The value over `data`, cut into parts of `part` observations that are merged one after the other.
+// The value over `data`, in parts of `part` observations that are merged in order.
 double value_of(const std::string& metric, int64_t classes, const std::vector<Scored>& data,
                 size_t part = 1000) {
   const MetricPtr m = metric_by_name(metric);
@@ -72,7 +72,8 @@ TEST(Metrics, SharesByHand) {
 }
 
 TEST(Metrics, ClassesThatDoNotOccurAreLeftOut) {
-  // Class 1 is there and never taken; class 2 is taken and not there; class 3 is neither.
+  // Class 1 has observations but no predictions, class 2 has predictions but no observations, class
+  // 3 has neither.
   const std::vector<Scored> data{{{0.9f, 0, 0, 0}, 0}, {{0, 0, 0.9f, 0}, 1}};
   EXPECT_DOUBLE_EQ(value_of("precision", 4, data), 1.0 / 3);
   EXPECT_DOUBLE_EQ(value_of("recall", 4, data), 1.0 / 3);
@@ -122,7 +123,7 @@ TEST(Metrics, AreaUnderTheCurveByHand) {
   EXPECT_DOUBLE_EQ(value_of("auc", 3, without), ((3 + 1.0) / 6 + (1.5 + 2 + 1.5) / 6) / 2);
 }
 
-// Against definitions written another way, on random scores with many ties.
+// Against other forms of the definitions, on random scores with many ties.
 TEST(Metrics, AgreeWithDefinitionsAndDoNotDependOnParts) {
   std::mt19937 random(7);
   constexpr int64_t classes = 4;

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// Every registered layer, all fields away from their defaults where that is possible.
+// Every registered layer, with all fields different from their defaults if possible.
 Network everything() {
   Network n;
   n.add(image_input({.height = 12, .width = 10, .channels = 4, .normalization = "z-score"}), "in");
@@ -165,20 +165,23 @@ TEST(NetworkJson, EveryRegisteredLayerComesBackAsItWas) {
   for (size_t i = 0; i < here.size(); ++i) EXPECT_EQ(here[i].to_vector(), there[i].to_vector());
 }
 
-// A field that visit() forgets would come back as its default.
+// A field that visit() omits would be read back as its default.
 TEST(NetworkJson, NoFieldOfTheFilledLayersIsADefault) {
   const Network network = everything();
   for (const auto& node : network.layers()) {
     if (node.layer->type() == "image_input" || !node.shares.empty()) continue;
     const auto written = write_layer(*node.layer);
+    bool registered = false;
     for (const auto& info : layer_registry()) {
       if (info.type != node.layer->type()) continue;
+      registered = true;
       EXPECT_EQ(written.size(), info.fields.size() + 1) << info.type;
       for (const auto& field : info.fields) {
         if (info.type == "fully_connected" || !written.contains(field.name)) continue;
         EXPECT_FALSE(field.help.empty()) << info.type << "." << field.name;
       }
     }
+    EXPECT_TRUE(registered) << node.layer->type();
   }
 }
 

@@ -1,4 +1,4 @@
-// Results of inner layers, states that stay, and forward runs of several threads at once.
+// Results of inner layers, unchanged states, and forward runs of several threads at once.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -59,11 +59,11 @@ TEST(NetworkInputs, AreOfOneTypeAndTheMessageSaysSo) {
   }
 }
 
-// Values in front of others that are results, too: derivatives of both come together.
+// A result that another result depends on gets the derivatives of both.
 TEST(NetworkOutputs, HaveGradients) {
   Network n = network();
   const Tensor x = images(5, 1);
-  const auto values = n.learnable_values();
+  const auto values = n.parameter_values();
   const auto gradient = [&](const std::vector<std::string>& names, const auto& loss) {
     Tape tape;
     tape.watch(values);
@@ -78,23 +78,24 @@ TEST(NetworkOutputs, HaveGradients) {
   for (size_t p = 0; p < values.size(); ++p) {
     const auto sum = ops::addition({logits[p], scores[p]});
     const auto a = optest::array_of(both[p]), b = optest::array_of(sum);
-    if (n.learnables()[p].name.starts_with("side")) {
+    if (n.parameters()[p].name.starts_with("side")) {
       for (float v : both[p].to_vector()) EXPECT_EQ(v, 0);
     } else {
-      EXPECT_LT(optest::relative_error(a, b), 1e-5) << n.learnables()[p].name;
+      EXPECT_LT(optest::relative_error(a, b), 1e-5) << n.parameters()[p].name;
     }
   }
 }
 
-// d score / d feature map, which Grad-CAM is made of: the score by the layers behind, again by ops.
+// d score / d feature map, as for Grad-CAM: the score by the following layers, also computed by
+// ops.
 TEST(NetworkOutputs, HaveGradientsWithRespectToEachOther) {
   Network n = network();
-  const Tensor x = images(5, 1), w = n.learnable("logits.weights"), b = n.learnable("logits.bias");
+  const Tensor x = images(5, 1), w = n.parameter("logits.weights"), b = n.parameter("logits.bias");
   const std::string map = "relu_1";
   Tensor expected, expected_weights, norm_expected;
   {
     Tape tape;
-    tape.watch(n.learnable_values());
+    tape.watch(n.parameter_values());
     const auto values = n.forward_all({x}, {.outputs = {"norm"}});
     const Tensor h = ops::relu(values[0]);
     const Tensor logits = ops::fully_connected(h, w, b);
@@ -105,7 +106,7 @@ TEST(NetworkOutputs, HaveGradientsWithRespectToEachOther) {
   for (const std::vector<std::string>& names :
        {std::vector<std::string>{map, "logits"}, {"logits", map}, {"norm", "logits", map}}) {
     Tape tape;
-    tape.watch(n.learnable_values());
+    tape.watch(n.parameter_values());
     const auto out = n.forward_all({x}, {.outputs = names});
     const auto at = [&](const std::string& name) {
       return out[static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin())];
@@ -121,16 +122,16 @@ TEST(NetworkOutputs, HaveGradientsWithRespectToEachOther) {
     EXPECT_TRUE(same(all[1], expected));
     if (names.size() == 3) {
       EXPECT_TRUE(same(tape.gradient(score, {at("norm")})[0], norm_expected));
-      // By the layers between and by an op of the loss's own.
+      // Through the layers between, and through an op of the loss.
       const Tensor both = ops::addition({score, ops::sum(h)});
       const auto sum = ops::addition({expected, Tensor::full(expected.shape(), 1)});
       EXPECT_TRUE(same(tape.gradient(both, {h})[0], sum));
-      // What lies in front of a result does not depend on it.
+      // Earlier layers do not depend on a later result.
       for (float v : tape.gradient(ops::sum(h), {at("logits")})[0].to_vector()) EXPECT_EQ(v, 0);
     }
   }
   Tape tape;
-  tape.watch(n.learnable_values());
+  tape.watch(n.parameter_values());
   const Tensor predicted = ops::sum(n.predict(x));
   EXPECT_THROW(tape.gradient(predicted, {w}), InvalidArgument);
 }
@@ -164,7 +165,7 @@ TEST(NetworkForward, RunsInSeveralThreadsAtOnce) {
     }
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(found, expected);
-    // Other values: copies that kernels read are made anew.
+    // With new values, the copies that kernels read are made again.
     n.initialize(static_cast<uint64_t>(round));
     alone.initialize(static_cast<uint64_t>(round));
     for (size_t k = 0; k < inputs.size(); ++k) {
@@ -173,10 +174,10 @@ TEST(NetworkForward, RunsInSeveralThreadsAtOnce) {
   }
 }
 
-// Copies made for a new plan between two changes must not pass for those of the old values.
-TEST(NetworkForward, FollowsLearnablesThatChangeAndChangeBack) {
+// Copies for a new plan between two changes must not count as copies of the old values.
+TEST(NetworkForward, FollowsParametersThatChangeAndChangeBack) {
   Network n = network();
-  const Tensor weights = n.learnable("convolution2d_1.weights");
+  const Tensor weights = n.parameter("convolution2d_1.weights");
   const Tensor one = images(1, 1), five = images(5, 2);
   const auto before = n.predict(one).to_vector();
   const Tensor kept = weights.clone();
@@ -184,7 +185,7 @@ TEST(NetworkForward, FollowsLearnablesThatChangeAndChangeBack) {
   PlanOptions options;
   LoweredNetwork lowered = n.lower(5, {});
   for (int value : lowered.outputs) lowered.graph.mark_output(value);
-  const PlanRun run(std::make_shared<Plan>(lowered.graph, n.learnable_shapes(), options),
+  const PlanRun run(std::make_shared<Plan>(lowered.graph, n.parameter_shapes(), options),
                     n.packed(), n.state_pointers());
   weights.copy_from(kept);
   EXPECT_EQ(n.predict(one).to_vector(), before);

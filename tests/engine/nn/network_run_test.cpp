@@ -1,4 +1,4 @@
-// Networks run: forward, gradients, moving statistics, custom loops.
+// Runs of networks: forward, gradients, moving statistics, custom loops.
 #include <gtest/gtest.h>
 
 #include <cfenv>
@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/random.h"
+#include "lockstep/base/numeric/random.h"
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"
-#include "lockstep/engine/tensor/allocator.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep {
@@ -51,17 +51,17 @@ Network chain() {
   return network;
 }
 
-// The same with eager ops.
+// Same, with eager ops.
 struct Eager {
   Tensor probabilities, mean, variance;
 };
 Eager eager_chain(const Network& n, const Tensor& x, bool training) {
   Tensor y = ops::normalize_images(x, n.state_value("image_input_1.offset"),
                                    n.state_value("image_input_1.factor"));
-  y = ops::convolution2d(y, n.learnable("convolution2d_1.weights"),
-                         n.learnable("convolution2d_1.bias"), {.padding = same_padding});
-  const Tensor scale = n.learnable("batch_normalization_1.scale");
-  const Tensor shift = n.learnable("batch_normalization_1.shift");
+  y = ops::convolution2d(y, n.parameter("convolution2d_1.weights"),
+                         n.parameter("convolution2d_1.bias"), {.padding = same_padding});
+  const Tensor scale = n.parameter("batch_normalization_1.scale");
+  const Tensor shift = n.parameter("batch_normalization_1.shift");
   Eager result;
   if (training) {
     const auto normalized = ops::batch_normalization_training(y, scale, shift);
@@ -73,8 +73,8 @@ Eager eager_chain(const Network& n, const Tensor& x, bool training) {
                                  n.state_value("batch_normalization_1.variance"));
   }
   y = ops::max_pooling2d(ops::relu(y), {.pool = {2, 2}, .stride = {2, 2}});
-  y = ops::fully_connected(y, n.learnable("fully_connected_1.weights"),
-                           n.learnable("fully_connected_1.bias"));
+  y = ops::fully_connected(y, n.parameter("fully_connected_1.weights"),
+                           n.parameter("fully_connected_1.bias"));
   result.probabilities = ops::softmax(y);
   return result;
 }
@@ -132,21 +132,21 @@ TEST(NetworkRun, GradientsAreThoseOfEagerOps) {
   Network network = chain();
   const Tensor x = pixels({6, 3, 8, 8}, 1), y = labels(6, 10);
   Tape tape;
-  tape.watch(network.learnable_values());
+  tape.watch(network.parameter_values());
   tape.watch(x);
   const auto eager = eager_chain(network, x, true);
   const Tensor expected_loss = ops::mean(ops::cross_entropy(eager.probabilities, y));
   const Tensor loss = ops::mean(ops::cross_entropy(network.forward({x}, {.training = true}), y));
   EXPECT_NEAR(loss.item(), expected_loss.item(), 1e-6);
-  auto with = network.learnable_values();
+  auto with = network.parameter_values();
   with.push_back(x);
   const auto gradients = tape.gradient(loss, with);
   const auto expected = tape.gradient(expected_loss, with);
   for (size_t i = 0; i < with.size(); ++i) {
-    const bool input = i == network.learnables().size();
-    const std::string name = input ? "input" : network.learnables()[i].name;
+    const bool input = i == network.parameters().size();
+    const std::string name = input ? "input" : network.parameters()[i].name;
     SCOPED_TRACE(name);
-    // The gradient of a bias in front of a normalisation is zero but for rounding.
+    // The gradient of a bias before a normalisation is zero except for rounding.
     expect_close(gradients[i], expected[i], input ? 0 : name == "convolution2d_1.bias" ? 1 : 0.1);
   }
 }
@@ -156,7 +156,7 @@ TEST(NetworkRun, GradientsMayBeAskedForTwiceAndForwardRunTwice) {
                   dropout({.probability = 0.4}), relu(), fully_connected({.units = 4})};
   network.initialize(1);
   const Tensor a = pixels({3, 2, 6, 6}, 1), b = pixels({3, 2, 6, 6}, 2);
-  const auto with = network.learnable_values();
+  const auto with = network.parameter_values();
   const ForwardOptions first{.training = true, .step = {.seed = 1, .iteration = 1}};
   const ForwardOptions second{.training = true, .step = {.seed = 1, .iteration = 2}};
   const auto alone = [&](const Tensor& x, const ForwardOptions& options) {
@@ -182,19 +182,19 @@ TEST(NetworkRun, GradientsMayBeAskedForTwiceAndForwardRunTwice) {
   }
 }
 
-TEST(NetworkRun, TheTapeOfALaterLoopSeesChangedLearnables) {
+TEST(NetworkRun, TheTapeOfALaterLoopSeesChangedParameters) {
   Network network = chain();
   const Tensor x = pixels({4, 3, 8, 8}, 1);
   const auto run = [&] {
     Tape tape;
-    tape.watch(network.learnable_values());
+    tape.watch(network.parameter_values());
     return network.forward({x}).to_vector();
   };
   const auto before = run();
-  network.learnable("convolution2d_1.weights").data<float>()[5] += 1;
+  network.parameter("convolution2d_1.weights").data<float>()[5] += 1;
   const auto after = run();
   EXPECT_NE(before, after);
-  // Predictions are computed in batches of another size, which round otherwise.
+  // Predictions are computed in batches of another size, which round differently.
   const auto predicted = network.predict(x).to_vector();
   for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], predicted[i], 1e-5) << i;
 }
@@ -203,12 +203,12 @@ TEST(NetworkRun, ATapeOutlivesTheNetworkAndItsNextStart) {
   const Tensor x = pixels({4, 3, 8, 8}, 1);
   const auto gradients = [&](auto after) {
     std::optional<Network> network = chain();
-    const auto with = network->learnable_values();
+    const auto with = network->parameter_values();
     Tape tape;
     tape.watch(with);
     const Tensor scalar = ops::mean(ops::cross_entropy(network->forward({x}), labels(4, 10)));
     after(network);
-    // What was given back is written over.
+    // Overwrites memory that was released.
     std::vector<Tensor> others;
     for (int64_t n = 1; n < 20000; n += 100) others.push_back(Tensor::full({n}, 1e6f));
     std::vector<std::vector<float>> values;
@@ -223,16 +223,16 @@ TEST(NetworkRun, ATapeOutlivesTheNetworkAndItsNextStart) {
   EXPECT_EQ(gradients([](auto& network) { network->add(relu()); }), expected);
 }
 
-TEST(NetworkRun, GradientsOfLearnablesThatChangedSinceAreRefused) {
+TEST(NetworkRun, GradientsOfParametersThatChangedSinceAreRefused) {
   Network network = chain();
   const Tensor x = pixels({4, 3, 8, 8}, 1);
-  const auto with = network.learnable_values();
+  const auto with = network.parameter_values();
   Tape tape;
   tape.watch(with);
   const Tensor scalar = ops::mean(ops::cross_entropy(network.forward({x}), labels(4, 10)));
   std::vector<std::vector<float>> expected, again;
   for (const auto& g : tape.gradient(scalar, with)) expected.push_back(g.to_vector());
-  float& weight = network.learnable("fully_connected_1.weights").data<float>()[3];
+  float& weight = network.parameter("fully_connected_1.weights").data<float>()[3];
   const float before = weight;
   weight = before + 1;
   network.predict(x);
@@ -246,7 +246,7 @@ TEST(NetworkRun, PredictIsNotRecorded) {
   Network network = chain();
   const Tensor x = pixels({4, 3, 8, 8}, 1);
   Tape tape;
-  tape.watch(network.learnable_values());
+  tape.watch(network.parameter_values());
   EXPECT_FALSE(tape.tracks(std::vector<Tensor>{network.predict(x)}));
   EXPECT_TRUE(tape.tracks(std::vector<Tensor>{network.forward({x})}));
 }
@@ -256,13 +256,13 @@ TEST(NetworkRun, TheCallersRoundingDoesNotReachResults) {
   const auto run = [&] {
     Network network = chain();
     Tape tape;
-    tape.watch(network.learnable_values());
+    tape.watch(network.parameter_values());
     const Tensor scalar =
         ops::mean(ops::cross_entropy(network.forward({x}, {.training = true}), labels(4, 10)));
     std::vector<std::vector<float>> values{network.predict(x).to_vector(),
                                            eager_chain(network, x, true).probabilities.to_vector(),
                                            network.state()[2].value.to_vector()};
-    for (const auto& g : tape.gradient(scalar, network.learnable_values())) {
+    for (const auto& g : tape.gradient(scalar, network.parameter_values())) {
       values.push_back(g.to_vector());
     }
     return values;
@@ -287,7 +287,7 @@ TEST(NetworkRun, ARecordedRunIsUsedAgainWhenItsTapeIsGone) {
     size_t alive = 0;
     {
       Tape tape;
-      tape.watch(network.learnable_values());
+      tape.watch(network.parameter_values());
       y = network.forward({x});
       alive = in_use();
     }
@@ -363,17 +363,17 @@ TEST(NetworkRun, AnOutputThatTheScalarLeavesOutHasNoPartInGradients) {
   Network network = forked();
   const Tensor x = pixels({3, 2, 4, 4}, 1);
   Tape tape;
-  tape.watch(network.learnable_values());
+  tape.watch(network.parameter_values());
   const auto outputs = network.forward_all({x}, {});
   ASSERT_EQ(outputs.size(), 2u);
   EXPECT_EQ(outputs[0].shape(), (Shape{3, 3}));
   EXPECT_EQ(outputs[1].shape(), (Shape{3, 5}));
   const Tensor right = ops::sum(outputs[1]);
   const Tensor both = ops::addition({ops::sum(outputs[0]), right});
-  const auto all = tape.gradient(both, network.learnable_values());
-  const auto gradients = tape.gradient(right, network.learnable_values());
+  const auto all = tape.gradient(both, network.parameter_values());
+  const auto gradients = tape.gradient(right, network.parameter_values());
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const std::string& name = network.learnables()[i].name;
+    const std::string& name = network.parameters()[i].name;
     SCOPED_TRACE(name);
     const auto values = gradients[i].to_vector();
     const bool zero = std::all_of(values.begin(), values.end(), [](float v) { return v == 0; });
@@ -405,7 +405,7 @@ TEST(NetworkRun, InputsThatDoNotFitAreNamed) {
   expect({Tensor()}, "input 1");
 }
 
-// ---- A residual network with shared weights and two inputs, trained by a loop of one's own ----
+// ---- A residual network with shared weights and two inputs, trained by a custom loop ----
 
 Network siamese() {
   Network n;
@@ -433,8 +433,8 @@ TEST(CustomLoop, AResidualNetworkWithSharedWeightsAndTwoInputsLearns) {
   ASSERT_TRUE(network.analyse().empty());
   EXPECT_EQ(network.input_shapes().size(), 2u);
   network.initialize(7);
-  const auto learnables = network.learnable_values();
-  // Are both images bright in the same half?
+  const auto parameters = network.parameter_values();
+  // The target: whether both images are bright in the same half.
   constexpr int64_t n = 32;
   std::vector<float> left, right;
   std::vector<int32_t> same;
@@ -455,18 +455,18 @@ TEST(CustomLoop, AResidualNetworkWithSharedWeightsAndTwoInputsLearns) {
   const Tensor targets = Tensor::from(same, Shape{n});
 
   std::vector<double> losses;
-  std::vector<std::vector<float>> velocity(learnables.size());
+  std::vector<std::vector<float>> velocity(parameters.size());
   for (uint64_t iteration = 1; iteration <= 60; ++iteration) {
     Tape tape;
-    tape.watch(learnables);
+    tape.watch(parameters);
     const Tensor probabilities = network.forward(inputs, {true, {0, iteration, 0}});
     const Tensor loss = ops::mean(ops::cross_entropy(probabilities, targets));
     losses.push_back(static_cast<double>(loss.item()));
-    const auto gradients = tape.gradient(loss, learnables);
-    for (size_t i = 0; i < learnables.size(); ++i) {
+    const auto gradients = tape.gradient(loss, parameters);
+    for (size_t i = 0; i < parameters.size(); ++i) {
       const auto g = gradients[i].to_vector();
       velocity[i].resize(g.size());
-      float* const w = learnables[i].data<float>();
+      float* const w = parameters[i].data<float>();
       for (size_t k = 0; k < g.size(); ++k) {
         velocity[i][k] = 0.9f * velocity[i][k] - 0.05f * g[k];
         w[k] += velocity[i][k];

@@ -40,7 +40,7 @@ TEST(Network, SummaryShowsEveryLayerAndTheTotals) {
   Network network = small_network();
   network.add_shared("batch_normalization_1", "again", {"convolution2d_1"});
   EXPECT_EQ("\n" + network.summary(), R"(
-name                   type                 inputs                 output size                         learnables  state
+name                   type                 inputs                 output size                         parameters  state
 ------------------------------------------------------------------------------------------------------------------------
 image_input_1          image_input                                       3x8x8                                  -      6
 convolution2d_1        convolution2d        image_input_1                4x8x8                                112      -
@@ -50,7 +50,7 @@ max_pooling2d_1        max_pooling2d        relu_1                       4x4x4  
 fully_connected_1      fully_connected      max_pooling2d_1                 10                                650      -
 softmax_1              softmax              fully_connected_1               10                                  -      -
 again                  batch_normalization  convolution2d_1              4x8x8  shared with batch_normalization_1       
-8 layers, 770 learnable parameters, 14 values of state
+8 layers, 770 parameters, 14 values of state
 )");
 }
 
@@ -88,22 +88,23 @@ TEST(Network, InputsMayBeAddedLater) {
   EXPECT_EQ(network.output_shapes(), std::vector<Shape>({Shape{3, 8, 8}}));
 }
 
-TEST(Network, SharedLayersHaveOneSetOfLearnablesAndState) {
+TEST(Network, SharedLayersHaveOneSetOfParametersAndState) {
   Network network{image(8, 4)};
   network.add(convolution2d({.filters = 4, .kernel = {3, 3}, .padding = same_padding}), "conv");
   network.add(batch_normalization(), "norm");
   network.add_shared("conv", "conv2");
-  network.add_shared("conv2", "conv3");  // sharing what shares is sharing the first
+  network.add_shared("conv2",
+                     "conv3");  // sharing with a sharing layer means sharing with the first one
   network.add_shared("norm");
   EXPECT_EQ(network.layers()[3].shares, "conv");
   EXPECT_EQ(network.layers()[4].shares, "conv");
   EXPECT_EQ(network.layers()[5].name, "batch_normalization_1");
   network.initialize(1);
   std::vector<std::string> names;
-  for (const auto& l : network.learnables()) names.push_back(l.name);
+  for (const auto& l : network.parameters()) names.push_back(l.name);
   EXPECT_EQ(names,
             (std::vector<std::string>{"conv.weights", "conv.bias", "norm.scale", "norm.shift"}));
-  EXPECT_EQ(network.learnable_elements(), 4 * 4 * 9 + 4 + 4 + 4);
+  EXPECT_EQ(network.parameter_elements(), 4 * 4 * 9 + 4 + 4 + 4);
   EXPECT_EQ(network.state().size(), 4u);  // offset, factor, mean, variance
   const auto [text, hint] = error_of([&] { network.add_shared("cnov"); });
   EXPECT_NE(text.find("`cnov`"), std::string::npos) << text;
@@ -114,21 +115,21 @@ TEST(Network, ValuesAreFoundByNameAndShapesKnownBefore) {
   Network network = small_network();
   const auto shapes = network.value_shapes();
   EXPECT_FALSE(network.initialized());
-  EXPECT_TRUE(network.learnables().empty());
+  EXPECT_TRUE(network.parameters().empty());
   network.initialize(3);
-  ASSERT_EQ(shapes.size(), network.learnables().size() + network.state().size());
+  ASSERT_EQ(shapes.size(), network.parameters().size() + network.state().size());
   size_t i = 0;
-  for (const auto& l : network.learnables()) {
+  for (const auto& l : network.parameters()) {
     EXPECT_EQ(shapes[i].first, l.name);
     EXPECT_EQ(shapes[i++].second, l.value.shape());
-    EXPECT_EQ(network.learnable(l.name).raw(), l.value.raw());
+    EXPECT_EQ(network.parameter(l.name).raw(), l.value.raw());
   }
   for (const auto& s : network.state()) {
     EXPECT_EQ(shapes[i].first, s.name);
     EXPECT_EQ(shapes[i++].second, s.value.shape());
     EXPECT_EQ(network.state_value(s.name).raw(), s.value.raw());
   }
-  const auto [text, hint] = error_of([&] { network.learnable("convolution2d_1.weight"); });
+  const auto [text, hint] = error_of([&] { network.parameter("convolution2d_1.weight"); });
   EXPECT_NE(text.find("convolution2d_1.weight"), std::string::npos);
   EXPECT_NE(hint.find("`convolution2d_1.weights`"), std::string::npos) << hint;
   EXPECT_NE(error_of([&] { network.state_value("x.mean"); }).first, "nothing was thrown");
@@ -138,12 +139,12 @@ TEST(Network, InitializeStartsEverythingAnewFromItsSeed) {
   Network a = small_network(), b = small_network();
   a.initialize(5);
   b.initialize(6);
-  EXPECT_NE(a.learnable("convolution2d_1.weights").to_vector(),
-            b.learnable("convolution2d_1.weights").to_vector());
+  EXPECT_NE(a.parameter("convolution2d_1.weights").to_vector(),
+            b.parameter("convolution2d_1.weights").to_vector());
   b.state_value("batch_normalization_1.mean").data<float>()[0] = 7;
   b.initialize(5);
-  for (size_t i = 0; i < a.learnables().size(); ++i) {
-    EXPECT_EQ(a.learnables()[i].value.to_vector(), b.learnables()[i].value.to_vector());
+  for (size_t i = 0; i < a.parameters().size(); ++i) {
+    EXPECT_EQ(a.parameters()[i].value.to_vector(), b.parameters()[i].value.to_vector());
   }
   for (size_t i = 0; i < a.state().size(); ++i) {
     EXPECT_EQ(a.state()[i].value.to_vector(), b.state()[i].value.to_vector());
@@ -156,16 +157,16 @@ TEST(Network, ACloneIsIndependent) {
   network.set_loss("mean_squared_error");
   network.initialize(5);
   network.state_value("batch_normalization_1.mean").data<float>()[1] = 3;
-  network.learnable("fully_connected_1.bias").data<float>()[2] = 4;
+  network.parameter("fully_connected_1.bias").data<float>()[2] = 4;
   const Tensor x = Tensor::full({2, 3, 8, 8}, 1);
   const auto before = network.predict(x).to_vector();
   Network copy = network.clone();
   EXPECT_EQ(copy.loss(), "mean_squared_error");
   EXPECT_EQ(copy.predict(x).to_vector(), before);
-  copy.learnable("fully_connected_1.bias").data<float>()[2] = -4;
+  copy.parameter("fully_connected_1.bias").data<float>()[2] = -4;
   EXPECT_NE(copy.predict(x).to_vector(), before);
   EXPECT_EQ(network.predict(x).to_vector(), before);
-  network.learnable("fully_connected_1.bias").data<float>()[2] = -4;
+  network.parameter("fully_connected_1.bias").data<float>()[2] = -4;
   EXPECT_EQ(network.predict(x).to_vector(), copy.predict(x).to_vector());
   EXPECT_FALSE(small_network().clone().initialized());
 }

@@ -1,11 +1,10 @@
-#include "lockstep/engine/nn/own_layer.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/nn/custom_layer.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"
@@ -38,7 +37,7 @@ struct ChannelGate {
     const int64_t c = x.shape()[1];
     Value gate = layer.apply(
         ops::make_convolution2d({}, true),
-        {x, layer.learnable("weights", {c, c, 1, 1}), layer.learnable("bias", {c}, "ones")});
+        {x, layer.parameter("weights", {c, c, 1, 1}), layer.parameter("bias", {c}, "ones")});
     gate = layer.apply(ops::make_sigmoid(), {gate});
     return x * gate + x;
   }
@@ -48,7 +47,7 @@ struct Relu2 : ChannelGate {
   static constexpr const char* kType = "relu";
 };
 
-// Keeps statistics by all rules; gives its first input.
+// Collects statistics by all rules. Returns its first input.
 struct Meter {
   static constexpr const char* kType = "meter";
   static constexpr const char* kHelp = "keeps statistics";
@@ -66,20 +65,20 @@ struct Meter {
 
 Network gated(double probability = 0) {
   Network n{image_input({.height = 4, .width = 3, .channels = 2, .normalization = "none"}),
-            own_layer(ChannelGate{probability}), fully_connected({.units = 3}), softmax()};
+            custom_layer(ChannelGate{probability}), fully_connected({.units = 3}), softmax()};
   n.initialize(3);
   return n;
 }
 
-// Reads a state and learnables in layouts, and in bf16 types, that are not their own.
+// Reads a state and parameters in other layouts and in bf16.
 struct Filters {
   static constexpr const char* kType = "filters";
-  static constexpr const char* kHelp = "filters of learnables and of a state";
+  static constexpr const char* kHelp = "filters of parameters and of a state";
   void visit(FieldVisitor&) {}
   Value build(LayerBuilder& layer, Value x) const {
     const Shape shape{16, 16, 3, 3};
     const ops::Convolution2dParams params{.padding = same_padding};
-    const Value sum = layer.learnable("a", shape) + layer.learnable("b", shape);
+    const Value sum = layer.parameter("a", shape) + layer.parameter("b", shape);
     const Value positive = layer.apply(ops::make_relu(), {sum});
     x = layer.apply(ops::make_convolution2d(params, false), {x, positive});
     const Value fixed = layer.state("fixed", shape, 0.01f);
@@ -87,26 +86,26 @@ struct Filters {
   }
 };
 
-TEST(OwnLayer, StatesAndLearnablesMayBeFilters) {
+TEST(CustomLayer, StatesAndParametersMayBeFilters) {
   Network n{image_input({.height = 6, .width = 5, .channels = 16, .normalization = "none"}),
-            own_layer(Filters{})};
+            custom_layer(Filters{})};
   n.initialize(3);
   const Tensor x = tensor_of(random_array({9, 16, 6, 5}, 1));
   const optest::Array weights = random_array({9, 16, 6, 5}, 2);
-  const std::vector<Tensor> learnables = n.learnable_values();
+  const std::vector<Tensor> parameters = n.parameter_values();
   const auto run = [&](bool as_layer, DType precision) {
     Tape tape;
-    tape.watch(learnables);
+    tape.watch(parameters);
     Tensor y;
     if (as_layer) {
       y = n.forward({x}, {.training = true, .precision = precision});
     } else {
       const ops::Convolution2dParams params{.padding = same_padding};
-      const Tensor positive = ops::relu(ops::addition({learnables[0], learnables[1]}));
+      const Tensor positive = ops::relu(ops::addition({parameters[0], parameters[1]}));
       y = ops::convolution2d(x, positive, {}, params);
       y = ops::convolution2d(y, n.state_value("filters_1.fixed"), {}, params);
     }
-    auto all = tape.gradient(optest::weighted_sum(y, weights), learnables);
+    auto all = tape.gradient(optest::weighted_sum(y, weights), parameters);
     all.push_back(y);
     return all;
   };
@@ -122,7 +121,7 @@ TEST(OwnLayer, StatesAndLearnablesMayBeFilters) {
   }
 }
 
-// What forward read stays what it was for the gradient, whatever ran in between.
+// The gradient uses the values that forward has read, whatever ran in between.
 TEST(NetworkForward, StatesOfARunAreThoseOfItsBeginning) {
   Network n{image_input({.height = 6, .width = 5, .channels = 3, .normalization = "none"}),
             convolution2d({.filters = 4, .kernel = {3, 3}}), batch_normalization(),
@@ -132,13 +131,13 @@ TEST(NetworkForward, StatesOfARunAreThoseOfItsBeginning) {
   const optest::Array weights = random_array({9, 2}, 2);
   const auto gradients = [&](bool train_between) {
     Network copy = n.clone();
-    const std::vector<Tensor> learnables = copy.learnable_values();
+    const std::vector<Tensor> parameters = copy.parameter_values();
     Tape tape;
-    tape.watch(learnables);
+    tape.watch(parameters);
     const Tensor y = copy.forward({x});
     if (train_between) copy.forward({x}, {.training = true, .record = false});
     std::vector<std::vector<float>> values;
-    for (const Tensor& g : tape.gradient(optest::weighted_sum(y, weights), learnables)) {
+    for (const Tensor& g : tape.gradient(optest::weighted_sum(y, weights), parameters)) {
       values.push_back(g.to_vector());
     }
     return values;
@@ -146,35 +145,35 @@ TEST(NetworkForward, StatesOfARunAreThoseOfItsBeginning) {
   EXPECT_EQ(gradients(true), gradients(false));
 }
 
-TEST(OwnLayer, ComputesWhatItsOpsDo) {
+TEST(CustomLayer, ComputesWhatItsOpsDo) {
   Network n = gated();
-  EXPECT_EQ(n.learnable("channel_gate_1.weights").shape(), (Shape{2, 2, 1, 1}));
-  EXPECT_EQ(n.learnables()[0].spec.fan_in, 2);
+  EXPECT_EQ(n.parameter("channel_gate_1.weights").shape(), (Shape{2, 2, 1, 1}));
+  EXPECT_EQ(n.parameters()[0].spec.fan_in, 2);
   const Tensor x = tensor_of(random_array({5, 2, 4, 3}, 1, -1, 1));
-  const Tensor gate = ops::sigmoid(ops::convolution2d(x, n.learnable("channel_gate_1.weights"),
-                                                      n.learnable("channel_gate_1.bias")));
+  const Tensor gate = ops::sigmoid(ops::convolution2d(x, n.parameter("channel_gate_1.weights"),
+                                                      n.parameter("channel_gate_1.bias")));
   const Tensor y = ops::addition({ops::multiplication({x, gate}), x});
   const Tensor scores = ops::softmax(ops::fully_connected(
-      y, n.learnable("fully_connected_1.weights"), n.learnable("fully_connected_1.bias")));
+      y, n.parameter("fully_connected_1.weights"), n.parameter("fully_connected_1.bias")));
   EXPECT_LT(relative_error(array_of(n.predict(x)), array_of(scores)), 1e-6);
 }
 
-TEST(OwnLayer, HasTheGradientsOfCentralDifferences) {
+TEST(CustomLayer, HasTheGradientsOfCentralDifferences) {
   Network n = gated();
   const Tensor x = tensor_of(random_array({5, 2, 4, 3}, 1, -1, 1));
   const Tensor labels = Tensor::from(std::vector<int32_t>{0, 1, 2, 0, 1}, Shape{5});
   const auto loss_of = [&] { return ops::sum(ops::cross_entropy(n.forward({x}, {true}), labels)); };
-  auto learnables = n.learnable_values();
+  auto parameters = n.parameter_values();
   std::vector<Tensor> gradients;
   {
     Tape tape;
-    tape.watch(learnables);
-    gradients = tape.gradient(loss_of(), learnables);
+    tape.watch(parameters);
+    gradients = tape.gradient(loss_of(), parameters);
   }
-  for (size_t i = 0; i < learnables.size(); ++i) {
-    optest::Array expected = array_of(learnables[i]), found = array_of(gradients[i]);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    optest::Array expected = array_of(parameters[i]), found = array_of(gradients[i]);
     for (int64_t k = 0; k < expected.count(); ++k) {
-      float& at = learnables[i].data<float>()[k];
+      float& at = parameters[i].data<float>()[k];
       const float before = at;
       constexpr float step = 1.0f / 64;
       at = before + step;
@@ -184,13 +183,13 @@ TEST(OwnLayer, HasTheGradientsOfCentralDifferences) {
       at = before;
       expected[k] = (above - below) / (2 * static_cast<double>(step));
     }
-    EXPECT_LT(relative_error(found, expected), 2e-3) << n.learnables()[i].name;
+    EXPECT_LT(relative_error(found, expected), 2e-3) << n.parameters()[i].name;
   }
 }
 
-TEST(OwnLayer, StateFollowsItsRules) {
+TEST(CustomLayer, StateFollowsItsRules) {
   Network n{image_input({.height = 1, .width = 2, .channels = 1, .normalization = "none"}),
-            own_layer(Meter{}), softmax()};
+            custom_layer(Meter{}), softmax()};
   n.initialize(1);
   const auto state = [&](const char* name) {
     return n.state_value(std::string("meter_1.") + name).to_vector();
@@ -206,7 +205,7 @@ TEST(OwnLayer, StateFollowsItsRules) {
   EXPECT_EQ(state("fixed"), (Values{7, 7, 7}));
 }
 
-TEST(OwnLayer, FilesKnowItOnceItIsRegistered) {
+TEST(CustomLayer, FilesKnowItOnceItIsRegistered) {
   const nlohmann::json written = gated(0.5).to_json();
   EXPECT_EQ(written["layers"][1]["type"], "channel_gate");
   EXPECT_NE(refusal([&] { Network::from_json(written); }).find("unknown layer type"),
@@ -217,7 +216,7 @@ TEST(OwnLayer, FilesKnowItOnceItIsRegistered) {
   EXPECT_NE(refusal([] { register_layer<Relu2>(); }).find("already"), std::string::npos);
 }
 
-// ---- what is refused ----
+// ---- refused layers ----
 
 template <int kind>
 struct Bad {
@@ -227,16 +226,17 @@ struct Bad {
   Value build(LayerBuilder& layer, Value x) const {
     static int built = 0;  // undeclared state
     ++built;
-    if constexpr (kind == 0) layer.learnable("w" + std::to_string(built), {1});
-    if constexpr (kind == 1) layer.learnable("w", {built});
+    if constexpr (kind == 0) layer.parameter("w" + std::to_string(built), {1});
+    if constexpr (kind == 1) layer.parameter("w", {built});
     if constexpr (kind == 2) {
       if (built % 2 == 0) return layer.apply(ops::make_tanh(), {x});
     }
     if constexpr (kind == 3) {
-      layer.learnable("w", {1});
-      layer.learnable("w", {1});
+      layer.parameter("w", {1});
+      layer.parameter("w", {1});
     }
-    if constexpr (kind == 4) layer.learnable("w", {x.shape()[0]});  // of the observations
+    if constexpr (kind == 4)
+      layer.parameter("w", {x.shape()[0]});  // depends on the number of observations
     if constexpr (kind == 5) layer.add_sum(x, x);
     if constexpr (kind == 6) {
       const Value state = layer.state("s", {}), sum = layer.apply(ops::make_sum(), {x});
@@ -257,21 +257,21 @@ struct Bad {
 template <int kind>
 std::string refused() {
   return refusal([] {
-    Network n{image_input({.height = 2, .width = 2, .channels = 1}), own_layer(Bad<kind>{})};
+    Network n{image_input({.height = 2, .width = 2, .channels = 1}), custom_layer(Bad<kind>{})};
     n.initialize(1);
     for (int64_t rows : {3, 4}) n.forward({Tensor::zeros({rows, 1, 2, 2})}, {.record = false});
   });
 }
 
-TEST(OwnLayer, RefusesWhatCouldBreakTheLaw) {
+TEST(CustomLayer, RefusesWhatCouldBreakTheLaw) {
   const auto expect = [](const std::string& message, const char* part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  expect(refused<0>(), "asks for the learnable `w");
+  expect(refused<0>(), "asks for the parameter `w");
   expect(refused<1>(), "did not when it was built before");
   expect(refused<2>(), "build() did something else than before");
-  expect(refused<3>(), "asks for the learnable `w` twice");
-  expect(refused<4>(), "asks for the learnable `w` of 3");
+  expect(refused<3>(), "asks for the parameter `w` twice");
+  expect(refused<4>(), "asks for the parameter `w` of 3");
   expect(refused<5>(), "a rule is for a state");
   expect(refused<6>(), "the state `s` has two rules");
   expect(refused<7>(), "a state of 3 cannot follow a value of 1x1x2x2");

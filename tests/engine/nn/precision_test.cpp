@@ -1,9 +1,9 @@
-// Networks computed in bf16 stay near those in f32, for all layers, and differ from them.
+// Networks in bf16 stay close to f32 for all layers, and differ from it.
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/tape.h"
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"
@@ -16,7 +16,7 @@ using optest::array_of;
 using optest::random_array;
 using optest::relative_error;
 
-// Of ops that take bf16 and ops that do not, in turn, with a residual block.
+// Alternates ops with and without bf16, with a residual block.
 Network mixed_network() {
   Network network;
   network.add(image_input({.height = 12, .width = 10, .channels = 3}));
@@ -54,12 +54,12 @@ Outcome run(DType precision, int64_t n = 9) {
   Network network = mixed_network();
   const Tensor x = optest::tensor_of(random_array({n, 3, 12, 10}, 1));
   const optest::Array weights = random_array({n, 5}, 2);
-  const std::vector<Tensor> learnables = network.learnable_values();
+  const std::vector<Tensor> parameters = network.parameter_values();
   Tape tape;
-  tape.watch(learnables);
+  tape.watch(parameters);
   Outcome result;
   result.y = network.forward({x}, {.training = true, .precision = precision});
-  result.gradients = tape.gradient(optest::weighted_sum(result.y, weights), learnables);
+  result.gradients = tape.gradient(optest::weighted_sum(result.y, weights), parameters);
   for (const auto& state : network.state()) result.states.push_back(state.value);
   return result;
 }
@@ -76,16 +76,17 @@ TEST(Precision, NetworksInBf16StayNearF32) {
     const double error = relative_error(array_of(narrow.y), array_of(exact.y));
     EXPECT_LE(error, 3e-2);
     EXPECT_GE(error, 1e-4) << "bf16 rounds more than that";
+    EXPECT_FALSE(exact.states.empty() || exact.gradients.empty());
     for (size_t i = 0; i < exact.states.size(); ++i) {
       EXPECT_LE(relative_error(array_of(narrow.states[i]), array_of(exact.states[i]), 0.1), 3e-2);
     }
     for (size_t i = 0; i < exact.gradients.size(); ++i) {
       EXPECT_EQ(narrow.gradients[i].dtype(), DType::f32);
-      // Activations near zero change sides; biases in front of a normalisation have no gradient.
+      // Activations near zero change sign, and biases before a normalisation have no gradient.
       const double floor = exact.gradients[i].shape().rank() == 1 ? 3 : 0;
       EXPECT_LE(relative_error(array_of(narrow.gradients[i]), array_of(exact.gradients[i]), floor),
                 n % 16 == 0 ? 0.3 : 0.2)
-          << "learnable " << i;
+          << "parameter " << i;
     }
   }
 }
@@ -94,6 +95,7 @@ TEST(Precision, TheSameBitsAgain) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
   const Outcome one = run(DType::bf16, 16), two = run(DType::bf16, 16);
   EXPECT_EQ(one.y.to_vector(), two.y.to_vector());
+  ASSERT_FALSE(one.gradients.empty());
   for (size_t i = 0; i < one.gradients.size(); ++i) {
     EXPECT_EQ(one.gradients[i].to_vector(), two.gradients[i].to_vector());
   }

@@ -1,4 +1,4 @@
-// A score does not depend on how many others are asked for with it, nor on which.
+// A score does not depend on the number or the values of the other observations.
 #include <gtest/gtest.h>
 
 #include <cstring>

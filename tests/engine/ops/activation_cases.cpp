@@ -1,7 +1,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "lockstep/engine/ops/activation.h"
+#include "lockstep/engine/ops/elementwise/activation.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -53,7 +53,7 @@ OpPtr op_of(ActivationKind kind, double parameter) {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// The derivative of tanh, also where tanh rounds to 1.
+// The derivative of tanh, also for values at which tanh rounds to 1.
 double tanh_slope(double x) { return 1 / (std::cosh(x) * std::cosh(x)); }
 
 // The argument of gelu's approximation and its derivative.
@@ -141,7 +141,7 @@ std::vector<Case> activation_cases() {
       cases.push_back(
           activation(f.name + text_of(dims), f.kind, random_array(dims, 80, -4, 4), f.parameter));
     }
-    // Each range by itself: no large element hides what is lost in small ones.
+    // Each range separately, so that large elements do not hide errors in small ones.
     const auto range = [&](const char* name, double low, double high) {
       cases.push_back(activation(f.name + "_" + name, f.kind, random_array({5, 7}, 81, low, high),
                                  f.parameter));
@@ -151,7 +151,7 @@ std::vector<Case> activation_cases() {
     range("below", -8, -6);
     range("above", 8, 12);
     range("far_above", 1e20, 1e30);
-    // Far below, results are 0 or close to it: an overflow on the way would show as NaN.
+    // Results for very negative values are 0 or close to it. An overflow would give NaN.
     Array ends = random_array({3, 11, 2, 3}, 82, -2, 2);
     const double extremes[] = {-1e38, 1e38, -1e4, 1e4, -100, 100, -88, 88, 0, -0.0};
     for (size_t i = 0; i < std::size(extremes); ++i) {

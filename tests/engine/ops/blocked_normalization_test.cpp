@@ -1,13 +1,13 @@
-// The kernel for images in blocks or lanes with every instruction set that this processor has, and
-// with both sizes of blocks: whichever convolutions choose, only one of them runs in other tests.
-#include "lockstep/engine/kernels/cpu/blocked_normalization.h"
+// The kernel for images in blocks or lanes, with every instruction set of this processor and both
+// block sizes. Other tests run only the variant that convolutions choose.
+#include "lockstep/engine/kernels/cpu/normalization/blocked_normalization.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "lockstep/base/bfloat16.h"
+#include "lockstep/base/numeric/bfloat16.h"
 #include "tests/engine/ops/harness.h"
 #include "tests/engine/ops/only_target.h"
 
@@ -16,11 +16,11 @@ namespace {
 
 using kernels::cpu::BlockedNormalization;
 
-// Instead of a block's size: images in lanes.
+// Used as a block size: images in lanes.
 constexpr int64_t kImagesInLanes = 0;
 
-// n x c x h x w to n x blocks x h x w x block and back; what fills up the last block is 0. Or to
-// c x h x w x n.
+// Converts n x c x h x w to n x blocks x h x w x block and back, with 0 as padding of the last
+// block; or to c x h x w x n.
 std::vector<float> blocked(const Array& x, int64_t block) {
   if (block == kImagesInLanes) {
     const int64_t n = x.dim(0), plane = x.count() / n;
@@ -134,7 +134,7 @@ void check(const Setting& setting, int64_t block, bool training, DType dtype) {
     mean.assign(mean.size(), kUnwritten);
     variance = mean;
   }
-  // Elements of both types, of which the kernel sees one.
+  // Elements in both types, one of which the kernel reads.
   auto source16 = narrow(source), diff16 = narrow(diff), result16 = narrow(result),
        dx16 = narrow(dx);
   const auto pick = [&](auto& floats, auto& halves) -> void* {
@@ -163,7 +163,7 @@ void check(const Setting& setting, int64_t block, bool training, DType dtype) {
   EXPECT_LE(relative_error(unblocked(dx, x.dims, block), expected.x), tolerance);
   EXPECT_LE(relative_error(array(dscale), expected.scale), tolerance);
   EXPECT_LE(relative_error(array(dshift), expected.shift), tolerance);
-  // What fills up the last block must stay 0, as convolutions expect it.
+  // The padding of the last block must stay 0, because convolutions rely on it.
   EXPECT_EQ(result, blocked(unblocked(result, y.dims, block), block));
   EXPECT_EQ(dx, blocked(unblocked(dx, x.dims, block), block));
 }

@@ -1,9 +1,9 @@
 // The cases of all ops, and makers of cases with random inputs.
 #pragma once
 
-#include "lockstep/engine/ops/convolution2d.h"
-#include "lockstep/engine/ops/pooling2d.h"
-#include "lockstep/engine/ops/transposed_convolution2d.h"
+#include "lockstep/engine/ops/windows/convolution2d.h"
+#include "lockstep/engine/ops/windows/pooling2d.h"
+#include "lockstep/engine/ops/windows/transposed_convolution2d.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest {
@@ -14,13 +14,13 @@ Case transposed_convolution(std::string name, std::vector<int64_t> x, std::vecto
                             const ops::TransposedConvolution2dParams& params, bool bias = true);
 Case fully_connected(std::string name, std::vector<int64_t> x, int64_t units, bool bias = true);
 Case global_pooling(std::string name, Array x);
-// params.count_padding is overruled by `kind`.
+// `kind` overrides params.count_padding.
 Case pooling(std::string name, Array x, reference::Pooling kind, ops::Pooling2dParams params);
 
 struct NormalizationKind {
   bool training = true;
   bool relu = false;                 // fused
-  std::vector<int64_t> window = {};  // rows, columns of a maximum that is fused too; empty: none
+  std::vector<int64_t> window = {};  // rows and columns of a fused maximum; empty: none
   double epsilon = 1e-5;
 };
 Case batch_normalization(std::string name, const Array& x, const NormalizationKind& kind);

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "lockstep/engine/ops/fully_connected.h"
+#include "lockstep/engine/ops/matrices/fully_connected.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -31,7 +31,7 @@ Case convolution(std::string name, std::vector<int64_t> x, std::vector<int64_t> 
   c.op = ops::make_convolution2d(params, bias);
   c.inputs = {{random_array(x, 1)}, {random_array(weights, 2)}};
   if (bias) c.inputs.push_back({random_array({weights[0]}, 3)});
-  // Winograd's algorithm rounds what it has transformed.
+  // Winograd's algorithm rounds transformed values.
   const bool winograd = weights[2] == 3 && weights[3] == 3 && params.stride == Size2d{1, 1};
   if (winograd && x[0] % 16 == 0 && std::min(x[1], weights[0]) >= 10) c.narrow_error = 2e-2;
   c.forward = [=](const std::vector<Array>& in) {
@@ -81,13 +81,14 @@ std::vector<Case> convolution_cases() {
       convolution("channels_3_to_32_batch_16", {16, 3, 8, 8}, {32, 3, 3, 3},
                   {.padding = same_padding}),
       convolution("channels_33_to_1", {1, 33, 4, 3}, {1, 33, 3, 3}, {.padding = padding(1)}),
-      // Large enough for Winograd's algorithm where there is one; the last has no such channels.
+      // Large enough for Winograd's algorithm on processors that have it. The last case lacks the
+      // channels.
       convolution("winograd_32_to_32", {4, 32, 16, 16}, {32, 32, 3, 3}, {.padding = padding(1)}),
       convolution("winograd_odd_sizes", {14, 32, 7, 11}, {48, 32, 3, 3}, {.padding = same_padding}),
       convolution("winograd_without_padding", {9, 64, 13, 12}, {32, 64, 3, 3}, {}, false),
       convolution("channels_33_to_34_many_positions", {5, 33, 15, 14}, {34, 33, 3, 3},
                   {.padding = padding(1)}),
-      // Images in the lanes of vectors, where there are kernels for that.
+      // Images in the lanes of vectors, on processors with kernels for that.
       convolution("lanes_11_to_22", {16, 11, 8, 8}, {22, 11, 3, 3}, {.padding = padding(1)}),
       convolution("lanes_odd_sizes", {32, 5, 7, 9}, {7, 5, 3, 3}, {.padding = same_padding}, false),
       convolution("lanes_one_row", {16, 3, 1, 5}, {13, 3, 3, 3}, {.padding = padding(1)}),

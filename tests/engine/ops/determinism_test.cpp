@@ -1,4 +1,4 @@
-// The law, at its root: an op gives the same bits whoever computes it.
+// The basis of the law: an op gives the same bits in every thread.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -41,7 +41,7 @@ Bytes results_of(const Case& c) {
   return bytes;
 }
 
-// Large enough for a library to share the work among its threads.
+// Large enough that a library may divide the work among its threads.
 std::vector<Case> cases() {
   std::vector<Case> all = all_cases();
   all.push_back(convolution("large", {16, 16, 16, 16}, {32, 16, 3, 3}, {.padding = padding(1)}));
@@ -91,7 +91,7 @@ TEST(Determinism, FourThreadsAtOnceGiveTheBitsOfOne) {
   for (size_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (size_t i = 0; i < all.size(); ++i) {
-        start.arrive_and_wait();  // all of them in the same op
+        start.arrive_and_wait();  // all threads run the same op
         omp_set_num_threads(static_cast<int>(t + i) % 4 + 1);
         try {
           if (results_of(all[i]) != expected[i]) wrong[t].push_back(all[i].name + ": other bits");
@@ -109,7 +109,7 @@ TEST(Determinism, FourThreadsAtOnceGiveTheBitsOfOne) {
   }
 }
 
-// Plans share kernels: one pass, bound by each thread to memory of its own.
+// Plans share kernels: each thread binds a pass to its own memory.
 TEST(Determinism, OneKernelSharedByFourThreadsGivesTheBitsOfOne) {
   const Shape x{8, 11, 12, 12}, w{22, 11, 3, 3}, y{8, 22, 12, 12};
   kernels::ConvolutionProblem p;
@@ -156,7 +156,7 @@ TEST(Determinism, OneKernelSharedByFourThreadsGivesTheBitsOfOne) {
   for (const Bytes& bytes : got) EXPECT_EQ(bytes, expected);
 }
 
-// A row's result must not depend on its neighbours in the shard where the op works row by row.
+// If an op works row by row, a row's result must not depend on other rows of the shard.
 TEST(Determinism, RowsOfElementwiseOpsDoNotDependOnTheBatch) {
   const Array whole = random_array({5, 11, 4, 3}, 11);
   Array last({1, 11, 4, 3});

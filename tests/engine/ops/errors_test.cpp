@@ -1,4 +1,4 @@
-// Every op refuses what does not fit, and says who refuses and what came.
+// Every op refuses invalid inputs. The message names the op and the input.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -15,7 +15,7 @@ Tensor of(const Shape& shape, DType dtype = DType::f32) { return Tensor::zeros(s
 struct Row {
   std::string name;
   std::function<void()> call;
-  std::vector<std::string> message;  // parts of it, the op in brackets first
+  std::vector<std::string> message;  // its parts, first the op in brackets
 };
 
 void PrintTo(const Row& row, std::ostream* to) { *to << row.name; }

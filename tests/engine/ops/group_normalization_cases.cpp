@@ -1,12 +1,12 @@
 #include <cmath>
 
-#include "lockstep/engine/ops/group_normalization.h"
+#include "lockstep/engine/ops/normalization/group_normalization.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
 namespace {
 
-// An observation's groups, one after the other: calls visit(indices of the group's elements).
+// Calls visit(indices of the group's elements) for each group of an observation.
 template <class Visit>
 void by_group(const Array& x, int64_t groups, Visit visit) {
   const int64_t each = x.count() / x.dim(0) / groups;
@@ -50,7 +50,7 @@ Case group_normalization(std::string name, const Array& x, int64_t groups, doubl
     });
     return std::vector<Array>{y};
   };
-  // Through the mean and the variance, step by step.
+  // By the mean and the variance, step by step.
   c.backward = [=](const std::vector<Array>& in, const Array& dy) {
     Array dx(in[0].dims), dscale({channels}), dshift({channels});
     by_group(in[0], cut, [&](int64_t first, int64_t end) {
@@ -104,7 +104,7 @@ std::vector<Case> group_normalization_cases() {
   cases.push_back(group_normalization("group_per_channel", random_array({2, 5, 4, 3}, 93),
                                       ops::group_per_channel));
   cases.push_back(group_normalization("large_epsilon", random_array({3, 6, 4, 5}, 94), 2, 0.5));
-  // Far from 0: neither the mean nor the variance may lose what they differ by.
+  // Values far from 0: mean and variance must not lose small differences.
   cases.push_back(
       group_normalization("far_from_zero", random_array({4, 10, 5, 5}, 95, 999, 1001), 5));
   cases.back().smooth = false;
@@ -123,7 +123,7 @@ std::vector<Case> group_normalization_cases() {
     cases.back().cancelling = std::sqrt(static_cast<double>(dims[0] * dims[1]) / 3 / 1e-5);
     cases.back().smooth = false;
   }
-  // All elements equal: the same, with more of them (8: the reference's mean is exact).
+  // All elements are equal: same, with more elements (8, so that the reference's mean is exact).
   cases.push_back(group_normalization("no_variance", Array({2, 4, 2, 2}, 0.75), 2));
   cases.back().smooth = false;
   return cases;

@@ -7,11 +7,11 @@
 #include <limits>
 #include <random>
 
-#include "lockstep/base/bfloat16.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/float16.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/float16.h"
+#include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/devices.h"
-#include "lockstep/engine/tensor/device_memory.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -90,8 +90,8 @@ std::vector<Array> values_of(const Case& c) {
   return values;
 }
 
-// The case's inputs on the device. `blocked`: images in the convolutions' layout; empty when that
-// changes nothing.
+// The case's inputs on the device. `blocked`: images in the convolutions' layout; returns nothing
+// if that is the same layout.
 std::vector<Tensor> tensors_of(Device device, const Case& c, bool blocked) {
   std::vector<Tensor> tensors;
   bool changed = false;
@@ -224,7 +224,7 @@ void run_pass(const kernels::Pass& pass, const std::vector<Tensor>& reads,
   }
   DeviceMemory& memory = memory_of(device);
   memory.activate();
-  pass.bind({r, w, scratch.data(), memory.default_queue()})({});
+  pass.bind({r, w, scratch.data(), memory.default_stream()})({});
 }
 
 TensorSpec image_layout(Device device, const Shape& shape, DType dtype) {
@@ -244,11 +244,11 @@ bool takes_narrow(const Case& c) {
 }
 
 Case in_narrow(DType dtype, Case c) {
-  c.smooth = false;  // rounding makes equals of what was apart
+  c.smooth = false;  // rounding can make different values equal
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     Input& input = c.inputs[i];
     if (c.op->takes_narrow(i)) input.dtype = dtype;
-    // Weights, too, are multiplied as such.
+    // Weights are multiplied in this type, too.
     if (input.value.dims.size() > 1) round_to(dtype, input.value);
   }
   return c;
@@ -317,7 +317,7 @@ void check_gradients(Device device, const Case& c) {
       SCOPED_TRACE("gradient of input " + std::to_string(i));
       EXPECT_EQ(gradient.shape().to_string(), inputs[i].shape().to_string());
       EXPECT_LE(relative_error(array_of(gradient), expected[i], c.cancelling), tolerance_of(c));
-      // Asked for alone, without the others' passes.
+      // Requested alone, without the passes of other gradients.
       const Tensor alone = tape.gradient(scalar, {inputs[i]})[0];
       EXPECT_EQ(relative_error(array_of(alone), array_of(gradient)), 0);
     }
@@ -343,7 +343,7 @@ void check_reference(const Case& c) {
     Array& x = values[k];
     ASSERT_EQ(gradients[k].dims, x.dims);
     const Array kept = x;
-    // One direction through all elements, then single elements, spread over the array.
+    // One direction through all elements, then single elements across the array.
     const Array direction = random_array(x.dims, 17 + k);
     double along = 0;
     for (int64_t i = 0; i < x.count(); ++i) along += gradients[k][i] * direction[i];

@@ -1,6 +1,4 @@
-// Convolution of images in lanes with every instruction set that this processor has.
-#include "lockstep/engine/kernels/cpu/lanes_convolution.h"
-
+// Convolution of images in lanes with every instruction set of this processor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,11 +9,12 @@
 #include <tuple>
 #include <vector>
 
-#include "lockstep/base/bfloat16.h"
-#include "lockstep/engine/kernels/cpu/lanes_layout.h"
-#include "lockstep/engine/kernels/cpu/lanes_weights.h"
-#include "lockstep/engine/kernels/cpu/lanes_winograd.h"
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/convolution.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/weights.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/winograd.h"
 #include "tests/engine/ops/harness.h"
 #include "tests/engine/ops/only_target.h"
 
@@ -28,12 +27,12 @@ using kernels::cpu::LanesWinograd;
 
 constexpr kernels::Window kSame{.kernel = {3, 3}, .pad_begin = {1, 1}, .pad_end = {1, 1}};
 
-// Aligned as kernels want it.
+// Aligned as kernels require.
 struct Memory {
   explicit Memory(size_t count)
       : data(static_cast<float*>(std::aligned_alloc(64, (count * sizeof(float) + 63) / 64 * 64)),
              std::free) {
-    std::fill_n(data.get(), count, 1e30f);  // nothing may be read before it is written
+    std::fill_n(data.get(), count, 1e30f);  // values that a kernel must not read before writing
   }
   std::unique_ptr<float[], void (*)(void*)> data;
 };
@@ -69,7 +68,7 @@ Array from_lanes(const Memory& from, std::vector<int64_t> dims, DType dtype) {
   }
   return out;
 }
-// As memory of that type holds them.
+// Rounded to the type.
 Array held(Array x, DType dtype) {
   for (double& v : x.values) {
     const auto number = static_cast<float>(v);
@@ -112,7 +111,7 @@ void check(const Case& of, DType dtype) {
                            .result_columns = window_positions(w2, 1, columns),
                            .window = w2,
                            .dtype = dtype};
-  // By norm. bf16 rounds results, and what Winograd's algorithm has transformed.
+  // By norm. bf16 rounds results and the values that Winograd's algorithm has transformed.
   const bool wide = dtype == DType::f32;
   const double direct_error = wide ? 1e-6 : 4e-3, winograd_error = wide ? 1.5e-6 : 2.5e-2;
   const std::vector<int64_t> y_dims{n, filters, p.result_rows, p.result_columns},
@@ -128,7 +127,7 @@ void check(const Case& of, DType dtype) {
                     w2.pad_end == kSame.pad_end;
   const Memory xs = in_lanes(x, dtype), ws = floats(w), bs = floats(bias),
                dys = in_lanes(dy, dtype);
-  // What lies behind scratch memory must stay.
+  // Memory behind the scratch memory must stay unchanged.
   constexpr size_t kBehind = 64;
   std::vector<std::pair<size_t, Memory>> scratches;
   const auto scratch = [&](size_t bytes) {
@@ -215,11 +214,11 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
              // Several parts of vectors of channels, and pieces of filters for each.
              {{16, 50, 4, 5}, 13},
              {{16, 130, 5, 4}, 9},
-             // Rows of less than a vector of pairs, of one and a half, and beyond.
+             // Rows of less than a vector of pairs, of one and a half, and of more.
              {{16, 3, 6, 1}, 4},
              {{16, 2, 5, 3}, 4},
              {{32, 3, 4, 4}, 5},
-             // Other windows: of one element, wide, tall, without padding, with too much of it.
+             // Other windows: of one element, wide, tall, without padding, with too much padding.
              {{16, 13, 4, 5}, 7, {.kernel = {1, 1}}},
              {{16, 150, 3, 9}, 8, {.kernel = {1, 1}}},
              {{32, 1, 9, 8}, 20, {.kernel = {5, 5}}},
@@ -227,7 +226,7 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
              {{16, 3, 9, 12}, 4, {.kernel = {2, 7}, .pad_begin = {0, 3}, .pad_end = {1, 2}}},
              {{16, 3, 12, 4}, 4, {.kernel = {11, 4}, .pad_begin = {9, 1}, .pad_end = {10, 7}}},
              {{16, 2, 3, 3}, 3, {.kernel = {2, 2}, .pad_begin = {4, 3}, .pad_end = {3, 5}}},
-             // Strides, where some rows and columns of images are in no window.
+             // Strides with which some rows and columns of images are in no window.
              {{16, 5, 8, 8},
               6,
               {.kernel = {3, 3}, .stride = {2, 2}, .pad_begin = {1, 1}, .pad_end = {0, 0}}},
@@ -269,8 +268,8 @@ TEST(LanesConvolution, AgreesWithTheReferenceOnEveryInstructionSet) {
   }
 }
 
-// Sums of Winograd's gradients of weights grow with the product of the channels, rows that the
-// direct algorithm copies with channels and columns.
+// The memory of Winograd's weight gradients grows with the product of the channels. The rows that
+// the direct algorithm copies grow with channels and columns.
 TEST(LanesConvolution, TakesBoundedMemory) {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
@@ -299,7 +298,7 @@ TEST(LanesConvolution, TakesBoundedMemory) {
   }
 }
 
-// A number that is none stays where it is, though pairs and whole rows are multiplied at a time.
+// A NaN must not spread, although pairs and whole rows are multiplied at a time.
 TEST(LanesConvolution, InBf16WhatIsNoNumberReachesItsWindowsOnly) {
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     if (!runs_bf16(target)) continue;
@@ -309,9 +308,9 @@ TEST(LanesConvolution, InBf16WhatIsNoNumberReachesItsWindowsOnly) {
     const auto at = [&](int64_t image, int64_t row, int64_t column) {
       return (image * rows + row) * columns + column;
     };
-    // In the last column of a row, which the first of the next row follows in memory.
+    // In the last column of a row. The first column of the next row follows it in memory.
     x[at(3, 0, columns - 1)] = std::numeric_limits<double>::quiet_NaN();
-    // The one place where its window's gradient would take it.
+    // The only position whose window gradient would include it.
     for (int64_t i = 0; i < n; ++i) dy[at(i, 1, 0)] = 1;
     const LanesConvolution p{.n = n,
                              .channels = 1,
@@ -325,7 +324,8 @@ TEST(LanesConvolution, InBf16WhatIsNoNumberReachesItsWindowsOnly) {
     const Memory xs = in_lanes(x, DType::bf16), dys = in_lanes(dy, DType::bf16);
     Memory dw(9), scratch(p.weights_scratch() / sizeof(float));
     lanes_convolution_weights(p, xs.data.get(), dys.data.get(), dw.data.get(), scratch.data.get());
-    // Column `columns` does not exist, so the window's left and middle take it, the right one not.
+    // Column `columns` does not exist, so the left and the middle of the window include it, and the
+    // right does not.
     for (int64_t i = 0; i < 9; ++i) {
       const bool reached = i / 3 <= 1 && i % 3 >= 1;
       EXPECT_EQ(std::isnan(dw.data[static_cast<size_t>(i)]), reached)
@@ -346,7 +346,7 @@ TEST(LanesWeights, ComeBackAsTheyWere) {
         const Tensor back = convert(there, w.spec());
         EXPECT_LE(relative_error(array_of(back), array_of(w)), winograd ? 5e-7 : 0)
             << spec.to_string();
-        // From one to another, and as tensors are read.
+        // From one layout to another, and as tensors are read.
         const TensorSpec other = lanes_weights_spec(
             {.channels = channels, .filters = filters, .turned = !turned, .winograd = !winograd});
         EXPECT_NE(other, spec);

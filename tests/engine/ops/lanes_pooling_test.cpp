@@ -1,11 +1,10 @@
-// Pooling of images in lanes, by itself: whether ops choose it or not depends on the processor.
-#include "lockstep/engine/kernels/cpu/lanes_pooling.h"
-
+// Pooling of images in lanes, called directly, because ops choose it only on some processors.
 #include <gtest/gtest.h>
 
-#include "lockstep/base/bfloat16.h"
-#include "lockstep/engine/kernels/cpu/lanes_layout.h"
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/pooling.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest {
@@ -23,7 +22,7 @@ Shape pooled(const Shape& x, const Window& w) {
   return {x[0], x[1], kernels::window_positions(w, 0, x[2]), kernels::window_positions(w, 1, x[3])};
 }
 
-// As memory of that type holds them.
+// Rounded to the type.
 Array held(Array x, DType dtype) {
   for (double& v : x.values) {
     const auto number = static_cast<float>(v);
@@ -61,7 +60,7 @@ void check(const Shape& shape, const Window& w, Kind kind, reference::Pooling as
             error);
 }
 
-// Where windows do not overlap, or there is one.
+// Windows that do not overlap, or a single window.
 TEST(LanesPooling, InBf16MatchesTheReference) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
   const auto window = [](Size2d kernel, Size2d stride, Size2d pad) {

@@ -1,5 +1,5 @@
-// Chains of ops, through which tensors flow in the layouts that the kernels choose, against the
-// same chains of the reference.
+// Chains of ops in which tensors have the layouts that the kernels choose, compared with the same
+// chains of the reference.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -10,7 +10,7 @@
 namespace lockstep::optest {
 namespace {
 
-// Small graphs of cases; only their ops are used, not their inputs.
+// A graph of cases. Only the ops of the cases are used, not their inputs.
 class Chain {
  public:
   int input(const Array& array) {
@@ -23,7 +23,7 @@ class Chain {
     values_.push_back(c.forward(values_of(inputs))[0]);
     return size() - 1;
   }
-  // With fresh random weights: all inputs of the case but the first.
+  // Adds random weights for all inputs of the case except the first.
   int add_with_weights(const Case& c, int x) {
     std::vector<int> inputs{x};
     for (size_t k = 1; k < c.inputs.size(); ++k) {
@@ -86,7 +86,7 @@ class Chain {
     }
   }
 
-  // A convolution's bias in front of batch normalisation has the gradient 0.
+  // A convolution's bias before batch normalisation has the gradient 0.
   void set_floor(double floor) { floor_ = floor; }
 
  private:
@@ -128,8 +128,8 @@ class Chain {
 
 using reference::Pooling;
 
-// Channels, and observations: with 16 and 32 images lie in the lanes of vectors, where kernels are
-// for that.
+// Channels and observations. With 16 and 32 observations images lie in the lanes of vectors, on
+// processors with kernels for that.
 class Layouts : public testing::TestWithParam<std::tuple<int64_t, int64_t>> {};
 
 // conv, bn, relu, max pool, conv, added to a skip, fully connected.
@@ -166,7 +166,7 @@ TEST_P(Layouts, StridesPoolingAndConcatenationMatchTheReference) {
   net.check();
 }
 
-// The same tensor goes into ops that want it in different layouts, and twice into one of them.
+// Ops read the same tensor in different layouts, and one op reads it twice.
 TEST_P(Layouts, ATensorReadInSeveralLayoutsGetsAllGradients) {
   const auto [channels, n] = GetParam();
   Chain net;
@@ -198,7 +198,7 @@ TEST_P(Layouts, PoolingOfEveryKindMatchesTheReference) {
   net.check();
 }
 
-// Of windows too large for a mark in a byte, a maximum takes other layouts; an average does not.
+// If windows are too large for a mark in a byte, a maximum uses other layouts. An average does not.
 TEST(Layout, LargeWindowsMatchTheReference) {
   for (const Pooling kind : {Pooling::max, Pooling::average_with_padding}) {
     Chain net;
@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(Channels, Layouts,
                                   std::to_string(std::get<1>(test.param));
                          });
 
-// What makes chains fast: ops that need not care leave the layout as it is.
+// Chains are fast because ops without a preferred layout keep the layout of their input.
 TEST(Layout, FlowsThroughElementwiseOpsNormalizationAndPooling) {
   for (const auto& [n, channels] : std::vector<std::pair<int64_t, int64_t>>{
            {2, 11}, {2, 16}, {2, 32}, {16, 3}, {16, 16}, {32, 5}}) {

@@ -1,10 +1,10 @@
-// How exact layers are on large images: results, statistics and gradients against fp64, by norm,
-// with at most four times the error that PyTorch has in fp32.
+// The accuracy of layers on large images: results, statistics and gradients compared with fp64, by
+// norm. The error must be at most four times PyTorch's error in fp32.
 //
-// PyTorch's errors are constants here: what version 1.13 (Debian 12, one thread) was measured to
-// have against itself in fp64, for the same shapes with 8 channels and uniform numbers in [-1, 1),
-// derivatives too; the largest of those for 1, 15, 16 and 17 images. Where its kernels add up in
-// fp32 the error grows with the size of the images.
+// PyTorch's errors are constants here. They were measured with version 1.13 (Debian 12, one thread)
+// against its own fp64 results, for the same shapes with 8 channels and uniform numbers in [-1, 1),
+// derivatives too. Each is the largest of those for 1, 15, 16 and 17 images. For kernels that add
+// in fp32, the error grows with the size of the images.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ double of_size(const BySize& errors, int64_t size) {
   return errors.back();
 }
 
-// Rectified, too: what normalisation sees behind a ReLU.
+// Rectified values, too, because normalisation follows a ReLU.
 enum class Kind { any, positive, rectified };
 Array image(std::vector<int64_t> dims, Kind kind) {
   Array x = random_array(std::move(dims), 11, kind == Kind::positive ? 0 : -1, 1);
@@ -80,7 +80,7 @@ void check(const Case& c, int64_t size, const Peer& peer) {
   }
 }
 
-// Odd numbers of images, and ones that fill vectors. What is large is computed with few channels.
+// Odd numbers of images, and numbers that fill vectors. Large images have few channels.
 struct Images {
   int64_t n, size;
 };
@@ -168,7 +168,8 @@ TEST(LongSums, AveragesOverLargeWindowsAreAsExactAsPyTorch) {
 }
 
 TEST(LongSums, TransposedConvolutionsAreAsExactAsPyTorch) {
-  const Peer peer{{{8.7e-8}}, {{1.5e-7}, {1.7e-7, 4.6e-7, 1.1e-6, 2.2e-6, 4.5e-6, 8.9e-6}, {1.3e-7, 1.5e-7}}};
+  const Peer peer{{{8.7e-8}},
+                  {{1.5e-7}, {1.7e-7, 4.6e-7, 1.1e-6, 2.2e-6, 4.5e-6, 8.9e-6}, {1.3e-7, 1.5e-7}}};
   for (const Images& images : all_images()) {
     if (images.n == 16) continue;
     const std::vector<int64_t> dims = dims_of(images);

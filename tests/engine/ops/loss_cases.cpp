@@ -1,7 +1,7 @@
-#include "lockstep/engine/ops/cross_entropy.h"
-#include "lockstep/engine/ops/mean_squared_error.h"
-#include "lockstep/engine/ops/softmax.h"
-#include "lockstep/engine/ops/sum.h"
+#include "lockstep/engine/ops/losses/cross_entropy.h"
+#include "lockstep/engine/ops/losses/mean_squared_error.h"
+#include "lockstep/engine/ops/losses/softmax.h"
+#include "lockstep/engine/ops/reductions/sum.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -52,7 +52,7 @@ Case cross_entropy(std::string name, Array scores, bool from_logits) {
 
 namespace {
 
-// Shares of classes instead of labels, some of them 0.
+// Class shares instead of labels, some of them 0.
 Case shared_cross_entropy(std::string name, Array scores, bool from_logits) {
   Array shares = random_array(scores.dims, 99, 0, 1);
   for (int64_t i = 0; i < shares.count(); i += 3) shares[i] = 0;
@@ -114,14 +114,14 @@ std::vector<Case> loss_cases() {
   cases.push_back(softmax("rank_2_batch_1_of_33", random_array({1, 33}, 81, -3, 3)));
   cases.push_back(softmax("image_of_11_channels", random_array({2, 11, 3, 5}, 82, -3, 3)));
   cases.push_back(softmax("image_of_16_channels", random_array({3, 16, 2, 2}, 83, -3, 3)));
-  // One class: the probability is 1 and nothing changes it.
+  // One class: the probability is always 1.
   cases.push_back(softmax("one_class", random_array({4, 1}, 84)));
   cases.back().cancelling = 1;
   // Differences of hundreds: one probability is 1, all gradients vanish.
   cases.push_back(softmax("huge", random_array({5, 7}, 85, -5e4, 5e4)));
   cases.back().cancelling = 1;
   cases.back().smooth = false;
-  // Huge, but near each other.
+  // Large scores that are close to each other.
   cases.push_back(softmax("huge_image", random_array({2, 17, 2, 3}, 86, 9999, 10001)));
   cases.back().smooth = false;
 

@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "lockstep/engine/ops/batch_normalization.h"
-#include "lockstep/engine/ops/normalize_images.h"
-#include "lockstep/engine/ops/pooling2d.h"
-#include "lockstep/engine/ops/relu.h"
+#include "lockstep/engine/ops/elementwise/relu.h"
+#include "lockstep/engine/ops/images/normalize_images.h"
+#include "lockstep/engine/ops/normalization/batch_normalization.h"
+#include "lockstep/engine/ops/windows/pooling2d.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -132,7 +132,7 @@ std::vector<Case> normalization_cases() {
                                           {.training = training, .relu = true}));
     }
   }
-  // With ReLU and a maximum over windows, some of which leave rows and columns out.
+  // With ReLU and a maximum over windows, some of which omit rows and columns.
   const std::vector<std::pair<Row, std::vector<int64_t>>> pooled = {
       {{"pooled_16_channels", {3, 16, 8, 8}}, {2, 2}},
       {{"pooled_11_channels_odd_sizes", {4, 11, 7, 5}}, {2, 2}},
@@ -156,7 +156,7 @@ std::vector<Case> normalization_cases() {
       batch_normalization("large_epsilon", random_array({3, 7, 4, 5}, 19), {.epsilon = 0.5}));
   cases.push_back(batch_normalization("large_epsilon_inference", random_array({3, 7, 4, 5}, 19),
                                       {.training = false, .epsilon = 0.5}));
-  // Far from 0: the variance must not be a difference of large sums.
+  // Values far from 0: the variance must not be a difference of large sums.
   cases.push_back(
       batch_normalization("far_from_zero", random_array({4, 11, 5, 5}, 20, 19, 21), {}));
   cases.back().smooth = false;
@@ -173,7 +173,7 @@ std::vector<Case> normalization_cases() {
       cases.back().smooth = false;
     }
   }
-  // All elements equal: the same, with more of them.
+  // All elements are equal: same, with more elements.
   cases.push_back(batch_normalization("no_variance", Array({2, 3, 2, 3}, 0.75), {}));
   cases.back().smooth = false;
 

@@ -1,15 +1,15 @@
-// Kernels with one of the instruction sets that this processor has.
+// Runs kernels with one of the instruction sets of this processor.
 #pragma once
 
 #include <hwy/highway.h>
 
 #include <cstdint>
 
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep::optest {
 
-// While alive, Highway sees only this target.
+// During its lifetime Highway sees only this target.
 class Target {
  public:
   explicit Target(int64_t target) {
@@ -24,7 +24,7 @@ class Target {
   Target& operator=(const Target&) = delete;
 };
 
-// Kernels for AVX-512 take bf16 by instructions that not every such processor has.
+// Kernels for AVX-512 use bf16 instructions that not every such processor has.
 inline bool runs_bf16(int64_t target) { return target > HWY_AVX3 || kernels::table_for({}).bf16; }
 
 }  // namespace lockstep::optest

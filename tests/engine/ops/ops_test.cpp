@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/devices.h"
-#include "lockstep/engine/tensor/device_memory.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -32,7 +32,7 @@ std::vector<Parameter> parameters() {
   for (Device device : devices()) {
     const auto& table = kernels::table_for(device);
     for (const Case& c : all_cases()) {
-      // Fused ops that a back end has not are computed by the single ones.
+      // If a back end lacks a fused op, single ops compute it.
       if (!c.op->offered_by(table)) continue;
       all.push_back({device, c});
       if (!takes_narrow(c)) continue;
@@ -58,12 +58,12 @@ TEST_P(Ops, GradientsMatchTheReference) { check_gradients(GetParam().device, Get
 
 TEST_P(Ops, GradientsOfTheReferenceMatchItsCentralDifferences) { check_reference(GetParam().test); }
 
-// Says in every run of the tests what it could not try.
+// Reports in every test run what could not be tested.
 TEST(OpsInBf16, RunWhereTheProcessorHasInstructionsForIt) {
   const Tensor x = convert(Tensor::zeros({2, 3}, DType::f32), {{2, 3}, DType::bf16, nullptr});
   if (kernels::table_for({}).bf16) {
     EXPECT_EQ(ops::relu(x).dtype(), DType::bf16);
-    EXPECT_THROW(ops::softmax(x), InvalidArgument);  // of f32 only
+    EXPECT_THROW(ops::softmax(x), InvalidArgument);  // f32 only
     return;
   }
   EXPECT_THROW(ops::relu(x), Unsupported);
@@ -136,8 +136,8 @@ void check_zero(Device device) {
   }
 }
 
-// The updates of learnables against their formulas in double precision; computed by parts they give
-// the same bits.
+// Parameter updates compared with their formulas in double precision. Updates in parts give the
+// same bits.
 template <class Update, class Formula>
 void check_update(Device device, const char* name, int arrays, Update update, Formula formula) {
   for (int64_t count : {1, 7, 16, 1000, 1027}) {
@@ -176,9 +176,9 @@ void check_update(Device device, const char* name, int arrays, Update update, Fo
   if (!testing::Test::HasFailure()) ++support()[row + name_of_device(device) + "  f32"].forward;
 }
 
-// The law's norms leave no choice: sums of blocks have the same bits on every device.
+// The law fixes the order of norms: sums of blocks have the same bits on every device.
 void check_block_squares(Device device) {
-  void* const queue = device.is_cpu() ? nullptr : memory_of(device).default_queue();
+  void* const stream = device.is_cpu() ? nullptr : memory_of(device).default_stream();
   for (int64_t count : {1, 7, 1023, 1024, 1025, 70000}) {
     SCOPED_TRACE(count);
     const auto n = static_cast<size_t>(count);
@@ -188,10 +188,10 @@ void check_block_squares(Device device) {
       const auto value = static_cast<double>(x.data<float>()[i]);
       expected[i / kernels::kNormBlock] += value * value;
     }
-    // No tensor has f64: two f32 have room for one.
+    // Tensors have no f64 type, so two f32 elements hold one f64.
     const Tensor sums = Tensor::zeros({static_cast<int64_t>(2 * expected.size())}).to(device);
     kernels::table_for(device).block_squares(static_cast<const float*>(there.raw()), n,
-                                             static_cast<double*>(sums.raw()), queue);
+                                             static_cast<double*>(sums.raw()), stream);
     const Tensor back = sums.to({});
     EXPECT_EQ(0, std::memcmp(back.raw(), expected.data(), back.bytes()));
   }
@@ -202,12 +202,12 @@ void check_block_squares(Device device) {
 
 void check_updates(Device device) {
   const auto& table = kernels::table_for(device);
-  void* const queue = device.is_cpu() ? nullptr : memory_of(device).default_queue();
+  void* const stream = device.is_cpu() ? nullptr : memory_of(device).default_stream();
   const kernels::SgdmUpdate sgdm{
       .observations = 12, .rate = 0.25f, .momentum = 0.75f, .l2 = 0.125f};
   check_update(
       device, "sgdm", 3,
-      [&](const auto& a, size_t n) { table.sgdm(a[0], a[1], a[2], n, sgdm, queue); },
+      [&](const auto& a, size_t n) { table.sgdm(a[0], a[1], a[2], n, sgdm, stream); },
       [](const auto& a) {
         const double g = *a[2] / 12 + 0.125 * *a[0];
         *a[1] = 0.75 * *a[1] - 0.25 * g;
@@ -223,7 +223,7 @@ void check_updates(Device device) {
                                  .decay = 0.25f};
   check_update(
       device, "adam", 4,
-      [&](const auto& a, size_t n) { table.adam(a[0], a[1], a[2], a[3], n, adam, queue); },
+      [&](const auto& a, size_t n) { table.adam(a[0], a[1], a[2], a[3], n, adam, stream); },
       [](const auto& a) {
         const double g = *a[3] / 3 + 0.5 * *a[0];
         *a[1] = 0.75 * *a[1] + 0.25 * g;
@@ -234,26 +234,30 @@ void check_updates(Device device) {
       .observations = 3, .rate = 0.0625f, .decay = 0.875, .epsilon = 0.03125f, .l2 = 0.5f};
   check_update(
       device, "rmsprop", 3,
-      [&](const auto& a, size_t n) { table.rmsprop(a[0], a[1], a[2], n, rmsprop, queue); },
+      [&](const auto& a, size_t n) { table.rmsprop(a[0], a[1], a[2], n, rmsprop, stream); },
       [](const auto& a) {
         const double g = *a[2] / 3 + 0.5 * *a[0];
         *a[1] = 0.875 * *a[1] + 0.125 * g * g;
         *a[0] -= 0.0625 * g / (std::sqrt(*a[1]) + 0.03125);
       });
   check_update(
-      device, "add", 2, [&](const auto& a, size_t n) { table.add(a[0], a[1], a[0], n, queue); },
+      device, "add", 2, [&](const auto& a, size_t n) { table.add(a[0], a[1], a[0], n, stream); },
       [](const auto& a) { *a[0] += *a[1]; });
   check_update(
-      device, "limit", 1, [&](const auto& a, size_t n) { table.limit(a[0], n, 0.75f, queue); },
+      device, "limit", 1, [&](const auto& a, size_t n) { table.limit(a[0], n, 0.75f, stream); },
       [](const auto& a) { *a[0] = std::clamp(*a[0], -0.75, 0.75); });
+  check_update(
+      device, "divide", 1, [&](const auto& a, size_t n) { table.divide(a[0], n, 3, stream); },
+      [](const auto& a) { *a[0] /= 3; });
   check_block_squares(device);
 }
 
-// Of all learnables at once, where a back end has that: the bits of an update of each.
+// Updates of all parameters at once, on back ends with such a kernel, have the bits of single
+// updates.
 void check_updates_of_all(Device device) {
   const auto& table = kernels::table_for(device);
   if (!table.sgdm_of_all) return;
-  void* const queue = memory_of(device).default_queue();
+  void* const stream = memory_of(device).default_stream();
   const auto there = [&](const auto& entries) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(entries.data());
     const size_t count = entries.size() * sizeof entries[0];
@@ -264,7 +268,7 @@ void check_updates_of_all(Device device) {
                                                  {12, 0.5f, 0.75, 0.875, 1.5f, 0.03125f, 0, 0.25f}};
   const int64_t sizes[] = {2500, 3};
   std::vector<Tensor> one, all;
-  std::vector<kernels::LearnableArrays> arrays;
+  std::vector<kernels::ParameterArrays> arrays;
   std::vector<kernels::UpdateBlock> blocks;
   for (int64_t p = 0; p < 2; ++p) {
     for (int k = 0; k < 4; ++k) {
@@ -277,22 +281,22 @@ void check_updates_of_all(Device device) {
       return static_cast<float*>(of[static_cast<size_t>(4 * p) + k].raw());
     };
     table.adam(data(one, 0), data(one, 1), data(one, 2), data(one, 3),
-               static_cast<size_t>(sizes[p]), updates[static_cast<size_t>(p)], queue);
+               static_cast<size_t>(sizes[p]), updates[static_cast<size_t>(p)], stream);
     arrays.push_back({data(all, 0), data(all, 1), data(all, 2), data(all, 3), sizes[p]});
     for (int64_t i = 0; i < sizes[p]; i += kernels::kUpdateBlock) blocks.push_back({p, i});
   }
   const Tensor a = there(arrays), u = there(updates), b = there(blocks);
   table.adam_of_all(
-      {static_cast<const kernels::LearnableArrays*>(a.raw()),
+      {static_cast<const kernels::ParameterArrays*>(a.raw()),
        static_cast<const kernels::AdamUpdate*>(u.raw()),
        static_cast<const kernels::UpdateBlock*>(b.raw()), static_cast<int64_t>(blocks.size())},
-      queue);
+      stream);
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(relative_error(array_of(all[i]), array_of(one[i])), 0) << i;
   }
 }
 
-// Images reflected in x, moved down by one pixel, and left alone: whole pixels are exact.
+// Images reflected in x, shifted down by one pixel, and unchanged: whole pixels are exact.
 TEST_P(Tables, ImagesAreChangedByTheirMaps) {
   const Device device = GetParam();
   const auto& table = kernels::table_for(device);
@@ -319,7 +323,7 @@ TEST_P(Tables, ImagesAreChangedByTheirMaps) {
       {static_cast<const uint8_t*>(source.raw()),
        static_cast<const kernels::ImageMap*>(map_bytes.raw()), static_cast<uint8_t*>(result.raw()),
        3, kernels::planar(channels, height, width)},
-      device.is_cpu() ? nullptr : memory_of(device).default_queue());
+      device.is_cpu() ? nullptr : memory_of(device).default_stream());
   const Tensor back = result.to({});
   EXPECT_EQ(0, std::memcmp(back.raw(), expected.data(), expected.size()));
   if (!HasFailure())
@@ -337,7 +341,7 @@ TEST_P(Tables, AccumulateAddsInPlace) { check_accumulate(GetParam()); }
 
 TEST_P(Tables, ZeroFillsEveryByte) { check_zero(GetParam()); }
 
-// A table that counts calls and passes them on.
+// A table that counts calls and forwards them.
 constexpr const char* entries[] = {"convolution",
                                    "transposed_convolution",
                                    "fully_connected",
@@ -368,9 +372,9 @@ kernels::Kernel count(const Problem& problem) {
 
 kernels::Table counting_table(Device device) {
   using kernels::Table;
-  // A new entry of the table needs a line below and cases; these two then have other numbers.
-  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 13));
-  static_assert(Table::kVersion == 13);
+  // A new table entry needs a line below and cases; then these two numbers change.
+  static_assert(sizeof(Table) == sizeof(void*) * (1 + std::size(entries) + 14));
+  static_assert(Table::kVersion == 14);
   counted = &kernels::table_for(device);
   std::memset(calls, 0, sizeof calls);
   Table t = *counted;

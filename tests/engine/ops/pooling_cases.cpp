@@ -86,7 +86,7 @@ std::vector<Case> pooling_cases() {
     cases.push_back(
         pooling(row.name + "_without_padding", x, Pooling::average_without_padding, row.params));
   }
-  // The gradient of equal elements goes to the first.
+  // Of equal elements the first one gets the gradient.
   for (int64_t channels : {3, 16}) {
     Array ties = random_array({2, channels, 6, 7}, 9);
     for (double& value : ties.values) value = std::floor(value * 2);
@@ -98,7 +98,7 @@ std::vector<Case> pooling_cases() {
                             {.pool = {2, 3}, .stride = {1, 2}, .padding = same_padding}));
     cases.back().smooth = false;
   }
-  // Padding counts for nothing, even where all values are far below 0.
+  // Padding does not count, even if all values are far below 0.
   cases.push_back(pooling("negative_beside_padding", random_array({2, 11, 4, 4}, 10, -9, -8),
                           Pooling::max, {.pool = {3, 3}, .padding = padding(2)}));
   cases.push_back(global_pooling("odd", random_array({2, 11, 5, 3}, 7)));

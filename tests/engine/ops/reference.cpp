@@ -11,7 +11,7 @@ int64_t positions(int64_t size, int64_t kernel, const Window& w, int axis) {
   return (size + w.before[axis] + w.after[axis] - extent) / w.stride[axis] + 1;
 }
 
-// Calls visit(output position, input position, p, q) for every pair that a window joins.
+// Calls visit(output position, input position, p, q) for every pair within a window.
 template <class Visit>
 void slide(int64_t height, int64_t width, int64_t kernel_height, int64_t kernel_width,
            const Window& w, Visit visit) {
@@ -117,7 +117,7 @@ Array convolution_diff_bias(const Array& dy) {
 
 namespace {
 
-// For every output the inputs under its window, in row-major order.
+// For every output the inputs in its window, in row-major order.
 std::vector<std::vector<int64_t>> windows(const Array& x, int64_t height, int64_t width,
                                           const Window& w) {
   const int64_t places = positions(x.dim(2), height, w, 0) * positions(x.dim(3), width, w, 1);
@@ -324,7 +324,7 @@ std::vector<Array> concatenation_diff(const std::vector<Array>& parts, int axis,
 
 namespace {
 
-// Calls visit with the indices of the channels of one observation and place.
+// Calls visit with the indices of the channels of one observation and position.
 template <class Visit>
 void columns(const Array& x, Visit visit) {
   const int64_t n = x.dim(0), c = x.dim(1), space = x.count() / (n * c);

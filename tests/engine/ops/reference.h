@@ -1,5 +1,5 @@
-// What every op has to compute, once more: plain loops in double precision that share no code with
-// the library. Gradients are those of sum(dy * y) with respect to the named input.
+// References for all ops: plain loops in double precision that share no code with the library.
+// Gradients are those of sum(dy * y) with respect to the named input.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct Window {
   int64_t after[2] = {0, 0};
   int64_t groups = 1;
 };
-// The window whose padding keeps ceil(size / stride) positions, with the odd one behind.
+// The window whose padding keeps ceil(size / stride) positions, with an odd element at the end.
 Window same_window(const Array& x, int64_t kernel_height, int64_t kernel_width, Window w);
 
 // x: n x c x h x w, weights: o x c/groups x kh x kw, bias: o or empty.
@@ -54,7 +54,7 @@ Array batch_normalization(const Array& x, const Array& scale, const Array& shift
 struct BatchNormalizationDiff {
   Array x, scale, shift;
 };
-// `through_statistics`: they are x's own, so that x acts through them too.
+// `through_statistics`: the statistics are those of x, so x also has an effect through them.
 BatchNormalizationDiff batch_normalization_diff(const Array& x, const Array& scale,
                                                 const Statistics& s, double epsilon,
                                                 bool through_statistics, const Array& dy);
@@ -80,7 +80,7 @@ Array softmax_diff(const Array& x, const Array& dy);
 // -log p of the label; n values.
 Array cross_entropy(const Array& probabilities, const Array& labels);
 Array cross_entropy_diff(const Array& probabilities, const Array& labels, const Array& dy);
-// Shares of classes instead of labels.
+// Class shares instead of labels.
 Array shared_cross_entropy(const Array& probabilities, const Array& shares);
 Array shared_cross_entropy_diff(const Array& probabilities, const Array& shares, const Array& dy);
 Array shared_cross_entropy_diff_shares(const Array& probabilities, const Array& dy);

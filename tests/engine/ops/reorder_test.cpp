@@ -1,4 +1,4 @@
-// Changes of layout between all sorts of blocks write their destination, and nothing beyond it.
+// Layout changes between all kinds of blocks write their destination and nothing behind it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 #include <cctype>
 #include <cstring>
 
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
-#include "lockstep/engine/kernels/table.h"
 #include "tests/engine/ops/harness.h"
 
 #if DNNL_VERSION_MAJOR < 3
@@ -17,7 +17,7 @@ namespace {
 
 using Dims = std::array<int64_t, 4>;
 
-// As oneDNN's primitives choose: dimensions from the outermost on, then blocks ("BcdA16b2a").
+// As oneDNN's primitives choose it: dimensions from the outermost on, then blocks ("BcdA16b2a").
 TensorSpec blocked(const Dims& dims, const std::string& name) {
   dnnl::memory::desc desc({dims[0], dims[1], dims[2], dims[3]}, dnnl::memory::data_type::f32,
                           dnnl::memory::format_tag::abcd);
@@ -40,7 +40,7 @@ TensorSpec blocked(const Dims& dims, const std::string& name) {
     const auto dim = static_cast<size_t>(std::tolower(name[k]) - 'a');
     const int64_t blocks = (dims[dim] + block[dim] - 1) / block[dim];
     desc.data.padded_dims[dim] = blocks * block[dim];
-    // oneDNN's own descriptors have 1 where a stride does not count.
+    // oneDNN's own descriptors have stride 1 for dimensions in which the stride has no effect.
     blocking.strides[dim] = blocks == 1 && block[dim] > 1 ? 1 : stride;
     stride *= blocks;
   }
@@ -49,7 +49,7 @@ TensorSpec blocked(const Dims& dims, const std::string& name) {
 
 constexpr size_t kGuard = 4096;  // floats
 
-// Whether `x`, row-major, comes back as it was by way of `to`, with nothing written behind it.
+// Expects that `x`, row-major, survives a conversion to `to` and back, with no writes behind it.
 void expect_sound(const Array& x, const TensorSpec& from, const TensorSpec& to) {
   const auto run = [](const kernels::Pass& pass, const void* source, void* destination) {
     std::vector<std::byte> scratch(pass.scratch_bytes + 64);
@@ -71,10 +71,9 @@ void expect_sound(const Array& x, const TensorSpec& from, const TensorSpec& to) 
 
 TEST(Reorder, WritesItsDestinationAndNothingBeyond) {
   const std::vector<std::string> names{
-      "abcd",       "bcda",       "acdb",      "aBcd16b",   "aBcd8b",    "ABcd16b16a",
-      "ABcd16a16b", "ABcd8b8a",   "ABcd8a8b",  "Abcd16a",   "Acdb16a",   "Acdb8a",
-      "BcdA16b2a",  "BcdA16b16a", "BcdA8b8a",  "BcdA8b4a",  "BcdA16b4a", "BcdA16b8a",
-      "BcdA16b32a", "BcdA16b64a", "AcdB16b16a"};
+      "abcd",     "bcda",     "acdb",      "aBcd16b",   "aBcd8b",     "ABcd16b16a", "ABcd16a16b",
+      "ABcd8b8a", "ABcd8a8b", "Abcd16a",   "Acdb16a",   "Acdb8a",     "BcdA16b2a",  "BcdA16b16a",
+      "BcdA8b8a", "BcdA8b4a", "BcdA16b4a", "BcdA16b8a", "BcdA16b32a", "BcdA16b64a", "AcdB16b16a"};
   for (const Dims& dims : {Dims{2, 8, 1, 1}, Dims{2, 8, 3, 3}, Dims{1, 1, 1, 1}, Dims{17, 5, 2, 3},
                            Dims{3, 33, 1, 2}, Dims{33, 3, 2, 2}, Dims{16, 2, 1, 1}}) {
     const Array x = random_array({dims.begin(), dims.end()}, 3);

@@ -1,10 +1,10 @@
-// Convolution and pooling along one and three axes. The reference always has three: those that are
-// missing have one element.
+// Convolution and pooling along one and three axes. The reference always has three. Missing axes
+// have one element.
 #include <array>
 #include <cmath>
 
-#include "lockstep/engine/ops/convolution.h"
-#include "lockstep/engine/ops/pooling.h"
+#include "lockstep/engine/ops/windows/convolution.h"
+#include "lockstep/engine/ops/windows/pooling.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -17,7 +17,7 @@ struct Slide {
   static int64_t count(const Axes& a) { return a[0] * a[1] * a[2]; }
 };
 
-// `x` and the kernel's extents; sizes of other ops::... have as many axes.
+// `x` and the kernel's extents. Other ops::Sizes have the same number of axes.
 Slide slide_of(const Array& x, const ops::Sizes& kernel, const ops::Sizes& stride,
                const ops::Sizes& dilation, const ops::WindowPadding& padding) {
   Slide s;
@@ -42,8 +42,7 @@ Slide slide_of(const Array& x, const ops::Sizes& kernel, const ops::Sizes& strid
   return s;
 }
 
-// Calls visit(place in the output, place in the input, place in the kernel) for each pair that
-// meets.
+// Calls visit(position in the output, in the input, in the kernel) for each pair within a window.
 template <class Visit>
 void each(const Slide& s, Visit visit) {
   const auto flat = [](const Axes& at, const Axes& size) {
@@ -141,7 +140,7 @@ Case pooling(std::string name, std::vector<int64_t> dims, Kind kind, ops::Poolin
   const auto slide = [=](const Array& x) {
     return slide_of(x, p.pool, p.stride, ops::Sizes::all(p.pool.axes(), 1), p.padding);
   };
-  // For each output the inputs under its window.
+  // For each output the inputs in its window.
   const auto windows = [](const Slide& s) {
     std::vector<std::vector<int64_t>> all(static_cast<size_t>(Slide::count(s.out)));
     each(s,

@@ -1,4 +1,4 @@
-#include "lockstep/engine/ops/transposed_convolution2d.h"
+#include "lockstep/engine/ops/windows/transposed_convolution2d.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -6,8 +6,8 @@ namespace {
 
 using Params = ops::TransposedConvolution2dParams;
 
-// The convolution whose gradient with respect to its input the op computes: its window, and an
-// input of its size.
+// The op computes the gradient of this convolution with respect to its input. Returns the
+// convolution's window and an input of the right size.
 reference::Window window_of(const Params& p, const Array& x, const Array& weights, Array& result) {
   reference::Window w;
   w.groups = p.groups;

@@ -1,12 +1,12 @@
-// Single values that a comparison by norm would not see: NaN, ties, huge numbers, dropout's
-// chances.
+// Single values that a comparison by norm would miss: NaN, ties, very large numbers, dropout's
+// probabilities.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/harness.h"
 
@@ -39,7 +39,7 @@ TEST(Relu, KeepsNanAndHasNoGradientAtZero) {
             (std::vector<float>{0, 0, 0, 0, 1, 1, 0}));
 }
 
-// Of bf16, which is computed on its bits.
+// Same for bf16, which is computed on bits.
 TEST(Relu, KeepsNanAndHasNoGradientAtZeroInBf16) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
   std::vector<float> values{nan, -nan, -1, 0, -0.0f, 2, inf, -inf, -0x1p-120f, 0x1p-120f};
@@ -164,7 +164,7 @@ TEST(CrossEntropy, OfOneHotSharesIsThatOfTheLabels) {
 
 TEST(Sum, AddsInDoublePrecision) {
   std::vector<float> values(100001, 1e-3f);
-  values[0] = 16777216;  // 2^24: in single precision nothing would be added any more
+  values[0] = 16777216;  // 2^24: in single precision further additions would have no effect
   const Tensor x = from(values, {100001});
   EXPECT_EQ(ops::sum(x).item(), 16777316.0f);
   EXPECT_EQ(ops::mean(x).item(), static_cast<float>(16777316.0 / 100001));
@@ -204,7 +204,7 @@ TEST(Fusion, StandsForTheTwoOpsItReplaces) {
   EXPECT_FALSE(ops::make_relu()->fuse(*ops::make_relu()));
 }
 
-// Not a number in, not a number out: a training that diverged must show it.
+// NaN inputs give NaN outputs, so that a diverged training is detected.
 TEST(Fusion, OfNormalizationAndMaximumKeepsWhatIsNotANumber) {
   const auto op = ops::make_batch_normalization(1e-5, true)
                       ->fuse(*ops::make_relu())
@@ -224,7 +224,7 @@ TEST(Fusion, OfNormalizationAndMaximumKeepsWhatIsNotANumber) {
 
 class Dropout : public testing::Test {
  protected:
-  // Which elements survive.
+  // The elements that are kept.
   static std::vector<bool> mask(const Shape& shape, double p, uint64_t layer,
                                 const kernels::StepInfo& step) {
     const auto y = ops::dropout(Tensor::full(shape, 1), p, layer, step).to_vector();
@@ -269,7 +269,7 @@ TEST_F(Dropout, DropsTheRightShareAndKeepsTheMean) {
     const double n = static_cast<double>(kept.size());
     const double dropped = n - static_cast<double>(std::count(kept.begin(), kept.end(), true));
     EXPECT_NEAR(dropped / n, p, 5 * std::sqrt(p * (1 - p) / n));
-    // Neighbours are independent: both dropped with probability p * p.
+    // Neighbours are independent: both are dropped with probability p * p.
     int64_t both = 0;
     for (size_t i = 1; i < kept.size(); ++i) both += !kept[i - 1] && !kept[i];
     EXPECT_NEAR(static_cast<double>(both) / n, p * p, 0.01);

@@ -1,11 +1,11 @@
-// Windows of which some places meet nothing but padding: the gradients of their weights are zeros,
-// which a kernel has to write.
+// Windows with positions that meet only padding. The gradients of their weights are zeros, which a
+// kernel has to write.
 #include <gtest/gtest.h>
 
 #include <cstring>
 
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
-#include "lockstep/engine/kernels/table.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest {
@@ -54,7 +54,7 @@ TEST(MeetsOnlyPadding, AgreesWithTryingAllPositionsOfAllSmallWindows) {
   EXPECT_GT(all - found, 1000);
 }
 
-// Padding that keeps ceil(size / stride) positions, the odd element behind.
+// Padding that keeps ceil(size / stride) positions, with an odd element at the end.
 void pad_to_same(Window& w, size_t axis, int64_t size) {
   const int64_t positions = (size + w.stride[axis] - 1) / w.stride[axis];
   const int64_t total =
@@ -93,7 +93,7 @@ TEST(UnwrittenGradients, AreExpectedWhereTheyWereSeenAndNotInOrdinaryConvolution
     }
   }
   for (int64_t width = 1; width <= 4; ++width) EXPECT_FALSE(fenced(width, 3, 1)) << width;
-  // Rows, and the one axis and the three axes of other convolutions.
+  // Rows, and the one or three axes of other convolutions.
   const Window rows{{3, 3}, {2, 1}, {1, 1}, {1, 1}, {1, 1}};
   EXPECT_TRUE(leaves_gradients_unwritten(rows, {4, 16, 1, 8}, {4, 16, 1, 8}));
   const Window line{{3}, {2}, {1}, {1}, {1}};
@@ -107,7 +107,7 @@ TEST(UnwrittenGradients, AreExpectedWhereTheyWereSeenAndNotInOrdinaryConvolution
   EXPECT_FALSE(leaves_gradients_unwritten(inside, {1, 33, 4, 7, 8}, {1, 20, 2, 7, 8}));
 }
 
-// Runs a backward pass with all that it writes, and its scratch memory, full of one byte.
+// Runs a backward pass whose results and scratch memory are initially filled with one byte value.
 Array weights_gradient(const kernels::Pass& pass, const Array& x, const Array& dy, int poison) {
   std::vector<Tensor> reads, writes;
   std::vector<void*> r, w;
@@ -174,16 +174,17 @@ void check_deep_windows(DType dtype) {
         for (int64_t before : {0, 1, 2}) {
           const Window w{{kernel, 1, 2}, {stride, 2, 1}, {1, 1, 1}, {before, 0, 0}, {1, 0, 1}};
           const Shape x{2, 33, depth, 7, 8};
-          const ConvolutionProblem p{{x, dtype, nullptr},
-                                     {20, 33, kernel, 1, 2},
-                                     {2, 20, kernels::window_positions(w, 0, depth),
-                                      kernels::window_positions(w, 1, 7),
-                                      kernels::window_positions(w, 2, 8)},
-                                     w,
-                                     1,
-                                     false};
-          SCOPED_TRACE("depth " + std::to_string(depth) + ", " + w.kernel.to_string() + ", stride " +
-                       std::to_string(stride) + ", padding " + std::to_string(before));
+          const ConvolutionProblem p{
+              {x, dtype, nullptr},
+              {20, 33, kernel, 1, 2},
+              {2, 20, kernels::window_positions(w, 0, depth), kernels::window_positions(w, 1, 7),
+               kernels::window_positions(w, 2, 8)},
+              w,
+              1,
+              false};
+          SCOPED_TRACE("depth " + std::to_string(depth) + ", " + w.kernel.to_string() +
+                       ", stride " + std::to_string(stride) + ", padding " +
+                       std::to_string(before));
           const auto as = [&](const Shape& shape, int seed) {
             const Tensor exact = tensor_of(random_array(shape.dims(), seed));
             return array_of(convert(convert(exact, {shape, dtype, nullptr}), exact.spec()));

@@ -1,5 +1,5 @@
-// How many buffers a plan has must not change what it computes: whatever refers to a buffer while
-// others are added must still mean that buffer.
+// The number of a plan's buffers must not change its results: references to a buffer must stay
+// valid while other buffers are added.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -37,8 +37,8 @@ struct Builder {
 // Adds a network to the images `x`; returns its result.
 using Build = std::function<int(Builder&, int x)>;
 
-// `more` further buffers, none of which matters to the network: a chain of its own that nothing
-// asks the gradient of.
+// Adds `more` further buffers that do not affect the network: a separate chain whose gradient is
+// not requested.
 Result run(const Build& build, int more, std::optional<Values>& values) {
   Builder b;
   const int x = b.graph.add_input({16, 3, 10, 10}, DType::f32);
@@ -46,7 +46,7 @@ Result run(const Build& build, int more, std::optional<Values>& values) {
   for (int i = 0; i < more; ++i) aside = b.add(ops::make_leaky_relu(0.5), {aside});
   const int seed = b.graph.mark_output(build(b, x));
   b.graph.mark_output(aside);
-  if (!values) values = random_values(b.graph, 7);  // the same for all
+  if (!values) values = random_values(b.graph, 7);  // the same for all runs
   Result result = Planned(b.graph, *values, {seed})(b.graph, *values, {seed});
   result.outputs.pop_back();
   result.inputs.pop_back();
@@ -61,8 +61,8 @@ void expect_equal(const std::vector<Array>& a, const std::vector<Array>& b, cons
 void expect_the_same_for_any_number(const Build& build) {
   std::optional<Values> values;
   const Result wanted = run(build, 0, values);
-  // So many that memory for buffers grows at least once, whatever it begins with and by whatever
-  // factor up to two; at some of them it grows within each step of compiling.
+  // The numbers make the buffers' memory grow at least once, from any initial size and by any
+  // factor up to two. Some of them make it grow within each step of compilation.
   for (int more = 1; more <= 80; ++more) {
     SCOPED_TRACE(std::to_string(more) + " more buffers");
     Result result;
@@ -83,7 +83,7 @@ TEST(BufferCount, OfAValueReadInTwoLayoutsChangesNothing) {
 
 TEST(BufferCount, OfSharedWeightsInTwoLayoutsChangesNothing) {
   expect_the_same_for_any_number([](Builder& b, int x) {
-    // The same memory as weights of a convolution and of a product.
+    // The same memory as the weights of a convolution and of a product.
     const int w = b.parameter({16, 3 * 10 * 10}), shift = b.parameter({16});
     const int first = b.add(ops::make_fully_connected(true), {x, w, shift});
     const int second =

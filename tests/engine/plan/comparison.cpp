@@ -105,7 +105,7 @@ Planned::Planned(const Graph& graph, const Values& values, const std::vector<int
     : states(values.states) {
   PlanOptions options;
   options.gradients = options.input_gradients = !seeds.empty();
-  options.seeds = seeds;
+  options.differentiated = seeds;
   options.gradient_layout = layout;
   packed = std::make_unique<PackedParameters>(values.parameters);
   plan = std::make_shared<Plan>(graph, parameter_shapes(graph), options, packed->device());
@@ -123,7 +123,7 @@ Result Planned::operator()(const Graph& graph, const Values& values,
   const auto weights = seed_weights(graph, seeds);
   for (size_t k = 0; k < seeds.size(); ++k) {
     const std::vector<float> seed(weights[k].values.begin(), weights[k].values.end());
-    run->set_seed(seeds[k], seed.data(), seed.size() * sizeof(float));
+    run->set_output_gradient(seeds[k], seed.data(), seed.size() * sizeof(float));
   }
   run->forward(values.step);
   Result result;
@@ -144,14 +144,14 @@ Result Planned::operator()(const Graph& graph, const Values& values,
   const auto afterwards = read_outputs();
   for (size_t k = 0; k < afterwards.size(); ++k) {
     const auto &before = result.outputs[k].values, &after = afterwards[k].values;
-    // Bits: what is not a number differs from itself.
+    // Compares bits, because NaN differs from itself.
     EXPECT_EQ(std::memcmp(after.data(), before.data(), after.size() * sizeof after[0]), 0)
         << "output " << k << " is valid until the next forward run";
   }
   const Device device = plan->device();
   for (size_t k = 0; k < seeds.size(); ++k) {
     const TensorSpec spec{optest::shape_of(weights[k]), DType::f32, nullptr};
-    EXPECT_EQ(array_of(Tensor::view(run->seed(seeds[k]), spec, nullptr, device)).values,
+    EXPECT_EQ(array_of(Tensor::view(run->output_gradient(seeds[k]), spec, nullptr, device)).values,
               weights[k].values)
         << "seed " << seeds[k] << " keeps what was written";
   }
@@ -191,7 +191,7 @@ Values random_values(const Graph& graph, uint64_t seed, int classes) {
         put(values.inputs);
         break;
       case Graph::Source::parameter:
-        if (value.shape.rank() > 1) {  // so that chains neither grow nor fade
+        if (value.shape.rank() > 1) {  // chains neither grow nor vanish
           const double fan_in = static_cast<double>(value.shape.without_batch().elements());
           for (double& x : array.values) {
             x = static_cast<double>(static_cast<float>(x * std::sqrt(3 / fan_in)));
@@ -222,8 +222,8 @@ void expect_plan_equals_eager(const Graph& graph, const std::vector<int>& seeds,
     EXPECT_LE(relative_error(result.outputs[k], eager.outputs[k]), tolerance) << "output " << k;
   }
   ASSERT_EQ(result.parameters.size(), eager.parameters.size());
-  // Exact gradients of zero (a bias in front of a normalisation) are noise in both: errors there
-  // are relative to the others'.
+  // If an exact gradient is zero (a bias before a normalisation), both results are rounding errors.
+  // These errors are relative to other gradients.
   double largest = 0;
   for (const auto& gradient : eager.parameters) largest = std::max(largest, norm(gradient));
   for (size_t p = 0; p < eager.parameters.size(); ++p) {
@@ -234,7 +234,7 @@ void expect_plan_equals_eager(const Graph& graph, const std::vector<int>& seeds,
   for (size_t i = 0; i < eager.inputs.size(); ++i) {
     EXPECT_LE(relative_error(result.inputs[i], eager.inputs[i], 1e-3), tolerance) << "input " << i;
   }
-  // Used once more, with the memory dirty from the first time.
+  // Runs once more on the memory of the first run.
   const Result again = planned(graph, values, seeds);
   for (size_t k = 0; k < eager.outputs.size(); ++k) {
     EXPECT_EQ(again.outputs[k].values, result.outputs[k].values) << "output " << k;

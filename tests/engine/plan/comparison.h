@@ -1,4 +1,4 @@
-// A graph run twice: as a plan, and op by op on the tape.
+// Runs a graph as a plan, and op by op on the tape.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,11 @@ struct Values {
   kernels::StepInfo step = {};
 };
 
-// The same values on a device.
+// Copies the values to a device.
 Values moved(const Values& values, Device device);
 
-// What a run gives: outputs, and gradients of sum over seeds k of sum(weights[k] * output k).
+// Results of a run: outputs, and gradients of sum over outputs k in `seeds` of sum(weights[k] *
+// output k).
 struct Result {
   std::vector<Array> outputs;
   std::vector<Array> parameters, inputs;  // gradients; empty arrays for inputs without one
@@ -30,7 +31,7 @@ std::vector<Array> seed_weights(const Graph& graph, const std::vector<int>& seed
 
 Result run_eagerly(const Graph& graph, const Values& values, const std::vector<int>& seeds);
 
-// The plan with its memory, on the device where the values lie.
+// The plan with its memory, on the device of the values.
 struct Planned {
   std::shared_ptr<const Plan> plan;
   std::vector<Tensor> states;
@@ -39,14 +40,14 @@ struct Planned {
 
   Planned(const Graph& graph, const Values& values, const std::vector<int>& seeds,
           const GradientLayout* layout = nullptr);
-  // Fills inputs and seeds, runs forward and backward.
+  // Sets inputs and output gradients, then runs forward and backward.
   Result operator()(const Graph& graph, const Values& values, const std::vector<int>& seeds);
 };
 
 // Random values for all inputs (labels below `classes` for i32), parameters and states.
 Values random_values(const Graph& graph, uint64_t seed, int classes = 10);
 
-// Expects both ways to agree within `tolerance` by norm, all seeds and gradients.
+// Expects that both ways agree within `tolerance` by norm, for all outputs and gradients.
 void expect_plan_equals_eager(const Graph& graph, const std::vector<int>& seeds,
                               double tolerance = 1e-6, Device device = {});
 

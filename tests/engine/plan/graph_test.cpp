@@ -27,7 +27,7 @@ std::vector<std::string> names_of(const Graph& graph) {
 
 using Names = std::vector<std::string>;
 
-// x -> batch normalisation -> relu, with the values on the way.
+// x -> batch normalisation -> relu, with the intermediate values.
 struct NormalizedRelu {
   Graph graph;
   int x, y;
@@ -140,7 +140,7 @@ TEST(Graph, DoesNotFuseWhereTheValueBetweenHasAnotherReader) {
   }
 }
 
-// The pair runs where the second op stood: too late for whoever reads the statistics before.
+// The pair would run at the second op's position, after an op that reads the statistics.
 TEST(Graph, DoesNotFuseWhereAFurtherResultHasAReader) {
   NormalizedRelu g;
   const int doubled =
@@ -150,7 +150,7 @@ TEST(Graph, DoesNotFuseWhereAFurtherResultHasAReader) {
   EXPECT_EQ(names_of(g.graph.fused()), (Names{"norm", "rectify", "doubled"}));
 }
 
-// The fused op gives the probabilities without a gradient of their own.
+// The fused op returns the probabilities without a separate gradient.
 TEST(Graph, DoesNotFuseWhereABackwardRunStartsFromTheValueBetween) {
   Classified g;
   const int probabilities = g.graph.mark_output(g.probabilities);
@@ -170,7 +170,7 @@ TEST(Graph, FusesEveryPairOfAChainAndLeavesTheOrderSound) {
                   {x, graph.add_parameter(2 * i, {4}), graph.add_parameter(2 * i + 1, {4})},
                   "norm" + number)[0];
     x = graph.add(ops::make_relu(), {x}, "relu" + number)[0];
-    x = graph.add(ops::make_relu(), {x}, "again" + number)[0];  // fuses with nothing
+    x = graph.add(ops::make_relu(), {x}, "again" + number)[0];  // does not fuse
   }
   x = graph.add(ops::make_addition(), {x, skip}, "sum")[0];
   graph.mark_output(x);

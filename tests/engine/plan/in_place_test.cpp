@@ -1,13 +1,13 @@
-// Results written over operands: which plans do so, and that kernels give the same bits.
+// Results that overwrite operands: the plans that do so, and kernels that give the same bits.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <map>
 
-#include "lockstep/base/bfloat16.h"
-#include "lockstep/base/random.h"
-#include "lockstep/engine/kernels/cpu/lanes_layout.h"
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/random.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/plan/compile.h"
 
 namespace lockstep {
@@ -17,7 +17,7 @@ using kernels::Kernel;
 using kernels::Operand;
 using kernels::Pass;
 
-// What an operand holds, by kind and index.
+// The contents of operands, by kind and index.
 using Contents = std::map<std::pair<Operand::Kind, int>, std::vector<std::byte>>;
 
 std::vector<std::byte> between_half_and_one_and_a_half(const TensorSpec& spec, uint64_t salt) {
@@ -35,7 +35,7 @@ std::vector<std::byte> between_half_and_one_and_a_half(const TensorSpec& spec, u
   return bytes;
 }
 
-// Runs a pass, its first result over operand `over` (-1: over none). Returns what it wrote.
+// Runs a pass whose first result overwrites operand `over` (-1: none). Returns the results.
 Contents run(const Pass& pass, Contents contents, int over) {
   std::vector<void*> reads, writes;
   Contents results;
@@ -54,7 +54,7 @@ Contents run(const Pass& pass, Contents contents, int over) {
   return results;
 }
 
-// Every way that the kernel's passes offer. How many there were.
+// Tests all overwrites that the kernel's passes offer. Returns their number.
 int check(const Kernel& kernel) {
   Contents contents;
   int ways = 0;
@@ -94,7 +94,7 @@ TEST(InPlace, KernelsGiveTheSameBits) {
       EXPECT_EQ(check(table.batch_normalization({.src = lanes, .relu = relu})), 2);
       EXPECT_EQ(check(table.batch_normalization({.src = lanes, .relu = relu, .training = false})),
                 3);
-      const Size2d window{2, 3};  // a row fills none
+      const Size2d window{2, 3};  // larger than a row
       EXPECT_EQ(check(table.batch_normalization({.src = lanes, .relu = relu, .max_pool = window})),
                 1);
     }
@@ -154,7 +154,7 @@ TEST(InPlace, OnlyOverWhatNobodyReadsAfterwards) {
   for (int i = 0; i < 4; ++i) chain.add();
   chain.touch(0, -1);
   chain.step({0}, 1, {0});     // 0 is read again
-  chain.step({0, 1}, 2, {0});  // now it is not
+  chain.step({0, 1}, 2, {0});  // the last read
   chain.step({2, 2}, 3, {0});  // twice
   EXPECT_EQ(chain.over(), (std::vector<int>{-1, -1, 0, -1}));
 }

@@ -26,7 +26,7 @@ TEST(PlaceBuffers, BuffersThatLiveTogetherNeverShareMemory) {
       if (kind == 0) b.first = -1;                                  // inputs
       if (kind == 1) b.last = std::numeric_limits<int>::max() - 1;  // outputs
       if (kind == 2) b.place = PlanBuffer::Place::parameter;
-      if (kind == 3) {  // touched by nothing
+      if (kind == 3) {  // not used
         b.first = std::numeric_limits<int>::max();
         b.last = std::numeric_limits<int>::min();
       }
@@ -52,7 +52,7 @@ TEST(PlaceBuffers, BuffersThatLiveTogetherNeverShareMemory) {
 }
 
 TEST(PlaceBuffers, MemoryIsUsedAgain) {
-  // A chain: each buffer lives for two steps, so two and no more are there at a time.
+  // A chain: each buffer lives for two steps, so at most two exist at a time.
   PlanBuffers buffers(100);
   for (int i = 0; i < 100; ++i) {
     auto& b = buffers[static_cast<size_t>(i)];

@@ -147,7 +147,7 @@ TEST(Plan, SeveralOutputsSeedOneBackwardRun) {
   Builder b;
   const int x = b.block(b.image({4, 3, 8, 8}), 16);
   const int scores = b.dense(b.pool(x), 10);
-  // One in the middle that has readers, one twice, one at the end.
+  // One inner value with readers, one listed twice, and one at the end.
   b.expect_equal({x, scores, scores, b.loss(scores)});
 }
 
@@ -171,7 +171,7 @@ TEST(Plan, OutputsWithoutASeedHaveNoPartInGradients) {
 
 TEST(Plan, UnusedParametersAndInputsHaveGradientsOfZero) {
   Builder b;
-  b.image({4, 1, 8, 8});  // input 0 and parameter 0 have no reader
+  b.image({4, 1, 8, 8});  // input 0 and parameter 0 are not read
   b.parameter({5});
   const int seed = b.graph.mark_output(b.dense(b.image({4, 1, 8, 8}), 3));
   const Values values = random_values(b.graph, 3);
@@ -190,7 +190,7 @@ TEST(Plan, WithoutGradientsOnlyTheForwardRunIsThere) {
   expect_plan_equals_eager(b.graph, {});
 }
 
-// Two shapes of shards: the second takes the layout of gradients that the first chose.
+// Two shard sizes: the second plan uses the gradient layout that the first one chose.
 TEST(Plan, AnotherBatchSizeWritesGradientsInTheGivenLayout) {
   const auto build = [](int64_t n) {
     Builder b;
@@ -223,7 +223,7 @@ TEST(Plan, RunsOfOnePlanDoNotDisturbEachOther) {
   PlanRun second(planned.plan, *planned.packed, {});
   std::memcpy(second.input(0), other.inputs[0].raw(), other.inputs[0].bytes());
   std::memcpy(second.input(1), other.inputs[1].raw(), other.inputs[1].bytes());
-  std::fill_n(second.seed(0), 4, 1.0f);
+  std::fill_n(second.output_gradient(0), 4, 1.0f);
   second.forward({});
   const Result again = planned(b.graph, values, {0});  // between the other's forward and backward
   second.backward({});
@@ -248,7 +248,7 @@ Plan training_plan(Builder& b, int loss, bool input_gradients = false,
   options.precision = precision;
   options.gradients = true;
   options.input_gradients = input_gradients;
-  options.seeds = {b.graph.mark_output(loss)};
+  options.differentiated = {b.graph.mark_output(loss)};
   std::vector<Shape> shapes(static_cast<size_t>(b.parameters));
   for (const auto& value : b.graph.values()) {
     if (value.source == Graph::Source::parameter) {
@@ -258,7 +258,7 @@ Plan training_plan(Builder& b, int loss, bool input_gradients = false,
   return Plan(b.graph, shapes, options);
 }
 
-// Whether this processor's kernels take images in lanes: see docs/design.md.
+// Whether this processor's kernels use images in lanes: see docs/design.md.
 bool takes_lanes() {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
@@ -272,7 +272,7 @@ int image_input(Builder& b, int64_t n) {
 }
 
 TEST(PlanLayouts, ChainsOfConvolutionsReorderNothingInside) {
-  // Of 16 images in the lanes of vectors, or blocks of channels.
+  // 16 images in the lanes of vectors, or blocks of channels.
   for (const int64_t n : {16, 12}) {
     Builder b;
     int x = image_input(b, n);
@@ -281,8 +281,8 @@ TEST(PlanLayouts, ChainsOfConvolutionsReorderNothingInside) {
       x = b.pool(x);
     }
     const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
-    // The fully connected layer gives its gradient as rows: one conversion at the end of the chain.
-    // Where images lie in lanes, it takes rows, and the first convolution takes no rows.
+    // The fully connected layer returns its gradient as rows: one conversion at the end of the
+    // chain. If images lie in lanes, this layer reads rows, and the first convolution does not.
     const bool lanes = n == 16 && takes_lanes();
     const std::string end = "batch_normalization19+relu20+max_pooling2d21: layout; ";
     EXPECT_EQ(conversions(plan),
@@ -312,8 +312,8 @@ TEST(PlanLayouts, InBf16OnlyTheEndsBecomeAnotherType) {
   Builder b;
   const int loss = network_of_depth_one(b);
   const Plan plan = training_plan(b, loss, false, DType::bf16);
-  // The image, the scores' gradient, and rows to blocks in front of the average; or in lanes rows
-  // in front of the scores, there and back.
+  // The image, the scores' gradient, and rows to blocks before the average; or in lanes, rows
+  // before the scores and back.
   EXPECT_EQ(plan.reorders(), takes_lanes() ? 4 : 3) << conversions(plan);
 }
 
@@ -331,11 +331,11 @@ TEST(PlanLayouts, ResidualBlocksReorderNothingInside) {
   }
   x = b.add(ops::make_global_average_pooling2d(), {x});
   const Plan plan = training_plan(b, b.loss(b.dense(x, 10)));
-  // In lanes: the images, what the pooling gives, and its gradient.
+  // In lanes: the images, the pooling's result, and its gradient.
   EXPECT_EQ(plan.reorders(), takes_lanes() ? 3 : 1) << conversions(plan);
 }
 
-// Each channel by itself, then all of a place, as small networks for phones have them.
+// Depthwise and pointwise convolutions, as in small networks for phones.
 TEST(PlanLayouts, SeparableConvolutionsReorderNothingInside) {
   Builder b;
   int x = b.block(image_input(b, 16), 16);
@@ -350,8 +350,8 @@ TEST(PlanLayouts, SeparableConvolutionsReorderNothingInside) {
   EXPECT_EQ(plan.reorders(), takes_lanes() ? 3 : 1) << conversions(plan);
 }
 
-// What has the bytes of what it is made of takes its memory, and no pass; but for inputs, which the
-// caller writes, and what the caller reads of them.
+// A value with the same bytes as its source shares the source's memory and needs no pass, except
+// for inputs and outputs, which the caller writes and reads.
 TEST(Plan, NothingIsCopiedThatIsThereAlready) {
   for (const int64_t n : {16, 3}) {
     Builder b;

@@ -1,13 +1,13 @@
-// What memory held before must not matter: every op and every layout of its operands, op by op and
-// as a plan, gives the same bits over NaN and over huge numbers as over zeros.
-#include "lockstep/engine/tensor/poison.h"
+// The previous contents of memory must not matter. Every op with every layout of its operands, op
+// by op and as a plan, gives the same bits over NaN and over large numbers as over zeros.
+#include "lockstep/engine/device/poison.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 #include "tests/engine/plan/comparison.h"
@@ -25,8 +25,8 @@ std::vector<Array> arrays_of(const plantest::Result& result) {
   return all;
 }
 
-// The op with its differentiable operands once as parameters, in the layouts that it wants, and
-// once as what another op gives, in whatever layout that has.
+// The op with its differentiable operands as parameters, in the layouts that it prefers, and as
+// results of another op, in any layout.
 struct SmallGraph {
   Graph graph;
   plantest::Values values;
@@ -36,7 +36,7 @@ struct SmallGraph {
     for (const auto& input : c.inputs) {
       const Tensor tensor = optest::tensor_of(input.value, input.dtype);
       if (!input.gradient && input.dtype == DType::f32) {
-        // Gradients of all f32 inputs are asked for; there is none of a state.
+        // Requests gradients of all f32 inputs. A state has none.
         operands.push_back(graph.add_state(static_cast<int>(values.states.size()), tensor.shape()));
         values.states.push_back(tensor);
         continue;
@@ -110,16 +110,16 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PoisonedOps, testing::ValuesIn(cases()), [](const auto& tested) {
-  // Cases of several files may have one name.
+  // Cases in different files may have the same name.
   return std::string(tested.param.op->type()) + "_" + tested.param.name + "_" +
          std::to_string(tested.index);
 });
 
-// What a deliberate mistake leaves out.
+// The part that a deliberate mistake omits.
 enum class Mistake { none, result, gradient, scratch };
 
-// y = x; leaves the last element of y or of its gradient unwritten, or reads its scratchpad before
-// it writes there.
+// y = x. Leaves the last element of y or of its gradient unwritten, or reads scratch memory before
+// writing it.
 class Copy final : public Op {
  public:
   explicit Copy(Mistake mistake) : mistake_(mistake) {}

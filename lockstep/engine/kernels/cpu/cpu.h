@@ -1,7 +1,8 @@
-// The CPU's kernels: oneDNN, and own code where it has nothing fitting. See kernels/table.h.
+// The CPU's kernels: oneDNN, and code of this project where oneDNN has no suitable kernel. See
+// backends/table.h.
 #pragma once
 
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep::kernels::cpu {
 

@@ -1,11 +1,9 @@
-#include "lockstep/engine/kernels/fast_sizes.h"
+#include "lockstep/engine/kernels/interface/fast_sizes.h"
 
-#include "lockstep/engine/kernels/cpu/lanes_layout.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 
 namespace lockstep::kernels {
 
-int64_t fast_batch_multiple() {
-  return cpu::lanes_are_chosen() ? cpu::kLanes : 1;
-}
+int64_t fast_batch_multiple() { return cpu::lanes_are_chosen() ? cpu::kLanes : 1; }
 
 }  // namespace lockstep::kernels

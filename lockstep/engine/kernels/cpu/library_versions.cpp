@@ -1,4 +1,4 @@
-#include "lockstep/engine/kernels/library_versions.h"
+#include "lockstep/engine/kernels/interface/library_versions.h"
 
 #include <dnnl.hpp>
 
@@ -7,7 +7,7 @@ namespace {
 
 std::string instruction_set() {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  // From the most to the least; each contains the bits of those below it.
+  // Most capable first. Each has the bits of all entries below it.
   const std::pair<dnnl_cpu_isa_t, const char*> known[] = {
       {dnnl_cpu_isa_avx512_core_amx, "AVX-512 with AMX"},
       {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 with bf16"},

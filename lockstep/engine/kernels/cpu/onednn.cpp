@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/memory_room.h"
+#include "lockstep/base/os/memory_room.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -18,7 +18,7 @@ SingleThread::~SingleThread() {
 }
 
 void require_room_for_code() {
-  // Several primitives' generators at once, with what they allocate besides.
+  // Room for the generators of several primitives at once, with their other allocations.
   constexpr size_t kRoom = size_t{24} << 20;
   require_room(kRoom);
 }
@@ -90,7 +90,8 @@ DType dtype_of(const dnnl::memory::desc& desc) {
   return DType::f32;
 }
 
-// Blocks pad up to 256-fold; oneDNN does not look whether the bytes of that can be counted.
+// Limit on elements. Blocked layouts pad by a factor of up to 256, and oneDNN does not check the
+// number of bytes for overflow.
 constexpr int64_t kMostElements = int64_t{1} << 50;
 
 dnnl::memory::desc row_major_desc(const Shape& shape, DType dtype) {
@@ -117,7 +118,7 @@ void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::mem
   });
 }
 
-// oneDNN's kernels count along a dimension in 32 bits and crash beyond.
+// oneDNN's kernels use 32-bit indices along a dimension and crash beyond that.
 const Shape& countable(const Shape& shape) {
   for (int64_t d : shape.dims()) {
     if (d <= std::numeric_limits<int32_t>::max()) continue;

@@ -1,5 +1,5 @@
-// The only place that knows which oneDNN this is: 2.6 (Debian 12) and 3.x differ in how primitives
-// are described, not in what they do.
+// Adapts oneDNN. Only this file and onednn.cpp depend on its version: 2.6 (Debian 12) and 3.x
+// describe primitives differently, but the primitives do the same.
 #pragma once
 
 #include <dnnl.hpp>
@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/kernel.h"
-#include "lockstep/engine/kernels/window.h"
+#include "lockstep/engine/kernels/interface/kernel.h"
+#include "lockstep/engine/kernels/windows/window.h"
 
 namespace lockstep::kernels::cpu {
 
-// While alive, kernels created or run by this thread use one compute thread: the number that the
-// law fixes. Restores the caller's OpenMP setting.
+// While alive, kernels that this thread creates or runs use one compute thread, as deterministic
+// results require. The destructor restores the caller's OpenMP setting.
 class SingleThread {
  public:
   SingleThread();
@@ -30,7 +30,8 @@ class SingleThread {
   int previous_;
 };
 
-// Calls `make` and turns what oneDNN throws into Unsupported, naming `what` it could not do.
+// Calls `make` and translates oneDNN's exceptions to Unsupported, with `what` in the message. Lack
+// of memory becomes std::bad_alloc.
 template <class Make>
 auto translated(const char* what, Make&& make) {
   try {
@@ -43,15 +44,17 @@ auto translated(const char* what, Make&& make) {
 
 dnnl::engine& engine();
 
-// Scratchpad from the caller, so that primitives can be shared by threads.
+// Primitives take their scratchpad from the caller, so that threads can share them.
 dnnl::primitive_attr attributes();
 
-// oneDNN generates code for each primitive, and ends the process where there is no memory for it.
+// Throws Error unless there is memory for the code that oneDNN generates for a primitive. Without
+// memory, oneDNN would end the process.
 void require_room_for_code();
-// The same for what it generates when it first multiplies matrices: it does so here.
+// Makes oneDNN generate the code for products of matrices now, after the same check, instead of at
+// the first product.
 void prepare_products();
 
-// Primitive descriptor of P from the arguments that both generations of oneDNN share.
+// Primitive descriptor of P, from the arguments that both versions of oneDNN share.
 template <class P, class... Args>
 typename P::primitive_desc describe(Args&&... args) {
   require_room_for_code();
@@ -92,48 +95,48 @@ inline dnnl::batch_normalization_forward::primitive_desc describe_batch_normaliz
 #endif
 }
 
-// Between Lockstep's specs and oneDNN's descriptors.
+// Convert between Lockstep's specs and oneDNN's descriptors.
 dnnl::memory::desc desc_of(const TensorSpec& spec);
 TensorSpec spec_of(const dnnl::memory::desc& desc);
 // Row-major descriptor of a shape.
 dnnl::memory::desc plain_desc(const Shape& shape, DType dtype = DType::f32);
 // Descriptor whose layout the primitive chooses.
 dnnl::memory::desc any_desc(const Shape& shape, DType dtype = DType::f32);
-// Whether the processor has instructions for bf16; elsewhere oneDNN would emulate it, and nothing
-// else has kernels.
+// Whether the processor has instructions for bf16. Without them oneDNN would emulate bf16, and no
+// other kernel supports it.
 bool computes_bf16();
-// Of f32, or bf16 where the processor computes with it.
+// Of f32; of bf16 only if computes_bf16().
 dnnl::memory::data_type data_type(DType dtype);
 dnnl::memory::dims dims_of(const Shape& shape);
-// A window's numbers for its axes; oneDNN counts dilation from 0.
+// A window's parameters by axis, with oneDNN's dilation that starts at 0.
 struct WindowDims {
   explicit WindowDims(const Window& window);
   dnnl::memory::dims kernel, strides, dilates, pad_begin, pad_end;
 };
 
 // Whether oneDNN may leave gradients of weights unwritten when it convolves `image` to `result` in
-// bf16 (n x c x space each). 2.6's backward_weights for AVX-512 BF16 does where a result has one
-// column, columns are more than 1 apart, and a column of the window meets only padding: what is
-// read then is whatever the memory held. Rows and depth are kept from it too: there it was not
-// seen, but nothing says that it cannot be. Gradients of such weights are exact zeros in f32. In
-// three dimensions it does, too, where depth is strided and a window reaches beyond it (seen for 33
-// channels, depth 4, kernel 3, stride 3, padding 1).
+// bf16 (n x c x space each). Unwritten elements keep whatever the memory held. backward_weights of
+// oneDNN 2.6 for AVX-512 BF16 does this in two known cases. In the first case, the result has one
+// column, the column stride exceeds 1, and a column of the window meets only padding. This function
+// treats rows and depth in the same way, although no failure is known there. In f32, gradients of
+// such weights are exactly 0. The second case occurs in three dimensions, if depth is strided and a
+// window extends beyond it (seen for 33 channels, depth 4, kernel 3, stride 3, padding 1).
 bool leaves_gradients_unwritten(const Window& window, const Shape& image, const Shape& result);
 
-// Whether oneDNN's change of layout may write beyond its destination: 2.6's generic kernel counts to
-// the source's padding along a dimension that the destination, with blocks, pads less. Seen where
-// weights of 2 filters go from blocks of 16 x 16 to blocks of 16 x 2.
+// Whether oneDNN's reorder may write beyond its destination. The generic kernel of 2.6 iterates up
+// to the source's padded size of a dimension, even if a blocked destination has less padding. Seen
+// for weights of 2 filters from blocks of 16 x 16 to blocks of 16 x 2.
 bool may_write_beyond(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 
-// One operand of a primitive: oneDNN's name for it and the Lockstep operand.
+// One operand of a primitive: oneDNN's argument number and the Lockstep operand.
 struct Argument {
   int name;
   Operand operand;
-  // Where the primitive sees that memory as another shape.
+  // Descriptor to use if the primitive sees the memory as another shape.
   std::optional<dnnl::memory::desc> seen_as = {};
 };
 
-// A pass that runs one primitive. The workspace operand may stand among reads or writes.
+// A pass that runs one primitive. The workspace may be one of `reads` or of `writes`.
 Pass primitive_pass(const dnnl::primitive& primitive, size_t scratch_bytes,
                     std::vector<Argument> reads, std::vector<Argument> writes);
 

@@ -1,11 +1,11 @@
-// Help for kernels that are own code: passes over row-major memory.
+// Helpers for this project's kernels: passes over row-major memory.
 #pragma once
 
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/bfloat16.h"
-#include "lockstep/engine/kernels/kernel.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/engine/kernels/interface/kernel.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -13,14 +13,14 @@ inline TensorSpec plain_spec(Shape shape, DType dtype = DType::f32) {
   return {std::move(shape), dtype, nullptr};
 }
 
-// Calls with a null pointer of the elements' type, f32 or bf16.
+// Calls call() with a null pointer to the element type, f32 or bf16.
 template <class Call>
 auto with_elements(DType dtype, const Call& call) {
   return dtype == DType::bf16 ? call(static_cast<BFloat16*>(nullptr))
                               : call(static_cast<float*>(nullptr));
 }
 
-// A pass from its operands and a function of (reads, writes, step).
+// Makes a pass from its operands and a function of (reads, writes, step).
 template <class Body>
 Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body) {
   Pass pass;
@@ -36,7 +36,7 @@ Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body
   return pass;
 }
 
-// The same with scratch memory: a function of (reads, writes, scratch).
+// Makes a pass with scratch memory from a function of (reads, writes, scratch).
 template <class Body>
 Pass own_pass_with_scratch(std::vector<Operand> reads, std::vector<Operand> writes,
                            size_t scratch_bytes, Body body) {

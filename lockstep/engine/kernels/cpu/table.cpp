@@ -1,4 +1,4 @@
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
 
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
@@ -7,7 +7,7 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-// Those that rest on oneDNN, whose errors stay behind this border.
+// Wrappers that translate the exceptions of oneDNN.
 Kernel translated_convolution(const ConvolutionProblem& p) {
   return translated("convolution", [&] { return convolution(p); });
 }
@@ -27,7 +27,7 @@ Pass translated_reorder(const TensorSpec& from, const TensorSpec& to) {
   return translated("change of layout", [&] { return reorder(from, to); });
 }
 
-// The CPU has no queues.
+// Wrappers without a stream: the CPU has none.
 void sgdm_now(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u,
               void*) {
   sgdm(w, v, gradient_sum, count, u);
@@ -47,6 +47,7 @@ void block_squares_now(const float* x, size_t count, double* sums, void*) {
   block_squares(x, count, sums);
 }
 void limit_now(float* x, size_t count, float most, void*) { limit(x, count, most); }
+void divide_now(float* x, size_t count, float divisor, void*) { divide(x, count, divisor); }
 void augment_images_now(const AugmentImages& all, void*) { augment_images(all); }
 
 }  // namespace
@@ -82,6 +83,7 @@ const Table& table() {
                               .add = add_now,
                               .block_squares = block_squares_now,
                               .limit = limit_now,
+                              .divide = divide_now,
                               .augment_images = augment_images_now};
   return instance;
 }

@@ -1,9 +1,9 @@
-// Elements in memory as vectors of floats, for files that Highway compiles once for each
-// instruction set. bfloat16 is for processors with instructions for it (AVX-512 BF16); other
-// instruction sets are for tests.
-#include "lockstep/base/bfloat16.h"
+// Elements in memory as vectors of floats, for files that Highway compiles once per instruction
+// set. bfloat16 is meant for processors with AVX-512 BF16. Its code for other instruction sets is
+// for tests.
+#include "lockstep/base/numeric/bfloat16.h"
 
-// Once for each instruction set, too.
+// The include guard allows one inclusion per instruction set.
 #if defined(LOCKSTEP_VECTOR_ELEMENTS) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_VECTOR_ELEMENTS
 #undef LOCKSTEP_VECTOR_ELEMENTS
@@ -19,8 +19,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Elements as floats, and back: to the nearest, ties to even, NaN stays NaN; the instruction makes
-// subnormal numbers 0, as ArithmeticMode does.
+// load() converts elements to floats. store() rounds to nearest, ties to even, and keeps NaN. The
+// bf16 instruction turns subnormal numbers into 0, as ArithmeticMode does.
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const float* from) {
   return hn::LoadU(d, from);
@@ -28,7 +28,7 @@ HWY_INLINE hn::Vec<D> load(D d, const float* from) {
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const BFloat16* from) {
 #if HWY_TARGET <= HWY_AVX3
-  // One shuffle instead of a conversion and a shift.
+  // One shuffle replaces a conversion and a shift.
   if constexpr (sizeof(hn::Vec<D>) == 64) {
     const __m512i places = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7,
                                             0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
@@ -44,7 +44,7 @@ HWY_INLINE hn::Vec<D> load(D d, const BFloat16* from) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, bits)));
 }
 
-// The bits of a bfloat16 in the lower half of each lane.
+// The bits of a bfloat16, in the lower half of each lane.
 template <class D>
 HWY_INLINE hn::Vec<hn::Rebind<uint32_t, D>> rounded(D, hn::Vec<D> v) {
   const hn::Rebind<uint32_t, D> whole;
@@ -63,7 +63,7 @@ HWY_INLINE void store(hn::Vec<D> v, D d, float* to) {
 template <class D>
 HWY_INLINE void store(hn::Vec<D> v, D d, BFloat16* to) {
 #if HWY_TARGET <= HWY_AVX3
-  // Highway 1.0 does not know the instruction.
+  // Highway 1.0 lacks this instruction.
   if constexpr (sizeof(v) == 64) {
     __m256i half;
     asm("vcvtneps2bf16 %1, %0" : "=v"(half) : "v"(v.raw));

@@ -24,8 +24,8 @@ LOCKSTEP_CLONES void relu_backward(const float* y, const float* dy, float* dx, s
 
 namespace {
 
-// By the bits: above zero are 1 to infinity's, and what is not a number beyond. All ones where that
-// is so: a condition would become a branch that goes astray.
+// Classification by bits: values from 1 to the bits of infinity are above zero, and larger ones are
+// NaN. Returns all ones or all zeros, because a condition would become an unpredictable branch.
 constexpr uint16_t above_zero(BFloat16 x) {
   return static_cast<uint16_t>(-(static_cast<uint16_t>(x.bits - 1) < 0x7f80));
 }

@@ -1,18 +1,18 @@
-// Loops over floats, compiled for several instruction sets and chosen at start. Each is element by
-// element, without contraction, so every instruction set gives the same bits.
+// Loops over floats, compiled for several instruction sets; the best is chosen at start. All
+// operations are elementwise and without contraction, so every instruction set gives the same bits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "lockstep/base/bfloat16.h"
-#include "lockstep/base/clones.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/clones.h"
 
 namespace lockstep::kernels::cpu {
 
 // sum[i] = a[i] + b[i]; may be in place.
 void add(const float* a, const float* b, float* sum, size_t count);
-// The same in f32, rounded.
+// The same for bf16: adds in f32 and rounds.
 void add(const BFloat16* a, const BFloat16* b, BFloat16* sum, size_t count);
 // product[i] = a[i] * b[i]; may be in place.
 void multiply(const float* a, const float* b, float* product, size_t count);

@@ -1,6 +1,6 @@
-// The GPUs as devices: memory, queues (streams), recordings (graphs), and what the shared library
-// shows of itself. Host code only.
-#include "lockstep/engine/kernels/backend.h"
+// GPUs as devices: memory, streams, recordings (CUDA graphs), and the shared library's exported
+// function. Host code only.
+#include "lockstep/engine/kernels/backends/backend.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -9,8 +9,8 @@
 #include <fstream>
 #include <mutex>
 
-#include "lockstep/base/build_id.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/build_id.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/nccl.h"
 
@@ -19,18 +19,18 @@ namespace {
 
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // errors that pass are not to be found by the next call
+  cudaGetLastError();  // clears the error, so that a later call does not report it
   throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(status));
 }
 
-cudaStream_t stream(void* queue) { return static_cast<cudaStream_t>(queue); }
+cudaStream_t cuda_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 
-// Streams do not wait for CUDA's own default stream, nor that for them.
+// Streams are non-blocking: they do not synchronise with CUDA's own default stream.
 class CudaMemory final : public DeviceMemory {
  public:
   explicit CudaMemory(int index) : index_(index) {
     activate();
-    default_queue_ = new_stream();
+    default_stream_ = new_stream();
   }
 
   void activate() override { check(cudaSetDevice(index_), "choosing the device"); }
@@ -65,40 +65,40 @@ class CudaMemory final : public DeviceMemory {
   }
   void release_pinned(void* data) noexcept override { cudaFreeHost(data); }
 
-  void* default_queue() override { return default_queue_; }
-  // Queues are kept for reuse: libraries may remember what they made for one.
-  void* make_queue() override {
+  void* default_stream() override { return default_stream_; }
+  // Streams are kept for reuse, because libraries may cache objects for each stream.
+  void* make_stream() override {
     {
       std::lock_guard lock(mutex_);
-      if (!spare_queues_.empty()) {
-        void* const queue = spare_queues_.back();
-        spare_queues_.pop_back();
-        return queue;
+      if (!spare_streams_.empty()) {
+        void* const stream = spare_streams_.back();
+        spare_streams_.pop_back();
+        return stream;
       }
     }
     activate();
     return new_stream();
   }
-  void release_queue(void* queue) noexcept override {
+  void release_stream(void* stream) noexcept override {
     std::lock_guard lock(mutex_);
-    spare_queues_.push_back(queue);
+    spare_streams_.push_back(stream);
   }
 
-  void synchronize(void* queue) override {
+  void synchronize(void* stream) override {
     activate();
-    check(queue ? cudaStreamSynchronize(stream(queue)) : cudaDeviceSynchronize(),
+    check(stream ? cudaStreamSynchronize(cuda_stream(stream)) : cudaDeviceSynchronize(),
           "waiting for the device");
   }
 
-  void follow(void* queue, void* other) override {
+  void follow(void* stream, void* other) override {
     activate();
-    // An event that is destroyed early goes when it is no longer waited for.
+    // CUDA releases a destroyed event when no work waits for it any more.
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    cudaError_t status = cudaEventRecord(event, stream(other));
-    if (status == cudaSuccess) status = cudaStreamWaitEvent(stream(queue), event, 0);
+    cudaError_t status = cudaEventRecord(event, cuda_stream(other));
+    if (status == cudaSuccess) status = cudaStreamWaitEvent(cuda_stream(stream), event, 0);
     cudaEventDestroy(event);
-    check(status, "ordering two queues");
+    check(status, "ordering two streams");
   }
 
   void* make_mark() override {
@@ -107,9 +107,9 @@ class CudaMemory final : public DeviceMemory {
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
     return event;
   }
-  void set_mark(void* mark, void* queue) override {
+  void set_mark(void* mark, void* stream) override {
     activate();
-    check(cudaEventRecord(static_cast<cudaEvent_t>(mark), stream(queue)), "marking a queue");
+    check(cudaEventRecord(static_cast<cudaEvent_t>(mark), cuda_stream(stream)), "marking a stream");
   }
   void wait_for(void* mark) override {
     activate();
@@ -119,31 +119,31 @@ class CudaMemory final : public DeviceMemory {
     cudaEventDestroy(static_cast<cudaEvent_t>(mark));
   }
 
-  void copy_from_host(void* to, const void* host, size_t bytes, void* queue) override {
-    copy(to, host, bytes, cudaMemcpyHostToDevice, queue);
+  void copy_from_host(void* to, const void* host, size_t bytes, void* stream) override {
+    copy(to, host, bytes, cudaMemcpyHostToDevice, stream);
   }
-  void copy_to_host(void* host, const void* from, size_t bytes, void* queue) override {
-    copy(host, from, bytes, cudaMemcpyDeviceToHost, queue);
+  void copy_to_host(void* host, const void* from, size_t bytes, void* stream) override {
+    copy(host, from, bytes, cudaMemcpyDeviceToHost, stream);
   }
-  void copy(void* to, const void* from, size_t bytes, void* queue) override {
-    copy(to, from, bytes, cudaMemcpyDeviceToDevice, queue);
+  void copy(void* to, const void* from, size_t bytes, void* stream) override {
+    copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
   }
-  void zero(void* data, size_t bytes, void* queue) override {
+  void zero(void* data, size_t bytes, void* stream) override {
     activate();
-    check(cudaMemsetAsync(data, 0, bytes, stream(queue)), "filling memory with zeros");
+    check(cudaMemsetAsync(data, 0, bytes, cuda_stream(stream)), "filling memory with zeros");
   }
 
   bool records() const override { return true; }
-  void begin_recording(void* queue) override {
+  void begin_recording(void* stream) override {
     activate();
-    // What other threads do meanwhile does not matter.
-    check(cudaStreamBeginCapture(stream(queue), cudaStreamCaptureModeThreadLocal),
+    // Calls by other threads must not affect the capture.
+    check(cudaStreamBeginCapture(cuda_stream(stream), cudaStreamCaptureModeThreadLocal),
           "beginning to record");
   }
-  void* end_recording(void* queue) noexcept override {
+  void* end_recording(void* stream) noexcept override {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t recording = nullptr;
-    if (cudaStreamEndCapture(stream(queue), &graph) != cudaSuccess || !graph ||
+    if (cudaStreamEndCapture(cuda_stream(stream), &graph) != cudaSuccess || !graph ||
         cudaGraphInstantiate(&recording, graph, 0) != cudaSuccess) {
       recording = nullptr;
       cudaGetLastError();
@@ -151,9 +151,9 @@ class CudaMemory final : public DeviceMemory {
     if (graph) cudaGraphDestroy(graph);
     return recording;
   }
-  void replay(void* recording, void* queue) override {
+  void replay(void* recording, void* stream) override {
     activate();
-    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), stream(queue)),
+    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), cuda_stream(stream)),
           "repeating a recording");
   }
   void release_recording(void* recording) noexcept override {
@@ -163,22 +163,22 @@ class CudaMemory final : public DeviceMemory {
  private:
   static void* new_stream() {
     cudaStream_t made = nullptr;
-    check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "making a queue");
+    check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "making a stream");
     return made;
   }
-  void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, void* queue) {
+  void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, void* stream) {
     activate();
-    check(cudaMemcpyAsync(to, from, bytes, kind, stream(queue)), "copying memory");
+    check(cudaMemcpyAsync(to, from, bytes, kind, cuda_stream(stream)), "copying memory");
   }
 
   int index_;
-  void* default_queue_;
+  void* default_stream_;
   std::mutex mutex_;
-  std::vector<void*> spare_queues_;
+  std::vector<void*> spare_streams_;
 };
 
 std::vector<DeviceInfo> devices(std::string& reason) {
-  int count = 0;  // left alone where there is no driver
+  int count = 0;  // stays 0 if there is no driver
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
     cudaGetLastError();
@@ -225,7 +225,8 @@ std::string version_text(size_t version, size_t major, size_t minor) {
          std::to_string(version % minor);
 }
 
-// The first line that the driver's kernel module says of itself; newer GPUs run what it compiles.
+// The first line of the driver's version file. The driver's release matters for results, because
+// the driver compiles intermediate code for newer GPUs.
 std::string driver_release() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;

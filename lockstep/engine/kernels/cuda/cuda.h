@@ -1,18 +1,18 @@
-// The GPU's kernels: cuDNN, cuBLASLt and own CUDA. See kernels/table.h for what each function
-// gives. Passes want channels last (layout.h) for tensors with space, are bound to addresses in the
-// device's memory and only add launches to PassMemory::queue: nothing waits, nothing is allocated,
-// nothing depends on the host's StepInfo, so runs can be captured in a CUDA graph.
+// The GPU's kernels: cuDNN, cuBLASLt and CUDA kernels of this project. See backends/table.h for the
+// contract of each function. Passes use channels last (layout.h) for tensors with spatial axes.
+// They are bound to addresses in the device's memory and only add launches to PassMemory::stream.
+// They do not wait, allocate or read the host's StepInfo, so runs can be captured in a CUDA graph.
 //
-// Making a kernel asks cuDNN and cuBLASLt about the calling thread's current device; it must be the
-// one that the kernel will run on. All functions are thread-safe.
+// A kernel is made for the calling thread's current device, which must be the device that it will
+// run on: cuDNN and cuBLASLt choose algorithms for that device. All functions are thread-safe.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lockstep/engine/kernels/choice.h"
-#include "lockstep/engine/kernels/table.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/interface/choice.h"
 
 namespace lockstep::kernels::cuda {
 
@@ -39,30 +39,33 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to);
 Pass accumulate(const TensorSpec& spec);
 Pass zero(const TensorSpec& spec);
 
-// Updates of learnables as in solver.h, all arrays in the device's memory, added to `queue`.
+// Updates of parameters as in solver.h. All arrays are in the device's memory; the work is added to
+// `stream`.
 void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u,
-          void* queue);
+          void* stream);
 void adam(float* w, float* m, float* s, const float* gradient_sum, size_t count,
-          const AdamUpdate& u, void* queue);
+          const AdamUpdate& u, void* stream);
 void rmsprop(float* w, float* s, const float* gradient_sum, size_t count, const RmspropUpdate& u,
-             void* queue);
+             void* stream);
 // sum[i] = a[i] + b[i]. May be in place.
-void add(const float* a, const float* b, float* sum, size_t count, void* queue);
-// As in gradient_threshold.h.
-void block_squares(const float* x, size_t count, double* sums, void* queue);
-void limit(float* x, size_t count, float most, void* queue);
+void add(const float* a, const float* b, float* sum, size_t count, void* stream);
+// Gradient clipping as in gradient_threshold.h.
+void block_squares(const float* x, size_t count, double* sums, void* stream);
+void limit(float* x, size_t count, float most, void* stream);
+void divide(float* x, size_t count, float divisor, void* stream);
 
-// The same updates for all learnables in one launch.
-void sgdm_of_all(const Updates<SgdmUpdate>& all, void* queue);
-void adam_of_all(const Updates<AdamUpdate>& all, void* queue);
-void rmsprop_of_all(const Updates<RmspropUpdate>& all, void* queue);
+// The same updates for all parameters, in one launch.
+void sgdm_of_all(const Updates<SgdmUpdate>& all, void* stream);
+void adam_of_all(const Updates<AdamUpdate>& all, void* stream);
+void rmsprop_of_all(const Updates<RmspropUpdate>& all, void* stream);
 
-// As in augment_images.h, all in the device's memory.
-void augment_images(const AugmentImages& all, void* queue);
+// As in augment_images.h, with all arrays in the device's memory.
+void augment_images(const AugmentImages& all, void* stream);
 
-// Who says which algorithms kernels may take that are made from now on; nobody: the defaults.
+// Sets the function that gives the choice of algorithms for kernels made from now on. Null restores
+// the defaults.
 void follow(Choice (*choice)());
-// What that says now.
+// The current choice.
 Choice choice();
 
 const Table& table();

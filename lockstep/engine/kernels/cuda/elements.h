@@ -1,5 +1,4 @@
-// Elements that kernels read and write: float, or bfloat16 or half, which are computed with as
-// float.
+// Element types that kernels read and write: float, bfloat16 and half. Kernels compute in float.
 #pragma once
 
 #ifdef __CUDACC__
@@ -9,8 +8,8 @@
 
 #include <cfloat>
 
-#include "lockstep/base/bfloat16.h"
-#include "lockstep/base/float16.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/float16.h"
 #include "lockstep/engine/kernels/cuda/launch.h"
 
 namespace lockstep::kernels::cuda {
@@ -32,7 +31,7 @@ __device__ inline float value_of(Float16 x) {
 #endif
 }
 
-// To the nearest, ties to even; NaN stays NaN; what is too large becomes infinite.
+// Rounds to nearest, ties to even. NaN stays NaN; values beyond the range become infinite.
 template <class T>
 __device__ T rounded(float x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -52,7 +51,7 @@ __device__ T rounded(float x) {
   }
 }
 
-// make(T()), T being the type of elements: what it returns must not depend on it.
+// Returns make(T()) for the element type T of `dtype`. All T must give the same return type.
 template <class Make>
 auto for_elements(DType dtype, const Make& make) {
   return dtype == DType::bf16  ? make(BFloat16())
@@ -68,8 +67,8 @@ __device__ constexpr float lowest() {
                                       : -0x1.fep127f;
 }
 
-// Elements that a thread reads and writes at once: 16 bytes of floats. Adjacent threads take
-// adjacent ones.
+// Number of elements that a thread reads and writes at once: 16 bytes of floats. Adjacent threads
+// access adjacent packs.
 inline constexpr int kPack = 4;
 template <class T, int size>
 struct alignas(size * sizeof(T)) Pack {
@@ -77,7 +76,7 @@ struct alignas(size * sizeof(T)) Pack {
 };
 
 // y[i] = f(x[i]...) for arrays of `count` elements. F: __device__ float operator()(float...) const.
-// `y` may be one of the x.
+// `y` may be the same array as one of `x`.
 template <int size, class F, class Y, class... X>
 __global__ void map_packs(int64_t count, F f, Y* y, const X*... x) {
   const auto apply = [&](Pack<Y, size>& to, const Pack<X, size>&... from) {
@@ -95,17 +94,17 @@ __global__ void map_packs(int64_t count, F f, Y* y, const X*... x) {
 }
 
 template <class F, class Y, class... X>
-void launch_map(const char* name, int64_t count, void* queue, const F& f, Y* y, const X*... x) {
+void launch_map(const char* name, int64_t count, void* stream, const F& f, Y* y, const X*... x) {
   if (count == 0) return;
   const auto aligned = [](const auto* data) {
     return reinterpret_cast<uintptr_t>(data) % (kPack * sizeof *data) == 0;
   };
-  // Slices may begin anywhere.
+  // Slices of tensors may have any alignment.
   const bool in_packs = aligned(y) && (aligned(x) && ...);
   constexpr int64_t most_blocks = int64_t{1} << 20;
   const int64_t elements = kBlock * (in_packs ? kPack : 1);
   launch(name, in_packs ? map_packs<kPack, F, Y, X...> : map_packs<1, F, Y, X...>,
-         {.blocks = std::min((count + elements - 1) / elements, most_blocks)}, queue, count, f, y,
+         {.blocks = std::min((count + elements - 1) / elements, most_blocks)}, stream, count, f, y,
          x...);
 }
 

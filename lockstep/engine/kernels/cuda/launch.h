@@ -1,6 +1,6 @@
-// Own kernels: how they are written and launched. They compile with nvcc, and as plain C++ with an
-// emulation of blocks and threads on the compiler's command line (tests/engine/cuda/emulation.h).
-// Blocks and grids have one dimension; shared memory is what the launch asks for.
+// Helpers to write and launch this project's CUDA kernels. The kernels compile with nvcc, and as
+// plain C++ with an emulation of blocks and threads that the compiler's command line includes
+// (tests/engine/cuda/emulation.h). Blocks and grids have one dimension. Shared memory is dynamic.
 #pragma once
 
 #ifdef __CUDACC__
@@ -18,8 +18,8 @@
 
 namespace lockstep::kernels::cuda {
 
-// Threads of a block where nothing else is said. A power of two, as all numbers of threads: the
-// trees of sums rest on it. Changing it changes results.
+// Default number of threads in a block. Every number of threads is a power of two, because
+// reduction trees require it. A change of kBlock changes results.
 inline constexpr int kBlock = 256;
 
 // Launch arguments of a kernel.
@@ -29,21 +29,21 @@ struct Grid {
   size_t shared_bytes = 0;
 };
 
-// Throws Error with the runtime's reason, naming what was tried.
+// Throws Error with `what` and the runtime's message.
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(status));
 }
 
-// Adds a launch of `kernel` to `queue`; throws Error, with the kernel's name, if it is refused.
+// Adds a launch of `kernel` to `stream`. Throws Error with `name` if the launch fails.
 template <class... Params, class... Args>
-void launch(const char* name, void (*kernel)(Params...), const Grid& grid, void* queue,
+void launch(const char* name, void (*kernel)(Params...), const Grid& grid, void* stream,
             Args... args) {
 #ifdef __CUDACC__
   kernel<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads),
-           grid.shared_bytes, static_cast<cudaStream_t>(queue)>>>(static_cast<Params>(args)...);
+           grid.shared_bytes, static_cast<cudaStream_t>(stream)>>>(static_cast<Params>(args)...);
 #else
-  static_cast<void>(queue);
+  static_cast<void>(stream);
   emulation::launch(grid.blocks, grid.threads, grid.shared_bytes,
                     [&] { kernel(static_cast<Params>(args)...); });
 #endif
@@ -61,32 +61,32 @@ __device__ T* shared_memory() {
 #endif
 }
 
-// body(i) for all i below count.
+// Runs body(i) for all i below `count`.
 template <class Body>
 __global__ void each(int64_t count, Body body) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) body(i);
 }
 
-// Launches body(i) for all i below count; Body is a small struct with
+// Launches body(i) for all i below `count`. Body is a small struct with
 // `__device__ void operator()(int64_t i) const`.
 template <class Body>
-void launch_each(const char* name, int64_t count, void* queue, const Body& body) {
+void launch_each(const char* name, int64_t count, void* stream, const Body& body) {
   if (count == 0) return;
   constexpr int64_t most_blocks = int64_t{1} << 20;
   const int64_t blocks = std::min((count + kBlock - 1) / kBlock, most_blocks);
-  launch(name, each<Body>, {.blocks = blocks}, queue, count, body);
+  launch(name, each<Body>, {.blocks = blocks}, stream, count, body);
 }
 
-// Adds a copy within the device's memory to `queue`.
-inline void launch_copy(const char* name, void* to, const void* from, size_t bytes, void* queue) {
+// Adds a copy within the device's memory to `stream`.
+inline void launch_copy(const char* name, void* to, const void* from, size_t bytes, void* stream) {
   check(
-      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(queue)),
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)),
       name);
 }
 
-// a / b and a % b for numbers that are not negative: 64-bit division is slow on a GPU, so 32 bits
-// where they suffice.
+// a / b and a % b for non-negative numbers. Uses 32 bits if possible, because 64-bit division is
+// slow on a GPU.
 struct Division {
   int64_t quotient, remainder;
 };

@@ -19,8 +19,8 @@ int current_device() {
   return device;
 }
 
-// Handles that no thread uses, by device. Never destroyed: when static objects are, the driver may
-// have gone already.
+// Handles that no thread uses, by device. Never destroyed, because the driver may be unloaded
+// before static objects are destroyed.
 struct SpareHandles {
   std::mutex mutex;
   std::map<int, std::vector<cudnnHandle_t>> by_device;
@@ -30,7 +30,7 @@ SpareHandles& spare_handles() {
   return *instance;
 }
 
-// A thread's handles by device and queue; given back when the thread ends.
+// A thread's handles by device and stream. They become spare when the thread ends.
 struct ThreadHandles {
   std::map<std::pair<int, void*>, cudnnHandle_t> handles;
   ~ThreadHandles() {
@@ -82,20 +82,20 @@ void check(cublasStatus_t status, const char* what) {
   throw Error(message);
 }
 
-cudnnHandle_t cudnn_handle(void* queue) {
+cudnnHandle_t cudnn_handle(void* stream) {
   thread_local ThreadHandles mine;
   const int device = current_device();
-  const auto found = mine.handles.find({device, queue});
+  const auto found = mine.handles.find({device, stream});
   if (found != mine.handles.end()) return found->second;
   cudnnHandle_t handle = spare_or_new(device);
-  mine.handles[{device, queue}] = handle;
-  check(cudnnSetStream(handle, static_cast<cudaStream_t>(queue)), "choosing the queue");
+  mine.handles[{device, stream}] = handle;
+  check(cudnnSetStream(handle, static_cast<cudaStream_t>(stream)), "choosing the stream");
   return handle;
 }
 
 Pass with_cudnn(Pass pass) {
   pass.bind = [bind = std::move(pass.bind)](const PassMemory& where) {
-    cudnn_handle(where.queue);
+    cudnn_handle(where.stream);
     return bind(where);
   };
   return pass;
@@ -103,7 +103,7 @@ Pass with_cudnn(Pass pass) {
 
 cublasLtHandle_t cublas_handle() {
   static std::mutex mutex;
-  static auto* handles = new std::map<int, cublasLtHandle_t>;  // never destroyed, as above
+  static auto* handles = new std::map<int, cublasLtHandle_t>;  // never destroyed, like SpareHandles
   const int device = current_device();
   std::lock_guard lock(mutex);
   cublasLtHandle_t& handle = (*handles)[device];

@@ -14,7 +14,7 @@
 namespace lockstep::kernels::cuda {
 namespace {
 
-// The library's functions.
+// NCCL's functions, looked up at run time.
 struct Nccl {
   decltype(&ncclGetErrorString) error_string = nullptr;
   decltype(&ncclGetLastError) last_error = nullptr;
@@ -41,7 +41,7 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// Null where it is not there, or too old to be asked without waiting (before 2.14).
+// Null if NCCL is not installed, or has no non-blocking mode (before 2.14).
 const Nccl* nccl() {
   static const Nccl* const loaded = []() -> const Nccl* {
     void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -63,11 +63,11 @@ const Nccl* nccl() {
 
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // errors that pass are not to be found by the next call
+  cudaGetLastError();  // clears the error, so that a later call does not report it
   throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(status));
 }
 
-// Never blocks: NCCL's functions return at once, and it is asked later how they have gone.
+// Never blocks: NCCL's functions return at once, and progress() queries their state later.
 class NcclGroup final : public DeviceGroup {
  public:
   NcclGroup(int index, const ncclUniqueId& id, int rank, int size) : nccl_(*nccl()), index_(index) {
@@ -79,30 +79,30 @@ class NcclGroup final : public DeviceGroup {
   ~NcclGroup() override { abort(); }
 
   void exchange(std::span<const DeviceTransfer> sends, std::span<const DeviceTransfer> receives,
-                void* queue) override {
+                void* stream) override {
     check(cudaSetDevice(index_), "choosing the device");
     ncclComm_t const comm = this->comm();
-    auto* const stream = static_cast<cudaStream_t>(queue);
+    auto* const cuda_stream = static_cast<cudaStream_t>(stream);
     ncclResult_t status = ncclSuccess;
     const auto note = [&](ncclResult_t s) {
       if (status == ncclSuccess && s != ncclInProgress) status = s;
     };
     nccl_.check(nccl_.group_start(), "beginning an exchange");
     for (const DeviceTransfer& t : sends) {
-      note(nccl_.send(t.data, t.bytes, ncclInt8, t.rank, comm, stream));
+      note(nccl_.send(t.data, t.bytes, ncclInt8, t.rank, comm, cuda_stream));
     }
     for (const DeviceTransfer& t : receives) {
-      note(nccl_.recv(t.data, t.bytes, ncclInt8, t.rank, comm, stream));
+      note(nccl_.recv(t.data, t.bytes, ncclInt8, t.rank, comm, cuda_stream));
     }
-    // What was begun has to be ended, whatever came of it.
+    // Every group_start() needs its group_end(), even after an error.
     note(nccl_.group_end());
     nccl_.check(status, "an exchange between GPUs");
   }
 
-  Progress progress(void* queue) override {
+  Progress progress(void* stream) override {
     if (pending()) return Progress::pending;
     check(cudaSetDevice(index_), "choosing the device");
-    const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(queue));
+    const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));
     if (status == cudaErrorNotReady) return Progress::queued;
     check(status, "an exchange between GPUs");
     return Progress::done;

@@ -1,19 +1,19 @@
-// Help for making passes of launches.
+// Helpers to make passes from launches.
 #pragma once
 
 #include <utility>
 #include <vector>
 
-#include "lockstep/engine/kernels/cuda/layout.h"
-#include "lockstep/engine/kernels/kernel.h"
+#include "lockstep/engine/kernels/cuda/shapes/layout.h"
+#include "lockstep/engine/kernels/interface/kernel.h"
 
 namespace lockstep::kernels::cuda {
 
-// What a bound pass works on, all but `queue` in the device's memory.
+// The memory of a bound pass. All addresses are in the device's memory.
 struct Bound {
   std::vector<void*> reads, writes;
   void* scratch = nullptr;
-  void* queue = nullptr;
+  void* stream = nullptr;
   const StepInfo* step = nullptr;
 
   template <class T = float>
@@ -26,7 +26,7 @@ struct Bound {
   }
 };
 
-// A pass from its operands and a function that adds its launches.
+// Makes a pass from its operands and a function that adds its launches.
 template <class Body>
 Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body,
               size_t scratch_bytes = 0) {
@@ -38,7 +38,7 @@ Pass own_pass(std::vector<Operand> reads, std::vector<Operand> writes, Body body
     Bound bound{{where.reads.begin(), where.reads.end()},
                 {where.writes.begin(), where.writes.end()},
                 where.scratch,
-                where.queue,
+                where.stream,
                 where.device_step};
     return BoundPass([body, bound = std::move(bound)](const StepInfo&) { body(bound); });
   };

@@ -1,9 +1,9 @@
-// The keyed random numbers of base/random.h on a device: the same bits (a test compares them).
+// The keyed random numbers of base/numeric/random.h on a device, with the same bits (tested).
 #pragma once
 
 #include <cstdint>
 
-#include "lockstep/base/random.h"
+#include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/kernels/cuda/launch.h"
 
 namespace lockstep::kernels::cuda {
@@ -26,7 +26,7 @@ __host__ __device__ inline Words4 philox4x32(Words4 counter, uint32_t key0, uint
   return counter;
 }
 
-// RandomStream: its construction from a key, and block().
+// The device's version of RandomStream: construction from a key, and block().
 class DeviceRandomStream {
  public:
   __host__ __device__ explicit DeviceRandomStream(const RandomKey& key) {
@@ -42,7 +42,7 @@ class DeviceRandomStream {
     counter3_ = y.word[3];
   }
 
-  // Block number `block` of the stream: four independent words.
+  // Block number `block` of the random stream: four independent words.
   __host__ __device__ Words4 block(uint64_t block) const {
     return philox4x32({{low(block), high(block), counter2_, counter3_}}, key0_, key1_);
   }

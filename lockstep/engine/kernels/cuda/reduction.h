@@ -1,5 +1,5 @@
-// Sums of a fixed shape: it depends on the problem's sizes alone, never on who is ready first.
-// Partial sums are in double.
+// Sums in a fixed order that depends only on the problem's sizes, never on timing. Partial sums are
+// in double.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Plus {
     return a + b;
   }
 };
-// A NaN on the left stays, one on the right is dropped: callers do not rely on either.
+// Keeps a NaN on the left and drops a NaN on the right. Callers must not rely on either.
 struct Greater {
   template <class T>
   __device__ T operator()(T a, T b) const {
@@ -23,8 +23,8 @@ struct Greater {
   }
 };
 
-// Combines one value of each of the block's threads (a power of two) by a tree; all threads get
-// the result. `shared` has room for one value per thread and may be used again afterwards.
+// Combines one value from each thread of the block (a power of two) in a tree. All threads get the
+// result. `shared` has room for one value per thread, and may be reused afterwards.
 template <class T, class Combine>
 __device__ T block_reduce(T value, T* shared, Combine combine) {
   const unsigned t = threadIdx.x;
@@ -39,16 +39,16 @@ __device__ T block_reduce(T value, T* shared, Combine combine) {
   return result;
 }
 
-// A block for each of `rows` rows: as many threads as its columns keep busy, one double of shared
-// memory each.
+// One block per row. The number of threads is a power of two between 32 and kBlock that suits
+// `columns`, with one double of shared memory for each.
 inline Grid grid_of_rows(int64_t rows, int64_t columns) {
   const auto wanted =
       std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(columns, 32, kBlock)));
   return {rows, static_cast<int>(wanted), wanted * sizeof(double)};
 }
 
-// How sums over the rows of a matrix, for each of its columns, are cut: a block takes `width`
-// columns and `chunk` rows.
+// Partition of a rows x columns matrix for sums over the rows of each column. A block handles
+// `width` columns and `chunk` rows.
 struct ColumnCut {
   int64_t rows = 0, columns = 0;
   int64_t tiles = 0, chunk = 0, chunks = 0;
@@ -57,7 +57,7 @@ struct ColumnCut {
   ColumnCut(int64_t row_count, int64_t column_count) : rows(row_count), columns(column_count) {
     width = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::min<int64_t>(columns, 32))));
     tiles = (columns + width - 1) / width;
-    // Enough blocks to fill a GPU, and at least 16 rows for a thread.
+    // Enough blocks to fill a GPU, and at least 16 rows per thread.
     const int64_t lanes = kBlock / width;
     const int64_t most = std::max<int64_t>(1024 / tiles, 1);
     chunks = std::clamp<int64_t>(rows / (16 * lanes), 1, most);
@@ -73,8 +73,8 @@ struct Sums {
   double value[K] = {};
 };
 
-// Adds lane by lane what a block's threads hold for their columns; thread (lane 0, column) gets
-// the result. Threads are numbered lane * width + column.
+// Adds the sums of a block's threads over lanes; thread (lane 0, column) gets the result. Threads
+// are numbered lane * width + column.
 template <int K>
 __device__ Sums<K> lane_sums(const Sums<K>& own, int width) {
   auto* shared = shared_memory<Sums<K>>();
@@ -90,8 +90,8 @@ __device__ Sums<K> lane_sums(const Sums<K>& own, int width) {
   return shared[t];
 }
 
-// First stage: term(term.column(c), row) gives the K summands of a row of column c; what column()
-// returns is computed once for many rows. partials: chunks x columns.
+// First stage. term(term.column(c), row) gives the K summands for one row of column c. column() is
+// called once per thread for many rows. partials: chunks x columns.
 template <int K, class Term>
 __global__ void column_partials(ColumnCut cut, Term term, Sums<K>* partials) {
   const Division where = divide(blockIdx.x, cut.tiles);
@@ -112,7 +112,7 @@ __global__ void column_partials(ColumnCut cut, Term term, Sums<K>* partials) {
   if (lane == 0 && column < cut.columns) partials[where.quotient * cut.columns + column] = sums;
 }
 
-// Second stage: finish(column, sums) takes each column's K sums.
+// Second stage. finish(column, sums) receives the K sums of each column.
 template <int K, class Finish>
 __global__ void column_totals(ColumnCut cut, const Sums<K>* partials, Finish finish) {
   const int lane = static_cast<int>(threadIdx.x) / cut.width;
@@ -130,7 +130,8 @@ __global__ void column_totals(ColumnCut cut, const Sums<K>* partials, Finish fin
   if (lane == 0 && column < cut.columns) finish(column, sums);
 }
 
-// body(body.column(c), row) for all rows of all columns c, cut as for sums.
+// Runs body(body.column(c), row) for all rows of all columns c, with the same partition as the
+// sums.
 template <class Body>
 __global__ void each_of_columns(ColumnCut cut, Body body) {
   const Division where = divide(blockIdx.x, cut.tiles);
@@ -145,22 +146,23 @@ __global__ void each_of_columns(ColumnCut cut, Body body) {
 }
 
 template <class Body>
-void launch_each_of_columns(const char* name, const ColumnCut& cut, void* queue, const Body& body) {
-  launch(name, each_of_columns<Body>, {.blocks = cut.tiles * cut.chunks}, queue, cut, body);
+void launch_each_of_columns(const char* name, const ColumnCut& cut, void* stream,
+                            const Body& body) {
+  launch(name, each_of_columns<Body>, {.blocks = cut.tiles * cut.chunks}, stream, cut, body);
 }
 
-// Both stages; `scratch` holds cut.bytes(K).
+// Runs both stages. `scratch` has cut.bytes(K) bytes.
 template <int K, class Term, class Finish>
 void launch_column_sums(const char* name, const ColumnCut& cut, const Term& term,
-                        const Finish& finish, void* scratch, void* queue) {
+                        const Finish& finish, void* scratch, void* stream) {
   auto* partials = static_cast<Sums<K>*>(scratch);
   const Grid grid{.blocks = cut.tiles * cut.chunks, .shared_bytes = kBlock * sizeof(Sums<K>)};
-  launch(name, column_partials<K, Term>, grid, queue, cut, term, partials);
+  launch(name, column_partials<K, Term>, grid, stream, cut, term, partials);
   launch(name, column_totals<K, Finish>, {.blocks = cut.tiles, .shared_bytes = grid.shared_bytes},
-         queue, cut, static_cast<const Sums<K>*>(partials), finish);
+         stream, cut, static_cast<const Sums<K>*>(partials), finish);
 }
 
-// Where sums of columns go: the gradients of a normalisation's scale and shift.
+// Stores sums of columns as the gradients of a normalisation's scale and shift.
 struct TakeProducts {
   float *diff_scale, *diff_shift;
   __device__ void operator()(int64_t c, const Sums<2>& sums) const {

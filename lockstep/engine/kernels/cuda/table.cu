@@ -36,6 +36,7 @@ const Table& table() {
                               .add = add,
                               .block_squares = block_squares,
                               .limit = limit,
+                              .divide = divide,
                               .augment_images = augment_images};
   return instance;
 }

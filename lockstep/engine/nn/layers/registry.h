@@ -1,4 +1,4 @@
-// The list behind layer_registry(). A new layer adds its line in registry.cpp.
+// The list of layers behind layer_registry(). A new layer adds its line in registry.cpp.
 #pragma once
 
 #include "lockstep/engine/nn/layer.h"
@@ -7,7 +7,7 @@ namespace lockstep::layers {
 
 std::vector<LayerInfo> all();
 
-// One for each file in this folder, or several where a file holds a family.
+// One function for each layer in the folders below.
 LayerInfo image_input_info();
 LayerInfo feature_input_info();
 LayerInfo sequence_input_info();

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "lockstep/base/bfloat16.h"
-#include "lockstep/base/float16.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/float16.h"
 
 namespace {
 
@@ -70,7 +70,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }
-// Proposes an algorithm that splits the inner dimension first, one that does not after it.
+// First proposes an algorithm that splits the inner dimension, then one that does not.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDescOpaque_t* d, cublasLtMatrixLayoutOpaque_t* a,
     cublasLtMatrixLayoutOpaque_t* b, cublasLtMatrixLayoutOpaque_t*,
@@ -84,7 +84,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   const bool fits = inner == other && result->rows == rows && result->columns == columns &&
                     a->type == b->type &&
                     (d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || result->type == CUDA_R_32F);
-  // To show the way around what cuBLASLt lacks.
+  // Tests the alternative for cases that cuBLASLt does not support.
   if (a->type != CUDA_R_32F && inner == 1) return CUBLAS_STATUS_SUCCESS;
   if (!fits || most < 2 || preference->reduction_schemes != CUBLASLT_REDUCTION_SCHEME_NONE) {
     return CUBLAS_STATUS_NOT_SUPPORTED;

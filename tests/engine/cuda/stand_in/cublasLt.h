@@ -1,5 +1,5 @@
-// Stands in for cuBLASLt where kernels are emulated: see cudnn.h beside it. Matrices lie by
-// columns, as cuBLASLt has them.
+// A stand-in for cuBLASLt in the emulation: see cudnn.h in this folder. Matrices are column-major,
+// as in cuBLASLt.
 #pragma once
 
 #include <cstddef>

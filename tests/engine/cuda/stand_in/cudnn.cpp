@@ -4,19 +4,19 @@
 #include <cstring>
 #include <vector>
 
-#include "lockstep/base/bfloat16.h"
-#include "lockstep/base/float16.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/float16.h"
 
 namespace {
 
 constexpr size_t kWorkspace = 300;
-// What the heuristics propose: of floats only the last may be taken by default, of bfloat16 the one
-// before.
+// The algorithms that the heuristics propose. By default only the last may be chosen for floats,
+// and the one before it for bfloat16.
 constexpr int kVarying = 4, kTensorCores = 3, kGood = 2;
 
 int pixels(const cudnnTensorStruct& t) { return t.space[0] * t.space[1] * t.space[2]; }
 
-// `pixel`: its number, row by row.
+// `pixel`: its number in row-major order.
 size_t place(const cudnnTensorStruct& t, int n, int c, int pixel) {
   int at = n * t.strides[0] + c * t.strides[1];
   for (int a = 2; a >= 0; --a) {
@@ -46,7 +46,7 @@ bool is_packed(const cudnnTensorStruct& t, cudnnTensorFormat_t format) {
 
 size_t elements(const cudnnTensorStruct& t) { return static_cast<size_t>(t.n * t.c * pixels(t)); }
 
-// Which pixel of x element `element` of the window meets at pixel `to` of y; -1 where it is none.
+// The pixel of x under element `element` of the window at pixel `to` of y; -1: none.
 int pixel_under(const cudnnTensorStruct& x, const cudnnTensorStruct& w,
                 const cudnnConvolutionStruct& conv, const cudnnTensorStruct& y, int element,
                 int to) {
@@ -124,8 +124,8 @@ cudnnStatus_t workspace(cudnnStatus_t status, size_t* bytes) {
   return status;
 }
 
-// Refuses what should not have been chosen, and spoils the workspace before anything is read:
-// operands must lie outside.
+// Refuses algorithms that should not have been chosen. Overwrites the workspace before any operand
+// is read, because operands must not lie in it.
 cudnnStatus_t begin(cudnnHandle_t handle, const cudnnConvolutionStruct& conv, cudnnDataType_t type,
                     int algorithm, void* memory, size_t bytes) {
   const bool narrow = type != CUDNN_DATA_FLOAT;

@@ -1,7 +1,7 @@
-// Stands in for cuDNN where kernels are emulated: plain loops behind the few names that the CUDA
-// back end uses. It shows that cuDNN is told the right thing (layouts, windows, groups, workspaces,
-// which algorithms are refused), and nothing about cuDNN itself. To show the way around what cuDNN
-// lacks, it has no groups with channels last, and bfloat16 with channels last alone.
+// A stand-in for cuDNN in the emulation: plain loops behind the few functions that the CUDA back
+// end uses. It checks the arguments (layouts, windows, groups, workspaces, refused algorithms) and
+// shows nothing about cuDNN itself. To test the alternatives for unsupported cases, it has no
+// groups with channels last, and bfloat16 only with channels last.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ enum cudnnMathType_t {
 enum cudnnDeterminism_t { CUDNN_NON_DETERMINISTIC = 0, CUDNN_DETERMINISTIC = 1 };
 enum cudnnConvolutionMode_t { CUDNN_CROSS_CORRELATION = 1 };
 
-// Space has three axes; of two the first is missing.
+// Space has three axes. With two, the first one is missing.
 struct cudnnTensorStruct {
   int axes, n, c, space[3];
   int strides[5];  // of n, c, space
@@ -36,7 +36,7 @@ struct cudnnContext {
   void* stream;
 };
 using cudnnTensorDescriptor_t = cudnnTensorStruct*;
-// A type of its own, as in cuDNN.
+// A separate type, as in cuDNN.
 struct cudnnFilterStruct : cudnnTensorStruct {
   cudnnTensorFormat_t format;
 };

@@ -13,7 +13,7 @@ namespace {
 
 using Bytes = std::vector<char>;
 
-// The members of one group, and what is on its way between two of them.
+// The members of one group, and the data under way between each pair.
 struct World {
   int size = 0, joined = 0;
   std::map<std::pair<int, int>, std::deque<Bytes>> sent;
@@ -39,7 +39,7 @@ thread_local std::vector<ncclComm_t> used;  // since the outermost ncclGroupStar
 struct StandInComm {
   std::shared_ptr<World> world;
   int rank = 0;
-  int looks = 0;  // until what was asked for last is under way
+  int looks = 0;  // calls until the last request is under way
   bool pending() const { return world->joined < world->size || looks > 0; }
 };
 

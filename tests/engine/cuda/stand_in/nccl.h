@@ -1,6 +1,6 @@
-// Stands in for NCCL where kernels are emulated: ranks are threads of one process. It shows that
-// NCCL is asked without waiting, that sends and receives are grouped, and what becomes of failures;
-// nothing about NCCL itself.
+// A stand-in for NCCL in the emulation: ranks are threads of one process. It shows that NCCL is
+// called without waiting, that sends and receives are grouped, and how failures are handled. It
+// shows nothing about NCCL itself.
 #pragma once
 
 #include <cstddef>
@@ -39,10 +39,10 @@ ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int p
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       void* stream);
 
-// Whether a stream still waits for what others send.
+// Whether a stream still waits for data from other ranks.
 bool stand_in_nccl_busy(void* stream);
 // Groups that were begun and not ended.
 int stand_in_nccl_groups();
-// From now on the group of this rank has failed; -1: none's.
+// Makes the group of this rank fail from now on; -1: no group.
 void stand_in_nccl_fail(int rank);
 }

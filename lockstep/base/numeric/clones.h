@@ -1,0 +1,15 @@
+// Functions with loops for the compiler to vectorize. They are compiled for several instruction
+// sets, and one clone is chosen at program start. All clones give the same bits if the loops work
+// element by element and without contraction.
+#pragma once
+
+// Sanitizers start after the resolvers that choose a clone have run. clang 14 has no clones.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define LOCKSTEP_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define LOCKSTEP_CLONES
+#endif
+
+// Compiled separately in each clone of its callers.
+#define LOCKSTEP_INLINE inline __attribute__((always_inline))

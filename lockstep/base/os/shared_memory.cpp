@@ -1,0 +1,116 @@
+#include "lockstep/base/os/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/threads/held_signal.h"
+
+namespace lockstep {
+namespace {
+
+size_t rounded(size_t bytes) { return round_up(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE))); }
+
+[[noreturn]] void fail(const std::string& what) {
+  const int error = errno;
+  throw Error("[shared memory] " + what + ": " + std::strerror(error),
+              error == EFBIG ? "raise the limit of the size of files (ulimit -f)" : "");
+}
+
+// Returns 0, or -1 with errno set. A size above the file size limit is also reported by errno.
+int resize(int descriptor, size_t bytes) {
+  const HeldSignal too_large(SIGXFSZ);
+  return ftruncate(descriptor, static_cast<off_t>(bytes));
+}
+
+}  // namespace
+
+struct SharedMemory::State {
+  Descriptor descriptor;
+  std::mutex mutex;
+  size_t end = 0;  // end of the last region that was reserved or covered here
+  std::function<void(const SharedPlace&)> told_of_free;
+};
+
+SharedMemory::SharedMemory(const std::string& name) : state_(std::make_unique<State>()) {
+  state_->descriptor = Descriptor(memfd_create(name.c_str(), MFD_CLOEXEC));
+  if (!state_->descriptor) fail("the system gives none");
+}
+
+SharedMemory::SharedMemory(int descriptor) : state_(std::make_unique<State>()) {
+  state_->descriptor = Descriptor(descriptor);
+  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
+SharedMemory::~SharedMemory() = default;
+
+int SharedMemory::descriptor() const { return state_->descriptor.get(); }
+
+size_t SharedMemory::size() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->end;
+}
+
+SharedPlace SharedMemory::reserve(size_t bytes) {
+  const std::lock_guard lock(state_->mutex);
+  const SharedPlace place{state_->end, rounded(bytes == 0 ? 1 : bytes)};
+  if (resize(descriptor(), place.offset + place.bytes) != 0) {
+    fail("no room for " + std::to_string(bytes) + " bytes");
+  }
+  state_->end += place.bytes;
+  return place;
+}
+
+void SharedMemory::cover(const SharedPlace& place) {
+  const std::lock_guard lock(state_->mutex);
+  const size_t end = place.offset + place.bytes;
+  if (end < place.offset || end > size_t{1} << 46) {
+    throw InvalidArgument("[shared memory] no region lies at " + std::to_string(place.offset));
+  }
+  if (end <= state_->end) return;
+  if (resize(descriptor(), end) != 0) {
+    fail("no room for " + std::to_string(place.bytes) + " bytes");
+  }
+  state_->end = end;
+}
+
+void SharedMemory::on_free(std::function<void(const SharedPlace&)> told) {
+  const std::lock_guard lock(state_->mutex);
+  state_->told_of_free = std::move(told);
+}
+
+void SharedMemory::free(const SharedPlace& place) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->told_of_free) state_->told_of_free(place);
+  }
+  // A failure is harmless: the memory is freed with the arena.
+  fallocate(descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            static_cast<off_t>(place.offset), static_cast<off_t>(place.bytes));
+}
+
+SharedRegion SharedMemory::map(const SharedPlace& place) const {
+  struct stat status {};
+  if (fstat(descriptor(), &status) != 0) fail("its size cannot be read");
+  const auto size = static_cast<size_t>(status.st_size);
+  if (place.bytes == 0 || place.offset != rounded(place.offset) || place.bytes > size ||
+      place.offset > size - place.bytes) {
+    throw InvalidArgument("[shared memory] a region of " + std::to_string(place.bytes) +
+                          " bytes at " + std::to_string(place.offset) + " lies outside the " +
+                          std::to_string(size) + " bytes there are");
+  }
+  const size_t bytes = place.bytes;
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(),
+                        static_cast<off_t>(place.offset));
+  if (at == MAP_FAILED) fail("a region of " + std::to_string(bytes) + " bytes cannot be mapped");
+  return {static_cast<std::byte*>(at), [bytes](std::byte* data) { munmap(data, bytes); }};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include "lockstep/base/threads/thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/pause.h"
+
+namespace lockstep {
+namespace {
+
+// Long enough to cover the gap between two runs of a training step. Short enough to leave the core
+// to other threads soon.
+constexpr std::chrono::microseconds spin_time{20};
+
+}  // namespace
+
+// A new value of `round` announces a run; `running` == 0 is its end. A waiting thread spins for a
+// while, then registers as a sleeper and checks the value again under the mutex. A thread that
+// changes the value checks for sleepers afterwards. Both sides are sequentially consistent, so at
+// least one of them sees the other and no wake-up is lost.
+struct ThreadPool::State {
+  const int size;
+  const bool spins;
+  const std::function<void(int)>* body = nullptr;
+  std::vector<std::exception_ptr> errors;
+  std::atomic<bool> busy{false};
+  bool stop = false;
+
+  alignas(64) std::atomic<uint64_t> round{0};
+  alignas(64) std::atomic<int> running{0};
+  alignas(64) std::atomic<int> sleeping_helpers{0};
+  std::atomic<int> sleeping_callers{0};
+  std::mutex mutex;
+  std::condition_variable wake_helpers, wake_caller;
+  std::vector<std::thread> helpers;
+
+  explicit State(int threads)
+      : size(threads), spins(threads <= available_cores()), errors(static_cast<size_t>(threads)) {}
+
+  ~State() {
+    stop = true;  // published by the new round
+    announce();
+    for (std::thread& helper : helpers) helper.join();
+  }
+
+  template <class Ready>
+  void wait(const Ready& ready, std::atomic<int>& sleeping, std::condition_variable& wake) {
+    if (ready()) return;
+    if (spins) {
+      const auto end = std::chrono::steady_clock::now() + spin_time;
+      do {
+        for (int i = 0; i < 16; ++i) {
+          pause_processor();
+          if (ready()) return;
+        }
+      } while (std::chrono::steady_clock::now() < end);
+    }
+    std::unique_lock lock(mutex);
+    sleeping.fetch_add(1);
+    wake.wait(lock, ready);
+    sleeping.fetch_sub(1);
+  }
+
+  void wake_sleepers(const std::atomic<int>& sleeping, std::condition_variable& wake) {
+    if (sleeping.load() == 0) return;
+    { const std::lock_guard lock(mutex); }  // each sleeper is before its last check or waits
+    wake.notify_all();
+  }
+
+  void announce() {
+    round.fetch_add(1);
+    wake_sleepers(sleeping_helpers, wake_helpers);
+  }
+
+  void call(int thread) noexcept {
+    try {
+      (*body)(thread);
+    } catch (...) {
+      errors[static_cast<size_t>(thread)] = std::current_exception();
+    }
+  }
+
+  void help(int thread) {
+    begin_ordinary_arithmetic();
+    for (uint64_t seen = 0;;) {
+      wait([&] { return round.load() != seen; }, sleeping_helpers, wake_helpers);
+      ++seen;  // a round begins only after the last one has ended, so none is skipped
+      if (stop) return;
+      call(thread);
+      if (running.fetch_sub(1) == 1) wake_sleepers(sleeping_callers, wake_caller);
+    }
+  }
+};
+
+ThreadPool::ThreadPool(int size) {
+  if (size < 1 || size > 1024) {
+    throw InvalidArgument("[thread pool] a team has 1 to 1024 threads, received " +
+                          std::to_string(size));
+  }
+  state_ = std::make_unique<State>(size);
+  state_->helpers.reserve(static_cast<size_t>(size) - 1);
+  for (int thread = 1; thread < size; ++thread) {
+    try {
+      state_->helpers.emplace_back([state = state_.get(), thread] { state->help(thread); });
+    } catch (const std::system_error& error) {
+      throw Error("[thread pool] thread " + std::to_string(thread + 1) + " of " +
+                      std::to_string(size) + " could not be started: " + error.code().message(),
+                  "use fewer threads, or raise the limit on processes (ulimit -u)");
+    }
+  }
+}
+
+ThreadPool::~ThreadPool() = default;
+
+int ThreadPool::size() const { return state_->size; }
+
+void ThreadPool::run(const std::function<void(int thread)>& body) {
+  State& state = *state_;
+  if (state.busy.exchange(true)) {
+    throw InvalidArgument("[thread pool] run() was called while a run() is still under way");
+  }
+  state.body = &body;
+  state.running.store(state.size - 1);
+  if (state.size > 1) state.announce();
+  state.call(0);
+  if (state.size > 1) {
+    state.wait([&] { return state.running.load() == 0; }, state.sleeping_callers,
+               state.wake_caller);
+  }
+  state.body = nullptr;
+  std::exception_ptr first;
+  for (std::exception_ptr& error : state.errors) {
+    if (error && !first) first = error;
+    error = nullptr;
+  }
+  state.busy.store(false);
+  if (first) std::rethrow_exception(first);
+}
+
+void ThreadPool::for_each(int64_t n, const std::function<void(int64_t i, int thread)>& body) {
+  std::atomic<int64_t> next{0};
+  std::mutex mutex;
+  int64_t failed = std::numeric_limits<int64_t>::max();
+  std::exception_ptr error;
+  // Indices are claimed in order, so every index below a failed one has been claimed and is run to
+  // its end. The lowest failing index does not depend on the speed of the threads.
+  run([&](int thread) {
+    for (int64_t i = next.fetch_add(1); i < n; i = next.fetch_add(1)) {
+      try {
+        body(i, thread);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        next.store(n);
+        if (i < failed) {
+          failed = i;
+          error = std::current_exception();
+        }
+      }
+    }
+  });
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,561 @@
+#include "lockstep/data/batches/mini_batch_queue.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/numeric/random.h"
+#include "lockstep/base/threads/pause.h"
+
+namespace lockstep {
+namespace {
+
+// Processor time of the calling thread.
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Mini-batches whose buffers can be reused. Shared with the mini-batches that next() returned,
+// which may outlive the queue.
+class FreeList {
+ public:
+  explicit FreeList(size_t limit) : limit_(limit) { free_.reserve(limit); }
+
+  std::unique_ptr<MiniBatch> take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<MiniBatch> batch = std::move(free_.back());
+        free_.pop_back();
+        return batch;
+      }
+    }
+    return std::make_unique<MiniBatch>();
+  }
+
+  void put(std::unique_ptr<MiniBatch> batch) {
+    const std::lock_guard lock(mutex_);
+    if (free_.size() < limit_) free_.push_back(std::move(batch));
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t limit_;
+  std::vector<std::unique_ptr<MiniBatch>> free_;
+};
+
+// The orders of the epochs in use. Several threads may work at the end of one epoch and the start
+// of the next.
+class Orders {
+ public:
+  Orders(int64_t n, Shuffle shuffle, uint64_t seed) : n_(n), shuffle_(shuffle), seed_(seed) {}
+
+  std::shared_ptr<const std::vector<int64_t>> get(int64_t epoch) {
+    if (shuffle_ != Shuffle::every_epoch) epoch = 0;
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[static_cast<size_t>(epoch) % entries_.size()];
+    if (entry.epoch != epoch) {
+      entry.order =
+          std::make_shared<const std::vector<int64_t>>(epoch_order(n_, shuffle_, seed_, epoch));
+      entry.epoch = epoch;
+    }
+    return entry.order;
+  }
+
+ private:
+  struct Entry {
+    int64_t epoch = -1;
+    std::shared_ptr<const std::vector<int64_t>> order;
+  };
+
+  int64_t n_;
+  Shuffle shuffle_;
+  uint64_t seed_;
+  std::mutex mutex_;
+  std::array<Entry, 2> entries_;
+};
+
+void require(bool holds, const std::string& message, const std::string& hint = {}) {
+  if (!holds) throw InvalidArgument("[mini-batch queue] " + message, hint);
+}
+
+void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_t first_epoch,
+           int64_t first_batch) {
+  require(cache != nullptr, "there is no image cache");
+  const int64_t n = cache->size();
+  require(n > 0, "there are no observations (" + cache->store()->describe() + ")");
+  check_mini_batches(n, options);
+  const int64_t per_epoch = batches_per_epoch(n, options);
+  require(first_epoch >= 0 && first_epoch <= options.max_epochs,
+          "cannot start at epoch " + std::to_string(first_epoch) + " of " +
+              std::to_string(options.max_epochs));
+  require(first_batch >= 0 && first_batch <= per_epoch,
+          "cannot start at mini-batch " + std::to_string(first_batch) + " of " +
+              std::to_string(per_epoch) + " in an epoch");
+  require(!options.targets || options.targets->size() == n,
+          "there are " + std::to_string(options.targets ? options.targets->size() : 0) +
+              " targets for " + std::to_string(n) + " observations");
+  if (cache->dtype() == DType::f32) {
+    if (options.augmentation.any()) check_images(*cache->store(), "augmentation");
+    if (options.noise.any()) check_images(*cache->store(), "noise");
+  }
+  require(options.augment_inputs || !options.noise.any(),
+          "noise is put on changed images, but inputs shall come as they were read",
+          "set augment_inputs, or leave the noise out");
+  if (options.targets && options.targets->dtype() == DType::f32) return;
+  const bool of_one_size = !options.targets || (options.targets->height() == cache->height() &&
+                                                options.targets->width() == cache->width());
+  require(of_one_size || !options.augmentation.moves(),
+          "images are translated, rotated, scaled or sheared, but their targets have another size",
+          "of augmentation, only reflections are possible where targets have another size");
+  const bool cut = cache->images() == CachedImages::windowed;
+  require(!options.targets || cut == (options.targets->images() == CachedImages::windowed),
+          "either both or none of images and targets may be cut at random");
+  require(of_one_size || !cut, "images are cut at random, but their targets have another size",
+          "targets must have the size of the network's input there");
+}
+
+}  // namespace
+
+std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int64_t epoch) {
+  if (shuffle != Shuffle::never) {
+    const uint64_t a = shuffle == Shuffle::once ? 0 : static_cast<uint64_t>(epoch);
+    return random_permutation({.seed = seed, .use = RandomUse::shuffle, .a = a}, n);
+  }
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
+  return order;
+}
+
+int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options) {
+  const int64_t size = options.mini_batch_size;
+  require(size >= 1 && size <= int64_t{1} << 31,
+          "mini_batch_size is " + std::to_string(size) + ", but must lie in 1 to 2^31");
+  return n / size + (options.drop_last || n % size == 0 ? 0 : 1);
+}
+
+void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
+  const int64_t per_epoch = batches_per_epoch(n, options);
+  require(per_epoch > 0,
+          "a mini-batch of " + std::to_string(options.mini_batch_size) +
+              " observations is larger than the data (" + std::to_string(n) +
+              ") and partial mini-batches are dropped, so an epoch would be empty",
+          "choose a mini_batch_size of at most " + std::to_string(n) +
+              " or keep the last, partial mini-batch");
+  require(options.threads >= 1 && options.threads <= 1024,
+          "threads is " + std::to_string(options.threads) + ", but must lie in 1 to 1024");
+  require(options.prefetch >= 1 && options.prefetch <= 1 << 20,
+          "prefetch is " + std::to_string(options.prefetch) + ", but must lie in 1 to 2^20");
+  require(options.max_epochs >= 1 && options.max_epochs <= int64_t{1} << 31,
+          "max_epochs is " + std::to_string(options.max_epochs) + ", but must lie in 1 to 2^31");
+  // These calls throw for invalid ranges.
+  draw_augmentation(options.augmentation, options.seed, 0, 0);
+  add_noise(options.noise, options.seed, 0, 0, nullptr, 0);
+}
+
+Tensor one_hot(std::span<const int32_t> labels, int64_t classes) {
+  if (classes < 1) {
+    throw InvalidArgument("[one_hot] " + std::to_string(classes) + " classes: one at least");
+  }
+  const auto n = static_cast<int64_t>(labels.size());
+  Tensor rows = Tensor::zeros({n, classes});
+  auto* const values = rows.data<float>();
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t label = labels[static_cast<size_t>(i)];
+    if (label < 0 || label >= classes) {
+      throw InvalidArgument("[one_hot] label " + std::to_string(label) + " at place " +
+                            std::to_string(i) + ", but there are " + std::to_string(classes) +
+                            " classes, counted from 0");
+    }
+    values[i * classes + label] = 1;
+  }
+  return rows;
+}
+
+Digest digest_observations(const std::vector<int64_t>& observations) {
+  return digest_of(observations.data(), observations.size() * sizeof(int64_t));
+}
+
+struct MiniBatchQueue::State {
+  // A mini-batch in progress, a finished one, or the exception that prevented it.
+  struct Slot {
+    std::unique_ptr<MiniBatch> batch;
+    std::vector<MiniBatchQueueOptions::Rows> wanted;
+    int64_t rows = 0, claimed = 0;  // rows that pieces have claimed
+    int pieces = 0;                 // pieces in progress
+    int64_t failed = 0;             // first row that failed, if there is an error
+    std::exception_ptr error;
+    bool ready = false;
+  };
+  // Rows of a mini-batch for one thread. A piece is short, so that no thread waits long for the
+  // last one.
+  struct Piece {
+    int64_t number = 0, first = 0, end = 0;
+  };
+  static constexpr int64_t kPiece = 8;
+
+  const std::shared_ptr<const ImageCache> cache;
+  const MiniBatchQueueOptions options;
+  const int64_t per_epoch;
+  const int64_t end;  // number of mini-batches in all epochs
+  const bool helped;  // whether compute threads call help()
+  const std::shared_ptr<FreeList> free_list;
+  Orders orders;
+  std::atomic<bool> stop{false};
+
+  std::mutex mutex;
+  std::condition_variable wake_makers, wake_taker;
+  // Numbers of mini-batches, counted over all epochs: the next one for the caller, the first one
+  // with unclaimed rows, the next one to begin (at most taken + prefetch).
+  int64_t taken, working, begun;
+  bool beginning = false;   // a thread begins the next one
+  bool waited_for = false;  // whether next() waits
+  std::vector<Slot> slots;  // mini-batch i is in slot i % prefetch
+  std::vector<std::vector<uint8_t>> scratches;
+  size_t scratches_taken = 0;
+  double seconds = 0;  // processor time of makers for `made` mini-batches
+  int64_t made = 0;
+  std::vector<std::thread> makers;
+
+  State(std::shared_ptr<const ImageCache> images, MiniBatchQueueOptions o, int64_t first_epoch,
+        int64_t first_batch)
+      : cache(std::move(images)),
+        options(std::move(o)),
+        per_epoch(lockstep::batches_per_epoch(cache->size(), options)),
+        end(per_epoch * options.max_epochs),
+        helped(options.helped && lies_in_memory(*cache) &&
+               (!options.targets || lies_in_memory(*options.targets))),
+        free_list(std::make_shared<FreeList>(
+            static_cast<size_t>(options.prefetch + options.threads + 2))),
+        orders(cache->size(), options.shuffle, options.seed),
+        taken(std::min(end, first_epoch * per_epoch + first_batch)),
+        working(taken),
+        begun(taken),
+        slots(static_cast<size_t>(options.prefetch)) {}
+
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stop.store(true);
+    }
+    wake_makers.notify_all();
+    for (std::thread& maker : makers) maker.join();
+  }
+
+  // Compute threads must not wait for a disk.
+  static bool lies_in_memory(const ImageCache& images) {
+    return images.capacity() >= images.size();
+  }
+
+  Slot& slot_of(int64_t number) {
+    return slots[static_cast<size_t>(number % static_cast<int64_t>(slots.size()))];
+  }
+
+  void start() {
+    const int64_t useful = std::min<int64_t>(options.threads, end - taken);
+    for (int64_t i = 0; i < useful; ++i) makers.emplace_back([this] { make_all(); });
+  }
+
+  // Whether there is work for mini-batches below `limit`. This and the following functions up to
+  // work() require the mutex.
+  bool can_work(int64_t limit) const {
+    if (working < begun) return working < limit;
+    return !beginning && begun < std::min({end, taken + options.prefetch, limit});
+  }
+  // If compute threads help, background threads only make the mini-batch for which the caller
+  // waits.
+  int64_t makers_limit() const { return !helped ? end : waited_for ? taken + 1 : 0; }
+
+  // Begins a mini-batch. Releases the mutex meanwhile, because computing the order of an epoch
+  // takes time.
+  void begin_next(std::unique_lock<std::mutex>& lock) {
+    beginning = true;
+    const int64_t number = begun;
+    Slot& slot = slot_of(number);
+    slot.rows = slot.claimed = 0;
+    lock.unlock();
+    try {
+      slot.batch = free_list->take();
+      begin(number, slot);
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+    lock.lock();
+    slot.ready = slot.error != nullptr;
+    beginning = false;
+    ++begun;
+    pass_over();
+    wake_taker.notify_one();
+    if (can_work(makers_limit())) wake_makers.notify_all();
+  }
+
+  // Skips mini-batches without unclaimed rows.
+  void pass_over() {
+    while (working < begun && slot_of(working).claimed == slot_of(working).rows) ++working;
+  }
+
+  // Makes one piece of a mini-batch below `limit`. Returns false if there is none. Releases the
+  // mutex during the work.
+  bool work(std::unique_lock<std::mutex>& lock, int64_t limit) {
+    if (!can_work(limit)) return false;
+    if (working == begun) begin_next(lock);
+    if (working == begun || working >= limit) return true;
+    Slot& slot = slot_of(working);
+    const Piece piece{working, slot.claimed, std::min(slot.claimed + kPiece, slot.rows)};
+    scratches.reserve(scratches.size() + scratches_taken + 1);  // push_back() below must not throw
+    slot.claimed = piece.end;
+    ++slot.pieces;
+    pass_over();
+    std::vector<uint8_t> scratch;
+    if (!scratches.empty()) {
+      scratch = std::move(scratches.back());
+      scratches.pop_back();
+    }
+    ++scratches_taken;
+    lock.unlock();
+    std::exception_ptr error;
+    int64_t row = piece.first;
+    try {
+      const ArithmeticMode mode;  // the same mode on every thread
+      for (; row < piece.end && !stop.load(std::memory_order_relaxed); ++row) {
+        make(slot, row, scratch);
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    scratches.push_back(std::move(scratch));
+    --scratches_taken;
+    if (error && (!slot.error || row < slot.failed)) {
+      slot.error = error;
+      slot.failed = row;
+    }
+    // Rows are claimed in order, so the first failing row does not depend on the speed of the
+    // threads.
+    if (slot.error) slot.claimed = slot.rows;
+    pass_over();
+    const bool last = --slot.pieces == 0 && slot.claimed == slot.rows;
+    if (last && !stop.load()) finish(slot, lock);
+    return true;
+  }
+
+  void finish(Slot& slot, std::unique_lock<std::mutex>& lock) {
+    if (!slot.error) {
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        const ArithmeticMode mode;
+        slot.batch->observations_digest = digest_observations(slot.batch->observations);
+        if (options.preprocess) options.preprocess(*slot.batch);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      slot.error = error;
+    }
+    slot.ready = true;
+    ++made;
+    wake_taker.notify_one();
+  }
+
+  void make_all() {
+    // If cores are scarce, this thread must not take a core from a compute thread, but should run
+    // while that thread waits. A failure of this call is harmless.
+    const sched_param none{};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+    std::unique_lock lock(mutex);
+    for (;;) {
+      wake_makers.wait(lock, [&] { return stop.load() || can_work(makers_limit()); });
+      if (stop.load()) return;
+      const double before = thread_seconds();
+      work(lock, makers_limit());
+      seconds += thread_seconds() - before;
+      // Other threads can make pieces of the mini-batch that this one began.
+      if (!helped && options.threads > 1 && can_work(end)) wake_makers.notify_one();
+    }
+  }
+
+  // Copies an image, cut and augmented as drawn (null: unchanged), plane by plane. Returns its size
+  // before the cut.
+  Size2d place(const ImageCache& images, int64_t observation, const Window& where,
+               const AugmentationDraw* draw, std::vector<uint8_t>& scratch, uint8_t* to) const {
+    Size2d whole;
+    const uint8_t* const from = images.get(observation, where, scratch, &whole);
+    if (draw && images.dtype() == DType::u8) {
+      augment_planes_into(from, images.height(), images.width(), images.channels(), *draw, to);
+    } else {
+      std::memcpy(to, from, images.image_bytes());
+    }
+    return whole;
+  }
+
+  // Targets are cut at the same place, so they must have the size of their images.
+  void check_same_size(int64_t observation, const Size2d& image, const Size2d& target) const {
+    if (image == target) return;
+    throw DataError("[mini-batch queue] " + cache->store()->name(observation) + " has " +
+                        std::to_string(image[0]) + " x " + std::to_string(image[1]) +
+                        " pixels, its target " + std::to_string(target[0]) + " x " +
+                        std::to_string(target[1]),
+                    "images that are cut at random need targets of their own size");
+  }
+
+  // Makes room for n observations of a cache's kind. The other vector becomes empty.
+  static void make_room(const ImageCache* images, int64_t n, std::vector<uint8_t>& pixels,
+                        std::vector<float>& values) {
+    const size_t elements = images ? static_cast<size_t>(n * images->elements()) : 0;
+    const bool arrays = images && images->dtype() == DType::f32;
+    pixels.resize(arrays ? 0 : elements);
+    values.resize(arrays ? elements : 0);
+  }
+  static uint8_t* start_of(std::vector<uint8_t>& pixels, std::vector<float>& values) {
+    return values.empty() ? pixels.data() : reinterpret_cast<uint8_t*>(values.data());
+  }
+
+  void begin(int64_t number, Slot& slot) {
+    MiniBatch& batch = *slot.batch;
+    batch.epoch = number / per_epoch;
+    batch.index = number % per_epoch;
+    const auto order = orders.get(batch.epoch);
+    const int64_t first = batch.index * options.mini_batch_size;
+    const int64_t n = std::min(options.mini_batch_size, cache->size() - first);
+    batch.observations.assign(order->begin() + first, order->begin() + first + n);
+    batch.labels.resize(static_cast<size_t>(n));
+    make_room(cache.get(), n, batch.pixels, batch.values);
+    const bool as_read = options.augmentation.any() && !options.augment_inputs;
+    batch.maps.resize(as_read ? static_cast<size_t>(n) : 0);
+    make_room(options.targets.get(), n, batch.targets, batch.target_values);
+    if (options.rows) slot.wanted = options.rows(batch.epoch, batch.index, n);
+    slot.rows = n;
+  }
+
+  void make(Slot& slot, int64_t row, std::vector<uint8_t>& scratch) const {
+    MiniBatch& batch = *slot.batch;
+    const auto i = static_cast<size_t>(row);
+    const int64_t observation = batch.observations[i];
+    batch.labels[i] = static_cast<int32_t>(cache->label(observation));
+    const auto holds = [&](auto& r) { return row >= r.first && row < r.first + r.count; };
+    if (options.rows && std::none_of(slot.wanted.begin(), slot.wanted.end(), holds)) return;
+    const bool changes = options.augmentation.any();
+    const AugmentationDraw drawn =
+        draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
+    const AugmentationDraw* const draw = changes ? &drawn : nullptr;
+    if (!batch.maps.empty()) batch.maps[i] = map_of(drawn);
+    const Window where = cache->images() == CachedImages::windowed
+                             ? draw_window(options.seed, batch.epoch, observation)
+                             : Window{};
+    const size_t bytes = cache->image_bytes();
+    uint8_t* const pixels = start_of(batch.pixels, batch.values) + i * bytes;
+    const Size2d size =
+        place(*cache, observation, where, options.augment_inputs ? draw : nullptr, scratch, pixels);
+    add_noise(options.noise, options.seed, batch.epoch, observation, pixels,
+              static_cast<int64_t>(bytes));
+    if (!options.targets) return;
+    const ImageCache& targets = *options.targets;
+    uint8_t* const target =
+        start_of(batch.targets, batch.target_values) + i * targets.image_bytes();
+    const Size2d other = place(targets, observation, where, draw, scratch, target);
+    if (!where.centre && targets.dtype() == DType::u8) check_same_size(observation, size, other);
+  }
+};
+
+MiniBatchQueue::MiniBatchQueue(std::shared_ptr<const ImageCache> cache,
+                               MiniBatchQueueOptions options, int64_t first_epoch,
+                               int64_t first_batch) {
+  check(cache.get(), options, first_epoch, first_batch);
+  state_ = std::make_unique<State>(std::move(cache), std::move(options), first_epoch, first_batch);
+  state_->start();
+}
+
+MiniBatchQueue::~MiniBatchQueue() = default;
+
+// Only next() changes `taken`, and only the caller's thread calls it, so reading it here needs no
+// lock.
+bool MiniBatchQueue::has_data() const { return state_->taken < state_->end; }
+
+std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
+  State& state = *state_;
+  require(has_data(), "the last epoch is over: no further mini-batch",
+          "ask has_data() before next(), or raise max_epochs");
+  std::unique_ptr<MiniBatch> batch;
+  bool wake = false;
+  {
+    std::unique_lock lock(state.mutex);
+    State::Slot& slot = state.slot_of(state.taken);
+    const auto may_work = [&] { return state.helped && state.can_work(state.taken + 1); };
+    state.waited_for = !slot.ready;
+    if (state.helped && state.waited_for) state.wake_makers.notify_all();
+    while (!slot.ready) {
+      if (may_work()) {
+        state.work(lock, state.taken + 1);
+      } else {
+        state.wake_taker.wait(lock, [&] { return slot.ready || may_work(); });
+      }
+    }
+    state.waited_for = false;
+    if (slot.error != nullptr) std::rethrow_exception(slot.error);
+    batch = std::move(slot.batch);
+    slot.ready = false;
+    ++state.taken;
+    wake = state.can_work(state.makers_limit());
+  }
+  if (wake) state.wake_makers.notify_one();
+  // Captures the list, because the mini-batch may outlive the queue.
+  return {batch.release(), [list = state.free_list](const MiniBatch* dropped) {
+            list->put(std::unique_ptr<MiniBatch>(const_cast<MiniBatch*>(dropped)));
+          }};
+}
+
+bool MiniBatchQueue::help(bool ahead) {
+  State& state = *state_;
+  if (!state.helped) return false;
+  std::unique_lock lock(state.mutex);
+  const int64_t limit = ahead ? state.end : state.taken + 1;
+  if (state.work(lock, limit)) return true;
+  if (!state.beginning || state.begun >= limit) return false;
+  // Another thread will soon have work to share.
+  lock.unlock();
+  for (int i = 0; i < 64; ++i) pause_processor();
+  return true;
+}
+
+void MiniBatchQueue::reset(int64_t epoch) {
+  require(epoch >= 0 && epoch <= state_->options.max_epochs,
+          "cannot go to epoch " + std::to_string(epoch) + " of " +
+              std::to_string(state_->options.max_epochs));
+  state_ = std::make_unique<State>(state_->cache, state_->options, epoch, 0);
+  state_->start();
+}
+
+void MiniBatchQueue::shuffle(uint64_t seed) {
+  MiniBatchQueueOptions options = state_->options;
+  options.seed = seed;
+  if (options.shuffle == Shuffle::never) options.shuffle = Shuffle::once;
+  state_ = std::make_unique<State>(state_->cache, std::move(options), 0, 0);
+  state_->start();
+}
+
+double MiniBatchQueue::seconds_each() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->made == 0 ? 0 : state_->seconds / static_cast<double>(state_->made);
+}
+
+int64_t MiniBatchQueue::batches_per_epoch() const { return state_->per_epoch; }
+int64_t MiniBatchQueue::epoch() const { return state_->taken / state_->per_epoch; }
+int64_t MiniBatchQueue::batch() const { return state_->taken % state_->per_epoch; }
+
+}  // namespace lockstep

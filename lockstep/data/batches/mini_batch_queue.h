@@ -1,0 +1,154 @@
+// Mini-batches of images or arrays of floats. Background threads decode and augment them before
+// they are needed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/images/augmentation.h"
+#include "lockstep/data/images/noise.h"
+#include "lockstep/engine/tensor/tensor.h"
+
+namespace lockstep {
+
+enum class Shuffle { never, once, every_epoch };
+
+struct MiniBatch;
+
+struct MiniBatchQueueOptions {
+  int64_t mini_batch_size = 128;           // observations
+  Shuffle shuffle = Shuffle::every_epoch;  // never: order of the listing
+  bool drop_last = true;                   // drop a last, partial mini-batch; otherwise keep it
+  uint64_t seed = 0;                       // seed of shuffling, augmentation and noise
+  Augmentation augmentation = {};
+  // False: inputs are returned as read, together with the maps that augment them. Targets are
+  // augmented.
+  bool augment_inputs = true;
+  InputNoise noise = {};
+  // Targets of an image-to-image network, one for each image. May be the cache of the images
+  // itself. Targets that are images are augmented like the images, without noise. Targets that are
+  // arrays of floats stay unchanged. Null: labels only.
+  std::shared_ptr<const ImageCache> targets = {};
+  int threads = 1;   // background threads
+  int prefetch = 4;  // mini-batches prepared ahead of the caller
+  // Compute threads call help(). Background threads then only make the mini-batch for which next()
+  // waits. No effect unless all images fit into the cache's memory.
+  bool helped = false;
+  int64_t max_epochs = 1;  // epochs 0 to max_epochs - 1
+  // Returns the rows of mini-batch number `index` with n observations whose inputs and targets are
+  // needed. The contents of other rows are undefined. Without a function, all rows are needed.
+  struct Rows {
+    int64_t first = 0, count = 0;
+  };
+  std::function<std::vector<Rows>(int64_t epoch, int64_t index, int64_t n)> rows = {};
+  // Called with every finished mini-batch, by several threads at the same time. May change inputs,
+  // labels and targets, including their number. Mini-batches do not depend on the threads if its
+  // result depends on the mini-batch only, including its epoch and index. next() rethrows its
+  // exceptions.
+  std::function<void(MiniBatch&)> preprocess = {};
+};
+
+// One mini-batch of n observations.
+struct MiniBatch {
+  int64_t epoch = 0, index = 0;         // epoch from 0, mini-batch within the epoch from 0
+  std::vector<int64_t> observations;    // n indices into the listing
+  std::vector<uint8_t> pixels;          // n x channels x height x width
+  std::vector<kernels::ImageMap> maps;  // n maps to apply to `pixels`, or none
+  std::vector<int32_t> labels;          // n indices into the classes
+  std::vector<uint8_t> targets;         // n target images, or none
+  // The observations (targets) if they are arrays of floats, row-major. `pixels` (`targets`) is
+  // then empty.
+  std::vector<float> values, target_values;
+  Digest observations_digest;  // digest of `observations`, for the receipt
+
+  int64_t size() const { return static_cast<int64_t>(observations.size()); }
+  // The network's input: the bytes of `pixels` or of `values`.
+  std::span<const std::byte> inputs() const {
+    return values.empty() ? std::as_bytes(std::span(pixels)) : std::as_bytes(std::span(values));
+  }
+  // Number of elements of all targets, images or arrays.
+  size_t target_elements() const { return targets.size() + target_values.size(); }
+};
+
+// Returns the order of n observations in an epoch: a permutation that is a function of the
+// arguments only (RandomUse::shuffle, key a = epoch). `once` uses the order of epoch 0, `never`
+// that of the listing. Thread-safe.
+std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int64_t epoch);
+
+// Returns the number of mini-batches of n observations in an epoch: n / size, rounded down
+// (drop_last) or up.
+int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options);
+
+// Throws InvalidArgument for options that cannot work with n observations of any kind: sizes below
+// 1, a mini-batch larger than the data with drop_last, invalid ranges of augmentation or noise.
+// Thread-safe.
+void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options);
+
+// Returns n x classes floats: 1 at the label, otherwise 0. Throws InvalidArgument, naming the
+// label, if it is out of range. Thread-safe.
+Tensor one_hot(std::span<const int32_t> labels, int64_t classes);
+
+// Returns the digest of a mini-batch's indices, as in MiniBatch::observations_digest.
+Digest digest_observations(const std::vector<int64_t>& observations);
+
+// Returns the mini-batches from (first_epoch, first_batch) to the end of the last epoch, in order.
+// Their content depends on the cache's datastore and size and on the options except `threads`,
+// `prefetch` and `helped`. It does not depend on the cache's budget or on the start. has_data(),
+// next(), reset() and shuffle() must not be called by several threads at the same time.
+class MiniBatchQueue {
+ public:
+  // Starts the threads. Throws InvalidArgument for options that cannot work: sizes below 1, a
+  // mini-batch larger than the data with drop_last, no observations, a start out of range, another
+  // number of targets than observations, targets of another size if images are translated, rotated,
+  // scaled, sheared or cut at random, only one of images and targets cut at random, noise without
+  // augment_inputs. Throws Unsupported for augmentation or noise of arrays. first_batch may equal
+  // the number of batches per epoch; the next epoch follows.
+  MiniBatchQueue(std::shared_ptr<const ImageCache> cache, MiniBatchQueueOptions options,
+                 int64_t first_epoch = 0, int64_t first_batch = 0);
+  // Stops the threads. Each one first finishes its current image.
+  ~MiniBatchQueue();
+  MiniBatchQueue(const MiniBatchQueue&) = delete;
+  MiniBatchQueue& operator=(const MiniBatchQueue&) = delete;
+
+  // Whether next() can return a mini-batch; false after the last epoch.
+  bool has_data() const;
+  // Returns the next mini-batch; waits for it. Its buffers are reused after the last pointer to it
+  // is destroyed, so a running queue allocates no memory. The mini-batch may outlive the queue.
+  // Rethrows the exception of reading it (DataError), also on each further call. Throws
+  // InvalidArgument at the end.
+  std::shared_ptr<const MiniBatch> next();
+
+  // Makes a few observations of the mini-batch that next() will return, or with `ahead` also of
+  // later ones. This takes some microseconds if images are small. The call that makes the last
+  // observations also runs `preprocess`. Returns false if there is nothing to do or `helped` has no
+  // effect. Thread-safe, except during reset() and shuffle().
+  bool help(bool ahead);
+
+  // Goes to the first mini-batch of an epoch. Discards prepared mini-batches and a pending
+  // exception. The mini-batches are those of a new queue. Throws InvalidArgument unless 0 <= epoch
+  // <= max_epochs.
+  void reset(int64_t epoch = 0);
+  // Restarts at epoch 0 with the order and the draws of another seed. A queue that did not shuffle
+  // now shuffles once.
+  void shuffle(uint64_t seed);
+
+  int64_t batches_per_epoch() const;
+  // Mean processor time, in seconds, of background threads per mini-batch since the start, reset()
+  // or shuffle(). 0 before the first mini-batch. Thread-safe.
+  double seconds_each() const;
+  // Position of the mini-batch that next() will return.
+  int64_t epoch() const;
+  int64_t batch() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

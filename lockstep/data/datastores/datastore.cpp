@@ -1,0 +1,229 @@
+#include "lockstep/data/datastores/datastore.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/random.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/datastores/datastore_wrapper.h"
+
+namespace lockstep {
+namespace {
+
+class Subset final : public ImageDatastore {
+ public:
+  Subset(DatastorePtr store, std::vector<int64_t> indices)
+      : store_(std::move(store)), indices_(std::move(indices)) {
+    if (store_ == nullptr) throw InvalidArgument("[subset] there is no datastore");
+    for (int64_t i : indices_) {
+      if (i < 0 || i >= store_->size()) {
+        throw InvalidArgument("[subset] no observation " + std::to_string(i) + " among " +
+                              std::to_string(store_->size()) + " (" + store_->describe() + ")");
+      }
+    }
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  Image read(int64_t index) const override { return store_->read(at(index)); }
+  Image read(int64_t index, Digest& content) const override {
+    return store_->read(at(index), content);
+  }
+  std::optional<Shape> array_shape() const override { return store_->array_shape(); }
+  std::vector<float> read_array(int64_t index, Digest& content) const override {
+    return store_->read_array(at(index), content);
+  }
+  int64_t label(int64_t index) const override { return store_->label(at(index)); }
+  const std::vector<std::string>& classes() const override { return store_->classes(); }
+  std::string name(int64_t index) const override { return store_->name(at(index)); }
+  std::string describe() const override {
+    return std::to_string(indices_.size()) + " of " + store_->describe();
+  }
+  Digest content_digest(int64_t index) const override { return store_->content_digest(at(index)); }
+
+ private:
+  int64_t at(int64_t index) const {
+    if (index < 0 || index >= size()) {
+      throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
+                            std::to_string(size()) + " (" + describe() + ")");
+    }
+    return indices_[static_cast<size_t>(index)];
+  }
+
+  DatastorePtr store_;
+  std::vector<int64_t> indices_;
+};
+
+class Transformed final : public DatastoreWrapper {
+ public:
+  Transformed(DatastorePtr store, std::function<Image(Image)> function, std::string name)
+      : DatastoreWrapper(std::move(store)), function_(std::move(function)), name_(std::move(name)) {
+    if (!function_) throw InvalidArgument("[transform] there is no function");
+    check_images(wrapped(), "transform");
+  }
+
+  Image read(int64_t index) const override {
+    Image image = wrapped().read(index);
+    try {
+      image = function_(std::move(image));
+    } catch (const std::exception& error) {
+      refuse(index, error.what());
+    }
+    const bool whole =
+        image.height > 0 && image.width > 0 && image.height <= max_image_side &&
+        image.width <= max_image_side && (image.channels == 1 || image.channels == 3) &&
+        image.pixels.size() == static_cast<size_t>(image.height * image.width * image.channels);
+    if (!whole) {
+      refuse(index, "it gave " + std::to_string(image.height) + " x " +
+                        std::to_string(image.width) + " x " + std::to_string(image.channels) +
+                        " with " + std::to_string(image.pixels.size()) + " bytes of pixels");
+    }
+    return image;
+  }
+  Image read(int64_t index, Digest& content) const override {
+    Image image = read(index);
+    content = digest_of_image(image);
+    return image;
+  }
+  std::string describe() const override {
+    return wrapped().describe() + ", transformed by " + name_;
+  }
+  Digest content_digest(int64_t index) const override { return digest_of_image(read(index)); }
+
+ private:
+  [[noreturn]] void refuse(int64_t index, const std::string& why) const {
+    throw DataError("[transform] " + name_ + " makes no image of " + name(index) + " (" +
+                    wrapped().describe() + "): " + why);
+  }
+
+  std::function<Image(Image)> function_;
+  std::string name_;
+};
+
+}  // namespace
+
+ImageDatastore::~ImageDatastore() = default;
+
+std::optional<Shape> ImageDatastore::array_shape() const { return std::nullopt; }
+
+std::vector<float> ImageDatastore::read_array(int64_t index, Digest&) const {
+  throw Unsupported("[datastore] " + name(index) + " (" + describe() +
+                    ") is an image, no array of floats");
+}
+
+void check_images(const ImageDatastore& store, const std::string& what) {
+  const std::optional<Shape> shape = store.array_shape();
+  if (!shape) return;
+  throw Unsupported("[" + what + "] is for images, but the observations (" + store.describe() +
+                    ") are arrays of " + shape->to_string() + " floats");
+}
+
+DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices) {
+  return std::make_shared<Subset>(std::move(store), std::move(indices));
+}
+
+DatastorePtr partition(DatastorePtr store, int64_t parts, int64_t index) {
+  if (store == nullptr) throw InvalidArgument("[partition] there is no datastore");
+  if (parts < 1 || index < 0 || index >= parts) {
+    throw InvalidArgument("[partition] there is no part " + std::to_string(index) + " of " +
+                          std::to_string(parts) + " parts, which are counted from 0");
+  }
+  const int64_t least = store->size() / parts, longer = store->size() % parts;
+  const int64_t begin = index * least + std::min(index, longer);
+  std::vector<int64_t> indices(static_cast<size_t>(least + (index < longer ? 1 : 0)));
+  for (size_t i = 0; i < indices.size(); ++i) indices[i] = begin + static_cast<int64_t>(i);
+  return subset(std::move(store), std::move(indices));
+}
+
+DatastorePtr transform(DatastorePtr store, std::function<Image(Image)> function,
+                       const std::string& name) {
+  return std::make_shared<Transformed>(std::move(store), std::move(function), name);
+}
+
+std::vector<Image> read_all(const ImageDatastore& store, int threads) {
+  std::vector<Image> images(static_cast<size_t>(store.size()));
+  ThreadPool pool(threads);
+  pool.for_each(store.size(),
+                [&](int64_t i, int) { images[static_cast<size_t>(i)] = store.read(i); });
+  return images;
+}
+
+Digest digest_of_image(const Image& image) {
+  Digester digester;
+  digester.add(static_cast<uint64_t>(image.height));
+  digester.add(static_cast<uint64_t>(image.width));
+  digester.add(static_cast<uint64_t>(image.channels));
+  digester.bytes(image.pixels.data(), image.pixels.size());
+  return digester.finish();
+}
+
+std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector<double>& fractions,
+                                           uint64_t seed) {
+  if (store == nullptr) throw InvalidArgument("[split_each_label] there is no datastore");
+  double total = 0;
+  for (double f : fractions) {
+    if (!(f >= 0 && f <= 1)) {
+      throw InvalidArgument("[split_each_label] a fraction is " + std::to_string(f) +
+                            ", but must lie between 0 and 1");
+    }
+    total += f;
+  }
+  if (total > 1 + 1e-9) {
+    throw InvalidArgument("[split_each_label] the fractions add up to " + std::to_string(total) +
+                          ", which is more than 1");
+  }
+  std::vector<std::vector<int64_t>> of_label(store->classes().size());
+  for (int64_t i = 0; i < store->size(); ++i) {
+    of_label[static_cast<size_t>(store->label(i))].push_back(i);
+  }
+  std::vector<std::vector<int64_t>> parts(fractions.size() + 1);
+  for (size_t label = 0; label < of_label.size(); ++label) {
+    const std::vector<int64_t>& members = of_label[label];
+    const auto n = static_cast<int64_t>(members.size());
+    const std::vector<int64_t> order =
+        random_permutation({.seed = seed, .use = RandomUse::split, .a = label}, n);
+    int64_t next = 0;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      int64_t count = n - next;
+      if (p < fractions.size()) {
+        const double exact = fractions[p] * static_cast<double>(n);
+        count = std::min(count, static_cast<int64_t>(std::floor(exact + 0.5)));
+      }
+      for (int64_t end = next + count; next < end; ++next) {
+        parts[p].push_back(members[static_cast<size_t>(order[static_cast<size_t>(next)])]);
+      }
+    }
+  }
+  std::vector<DatastorePtr> result;
+  for (std::vector<int64_t>& part : parts) {
+    std::sort(part.begin(), part.end());
+    result.push_back(subset(store, std::move(part)));
+  }
+  return result;
+}
+
+DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets) {
+  if (targets == nullptr) throw InvalidArgument("[match_by_name] there are no targets");
+  std::map<std::string, int64_t> places;
+  for (int64_t i = 0; i < targets->size(); ++i) places.emplace(targets->name(i), i);
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < inputs.size(); ++i) {
+    const auto found = places.find(inputs.name(i));
+    if (found == places.end()) {
+      throw InvalidArgument("[match_by_name] " + inputs.name(i) + " of " + inputs.describe() +
+                                " has no target of that name in " + targets->describe(),
+                            "inputs and targets are matched by their paths in the two folders");
+    }
+    indices.push_back(found->second);
+  }
+  return subset(std::move(targets), std::move(indices));
+}
+
+std::vector<int64_t> count_each_label(const ImageDatastore& store) {
+  std::vector<int64_t> counts(store.classes().size(), 0);
+  for (int64_t i = 0; i < store.size(); ++i) ++counts[static_cast<size_t>(store.label(i))];
+  return counts;
+}
+
+}  // namespace lockstep

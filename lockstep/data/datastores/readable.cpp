@@ -1,0 +1,55 @@
+#include "lockstep/data/datastores/readable.h"
+
+#include <mutex>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
+                               const std::function<bool()>& stop) {
+  if (store == nullptr) throw InvalidArgument("[readable_images] there is no datastore");
+  const bool arrays = store->array_shape().has_value();
+  std::vector<std::string> reasons(static_cast<size_t>(store->size()));
+  std::mutex asking;  // `stop` need not be thread-safe
+  const auto stopped = [&] {
+    if (!stop) return false;
+    std::lock_guard lock(asking);
+    return stop();
+  };
+  pool.for_each(store->size(), [&](int64_t i, int) {
+    if (stopped()) {
+      throw Cancelled("[data] it was stopped while its images were read",
+                      "nothing is lost: no iteration has begun");
+    }
+    try {
+      Digest content;
+      if (arrays) {
+        store->read_array(i, content);
+      } else {
+        store->read(i);
+      }
+    } catch (const DataError& error) {
+      reasons[static_cast<size_t>(i)] = error.what();
+    }
+  });
+  ReadableImages result;
+  for (int64_t i = 0; i < store->size(); ++i) {
+    std::string& reason = reasons[static_cast<size_t>(i)];
+    if (reason.empty()) {
+      result.indices.push_back(i);
+    } else {
+      result.unreadable.push_back({store->name(i), std::move(reason)});
+    }
+  }
+  if (result.indices.empty() && store->size() > 0) {
+    throw DataError("[data] none of the " + std::to_string(store->size()) + " images of " +
+                    store->describe() + " can be read; the first: " + result.unreadable[0].reason);
+  }
+  result.store =
+      result.unreadable.empty() ? std::move(store) : subset(std::move(store), result.indices);
+  return result;
+}
+
+}  // namespace lockstep

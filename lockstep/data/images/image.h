@@ -1,0 +1,59 @@
+// Images with 8 bits per channel: reads JPEG, PNG and binary PNM, writes PNG.
+//
+// Decoding is exact, so training does not depend on the machine that decodes. libjpeg-turbo decodes
+// JPEG with the accurate integer DCT and fancy upsampling always on; libpng decodes PNG.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// height x width x channels bytes: rows, columns, interleaved channels. A value type.
+struct Image {
+  int64_t height = 0, width = 0, channels = 0;
+  std::vector<uint8_t> pixels;
+
+  friend bool operator==(const Image&, const Image&) = default;
+};
+
+// Limits for decode_image(), so that a damaged header cannot allocate all memory.
+inline constexpr int64_t max_image_side = int64_t{1} << 14;    // rows, columns
+inline constexpr int64_t max_image_pixels = int64_t{1} << 28;  // rows x columns
+
+// Decodes `bytes`, a whole JPEG, PNG or PNM file. The first bytes determine the format. The result
+// has 1 channel (grey) or 3 (red, green, blue).
+//   PNG: palettes, also grey ones, become RGB. Fewer than 8 bits are expanded; 16-bit values v
+//     become v * 255 / 65535, rounded to nearest. Interlaced rows are put in order. Gamma is
+//     ignored. Transparency is removed, which shows the colours stored under transparent pixels.
+//   JPEG: grey stays grey; YCbCr and RGB become RGB. CMYK and YCCK become RGB without a colour
+//     profile: R = C K / 255, rounded to nearest, as in all common decoders. The stored values are
+//     interpreted as Adobe writes them, 255 for no ink. Orientation tags are ignored.
+//   PNM: P4 (0 and 255), P5 and P6 with a largest value m of 1 to 65535; v becomes v * 255 / m,
+//     rounded to nearest. One image per file.
+// `name` appears in messages. Throws DataError, naming the file and the byte offset if it is known:
+// for another kind of file, a damaged or truncated one (also if the library would only warn), or an
+// image above the limits. Thread-safe.
+Image decode_image(std::span<const std::byte> bytes, const std::string& name);
+
+// Converts the image to 1 or 3 channels. 1 -> 3 repeats the channel. 3 -> 1 computes the luma of
+// ITU-R BT.601 in integers: (19595 R + 38470 G + 7471 B + 32768) / 65536. Throws InvalidArgument
+// for other numbers of channels. Thread-safe.
+Image convert_channels(Image image, int64_t channels);
+
+// Returns the image's pixels in planar order (channels x rows x columns), as networks need them.
+// Thread-safe.
+std::vector<uint8_t> to_planes(const Image& image);
+
+// Encodes the image as a PNG file (8 bits, grey or RGB, not interlaced). Throws InvalidArgument for
+// an image that is empty or inconsistent, or has neither 1 nor 3 channels. Thread-safe.
+std::vector<std::byte> encode_png(const Image& image);
+
+// Returns the decoders and their versions, "libjpeg-turbo 2.1.5, libpng 1.6.39", for the numerics
+// fingerprint.
+std::string image_library_versions();
+
+}  // namespace lockstep

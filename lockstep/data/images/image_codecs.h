@@ -1,0 +1,24 @@
+// Internal part of image.h: one decoder for each format. Not for use outside lockstep/data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "lockstep/data/images/image.h"
+
+namespace lockstep::detail {
+
+// The decoders of decode_image(), for bytes with the format's signature.
+Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name);
+Image decode_png(std::span<const std::byte> bytes, const std::string& name);
+Image decode_pnm(std::span<const std::byte> bytes, const std::string& name);
+
+std::string jpeg_library_version();
+std::string png_library_version();
+
+// Throws DataError if the image is empty or exceeds the limits.
+void check_image_size(uint64_t height, uint64_t width, const std::string& name);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,196 @@
+#include "lockstep/engine/device/allocator.h"
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/poison.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kLargePage = size_t{2} << 20;
+// Largest number of bytes that the CPU's cache keeps; memory beyond this is freed at once. A
+// device's cache has no limit because allocation on a device is slow: it is emptied only when the
+// device runs out of memory.
+constexpr size_t kMostCached = size_t{256} << 20;
+
+// Rounds up to four steps per power of two, so that similar sizes share a free list and at most a
+// fifth is wasted. Large sizes on a device are rounded to whole pages instead, because device
+// memory is scarce.
+size_t rounded(size_t bytes, Device device) {
+  constexpr size_t page = kLargePage, large = size_t{64} << 20;
+  if (bytes <= 256) return 256;
+  if (!device.is_cpu() && bytes >= large) return (bytes + page - 1) / page * page;
+  const size_t step = std::bit_floor(bytes - 1) / 4;
+  return (bytes + step - 1) / step * step;
+}
+
+struct Cache {
+  std::mutex mutex;
+  std::map<size_t, std::vector<void*>> free;
+  AllocatorStatistics statistics;
+};
+
+Cache& cpu_cache() {
+  static auto* instance = new Cache;  // outlives every static tensor
+  return *instance;
+}
+
+Cache& cache_of(Device device) {
+  if (device.is_cpu()) return cpu_cache();
+  static auto* mutex = new std::mutex;
+  static auto* caches = new std::map<Device, Cache>;
+  std::lock_guard lock(*mutex);
+  return (*caches)[device];
+}
+
+// Pieces from this size on lie on large pages where the system provides them. Kernels touch
+// hundreds of pages at a time, and the TLB does not hold that many small ones. Capacities from here
+// on are multiples of kLargePage.
+constexpr size_t kLargePieces = 4 * kLargePage;
+
+void* cpu_allocate(size_t capacity) {
+  if (capacity < kLargePieces) return std::aligned_alloc(kAlignment, capacity);
+  void* const data = std::aligned_alloc(kLargePage, capacity);
+#ifdef MADV_HUGEPAGE
+  if (data) madvise(data, capacity, MADV_HUGEPAGE);  // only a hint: small pages work too
+#endif
+  return data;
+}
+
+void* system_allocate(size_t capacity, Device device) {
+  if (device.is_cpu()) return cpu_allocate(capacity);
+  return memory_of(device).allocate(capacity);
+}
+
+void system_release(void* data, Device device) {
+  if (device.is_cpu()) {
+    std::free(data);
+  } else {
+    memory_of(device).release(data);
+  }
+}
+
+void give_back(void* data, size_t capacity, Device device) {
+  Cache& c = cache_of(device);
+  {
+    std::lock_guard lock(c.mutex);
+    c.statistics.in_use -= capacity;
+    if (!device.is_cpu() || c.statistics.cached + capacity <= kMostCached) {
+      c.free[capacity].push_back(data);
+      c.statistics.cached += capacity;
+      return;
+    }
+  }
+  std::free(data);
+}
+
+std::string mib(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+[[noreturn]] void refuse(size_t bytes, Device device = {}) {
+  const size_t in_use = allocator_statistics(device).in_use;
+  if (device.is_cpu()) {
+    throw Error("[memory] the system refused " + mib(bytes) + " (" + mib(in_use) + " are in use)",
+                "a smaller shard_size or mini_batch_size needs less");
+  }
+  const DeviceMemoryFigures figures = memory_of(device).figures();
+  throw Error("[memory] " + to_string(device) + " has no " + mib(bytes) + " left: " + mib(in_use) +
+                  " are in use here, " + mib(figures.free) + " of its " + mib(figures.total) +
+                  " are free",
+              "a smaller shard_size or mini_batch_size needs less; other programs may use the "
+              "device too");
+}
+
+}  // namespace
+
+void check_allocatable(size_t bytes) {
+  if (bytes > SIZE_MAX / 2) refuse(bytes);
+}
+
+Memory::Memory(Memory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      capacity_(std::exchange(other.capacity_, 0)),
+      device_(other.device_) {}
+
+Memory& Memory::operator=(Memory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(capacity_, other.capacity_);
+  std::swap(device_, other.device_);
+  return *this;
+}
+
+Memory::~Memory() {
+  if (data_) give_back(data_, capacity_, device_);
+}
+
+Memory allocate(size_t bytes, Device device) {
+  check_allocatable(bytes);
+  const size_t capacity = rounded(bytes, device);
+  Cache& c = cache_of(device);
+  {
+    std::lock_guard lock(c.mutex);
+    auto found = c.free.find(capacity);
+    if (found != c.free.end() && !found->second.empty()) {
+      void* data = found->second.back();
+      found->second.pop_back();
+      c.statistics.cached -= capacity;
+      c.statistics.in_use += capacity;
+      if (device.is_cpu()) fill_with_poison(data, bytes);
+      return {data, bytes, capacity, device};
+    }
+  }
+  void* data = system_allocate(capacity, device);
+  if (!data && !device.is_cpu()) {
+    release_cached_memory(device);
+    data = system_allocate(capacity, device);
+  }
+  if (!data) refuse(bytes, device);
+  if (device.is_cpu()) fill_with_poison(data, bytes);
+  std::lock_guard lock(c.mutex);
+  c.statistics.in_use += capacity;
+  ++c.statistics.system_allocations;
+  return {data, bytes, capacity, device};
+}
+
+Memory allocate_zeros(size_t bytes, Device device) {
+  Memory memory = allocate(bytes, device);
+  if (device.is_cpu()) {
+    std::memset(memory.data(), 0, bytes);
+  } else {
+    DeviceMemory& there = memory_of(device);
+    there.zero(memory.data(), bytes, there.default_stream());
+  }
+  return memory;
+}
+
+AllocatorStatistics allocator_statistics(Device device) {
+  Cache& c = cache_of(device);
+  std::lock_guard lock(c.mutex);
+  return c.statistics;
+}
+
+void release_cached_memory(Device device) {
+  Cache& c = cache_of(device);
+  std::lock_guard lock(c.mutex);
+  for (auto& [capacity, pieces] : c.free) {
+    for (void* data : pieces) system_release(data, device);
+    c.statistics.cached -= capacity * pieces.size();
+    pieces.clear();
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+#include "lockstep/engine/device/device_memory.h"
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "lockstep/engine/device/allocator.h"
+
+namespace lockstep {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<Device, std::shared_ptr<DeviceMemory>> devices;
+  std::atomic<DeviceLoader> loader{nullptr};
+};
+
+Registry& registry() {
+  static auto* instance = new Registry;  // outlives every static tensor
+  return *instance;
+}
+
+}  // namespace
+
+void register_device_memory(Device device, std::shared_ptr<DeviceMemory> memory) {
+  if (device.is_cpu()) throw InvalidArgument("[device] the CPU's memory is the system's");
+  bool known;
+  {
+    std::lock_guard lock(registry().mutex);
+    known = registry().devices.contains(device);
+  }
+  if (known) release_cached_memory(device);
+  std::lock_guard lock(registry().mutex);
+  if (memory) {
+    registry().devices[device] = std::move(memory);
+  } else {
+    registry().devices.erase(device);
+  }
+}
+
+void set_device_loader(DeviceLoader loader) { registry().loader = loader; }
+
+DeviceMemory& memory_of(Device device) {
+  Registry& r = registry();
+  for (const bool first : {true, false}) {
+    {
+      std::lock_guard lock(r.mutex);
+      const auto found = r.devices.find(device);
+      if (found != r.devices.end()) return *found->second;
+    }
+    if (first && r.loader) r.loader.load()(device);
+  }
+  throw Unsupported("[device] nothing here provides " + to_string(device),
+                    "`lockstep info` lists the devices and says why one cannot be used");
+}
+
+DeviceStream::DeviceStream(Device device)
+    : memory_(memory_of(device)), stream_(memory_.make_stream()) {}
+
+DeviceStream::~DeviceStream() {
+  try {
+    memory_.synchronize(stream_);
+  } catch (const Error&) {
+    // The device has failed. Its next use throws.
+  }
+  memory_.release_stream(stream_);
+}
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
+  if (bytes == 0) return;
+  if (to_device.is_cpu() && from_device.is_cpu()) {
+    std::memcpy(to, from, bytes);
+  } else if (from_device.is_cpu()) {
+    DeviceMemory& memory = memory_of(to_device);
+    memory.copy_from_host(to, from, bytes, memory.default_stream());
+    memory.synchronize(memory.default_stream());
+  } else if (to_device.is_cpu()) {
+    DeviceMemory& memory = memory_of(from_device);
+    memory.copy_to_host(to, from, bytes, memory.default_stream());
+    memory.synchronize(memory.default_stream());
+  } else if (to_device == from_device) {
+    DeviceMemory& memory = memory_of(to_device);
+    memory.copy(to, from, bytes, memory.default_stream());
+    memory.synchronize(memory.default_stream());
+  } else {
+    std::vector<std::byte> between(bytes);
+    copy_bytes(between.data(), {}, from, from_device, bytes);
+    copy_bytes(to, to_device, between.data(), {}, bytes);
+  }
+}
+
+void* default_stream_of(Device device) {
+  return device.is_cpu() ? nullptr : memory_of(device).default_stream();
+}
+
+}  // namespace lockstep

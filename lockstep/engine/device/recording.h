@@ -1,0 +1,41 @@
+// Repeated work on a stream, recorded once and replayed.
+#pragma once
+
+#include <functional>
+
+#include "lockstep/engine/device/device_memory.h"
+
+namespace lockstep {
+
+// The first run adds the work directly, the second run records it, and later runs replay the
+// recording with one call. If the device cannot record, or not this work, every run adds the work
+// directly. Not thread-safe.
+class Recording {
+ public:
+  // The device and the stream must outlive the recording. No other code may add to the stream while
+  // it records, so shared streams such as a device's default stream are not allowed.
+  Recording(DeviceMemory& device, void* stream) : device_(&device), stream_(stream) {}
+  // The stream must have finished the recorded work.
+  ~Recording() { forget(); }
+  Recording(Recording&& other) noexcept;
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  Recording& operator=(Recording&&) = delete;
+
+  // `add` adds the work to the stream. It must add the same work each time until forget() is
+  // called. Values that change must lie in memory whose address does not change.
+  void run(const std::function<void()>& add);
+  // Discards the recording, because the next work differs. The stream must have finished the
+  // recorded work.
+  void forget() noexcept;
+
+ private:
+  void record(const std::function<void()>& add);
+
+  DeviceMemory* device_;
+  void* stream_;
+  bool has_run_ = false, recordable_ = true;
+  void* recording_ = nullptr;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
+
+#include <atomic>
+
+#include "lockstep/engine/kernels/cpu/onednn.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+std::atomic<bool> lanes_anywhere{false};
+
+}  // namespace
+
+TensorSpec lanes_spec(const Shape& shape, DType dtype) {
+  return spec_of({dims_of(shape), data_type(dtype), dnnl::memory::format_tag::bcda});
+}
+
+bool in_lanes(const TensorSpec& spec) {
+  return !spec.row_major() && (spec.dtype == DType::f32 || spec.dtype == DType::bf16) &&
+         spec.shape.rank() == 4 && spec.shape[0] % kLanes == 0 &&
+         spec == lanes_spec(spec.shape, spec.dtype);
+}
+
+bool lanes_are_chosen() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto wide = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
+  return (isa & wide) == wide || lanes_anywhere;
+}
+
+void choose_lanes_anywhere(bool anywhere) { lanes_anywhere = anywhere; }
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,25 @@
+// The layout in which the lanes of a vector hold different images of the batch: channels x rows x
+// columns x n. Any number of channels fills vectors, and adjacent elements of a window are one
+// vector apart. Thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/engine/kernels/interface/kernel.h"
+
+namespace lockstep::kernels::cpu {
+
+// The number of images in this layout is a multiple of this.
+inline constexpr int64_t kLanes = 16;
+
+// The spec of n x channels x rows x columns in this layout, f32 or bf16.
+TensorSpec lanes_spec(const Shape& shape, DType dtype = DType::f32);
+bool in_lanes(const TensorSpec& spec);
+
+// Whether convolutions may choose this layout: if oneDNN uses AVX-512. Without it the kernels work,
+// but were not measured. choose_lanes_anywhere() allows the layout on any processor, for the whole
+// process. For tests.
+bool lanes_are_chosen();
+void choose_lanes_anywhere(bool anywhere);
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,89 @@
+// Vectors of images in lanes, for files that Highway compiles once per instruction set.
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
+
+// The include guard allows one inclusion per instruction set.
+#if defined(LOCKSTEP_LANES_VECTORS) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_LANES_VECTORS
+#undef LOCKSTEP_LANES_VECTORS
+#else
+#define LOCKSTEP_LANES_VECTORS
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "lockstep/engine/kernels/cpu/vector_elements.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+using D = hn::CappedTag<float, kLanes>;
+using V = hn::Vec<D>;
+
+// Number of filters whose sums fit in registers at once, with four vectors each. With fewer
+// registers, tiles of weights (batch_lanes/weights.h) are processed in pieces.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kMostFilters = 6;
+#else
+constexpr int kMostFilters = 2;
+#endif
+
+// Loads or stores one element of as many images as there are lanes.
+HWY_INLINE V load_images(const float* from) { return hn::Load(D(), from); }
+HWY_INLINE V load_images(const BFloat16* from) { return load(D(), from); }
+HWY_INLINE void store_images(V v, float* to) { hn::Store(v, D(), to); }
+HWY_INLINE void store_images(V v, BFloat16* to) { store(v, D(), to); }
+
+#if HWY_TARGET <= HWY_AVX3
+// Two bf16 numbers in each lane.
+HWY_INLINE V pairs_of(V lower, V upper) {
+  // The numbers of `lower`, then those of `upper`; interleaved below.
+  const __m512i in_turns =
+      _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                       21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  __m512i both;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both) : "v"(upper.raw), "v"(lower.raw));
+  return V{_mm512_castsi512_ps(_mm512_permutexvar_epi16(in_turns, both))};
+}
+
+// sum plus the products of both numbers in each lane.
+HWY_INLINE V add_products(V a, V b, V sum) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+  return sum;
+}
+#else
+HWY_INLINE V pairs_of(V lower, V upper) {
+  const D d;
+  return hn::BitCast(d, hn::Or(rounded(d, lower), hn::ShiftLeft<16>(rounded(d, upper))));
+}
+
+HWY_INLINE V add_products(V a, V b, V sum) {
+  const D d;
+  const hn::Rebind<uint32_t, D> whole;
+  const auto lower = [&](V v) { return hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(whole, v))); };
+  const auto upper = [&](V v) {
+    return hn::BitCast(d, hn::And(hn::BitCast(whole, v), hn::Set(whole, 0xffff0000u)));
+  };
+  return hn::MulAdd(upper(a), upper(b), hn::MulAdd(lower(a), lower(b), sum));
+}
+#endif
+
+// Numbers in a lane: one f32 or two bf16. They form one step of a sum.
+template <class T>
+constexpr int kTogether = sizeof(float) / sizeof(T);
+
+template <class T>
+HWY_INLINE V multiply_add(V a, V b, V sum) {
+  if constexpr (kTogether<T> == 1) {
+    return hn::MulAdd(a, b, sum);
+  } else {
+    return add_products(a, b, sum);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,46 @@
+#include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
+#include "lockstep/engine/kernels/elementwise/activation_functions.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+// Works on memory in any order, including padding.
+template <class Function>
+Kernel kernel_of(const Function& f, const TensorSpec& spec, const Operand& kept) {
+  const size_t count = spec.bytes() / sizeof(float);
+  Kernel kernel;
+  kernel.forward = own_pass({input(0, spec)}, {output(0, spec)},
+                            [=](void* const* r, void* const* w, const StepInfo&) {
+                              const float* x = in(r, 0);
+                              float* y = out(w, 0);
+                              for (size_t i = 0; i < count; ++i) y[i] = f.value(x[i]);
+                            });
+  kernel.backward.push_back(own_pass({kept, diff_output(0, spec)}, {diff_input(0, spec)},
+                                     [=](void* const* r, void* const* w, const StepInfo&) {
+                                       const float *at = in(r, 0), *dy = in(r, 1);
+                                       float* dx = out(w, 0);
+                                       for (size_t i = 0; i < count; ++i)
+                                         dx[i] = dy[i] * f.slope(at[i]);
+                                     }));
+  kernel.forward.in_place = {0};
+  kernel.backward.back().in_place = {1, 0};
+  return kernel;
+}
+
+// Padding must stay 0. If f(0) is not 0, the kernel uses row-major memory instead of a layout with
+// padding, because only the layout knows where its padding is.
+TensorSpec working_spec(const ActivationProblem& p) {
+  const TensorSpec plain = p.src.plain();
+  return keeps_zero(p.kind) || p.src.bytes() == plain.bytes() ? p.src : plain;
+}
+
+}  // namespace
+
+Kernel activation(const ActivationProblem& p) {
+  const TensorSpec spec = working_spec(p);
+  const Operand kept = backward_reads_dst(p.kind) ? output(0, spec) : input(0, spec);
+  return with_function(p, [&](const auto& f) { return kernel_of(f, spec, kept); });
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,70 @@
+#include "lockstep/engine/kernels/matrices/fully_connected.h"
+
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
+#include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/normalization/channel_sums.h"
+#include "lockstep/engine/kernels/cpu/onednn.h"
+
+namespace lockstep::kernels::cpu {
+
+// Gradients of biases are sums over observations. With more observations than this, bias_gradient()
+// computes them in double instead of oneDNN.
+constexpr int64_t kMostObservations = 256;
+
+Kernel fully_connected(const FullyConnectedProblem& p) {
+  SingleThread one;
+  prepare_products();
+  using dnnl::prop_kind;
+  // oneDNN flattens inputs: weights have the source's trailing dimensions and the same elements. It
+  // does not support all ranks, so ranks 3 and above 4 are flattened here.
+  TensorSpec src_spec = p.src;
+  if (in_lanes(src_spec)) src_spec = src_spec.plain();  // oneDNN has no fast kernel for it
+  if (src_spec.shape.rank() > 4 || src_spec.shape.rank() == 3) {
+    const int64_t n = p.src.shape[0];
+    src_spec = {Shape{n, p.src.shape.elements() / n}, p.src.dtype, nullptr};
+  }
+  const Shape src_shape = src_spec.shape;
+  const Shape dst_shape{src_shape[0], p.units};
+  const Shape weights_shape = src_shape.with_batch(p.units);
+  const Shape bias_shape{p.units};
+  const DType type = src_spec.dtype;
+  // Results and gradients of weights are f32 for all types, because both are long sums.
+  const auto src = desc_of(src_spec), dst = plain_desc(dst_shape),
+             w = any_desc(weights_shape, type);
+  const auto diff_dst = plain_desc(dst_shape, type), diff_w = any_desc(weights_shape);
+  const auto bias = p.bias ? plain_desc(bias_shape) : dnnl::memory::desc();
+
+  const auto forward =
+      describe<dnnl::inner_product_forward>(prop_kind::forward_training, src, w, bias, dst);
+  const auto data = describe_backward<dnnl::inner_product_backward_data>(
+      forward, any_desc(src_shape, type), w, diff_dst);
+  const bool own_bias = p.bias && dst_shape[0] > kMostObservations;
+  const auto filters = describe_backward<dnnl::inner_product_backward_weights>(
+      forward, src, diff_w, own_bias ? dnnl::memory::desc() : bias, diff_dst);
+
+  const TensorSpec dst_spec{dst_shape, DType::f32, nullptr};
+  const TensorSpec diff_spec = spec_of(diff_dst);
+  const TensorSpec bias_spec{bias_shape, DType::f32, nullptr};
+  Kernel kernel;
+  std::vector<Argument> reads{{DNNL_ARG_SRC, input(0, src_spec)},
+                              {DNNL_ARG_WEIGHTS, input(1, spec_of(forward.weights_desc()))}};
+  if (p.bias) reads.push_back({DNNL_ARG_BIAS, input(2, bias_spec)});
+  kernel.forward = primitive_pass(dnnl::inner_product_forward(forward), scratch_of(forward), reads,
+                                  {{DNNL_ARG_DST, output(0, dst_spec)}});
+  kernel.backward.push_back(
+      primitive_pass(dnnl::inner_product_backward_data(data), scratch_of(data),
+                     {{DNNL_ARG_DIFF_DST, diff_output(0, diff_spec)},
+                      {DNNL_ARG_WEIGHTS, input(1, spec_of(data.weights_desc()))}},
+                     {{DNNL_ARG_DIFF_SRC, diff_input(0, spec_of(data.diff_src_desc()))}}));
+  std::vector<Argument> writes{
+      {DNNL_ARG_DIFF_WEIGHTS, diff_input(1, spec_of(filters.diff_weights_desc()))}};
+  if (p.bias && !own_bias) writes.push_back({DNNL_ARG_DIFF_BIAS, diff_input(2, bias_spec)});
+  kernel.backward.push_back(primitive_pass(
+      dnnl::inner_product_backward_weights(filters), scratch_of(filters),
+      {{DNNL_ARG_SRC, input(0, src_spec)}, {DNNL_ARG_DIFF_DST, diff_output(0, diff_spec)}},
+      writes));
+  if (own_bias) kernel.backward.push_back(bias_gradient(diff_spec));
+  return kernel;
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,520 @@
+#include "lockstep/engine/kernels/cpu/normalization/blocked_normalization.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/engine/kernels/cpu/rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/normalization/blocked_normalization.cpp"
+#include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
+#include <hwy/highway.h>
+
+#include "lockstep/engine/kernels/cpu/vector_elements.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int kNothing = 255;  // mark of a result that depends on no element: ReLU made it 0
+
+// Meaning of a vector's lanes: channels (a block is a multiple of the lanes), or images of one
+// channel.
+template <class D>
+struct Lanes {
+  using V = hn::Vec<D>;
+  D d;
+  bool images;
+  hn::Rebind<int32_t, D> whole;
+  hn::Rebind<uint8_t, D> bytes;
+
+  // One value per channel, from `first` on. Lanes beyond the last channel get `filling`.
+  V load(const float* values, int64_t first, int64_t channels, float filling = 0) const {
+    if (images) return hn::Set(d, values[first]);
+    HWY_ALIGN float some[16];
+    std::fill_n(some, 16, filling);
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (int64_t i = 0; i < lanes && first + i < channels; ++i) some[i] = values[first + i];
+    return hn::Load(d, some);
+  }
+  void store(V v, float* values, int64_t first, int64_t channels) const {
+    HWY_ALIGN float some[16];
+    hn::Store(v, d, some);
+    if (images) {
+      values[first] = some[0];  // all lanes are equal
+      return;
+    }
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (int64_t i = 0; i < lanes && first + i < channels; ++i) values[first + i] = some[i];
+  }
+};
+
+// Position in the arrays of the channels that fill a vector's lanes. With images in lanes: of one
+// channel.
+struct Group {
+  int64_t block;  // index of the block
+  int64_t lane;   // first lane within it
+};
+
+int64_t first_channel(const BlockedNormalization& p, const Group& g) {
+  return p.images_in_lanes ? g.block : g.block * p.block + g.lane;
+}
+
+// Number of planes over which a group's statistics are taken: one per image, or with images in
+// lanes one per vector of images.
+template <class D>
+int64_t planes_of(const BlockedNormalization& p, D d) {
+  return p.images_in_lanes ? p.n / static_cast<int64_t>(hn::Lanes(d)) : p.n;
+}
+
+template <class D, class Body>
+void for_each_group(const BlockedNormalization& p, D d, const Body& body) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t b = 0; b < p.blocks(); ++b) {
+    const int64_t end = p.images_in_lanes ? 1 : p.block;
+    for (int64_t lane = 0; lane < end; lane += lanes) body(Group{b, lane});
+  }
+}
+
+template <class D>
+int64_t plane_offset(const BlockedNormalization& p, D d, int64_t n, const Group& g) {
+  if (p.images_in_lanes) {
+    return g.block * p.rows * p.columns * p.block + n * static_cast<int64_t>(hn::Lanes(d));
+  }
+  return (n * p.blocks() + g.block) * p.rows * p.columns * p.block + g.lane;
+}
+
+template <class D>
+int64_t result_offset(const BlockedNormalization& p, D d, int64_t n, const Group& g) {
+  if (p.images_in_lanes) {
+    return g.block * p.result_rows() * p.result_columns() * p.block +
+           n * static_cast<int64_t>(hn::Lanes(d));
+  }
+  return (n * p.blocks() + g.block) * p.result_rows() * p.result_columns() * p.block + g.lane;
+}
+
+// Sums of up to this many elements are in f32; longer sums add those in double. A sequential sum in
+// f32 loses a digit for every hundred elements or so.
+constexpr int64_t kRun = 16;
+
+// Two sums in double for each lane.
+struct LongSums {
+  double sums[2][16] = {};
+
+  template <class D>
+  HWY_INLINE void add(D d, hn::Vec<D> a, hn::Vec<D> b) {
+    HWY_ALIGN float some[2][16];
+    hn::Store(a, d, some[0]);
+    hn::Store(b, d, some[1]);
+    for (size_t i = 0; i < hn::MaxLanes(d); ++i) {
+      sums[0][i] += static_cast<double>(some[0][i]);
+      sums[1][i] += static_cast<double>(some[1][i]);
+    }
+  }
+  // The rounded sums. With images in lanes, all lanes get the channel's total.
+  template <class D>
+  hn::Vec<D> get(const Lanes<D>& l, int which) const {
+    HWY_ALIGN float some[16] = {};
+    const auto lanes = hn::Lanes(l.d);
+    if (l.images) {
+      double all = 0;
+      for (size_t i = 0; i < lanes; ++i) all += sums[which][i];
+      return hn::Set(l.d, static_cast<float>(all));
+    }
+    for (size_t i = 0; i < lanes; ++i) some[i] = static_cast<float>(sums[which][i]);
+    return hn::Load(l.d, some);
+  }
+};
+
+// Mean and sum of squared deviations from the mean of `count` elements.
+struct Moments {
+  double count = 0, mean = 0, squares = 0;
+
+  // Adds the moments of other elements (Chan, Golub, LeVeque 1979).
+  void merge(const Moments& other) {
+    const double all = count + other.count, apart = other.mean - mean;
+    mean += apart * (other.count / all);
+    squares += other.squares + apart * apart * (count * (other.count / all));
+    count = all;
+  }
+};
+
+// A number near each lane's mean: the mean of the first elements, cut to 16 bits of significand, so
+// that differences from it are mostly exact. With all bits, every difference would have the same
+// rounding error.
+template <class T, class D>
+hn::Vec<D> center_of(const BlockedNormalization& p, const Lanes<D>& l, const T* plane) {
+  constexpr int64_t kMost = 64;
+  const int64_t count = std::min(kMost, p.rows * p.columns);
+  auto sum = hn::Zero(l.d);
+  for (int64_t i = 0; i < count; ++i) sum = hn::Add(sum, load(l.d, plane + i * p.block));
+  const auto mean = hn::Mul(sum, hn::Set(l.d, 1 / static_cast<float>(count)));
+  const hn::Rebind<uint32_t, D> whole;
+  return hn::BitCast(l.d, hn::And(hn::BitCast(whole, mean), hn::Set(whole, 0xffffff00u)));
+}
+
+// Mean and variance in one pass over memory. Sums differences from a number near the mean, and
+// their squares, to avoid cancellation.
+template <class T, class D>
+void statistics(const BlockedNormalization& p, const Lanes<D>& l, const Group& g, const T* x,
+                float* means, float* variances) {
+  const D d = l.d;
+  const int64_t positions = p.rows * p.columns, block = p.block, planes = planes_of(p, d);
+  const auto center = center_of(p, l, x + plane_offset(p, d, 0, g));
+  LongSums all;
+  for (int64_t n = 0; n < planes; ++n) {
+    const T* plane = x + plane_offset(p, d, n, g);
+    for (int64_t begin = 0; begin < positions; begin += kRun) {
+      const int64_t end = std::min(begin + kRun, positions);
+      auto a = hn::Zero(d), b = hn::Zero(d), squares_a = hn::Zero(d), squares_b = hn::Zero(d);
+      int64_t i = begin;
+      for (; i + 2 <= end; i += 2) {
+        const auto u = hn::Sub(load(d, plane + i * block), center);
+        const auto v = hn::Sub(load(d, plane + (i + 1) * block), center);
+        a = hn::Add(a, u);
+        b = hn::Add(b, v);
+        squares_a = hn::MulAdd(u, u, squares_a);
+        squares_b = hn::MulAdd(v, v, squares_b);
+      }
+      if (i < end) {
+        const auto u = hn::Sub(load(d, plane + i * block), center);
+        a = hn::Add(a, u);
+        squares_a = hn::MulAdd(u, u, squares_a);
+      }
+      all.add(d, hn::Add(a, b), hn::Add(squares_a, squares_b));
+    }
+  }
+  HWY_ALIGN float centers[16];
+  hn::Store(center, d, centers);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d)), first = first_channel(p, g);
+  const auto count = static_cast<double>(planes * positions);
+  const auto moments = [&](int64_t lane) {
+    const double apart = all.sums[0][lane] / count;
+    return Moments{count, static_cast<double>(centers[lane]) + apart,
+                   all.sums[1][lane] - apart * all.sums[0][lane]};
+  };
+  const auto put = [&](const Moments& of, int64_t channel) {
+    means[channel] = static_cast<float>(of.mean);
+    // Rounding can give a negative number. NaN stays NaN.
+    variances[channel] = static_cast<float>(of.squares < 0 ? 0.0 : of.squares / of.count);
+  };
+  if (l.images) {
+    Moments of = moments(0);
+    for (int64_t lane = 1; lane < lanes; ++lane) of.merge(moments(lane));
+    put(of, first);
+  } else {
+    for (int64_t i = 0; i < lanes && first + i < p.channels; ++i) put(moments(i), first + i);
+  }
+}
+
+// The normalisation of a group's elements.
+template <class D>
+struct Normalization {
+  hn::Vec<D> mean, inverse, factor, offset;  // inverse: 1 / sqrt(variance + epsilon)
+
+  Normalization(const BlockedNormalization& p, const Lanes<D>& l, const Group& g,
+                const float* scale, const float* shift, const float* means,
+                const float* variances) {
+    const D d = l.d;
+    const int64_t first = first_channel(p, g);
+    const auto variance = l.load(variances, first, p.channels, 1);
+    mean = l.load(means, first, p.channels);
+    inverse = hn::Div(hn::Set(d, 1.0f), hn::Sqrt(hn::Add(variance, hn::Set(d, p.epsilon))));
+    factor = hn::Mul(l.load(scale, first, p.channels), inverse);
+    offset = l.load(shift, first, p.channels);
+  }
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> u) const {
+    return hn::MulAdd(hn::Sub(u, mean), factor, offset);
+  }
+  // Whether ReLU makes the result 0. NaN stays NaN.
+  HWY_INLINE hn::Mask<D> gone(hn::Vec<D> u) const { return hn::Le((*this)(u), hn::Zero(D())); }
+};
+
+// Rows and columns of a window, as compile-time constants; 0 means the problem's values.
+template <int R, int C>
+struct Window {
+  static constexpr bool kMarked = R * C != 1;  // whether marks are stored
+  int64_t rows, columns;
+  explicit Window(const BlockedNormalization& p)
+      : rows(R ? R : p.window_rows), columns(C ? C : p.window_columns) {}
+  constexpr int64_t height() const { return R ? R : rows; }
+  constexpr int64_t width() const { return C ? C : columns; }
+};
+
+// Sizes of images and results, copied and divided once. Otherwise the compiler would reload them,
+// because stores may alias the problem.
+struct Sizes {
+  const int64_t rows, columns, block, result_rows, result_columns;
+  const bool relu;
+
+  explicit Sizes(const BlockedNormalization& p)
+      : rows(p.rows),
+        columns(p.columns),
+        block(p.block),
+        result_rows(p.result_rows()),
+        result_columns(p.result_columns()),
+        relu(p.relu) {}
+};
+
+template <class T, class W, class D>
+void normalize_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
+                     const T* x, const float* scale, const float* shift, const float* mean,
+                     const float* variance, T* y, uint8_t* marks) {
+  const D d = l.d;
+  const Sizes s(p);
+  const int64_t row = s.columns * s.block;
+  const Normalization<D> of(p, l, g, scale, shift, mean, variance);
+  const auto zero = hn::Zero(d);
+  for (int64_t n = 0; n < planes_of(p, d); ++n) {
+    const T* plane = x + plane_offset(p, d, n, g);
+    int64_t to = result_offset(p, d, n, g);
+    for (int64_t oy = 0; oy < s.result_rows; ++oy) {
+      const T* from = plane + oy * w.height() * row;
+      for (int64_t ox = 0; ox < s.result_columns; ++ox, to += s.block) {
+        const auto value = [&](int64_t r, int64_t c) {
+          return of(load(d, from + r * row + (ox * w.width() + c) * s.block));
+        };
+        auto best = value(0, 0);
+        auto which = hn::Zero(l.whole);
+        for (int64_t r = 0; r < w.height(); ++r) {
+          for (int64_t c = r == 0 ? 1 : 0; c < w.width(); ++c) {
+            const auto other = value(r, c);
+            const auto more = hn::Gt(other, best);
+            best = hn::IfThenElse(more, other, best);
+            which =
+                hn::IfThenElse(hn::RebindMask(l.whole, more),
+                               hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c)), which);
+          }
+        }
+        if (s.relu) {
+          // NaN stays NaN.
+          const auto gone = hn::Le(best, zero);
+          best = hn::IfThenElse(gone, zero, best);
+          which = hn::IfThenElse(hn::RebindMask(l.whole, gone), hn::Set(l.whole, kNothing), which);
+        }
+        store(best, d, y + to);
+        if constexpr (W::kMarked) hn::StoreU(hn::DemoteTo(l.bytes, which), l.bytes, marks + to);
+      }
+    }
+  }
+}
+
+// Sums for the gradient through the statistics: of dy and of dy * (x - mean), over all lanes of a
+// channel.
+template <class T, class W, class D>
+void backward_sums(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
+                   const T* x, const T* dy, const uint8_t* marks, const Normalization<D>& of,
+                   hn::Vec<D>& sum, hn::Vec<D>& dot) {
+  const D d = l.d;
+  const Sizes s(p);
+  const int64_t row = s.columns * s.block;
+  LongSums all;
+  for (int64_t n = 0; n < planes_of(p, d); ++n) {
+    const T* plane = x + plane_offset(p, d, n, g);
+    int64_t at = result_offset(p, d, n, g);
+    for (int64_t oy = 0; oy < s.result_rows; ++oy) {
+      const T* from = plane + oy * w.height() * row;
+      for (int64_t begin = 0; begin < s.result_columns; begin += kRun) {
+        const int64_t end = std::min(begin + kRun, s.result_columns);
+        auto row_sum = hn::Zero(d), row_dot = hn::Zero(d);
+        for (int64_t ox = begin; ox < end; ++ox, at += s.block) {
+          const auto element = [&](int64_t r, int64_t c) {
+            return load(d, from + r * row + (ox * w.width() + c) * s.block);
+          };
+          auto chosen = element(0, 0), diff = load(d, dy + at);
+          if constexpr (W::kMarked) {
+            const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
+            const auto gone = hn::RebindMask(d, hn::Eq(which, hn::Set(l.whole, kNothing)));
+            diff = hn::IfThenZeroElse(gone, diff);
+            for (int64_t r = 0; r < w.height(); ++r) {
+              for (int64_t c = r == 0 ? 1 : 0; c < w.width(); ++c) {
+                const auto it = hn::RebindMask(
+                    d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
+                chosen = hn::IfThenElse(it, element(r, c), chosen);
+              }
+            }
+          } else if (s.relu) {
+            diff = hn::IfThenZeroElse(of.gone(chosen), diff);
+          }
+          row_sum = hn::Add(row_sum, diff);
+          row_dot = hn::MulAdd(diff, hn::Sub(chosen, of.mean), row_dot);
+        }
+        all.add(d, row_sum, row_dot);
+      }
+    }
+  }
+  sum = all.get(l, 0);
+  dot = all.get(l, 1);
+}
+
+template <class T, class W, class D>
+void backward_group(const BlockedNormalization& p, const W& w, const Lanes<D>& l, const Group& g,
+                    const T* x, const T* dy, const float* scale, const float* shift,
+                    const float* mean, const float* variance, const uint8_t* marks, T* dx,
+                    float* dscale, float* dshift) {
+  const D d = l.d;
+  const Sizes s(p);
+  const int64_t first = first_channel(p, g), row = s.columns * s.block;
+  const Normalization<D> of(p, l, g, scale, shift, mean, variance);
+  auto sum = hn::Zero(d), dot = hn::Zero(d);
+  backward_sums(p, w, l, g, x, dy, marks, of, sum, dot);
+  l.store(hn::Mul(dot, of.inverse), dscale, first, p.channels);
+  l.store(sum, dshift, first, p.channels);
+
+  // dx = factor * (dy - mean of dy - (x - mean) * inverse^2 * mean of dy * (x - mean)).
+  auto constant = hn::Zero(d), slope = hn::Zero(d);
+  if (p.training) {
+    const auto share = hn::Set(d, 1 / static_cast<float>(p.n * p.rows * p.columns));
+    constant = hn::Mul(sum, share);
+    slope = hn::Mul(hn::Mul(dot, share), hn::Mul(of.inverse, of.inverse));
+  }
+  const auto through_statistics = [&](hn::Vec<D> u) {
+    return hn::NegMulAdd(hn::Sub(u, of.mean), slope, hn::Neg(constant));
+  };
+  // Given statistics do not depend on x. Their term must be left out, because x may be infinite and
+  // 0 * x is NaN.
+  const bool training = p.training;
+  const auto put = [&](hn::Vec<D> own, hn::Vec<D> u, int64_t place) {
+    const auto all = training ? hn::Add(own, through_statistics(u)) : own;
+    store(hn::Mul(of.factor, all), d, dx + place);
+  };
+  for (int64_t n = 0; n < planes_of(p, d); ++n) {
+    const int64_t begin = plane_offset(p, d, n, g);
+    int64_t at = result_offset(p, d, n, g);
+    for (int64_t oy = 0; oy < s.result_rows; ++oy) {
+      const int64_t top = begin + oy * w.height() * row;
+      for (int64_t ox = 0; ox < s.result_columns; ++ox, at += s.block) {
+        const auto diff = load(d, dy + at);
+        if constexpr (W::kMarked) {
+          const auto which = hn::PromoteTo(l.whole, hn::LoadU(l.bytes, marks + at));
+          for (int64_t r = 0; r < w.height(); ++r) {
+            for (int64_t c = 0; c < w.width(); ++c) {
+              const int64_t place = top + r * row + (ox * w.width() + c) * s.block;
+              const auto it = hn::RebindMask(
+                  d, hn::Eq(which, hn::Set(l.whole, static_cast<int32_t>(r * w.width() + c))));
+              const auto own = hn::IfThenElseZero(it, diff);
+              put(own, load(d, x + place), place);
+            }
+          }
+        } else {
+          const int64_t place = top + ox * s.block;
+          const auto u = load(d, x + place);
+          put(s.relu ? hn::IfThenZeroElse(of.gone(u), diff) : diff, u, place);
+        }
+      }
+      for (int64_t r = 0; r < w.height(); ++r) {  // columns outside all windows
+        for (int64_t c = s.result_columns * w.width(); c < s.columns; ++c) {
+          const int64_t place = top + r * row + c * s.block;
+          put(hn::Zero(d), load(d, x + place), place);
+        }
+      }
+    }
+    for (int64_t r = s.result_rows * w.height(); r < s.rows; ++r) {  // rows outside all windows
+      for (int64_t c = 0; c < s.columns; ++c) {
+        const int64_t place = begin + r * row + c * s.block;
+        put(hn::Zero(d), load(d, x + place), place);
+      }
+    }
+  }
+}
+
+// Calls body(lanes, group) with vectors of 8 or 16 lanes, or fewer if the processor has only
+// shorter ones.
+template <class Body>
+void with_lanes(const BlockedNormalization& p, const Body& body) {
+  const auto run = [&](auto d) {
+    const Lanes<decltype(d)> lanes{d, p.images_in_lanes, {}, {}};
+    for_each_group(p, d, [&](const Group& g) { body(lanes, g); });
+  };
+  if (p.block >= 16) {
+    run(hn::CappedTag<float, 16>());
+  } else {
+    run(hn::CappedTag<float, 8>());
+  }
+}
+
+// Common window sizes are compile-time constants.
+template <class Call>
+void with_window(const BlockedNormalization& p, const Call& call) {
+  if (p.window_rows == 2 && p.window_columns == 2) {
+    call(Window<2, 2>(p));
+  } else if (p.window_rows == 1 && p.window_columns == 1) {
+    call(Window<1, 1>(p));
+  } else {
+    call(Window<0, 0>(p));
+  }
+}
+
+// Computes each group's statistics and results together, while its elements are in a cache.
+void normalize_by_own(const BlockedNormalization& p, const void* x, const float* scale,
+                      const float* shift, float* mean, float* variance, void* y, uint8_t* marks) {
+  with_elements(p.dtype, [&]<class T>(T*) {
+    with_window(p, [&](const auto& w) {
+      with_lanes(p, [&](const auto& l, const Group& g) {
+        statistics(p, l, g, static_cast<const T*>(x), mean, variance);
+        normalize_group(p, w, l, g, static_cast<const T*>(x), scale, shift, mean, variance,
+                        static_cast<T*>(y), marks);
+      });
+    });
+  });
+}
+
+void normalize(const BlockedNormalization& p, const void* x, const float* scale, const float* shift,
+               const float* mean, const float* variance, void* y, uint8_t* marks) {
+  with_elements(p.dtype, [&]<class T>(T*) {
+    with_window(p, [&](const auto& w) {
+      with_lanes(p, [&](const auto& l, const Group& g) {
+        normalize_group(p, w, l, g, static_cast<const T*>(x), scale, shift, mean, variance,
+                        static_cast<T*>(y), marks);
+      });
+    });
+  });
+}
+
+void backward(const BlockedNormalization& p, const void* x, const void* dy, const float* scale,
+              const float* shift, const float* mean, const float* variance, const uint8_t* marks,
+              void* dx, float* dscale, float* dshift) {
+  with_elements(p.dtype, [&]<class T>(T*) {
+    with_window(p, [&](const auto& w) {
+      with_lanes(p, [&](const auto& l, const Group& g) {
+        backward_group(p, w, l, g, static_cast<const T*>(x), static_cast<const T*>(dy), scale,
+                       shift, mean, variance, marks, static_cast<T*>(dx), dscale, dshift);
+      });
+    });
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels::cpu {
+
+HWY_EXPORT(normalize_by_own);
+HWY_EXPORT(normalize);
+HWY_EXPORT(backward);
+
+void blocked_normalization(const BlockedNormalization& p, const void* x, const float* scale,
+                           const float* shift, float* mean, float* variance, void* y,
+                           uint8_t* marks) {
+  HWY_DYNAMIC_DISPATCH(normalize_by_own)(p, x, scale, shift, mean, variance, y, marks);
+}
+
+void blocked_normalization_with(const BlockedNormalization& p, const void* x, const float* scale,
+                                const float* shift, const float* mean, const float* variance,
+                                void* y, uint8_t* marks) {
+  HWY_DYNAMIC_DISPATCH(normalize)(p, x, scale, shift, mean, variance, y, marks);
+}
+
+void blocked_normalization_backward(const BlockedNormalization& p, const void* x, const void* dy,
+                                    const float* scale, const float* shift, const float* mean,
+                                    const float* variance, const uint8_t* marks, void* dx,
+                                    float* dscale, float* dshift) {
+  HWY_DYNAMIC_DISPATCH(backward)(p, x, dy, scale, shift, mean, variance, marks, dx, dscale, dshift);
+}
+
+}  // namespace lockstep::kernels::cpu
+#endif

@@ -1,0 +1,125 @@
+#include "lockstep/engine/kernels/cpu/normalization/channel_sums.h"
+
+#include <algorithm>
+
+#include "lockstep/base/numeric/clones.h"
+#include "lockstep/engine/kernels/cpu/onednn.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
+
+namespace lockstep::kernels::cpu {
+namespace {
+
+// Number of lanes of a sum. Fixed, so that every instruction set gives the same bits.
+constexpr int64_t kSumLanes = 16;
+
+LOCKSTEP_INLINE double value_of(float x) { return static_cast<double>(x); }
+LOCKSTEP_INLINE double value_of(BFloat16 x) { return static_cast<double>(to_float(x)); }
+
+// For blocks that divide the number of lanes: lanes cover several places at a time.
+template <class T>
+LOCKSTEP_INLINE void add_in_lanes(const T* x, int64_t elements, int64_t block, double* totals) {
+  double lanes[kSumLanes] = {};
+  int64_t i = 0;
+  for (; i + kSumLanes <= elements; i += kSumLanes) {
+    for (int64_t l = 0; l < kSumLanes; ++l) lanes[l] += value_of(x[i + l]);
+  }
+  for (int64_t l = 0; i < elements; ++i, ++l) lanes[l] += value_of(x[i]);
+  for (int64_t l = 0; l < kSumLanes; ++l) totals[l % block] += lanes[l];
+}
+
+template <class T>
+LOCKSTEP_INLINE void add_all(const T* x, int64_t count, int64_t block, double* totals) {
+  if (kSumLanes % block == 0) {
+    add_in_lanes(x, count * block, block, totals);
+    return;
+  }
+  for (int64_t place = 0; place < count; ++place) {
+    const T* const from = x + place * block;
+    for (int64_t c = 0; c < block; ++c) totals[c] += value_of(from[c]);
+  }
+}
+
+}  // namespace
+
+LOCKSTEP_CLONES void add_places(const float* x, int64_t count, int64_t block, double* totals) {
+  add_all(x, count, block, totals);
+}
+LOCKSTEP_CLONES void add_places(const BFloat16* x, int64_t count, int64_t block, double* totals) {
+  add_all(x, count, block, totals);
+}
+
+namespace {
+
+using Tag = dnnl::memory::format_tag;
+
+// Supported layouts besides row-major. A block of 0 means all channels.
+struct Known {
+  int rank;
+  int64_t block;
+  Tag tag;
+};
+constexpr Known kKnown[] = {{3, 8, Tag::nCw8c},   {3, 16, Tag::nCw16c},   {3, 0, Tag::nwc},
+                            {4, 8, Tag::nChw8c},  {4, 16, Tag::nChw16c},  {4, 0, Tag::nhwc},
+                            {5, 8, Tag::nCdhw8c}, {5, 16, Tag::nCdhw16c}, {5, 0, Tag::ndhwc}};
+
+dnnl::memory::desc laid_out(const Shape& shape, DType dtype, const Known& as) {
+  return {dims_of(shape), data_type(dtype), as.tag};
+}
+
+// Null for row-major memory and for unknown layouts.
+const Known* known_layout(const TensorSpec& spec) {
+  if (spec.row_major()) return nullptr;
+  for (const Known& known : kKnown) {
+    if (known.rank == spec.shape.rank() &&
+        desc_of(spec) == laid_out(spec.shape, spec.dtype, known)) {
+      return &known;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ChannelPlaces channel_places(TensorSpec& spec) {
+  const Shape& shape = spec.shape;
+  const Known* const known = known_layout(spec);
+  if (!known) spec = spec.plain();
+  if (shape.rank() == 2)
+    return {1, shape[1], shape[0], shape[1], spec.dtype};  // one block of all channels
+  ChannelPlaces places{shape[0], shape[1], 1, 1, spec.dtype};
+  for (int axis = 2; axis < shape.rank(); ++axis) places.space *= shape[axis];
+  if (known) places.block = known->block > 0 ? known->block : places.channels;
+  return places;
+}
+
+std::optional<TensorSpec> of_more_observations(const TensorSpec& spec, int64_t n) {
+  const Shape shape = spec.shape.with_batch(n);
+  if (spec.row_major()) return TensorSpec{shape, spec.dtype, nullptr};
+  const Known* const known = known_layout(spec);
+  if (!known) return std::nullopt;
+  return spec_of(laid_out(shape, spec.dtype, *known));
+}
+
+Pass bias_gradient(TensorSpec diff_output) {
+  const ChannelPlaces places = channel_places(diff_output);
+  const size_t scratch = static_cast<size_t>(places.blocks() * places.block) * sizeof(double);
+  return own_pass_with_scratch(
+      {kernels::diff_output(0, diff_output)}, {diff_input(2, plain_spec(Shape{places.channels}))},
+      scratch, [places](void* const* r, void* const* w, void* memory) {
+        auto* const totals = static_cast<double*>(memory);
+        std::fill_n(totals, places.blocks() * places.block, 0.0);
+        with_elements(places.dtype, [&]<class T>(T*) {
+          const T* from = in<T>(r, 0);
+          for (int64_t n = 0; n < places.n; ++n) {
+            for (int64_t b = 0; b < places.blocks(); ++b, from += places.space * places.block) {
+              add_places(from, places.space, places.block, totals + b * places.block);
+            }
+          }
+        });
+        for (int64_t c = 0; c < places.channels; ++c) {
+          out(w, 0)[c] = static_cast<float>(totals[c]);
+        }
+      });
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
+#include "lockstep/engine/kernels/cpu/batch_lanes/weights.h"
+#include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/onednn.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
+#include "lockstep/engine/kernels/cpu/vectorized.h"
+
+namespace lockstep::kernels::cpu {
+
+namespace {
+
+// Converts row-major weights to the batch-lanes layout, or back.
+Pass reorder_weights(const TensorSpec& from, const TensorSpec& to) {
+  return own_pass({input(0, from)}, {output(0, to)},
+                  [from, to](void* const* r, void* const* w, const StepInfo&) {
+                    if (from.row_major()) {
+                      to.layout->from_row_major(r[0], w[0]);
+                    } else {
+                      from.layout->to_row_major(r[0], w[0]);
+                    }
+                  });
+}
+
+Pass reorder_by_way_of(const TensorSpec& way, const TensorSpec& from, const TensorSpec& to) {
+  const Pass first = reorder(from, way), second = reorder(way, to);
+  const size_t between = (way.bytes() + 63) / 64 * 64;
+  Pass pass;
+  pass.reads = first.reads;
+  pass.writes = second.writes;
+  pass.scratch_bytes = between + std::max(first.scratch_bytes, second.scratch_bytes);
+  pass.bind = [=](const PassMemory& where) {
+    void* const rows = where.scratch;
+    void* const rest = static_cast<std::byte*>(where.scratch) + between;
+    return BoundPass(
+        [one = first.bind({where.reads, std::span(&rows, 1), rest}),
+         two = second.bind({std::span(&rows, 1), where.writes, rest})](const StepInfo& step) {
+          one(step);
+          two(step);
+        });
+  };
+  return pass;
+}
+
+}  // namespace
+
+Pass reorder(const TensorSpec& from, const TensorSpec& to) {
+  if (in_lanes_weights(from) || in_lanes_weights(to)) {
+    const TensorSpec plain{from.shape, DType::f32, nullptr};
+    if (from == plain || to == plain) return reorder_weights(from, to);
+    return reorder_by_way_of(plain, from, to);
+  }
+  // oneDNN 2.6 is four times as slow if both type and order change, so they change in two steps.
+  if (from.dtype != to.dtype && from.row_major() != to.row_major() &&
+      (in_lanes(from) || in_lanes(to))) {
+    const DType there = in_lanes(to) ? from.dtype : to.dtype;
+    return reorder_by_way_of(lanes_spec(from.shape, there), from, to);
+  }
+  const TensorSpec plain{from.shape, from.dtype, nullptr};
+  if (from != plain && may_write_beyond(desc_of(from), desc_of(to))) {
+    return reorder_by_way_of(plain, from, to);
+  }
+  SingleThread one;
+  const dnnl::reorder::primitive_desc pd(engine(), desc_of(from), engine(), desc_of(to),
+                                         attributes());
+  require_room_for_code();
+  return primitive_pass(dnnl::reorder(pd), scratch_of(pd), {{DNNL_ARG_FROM, input(0, from)}},
+                        {{DNNL_ARG_TO, output(0, to)}});
+}
+
+Pass accumulate(const TensorSpec& spec) {
+  const size_t count = spec.bytes() / size_of(spec.dtype);
+  return with_elements(spec.dtype, [&]<class T>(T*) {
+    Pass pass = own_pass({input(0, spec), input(1, spec)}, {output(0, spec)},
+                         [count](void* const* r, void* const* w, const StepInfo&) {
+                           add(in<T>(r, 0), in<T>(r, 1), out<T>(w, 0), count);
+                         });
+    pass.in_place = {0, 1};
+    return pass;
+  });
+}
+
+Pass zero(const TensorSpec& spec) {
+  Pass pass;
+  pass.writes = {output(0, spec)};
+  pass.bind = [bytes = spec.bytes()](const PassMemory& where) {
+    void* const data = where.writes[0];
+    return BoundPass([=](const StepInfo&) { std::memset(data, 0, bytes); });
+  };
+  return pass;
+}
+
+}  // namespace lockstep::kernels::cpu

@@ -1,0 +1,45 @@
+#include "lockstep/engine/kernels/solvers/solver.h"
+
+#include <cmath>
+
+#include "lockstep/engine/kernels/cpu/vectorized.h"
+
+namespace lockstep::kernels::cpu {
+
+LOCKSTEP_CLONES void sgdm(float* __restrict w, float* __restrict v,
+                          const float* __restrict gradient_sum, size_t count, const SgdmUpdate& u) {
+  const float observations = u.observations, rate = u.rate, momentum = u.momentum, l2 = u.l2;
+  for (size_t i = 0; i < count; ++i) {
+    const float g = gradient_sum[i] / observations + l2 * w[i];
+    v[i] = momentum * v[i] - rate * g;
+    w[i] = w[i] + v[i];
+  }
+}
+
+LOCKSTEP_CLONES void adam(float* __restrict w, float* __restrict m, float* __restrict s,
+                          const float* __restrict gradient_sum, size_t count, const AdamUpdate& u) {
+  const float observations = u.observations, rate = u.rate, root = u.root_correction,
+              epsilon = u.epsilon, l2 = u.l2, decay = u.decay;
+  const auto beta1 = static_cast<float>(u.beta1), beta2 = static_cast<float>(u.beta2);
+  const auto rest1 = static_cast<float>(1 - u.beta1), rest2 = static_cast<float>(1 - u.beta2);
+  for (size_t i = 0; i < count; ++i) {
+    const float g = gradient_sum[i] / observations + l2 * w[i];
+    m[i] = beta1 * m[i] + rest1 * g;
+    s[i] = beta2 * s[i] + rest2 * (g * g);
+    w[i] = w[i] - rate * m[i] / (std::sqrt(s[i]) * root + epsilon) - decay * w[i];
+  }
+}
+
+LOCKSTEP_CLONES void rmsprop(float* __restrict w, float* __restrict s,
+                             const float* __restrict gradient_sum, size_t count,
+                             const RmspropUpdate& u) {
+  const float observations = u.observations, rate = u.rate, epsilon = u.epsilon, l2 = u.l2;
+  const auto decay = static_cast<float>(u.decay), rest = static_cast<float>(1 - u.decay);
+  for (size_t i = 0; i < count; ++i) {
+    const float g = gradient_sum[i] / observations + l2 * w[i];
+    s[i] = decay * s[i] + rest * (g * g);
+    w[i] = w[i] - rate * g / (std::sqrt(s[i]) + epsilon);
+  }
+}
+
+}  // namespace lockstep::kernels::cpu

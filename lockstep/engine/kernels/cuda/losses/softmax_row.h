@@ -1,0 +1,50 @@
+// Exponentials of a row, computed by one block. Shared by softmax and cross-entropy.
+#pragma once
+
+#include <cmath>
+
+#include "lockstep/engine/kernels/cuda/reduction.h"
+
+namespace lockstep::kernels::cuda {
+
+struct RowSum {
+  float top;     // the largest element
+  double total;  // sum of exp(x - top)
+  // -log(probability) of an element.
+  __device__ double surprise(float x) const {
+    return std::log(total) - static_cast<double>(x - top);
+  }
+};
+
+__device__ inline float row_top(const float* x, int64_t n, double* shared) {
+  float top = x[0];
+  for (int64_t c = threadIdx.x; c < n; c += blockDim.x) top = Greater{}(top, x[c]);
+  return static_cast<float>(block_reduce(static_cast<double>(top), shared, Greater{}));
+}
+
+// Sums a row x of n elements. `shared` has one double per thread.
+__device__ inline RowSum row_sum(const float* x, int64_t n, double* shared) {
+  const float top = row_top(x, n, shared);
+  double total = 0;
+  for (int64_t c = threadIdx.x; c < n; c += blockDim.x) {
+    total += static_cast<double>(std::exp(x[c] - top));
+  }
+  return {top, block_reduce(total, shared, Plus{})};
+}
+
+// y = softmax of a row x of n elements. `shared` has one double per thread. A NaN in x makes all of
+// y NaN.
+__device__ inline RowSum softmax_row(const float* x, float* y, int64_t n, double* shared) {
+  const float top = row_top(x, n, shared);
+  double total = 0;
+  for (int64_t c = threadIdx.x; c < n; c += blockDim.x) {
+    y[c] = std::exp(x[c] - top);
+    total += static_cast<double>(y[c]);
+  }
+  total = block_reduce(total, shared, Plus{});
+  const auto factor = static_cast<float>(1 / total);
+  for (int64_t c = threadIdx.x; c < n; c += blockDim.x) y[c] *= factor;
+  return {top, total};
+}
+
+}  // namespace lockstep::kernels::cuda

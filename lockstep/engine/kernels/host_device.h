@@ -1,8 +1,0 @@
-// Marks functions that CPU and GPU share.
-#pragma once
-
-#if defined(__CUDACC__) || defined(LOCKSTEP_CUDA_EMULATION)
-#define LOCKSTEP_HOST_DEVICE __host__ __device__
-#else
-#define LOCKSTEP_HOST_DEVICE
-#endif

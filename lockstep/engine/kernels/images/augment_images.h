@@ -1,0 +1,91 @@
+// Reflection, shear, rotation, scaling and shift of images, with one map per image. Positions and
+// weights are integers, and CPU and GPU share this code, so every device gives the same bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/engine/kernels/interface/host_device.h"
+
+namespace lockstep::kernels {
+
+// Where a pixel of the result comes from. A pixel that lies dx right of and dy below the centre,
+// after subtraction of the shifts, comes from xx dx + xy dy right of and yx dx + yy dy below the
+// source's centre.
+struct ImageMap {
+  static constexpr int kBits = 24;
+  static constexpr int64_t kOne = int64_t{1} << kBits;
+  int64_t xx = kOne, xy = 0, yx = 0, yy = kOne;  // in units of 2^-24, below 2^43
+  int64_t shift_x = 0, shift_y = 0;              // whole pixels right and down, within 2^14
+  friend bool operator==(const ImageMap&, const ImageMap&) = default;
+};
+
+// Height and width are at most 2^14.
+struct ImageLayout {
+  int64_t channels = 1, height = 1, width = 1;
+  int64_t pixel_step = 1, channel_step = 1;  // elements between pixels of a row, and channels
+};
+
+// Memory order channel by channel (planar), or pixel by pixel (interleaved).
+inline ImageLayout planar(int64_t channels, int64_t height, int64_t width) {
+  return {channels, height, width, 1, height * width};
+}
+inline ImageLayout interleaved(int64_t channels, int64_t height, int64_t width) {
+  return {channels, height, width, channels, 1};
+}
+
+// Planar images in consecutive memory, with one map each. Source and destination must not overlap.
+struct AugmentImages {
+  const uint8_t* source = nullptr;
+  const ImageMap* maps = nullptr;
+  uint8_t* destination = nullptr;
+  int64_t images = 0;
+  ImageLayout image = {};
+};
+
+// The upper left of the four pixels around a position, and the offsets from it down and right, in
+// units of 2^-8.
+struct ImagePlace {
+  int64_t row = 0, column = 0, down = 0, right = 0;
+};
+
+LOCKSTEP_HOST_DEVICE inline ImagePlace place_in_source(const ImageMap& m, const ImageLayout& image,
+                                                       int64_t y, int64_t x) {
+  // Twice the distance from the centre is an integer, even when the centre lies between pixels.
+  // Halving is exact or rounds down on every device.
+  const int64_t dx = 2 * (x - m.shift_x) - (image.width - 1);
+  const int64_t dy = 2 * (y - m.shift_y) - (image.height - 1);
+  const int64_t at_x = (m.xx * dx + m.xy * dy + (image.width - 1) * ImageMap::kOne) >> 1;
+  const int64_t at_y = (m.yx * dx + m.yy * dy + (image.height - 1) * ImageMap::kOne) >> 1;
+  constexpr int64_t half_step = int64_t{1} << (ImageMap::kBits - 9);
+  const int64_t column = (at_x + half_step) >> (ImageMap::kBits - 8);
+  const int64_t row = (at_y + half_step) >> (ImageMap::kBits - 8);
+  return {row >> 8, column >> 8, row & 255, column & 255};
+}
+
+// Linear interpolation. Pixels outside the image count as 0. `plane` is the channel's first
+// element.
+LOCKSTEP_HOST_DEVICE inline uint8_t pixel_at(const uint8_t* plane, const ImageLayout& image,
+                                             const ImagePlace& place) {
+  const int64_t row = place.row, column = place.column;
+  if (column < -1 || column >= image.width || row < -1 || row >= image.height) return 0;
+  const bool in_left = column >= 0, in_right = column + 1 < image.width;
+  const bool in_top = row >= 0, in_bottom = row + 1 < image.height;
+  const uint8_t* const from = plane + (row * image.width + column) * image.pixel_step;
+  const int64_t below = image.width * image.pixel_step;
+  const int64_t right = place.right, left = 256 - right, down = place.down, up = 256 - down;
+  int64_t sum = 1 << 15;  // the weights add up to 2^16
+  if (in_top && in_left) sum += left * up * from[0];
+  if (in_top && in_right) sum += right * up * from[image.pixel_step];
+  if (in_bottom && in_left) sum += left * down * from[below];
+  if (in_bottom && in_right) sum += right * down * from[below + image.pixel_step];
+  return static_cast<uint8_t>(sum >> 16);
+}
+
+namespace cpu {
+// Transforms one image.
+void augment_image(const uint8_t* source, const ImageLayout& image, const ImageMap& map,
+                   uint8_t* destination);
+void augment_images(const AugmentImages& all);
+}  // namespace cpu
+
+}  // namespace lockstep::kernels

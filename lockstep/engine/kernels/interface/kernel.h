@@ -1,0 +1,88 @@
+// The interface between what is computed (ops, plan) and how (a back end). A back end turns a
+// problem into a Kernel: explicit passes (forward, backward-data, backward-weights). Each pass
+// declares the operands that it reads and writes, with their layouts. The caller of a pass converts
+// layouts, provides memory and decides the order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "lockstep/engine/tensor/spec.h"
+
+namespace lockstep::kernels {
+
+// Position of a pass in a training run. Keyed random numbers depend on it.
+struct StepInfo {
+  uint64_t seed = 0;
+  uint64_t iteration = 0;
+  int64_t first_row = 0;  // position in the mini-batch of the first observation
+  friend bool operator==(const StepInfo&, const StepInfo&) = default;
+};
+
+// One operand of a pass. `index` is the number of the op's input or output; 0 for the workspace.
+struct Operand {
+  enum class Kind : uint8_t { input, output, diff_output, diff_input, workspace };
+  Kind kind;
+  int index;
+  TensorSpec spec;  // with the layout that the pass requires or produces
+};
+
+inline Operand input(int i, TensorSpec s) { return {Operand::Kind::input, i, std::move(s)}; }
+inline Operand output(int i, TensorSpec s) { return {Operand::Kind::output, i, std::move(s)}; }
+inline Operand diff_output(int i, TensorSpec s) {
+  return {Operand::Kind::diff_output, i, std::move(s)};
+}
+inline Operand diff_input(int i, TensorSpec s) {
+  return {Operand::Kind::diff_input, i, std::move(s)};
+}
+inline Operand workspace(size_t bytes) {
+  return {Operand::Kind::workspace, 0, {Shape{static_cast<int64_t>(bytes)}, DType::u8, nullptr}};
+}
+
+// A pass bound to its memory. It can run any number of times, by one thread at a time. On a GPU it
+// may be destroyed before the work that it added to its stream is complete.
+using BoundPass = std::function<void(const StepInfo&)>;
+
+// Addresses to bind, in the order of Pass::reads and Pass::writes. Each points to spec.bytes() of
+// its operand on the pass's device. `scratch` points to Pass::scratch_bytes, whose contents need
+// not survive between runs.
+struct PassMemory {
+  std::span<void* const> reads;
+  std::span<void* const> writes;
+  void* scratch = nullptr;
+  // On a GPU: the stream to which each run adds work without waiting for it, and a StepInfo in the
+  // device's memory. Kernels read that StepInfo instead of the argument of the run, so that runs
+  // can be recorded once and replayed. It is null for reorder, accumulate and zero. The caller
+  // makes the device current for the thread before it binds and runs.
+  void* stream = nullptr;
+  const StepInfo* device_step = nullptr;
+};
+
+// Immutable. Threads share it, and each binds it to its own memory.
+struct Pass {
+  std::vector<Operand> reads;
+  std::vector<Operand> writes;
+  size_t scratch_bytes = 0;
+  std::function<BoundPass(const PassMemory&)> bind;
+  // The pass copies its first input to its only result without change, so a plan may use the
+  // input's memory instead of running the pass.
+  bool copies = false;
+  // Indices into `reads` of operands whose memory the first result may overwrite, if both have the
+  // same number of bytes. The preferred operand comes first.
+  std::vector<int> in_place = {};
+
+  bool defined() const { return static_cast<bool>(bind); }
+};
+
+// One op compiled for given shapes. Each backward pass writes the derivatives of a scalar with
+// respect to some inputs (diff_input), given the derivatives with respect to the outputs
+// (diff_output). Results overwrite memory; they are not accumulated.
+struct Kernel {
+  Pass forward;
+  std::vector<Pass> backward;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,43 @@
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/ops/images/normalize_images.h"
+
+namespace lockstep {
+
+void ImageInputOptions::visit(FieldVisitor& v) {
+  v.integer("height", height, "rows", {.min = 1, .max = 1 << 14, .required = true});
+  v.integer("width", width, "columns", {.min = 1, .max = 1 << 14, .required = true});
+  v.integer("channels", channels, "1 grey, 3 colour", {.min = 1, .max = 1 << 14, .required = true});
+  v.text("normalization", normalization, "of pixels (0 to 255), by channel, over the training data",
+         {"none", "zero-center", "z-score", "rescale-zero-one", "rescale-symmetric"});
+}
+
+namespace {
+
+class ImageInput final : public LayerWith<ImageInputOptions> {
+ public:
+  using LayerWith::LayerWith;
+  int least_inputs() const override { return 0; }
+  int most_inputs() const override { return 0; }
+  bool is_input() const override { return true; }
+  Shape input_shape() const override {
+    return Shape{options().channels, options().height, options().width};
+  }
+  std::vector<StateSpec> states(std::span<const Shape>) const override {
+    const Shape channels{options().channels};
+    return {{"offset", channels, 0}, {"factor", channels, 1}};
+  }
+  // Adds the op also for normalization "none", because it converts bytes to f32.
+  int lower(LoweringLayer& context, std::span<const int>) const override {
+    return context.add(ops::make_normalize_images(),
+                       {context.input(), context.state(0), context.state(1)})[0];
+  }
+};
+
+}  // namespace
+
+LayerPtr image_input(ImageInputOptions options) { return std::make_shared<ImageInput>(options); }
+
+LayerInfo layers::image_input_info() { return layer_info<ImageInput, ImageInputOptions>(); }
+
+}  // namespace lockstep

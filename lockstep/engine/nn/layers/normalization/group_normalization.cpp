@@ -1,0 +1,76 @@
+// Layer, instance and group normalisation, which use one op with different numbers of groups.
+#include "lockstep/engine/ops/normalization/group_normalization.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/layers/registry.h"
+
+namespace lockstep {
+namespace {
+
+template <class Options>
+void visit_common(FieldVisitor& v, Options& o) {
+  v.number("epsilon", o.epsilon, "added to the variance", {.min = 0, .min_excluded = true});
+  v.number("l2_factor", o.l2_factor, "of scale and shift, times the option l2", {.min = 0});
+  v.number("learning_rate_factor", o.learning_rate_factor,
+           "of scale and shift, times the learning rate; 0 freezes", {.min = 0});
+}
+
+int64_t groups_of(const LayerNormalizationOptions&) { return 1; }
+int64_t groups_of(const InstanceNormalizationOptions&) { return ops::group_per_channel; }
+int64_t groups_of(const GroupNormalizationOptions& o) { return o.groups; }
+
+template <class Options>
+class Normalization final : public LayerWith<Options> {
+ public:
+  using LayerWith<Options>::LayerWith;
+
+  std::vector<ParameterSpec> parameters(std::span<const Shape> in) const override {
+    const auto& o = this->options();
+    if (in[0].rank() < 2) {
+      throw InvalidArgument("[" + std::string(Options::kType) +
+                            "] an input with channels wanted, received " + in[0].to_string());
+    }
+    const Shape c{in[0][1]};
+    return {{"scale", c, "ones", 1, 1, o.l2_factor, o.learning_rate_factor},
+            {"shift", c, "zeros", 1, 1, o.l2_factor, o.learning_rate_factor}};
+  }
+  int lower(LoweringLayer& context, std::span<const int> in) const override {
+    const auto& o = this->options();
+    return context.add(ops::make_group_normalization(groups_of(o), o.epsilon),
+                       {in[0], context.parameter(0), context.parameter(1)})[0];
+  }
+};
+
+template <class Options>
+LayerInfo info() {
+  return layer_info<Normalization<Options>, Options>();
+}
+
+}  // namespace
+
+void LayerNormalizationOptions::visit(FieldVisitor& v) { visit_common(v, *this); }
+
+void InstanceNormalizationOptions::visit(FieldVisitor& v) { visit_common(v, *this); }
+
+void GroupNormalizationOptions::visit(FieldVisitor& v) {
+  v.integer("groups", groups, "of channels side by side; must divide the number of channels",
+            {.min = 1, .required = true});
+  visit_common(v, *this);
+}
+
+LayerPtr layer_normalization(LayerNormalizationOptions options) {
+  return std::make_shared<Normalization<LayerNormalizationOptions>>(options);
+}
+LayerPtr instance_normalization(InstanceNormalizationOptions options) {
+  return std::make_shared<Normalization<InstanceNormalizationOptions>>(options);
+}
+LayerPtr group_normalization(GroupNormalizationOptions options) {
+  return std::make_shared<Normalization<GroupNormalizationOptions>>(options);
+}
+
+LayerInfo layers::layer_normalization_info() { return info<LayerNormalizationOptions>(); }
+LayerInfo layers::instance_normalization_info() { return info<InstanceNormalizationOptions>(); }
+LayerInfo layers::group_normalization_info() { return info<GroupNormalizationOptions>(); }
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+#include "lockstep/engine/ops/shapes/flatten.h"
+
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/layers/registry.h"
+
+namespace lockstep {
+
+namespace {
+
+class Flatten final : public LayerWith<FlattenOptions> {
+ public:
+  using LayerWith::LayerWith;
+  int lower(LoweringLayer& context, std::span<const int> in) const override {
+    return context.add(ops::make_flatten(), {in[0]})[0];
+  }
+};
+
+}  // namespace
+
+LayerPtr flatten() { return std::make_shared<Flatten>(FlattenOptions{}); }
+
+LayerInfo layers::flatten_info() { return layer_info<Flatten, FlattenOptions>(); }
+
+}  // namespace lockstep

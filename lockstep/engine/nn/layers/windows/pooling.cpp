@@ -1,0 +1,93 @@
+// Pooling along one, two and three axes.
+#include "lockstep/engine/ops/windows/pooling.h"
+
+#include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/nn/layers/windows/window_fields.h"
+
+namespace lockstep {
+namespace {
+
+template <class Options>
+concept Averages = requires(Options o) {
+  o.count_padding;
+};
+
+template <class Options>
+void visit_fields(FieldVisitor& v, Options& o, const char* pool_help) {
+  visit_sizes(v, "pool", o.pool, pool_help);
+  visit_sizes(v, "stride", o.stride, "step of the window");
+  if constexpr (Averages<Options>) {
+    v.padding("padding", o.padding, "zeros around the input, or \"same\"");
+    v.flag("count_padding", o.count_padding, "divide by the whole window, padding included");
+  } else {
+    v.padding("padding", o.padding, "around the input, never the maximum; or \"same\"");
+  }
+}
+
+template <class Options>
+OpPtr op_of(const Options& o) {
+  if constexpr (Averages<Options>) {
+    return ops::make_average_pooling(
+        {sizes_of(o.pool), sizes_of(o.stride), o.padding, o.count_padding});
+  } else {
+    return ops::make_max_pooling({sizes_of(o.pool), sizes_of(o.stride), o.padding, true});
+  }
+}
+OpPtr op_of(const GlobalAveragePooling1dOptions&) { return ops::make_global_average_pooling(1); }
+OpPtr op_of(const GlobalAveragePooling2dOptions&) { return ops::make_global_average_pooling(2); }
+OpPtr op_of(const GlobalAveragePooling3dOptions&) { return ops::make_global_average_pooling(3); }
+
+template <class Options>
+class Pooling final : public LayerWith<Options> {
+ public:
+  using LayerWith<Options>::LayerWith;
+  int lower(LoweringLayer& context, std::span<const int> in) const override {
+    return context.add(op_of(this->options()), {in[0]})[0];
+  }
+};
+
+template <class Options>
+LayerPtr make(Options options) {
+  return std::make_shared<Pooling<Options>>(std::move(options));
+}
+
+template <class Options>
+LayerInfo info() {
+  return layer_info<Pooling<Options>, Options>();
+}
+
+constexpr const char* along_one = "elements of a window";
+constexpr const char* along_two = "rows and columns of a window";
+constexpr const char* along_three = "depth, rows and columns of a window";
+
+}  // namespace
+
+void MaxPooling1dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_one); }
+void MaxPooling2dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_two); }
+void MaxPooling3dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_three); }
+void AveragePooling1dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_one); }
+void AveragePooling2dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_two); }
+void AveragePooling3dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_three); }
+
+LayerPtr max_pooling1d(MaxPooling1dOptions options) { return make(options); }
+LayerPtr max_pooling2d(MaxPooling2dOptions options) { return make(options); }
+LayerPtr max_pooling3d(MaxPooling3dOptions options) { return make(options); }
+LayerPtr average_pooling1d(AveragePooling1dOptions options) { return make(options); }
+LayerPtr average_pooling2d(AveragePooling2dOptions options) { return make(options); }
+LayerPtr average_pooling3d(AveragePooling3dOptions options) { return make(options); }
+LayerPtr global_average_pooling1d() { return make(GlobalAveragePooling1dOptions{}); }
+LayerPtr global_average_pooling2d() { return make(GlobalAveragePooling2dOptions{}); }
+LayerPtr global_average_pooling3d() { return make(GlobalAveragePooling3dOptions{}); }
+
+LayerInfo layers::max_pooling1d_info() { return info<MaxPooling1dOptions>(); }
+LayerInfo layers::max_pooling2d_info() { return info<MaxPooling2dOptions>(); }
+LayerInfo layers::max_pooling3d_info() { return info<MaxPooling3dOptions>(); }
+LayerInfo layers::average_pooling1d_info() { return info<AveragePooling1dOptions>(); }
+LayerInfo layers::average_pooling2d_info() { return info<AveragePooling2dOptions>(); }
+LayerInfo layers::average_pooling3d_info() { return info<AveragePooling3dOptions>(); }
+LayerInfo layers::global_average_pooling1d_info() { return info<GlobalAveragePooling1dOptions>(); }
+LayerInfo layers::global_average_pooling2d_info() { return info<GlobalAveragePooling2dOptions>(); }
+LayerInfo layers::global_average_pooling3d_info() { return info<GlobalAveragePooling3dOptions>(); }
+
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+// Metrics measure the quality of a network over all observations of some data.
+//
+// A metric creates a state (init). The state adds observations one by one (accumulate), adds the
+// state of the observations that follow its own (merge), and returns the value (finish). Parts of
+// the data have separate states. The division into parts and the order of merging depend on the
+// data only, so values are bitwise equal for any number of threads.
+//
+// A custom metric is an object with these functions:
+//
+//   struct MeanTopScore {
+//     double sum = 0;
+//     int64_t count = 0;
+//     void init(const MetricProblem&) {}  // optional; may throw if the problem does not fit
+//     void accumulate(const ScoredObservation& o) {
+//       sum += *std::max_element(o.scores.begin(), o.scores.end());
+//       ++count;
+//     }
+//     void merge(const MeanTopScore& later) { sum += later.sum, count += later.count; }
+//     double finish() const { return sum / static_cast<double>(count); }
+//   };
+//   options.custom_metrics = {make_metric("mean top score", MeanTopScore{})};
+//
+// A metric without merge() has one state, which adds all observations in the order of the listing.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/shape.h"
+
+namespace lockstep {
+
+// One observation, as passed to metrics.
+struct ScoredObservation {
+  int64_t index = 0;                   // in the listing
+  std::span<const float> scores = {};  // the network's output: probabilities, or an image
+  int64_t label = -1;                  // the class; -1 if targets are images
+  std::span<const float> target = {};  // image to image: the target; otherwise empty
+};
+
+// Describes what a metric measures.
+struct MetricProblem {
+  std::vector<std::string> classes = {};  // empty: image to image
+  Shape output;                           // of one observation
+};
+
+// A metric's value over some data. NaN if the value is undefined.
+struct MetricValue {
+  std::string name;
+  double value = 0;
+  friend bool operator==(const MetricValue&, const MetricValue&) = default;
+};
+
+// The state of a metric. Not thread-safe.
+class MetricState {
+ public:
+  virtual ~MetricState() = default;
+  virtual void accumulate(const ScoredObservation& observation) = 0;
+  // Adds `later`, a state of the same metric and problem for the observations that follow this
+  // state's own. Not called if Metric::merges() is false.
+  virtual void merge(const MetricState& later) = 0;
+  virtual double finish() const = 0;
+};
+
+// A metric. Immutable, thread-safe.
+class Metric {
+ public:
+  virtual ~Metric() = default;
+  virtual const std::string& name() const = 0;
+  virtual bool merges() const = 0;
+  // Creates a state. Throws InvalidArgument if the metric does not fit the problem.
+  virtual std::unique_ptr<MetricState> init(const MetricProblem& problem) const = 0;
+};
+using MetricPtr = std::shared_ptr<const Metric>;
+
+template <class T>
+concept MetricObject = std::copyable<T> && requires(T t, const T& c, const ScoredObservation& o) {
+  t.accumulate(o);
+  { c.finish() } -> std::convertible_to<double>;
+};
+template <class T>
+concept MergingMetricObject = MetricObject<T> && requires(T t, const T& c) {
+  t.merge(c);
+};
+
+// Creates a metric whose states begin as copies of `prototype`; see the top of this file.
+template <MetricObject T>
+MetricPtr make_metric(std::string name, T prototype) {
+  class State final : public MetricState {
+   public:
+    explicit State(T object) : object_(std::move(object)) {}
+    void accumulate(const ScoredObservation& o) override { object_.accumulate(o); }
+    void merge(const MetricState& later) override {
+      if constexpr (MergingMetricObject<T>) {
+        object_.merge(static_cast<const State&>(later).object_);
+      } else {
+        (void)later;
+        throw InvalidArgument("[metrics] this metric has no merge()");
+      }
+    }
+    double finish() const override { return static_cast<double>(object_.finish()); }
+
+   private:
+    T object_;
+  };
+  class Made final : public Metric {
+   public:
+    Made(std::string name, T prototype)
+        : name_(std::move(name)), prototype_(std::move(prototype)) {}
+    const std::string& name() const override { return name_; }
+    bool merges() const override { return MergingMetricObject<T>; }
+    std::unique_ptr<MetricState> init(const MetricProblem& problem) const override {
+      T object = prototype_;
+      if constexpr (requires { object.init(problem); }) object.init(problem);
+      return std::make_unique<State>(std::move(object));
+    }
+
+   private:
+    std::string name_;
+    T prototype_;
+  };
+  return std::make_shared<Made>(std::move(name), std::move(prototype));
+}
+
+// The built-in metrics:
+//   accuracy        share of observations whose class has the highest score
+//   top-K           share of observations whose class is among the K highest scores (top-5)
+//   precision       of the observations predicted as a class, the share that belongs to it
+//   recall          of the observations of a class, the share predicted as it
+//   f1              harmonic mean of precision and recall
+//   auc             area under the receiver operating characteristic: the probability that an
+//                   observation of the class scores higher than one of another class; a tie counts
+//                   half. For two classes, that of the second; for more, the mean of each class
+//                   against the rest
+//   rmse, mae       image to image: root of the mean squared and mean absolute difference over all
+//                   elements (pixels are 0 to 1)
+// precision, recall and f1 are means over classes. NaN counts as the lowest score. Of equal scores,
+// the first class is predicted. If precision, recall or f1 is 0 / 0 for a class that occurs or is
+// predicted, it is 0. Other classes are left out of the mean. The mean of auc leaves out classes to
+// which all observations or none belong. Values are NaN without observations or without a class to
+// average.
+//
+// Returns the metric with a name. Throws InvalidArgument for an unknown name; the hint gives the
+// most similar valid one.
+MetricPtr metric_by_name(const std::string& name);
+
+// Returns built-in metrics by name, followed by custom metrics. Throws InvalidArgument for unknown
+// names as metric_by_name(), for null, for a name that is not printable ASCII or occurs twice, and
+// for a metric that does not fit the problem.
+std::vector<MetricPtr> metrics_for(const std::vector<std::string>& names,
+                                   const std::vector<MetricPtr>& own, const MetricProblem& problem);
+
+// Returns the class with the highest score, the first of equal ones. NaN counts as the lowest
+// score.
+int64_t predicted_class(std::span<const float> scores);
+
+// Whether a built-in metric is a share of observations, which is displayed in percent.
+bool metric_is_share(const std::string& metric);
+
+}  // namespace lockstep

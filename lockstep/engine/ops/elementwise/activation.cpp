@@ -1,0 +1,83 @@
+#include "lockstep/engine/ops/elementwise/activation.h"
+
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise/elementwise.h"
+
+namespace lockstep::ops {
+namespace {
+
+using kernels::ActivationKind;
+
+class Activation final : public Elementwise {
+ public:
+  explicit Activation(ActivationKind kind, const char* parameter_name = "", double parameter = 0)
+      : kind_(kind), parameter_(parameter) {
+    if (!(parameter >= 0) || !std::isfinite(static_cast<float>(parameter))) {
+      throw InvalidArgument("[" + std::string(type()) + "] " + parameter_name +
+                            " must be at least 0 and finite, received " +
+                            std::to_string(parameter));
+    }
+  }
+  std::string_view type() const override {
+    switch (kind_) {
+      case ActivationKind::leaky_relu:
+        return "leaky_relu";
+      case ActivationKind::elu:
+        return "elu";
+      case ActivationKind::gelu:
+        return "gelu";
+      case ActivationKind::gelu_tanh:
+        return "gelu";
+      case ActivationKind::swish:
+        return "swish";
+      case ActivationKind::tanh:
+        return "tanh";
+      case ActivationKind::sigmoid:
+        return "sigmoid";
+      case ActivationKind::softplus:
+        break;
+    }
+    return "softplus";
+  }
+
+ private:
+  kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
+    return table.activation({src, kind_, parameter_});
+  }
+
+  ActivationKind kind_;
+  double parameter_;
+};
+
+}  // namespace
+
+OpPtr make_leaky_relu(double scale) {
+  return std::make_shared<Activation>(ActivationKind::leaky_relu, "the scale", scale);
+}
+OpPtr make_elu(double alpha) {
+  return std::make_shared<Activation>(ActivationKind::elu, "alpha", alpha);
+}
+OpPtr make_gelu(GeluApproximation approximation) {
+  return std::make_shared<Activation>(
+      approximation == GeluApproximation::tanh ? ActivationKind::gelu_tanh : ActivationKind::gelu);
+}
+OpPtr make_swish() { return std::make_shared<Activation>(ActivationKind::swish); }
+OpPtr make_tanh() { return std::make_shared<Activation>(ActivationKind::tanh); }
+OpPtr make_sigmoid() { return std::make_shared<Activation>(ActivationKind::sigmoid); }
+OpPtr make_softplus() { return std::make_shared<Activation>(ActivationKind::softplus); }
+
+Tensor leaky_relu(const Tensor& x, double scale) {
+  return apply_op(make_leaky_relu(scale), {x})[0];
+}
+Tensor elu(const Tensor& x, double alpha) { return apply_op(make_elu(alpha), {x})[0]; }
+Tensor gelu(const Tensor& x, GeluApproximation approximation) {
+  return apply_op(make_gelu(approximation), {x})[0];
+}
+Tensor swish(const Tensor& x) { return apply_op(make_swish(), {x})[0]; }
+Tensor tanh(const Tensor& x) { return apply_op(make_tanh(), {x})[0]; }
+Tensor sigmoid(const Tensor& x) { return apply_op(make_sigmoid(), {x})[0]; }
+Tensor softplus(const Tensor& x) { return apply_op(make_softplus(), {x})[0]; }
+
+}  // namespace lockstep::ops

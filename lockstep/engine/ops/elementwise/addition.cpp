@@ -1,0 +1,29 @@
+#include "lockstep/engine/ops/elementwise/addition.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise/elementwise.h"
+
+namespace lockstep::ops {
+namespace {
+
+class Addition final : public ElementwiseOfMany {
+ public:
+  std::string_view type() const override { return "addition"; }
+  bool takes_narrow(size_t) const override { return true; }
+
+ private:
+  kernels::Kernel kernel(const kernels::Table& table, std::vector<TensorSpec> src) const override {
+    return table.addition({std::move(src)});
+  }
+};
+
+}  // namespace
+
+OpPtr make_addition() { return std::make_shared<Addition>(); }
+
+Tensor addition(const std::vector<Tensor>& terms) {
+  if (terms.empty()) throw InvalidArgument("[addition] takes 1 or more inputs, received 0");
+  return apply_op(make_addition(), terms)[0];
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,37 @@
+#include "lockstep/engine/ops/elementwise/clipped_relu.h"
+
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise/elementwise.h"
+
+namespace lockstep::ops {
+namespace {
+
+class ClippedRelu final : public Elementwise {
+ public:
+  explicit ClippedRelu(double ceiling) : ceiling_(ceiling) {
+    if (!(ceiling > 0) || !std::isfinite(static_cast<float>(ceiling))) {
+      throw InvalidArgument("[clipped_relu] the ceiling must be above 0 and finite, received " +
+                            std::to_string(ceiling));
+    }
+  }
+  std::string_view type() const override { return "clipped_relu"; }
+
+ private:
+  kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
+    return table.clipped_relu({src, ceiling_});
+  }
+
+  double ceiling_;
+};
+
+}  // namespace
+
+OpPtr make_clipped_relu(double ceiling) { return std::make_shared<ClippedRelu>(ceiling); }
+
+Tensor clipped_relu(const Tensor& x, double ceiling) {
+  return apply_op(make_clipped_relu(ceiling), {x})[0];
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,44 @@
+#include "lockstep/engine/ops/elementwise/dropout.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::ops {
+namespace {
+
+class Dropout final : public Op {
+ public:
+  Dropout(double p, uint64_t layer) : p_(p), layer_(layer) {}
+  std::string_view type() const override { return "dropout"; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    if (in[0].rank() < 1) {
+      throw InvalidArgument("[dropout] an input of n x ... wanted, received " + in[0].to_string());
+    }
+    return {in[0]};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    return table.dropout({in[0], p_, layer_});
+  }
+
+ private:
+  double p_;
+  uint64_t layer_;
+};
+
+}  // namespace
+
+OpPtr make_dropout(double p, uint64_t layer) {
+  if (!(p >= 0 && p < 1)) {
+    throw InvalidArgument("[dropout] a probability of at least 0 and below 1 wanted, received " +
+                          std::to_string(p));
+  }
+  return std::make_shared<Dropout>(p, layer);
+}
+
+Tensor dropout(const Tensor& x, double p, uint64_t layer, const kernels::StepInfo& step) {
+  return apply_op(make_dropout(p, layer), {x}, step)[0];
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,25 @@
+#include "lockstep/engine/ops/elementwise/relu.h"
+
+#include "lockstep/engine/ops/elementwise/elementwise.h"
+
+namespace lockstep::ops {
+namespace {
+
+class Relu final : public Elementwise {
+ public:
+  std::string_view type() const override { return "relu"; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
+
+ private:
+  kernels::Kernel kernel(const kernels::Table& table, const TensorSpec& src) const override {
+    return table.relu({src});
+  }
+};
+
+}  // namespace
+
+OpPtr make_relu() { return std::make_shared<Relu>(); }
+
+Tensor relu(const Tensor& x) { return apply_op(make_relu(), {x})[0]; }
+
+}  // namespace lockstep::ops

@@ -1,0 +1,44 @@
+#include "lockstep/engine/ops/images/normalize_images.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/windows/window.h"
+
+namespace lockstep::ops {
+namespace {
+
+class NormalizeImages final : public Op {
+ public:
+  std::string_view type() const override { return "normalize_images"; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 3, 3);
+    if (in[0].rank() < 2 || in[0].elements() == 0) {
+      throw InvalidArgument(
+          "[normalize_images] an input of n x c or n x c x space wanted, received " +
+          in[0].to_string());
+    }
+    for (size_t i = 1; i < 3; ++i) {
+      if (!(in[i] == Shape{in[0][1]})) {
+        throw InvalidArgument("[normalize_images] offset and factor need " +
+                              std::to_string(in[0][1]) + " elements, received " +
+                              in[i].to_string());
+      }
+    }
+    return {in[0]};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    if (in[0].dtype != DType::u8) check_floats(*this, in.first(1));
+    check_floats(*this, in.subspan(1));
+    return table.normalize_images({in[0]});
+  }
+};
+
+}  // namespace
+
+OpPtr make_normalize_images() { return std::make_shared<NormalizeImages>(); }
+
+Tensor normalize_images(const Tensor& x, const Tensor& offset, const Tensor& factor) {
+  return apply_op(make_normalize_images(), {x, offset, factor})[0];
+}
+
+}  // namespace lockstep::ops

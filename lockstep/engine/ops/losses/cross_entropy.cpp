@@ -1,0 +1,54 @@
+#include "lockstep/engine/ops/losses/cross_entropy.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::ops {
+namespace {
+
+class CrossEntropy final : public Op {
+ public:
+  explicit CrossEntropy(bool from_logits) : from_logits_(from_logits) {}
+  std::string_view type() const override {
+    return from_logits_ ? "softmax_cross_entropy" : "cross_entropy";
+  }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 2, 2);
+    if (in[0].rank() != 2 || in[0].elements() == 0 ||
+        !(in[1] == Shape{in[0][0]} || in[1] == in[0])) {
+      throw InvalidArgument("[" + std::string(type()) +
+                            "] scores of n x c and n labels, or n x c shares, wanted, received " +
+                            in[0].to_string() + " and " + in[1].to_string());
+    }
+    if (from_logits_) return {Shape{in[0][0]}, in[0]};
+    return {Shape{in[0][0]}};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in.first(1));
+    const bool shares = in[1].shape.rank() == 2;
+    if (in[1].dtype != (shares ? DType::f32 : DType::i32)) {
+      throw InvalidArgument("[" + std::string(type()) + "] " +
+                            (shares ? "shares of f32" : "labels of i32") + " wanted, received " +
+                            std::string(name_of(in[1].dtype)));
+    }
+    return table.cross_entropy({in[0], from_logits_, shares});
+  }
+
+ private:
+  bool from_logits_;
+};
+
+}  // namespace
+
+OpPtr make_cross_entropy() { return std::make_shared<CrossEntropy>(false); }
+OpPtr make_softmax_cross_entropy() { return std::make_shared<CrossEntropy>(true); }
+
+Tensor cross_entropy(const Tensor& probabilities, const Tensor& labels) {
+  return apply_op(make_cross_entropy(), {probabilities, labels})[0];
+}
+
+Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels) {
+  return apply_op(make_softmax_cross_entropy(), {logits, labels})[0];
+}
+
+}  // namespace lockstep::ops

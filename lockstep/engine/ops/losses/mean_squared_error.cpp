@@ -1,0 +1,35 @@
+#include "lockstep/engine/ops/losses/mean_squared_error.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::ops {
+namespace {
+
+class MeanSquaredError final : public Op {
+ public:
+  std::string_view type() const override { return "mean_squared_error"; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 2, 2);
+    if (!(in[0] == in[1]) || in[0].rank() < 1 || in[0].elements() == 0) {
+      throw InvalidArgument(
+          "[mean_squared_error] prediction and target of one shape wanted, received " +
+          in[0].to_string() + " and " + in[1].to_string());
+    }
+    return {Shape{in[0][0]}};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    return table.mean_squared_error({in[0]});
+  }
+};
+
+}  // namespace
+
+OpPtr make_mean_squared_error() { return std::make_shared<MeanSquaredError>(); }
+
+Tensor mean_squared_error(const Tensor& prediction, const Tensor& target) {
+  return apply_op(make_mean_squared_error(), {prediction, target})[0];
+}
+
+}  // namespace lockstep::ops

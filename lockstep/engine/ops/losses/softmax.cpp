@@ -1,0 +1,37 @@
+#include "lockstep/engine/ops/losses/softmax.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/losses/cross_entropy.h"
+
+namespace lockstep::ops {
+namespace {
+
+class Softmax final : public Op {
+ public:
+  std::string_view type() const override { return "softmax"; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    if (in[0].rank() < 2 || in[0].elements() == 0) {
+      throw InvalidArgument("[softmax] an input of n x c or n x c x space wanted, received " +
+                            in[0].to_string());
+    }
+    return {in[0]};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    return table.softmax({in[0]});
+  }
+  std::optional<FusedOps> fuse(const Op& next) const override {
+    if (next.type() != "cross_entropy") return std::nullopt;
+    return FusedOps{make_softmax_cross_entropy(), {1}, {0}};
+  }
+};
+
+}  // namespace
+
+OpPtr make_softmax() { return std::make_shared<Softmax>(); }
+
+Tensor softmax(const Tensor& x) { return apply_op(make_softmax(), {x})[0]; }
+
+}  // namespace lockstep::ops

@@ -1,0 +1,52 @@
+#include "lockstep/engine/ops/matrices/fully_connected.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise/with_bias.h"
+
+namespace lockstep::ops {
+namespace {
+
+class FullyConnected final : public Op {
+ public:
+  explicit FullyConnected(bool bias) : bias_(bias) {}
+  std::string_view type() const override { return "fully_connected"; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
+
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);
+    const Shape &x = in[0], &w = in[1];
+    const std::string received = " (input " + x.to_string() + ", weights " + w.to_string() + ")";
+    if (x.rank() < 2 || x.elements() == 0) {
+      throw InvalidArgument("[fully_connected] an input of n x ... wanted" + received);
+    }
+    if (w.rank() != 2 || w[0] < 1 || w[1] != x.elements() / x[0]) {
+      throw InvalidArgument("[fully_connected] an observation has " +
+                            std::to_string(x.elements() / x[0]) +
+                            " elements, the weights do not fit" + received);
+    }
+    if (bias_ && !(in[2] == Shape{w[0]})) {
+      throw InvalidArgument("[fully_connected] a bias of " + std::to_string(w[0]) +
+                            " elements wanted, received " + in[2].to_string());
+    }
+    return {Shape{x[0], w[0]}};
+  }
+
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    return table.fully_connected({in[0], in[1].shape[0], bias_});
+  }
+
+ private:
+  bool bias_;
+};
+
+}  // namespace
+
+OpPtr make_fully_connected(bool bias) { return std::make_shared<FullyConnected>(bias); }
+
+Tensor fully_connected(const Tensor& x, const Tensor& weights, const Tensor& bias) {
+  return apply_op(make_fully_connected(bias.defined()), with_bias(x, weights, bias))[0];
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,87 @@
+#include "lockstep/engine/ops/normalization/batch_normalization.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/windows/pooling2d.h"
+
+namespace lockstep::ops {
+namespace {
+
+class BatchNormalization final : public Op {
+ public:
+  BatchNormalization(double epsilon, bool training, bool relu,
+                     std::optional<Size2d> max_pool = std::nullopt)
+      : epsilon_(epsilon), training_(training), relu_(relu), max_pool_(max_pool) {}
+  std::string_view type() const override { return "batch_normalization"; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
+
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, training_ ? 3 : 5, training_ ? 3 : 5);
+    const Shape& x = in[0];
+    if (x.rank() < 2 || x.rank() > 5 || x.elements() == 0) {
+      throw InvalidArgument(
+          "[batch_normalization] an input of n x c or n x c x space wanted, received " +
+          x.to_string());
+    }
+    const Shape channels{x[1]};
+    for (size_t i = 1; i < in.size(); ++i) {
+      if (!(in[i] == channels)) {
+        throw InvalidArgument("[batch_normalization] scale, shift and statistics need " +
+                              std::to_string(x[1]) + " elements, received " + in[i].to_string());
+      }
+    }
+    Shape y = x;
+    if (max_pool_) {
+      // Throws the error that the pooling op would have thrown.
+      y = ops::make_max_pooling2d({.pool = *max_pool_, .stride = *max_pool_})->infer({&x, 1})[0];
+    }
+    if (!training_) return {y};
+    return {y, channels, channels};
+  }
+
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    return table.batch_normalization({in[0], epsilon_, relu_, training_, max_pool_});
+  }
+
+  std::optional<FusedOps> fuse(const Op& next) const override {
+    const auto pool = relu_ ? ops::side_by_side_max_pooling(next) : std::nullopt;
+    if (max_pool_ || (!pool && (relu_ || next.type() != "relu"))) return std::nullopt;
+    auto fused = std::make_shared<BatchNormalization>(epsilon_, training_, true, pool);
+    if (training_) return FusedOps{fused, {-1, 1, 2}, {0}};
+    return FusedOps{fused, {-1}, {0}};
+  }
+
+  bool offered_by(const kernels::Table& table) const override {
+    return !max_pool_ || (table.normalization_with_max_pooling &&
+                          (*max_pool_)[0] * (*max_pool_)[1] <= kernels::kMostWindowElements);
+  }
+
+ private:
+  double epsilon_;
+  bool training_, relu_;
+  std::optional<Size2d> max_pool_;  // after the ReLU
+};
+
+}  // namespace
+
+OpPtr make_batch_normalization(double epsilon, bool training) {
+  if (!(epsilon > 0)) {
+    throw InvalidArgument("[batch_normalization] epsilon must be above 0, received " +
+                          std::to_string(epsilon));
+  }
+  return std::make_shared<BatchNormalization>(epsilon, training, false);
+}
+
+BatchNormalizationResult batch_normalization_training(const Tensor& x, const Tensor& scale,
+                                                      const Tensor& shift, double epsilon) {
+  auto outputs = apply_op(make_batch_normalization(epsilon, true), {x, scale, shift});
+  return {outputs[0], outputs[1], outputs[2]};
+}
+
+Tensor batch_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                           const Tensor& mean, const Tensor& variance, double epsilon) {
+  return apply_op(make_batch_normalization(epsilon, false), {x, scale, shift, mean, variance})[0];
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,70 @@
+#include "lockstep/engine/ops/normalization/group_normalization.h"
+
+#include <cmath>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::ops {
+namespace {
+
+class GroupNormalization final : public Op {
+ public:
+  GroupNormalization(int64_t groups, double epsilon) : groups_(groups), epsilon_(epsilon) {
+    if (groups < 0) {
+      throw InvalidArgument("[group_normalization] 1 or more groups wanted, received " +
+                            std::to_string(groups));
+    }
+    if (!(epsilon > 0) || !std::isfinite(epsilon)) {
+      throw InvalidArgument("[group_normalization] epsilon must be above 0 and finite, received " +
+                            std::to_string(epsilon));
+    }
+  }
+  std::string_view type() const override { return "group_normalization"; }
+
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 3, 3);
+    const Shape& x = in[0];
+    if (x.rank() < 2 || x.elements() == 0) {
+      throw InvalidArgument(
+          "[group_normalization] an input of n x c or n x c x space wanted, received " +
+          x.to_string());
+    }
+    if (x[1] % groups_in(x) != 0) {
+      throw InvalidArgument("[group_normalization] " + std::to_string(x[1]) +
+                            " channels cannot be cut into " + std::to_string(groups_) +
+                            " groups of one size (input " + x.to_string() + ")");
+    }
+    for (size_t i = 1; i < in.size(); ++i) {
+      if (!(in[i] == Shape{x[1]})) {
+        throw InvalidArgument("[group_normalization] scale and shift need " + std::to_string(x[1]) +
+                              " elements, received " + in[i].to_string());
+      }
+    }
+    return {x};
+  }
+
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    return table.group_normalization({in[0], groups_in(in[0].shape), epsilon_});
+  }
+
+ private:
+  int64_t groups_in(const Shape& x) const { return groups_ == group_per_channel ? x[1] : groups_; }
+
+  int64_t groups_;
+  double epsilon_;
+};
+
+}  // namespace
+
+OpPtr make_group_normalization(int64_t groups, double epsilon) {
+  return std::make_shared<GroupNormalization>(groups, epsilon);
+}
+
+Tensor group_normalization(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                           int64_t groups, double epsilon) {
+  return apply_op(make_group_normalization(groups, epsilon), {x, scale, shift})[0];
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,39 @@
+#include "lockstep/engine/ops/reductions/sum.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::ops {
+namespace {
+
+class Sum final : public Op {
+ public:
+  explicit Sum(double factor) : factor_(factor) {}
+  std::string_view type() const override { return "sum"; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    return {Shape{}};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    return table.sum({in[0], factor_});
+  }
+
+ private:
+  double factor_;
+};
+
+}  // namespace
+
+OpPtr make_sum(double factor) { return std::make_shared<Sum>(factor); }
+
+Tensor sum(const Tensor& x) { return apply_op(make_sum(), {x})[0]; }
+
+Tensor mean(const Tensor& x) {
+  if (x.defined() && x.shape().elements() == 0) {
+    throw InvalidArgument("[mean] no elements, input " + x.shape().to_string());
+  }
+  return apply_op(make_sum(1.0 / static_cast<double>(x.shape().elements())), {x})[0];
+}
+
+}  // namespace lockstep::ops

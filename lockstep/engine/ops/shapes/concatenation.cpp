@@ -1,0 +1,56 @@
+#include "lockstep/engine/ops/shapes/concatenation.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::ops {
+namespace {
+
+class Concatenation final : public Op {
+ public:
+  explicit Concatenation(int axis) : axis_(axis) {}
+  std::string_view type() const override { return "concatenation"; }
+  bool takes_narrow(size_t) const override { return true; }
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, static_cast<size_t>(-1));
+    std::vector<int64_t> dims = in[0].dims();
+    if (axis_ < 0 || axis_ >= in[0].rank()) {
+      throw InvalidArgument("[concatenation] " + in[0].to_string() + " has no dimension " +
+                            std::to_string(axis_));
+    }
+    const auto axis = static_cast<size_t>(axis_);
+    int64_t total = 0;
+    for (const auto& shape : in) {
+      std::vector<int64_t> others = shape.dims();
+      if (others.size() == dims.size()) {
+        total += others[axis];
+        others[axis] = dims[axis];
+      }
+      if (others != dims) {
+        throw InvalidArgument("[concatenation] inputs must agree in all dimensions but " +
+                              std::to_string(axis_) + ", received " + in[0].to_string() + " and " +
+                              shape.to_string());
+      }
+    }
+    dims[axis] = total;
+    return {Shape(dims)};
+  }
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    return table.concatenation({{in.begin(), in.end()}, axis_});
+  }
+
+ private:
+  int axis_;
+};
+
+}  // namespace
+
+OpPtr make_concatenation(int axis) { return std::make_shared<Concatenation>(axis); }
+
+Tensor concatenation(const std::vector<Tensor>& parts, int axis) {
+  if (parts.empty()) throw InvalidArgument("[concatenation] takes 1 or more inputs, received 0");
+  return apply_op(make_concatenation(axis), parts)[0];
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,90 @@
+#include "lockstep/engine/ops/windows/convolution.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise/with_bias.h"
+
+namespace lockstep::ops {
+namespace {
+
+class Convolution final : public Op {
+ public:
+  Convolution(const ConvolutionParams& params, bool bias) : params_(params), bias_(bias) {}
+  std::string_view type() const override {
+    constexpr std::string_view names[] = {"conv1d", "conv2d", "conv3d"};
+    return names[axes() - 1];
+  }
+  bool takes_narrow(size_t input) const override { return input == 0; }
+
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);
+    check_space(type(), in[0], axes());
+    const Shape &x = in[0], &w = in[1];
+    const int64_t groups = params_.groups;
+    const std::string where = "[" + std::string(type()) + "] ";
+    const std::string received = " (input " + x.to_string() + ", weights " + w.to_string() + ")";
+    if (w.rank() != 2 + axes() || w.elements() == 0) {
+      constexpr const char* kernels[] = {"k", "kh x kw", "kd x kh x kw"};
+      throw InvalidArgument(where + "weights of o x c x " + kernels[axes() - 1] + " wanted" +
+                            received);
+    }
+    if (groups < 1 || x[1] % groups != 0 || w[0] % groups != 0) {
+      throw InvalidArgument(where + std::to_string(groups) +
+                            " groups do not divide the channels and filters" + received);
+    }
+    if (w[1] * groups != x[1]) {
+      throw InvalidArgument(where + "weights have " + std::to_string(w[1] * groups) +
+                            " input channels, the input has " + std::to_string(x[1]) + received);
+    }
+    if (bias_ && !(in[2] == Shape{w[0]})) {
+      throw InvalidArgument(where + "a bias of " + std::to_string(w[0]) +
+                            " elements wanted, received " + in[2].to_string());
+    }
+    return {slid_over(x, w[0], window_for(x, w))};
+  }
+
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    const Shape &x = in[0].shape, &w = in[1].shape;
+    const auto window = window_for(x, w);
+    return table.convolution({in[0], w, slid_over(x, w[0], window), window, params_.groups, bias_});
+  }
+
+ private:
+  int axes() const { return params_.stride.axes(); }
+  kernels::Window window_for(const Shape& x, const Shape& w) const {
+    return resolve_window(type(), space_of(w), params_.stride, params_.dilation, params_.padding,
+                          space_of(x));
+  }
+
+  ConvolutionParams params_;
+  bool bias_;
+};
+
+}  // namespace
+
+OpPtr make_convolution(const ConvolutionParams& params, bool bias) {
+  check_axes("convolution",
+             {params.stride, params.dilation, params.padding.before, params.padding.after});
+  return std::make_shared<Convolution>(params, bias);
+}
+
+OpPtr make_convolution1d(const Convolution1dParams& p, bool bias) {
+  return make_convolution({{p.stride}, p.padding, {p.dilation}, p.groups}, bias);
+}
+
+OpPtr make_convolution3d(const Convolution3dParams& p, bool bias) {
+  return make_convolution({p.stride, p.padding, p.dilation, p.groups}, bias);
+}
+
+Tensor convolution1d(const Tensor& x, const Tensor& weights, const Tensor& bias,
+                     const Convolution1dParams& params) {
+  return apply_op(make_convolution1d(params, bias.defined()), with_bias(x, weights, bias))[0];
+}
+
+Tensor convolution3d(const Tensor& x, const Tensor& weights, const Tensor& bias,
+                     const Convolution3dParams& params) {
+  return apply_op(make_convolution3d(params, bias.defined()), with_bias(x, weights, bias))[0];
+}
+
+}  // namespace lockstep::ops

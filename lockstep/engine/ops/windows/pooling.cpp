@@ -1,0 +1,130 @@
+#include "lockstep/engine/ops/windows/pooling.h"
+
+#include <algorithm>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/windows/pooling2d.h"
+
+namespace lockstep::ops {
+namespace {
+
+class Pooling final : public Op {
+ public:
+  enum class Kind { max, average, global_average };
+  Pooling(Kind kind, const PoolingParams& params)
+      : kind_(kind),
+        params_(params),
+        type_((kind == Kind::max       ? "max_pooling"
+               : kind == Kind::average ? "average_pooling"
+                                       : "global_average_pooling") +
+              std::to_string(axes()) + "d") {}
+
+  std::string_view type() const override { return type_; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
+
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, 1, 1);
+    check_space(type(), in[0], axes());
+    return {slid_over(in[0], in[0][1], window_for(in[0]))};
+  }
+
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    using Problem = kernels::PoolingProblem;
+    const Shape& x = in[0].shape;
+    const auto window = window_for(x);
+    const auto kind = kind_ == Kind::max      ? Problem::Kind::max
+                      : params_.count_padding ? Problem::Kind::average_with_padding
+                                              : Problem::Kind::average_without_padding;
+    return table.pooling({in[0], slid_over(x, x[1], window), window, kind});
+  }
+
+  std::optional<Size2d> side_by_side_maximum() const {
+    if (axes() != 2 || kind_ != Kind::max || params_.stride != params_.pool) return std::nullopt;
+    if (params_.padding != WindowPadding(Padding2d{})) return std::nullopt;
+    return Size2d{params_.pool[0], params_.pool[1]};
+  }
+
+ private:
+  int axes() const { return params_.pool.axes(); }
+
+  kernels::Window window_for(const Shape& x) const {
+    const Sizes none = Sizes::all(axes(), 0), ones = Sizes::all(axes(), 1);
+    if (kind_ == Kind::global_average) return {space_of(x), ones, ones, none, none};
+    const auto w =
+        resolve_window(type(), params_.pool, params_.stride, ones, params_.padding, space_of(x));
+    for (size_t a = 0; a < static_cast<size_t>(axes()); ++a) {
+      if (w.pad_begin[a] >= w.kernel[a] || w.pad_end[a] >= w.kernel[a]) {
+        throw InvalidArgument("[" + type_ + "] padding must be smaller than the window of " +
+                              w.kernel.to_string() + ", received " +
+                              std::to_string(std::max(w.pad_begin[a], w.pad_end[a])));
+      }
+    }
+    return w;
+  }
+
+  Kind kind_;
+  PoolingParams params_;
+  std::string type_;
+};
+
+PoolingParams general(const Pooling1dParams& p) {
+  return {{p.pool}, {p.stride}, p.padding, p.count_padding};
+}
+PoolingParams general(const Pooling3dParams& p) {
+  return {p.pool, p.stride, p.padding, p.count_padding};
+}
+
+}  // namespace
+
+std::optional<Size2d> side_by_side_max_pooling(const Op& op) {
+  const auto* pooling = dynamic_cast<const Pooling*>(&op);
+  return pooling ? pooling->side_by_side_maximum() : std::nullopt;
+}
+
+OpPtr make_max_pooling(const PoolingParams& params) {
+  check_axes("max_pooling",
+             {params.pool, params.stride, params.padding.before, params.padding.after});
+  return std::make_shared<Pooling>(Pooling::Kind::max, params);
+}
+OpPtr make_average_pooling(const PoolingParams& params) {
+  check_axes("average_pooling",
+             {params.pool, params.stride, params.padding.before, params.padding.after});
+  return std::make_shared<Pooling>(Pooling::Kind::average, params);
+}
+OpPtr make_global_average_pooling(int axes) {
+  const Sizes ones = Sizes::all(axes, 1);
+  check_axes("global_average_pooling", {ones});
+  PoolingParams params{ones, ones, Padding2d{}};
+  return std::make_shared<Pooling>(Pooling::Kind::global_average, params);
+}
+
+OpPtr make_max_pooling1d(const Pooling1dParams& p) { return make_max_pooling(general(p)); }
+OpPtr make_max_pooling3d(const Pooling3dParams& p) { return make_max_pooling(general(p)); }
+OpPtr make_average_pooling1d(const Pooling1dParams& p) { return make_average_pooling(general(p)); }
+OpPtr make_average_pooling3d(const Pooling3dParams& p) { return make_average_pooling(general(p)); }
+OpPtr make_global_average_pooling1d() { return make_global_average_pooling(1); }
+OpPtr make_global_average_pooling3d() { return make_global_average_pooling(3); }
+
+Tensor max_pooling1d(const Tensor& x, const Pooling1dParams& params) {
+  return apply_op(make_max_pooling1d(params), {x})[0];
+}
+Tensor max_pooling3d(const Tensor& x, const Pooling3dParams& params) {
+  return apply_op(make_max_pooling3d(params), {x})[0];
+}
+Tensor average_pooling1d(const Tensor& x, const Pooling1dParams& params) {
+  return apply_op(make_average_pooling1d(params), {x})[0];
+}
+Tensor average_pooling3d(const Tensor& x, const Pooling3dParams& params) {
+  return apply_op(make_average_pooling3d(params), {x})[0];
+}
+Tensor global_average_pooling1d(const Tensor& x) {
+  return apply_op(make_global_average_pooling1d(), {x})[0];
+}
+Tensor global_average_pooling3d(const Tensor& x) {
+  return apply_op(make_global_average_pooling3d(), {x})[0];
+}
+
+}  // namespace lockstep::ops

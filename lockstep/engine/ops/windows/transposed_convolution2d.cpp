@@ -1,0 +1,77 @@
+#include "lockstep/engine/ops/windows/transposed_convolution2d.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/ops/elementwise/with_bias.h"
+#include "lockstep/engine/ops/windows/window.h"
+
+namespace lockstep::ops {
+namespace {
+
+class TransposedConvolution2d final : public Op {
+ public:
+  TransposedConvolution2d(const TransposedConvolution2dParams& params, bool bias)
+      : params_(params), bias_(bias) {}
+  std::string_view type() const override { return "transposed_conv2d"; }
+  bool takes_narrow(size_t input) const override { return input == 0; }
+
+  std::vector<Shape> infer(std::span<const Shape> in) const override {
+    check_count(*this, in, bias_ ? 3 : 2, bias_ ? 3 : 2);
+    check_image(type(), in[0]);
+    const Shape &x = in[0], &w = in[1];
+    const int64_t groups = params_.groups;
+    const std::string received = " (input " + x.to_string() + ", weights " + w.to_string() + ")";
+    if (w.rank() != 4 || w.elements() == 0) {
+      throw InvalidArgument("[transposed_conv2d] weights of c x o x kh x kw wanted" + received);
+    }
+    if (w[0] != x[1]) {
+      throw InvalidArgument("[transposed_conv2d] weights have " + std::to_string(w[0]) +
+                            " input channels, the input has " + std::to_string(x[1]) + received);
+    }
+    if (groups < 1 || x[1] % groups != 0) {
+      throw InvalidArgument("[transposed_conv2d] " + std::to_string(groups) +
+                            " groups do not divide the channels" + received);
+    }
+    const int64_t filters = w[1] * groups;
+    if (bias_ && !(in[2] == Shape{filters})) {
+      throw InvalidArgument("[transposed_conv2d] a bias of " + std::to_string(filters) +
+                            " elements wanted, received " + in[2].to_string());
+    }
+    return {result(x, w, window_for(x, w))};
+  }
+
+  kernels::Kernel compile(const kernels::Table& table,
+                          std::span<const TensorSpec> in) const override {
+    check_floats(*this, in);
+    const Shape &x = in[0].shape, &w = in[1].shape;
+    const auto window = window_for(x, w);
+    return table.transposed_convolution(
+        {in[0], w, result(x, w, window), window, params_.groups, bias_});
+  }
+
+ private:
+  kernels::Window window_for(const Shape& x, const Shape& w) const {
+    return resolve_transposed_window(type(), space_of(w), params_.stride, params_.dilation,
+                                     params_.padding, space_of(x));
+  }
+  Shape result(const Shape& x, const Shape& w, const kernels::Window& window) const {
+    return Shape{x[0], w[1] * params_.groups, kernels::transposed_size(window, 0, x[2]),
+                 kernels::transposed_size(window, 1, x[3])};
+  }
+
+  TransposedConvolution2dParams params_;
+  bool bias_;
+};
+
+}  // namespace
+
+OpPtr make_transposed_convolution2d(const TransposedConvolution2dParams& params, bool bias) {
+  return std::make_shared<TransposedConvolution2d>(params, bias);
+}
+
+Tensor transposed_convolution2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
+                                const TransposedConvolution2dParams& params) {
+  return apply_op(make_transposed_convolution2d(params, bias.defined()),
+                  with_bias(x, weights, bias))[0];
+}
+
+}  // namespace lockstep::ops

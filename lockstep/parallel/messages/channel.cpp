@@ -1,0 +1,409 @@
+#include "lockstep/parallel/messages/channel.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <zmq.hpp>
+#include <zmq_addon.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/threads/quiet_thread.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kDomain = "lockstep";
+constexpr const char* kKeyCheck = "inproc://zeromq.zap.01";
+constexpr const char* kMonitor = "inproc://lockstep-monitor";
+// Without this option a server admits unknown keys when no thread checks keys. The ZeroMQ headers
+// do not define it.
+constexpr int kEnforceDomain = 93;
+// Without reconnection there is only one try, which a busy machine must not fail.
+constexpr int kHandshakeMilliseconds = 3000, kOnlyHandshakeMilliseconds = 30000;
+constexpr int kHeartbeatMilliseconds = 500, kSilenceMilliseconds = 5000;
+constexpr double kSendLimit = 30;
+
+[[noreturn]] void fail(const std::string& what, const zmq::error_t& error) {
+  throw Error("[channel] " + what + ": " + error.what());
+}
+
+std::string random_name() {
+  std::random_device source;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", source(), source(), source(), source());
+}
+
+struct KeyPair {
+  char public_key[41] = {}, secret_key[41] = {};
+  KeyPair() {
+    if (zmq_curve_keypair(public_key, secret_key) != 0) {
+      throw Error("[channel] ZeroMQ was built without CURVE");
+    }
+  }
+};
+
+// Options of both ends.
+void set_up(zmq::socket_t& socket, const ChannelOptions& options, const std::string& endpoint) {
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(options.most_bytes));
+  socket.set(zmq::sockopt::sndhwm, options.most_waiting);
+  socket.set(zmq::sockopt::rcvhwm, options.most_waiting);
+  if (endpoint.find('[') != std::string::npos) socket.set(zmq::sockopt::ipv6, true);
+  socket.set(zmq::sockopt::handshake_ivl,
+             options.reconnect ? kHandshakeMilliseconds : kOnlyHandshakeMilliseconds);
+  if (!options.reconnect) return;
+  socket.set(zmq::sockopt::heartbeat_ivl, kHeartbeatMilliseconds);
+  socket.set(zmq::sockopt::heartbeat_timeout, kSilenceMilliseconds);
+  socket.set(zmq::sockopt::heartbeat_ttl, kSilenceMilliseconds);
+}
+
+Bytes bytes_of(const zmq::message_t& message) {
+  const auto* const data = static_cast<const std::byte*>(message.data());
+  return {data, data + message.size()};
+}
+
+// A worker's name: its routing id, and the user id that belongs to its key.
+std::string name_of(uint32_t worker) { return "worker-" + std::to_string(worker); }
+
+}  // namespace
+
+struct ChannelServer::State {
+  explicit State(const ChannelOptions& o) : options(o), socket(context, ZMQ_ROUTER) {}
+
+  const ChannelOptions options;
+  KeyPair keys;
+  zmq::context_t context{1};
+  zmq::socket_t socket;
+  std::string endpoint;
+
+  mutable std::mutex mutex;
+  std::map<std::string, uint32_t> admitted;  // by public key
+  std::set<std::string> dismissed;           // public keys
+  Refusals refused;
+  std::atomic<bool> stop{false};
+  std::thread checker;
+
+  // Answers ZeroMQ's key requests (ZeroMQ RFC 27) and counts refused connections.
+  void check_keys(zmq::socket_t questions, zmq::socket_t events) {
+    while (!stop) {
+      zmq::pollitem_t items[] = {{questions.handle(), 0, ZMQ_POLLIN, 0},
+                                 {events.handle(), 0, ZMQ_POLLIN, 0}};
+      zmq::poll(items, 2, std::chrono::milliseconds(50));
+      if (items[1].revents & ZMQ_POLLIN) note(events);
+      if (items[0].revents & ZMQ_POLLIN) answer(questions);
+    }
+  }
+
+  void note(zmq::socket_t& events) {
+    zmq::message_t event, address;
+    if (!events.recv(event, zmq::recv_flags::dontwait)) return;
+    if (event.more()) (void)events.recv(address, zmq::recv_flags::dontwait);
+    uint16_t what = 0;
+    if (event.size() >= sizeof what) std::memcpy(&what, event.data(), sizeof what);
+    if (what != ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL &&
+        what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
+      return;
+    }
+    const std::lock_guard lock(mutex);
+    ++refused.handshakes;
+  }
+
+  void answer(zmq::socket_t& questions) {
+    // Version, request, domain, address, identity, mechanism, key.
+    std::vector<zmq::message_t> question;
+    if (!zmq::recv_multipart(questions, std::back_inserter(question))) return;
+    std::vector<std::string> parts;
+    for (const zmq::message_t& part : question) parts.push_back(part.to_string());
+    std::string worker;
+    if (parts.size() == 7 && parts[2] == kDomain && parts[5] == "CURVE" && parts[6].size() == 32) {
+      char key[41];
+      zmq_z85_encode(key, reinterpret_cast<const uint8_t*>(parts[6].data()), 32);
+      const std::lock_guard lock(mutex);
+      const auto found = admitted.find(key);
+      if (found != admitted.end()) {
+        worker = name_of(found->second);
+      } else {
+        // A worker that was dismissed after its death may still have had a connection attempt under
+        // way.
+        ++(dismissed.count(key) > 0 ? refused.dismissed : refused.keys);
+      }
+    }
+    const std::string request = parts.size() > 1 ? parts[1] : "";
+    const std::string answers[] = {
+        "1.0",  request, worker.empty() ? "400" : "200", worker.empty() ? "unknown key" : "OK",
+        worker, ""};
+    for (size_t i = 0; i < std::size(answers); ++i) {
+      questions.send(zmq::buffer(answers[i]),
+                     i + 1 < std::size(answers) ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    }
+  }
+
+  void stop_checking() {
+    stop = true;
+    if (checker.joinable()) checker.join();
+  }
+};
+
+ChannelServer::ChannelServer(const ChannelOptions& options)
+    : state_(std::make_unique<State>(options)) {
+  State& s = *state_;
+  try {
+    // The key check must be bound before the socket listens.
+    zmq::socket_t questions(s.context, ZMQ_REP), events(s.context, ZMQ_PAIR);
+    questions.set(zmq::sockopt::linger, 0);
+    questions.bind(kKeyCheck);
+    if (zmq_socket_monitor(
+            s.socket.handle(), kMonitor,
+            ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) != 0) {
+      throw zmq::error_t();
+    }
+    events.connect(kMonitor);
+    auto both = std::make_shared<std::pair<zmq::socket_t, zmq::socket_t>>(std::move(questions),
+                                                                          std::move(events));
+    s.checker = quiet_thread([&s, both] {
+      try {
+        s.check_keys(std::move(both->first), std::move(both->second));
+      } catch (const zmq::error_t&) {
+        // No connection is admitted from now on.
+      }
+    });
+
+    set_up(s.socket, options, options.endpoint);
+    s.socket.set(zmq::sockopt::router_mandatory, 1);
+    s.socket.set(zmq::sockopt::curve_server, 1);
+    s.socket.set(zmq::sockopt::curve_secretkey, s.keys.secret_key);
+    s.socket.set(zmq::sockopt::zap_domain, kDomain);
+    const int yes = 1;
+    if (zmq_setsockopt(s.socket.handle(), kEnforceDomain, &yes, sizeof yes) != 0) {
+      throw zmq::error_t();
+    }
+    if (options.endpoint.empty()) {
+      const uid_t user = geteuid();
+      if (zmq_setsockopt(s.socket.handle(), ZMQ_IPC_FILTER_UID, &user, sizeof user) != 0) {
+        throw zmq::error_t();
+      }
+      // The abstract name space needs no file, so nothing is left behind however the client ends.
+      s.socket.bind("ipc://@lockstep-" + random_name());
+    } else {
+      s.socket.bind(options.endpoint);
+    }
+    s.endpoint = s.socket.get(zmq::sockopt::last_endpoint);
+  } catch (const zmq::error_t& error) {
+    s.stop_checking();
+    fail("cannot listen" + (options.endpoint.empty() ? "" : " at " + options.endpoint), error);
+  }
+}
+
+ChannelServer::~ChannelServer() { state_->stop_checking(); }
+
+const std::string& ChannelServer::endpoint() const { return state_->endpoint; }
+
+ChannelTicket ChannelServer::admit(uint32_t worker) {
+  const KeyPair keys;
+  const std::lock_guard lock(state_->mutex);
+  state_->admitted.emplace(keys.public_key, worker);
+  return {worker, state_->endpoint, state_->keys.public_key, keys.public_key, keys.secret_key};
+}
+
+void ChannelServer::dismiss(uint32_t worker) {
+  const std::lock_guard lock(state_->mutex);
+  std::erase_if(state_->admitted, [&](const auto& entry) {
+    if (entry.second == worker) state_->dismissed.insert(entry.first);
+    return entry.second == worker;
+  });
+}
+
+bool ChannelServer::send(uint32_t worker, std::span<const std::byte> content) {
+  zmq::socket_t& socket = state_->socket;
+  try {
+    const auto flags = zmq::send_flags::dontwait;
+    return socket.send(zmq::buffer(name_of(worker)), zmq::send_flags::sndmore | flags) &&
+           socket.send(zmq::buffer(content.data(), content.size()), flags);
+  } catch (const zmq::error_t& error) {
+    if (error.num() == EHOSTUNREACH) return false;
+    fail("cannot send", error);
+  }
+}
+
+void ChannelServer::wait(const TimeLimit& limit, std::span<const int> descriptors) {
+  std::vector<zmq::pollitem_t> items{{state_->socket.handle(), 0, ZMQ_POLLIN, 0}};
+  for (const int d : descriptors) items.push_back({nullptr, d, ZMQ_POLLIN, 0});
+  try {
+    zmq::poll(items, std::chrono::milliseconds(limit.milliseconds_left()));
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EINTR) fail("cannot wait", error);
+  }
+}
+
+std::optional<ChannelServer::Message> ChannelServer::receive() {
+  zmq::socket_t& socket = state_->socket;
+  for (;;) {
+    std::vector<zmq::message_t> parts;
+    if (!zmq::recv_multipart(socket, std::back_inserter(parts), zmq::recv_flags::dontwait)) {
+      return std::nullopt;
+    }
+    if (parts.size() != 2) continue;  // a valid message has two parts: sender and content
+    // The claimed sender must be the owner of the key.
+    const std::string name = parts[0].to_string();
+    const char* const owner = zmq_msg_gets(parts[1].handle(), "User-Id");
+    if (owner == nullptr || name != owner) continue;
+    const std::lock_guard lock(state_->mutex);
+    for (const auto& [key, worker] : state_->admitted) {
+      if (name_of(worker) == name) return Message{worker, bytes_of(parts[1])};
+    }
+  }
+}
+
+ChannelServer::Refusals ChannelServer::refusals() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->refused;
+}
+
+void ChannelServer::stop_checking_keys() { state_->stop_checking(); }
+
+struct ChannelClient::State {
+  State(const ChannelOptions& o, int line, std::function<void()> g)
+      : options(o), lifeline(line), gone(std::move(g)) {}
+
+  const ChannelOptions options;
+  const int lifeline;
+  const std::function<void()> gone;
+  Descriptor bell{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // wakes the channel's thread
+  std::mutex mutex;
+  std::condition_variable arrived, left;
+  std::deque<Bytes> inbox, outbox;
+  bool stop = false;
+  std::thread courier;
+
+  void ring() const {
+    const uint64_t one = 1;
+    // The write fails only after 2^64 rings that were not read.
+    [[maybe_unused]] const ssize_t written = write(bell.get(), &one, sizeof one);
+  }
+
+  // Sends the waiting messages. False when the channel is stopped and all are sent.
+  bool deliver(zmq::socket_t& socket) {
+    std::unique_lock lock(mutex);
+    while (!outbox.empty()) {
+      const Bytes content = outbox.front();
+      lock.unlock();
+      const bool sent =
+          static_cast<bool>(socket.send(zmq::buffer(content), zmq::send_flags::dontwait));
+      lock.lock();
+      if (!sent) return !stop;
+      outbox.pop_front();
+      left.notify_all();
+    }
+    return !stop;
+  }
+
+  void take_all(zmq::socket_t& socket) {
+    zmq::message_t message;
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex);
+        if (inbox.size() >= static_cast<size_t>(options.most_waiting)) return;
+      }
+      if (!socket.recv(message, zmq::recv_flags::dontwait)) return;
+      Bytes content = bytes_of(message);
+      const std::lock_guard lock(mutex);
+      inbox.push_back(std::move(content));
+      arrived.notify_all();
+    }
+  }
+
+  void run(const ChannelTicket& ticket) {
+    zmq::context_t context(1);
+    zmq::socket_t socket(context, ZMQ_DEALER);
+    set_up(socket, options, ticket.endpoint);
+    // The last messages are still delivered after the channel is closed.
+    socket.set(zmq::sockopt::linger, 1000);
+    socket.set(zmq::sockopt::routing_id, name_of(ticket.worker));
+    socket.set(zmq::sockopt::curve_serverkey, ticket.server_key);
+    socket.set(zmq::sockopt::curve_publickey, ticket.public_key);
+    socket.set(zmq::sockopt::curve_secretkey, ticket.secret_key);
+    socket.set(zmq::sockopt::reconnect_ivl, options.reconnect ? 100 : -1);
+    socket.set(zmq::sockopt::reconnect_ivl_max, options.reconnect ? 2000 : 0);
+    socket.connect(ticket.endpoint);
+    do {
+      std::vector<zmq::pollitem_t> items{{socket.handle(), 0, ZMQ_POLLIN, 0},
+                                         {nullptr, bell.get(), ZMQ_POLLIN, 0}};
+      if (lifeline >= 0) items.push_back({nullptr, lifeline, ZMQ_POLLIN, 0});
+      zmq::poll(items, std::chrono::milliseconds(200));
+      if (lifeline >= 0 && items[2].revents != 0) {
+        gone();
+        return;
+      }
+      if (items[1].revents != 0) {
+        uint64_t rings = 0;
+        [[maybe_unused]] const ssize_t n = read(bell.get(), &rings, sizeof rings);
+      }
+      take_all(socket);
+    } while (deliver(socket));
+  }
+};
+
+ChannelClient::ChannelClient(const ChannelTicket& ticket, int lifeline, std::function<void()> gone,
+                             const ChannelOptions& options)
+    : state_(std::make_unique<State>(options, lifeline, std::move(gone))) {
+  State& s = *state_;
+  s.courier = quiet_thread([&s, ticket] {
+    try {
+      s.run(ticket);
+    } catch (const std::exception&) {
+      s.gone();  // without a channel the client counts as gone
+    }
+  });
+}
+
+ChannelClient::~ChannelClient() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+  }
+  state_->ring();
+  state_->courier.join();
+}
+
+void ChannelClient::send(Bytes content) {
+  {
+    std::unique_lock lock(state_->mutex);
+    const auto room = [&] {
+      return state_->outbox.size() < static_cast<size_t>(state_->options.most_waiting);
+    };
+    if (!state_->left.wait_for(lock, std::chrono::duration<double>(kSendLimit), room)) {
+      throw Timeout("[channel] the client has taken no message for " +
+                    std::to_string(static_cast<int>(kSendLimit)) + " seconds");
+    }
+    state_->outbox.push_back(std::move(content));
+  }
+  state_->ring();
+}
+
+std::optional<Bytes> ChannelClient::receive(const TimeLimit& limit) {
+  std::unique_lock lock(state_->mutex);
+  const auto there = [&] { return !state_->inbox.empty(); };
+  // With a limit of 0 this makes no system call.
+  const double seconds = limit.left();
+  if (!there() && (seconds <= 0 || !state_->arrived.wait_for(
+                                       lock, std::chrono::duration<double>(seconds), there))) {
+    return std::nullopt;
+  }
+  Bytes content = std::move(state_->inbox.front());
+  state_->inbox.pop_front();
+  return content;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// Number and location of a pool's worker processes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+// A host of a pool. "": this machine.
+struct PoolHost {
+  std::string name;
+  int workers = 1;
+};
+
+struct ProcessPoolOptions {
+  int workers = 1, threads = 1;  // on all hosts together; for each worker
+  double grace = 5;
+  uint64_t memory_bytes = 0;
+  std::vector<std::pair<std::string, std::string>> environment = {};
+  // Hosts in order of the workers' indexes; empty: all on this machine. A pool with hosts keeps its
+  // size.
+  std::vector<PoolHost> hosts = {};
+  std::string launch = {};   // see HostProcessOptions; "": its default
+  std::string address = {};  // this machine's, for the hosts; "": on the route to the first one
+};
+}  // namespace lockstep::detail

@@ -1,0 +1,70 @@
+// The thread that owns a pool's worker processes on this machine: it starts them, ends them and
+// detects their ends. (Workers end with the thread that started them.)
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/os/descriptor.h"
+#include "lockstep/parallel/process/process_pool_options.h"
+#include "lockstep/parallel/process/slot_memory.h"
+#include "lockstep/parallel/process/workers.h"
+
+namespace lockstep::detail {
+
+// Callbacks to the pool, in the supervisor's thread.
+struct SupervisorEvents {
+  // A process serves the ticket. If `worker` is 0, none could be started for the reason `why`.
+  std::function<void(const SlotTicket&, uint32_t worker, pid_t pid, const std::string& why)>
+      started;
+  // The process has ended.
+  std::function<void(uint32_t worker, const WorkerEnd& end)> ended;
+  // No process can be started or monitored any more.
+  std::function<void(const std::string& why)> failed;
+  // Total number of strangers' attempts to connect.
+  std::function<void(int64_t strangers)> refused;
+};
+
+// Thread-safe.
+class Supervisor {
+ public:
+  // The memory must outlive it. `reports` are called from begin() on.
+  Supervisor(const SharedMemory& memory, const ProcessPoolOptions& options,
+             SupervisorEvents reports);
+  ~Supervisor();
+
+  void begin();
+  void start(const SlotTicket& ticket);
+  // Kills it at once. Its end is reported with this reason ("": with the way the process ended).
+  void kill(uint32_t worker, const std::string& reason);
+  // Ends all processes; nothing is reported afterwards. The caller must not hold a mutex that the
+  // callbacks lock.
+  void stop();
+
+ private:
+  struct Request {
+    SlotTicket ticket;    // to start
+    uint32_t worker = 0;  // to kill; 0: start
+    std::string reason;
+  };
+
+  void ask(Request request);
+  void run();
+  void start(Workers& workers, const SlotTicket& ticket);
+
+  const SharedMemory& memory_;
+  const ProcessPoolOptions options_;
+  const SupervisorEvents reports_;
+  const Descriptor asked_;
+  std::mutex mutex_;
+  std::vector<Request> requests_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::detail

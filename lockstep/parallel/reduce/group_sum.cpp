@@ -1,0 +1,205 @@
+#include "lockstep/parallel/reduce/group_sum.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
+#include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/parallel/reduce/sum_exchange.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kPiece = 2048;  // floats that one thread adds at a time
+
+}  // namespace
+
+struct GroupSum::State {
+  State(Group& g, std::unique_ptr<SumExchange> e, ThreadPool& p, const GroupSumOptions& o)
+      : group(g),
+        exchange(std::move(e)),
+        pool(p),
+        options(o),
+        tree(o.count, o.order),
+        leaf_metadata(round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves)),
+        member_metadata(round_up(o.member_bytes) * static_cast<size_t>(g.size())),
+        scratch(static_cast<size_t>(p.size())) {}
+
+  // One addition of the tree's upper part. Operands are partial sums or results of earlier
+  // additions.
+  struct Operand {
+    const float* partial = nullptr;  // this member's slice; null: result of addition `number`
+    size_t number = 0;
+  };
+  struct Addition {
+    Operand left, right;
+  };
+
+  Group& group;
+  const std::unique_ptr<SumExchange> exchange;
+  ThreadPool& pool;
+  const GroupSumOptions options;
+  TreeReduction tree;  // over this member's leaves; its result is the total
+  std::vector<std::byte> leaf_metadata, member_metadata;  // by leaf; by member
+  int64_t leaves = 0;
+  SumPartition partition;
+  std::vector<float*> partials;  // destinations of this member's partial sums
+  std::vector<Addition> additions;
+  Operand top;
+  std::vector<std::vector<float>> scratch;  // by thread
+
+  IndexRange own() const { return partition.runs[static_cast<size_t>(group.rank())]; }
+
+  std::byte* by(int rank) {
+    return member_metadata.data() + static_cast<size_t>(rank) * round_up(options.member_bytes);
+  }
+
+  struct Root {
+    IndexRange leaves;
+    const float* sum;
+  };
+
+  Operand plan(const IndexRange& node, const std::vector<Root>& roots) {
+    for (const Root& root : roots) {
+      if (root.leaves == node) return {root.sum, 0};
+    }
+    const int64_t left = tree_split(node.count);
+    const Operand a = plan({node.first, left}, roots);
+    const Operand b = plan({node.first + left, node.count - left}, roots);
+    additions.push_back({a, b});
+    return {nullptr, additions.size() - 1};
+  }
+
+  // Plans the ranges, the destinations of partial sums, and the additions.
+  void plan_sum(int64_t n, std::span<const IndexRange> runs) {
+    leaves = n;
+    partition.runs.assign(runs.begin(), runs.end());
+    partition.partials.clear();
+    for (const IndexRange& run : runs) partition.partials.push_back(tree.roots(n, run).size());
+    exchange->begin(partition);
+    partials.clear();
+    for (size_t i = 0; i < tree.roots(n, own()).size(); ++i) {
+      partials.push_back(exchange->partial(i));
+    }
+    plan_additions();
+  }
+
+  void plan_additions() {
+    std::vector<Root> roots;
+    for (int r = 0; r < group.size(); ++r) {
+      size_t number = 0;
+      for (const IndexRange& root : tree.roots(leaves, partition.runs[static_cast<size_t>(r)])) {
+        roots.push_back({root, exchange->operand(r, number++)});
+      }
+    }
+    additions.clear();
+    if (options.order == TreeReduction::Order::tree && tree.order() == options.order) {
+      top = plan({0, leaves}, roots);
+      return;
+    }
+    top = {roots[0].sum, 0};
+    for (size_t i = 1; i < roots.size(); ++i) {
+      additions.push_back({top, {roots[i].sum, 0}});
+      top = {nullptr, additions.size() - 1};
+    }
+  }
+
+  // Computes the tree's upper part for some elements of the slice.
+  void add_piece(size_t first, size_t count, float* to, std::vector<float>& sums) const {
+    if (additions.empty()) {
+      std::memcpy(to, top.partial + first, count * sizeof(float));
+      return;
+    }
+    sums.resize(std::max(sums.size(), additions.size() * kPiece));
+    const auto add = kernels::table_for({}).add;
+    const auto at = [&](const Operand& o) {
+      return o.partial ? o.partial + first : sums.data() + o.number * kPiece;
+    };
+    for (size_t i = 0; i < additions.size(); ++i) {
+      float* const sum = i + 1 < additions.size() ? sums.data() + i * kPiece : to;
+      add(at(additions[i].left), at(additions[i].right), sum, count, nullptr);
+    }
+  }
+
+  void add_slice() {
+    const Slice own_slice = slice_of(options.count, group.rank(), group.size());
+    const auto pieces = static_cast<int64_t>((own_slice.count + kPiece - 1) / kPiece);
+    float* const to = exchange->slice();
+    const auto body = [&](int64_t piece, int thread) {
+      const ArithmeticMode mode;
+      const size_t first = static_cast<size_t>(piece) * kPiece;
+      add_piece(first, std::min(kPiece, own_slice.count - first), to + first,
+                scratch[static_cast<size_t>(thread)]);
+      mode.check();
+    };
+    if (pieces < 2) {
+      if (pieces == 1) body(0, 0);
+    } else {
+      pool.for_each(pieces, body);
+    }
+  }
+};
+
+size_t GroupSum::window_bytes(const GroupSumOptions& options, int members) {
+  return SumExchange::window_bytes(options, members);
+}
+
+GroupSum::GroupSum(LocalGroup& group, ThreadPool& pool, const GroupSumOptions& options)
+    : state_(
+          std::make_unique<State>(group, SumExchange::by_windows(group, options), pool, options)) {}
+
+GroupSum::GroupSum(Group& group, ThreadPool& pool, const GroupSumOptions& options)
+    : state_(std::make_unique<State>(group, SumExchange::by_messages(group, options), pool,
+                                     options)) {}
+
+GroupSum::~GroupSum() = default;
+
+void GroupSum::begin(int64_t leaves, std::span<const IndexRange> runs) {
+  State& s = *state_;
+  if (leaves > s.options.most_leaves || runs.size() != static_cast<size_t>(s.group.size())) {
+    throw InvalidArgument("[group] a sum over " + std::to_string(leaves) +
+                          " leaves is more than was planned");
+  }
+  if (s.group.size() == 1) {
+    s.tree.begin(leaves);
+    return;
+  }
+  const std::vector<IndexRange>& known = s.partition.runs;
+  const bool same =
+      leaves == s.leaves && std::equal(runs.begin(), runs.end(), known.begin(), known.end());
+  if (!same) s.plan_sum(leaves, runs);
+  if (s.own().count > 0) s.tree.begin(leaves, s.own(), s.partials);
+}
+
+std::byte* GroupSum::leaf(int64_t leaf) {
+  return state_->leaf_metadata.data() +
+         static_cast<size_t>(leaf) * round_up(state_->options.leaf_bytes);
+}
+
+std::byte* GroupSum::own_metadata() { return state_->by(state_->group.rank()); }
+
+const std::byte* GroupSum::member_metadata(int rank) const { return state_->by(rank); }
+
+void GroupSum::add(int64_t leaf, const float* values) { state_->tree.add(leaf, values); }
+
+void GroupSum::finish(const TimeLimit& limit) {
+  State& s = *state_;
+  if (s.group.size() == 1) return;
+  s.exchange->scatter(s.leaf_metadata, s.member_metadata, limit);
+  s.add_slice();
+  fail_point("gather");
+  s.exchange->gather(s.tree.result(), limit);
+}
+
+float* GroupSum::result() const { return state_->tree.result(); }
+
+const std::byte* GroupSum::leaf_metadata(int64_t leaf) const {
+  return state_->leaf_metadata.data() +
+         static_cast<size_t>(leaf) * round_up(state_->options.leaf_bytes);
+}
+
+}  // namespace lockstep

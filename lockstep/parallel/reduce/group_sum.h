@@ -1,0 +1,60 @@
+// The fixed tree over the leaves of a whole group: the same bits for every partition of the leaves.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/reduce/tree.h"
+
+namespace lockstep {
+
+struct GroupSumOptions {
+  size_t count = 0;  // number of floats in each array
+  int64_t most_leaves = 1;
+  size_t leaf_bytes = 0;    // additional bytes of each leaf, copied to all members
+  size_t member_bytes = 0;  // additional bytes of each member, copied to all members
+  TreeReduction::Order order = TreeReduction::Order::tree;
+};
+
+// Sums arrays of floats over leaves that are partitioned among the members of a group. Each member
+// adds up the complete subtrees within its range of leaves, then finishes the tree for its slice of
+// the array (whole blocks of 1,024 elements). Then all members receive all slices. One thread at a
+// time, with its pool.
+class GroupSum {
+ public:
+  // Size of each member's window that a sum over a LocalGroup needs (see LocalGroupOptions).
+  static size_t window_bytes(const GroupSumOptions& options, int members);
+
+  // The group and the pool must outlive it. The first constructor passes partial sums through the
+  // group's windows, which must have window_bytes(); the second one sends messages, over any group.
+  GroupSum(LocalGroup& group, ThreadPool& pool, const GroupSumOptions& options);
+  GroupSum(Group& group, ThreadPool& pool, const GroupSumOptions& options);
+  ~GroupSum();
+
+  // Begins a sum over the ranges of all members, by rank. This member's leaves are passed to leaf()
+  // and add(), which are thread-safe.
+  void begin(int64_t leaves, std::span<const IndexRange> runs);
+  // The additional bytes of a leaf of this member, for writing.
+  std::byte* leaf(int64_t leaf);
+  void add(int64_t leaf, const float* values);
+  // The additional bytes of this member, for writing.
+  std::byte* own_metadata();
+  // Must be called when all leaves of this member are added. Throws like collectives.
+  void finish(const TimeLimit& limit);
+
+  // The results, valid until the next begin(): the sum, which may be modified, and the additional
+  // bytes of any leaf and of any member.
+  float* result() const;
+  const std::byte* leaf_metadata(int64_t leaf) const;
+  const std::byte* member_metadata(int rank) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,20 @@
+// Partition of the tree's leaves among workers.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/parallel/reduce/tree.h"
+
+namespace lockstep {
+
+// Partitions leaves among workers in order, one index range each. `loads`: the relative load of
+// each worker, >= 0; a worker with load 0 gets no leaves. The time of the slowest worker (count /
+// load) is minimal, except that every worker with a load gets at least one leaf if there are
+// enough. Among these partitions it chooses one with the fewest partial sums. The result depends
+// only on the arguments. Thread-safe. Throws InvalidArgument for a load that is negative or not
+// finite, and if all are 0.
+std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double> loads);
+
+}  // namespace lockstep

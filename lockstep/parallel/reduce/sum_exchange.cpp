@@ -1,0 +1,215 @@
+#include "lockstep/parallel/reduce/sum_exchange.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/numeric/index_range.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kBlock = 1024;  // floats; slices consist of whole blocks
+
+// A range within a tree over n leaves has at most two partial sums at each level.
+size_t most_partials(int64_t leaves) {
+  return 2 * static_cast<size_t>(std::bit_width(static_cast<uint64_t>(leaves))) + 1;
+}
+
+size_t longest_slice(size_t count, int size) {
+  return std::min(count, (count / kBlock / static_cast<size_t>(size) + 2) * kBlock);
+}
+
+// Position and size of the additional bytes of a range's leaves.
+struct Words {
+  size_t first, count;
+};
+
+Words words_of(const IndexRange& run, size_t width) {
+  return {static_cast<size_t>(run.first) * width, static_cast<size_t>(run.count) * width};
+}
+
+class Windows final : public SumExchange {
+ public:
+  Windows(LocalGroup& group, const GroupSumOptions& options)
+      : group_(group),
+        options_(options),
+        member_offset_(round_up(options.leaf_bytes) * static_cast<size_t>(options.most_leaves)),
+        own_(slice_of(options.count, group.rank(), group.size())) {}
+
+  void begin(const SumPartition& partition) override { partition_ = partition; }
+
+  float* partial(size_t number) override { return partial_of(group_.rank(), number); }
+
+  const float* operand(int rank, size_t number) const override {
+    return partial_of(rank, number) + own_.first;
+  }
+
+  float* slice() override { return slice_in(group_.rank()); }
+
+  void scatter(std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
+               const TimeLimit& limit) override {
+    const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
+    const auto rank = static_cast<size_t>(group_.rank());
+    const Words own = words_of(partition_.runs[rank], width);
+    std::byte* const window = group_.window(group_.rank());
+    if (own.count > 0) std::memcpy(window + own.first, leaf_metadata.data() + own.first, own.count);
+    if (by > 0) std::memcpy(window + member_offset_, member_metadata.data() + rank * by, by);
+    group_.barrier(limit);
+    for (size_t r = 0; r < partition_.runs.size(); ++r) {
+      if (r == rank) continue;
+      const std::byte* const theirs = group_.window(static_cast<int>(r));
+      const Words w = words_of(partition_.runs[r], width);
+      if (w.count > 0) std::memcpy(leaf_metadata.data() + w.first, theirs + w.first, w.count);
+      if (by > 0) std::memcpy(member_metadata.data() + r * by, theirs + member_offset_, by);
+    }
+  }
+
+  void gather(float* result, const TimeLimit& limit) override {
+    group_.barrier(limit);
+    for (int r = 0; r < group_.size(); ++r) {
+      const Slice s = slice_of(options_.count, r, group_.size());
+      std::memcpy(result + s.first, slice_in(r), s.count * sizeof(float));
+    }
+  }
+
+ private:
+  // Layout of a window: additional bytes of leaves and of the member, partial sums, the slice.
+  float* partial_of(int rank, size_t number) const {
+    return reinterpret_cast<float*>(group_.window(rank) + member_offset_ +
+                                    round_up(options_.member_bytes) +
+                                    number * round_up(options_.count * sizeof(float)));
+  }
+  float* slice_in(int rank) const { return partial_of(rank, most_partials(options_.most_leaves)); }
+
+  LocalGroup& group_;
+  const GroupSumOptions options_;
+  const size_t member_offset_;
+  const Slice own_;
+  SumPartition partition_;
+};
+
+class Messages final : public SumExchange {
+ public:
+  Messages(Group& group, const GroupSumOptions& options)
+      : group_(group),
+        options_(options),
+        width_(round_up(options.count * sizeof(float)) / sizeof(float)),
+        own_(slice_of(options.count, group.rank(), group.size())) {}
+
+  void begin(const SumPartition& partition) override {
+    partition_ = partition;
+    const auto n = partition.runs.size();
+    partials_.resize(width_ * partition.partials[rank()]);
+    slice_.resize(own_.count);
+    to_.assign(n, 0);
+    from_.assign(n, 0);
+    firsts_.assign(n, 0);
+    slices_.assign(n, 0);
+    size_t sent = 0, received = 0;
+    for (size_t r = 0; r < n; ++r) {
+      firsts_[r] = received;
+      to_[r] = partial_bytes(rank(), theirs(r)) + words_bytes(rank());
+      from_[r] = partial_bytes(r, own_) + words_bytes(r);
+      slices_[r] = theirs(r).count * sizeof(float);
+      sent += to_[r];
+      received += from_[r];
+    }
+    sent_.resize(sent);
+    received_.resize(received);
+  }
+
+  float* partial(size_t number) override { return partials_.data() + number * width_; }
+
+  const float* operand(int member, size_t number) const override {
+    return reinterpret_cast<const float*>(received_.data() + firsts_[static_cast<size_t>(member)]) +
+           number * own_.count;
+  }
+
+  float* slice() override { return slice_.data(); }
+
+  // Sends to each member its slice of all local partial sums, followed by the additional bytes of
+  // the local leaves and of this member.
+  void scatter(std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
+               const TimeLimit& limit) override {
+    const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
+    const Words own = words_of(partition_.runs[rank()], width);
+    std::byte* to = sent_.data();
+    for (size_t r = 0; r < partition_.runs.size(); ++r) {
+      const Slice s = theirs(r);
+      for (size_t i = 0; i < partition_.partials[rank()]; ++i) {
+        to = put(to, partial(i) + s.first, s.count * sizeof(float));
+      }
+      to = put(to, leaf_metadata.data() + own.first, own.count);
+      to = put(to, member_metadata.data() + rank() * by, by);
+    }
+    group_.all_to_all(sent_, to_, received_, from_, limit);
+    for (size_t r = 0; r < partition_.runs.size(); ++r) {
+      const std::byte* const from = received_.data() + firsts_[r] + partial_bytes(r, own_);
+      const Words w = words_of(partition_.runs[r], width);
+      put(leaf_metadata.data() + w.first, from, w.count);
+      put(member_metadata.data() + r * by, from + w.count, by);
+    }
+  }
+
+  void gather(float* result, const TimeLimit& limit) override {
+    group_.all_gather(std::as_bytes(std::span(slice_)), slices_,
+                      std::as_writable_bytes(std::span(result, options_.count)), limit);
+  }
+
+ private:
+  size_t rank() const { return static_cast<size_t>(group_.rank()); }
+  Slice theirs(size_t member) const {
+    return slice_of(options_.count, static_cast<int>(member), group_.size());
+  }
+  size_t partial_bytes(size_t member, const Slice& of) const {
+    return partition_.partials[member] * of.count * sizeof(float);
+  }
+  size_t words_bytes(size_t member) const {
+    return words_of(partition_.runs[member], round_up(options_.leaf_bytes)).count +
+           round_up(options_.member_bytes);
+  }
+  static std::byte* put(std::byte* to, const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return to + bytes;
+  }
+
+  Group& group_;
+  const GroupSumOptions options_;
+  const size_t width_;  // distance between partial sums, in floats
+  const Slice own_;
+  SumPartition partition_;
+  std::vector<float> partials_, slice_;
+  std::vector<std::byte> sent_, received_;
+  // Bytes to each member, bytes from it, their offsets, and the size of each member's slice.
+  std::vector<size_t> to_, from_, firsts_, slices_;
+};
+
+}  // namespace
+
+Slice slice_of(size_t count, int rank, int size) {
+  const size_t blocks = (count + kBlock - 1) / kBlock;
+  const auto r = static_cast<size_t>(rank), n = static_cast<size_t>(size);
+  const size_t first = std::min(count, blocks * r / n * kBlock);
+  return {first, std::min(count, blocks * (r + 1) / n * kBlock) - first};
+}
+
+std::unique_ptr<SumExchange> SumExchange::by_windows(LocalGroup& group,
+                                                     const GroupSumOptions& options) {
+  return std::make_unique<Windows>(group, options);
+}
+
+std::unique_ptr<SumExchange> SumExchange::by_messages(Group& group,
+                                                      const GroupSumOptions& options) {
+  return std::make_unique<Messages>(group, options);
+}
+
+size_t SumExchange::window_bytes(const GroupSumOptions& o, int members) {
+  if (members == 1) return 0;
+  return round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) + round_up(o.member_bytes) +
+         most_partials(o.most_leaves) * round_up(o.count * sizeof(float)) +
+         round_up(longest_slice(o.count, members) * sizeof(float));
+}
+
+}  // namespace lockstep

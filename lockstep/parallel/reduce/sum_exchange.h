@@ -1,0 +1,58 @@
+// The exchange of partial sums and slices between the members of a group, for the fixed tree.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/parallel/reduce/group_sum.h"
+
+namespace lockstep {
+
+// A range of elements of the array.
+struct Slice {
+  size_t first = 0, count = 0;
+};
+
+// The slice of member `rank` of an array of `count` elements: whole blocks of 1,024, except for the
+// last.
+Slice slice_of(size_t count, int rank, int size);
+
+// The range of leaves of each member, and the number of partial sums of each.
+struct SumPartition {
+  std::vector<IndexRange> runs;
+  std::vector<size_t> partials;
+};
+
+// The steps of each sum: the caller writes partial sums, scatter() sends to every member its slice
+// of all partial sums, each member adds up its slice, gather() sends all slices to all members. One
+// thread at a time.
+class SumExchange {
+ public:
+  // Through the windows of a LocalGroup.
+  static std::unique_ptr<SumExchange> by_windows(LocalGroup& group, const GroupSumOptions& options);
+  // By messages, for any group.
+  static std::unique_ptr<SumExchange> by_messages(Group& group, const GroupSumOptions& options);
+  static size_t window_bytes(const GroupSumOptions& options, int members);
+
+  virtual ~SumExchange() = default;
+
+  // Must be called before the functions below. Addresses stay valid until the next call.
+  virtual void begin(const SumPartition& partition) = 0;
+  // Destination of this member's partial sum, all elements.
+  virtual float* partial(size_t number) = 0;
+  // This member's slice of any member's partial sum, from the slice's first element. The contents
+  // are valid after scatter().
+  virtual const float* operand(int rank, size_t number) const = 0;
+  // Destination of this member's slice of the sum.
+  virtual float* slice() = 0;
+  // `leaf_metadata`: additional bytes by leaf, `member_metadata`: by member, each entry rounded up
+  // to cache lines. They contain this member's entries; the entries of the others are filled in.
+  // Both functions throw like collectives.
+  virtual void scatter(std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
+                       const TimeLimit& limit) = 0;
+  virtual void gather(float* result, const TimeLimit& limit) = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,321 @@
+// The remote agent's work for a pool of another machine: it starts workers on its host, carries
+// orders and reports between their memory and the client, and mirrors the pool's memory.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/process/process_pool_options.h"
+#include "lockstep/parallel/process/supervisor.h"
+#include "lockstep/parallel/remote/agent_messages.h"
+#include "lockstep/parallel/remote/agent_process.h"
+
+namespace lockstep::detail {
+namespace {
+
+// Seconds between reports of changes.
+constexpr double kTell = 0.05;
+
+class HostAgent {
+ public:
+  explicit HostAgent(const HostSetup& setup)
+      : setup_(setup),
+        bell_memory_(map(setup.bell)),
+        bell_(*std::launder(reinterpret_cast<Bell*>(bell_memory_.get()))),
+        supervisor_(memory_, pool_options(setup), reports()) {}
+
+  [[noreturn]] void run() {
+    say(HostReady{available_cores(), host_context().address()});
+    supervisor_.begin();
+    const std::thread report_thread = quiet_thread([this] { serve([this] { carry_reports(); }); });
+    serve([this] {
+      const auto message = host_context().receive(TimeLimit(1));
+      if (!message) return;
+      const auto order = decode<HostOrder>(*message);
+      const std::lock_guard lock(mutex_);
+      std::visit([this](const auto& what) { take(what); }, order);
+    });
+  }
+
+ private:
+  struct Slot {
+    explicit Slot(SharedRegion r)
+        : region(std::move(r)),
+          head(head_of(region)),
+          orders(orders_of(region)),
+          reports(reports_of(region)) {}
+    SharedRegion region;
+    SlotHeader& head;
+    MessageWriter orders;
+    MessageReader reports;
+    Bytes order;  // received part of the next order
+    uint32_t worker = 0;
+    int64_t pid = 0;
+    Descriptor diary;
+    uint64_t taken = 0;               // messages_taken, as last reported
+    uint64_t reported = 0, room = 0;  // bytes of reports: sent, and taken by the client
+    bool broken = false;
+  };
+  struct Watched {
+    SharedPlace place;
+    SharedRegion region;
+    Bytes told;
+  };
+
+  static ProcessPoolOptions pool_options(const HostSetup& setup) {
+    return {.workers = setup.workers, .threads = setup.threads, .memory_bytes = setup.memory_bytes};
+  }
+
+  // Runs `body` until the process ends. An error is reported to the client and ends the process.
+  template <class Body>
+  [[noreturn]] static void serve(Body body) {
+    try {
+      for (;;) body();
+    } catch (...) {
+      give_up(TaskError::current().message);
+    }
+  }
+
+  [[noreturn]] static void give_up(const std::string& why) {
+    try {
+      say(SlotEnded{no_slot, {.how = why}, ""});
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    } catch (const std::exception&) {
+      // The client will detect the end of this process.
+    }
+    _exit(1);
+  }
+
+  template <class Report>
+  static void say(const Report& report) {
+    host_context().send(encode(HostReport(report)));
+  }
+
+  SharedRegion map(const SharedPlace& place) {
+    memory_.cover(place);
+    return memory_.map(place);
+  }
+
+  // A cached mapping of a region that is accessed repeatedly.
+  const SharedRegion& mapped(const SharedPlace& place) {
+    auto& [size, region] = mapped_[place.offset];
+    if (!region || size < place.bytes) {
+      region = map(place);
+      size = place.bytes;
+    }
+    return region;
+  }
+
+  // ---- requests of the client, with the mutex held ----
+
+  void take(const SlotHere& what) {
+    const size_t place = what.ticket.slot.offset;
+    slots_.erase(place);
+    slots_.emplace(place, map(what.ticket.slot));
+    supervisor_.start(what.ticket);
+  }
+
+  void take(const SlotOrder& what) {
+    Slot* const slot = slot_at(what.slot);
+    if (slot == nullptr) return;
+    slot->order.insert(slot->order.end(), what.piece.begin(), what.piece.end());
+    if (!what.last) return;
+    memory_.cover({0, what.memory});
+    // The next order that may begin; the client may have taken back earlier ones.
+    if (what.order > 0) slot->head.next = what.order - 1;
+    slot->orders.push(slot->order);
+    slot->order.clear();
+    write_orders(*slot);
+  }
+
+  void take(const SlotCancel& what) {
+    Slot* const slot = slot_at(what.slot);
+    if (slot == nullptr) return;
+    slot->head.cancelled = what.cancelled;
+    slot->head.bell.ring();
+  }
+
+  void take(const SlotRoom& what) {
+    Slot* const slot = slot_at(what.slot);
+    if (slot == nullptr) return;
+    slot->room = std::max(slot->room, what.bytes);
+    bell_.ring();
+  }
+
+  void take(const SlotKill& what) {
+    Slot* const slot = slot_at(what.slot);
+    if (slot != nullptr && slot->worker != 0) supervisor_.kill(slot->worker, what.reason);
+  }
+
+  void take(const MemoryWrite& what) {
+    const SharedRegion& region = mapped(what.place);
+    check(what.place, what.at, what.piece.size());
+    std::memcpy(region.get() + what.at, what.piece.data(), what.piece.size());
+    say(MemoryWritten{what.piece.size()});
+  }
+
+  void take(const MemoryRead& what) {
+    const SharedRegion region = map(what.place);
+    size_t at = 0;
+    in_pieces({region.get(), what.place.bytes}, [&](Bytes piece, bool last) {
+      const size_t bytes = piece.size();
+      say(MemoryPiece{what.place, at, std::move(piece), what.number, last});
+      at += bytes;
+    });
+  }
+
+  void take(const MemoryWatch& what) {
+    watched_[what.place.offset] = {what.place, map(what.place), {}};
+  }
+
+  void take(const MemoryForget& what) {
+    watched_.erase(what.place.offset);
+    mapped_.erase(what.place.offset);
+    memory_.cover(what.place);
+    memory_.free(what.place);
+  }
+
+  void take(const GroupEnd& what) { LocalGroup::abort(mapped(what.place)); }
+
+  static void check(const SharedPlace& place, size_t at, size_t bytes) {
+    if (at > place.bytes || bytes > place.bytes - at) {
+      throw DataError("[host] bytes outside of a region");
+    }
+  }
+
+  Slot* slot_at(size_t place) {
+    const auto found = slots_.find(place);
+    return found == slots_.end() ? nullptr : &found->second;
+  }
+
+  static void write_orders(Slot& slot) {
+    if (!slot.orders.flush()) {
+      slot.head.orders_wait = 1;
+      // The worker may have made room before it could see the flag.
+      if (slot.orders.flush()) slot.head.orders_wait = 0;
+    }
+    slot.head.bell.ring();
+  }
+
+  // ---- reports of workers ----
+
+  void carry_reports() {
+    const uint32_t seen = bell_.rings();
+    double left = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto& [place, slot] : slots_) carry_reports(place, slot);
+      if (tell_.reached()) tell_changes();
+      left = tell_.left();
+    }
+    bell_.wait(seen, TimeLimit(std::max(left, 1e-3)));
+  }
+
+  // `all`: ignores kReportsAhead, for a worker that has ended.
+  void carry_reports(size_t place, Slot& slot, bool all = false) {
+    if (slot.broken) return;
+    if (slot.head.orders_wait.exchange(0) != 0) write_orders(slot);
+    try {
+      while (all || slot.reported - slot.room < kReportsAhead) {
+        const auto message = slot.reports.next();
+        if (!message) break;
+        slot.reported += message->size();
+        std::span<const std::byte> rest = *message;
+        if (take_prefix<Report>(rest) == Report::ready) {
+          const std::string path = "/proc/" + std::to_string(slot.pid) + "/fd/" +
+                                   std::to_string(decode<ReadyNote>(rest).diary);
+          slot.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
+        }
+        in_pieces(*message, [&](Bytes piece, bool last) {
+          say(SlotReport{place, last, std::move(piece)});
+        });
+      }
+      if (slot.reports.took()) slot.head.bell.ring();
+    } catch (const DataError& e) {
+      slot.broken = true;
+      supervisor_.kill(slot.worker, std::string("sent what cannot be read (") + e.what() + ")");
+    }
+  }
+
+  void tell_changes() {
+    tell_ = TimeLimit(kTell);
+    for (auto& [place, slot] : slots_) {
+      const uint64_t taken = slot.head.messages_taken.load();
+      if (taken != slot.taken) say(SlotTaken{place, taken});
+      slot.taken = taken;
+      if (slot.diary) forget_diary(slot.diary.get());
+    }
+    for (auto& [place, w] : watched_) {
+      const Bytes now = read_words(w.region.get(), w.place.bytes);
+      if (now == w.told) continue;
+      say(MemoryPiece{w.place, 0, now, 0, true});
+      w.told = now;
+    }
+  }
+
+  // Copies in atomic words, because other processes write there.
+  static Bytes read_words(std::byte* from, size_t bytes) {
+    Bytes copy(bytes);
+    for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
+      const uint64_t word = reinterpret_cast<std::atomic<uint64_t>*>(from + at)->load();
+      std::memcpy(copy.data() + at, &word, sizeof word);
+    }
+    return copy;
+  }
+
+  SupervisorEvents reports() {
+    return {
+        .started =
+            [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const std::string& why) {
+              const std::lock_guard lock(mutex_);
+              Slot* const slot = slot_at(ticket.slot.offset);
+              if (slot == nullptr) return;
+              slot->worker = worker;
+              slot->pid = pid;
+              say(SlotStarted{ticket.slot.offset, worker, pid, why});
+              if (worker == 0) slots_.erase(ticket.slot.offset);
+              bell_.ring();
+            },
+        .ended =
+            [this](uint32_t worker, const WorkerEnd& end) {
+              const std::lock_guard lock(mutex_);
+              for (auto at = slots_.begin(); at != slots_.end(); ++at) {
+                if (at->second.worker != worker) continue;
+                carry_reports(at->first, at->second, true);
+                tell_changes();
+                say(SlotEnded{at->first, end, read_diary(at->second.diary.get())});
+                slots_.erase(at);
+                return;
+              }
+            },
+        .failed = [](const std::string& why) { give_up(why); },
+        .refused = [](int64_t) {},
+    };
+  }
+
+  const HostSetup setup_;
+  SharedMemory memory_{"lockstep-pool"};
+  SharedRegion bell_memory_;
+  Bell& bell_;
+  std::mutex mutex_;
+  std::map<size_t, Slot> slots_;  // by place
+  std::map<size_t, Watched> watched_;
+  std::map<size_t, std::pair<size_t, SharedRegion>> mapped_;
+  TimeLimit tell_{kTell};
+  Supervisor supervisor_;
+};
+
+}  // namespace
+
+void serve_as_host(HostSetup setup) { HostAgent(setup).run(); }
+
+}  // namespace lockstep::detail

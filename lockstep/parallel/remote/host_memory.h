@@ -1,0 +1,44 @@
+// Access to memory on the other hosts of a pool. Each host mirrors the pool's memory, region for
+// region, in its own arena. Contents are copied only on request.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/base/os/shared_memory.h"
+#include "lockstep/base/time_limit.h"
+
+namespace lockstep::detail {
+
+struct HostStatus {
+  // Identifies the pool's current agent on this host; every new agent gets a higher number. The
+  // memory of an earlier agent is lost. 0: there is no agent now.
+  uint64_t presence = 0;
+  std::string name, address = {};
+  int cores = 1;
+};
+
+// Hosts are numbered from 1; 0 is this machine. Requests reach a host in order, and before messages
+// that are sent to its workers later. Thread-safe.
+class HostMemory {
+ public:
+  virtual ~HostMemory() = default;
+  // The host of the worker with this index, and its rank among the workers there.
+  virtual int host_of(int slot) const = 0;
+  virtual int local_rank_of(int slot) const = 0;
+  virtual HostStatus status(int host) const = 0;
+  // Copies the present contents of a region to the host. Returns a number for pushed().
+  virtual uint64_t push(int host, const SharedPlace& place) = 0;
+  // Whether the copy has arrived; false if the host is lost.
+  virtual bool pushed(int host, uint64_t number) const = 0;
+  // Copies the region's contents from the host to this machine. False if `presence` is no longer
+  // current, and if nothing arrives for `patience` seconds.
+  virtual bool pull(int host, uint64_t presence, const SharedPlace& place, double patience) = 0;
+  // Copies the region's changes to this machine periodically. Data that a worker wrote is copied
+  // before the worker's end is reported.
+  virtual void watch(int host, const SharedPlace& place) = 0;
+  // Ends the LocalGroup in this region.
+  virtual void end_group(int host, const SharedPlace& place) = 0;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,68 @@
+// Remote agents: processes that represent this one, one on each other host.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/parallel/messages/channel.h"
+#include "lockstep/parallel/process/function.h"
+
+namespace lockstep {
+
+struct HostProcessOptions {
+  // This machine's address as seen by the hosts. Must belong to a private network.
+  std::string address = "127.0.0.1";
+  // The command line that runs a command on a host; {host} is replaced by the host's name. The
+  // executable and its argument are appended. The command must pass on its standard input.
+  std::string launch = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 {host}";
+  double start_limit = 60;  // seconds from its start until an agent's first message
+  double silence = 1.5;     // seconds without a message after which a host counts as lost
+  // Set in the agent's environment, besides this process's variables that begin with LOCKSTEP_.
+  std::vector<std::pair<std::string, std::string>> environment = {};
+};
+
+struct HostEvent {
+  enum class Kind {
+    message,  // a message of its task
+    lost,     // it is gone, or its task threw; see `how`
+  };
+  Kind kind = Kind::message;
+  uint32_t number = 0;
+  Bytes content = {};
+  std::string how = {};
+};
+
+// Starts remote agents and exchanges messages with them. They end when this process ends, or when
+// they receive nothing from it for ten seconds. Used by one thread, which must live as long as they
+// do.
+class HostProcesses {
+ public:
+  // Throws InvalidArgument for an address that is not private, Error if it cannot listen at the
+  // address.
+  explicit HostProcesses(const HostProcessOptions& options);
+  ~HostProcesses();
+
+  // Runs a task on the host, in a process of the same executable under the same path. Returns its
+  // number, which is never reused. Throws InvalidArgument for a path that a shell would alter,
+  // Error if the command cannot be run.
+  uint32_t start(const std::string& host, const Call<void>& task);
+  // False if the agent is lost, or takes no message now.
+  bool send(uint32_t number, std::span<const std::byte> content);
+  // The next event; none at the limit, or when the descriptor `also` is readable.
+  std::optional<HostEvent> wait(const TimeLimit& limit, int also);
+  // Ends the agent; it is then reported as lost for this reason.
+  void kill(uint32_t number, const std::string& reason);
+  // Number of strangers' attempts to connect so far, like Workers::strangers().
+  int64_t strangers();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,389 @@
+#include "lockstep/parallel/remote/remote_hosts_thread.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/addresses.h"
+#include "lockstep/parallel/process/process_pool_options.h"
+#include "lockstep/parallel/remote/host_processes.h"
+
+namespace lockstep::detail {
+namespace {
+
+// Bytes of regions that may be in transit to a host without acknowledgement.
+constexpr size_t kUnderWay = 16 * kPiece;
+// First worker number of a host; the supervisor's numbers lie below.
+constexpr uint32_t kNumbers = 1u << 24;
+
+uint32_t number_of(int host, uint32_t worker) {
+  return static_cast<uint32_t>(host) * kNumbers + worker;
+}
+
+struct End {
+  uint32_t number;
+  WorkerEnd end;
+  std::string printed = {};
+  // The deadline for the pool to take the worker's earlier reports.
+  TimeLimit limit{5};
+};
+
+// A remote worker. This thread reads its orders and writes its reports in its place.
+struct RemoteSlot {
+  RemoteSlot(SharedRegion r, const SlotTicket& t, int h)
+      : region(std::move(r)),
+        ticket(t),
+        host(h),
+        orders(orders_of(region)),
+        reports(reports_of(region)) {}
+
+  SharedRegion region;
+  SlotTicket ticket;
+  int host = 0;
+  uint32_t worker = 0;  // its number on its host; 0: not started yet
+  MessageReader orders;
+  MessageWriter reports;
+  bool more = false;            // reports wait for room
+  Bytes report;                 // received part of the next report
+  uint64_t came = 0, told = 0;  // bytes of reports: received, and acknowledged to the host
+  uint64_t cancelled = 0;
+  std::optional<End> end;  // reported once all reports are in the ring
+
+  SlotHeader& head() const { return head_of(region); }
+};
+
+struct Host {
+  std::string name;
+  int workers = 1;
+  uint32_t process = 0;  // 0: none
+  std::deque<Waiting> waiting = {};
+  std::deque<std::pair<uint64_t, uint64_t>> pushes = {};  // number, and value of `sent` at its end
+  uint64_t sent = 0, written = 0;  // bytes of regions: sent, and acknowledged
+  std::set<size_t> watched = {};   // places
+};
+
+HostProcessOptions process_options(const ProcessPoolOptions& options, const std::string& address) {
+  HostProcessOptions o;
+  if (!options.launch.empty()) o.launch = options.launch;
+  o.environment = options.environment;
+  o.address = address;
+  return o;
+}
+
+// The body of the thread.
+class HostLine {
+ public:
+  explicit HostLine(RemoteHostsState& state)
+      : s_(state), processes_(process_options(state.options, state.address)) {
+    for (const auto& host : s_.options.hosts) {
+      if (!host.name.empty()) hosts_.push_back({.name = host.name, .workers = host.workers});
+    }
+  }
+
+  void run() {
+    for (;;) {
+      // Before the checks, so that later rings are not missed.
+      uint64_t rings = 0;
+      [[maybe_unused]] const ssize_t n = read(s_.asked.get(), &rings, sizeof rings);
+      // Orders are collected before the requests and sent after them. So a request that was made
+      // before an order was written takes effect before it.
+      auto orders = collect_orders();
+      std::vector<Request> requests;
+      {
+        const std::lock_guard lock(s_.mutex);
+        if (s_.ended) return;
+        requests = std::exchange(s_.requests, {});
+      }
+      for (Request& request : requests) {
+        std::visit([this](auto& what) { take(what); }, request);
+      }
+      for (auto& [host, order] : orders) of(host).waiting.emplace_back(std::move(order));
+      bool stuck = false;
+      for (Host& host : hosts_) stuck = !send_waiting(host) || stuck;
+      for (auto at = slots_.begin(); at != slots_.end();) {
+        if (at->second.more) write_reports(at->first, at->second);
+        at = report_end(at) ? slots_.erase(at) : std::next(at);
+      }
+      auto event = processes_.wait(TimeLimit(stuck ? 0.005 : 0.5), s_.asked.get());
+      for (; event; event = processes_.wait(TimeLimit(0), -1)) take(*event);
+      const int64_t refused = processes_.strangers();
+      if (refused > strangers_) s_.told.reports.refused(strangers_ = refused);
+    }
+  }
+
+ private:
+  Host& of(int host) { return hosts_[static_cast<size_t>(host - 1)]; }
+  int number_of_host(const Host& host) const { return static_cast<int>(&host - hosts_.data()) + 1; }
+
+  // ---- to the hosts ----
+
+  std::vector<std::pair<int, HostOrder>> collect_orders() {
+    std::vector<std::pair<int, HostOrder>> all;
+    for (auto& [place, slot] : slots_) {
+      if (slot.worker == 0) continue;
+      while (const auto message = slot.orders.next()) {
+        std::span<const std::byte> rest = *message;
+        uint64_t number = 0;
+        if (take_prefix<Order>(rest) == Order::task) {
+          const auto order = take_prefix<uint64_t>(rest);
+          if (!begin(slot, order)) continue;
+          number = order + 1;
+        }
+        in_pieces(*message, [&, at = place](Bytes piece, bool last) {
+          all.emplace_back(slot.host,
+                           SlotOrder{at, last, std::move(piece), s_.memory.size(), number});
+        });
+      }
+      if (slot.orders.took() && slot.head().orders_wait.load() != 0) s_.told.rung();
+      const uint64_t cancelled = slot.head().cancelled.load();
+      if (cancelled != slot.cancelled) all.emplace_back(slot.host, SlotCancel{place, cancelled});
+      slot.cancelled = cancelled;
+    }
+    return all;
+  }
+
+  // An order that is sent to another host counts as begun: it cannot be taken back.
+  static bool begin(RemoteSlot& slot, uint64_t order) {
+    return slot.head().next.compare_exchange_strong(order, order + 1);
+  }
+
+  // False if the channel had no room. Waiting for acknowledgements of pushes is not a failure.
+  bool send_waiting(Host& host) {
+    if (host.process == 0) host.waiting.clear();
+    while (!host.waiting.empty()) {
+      if (auto* const push = std::get_if<Push>(&host.waiting.front())) {
+        if (!send_piece(host, *push)) return host.sent - host.written >= kUnderWay;
+        if (push->at < push->place.bytes) continue;
+        host.pushes.emplace_back(push->number, host.sent);
+      } else if (!processes_.send(host.process,
+                                  encode(std::get<HostOrder>(host.waiting.front())))) {
+        return false;
+      }
+      host.waiting.pop_front();
+    }
+    return true;
+  }
+
+  bool send_piece(Host& host, Push& push) {
+    if (host.sent - host.written >= kUnderWay) return false;
+    if (!push.region) push.region = s_.memory.map(push.place);
+    const size_t bytes = std::min(kPiece, push.place.bytes - push.at);
+    const std::byte* const from = push.region.get() + push.at;
+    const HostOrder order = MemoryWrite{push.place, push.at, Bytes(from, from + bytes)};
+    if (!processes_.send(host.process, encode(order))) return false;
+    push.at += bytes;
+    host.sent += bytes;
+    return true;
+  }
+
+  void take(StartRequest& what) {
+    const SlotTicket& ticket = what.ticket;
+    const int host = s_.host_of_slot[static_cast<size_t>(ticket.index)];
+    Host& h = of(host);
+    if (h.process == 0) {
+      try {
+        const HostSetup setup{.bell = s_.bell,
+                              .workers = h.workers,
+                              .threads = s_.options.threads,
+                              .memory_bytes = s_.options.memory_bytes};
+        h.process = processes_.start(h.name, make_call<&serve_as_host>(setup));
+      } catch (const std::exception& e) {
+        s_.told.reports.started(ticket, 0, 0, e.what());
+        return;
+      }
+    }
+    const size_t place = ticket.slot.offset;
+    slots_.erase(place);
+    slots_.emplace(place, RemoteSlot(s_.memory.map(ticket.slot), ticket, host));
+    h.waiting.emplace_back(HostOrder(SlotHere{ticket}));
+  }
+
+  void take(KillRequest& what) {
+    for (auto& [place, slot] : slots_) {
+      if (slot.worker == 0 || number_of(slot.host, slot.worker) != what.worker) continue;
+      of(slot.host).waiting.emplace_front(HostOrder(SlotKill{place, what.reason}));
+    }
+  }
+
+  void take(HostRequest& what) {
+    for (Host& host : hosts_) {
+      if (what.host != 0 && what.host != number_of_host(host)) continue;
+      if (host.process == 0) continue;
+      if (auto* const order = std::get_if<HostOrder>(&what.what)) note_place(host, *order);
+      if (what.urgent) {
+        host.waiting.push_front(what.what);
+      } else {
+        host.waiting.push_back(what.what);
+      }
+    }
+  }
+
+  static void note_place(Host& host, const HostOrder& order) {
+    const auto* const watch = std::get_if<MemoryWatch>(&order);
+    const auto* const forget = std::get_if<MemoryForget>(&order);
+    if (watch != nullptr) host.watched.insert(watch->place.offset);
+    if (forget != nullptr) host.watched.erase(forget->place.offset);
+  }
+
+  // ---- from the hosts ----
+
+  void take(const HostEvent& event) {
+    const auto host = std::find_if(hosts_.begin(), hosts_.end(),
+                                   [&](const Host& h) { return h.process == event.number; });
+    if (host == hosts_.end()) return;
+    if (event.kind == HostEvent::Kind::lost) return lose(*host, event.how);
+    if (event.kind != HostEvent::Kind::message) return;
+    try {
+      std::visit([&](auto&& what) { take(*host, what); }, decode<HostReport>(event.content));
+    } catch (const std::exception& e) {
+      processes_.kill(host->process, std::string("it sent what cannot be read: ") + e.what());
+    }
+  }
+
+  void lose(Host& host, const std::string& how) {
+    const int number = number_of_host(host);
+    host = Host{.name = host.name, .workers = host.workers};
+    {
+      const std::lock_guard lock(s_.mutex);
+      s_.status(number).presence = 0;
+      s_.changed.notify_all();
+    }
+    const std::string why = "host " + host.name + " is lost: " + how;
+    for (auto at = slots_.begin(); at != slots_.end();) {
+      RemoteSlot& slot = at->second;
+      if (slot.host != number) {
+        ++at;
+      } else if (slot.worker == 0) {
+        s_.told.reports.started(slot.ticket, 0, 0, why);
+        at = slots_.erase(at);
+      } else {
+        slot.end = End{number_of(number, slot.worker), {.how = why}};
+        at = report_end(at) ? slots_.erase(at) : std::next(at);
+      }
+    }
+  }
+
+  using Place = std::map<size_t, RemoteSlot>::iterator;
+
+  // Reports the worker's end if it is due. True if it did, so that the slot can be erased.
+  bool report_end(Place at) {
+    RemoteSlot& slot = at->second;
+    if (!slot.end || (slot.more && !slot.end->limit.reached())) return false;
+    s_.told.printed(slot.end->number, std::move(slot.end->printed));
+    s_.told.reports.ended(slot.end->number, slot.end->end);
+    return true;
+  }
+
+  void take(Host& host, const HostReady& ready) {
+    const std::lock_guard lock(s_.mutex);
+    HostStatus& status = s_.status(number_of_host(host));
+    status.presence = ++presences_;
+    status.address = ready.address;
+    status.cores = ready.cores;
+    s_.changed.notify_all();
+  }
+
+  void take(Host& host, const SlotStarted& what) {
+    const auto slot = slots_.find(what.slot);
+    if (slot == slots_.end()) return;
+    slot->second.worker = what.worker;
+    const uint32_t number = what.worker == 0 ? 0 : number_of(number_of_host(host), what.worker);
+    s_.told.reports.started(slot->second.ticket, number, static_cast<pid_t>(what.pid), what.why);
+    if (number == 0) slots_.erase(slot);
+    s_.ring();  // orders may be waiting for it
+  }
+
+  void take(Host&, const SlotReport& what) {
+    const auto found = slots_.find(what.slot);
+    if (found == slots_.end()) return;
+    RemoteSlot& slot = found->second;
+    slot.report.insert(slot.report.end(), what.piece.begin(), what.piece.end());
+    slot.came += what.piece.size();
+    if (!what.last) return;
+    slot.reports.push(slot.report);
+    slot.report.clear();
+    write_reports(found->first, slot);
+  }
+
+  void write_reports(size_t place, RemoteSlot& slot) {
+    slot.more = !slot.reports.flush();
+    s_.told.rung();
+    if (slot.more || slot.came - slot.told < kReportsAhead / 4) return;
+    slot.told = slot.came;
+    of(slot.host).waiting.emplace_front(HostOrder(SlotRoom{place, slot.told}));
+  }
+
+  void take(Host&, const SlotTaken& what) {
+    const auto slot = slots_.find(what.slot);
+    if (slot != slots_.end()) slot->second.head().messages_taken = what.bytes;
+  }
+
+  void take(Host& host, const SlotEnded& what) {
+    const auto slot = slots_.find(what.slot);
+    if (what.slot == no_slot) processes_.kill(host.process, what.end.how);
+    if (slot == slots_.end()) return;
+    slot->second.end =
+        End{number_of(number_of_host(host), slot->second.worker), what.end, what.printed};
+    if (report_end(slot)) slots_.erase(slot);
+  }
+
+  void take(Host& host, const MemoryWritten& what) {
+    host.written += what.bytes;
+    while (!host.pushes.empty() && host.pushes.front().second <= host.written) {
+      const std::lock_guard lock(s_.mutex);
+      s_.arrived[static_cast<size_t>(number_of_host(host) - 1)] = host.pushes.front().first;
+      host.pushes.pop_front();
+      s_.changed.notify_all();
+    }
+  }
+
+  void take(Host& host, const MemoryPiece& what) {
+    // The pull was given up, or the region was forgotten meanwhile.
+    if (what.number == 0 ? host.watched.count(what.place.offset) == 0 : !wanted(what.number))
+      return;
+    const SharedRegion region = s_.memory.map(what.place);
+    if (what.at > what.place.bytes || what.piece.size() > what.place.bytes - what.at) {
+      throw DataError("[host] bytes outside of a region");
+    }
+    std::memcpy(region.get() + what.at, what.piece.data(), what.piece.size());
+    if (what.number == 0 || !what.last) return;
+    const std::lock_guard lock(s_.mutex);
+    const auto pull = s_.pulls.find(what.number);
+    if (pull != s_.pulls.end()) pull->second = true;
+    s_.changed.notify_all();
+  }
+
+  bool wanted(uint64_t pull) const {
+    const std::lock_guard lock(s_.mutex);
+    return s_.pulls.count(pull) > 0;
+  }
+
+  RemoteHostsState& s_;
+  HostProcesses processes_;
+  std::vector<Host> hosts_;
+  std::map<size_t, RemoteSlot> slots_;  // by place
+  uint64_t presences_ = 0;
+  int64_t strangers_ = 0;
+};
+
+}  // namespace
+
+std::string own_address(const ProcessPoolOptions& options) {
+  if (!options.address.empty()) return options.address;
+  for (const auto& host : options.hosts) {
+    if (host.name.empty()) continue;
+    try {
+      return address_towards(host.name);
+    } catch (const Error& e) {
+      throw InvalidArgument(e.what(), "say where the hosts find this machine (host_address)");
+    }
+  }
+  return {};
+}
+
+void run_remote_hosts(RemoteHostsState& state) { HostLine(state).run(); }
+
+}  // namespace lockstep::detail

@@ -1,0 +1,103 @@
+// The thread that manages a pool's workers on other hosts, and the state that it shares with its
+// callers: see remote_hosts.h.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lockstep/base/os/descriptor.h"
+#include "lockstep/parallel/process/process_pool_options.h"
+#include "lockstep/parallel/process/supervisor.h"
+#include "lockstep/parallel/remote/agent_messages.h"
+#include "lockstep/parallel/remote/host_memory.h"
+
+namespace lockstep::detail {
+
+// Callbacks to the pool, in this thread.
+struct HostEvents {
+  SupervisorEvents reports;
+  // The end of a worker's output, before its end is reported.
+  std::function<void(uint32_t worker, std::string text)> printed;
+  std::function<void()> rung;  // there are reports, or there is room for orders
+};
+
+// A region's contents to be copied to a host.
+struct Push {
+  SharedPlace place;
+  uint64_t number = 0;
+  SharedRegion region = {};
+  size_t at = 0;
+};
+
+using Waiting = std::variant<HostOrder, Push>;
+
+struct StartRequest {
+  SlotTicket ticket;
+};
+struct KillRequest {
+  uint32_t worker = 0;
+  std::string reason;
+};
+struct HostRequest {
+  int host = 0;  // 0: all present hosts
+  Waiting what;
+  bool urgent = false;
+};
+using Request = std::variant<StartRequest, KillRequest, HostRequest>;
+
+// This machine's address as seen by the hosts. Throws InvalidArgument if it cannot be determined.
+std::string own_address(const ProcessPoolOptions& options);
+
+// Mutable members are guarded by the mutex.
+struct RemoteHostsState {
+  RemoteHostsState(SharedMemory& m, const SharedPlace& b, const ProcessPoolOptions& o, HostEvents t)
+      : memory(m), bell(b), options(o), told(std::move(t)), address(own_address(options)) {}
+
+  SharedMemory& memory;
+  const SharedPlace bell;
+  const ProcessPoolOptions options;
+  const HostEvents told;
+  const std::string address;
+  const Descriptor asked{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::vector<int> host_of_slot, local_rank_of_slot;
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Request> requests;
+  std::vector<HostStatus> statuses;  // by host - 1
+  std::vector<uint64_t> arrived;     // number of the last completed push, by host - 1
+  std::map<uint64_t, bool> pulls;    // pending ones: whether the contents have arrived
+  uint64_t next = 1;
+  bool ended = false;
+  std::thread thread;
+
+  void ring() const {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(asked.get(), &one, sizeof one);
+  }
+
+  void ask(Request request) {
+    {
+      const std::lock_guard lock(mutex);
+      requests.push_back(std::move(request));
+    }
+    ring();
+  }
+
+  HostStatus& status(int host) { return statuses[static_cast<size_t>(host - 1)]; }
+};
+
+// Runs until the state is marked as ended. Throws what HostProcesses throws.
+void run_remote_hosts(RemoteHostsState& state);
+
+}  // namespace lockstep::detail

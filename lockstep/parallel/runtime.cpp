@@ -1,0 +1,28 @@
+#include "lockstep/parallel/runtime.h"
+
+#include <signal.h>
+
+#include <cstring>
+
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/parallel/process/resources.h"
+#include "lockstep/parallel/process/worker_context.h"
+#include "lockstep/parallel/process/worker_start.h"
+#include "lockstep/parallel/remote/agent_process.h"
+
+namespace lockstep {
+
+Runtime::Runtime(int argc, char** argv) {
+  begin_ordinary_arithmetic();
+  set_has_runtime();
+  // With SIGXFSZ ignored, a write beyond the file size limit fails with an error, as on a full
+  // disk.
+  signal(SIGXFSZ, SIG_IGN);
+  raise_descriptor_limit();
+  if (argc > 1 && std::strcmp(argv[1], worker_argument) == 0) run_as_worker();
+  if (argc > 1 && std::strcmp(argv[1], host_argument) == 0) run_as_host();
+}
+
+bool Runtime::present() { return has_runtime(); }
+
+}  // namespace lockstep

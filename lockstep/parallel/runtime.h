@@ -1,0 +1,24 @@
+// The first object that main() creates in a program that uses worker processes:
+//
+//   int main(int argc, char** argv) {
+//     lockstep::Runtime runtime(argc, argv);
+//     ...
+//   }
+//
+// Workers run the same executable. In a worker process the constructor executes the client's
+// requests and never returns.
+#pragma once
+
+namespace lockstep {
+
+class Runtime {
+ public:
+  // Must come before anything that depends on threads, files or arguments. Raises the process's
+  // soft limit on open descriptors to the hard limit. Ignores SIGXFSZ, so that a write beyond the
+  // file size limit is an error and not a signal.
+  Runtime(int argc, char** argv);
+  // Whether a Runtime exists, so that worker processes can be started.
+  static bool present();
+};
+
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+#include "lockstep/runs/jobs/architecture_job.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/engine/nn/architectures.h"
+#include "lockstep/runs/jobs/network_text.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* digits = R"([data]
+train = "builtin:digits"
+validation_fraction = 0.1
+test_fraction = 0.1
+)";
+constexpr const char* folder = R"([data]
+train = "images/train"            # yours: one folder of images for each class
+validation_fraction = 0.1
+resize = true                     # images to the network's input
+)";
+
+constexpr const char* usual_training = R"([training]
+initial_learning_rate = 0.05
+mini_batch_size = 128
+max_epochs = 12
+)";
+// For networks without batch normalisation.
+constexpr const char* plain_training = R"([training]
+initial_learning_rate = 0.01
+mini_batch_size = 128
+max_epochs = 12
+)";
+// He et al. 2016: the rates of sections 4.2 (CIFAR) and 3.4 (ImageNet), with drops by epochs. A
+// warmup as in Goyal et al. 2017 precedes them, because they are high for an untrained network.
+constexpr const char* cifar_training = R"([training]
+initial_learning_rate = 0.1
+learning_rate_schedule = ["warmup", "piecewise"]
+schedule_epochs = [5]             # of warmup; the rate is for this mini_batch_size: scale both
+drop_factor = 0.1
+drop_period = 70                  # epochs
+momentum = 0.9
+l2 = 1e-4
+mini_batch_size = 128
+max_epochs = 180
+)";
+constexpr const char* imagenet_training = R"([training]
+initial_learning_rate = 0.1
+learning_rate_schedule = ["warmup", "piecewise"]
+schedule_epochs = [5]             # of warmup; the rate is for this mini_batch_size: scale both
+drop_factor = 0.1
+drop_period = 30                  # epochs
+momentum = 0.9
+l2 = 1e-4
+mini_batch_size = 256
+max_epochs = 90
+)";
+
+const char* training_of(const std::string& name) {
+  static const std::map<std::string, const char*> known{{"mlp", plain_training},
+                                                        {"resnet18", imagenet_training},
+                                                        {"resnet20", cifar_training},
+                                                        {"resnet56", cifar_training}};
+  const auto found = known.find(name);
+  return found == known.end() ? usual_training : found->second;
+}
+
+}  // namespace
+
+std::string architecture_job(const std::string& name, const nlohmann::json& fields) {
+  const Architecture& chosen = architecture(name);
+  const Network network = chosen.make(fields);
+  const std::string text = network_text(network);  // throws if the network is not valid
+  const bool fits_digits = network.input_shapes() == std::vector<Shape>{{1, 28, 28}} &&
+                           network.output_shapes() == std::vector<Shape>{{10}};
+  return "# " + chosen.help + "\n\n" + (fits_digits ? digits : folder) + "\n" + text + "\n" +
+         training_of(name);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+#include "lockstep/runs/jobs/data_source.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
+#include "lockstep/data/datastores/csv_datastore.h"
+#include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/datastores/digits.h"
+#include "lockstep/data/datastores/image_folder.h"
+
+namespace lockstep {
+namespace {
+
+class Relabelled final : public DatastoreWrapper {
+ public:
+  Relabelled(DatastorePtr store, std::vector<std::string> classes)
+      : DatastoreWrapper(std::move(store)), classes_(std::move(classes)) {
+    const std::vector<std::string>& own = wrapped().classes();
+    const std::vector<int64_t> counts = count_each_label(wrapped());
+    for (size_t i = 0; i < own.size(); ++i) {
+      const auto at = std::find(classes_.begin(), classes_.end(), own[i]);
+      if (at == classes_.end() && counts[i] > 0) {
+        throw InvalidArgument("[data] " + describe() + " has the class `" + own[i] +
+                                  "`, which is none of the " + std::to_string(classes_.size()) +
+                                  " classes trained on",
+                              suggest(own[i], classes_));
+      }
+      labels_.push_back(at - classes_.begin());
+    }
+  }
+  int64_t label(int64_t index) const override {
+    return labels_[static_cast<size_t>(wrapped().label(index))];
+  }
+  const std::vector<std::string>& classes() const override { return classes_; }
+
+ private:
+  std::vector<std::string> classes_;
+  std::vector<int64_t> labels_;  // indexed by the store's own label
+};
+
+class Files : public ImageDatastore {
+ public:
+  explicit Files(std::vector<std::string> paths) : paths_(std::move(paths)) {}
+  int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
+  Image read(int64_t index) const override {
+    return decode_image(local_files().read(path(index)), path(index));
+  }
+  Image read(int64_t index, Digest& content) const override {
+    const std::vector<std::byte> bytes = local_files().read(path(index));
+    content = digest_of(bytes.data(), bytes.size());
+    return decode_image(bytes, path(index));
+  }
+  int64_t label(int64_t index) const override {
+    path(index);
+    return 0;
+  }
+  const std::vector<std::string>& classes() const override { return classes_; }
+  std::string name(int64_t index) const override { return path(index); }
+  std::string describe() const override { return std::to_string(paths_.size()) + " files"; }
+  Digest content_digest(int64_t index) const override {
+    const std::vector<std::byte> bytes = local_files().read(path(index));
+    return digest_of(bytes.data(), bytes.size());
+  }
+
+ private:
+  const std::string& path(int64_t index) const {
+    if (index < 0 || index >= size()) {
+      throw InvalidArgument("[datastore] no observation " + std::to_string(index) + " among " +
+                            std::to_string(size()));
+    }
+    return paths_[static_cast<size_t>(index)];
+  }
+  std::vector<std::string> paths_;
+  std::vector<std::string> classes_{""};
+};
+
+// Throws for names that are not folders: unknown builtin names and URLs.
+void check_name(const std::string& name) {
+  if (name == builtin_digits_name) return;
+  if (name.starts_with("builtin:")) {
+    throw InvalidArgument("[data] unknown built-in images `" + name + "`",
+                          suggest(name, {builtin_digits_name}));
+  }
+  if (name.find("://") != std::string::npos) {
+    throw Unsupported("[data] addresses such as " + name + " cannot be read",
+                      "copy the images into a folder of this machine first");
+  }
+}
+
+}  // namespace
+
+std::string resolve_data_path(const std::string& name, const std::string& beside) {
+  check_name(name);
+  if (name.empty() || name == builtin_digits_name) return name;
+  const auto text = [](std::string path) {
+    if (is_utf8(path)) return path;
+    throw InvalidArgument("[data] " + path + " is no UTF-8 text, so no job can name it",
+                          "rename the folder or file, or make a link to it");
+  };
+  const auto absolute = [](const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path whole = std::filesystem::absolute(path, error);
+    if (error) {
+      throw FileError("[data] " + path + " cannot be found from here: " + error.message());
+    }
+    std::string full = whole.lexically_normal().string();
+    while (full.size() > 1 && full.back() == '/') full.pop_back();
+    return full;
+  };
+  const std::string here = absolute(join_path(beside, name));
+  const char* data = std::getenv("LOCKSTEP_DATA");
+  if (local_files().exists(here) || data == nullptr || *data == '\0') return text(here);
+  const std::string there = absolute(join_path(data, name));
+  return text(local_files().exists(there) ? there : here);
+}
+
+DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
+                       const std::string& label_column) {
+  check_name(name);
+  if (name.ends_with(".csv") && local_files().exists(name) && !local_files().is_folder(name)) {
+    return csv_datastore(name, {.label_column = label_column});
+  }
+  const bool builtin = name == builtin_digits_name;
+  if (!builtin && !local_files().is_folder(name)) {
+    const bool file = local_files().exists(name);
+    const char* data = std::getenv("LOCKSTEP_DATA");
+    throw DataError(
+        "[data] " + name + (file ? " is no folder" : " is not there"),
+        file || (data != nullptr && *data != '\0')
+            ? "a folder with one folder of images for each class, or a .csv file, is wanted"
+            : "LOCKSTEP_DATA may name a folder where data is looked for as well");
+  }
+  if (!label_column.empty()) {
+    throw InvalidArgument("[data] the label column `" + label_column + "` is for .csv files, but " +
+                          name + " holds images");
+  }
+  return builtin ? builtin_digits() : image_folder(name, options);
+}
+
+DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& classes) {
+  if (store->classes() == classes) return store;
+  return std::make_shared<Relabelled>(std::move(store), classes);
+}
+
+DatastorePtr image_files(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    if (!local_files().is_folder(path)) {
+      files.push_back(path);
+      continue;
+    }
+    const DatastorePtr folder = image_folder(path, {.allow_empty_folders = true});
+    for (int64_t i = 0; i < folder->size(); ++i) files.push_back(join_path(path, folder->name(i)));
+  }
+  if (files.empty()) throw InvalidArgument("[data] no files given");
+  return std::make_shared<Files>(std::move(files));
+}
+
+}  // namespace lockstep

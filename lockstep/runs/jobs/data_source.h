@@ -1,0 +1,38 @@
+// Images and tables by the names that job files and the command use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/data/datastores/datastore.h"
+#include "lockstep/data/datastores/image_folder.h"
+
+namespace lockstep {
+
+inline constexpr const char* builtin_digits_name = "builtin:digits";
+// The name for the images themselves as the targets of an image-to-image network.
+inline constexpr const char* image_targets_inputs = "inputs";
+
+// The absolute path of a folder or CSV file that a job file in the folder `beside` names. The path
+// is relative to `beside`. If nothing exists there, it is relative to the folder LOCKSTEP_DATA, if
+// it exists there. Absolute paths, "" and names such as "builtin:digits" are unchanged. Throws
+// InvalidArgument for unknown builtin names, Unsupported for URLs ("s3://...").
+std::string resolve_data_path(const std::string& name, const std::string& beside);
+
+// Opens the images of a resolved name, or the rows of a file whose name ends in .csv.
+// `label_column` names the column of labels in a CSV file ("": the last column). Throws DataError
+// if `name` is not a folder or CSV file, InvalidArgument for a label column with images, and what
+// image_folder() and csv_datastore() throw.
+DatastorePtr open_data(const std::string& name,
+                       ImageFolderOptions options = {.allow_empty_folders = true},
+                       const std::string& label_column = {});
+
+// The same images with labels that are indices into `classes`, which must contain all classes of
+// the store that have images. Throws InvalidArgument naming a class that is missing. Thread-safe.
+DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& classes);
+
+// The named files without labels (one class, ""). A folder stands for all images in it, in the
+// order of its listing. Throws FileError or DataError, InvalidArgument if there are no files.
+DatastorePtr image_files(const std::vector<std::string>& paths);
+
+}  // namespace lockstep

@@ -1,0 +1,326 @@
+#include "lockstep/runs/jobs/job_file.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <tuple>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/suggest.h"
+#include "lockstep/base/text.h"
+#include "lockstep/engine/nn/loss.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/runs/jobs/data_source.h"
+#include "lockstep/runs/jobs/expression.h"
+#include "lockstep/runs/jobs/job_source.h"
+#include "lockstep/runs/jobs/layer_groups.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// The fields of [training]: the trainer's options and verbose_frequency.
+void visit_training(Job& job, FieldVisitor& v) {
+  job.training.visit(v);
+  v.integer("verbose_frequency", job.verbose_frequency,
+            "iterations between rows of the progress table", {.min = 1});
+}
+
+const std::vector<std::string> tables{"data",    "augmentation", "noise", "variables",
+                                      "network", "training",     "name"};
+// Documents the keys of [network]. Some of them are not plain fields.
+std::vector<FieldInfo> network_fields() {
+  FieldLister lister;
+  lister.fields = {
+      {"input", "table", "none",
+       "height, width and channels: short for an image_input layer called \"input\" in front"},
+      {"layers", "list of layers and groups", "required",
+       "in order; each takes the one before it"}};
+  std::string loss = Network().loss();
+  lister.text("loss", loss, "what training makes small", loss_names());
+  return lister.fields;
+}
+// A key that runs add to their job.json.
+constexpr const char* noted_by_runs = "initial_model";
+
+template <class Visit>
+std::vector<FieldInfo> fields_of(Visit visit) {
+  FieldLister lister;
+  visit(lister);
+  return lister.fields;
+}
+
+std::vector<std::string> names_of(const std::vector<FieldInfo>& fields) {
+  std::vector<std::string> names;
+  for (const FieldInfo& field : fields) names.push_back(field.name);
+  return names;
+}
+
+// The table that a key without dots belongs to.
+std::string home_of(const json& tree, const std::string& key) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> homes;
+  std::vector<std::string> variables;
+  if (tree.contains("variables") && tree["variables"].is_object()) {
+    for (const auto& [name, unused] : tree["variables"].items()) variables.push_back(name);
+  }
+  homes.emplace_back("variables", std::move(variables));
+  for (const JobTable& table : job_tables()) {
+    if (table.name != "network") homes.emplace_back(table.name, names_of(table.fields));
+  }
+  if (key == "name") return "";
+  std::string found;
+  std::vector<std::string> known;
+  for (const auto& [home, names] : homes) {
+    known.insert(known.end(), names.begin(), names.end());
+    if (std::find(names.begin(), names.end(), key) == names.end()) continue;
+    if (!found.empty()) {
+      throw InvalidArgument("[--set] `" + key + "` stands in [" + found + "] and in [" + home + "]",
+                            "write " + found + "." + key + " or " + home + "." + key);
+    }
+    found = home;
+  }
+  if (found.empty()) {
+    throw InvalidArgument("[--set] no variable or field is called `" + key + "`",
+                          suggest(key, known));
+  }
+  return found;
+}
+
+Variables read_variables(const json& tree) {
+  std::map<std::string, Variables::Definition> definitions;
+  if (!tree.contains("variables")) return {};
+  if (!tree["variables"].is_object()) throw InvalidArgument("[variables] must be a table");
+  for (const auto& [name, value] : tree["variables"].items()) {
+    if (value.is_number()) {
+      definitions[name] = value.get<double>();
+    } else if (value.is_string()) {
+      definitions[name] = value.get<std::string>();
+    } else {
+      throw InvalidArgument("[variables." + name +
+                            "] must be a number or an expression, received " + value.dump());
+    }
+  }
+  return Variables(definitions);
+}
+
+ordered_json read_network(const json& tree, const JobSource& source,
+                          const FieldReader::Expression& expression) {
+  if (!tree.contains("network")) {
+    throw InvalidArgument("[network] is missing", "a table [network] with `layers` describes it");
+  }
+  const json& network = tree["network"];
+  if (!network.is_object()) throw InvalidArgument("[network] must be a table");
+  const std::vector<std::string> known = names_of(network_fields());
+  for (const auto& [key, unused] : network.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      throw InvalidArgument("[network] unknown field '" + key + "'", suggest(key, known));
+    }
+  }
+  json resolved;
+  resolved["layers"] = expand_layers(network, expression, max_job_layers, [&](const auto& pointer) {
+    const auto line = source.lines.find(pointer);
+    return line == source.lines.end() ? std::string() : "line " + std::to_string(line->second);
+  });
+  if (network.contains("loss")) resolved["loss"] = network["loss"];
+  const Network built = Network::from_json(resolved);
+  built.check();
+  return built.to_json();
+}
+
+// Resolves the paths of [data]. Paths in the file are relative to the job file, paths in settings
+// are relative to the current folder.
+class DataPlaces {
+ public:
+  explicit DataPlaces(const std::string& job) : beside_(folder_of(job)) {}
+  // Records that a setting has set the field at `pointer`, for example "/data/train".
+  void note_setting(const std::string& pointer) { set_.insert(pointer); }
+  std::string resolve(const std::string& field, const std::string& path) const {
+    return resolve_data_path(path, set_.contains("/data/" + field) ? "." : beside_);
+  }
+
+ private:
+  const std::string beside_;
+  std::set<std::string> set_;
+};
+
+// Makes the paths of targets absolute. Each part of the data has its own targets.
+void resolve_targets(JobData& data, const DataPlaces& places) {
+  if (data.targets == image_targets_inputs) {
+    for (std::string* own : {&data.validation_targets, &data.test_targets}) {
+      if (own->empty()) *own = image_targets_inputs;
+    }
+  }
+  const std::tuple<const char*, std::string*, const std::string*> parts[] = {
+      {"targets", &data.targets, &data.train},
+      {"validation_targets", &data.validation_targets, &data.validation},
+      {"test_targets", &data.test_targets, &data.test}};
+  for (const auto& [field, targets, images] : parts) {
+    if (*targets != image_targets_inputs) *targets = places.resolve(field, *targets);
+    if (data.targets.empty() && !targets->empty()) {
+      throw InvalidArgument("[data] " + std::string(field) + " are given, but no targets to train");
+    }
+    if (!data.targets.empty() && targets->empty() && !images->empty()) {
+      throw InvalidArgument("[data] " + std::string(field) + " are missing",
+                            "a folder with images of the same names, or \"inputs\"");
+    }
+  }
+}
+
+Job read_tree(JobSource& source, const std::string& path,
+              const std::vector<std::string>& settings) {
+  json& tree = source.tree;
+  DataPlaces places(path);
+  for (const std::string& setting : settings) {
+    places.note_setting(
+        apply_setting(source, setting, [&](const std::string& key) { return home_of(tree, key); }));
+  }
+  for (const auto& [key, unused] : tree.items()) {
+    if (path.ends_with(".json") && key == noted_by_runs) continue;
+    if (std::find(tables.begin(), tables.end(), key) == tables.end()) {
+      throw InvalidArgument("[job] unknown table or key '" + key + "'", suggest(key, tables));
+    }
+  }
+  const Variables variables = read_variables(tree);
+  const FieldReader::Expression expression = [&](const std::string& text,
+                                                 const std::string& where) {
+    return variables.evaluate(text, where);
+  };
+  const json nothing = json::object();
+  const auto read = [&](const char* table, auto visit) {
+    FieldReader reader(tree.contains(table) ? tree[table] : nothing, table, expression);
+    visit(reader);
+    reader.finish();
+  };
+
+  Job job;
+  job.name = std::filesystem::path(path).stem().string();
+  if (tree.contains("name")) {
+    if (!tree["name"].is_string()) throw InvalidArgument("[job] name must be text");
+    job.name = tree["name"].get<std::string>();
+  }
+  const bool fit = !job.name.empty() && is_utf8(job.name) && job.name.size() <= 100 &&
+                   job.name.front() != '.' && job.name.find('/') == std::string::npos;
+  if (!fit) {
+    throw InvalidArgument("[job] `" + job.name + "` is no name for a job",
+                          "it becomes part of a folder's name");
+  }
+  read("data", [&](FieldVisitor& v) { job.data.visit(v); });
+  read("augmentation", [&](FieldVisitor& v) { job.augmentation.visit(v); });
+  read("noise", [&](FieldVisitor& v) { job.noise.visit(v); });
+  read("training", [&](FieldVisitor& v) { visit_training(job, v); });
+  job.training.check();
+  if (job.data.train.empty()) {
+    throw InvalidArgument("[data] train is missing",
+                          "a folder of images, a .csv file, or \"builtin:digits\"");
+  }
+  if (job.data.resize && job.data.crop != "none") {
+    throw InvalidArgument("[data] resize and crop cannot both be given",
+                          "resize brings every image to the network's input, so nothing is left "
+                          "to cut");
+  }
+  if (!job.data.validation.empty() && job.data.validation_fraction > 0) {
+    throw InvalidArgument("[data] validation and validation_fraction cannot both be given");
+  }
+  if (!job.data.test.empty() && job.data.test_fraction > 0) {
+    throw InvalidArgument("[data] test and test_fraction cannot both be given");
+  }
+  if (job.data.validation_fraction + job.data.test_fraction >= 1) {
+    throw InvalidArgument("[data] validation_fraction and test_fraction leave nothing to train on");
+  }
+  job.data.train = places.resolve("train", job.data.train);
+  job.data.validation = places.resolve("validation", job.data.validation);
+  job.data.test = places.resolve("test", job.data.test);
+  resolve_targets(job.data, places);
+  job.network = read_network(tree, source, expression);
+  return job;
+}
+
+}  // namespace
+
+void JobData::visit(FieldVisitor& v) {
+  v.text("train", train,
+         "folder of training images, labelled by folder, a .csv file, or \"builtin:digits\"");
+  v.text("validation", validation, "the same for validation while training");
+  v.text("test", test, "the same for the test after training");
+  v.text("label_column", label_column, "of .csv files: the column of labels; \"\": the last");
+  v.text("targets", targets,
+         "image to image: folder of what to make of each image, or \"inputs\"; \"\": labels");
+  v.text("validation_targets", validation_targets, "the same for the folder of validation images");
+  v.text("test_targets", test_targets, "the same for the folder of test images");
+  v.flag("resize", resize, "resize images to the network's input and output");
+  v.text("crop", crop,
+         "cut images to the network's input: at their \"center\", or at \"random\" while training",
+         {"none", "center", "random"});
+  v.text("bad_images", bad_images,
+         "images that cannot be read: \"stop\" the run, or \"skip\" them and say which",
+         {"stop", "skip"});
+  v.number("validation_fraction", validation_fraction,
+           "share of each label's training images that validate instead",
+           {.min = 0, .max = 1, .max_excluded = true});
+  v.number("test_fraction", test_fraction,
+           "share of each label's training images that are kept for the test",
+           {.min = 0, .max = 1, .max_excluded = true});
+}
+
+std::vector<JobTable> job_tables() {
+  Job job;
+  return {{"data", "Where the images come from.",
+           fields_of([&](FieldVisitor& v) { job.data.visit(v); })},
+          {"augmentation", "How training images are changed, drawn anew for each use of an image.",
+           fields_of([&](FieldVisitor& v) { job.augmentation.visit(v); })},
+          {"noise", "What is put on the inputs of image-to-image networks.",
+           fields_of([&](FieldVisitor& v) { job.noise.visit(v); })},
+          {"network", "The network.", network_fields()},
+          {"training", "How it is trained.",
+           fields_of([&](FieldVisitor& v) { visit_training(job, v); })}};
+}
+
+ordered_json Job::resolved() const {
+  Job copy = *this;
+  copy.training = training.resolved();
+  copy.training.threads = training.threads;  // processors may differ elsewhere
+  ordered_json object;
+  object["name"] = name;
+  const auto write = [&](const char* table, auto visit) {
+    ordered_json fields = ordered_json::object();
+    FieldWriter writer(fields);
+    visit(writer);
+    object[table] = std::move(fields);
+  };
+  write("data", [&](FieldVisitor& v) { copy.data.visit(v); });
+  write("augmentation", [&](FieldVisitor& v) { copy.augmentation.visit(v); });
+  write("noise", [&](FieldVisitor& v) { copy.noise.visit(v); });
+  object["network"] = network;
+  write("training", [&](FieldVisitor& v) { visit_training(copy, v); });
+  return object;
+}
+
+Job read_job(FileSystem& files, const std::string& path, const std::vector<std::string>& settings) {
+  const OrdinaryArithmetic arithmetic;  // numbers are parsed in this mode
+  JobSource source = read_job_source(files, path);
+  try {
+    Job job = read_tree(source, path, settings);
+    job.file = path;
+    return job;
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(path + ": " + error.what(), error.hint());
+  } catch (const Unsupported& error) {
+    throw Unsupported(path + ": " + error.what(), error.hint());
+  } catch (const DataError& error) {
+    throw DataError(path + ": " + error.what(), error.hint());
+  } catch (const json::exception&) {
+    throw InvalidArgument(path + ": a value is not of the type that its field wants",
+                          "`lockstep reference` lists all fields with their types");
+  }
+}
+
+Job read_resolved_job(const std::string& text) {
+  JobSource source{json::parse(text), {}};
+  return read_tree(source, "the client's job", {});
+}
+
+}  // namespace lockstep

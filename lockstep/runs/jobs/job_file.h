@@ -1,0 +1,104 @@
+// Job files: a complete training in one TOML file.
+//
+//   [data]          train, validation or validation_fraction, test or test_fraction, targets
+//   [augmentation]  fields of Augmentation
+//   [noise]         fields of InputNoise
+//   [variables]     numbers, or expressions over other variables in any order
+//   [network]       input (short for an image_input layer called "input" in front), layers, loss
+//   [training]      fields of TrainingOptions, and verbose_frequency
+//   name            the name of the job; default: the file's name
+//
+// Every numeric field may hold an expression as text (see expression.h). An entry of `layers` is a
+// layer (type, fields, optional name and inputs) or a group
+//
+//   { repeat = N, layers = [...] }
+//
+// whose layers are repeated N >= 0 times in sequence. If a group is repeated more than once, names
+// inside it get the number of the repetition as a suffix (conv -> conv_1, conv_2). A reference from
+// inside the group is to the layer of the same repetition. A reference from behind the group is to
+// the layer of the last repetition. "group_input" is the layer before the current repetition.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/os/file.h"
+#include "lockstep/data/images/augmentation.h"
+#include "lockstep/data/images/noise.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep {
+
+inline constexpr int64_t max_job_layers = 10'000;
+
+// The source of the images or feature vectors.
+struct JobData {
+  std::string train;       // a folder, a .csv file, or "builtin:digits"
+  std::string validation;  // the same, or "" for none
+  std::string test;        // the same, or "" for none
+  // For .csv files: the column with the labels. "": the last column.
+  std::string label_column;
+  // Shares of each label's training images, used if there is no folder for that part.
+  double validation_fraction = 0;
+  double test_fraction = 0;
+  // Image to image: the desired output for each image. "": the network learns labels instead;
+  // "inputs": the images themselves (without noise); else a folder with images of the same names.
+  std::string targets, validation_targets, test_targets;
+  // Resizes images to the size of the network's input, and targets to the size of its output.
+  bool resize = false;
+  // Cuts images to the size of the network's input instead: "none", "center", or "random" (training
+  // images at a random place that changes every epoch, other images at the centre). Images must be
+  // at least as large as the input.
+  std::string crop = "none";
+  // Images that cannot be read: "stop" ends the run at the first one. "skip" leaves them out of the
+  // listing, which requires an additional pass over all images.
+  std::string bad_images = "stop";
+
+  void visit(FieldVisitor& v);
+};
+
+// A table of a job file, with its fields and their defaults.
+struct JobTable {
+  std::string name, help;
+  std::vector<FieldInfo> fields;
+};
+// All tables with known keys, in the order above, for documentation and completion.
+std::vector<JobTable> job_tables();
+
+struct Job {
+  std::string name;
+  JobData data;  // paths are absolute
+  Augmentation augmentation;
+  InputNoise noise;
+  nlohmann::ordered_json network;  // resolved: for Network::from_json, with all fields
+  TrainingOptions training;
+  int64_t verbose_frequency = 50;  // iterations between rows of the progress table
+  std::string file;                // the file it was read from, for errors; not part of the job
+
+  // The complete job with all defaults filled in and expressions evaluated. read_job() of the
+  // result gives the same job.
+  nlohmann::ordered_json resolved() const;
+};
+
+// Reads a job file: TOML, or the JSON of resolved() if the name ends in .json.
+//
+// `settings` are "KEY=VALUE" changes to the file. A key is dotted (training.max_epochs=5), the name
+// of a variable (depth=2) or the name of a field (max_epochs=5). A value is parsed as TOML, or
+// taken as text if it is not valid TOML.
+//
+// A relative path in the file is relative to the file's folder. A relative path in `settings` is
+// relative to the current folder. If nothing exists there, it is looked up in the folder that the
+// environment variable LOCKSTEP_DATA names.
+//
+// Throws FileError if the file cannot be read, DataError with line and column for bad syntax,
+// Unsupported for URLs as paths, and InvalidArgument naming file and field for other errors. For
+// unknown tables, keys and layers the hint is the nearest known name. Thread-safe.
+Job read_job(FileSystem& files, const std::string& path,
+             const std::vector<std::string>& settings = {});
+
+// Reads the text of a job that resolved() returned.
+Job read_resolved_job(const std::string& text);
+
+}  // namespace lockstep

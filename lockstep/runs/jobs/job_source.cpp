@@ -1,0 +1,165 @@
+#include "lockstep/runs/jobs/job_source.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+constexpr int deepest = 64;
+constexpr size_t longest_file = size_t{16} << 20;
+
+[[noreturn]] void bad_syntax(const std::string& path, const std::string& place,
+                             const std::string& what) {
+  throw DataError("[job file] " + path + place + ": " + what);
+}
+
+json convert(const toml::node& node, const std::string& pointer, JobSource& source) {
+  source.lines[pointer] = static_cast<int>(node.source().begin.line);
+  if (const auto* table = node.as_table()) {
+    json object = json::object();
+    for (const auto& [key, value] : *table) {
+      const std::string name(key.str());
+      object[name] = convert(value, pointer + "/" + name, source);
+    }
+    return object;
+  }
+  if (const auto* array = node.as_array()) {
+    json list = json::array();
+    for (size_t i = 0; i < array->size(); ++i) {
+      list.push_back(convert(*array->get(i), pointer + "/" + std::to_string(i), source));
+    }
+    return list;
+  }
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* whole = node.as_integer()) return whole->get();
+  if (const auto* number = node.as_floating_point()) return number->get();
+  if (const auto* flag = node.as_boolean()) return flag->get();
+  std::ostringstream text;
+  if (const auto* date = node.as_date()) text << date->get();
+  if (const auto* time = node.as_time()) text << time->get();
+  if (const auto* both = node.as_date_time()) text << both->get();
+  // Dates are refused, because as text they would be expressions: 2024-01-01 is 2022.
+  std::string field = pointer.empty() ? "" : pointer.substr(1);
+  std::replace(field.begin(), field.end(), '/', '.');
+  throw InvalidArgument((field.empty() ? "" : "[" + field + "] ") + text.str() +
+                            " is a date or a time, which no field takes" +
+                            (source.lines[pointer] > 0 && !field.empty()
+                                 ? " (line " + std::to_string(source.lines[pointer]) + ")"
+                                 : ""),
+                        "where text is meant, put it in quotes");
+}
+
+json value_of(const std::string& text) {
+  try {
+    JobSource unused;
+    const toml::table table = toml::parse("value = " + text);
+    if (table.size() == 1) return convert(*table.get("value"), "", unused);
+  } catch (const toml::parse_error&) {
+    // It is text: an expression, a name or a folder.
+  }
+  return text;
+}
+
+}  // namespace
+
+JobSource read_job_source(FileSystem& files, const std::string& path) {
+  if (files.is_folder(path)) {
+    throw DataError("[job file] " + path + " is a folder, not a job file");
+  }
+  const std::string text = read_text(files, path);
+  if (text.size() > longest_file) {
+    bad_syntax(path, "", "has " + std::to_string(text.size()) + " bytes, too many for a job file");
+  }
+  JobSource source;
+  if (path.ends_with(".json")) {
+    const auto watch = [&](int depth, json::parse_event_t, json&) {
+      if (depth > deepest) bad_syntax(path, "", "is nested too deeply");
+      return true;
+    };
+    try {
+      source.tree = json::parse(text, watch);
+    } catch (const json::parse_error& error) {
+      bad_syntax(path, ", byte " + std::to_string(error.byte), "this is no JSON");
+    } catch (const json::exception&) {
+      bad_syntax(path, "", "a number in it is larger than numbers can be");
+    }
+    if (!source.tree.is_object()) bad_syntax(path, "", "a JSON object wanted");
+    return source;
+  }
+  return parse_job_source(text, path);
+}
+
+JobSource parse_job_source(const std::string& text, const std::string& path) {
+  JobSource source;
+  try {
+    source.tree = convert(toml::parse(text), "", source);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("[job file] " + path + ": " + error.what(), error.hint());
+  } catch (const toml::parse_error& error) {
+    const auto& begin = error.source().begin;
+    bad_syntax(path,
+               ", line " + std::to_string(begin.line) + ", column " + std::to_string(begin.column),
+               std::string(error.description()));
+  }
+  return source;
+}
+
+std::string apply_setting(JobSource& source, const std::string& setting,
+                          const std::function<std::string(const std::string& key)>& home_of) {
+  const size_t equals = setting.find('=');
+  const auto trimmed = [](std::string text) {
+    const size_t begin = text.find_first_not_of(" \t");
+    if (begin == std::string::npos) return std::string();
+    return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+  };
+  const std::string key = equals == std::string::npos ? "" : trimmed(setting.substr(0, equals));
+  if (key.empty() || key.front() == '.' || key.back() == '.' ||
+      key.find("..") != std::string::npos) {
+    throw InvalidArgument("[--set] KEY=VALUE wanted, received `" + setting + "`",
+                          "for example: --set training.max_epochs=5");
+  }
+  std::string path = key;
+  if (key.find('.') == std::string::npos) {
+    const std::string home = home_of(key);
+    if (!home.empty()) path = home + "." + key;
+  }
+  json* at = &source.tree;
+  std::string pointer;
+  for (size_t begin = 0;;) {
+    const size_t end = path.find('.', begin);
+    const std::string part = path.substr(begin, end == std::string::npos ? end : end - begin);
+    if (!at->is_object()) {
+      throw InvalidArgument("[--set] " + key + ": there is no table `" + path.substr(0, begin - 1) +
+                            "`");
+    }
+    at = &(*at)[part];
+    pointer += "/" + part;
+    if (end == std::string::npos) break;
+    if (at->is_null()) *at = json::object();
+    begin = end + 1;
+  }
+  const std::string value = trimmed(setting.substr(equals + 1));
+  if (!is_utf8(setting)) {
+    throw InvalidArgument("[--set] " + key + ": `" + value + "` is no UTF-8 text");
+  }
+  try {
+    *at = value_of(value);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("[--set] " + key + ": " + error.what(), error.hint());
+  }
+  // The lines of the replaced value are no longer valid.
+  std::erase_if(source.lines, [&](const auto& line) {
+    return line.first == pointer || line.first.starts_with(pointer + "/");
+  });
+  return pointer;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// The text of a job file as a tree with line numbers, and changes to it from the command line.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/os/file.h"
+
+namespace lockstep {
+
+struct JobSource {
+  nlohmann::json tree;               // an object
+  std::map<std::string, int> lines;  // by JSON pointer ("/network/layers/3"); empty for JSON files
+};
+
+// Reads TOML, or JSON if the name ends in .json. Throws FileError, DataError with line and column
+// for bad syntax, and InvalidArgument for dates and times.
+JobSource read_job_source(FileSystem& files, const std::string& path);
+// Parses TOML text. Errors name it `path`.
+JobSource parse_job_source(const std::string& text, const std::string& path);
+
+// Applies "KEY=VALUE". A dotted key names its table. For a key without dots, `home_of` returns the
+// table. The value is parsed as TOML, or taken as text if it is not valid TOML. Returns the JSON
+// pointer of the field. Throws InvalidArgument.
+std::string apply_setting(JobSource& source, const std::string& setting,
+                          const std::function<std::string(const std::string& key)>& home_of);
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// Expansion of repeated layer groups in job files.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lockstep/base/fields.h"
+
+namespace lockstep {
+
+// Expands the entries of [network] to a flat list of layers. Groups are repeated, names get
+// suffixes and references are resolved (see job_file.h). Expressions are evaluated, every field is
+// present and every layer has a name. `line_of` returns the place of an entry for messages, for
+// example "line 12", from its JSON pointer ("/network/layers/3"), or "". Throws InvalidArgument
+// naming the entry for unknown layers and fields, for a `repeat` that is not a whole number >= 0,
+// and for more than `max_layers` layers.
+nlohmann::ordered_json expand_layers(
+    const nlohmann::json& network, const FieldReader::Expression& expression, int64_t max_layers,
+    const std::function<std::string(const std::string& pointer)>& line_of);
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+#include "lockstep/runs/jobs/network_values.h"
+
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/formats/model.h"
+#include "lockstep/train/state/checkpoint.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<NamedTensor> values_of(const Network& network) {
+  std::vector<NamedTensor> values;
+  for (const Parameter& l : network.parameters()) values.push_back({l.name, l.value});
+  for (const NetworkState& s : network.state()) values.push_back({s.name, s.value});
+  return values;
+}
+
+}  // namespace
+
+NetworkValues network_values(FileSystem& files, const std::string& path) {
+  std::vector<std::byte> bytes = files.read(path);
+  if (is_checkpoint(read_safetensors(bytes, path))) return {checkpoint_values(files, path)};
+  const Model model = decode_model(std::move(bytes), path);
+  return {values_of(model.network), !model.digest.empty()};
+}
+
+void require_finite(const std::vector<NamedTensor>& values, const std::string& path) {
+  for (const NamedTensor& value : values) require_finite(value.tensor, value.name, path);
+}
+
+void check_values(const Network& network, const std::vector<NamedTensor>& values,
+                  const std::string& path) {
+  const auto refuse = [&](const std::string& what) {
+    throw InvalidArgument("[run] the values of " + path + " do not fit the job's network: " + what,
+                          "`lockstep summary` shows the layers of a job and of a model");
+  };
+  std::map<std::string, Tensor> given;
+  for (const NamedTensor& value : values) given.emplace(value.name, value.tensor);
+  for (const auto& [name, shape] : network.value_shapes()) {
+    const auto found = given.find(name);
+    if (found == given.end()) refuse("it has no " + name);
+    if (!(found->second.shape() == shape) || found->second.dtype() != DType::f32) {
+      refuse("it has " + name + " of " + found->second.shape().to_string() +
+             " where the job has one of " + shape.to_string());
+    }
+    given.erase(found);
+  }
+  if (!given.empty()) refuse("the job has no " + given.begin()->first);
+}
+
+void set_values(Network& network, const std::vector<NamedTensor>& values, const std::string& path) {
+  check_values(network, values, path);
+  std::map<std::string, Tensor> given;
+  for (const NamedTensor& value : values) given.emplace(value.name, value.tensor);
+  for (const Parameter& l : network.parameters()) l.value.copy_from(given.at(l.name));
+  for (const NetworkState& s : network.state()) s.value.copy_from(given.at(s.name));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,471 @@
+#include "lockstep/train/evaluation/evaluator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/nn/loss.h"
+#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/train/evaluation/metric_run.h"
+#include "lockstep/train/input/targets.h"
+#include "lockstep/train/options/options.h"
+#include "lockstep/train/programs/shard.h"
+#include "lockstep/train/state/fingerprint.h"
+#include "lockstep/train/step/shards.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kScores = 0, kLosses = 1;
+
+// For metrics that take observations in order: the number of chunks that each thread computes
+// before these metrics take them. It bounds the stored scores.
+constexpr int64_t kChunksAThread = 8;
+
+}  // namespace
+
+struct Evaluator::State {
+  enum class Against { labels, images, nothing };
+
+  State(Network& n, Data d, ThreadPool& p, Measures m)
+      : network(n), data(std::move(d)), pool(p), measures(std::move(m)) {}
+
+  Network& network;
+  Data data;
+  ThreadPool& pool;
+  const Measures measures;
+  Against against = Against::nothing;
+  std::shared_ptr<const Plan> plan;
+  std::vector<PlanRun> runs;  // by thread
+  std::vector<std::vector<uint8_t>> scratch;
+  // On a GPU: host memory for inputs and outputs.
+  std::vector<uint8_t> pixels;
+  std::vector<std::byte> targets;
+  std::vector<float> scores, row_losses;
+  Shape output;  // of one observation
+  std::vector<double> losses;
+  std::vector<int64_t> predicted;  // classes
+  // Destination of a chunk's results: the members above, or an area that several processes share.
+  double* losses_to = nullptr;
+  int64_t* predicted_to = nullptr;
+  // State of the current run.
+  std::optional<MetricRun> metrics;
+  std::vector<std::vector<float>> wanted_images;  // by thread: the targets of a chunk
+  struct Kept {
+    std::vector<float> scores, targets;
+  };
+  std::vector<Kept> kept;  // by chunk of the round, for metrics that take observations in order
+  int64_t round = 0;       // first chunk of the round
+
+  int64_t rows_of(int64_t chunk) const {
+    return std::min(kBatch, data.images->size() - chunk * kBatch);
+  }
+  std::vector<ScoredObservation> observations(int64_t chunk, const float* made_scores,
+                                              const float* made_targets) const;
+  void measure(int64_t chunk, const float* made_scores, const float* made_targets);
+  void compute(int64_t first_chunk, int64_t end, float* outputs);
+  void fill_inputs(uint8_t* pixels, void* wanted, int64_t first, int64_t rows, int thread);
+  void run_on_device(PlanRun& run, int64_t first, int64_t rows);
+  // Whether plans compute the loss.
+  bool plans_have_loss() const { return against != Against::nothing && !data.loss; }
+  std::vector<float> custom_losses(int64_t first, int64_t rows, int thread);
+  void evaluate_chunk(int64_t chunk, int thread, const ArithmeticMode& mode, float* outputs);
+  // The classes of the labels. Empty if there are no labels.
+  std::vector<std::string> classes() const {
+    return against == Against::labels ? data.images->store()->classes()
+                                      : std::vector<std::string>{};
+  }
+  void begin_metrics(int64_t chunks) {
+    metrics.reset();
+    if (against == Against::nothing || measures.metrics.empty()) return;
+    metrics.emplace(measures.metrics, MetricProblem{classes(), output}, chunks);
+  }
+  Evaluation summarize();
+};
+
+Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures measures)
+    : state_(new State(network, std::move(data), pool, std::move(measures))) {
+  State& s = *state_;
+  using Against = State::Against;
+  if (s.data.noise.any()) check_images(*s.data.images->store(), "noise");
+  if (s.data.targets) {
+    s.against = Against::images;
+  } else if (network.loss() == "cross_entropy" || s.data.loss) {
+    s.against = Against::labels;
+  }
+  LoweredNetwork lowered =
+      network.lower(kBatch, {.training = false, .pixels = s.data.images->dtype() == DType::u8});
+  const int scores = lowered.outputs.at(0);
+  lowered.graph.mark_output(scores);
+  if (s.against != Against::nothing && !s.data.loss) {
+    lowered.graph.mark_output(add_loss(lowered.graph, network.loss(), scores).loss);
+  }
+  s.output = lowered.graph.shape(scores).without_batch();
+  s.plan = std::make_shared<Plan>(lowered.graph, network.parameter_shapes(), PlanOptions{},
+                                  network.device());
+  const int64_t n = s.data.images->size(), chunks = (n + kBatch - 1) / kBatch;
+  const int64_t workers = network.device() == Device{} ? pool.size() : 1;
+  for (int64_t t = 0; t < std::min<int64_t>(workers, std::max<int64_t>(chunks, 1)); ++t) {
+    s.runs.emplace_back(s.plan, network.packed(), network.state_pointers());
+  }
+  s.scratch.resize(static_cast<size_t>(pool.size()));
+  s.losses.resize(static_cast<size_t>(n));
+  s.predicted.resize(static_cast<size_t>(n));
+  s.losses_to = s.losses.data();
+  s.predicted_to = s.predicted.data();
+  s.wanted_images.resize(s.scratch.size());
+}
+
+Evaluator::~Evaluator() = default;
+
+// Fills the inputs with `rows` observations; further rows are zero. `wanted` receives the loss's
+// input, if there is a loss.
+void Evaluator::State::fill_inputs(uint8_t* to, void* wanted, int64_t first, int64_t rows,
+                                   int thread) {
+  const size_t bytes = data.images->image_bytes();
+  auto& memory = scratch[static_cast<size_t>(thread)];
+  std::memset(to + static_cast<size_t>(rows) * bytes, 0,
+              static_cast<size_t>(kBatch - rows) * bytes);
+  for (int64_t i = 0; i < rows; ++i) {
+    uint8_t* const row = to + static_cast<size_t>(i) * bytes;
+    std::memcpy(row, data.images->get(first + i, memory), bytes);
+    add_noise(data.noise, data.seed, fixed_noise_epoch, first + i, row,
+              static_cast<int64_t>(bytes));
+  }
+  if (against == Against::labels) {
+    auto* const labels = static_cast<int32_t*>(wanted);
+    for (int64_t i = 0; i < kBatch; ++i) {
+      labels[i] = i < rows ? static_cast<int32_t>(data.images->label(first + i)) : 0;
+    }
+  } else if (against == Against::images) {
+    const auto count = static_cast<size_t>(data.targets->elements());
+    auto* const values = static_cast<float*>(wanted);
+    std::fill_n(values + static_cast<size_t>(rows) * count,
+                static_cast<size_t>(kBatch - rows) * count, 0.0f);
+    for (int64_t i = 0; i < rows; ++i) {
+      copy_target(*data.targets, first + i, memory, values + static_cast<size_t>(i) * count);
+    }
+  }
+}
+
+void Evaluator::State::run_on_device(PlanRun& run, int64_t first, int64_t rows) {
+  const auto batch = static_cast<size_t>(kBatch), width = static_cast<size_t>(output.elements());
+  pixels.resize(batch * data.images->image_bytes());
+  const size_t each = against == Against::images
+                          ? static_cast<size_t>(data.targets->elements()) * sizeof(float)
+                          : sizeof(int32_t);
+  targets.resize(batch * each);
+  scores.resize(batch * width);
+  row_losses.resize(batch);
+  fill_inputs(pixels.data(), targets.data(), first, rows, 0);
+  run.set_input(0, pixels.data(), pixels.size());
+  if (plans_have_loss()) run.set_input(1, targets.data(), targets.size());
+  run.forward({});
+  run.get_output(kScores, scores.data(), scores.size() * sizeof(float));
+  if (plans_have_loss()) {
+    run.get_output(kLosses, row_losses.data(), row_losses.size() * sizeof(float));
+  }
+  run.synchronize();
+}
+
+// The user's loss of a chunk, of which `rows` observations count.
+std::vector<float> Evaluator::State::custom_losses(int64_t first, int64_t rows, int thread) {
+  const Tensor inputs(batch_shape(kBatch, network.input_shapes().at(0)), data.images->dtype());
+  Tensor wanted(Shape{kBatch}, DType::i32);
+  if (against == Against::images) {
+    const Shape shape = output.elements() == data.targets->elements()
+                            ? batch_shape(kBatch, output)
+                            : Shape{kBatch, data.targets->elements()};
+    wanted = Tensor(shape, DType::f32);
+  }
+  fill_inputs(static_cast<uint8_t*>(inputs.raw()), wanted.raw(), first, rows, thread);
+  return evaluate_loss(network, data.loss.function,
+                       {inputs.to(network.device()), wanted.to(network.device())});
+}
+
+std::vector<ScoredObservation> Evaluator::State::observations(int64_t chunk,
+                                                              const float* made_scores,
+                                                              const float* made_targets) const {
+  const auto width = static_cast<size_t>(output.elements());
+  std::vector<ScoredObservation> all;
+  for (int64_t i = 0; i < rows_of(chunk); ++i) {
+    ScoredObservation o;
+    o.index = chunk * kBatch + i;
+    o.scores = {made_scores + static_cast<size_t>(i) * width, width};
+    if (against == Against::labels) {
+      o.label = data.images->label(o.index);
+    } else {
+      o.target = {made_targets + static_cast<size_t>(i) * width, width};
+    }
+    all.push_back(o);
+  }
+  return all;
+}
+
+void Evaluator::State::measure(int64_t chunk, const float* made_scores, const float* made_targets) {
+  metrics->add(chunk, observations(chunk, made_scores, made_targets));
+  if (!metrics->in_order()) return;
+  Kept& k = kept[static_cast<size_t>(chunk - round)];
+  const auto count = static_cast<size_t>(rows_of(chunk) * output.elements());
+  k.scores.assign(made_scores, made_scores + count);
+  if (made_targets) k.targets.assign(made_targets, made_targets + count);
+}
+
+void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, const ArithmeticMode& mode,
+                                      float* outputs) {
+  PlanRun& run = runs[static_cast<size_t>(thread)];
+  const int64_t first = chunk * kBatch, rows = rows_of(chunk), width = output.elements();
+  const float *made = nullptr, *loss = nullptr, *wanted_image = nullptr;
+  if (network.device() == Device{}) {
+    std::vector<std::byte> unused;  // the wanted outputs, where only the user's loss reads them
+    void* wanted = nullptr;
+    if (plans_have_loss()) {
+      wanted = run.input(1);
+    } else if (against != Against::nothing) {
+      const auto each = against == Against::labels
+                            ? sizeof(int32_t)
+                            : static_cast<size_t>(data.targets->elements()) * sizeof(float);
+      unused.resize(static_cast<size_t>(kBatch) * each);
+      wanted = unused.data();
+    }
+    fill_inputs(static_cast<uint8_t*>(run.input(0)), wanted, first, rows, thread);
+    if (metrics && against == Against::images) {
+      // The run may reuse its inputs' memory.
+      auto& copy = wanted_images[static_cast<size_t>(thread)];
+      copy.assign(static_cast<float*>(wanted), static_cast<float*>(wanted) + rows * width);
+      wanted_image = copy.data();
+    }
+    run.forward({});
+    mode.check();
+    made = run.output(kScores);
+    loss = plans_have_loss() ? run.output(kLosses) : nullptr;
+  } else {
+    run_on_device(run, first, rows);
+    made = scores.data();
+    loss = row_losses.data();
+    if (against == Against::images) wanted_image = reinterpret_cast<const float*>(targets.data());
+  }
+  std::vector<float> custom;
+  if (data.loss && against != Against::nothing) {
+    custom = custom_losses(first, rows, thread);
+    loss = custom.data();
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* const row = made + i * width;
+    const auto at = static_cast<size_t>(first + i);
+    if (against != Against::nothing) losses_to[at] = static_cast<double>(loss[i]);
+    if (against == Against::labels) {
+      predicted_to[at] = predicted_class({row, static_cast<size_t>(width)});
+    }
+    if (outputs) std::copy_n(row, width, outputs + (first + i) * width);
+  }
+  if (metrics) measure(chunk, made, wanted_image);
+}
+
+// Uses one thread for each run. Each thread takes the next chunk.
+void Evaluator::State::compute(int64_t first_chunk, int64_t end, float* outputs) {
+  const auto body = [&](int64_t chunk, int thread, const ArithmeticMode& mode) {
+    evaluate_chunk(first_chunk + chunk, thread, mode, outputs);
+  };
+  for_each_shard(pool, end - first_chunk, body, static_cast<int>(runs.size()));
+}
+
+Evaluation Evaluator::run(Tensor* outputs) {
+  const ArithmeticMode outer;
+  State& s = *state_;
+  const int64_t n = s.data.images->size();
+  float* out = nullptr;
+  if (outputs) {
+    std::vector<int64_t> dims = s.output.dims();
+    dims.insert(dims.begin(), n);
+    *outputs = Tensor(Shape(dims), DType::f32);
+    out = outputs->data<float>();
+  }
+  s.network.packed().pack_all();
+  const int64_t chunks = (n + kBatch - 1) / kBatch;
+  s.begin_metrics(chunks);
+  const bool in_order = s.metrics && s.metrics->in_order();
+  const int64_t most = in_order ? kChunksAThread * static_cast<int64_t>(s.runs.size()) : chunks;
+  s.kept.resize(in_order ? static_cast<size_t>(most) : 0);
+  for (s.round = 0; s.round < chunks; s.round += most) {
+    const int64_t end = std::min(s.round + most, chunks);
+    s.compute(s.round, end, out);
+    for (int64_t chunk = s.round; in_order && chunk < end; ++chunk) {
+      const State::Kept& k = s.kept[static_cast<size_t>(chunk - s.round)];
+      s.metrics->add_in_order(s.observations(chunk, k.scores.data(), k.targets.data()));
+    }
+  }
+  return s.summarize();
+}
+
+// Sums the results of the chunks in a fixed order.
+Evaluation Evaluator::State::summarize() {
+  const State& s = *this;
+  const int64_t n = s.data.images->size();
+  const bool labelled = s.against == Against::labels && s.network.loss() == "cross_entropy";
+  Evaluation result;
+  result.observations = n;
+  result.loss = result.accuracy = std::nan("");
+  if (metrics) result.metrics = metrics->finish();
+  if (labelled && s.measures.confusion) result.confusion.emplace(classes());
+  if (n == 0) return result;
+  if (s.against != Against::nothing) result.loss = tree_sum(s.losses) / static_cast<double>(n);
+  if (!labelled) return result;
+  int64_t right = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t label = s.data.images->label(i), taken = s.predicted[static_cast<size_t>(i)];
+    right += taken == label;
+    if (result.confusion) result.confusion->add(label, taken);
+  }
+  result.accuracy = static_cast<double>(right) / static_cast<double>(n);
+  return result;
+}
+
+namespace {
+
+// A batch number beyond every end.
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 2;
+
+// The area that several processes share: the next batch and the end, then losses, classes and
+// scores by observation.
+struct Area {
+  Area(std::byte* memory, int64_t observations)
+      : next(reinterpret_cast<std::atomic<int64_t>*>(memory)),
+        end(next + 1),
+        losses(reinterpret_cast<double*>(memory + Evaluator::kAreaHead)),
+        predicted(reinterpret_cast<int64_t*>(losses + observations)),
+        scores(reinterpret_cast<float*>(predicted + observations)) {}
+
+  static size_t bytes(int64_t observations, int64_t width, bool with_scores) {
+    const size_t scores = with_scores ? static_cast<size_t>(width) * sizeof(float) : 0;
+    return Evaluator::kAreaHead +
+           static_cast<size_t>(observations) * (sizeof(double) + sizeof(int64_t) + scores);
+  }
+
+  std::atomic<int64_t>*next, *end;  // of the batches that remain
+  double* losses;
+  int64_t* predicted;
+  float* scores;
+};
+
+}  // namespace
+
+bool Evaluator::wants_scores() const {
+  return state_->against != State::Against::nothing && !state_->measures.metrics.empty();
+}
+
+size_t Evaluator::area_bytes(bool scores) const {
+  return Area::bytes(state_->data.images->size(), state_->output.elements(), scores);
+}
+
+int64_t Evaluator::batches() const { return (state_->data.images->size() + kBatch - 1) / kBatch; }
+
+void Evaluator::partition(std::byte* memory, int64_t first, int64_t end) {
+  const Area area(memory, 0);
+  area.end->store(end);
+  area.next->store(first < end ? first : kNever);
+}
+
+void Evaluator::call_off(std::byte* memory) { Area(memory, 0).next->store(kNever); }
+
+void Evaluator::merge(std::byte* memory, const std::byte* other, int64_t first, int64_t end,
+                      bool scores) const {
+  const int64_t n = state_->data.images->size(), width = state_->output.elements();
+  const Area to(memory, n), from(const_cast<std::byte*>(other), n);
+  const int64_t from_row = first * kBatch, rows = std::min(end * kBatch, n) - from_row;
+  if (rows <= 0) return;
+  std::copy_n(from.losses + from_row, rows, to.losses + from_row);
+  std::copy_n(from.predicted + from_row, rows, to.predicted + from_row);
+  if (scores)
+    std::copy_n(from.scores + from_row * width, rows * width, to.scores + from_row * width);
+}
+
+void Evaluator::take_part(std::byte* memory, bool scores, std::atomic<int64_t>* begun) {
+  const ArithmeticMode outer;
+  State& s = *state_;
+  const Area area(memory, s.data.images->size());
+  const int64_t end = area.end->load();
+  s.network.packed().pack_all();
+  s.losses_to = area.losses;
+  s.predicted_to = area.predicted;
+  s.pool.run([&](int thread) {
+    if (static_cast<size_t>(thread) >= s.runs.size()) return;
+    const ArithmeticMode mode;
+    for (;;) {
+      const int64_t chunk = area.next->fetch_add(1);
+      if (chunk >= end) return;
+      if (begun != nullptr) begun->fetch_add(1);
+      fail_point("validation", 0, chunk);
+      s.evaluate_chunk(chunk, thread, mode, scores ? area.scores : nullptr);
+    }
+  });
+  s.losses_to = s.losses.data();
+  s.predicted_to = s.predicted.data();
+}
+
+Evaluation Evaluator::result(const std::byte* memory) {
+  State& s = *state_;
+  const int64_t n = s.data.images->size(), width = s.output.elements();
+  const int64_t chunks = (n + kBatch - 1) / kBatch;
+  const Area area(const_cast<std::byte*>(memory), n);
+  std::copy_n(area.losses, n, s.losses.data());
+  std::copy_n(area.predicted, n, s.predicted.data());
+  s.begin_metrics(chunks);
+  std::vector<float> wanted;
+  std::vector<uint8_t> scratch;
+  for (int64_t chunk = 0; s.metrics && chunk < chunks; ++chunk) {
+    if (s.against == State::Against::images) {
+      wanted.resize(static_cast<size_t>(s.rows_of(chunk) * width));
+      for (int64_t i = 0; i < s.rows_of(chunk); ++i) {
+        copy_target(*s.data.targets, chunk * kBatch + i, scratch, wanted.data() + i * width);
+      }
+    }
+    const auto observations =
+        s.observations(chunk, area.scores + chunk * kBatch * width, wanted.data());
+    s.metrics->add(chunk, observations);
+    if (s.metrics->in_order()) s.metrics->add_in_order(observations);
+  }
+  return s.summarize();
+}
+
+namespace {
+
+Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options,
+                    Measures measures, Tensor* outputs) {
+  refuse_stray_environment();
+  const OrdinaryArithmetic arithmetic;
+  TrainingOptions resources;
+  resources.threads = options.threads;
+  ThreadPool pool(static_cast<int>(resources.resolved().threads));
+  const auto images = cache_for(network, data, 0);
+  const auto targets = target_cache_for(network, options.targets, images, 0);
+  return Evaluator(network, {images, targets, options.noise, options.seed}, pool,
+                   std::move(measures))
+      .run(outputs);
+}
+
+}  // namespace
+
+Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
+  check_fits(network, data->classes(), options.targets);
+  const auto problem = metric_problem(network, *data, options.targets);
+  if (options.confusion && options.targets) {
+    throw InvalidArgument("[evaluate] a confusion matrix is of classes, the targets are images");
+  }
+  return evaluate(
+      network, data, options,
+      {metrics_for(options.metrics, options.custom_metrics, problem), options.confusion}, nullptr);
+}
+
+Tensor predict(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
+  Tensor outputs;
+  evaluate(network, data, options, {}, &outputs);
+  return outputs;
+}
+
+}  // namespace lockstep

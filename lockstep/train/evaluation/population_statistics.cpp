@@ -1,0 +1,314 @@
+#include "lockstep/train/evaluation/population_statistics.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/ops/normalization/batch_normalization.h"
+#include "lockstep/parallel/reduce/merge_tree.h"
+#include "lockstep/train/step/shards.h"
+
+namespace lockstep {
+namespace {
+
+// A batch normalisation layer with all its places in the graph.
+struct Normalization {
+  int mean_state = 0, variance_state = 0;
+  std::vector<size_t> nodes;
+  std::set<int> before;  // mean_state of the layers that its inputs depend on
+};
+
+std::vector<Normalization> normalizations_of(const Graph& graph) {
+  std::vector<Normalization> all;
+  std::vector<std::set<int>> before(graph.values().size());
+  for (size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Graph::Node& node = graph.nodes()[i];
+    std::set<int> seen;
+    for (int v : node.inputs) {
+      const auto& more = before[static_cast<size_t>(v)];
+      seen.insert(more.begin(), more.end());
+    }
+    if (node.op->type() == "batch_normalization") {
+      const auto slot = [&](size_t input) {
+        return graph.values()[static_cast<size_t>(node.inputs.at(input))].slot;
+      };
+      const int mean = slot(3);
+      auto found = std::find_if(all.begin(), all.end(),
+                                [&](const Normalization& n) { return n.mean_state == mean; });
+      if (found == all.end()) found = all.insert(all.end(), {mean, slot(4), {}, {}});
+      found->nodes.push_back(i);
+      found->before.insert(seen.begin(), seen.end());
+      seen.insert(mean);
+    }
+    for (int v : node.outputs) before[static_cast<size_t>(v)] = seen;
+  }
+  return all;
+}
+
+std::vector<Normalization> normalizations_of(const Network& network) {
+  return normalizations_of(network.lower(1, {.training = false, .pixels = true}).graph);
+}
+
+// Groups the layers into passes, in an order in which their statistics can be computed.
+std::vector<std::vector<Normalization>> in_passes(std::vector<Normalization> all,
+                                                  const Network& network) {
+  std::vector<std::vector<Normalization>> passes;
+  std::set<int> done;
+  while (!all.empty()) {
+    std::vector<Normalization> ready, later;
+    for (Normalization& n : all) {
+      const bool now = std::includes(done.begin(), done.end(), n.before.begin(), n.before.end());
+      (now ? ready : later).push_back(std::move(n));
+    }
+    if (ready.empty()) {
+      const std::string& name = network.state()[static_cast<size_t>(later[0].mean_state)].name;
+      throw InvalidArgument("[training] population statistics: the inputs of the shared layer `" +
+                                name.substr(0, name.rfind('.')) + "` depend on its own statistics",
+                            "use batch_normalization_statistics = \"moving\"");
+    }
+    for (const Normalization& n : ready) done.insert(n.mean_state);
+    passes.push_back(std::move(ready));
+    all = std::move(later);
+  }
+  return passes;
+}
+
+// The part of a graph that the layers of a pass depend on. Its outputs are mean and variance of the
+// input of each node of these layers, in order.
+Graph up_to(const Graph& graph, const std::vector<Normalization>& pass) {
+  std::vector<size_t> wanted;
+  for (const Normalization& n : pass) wanted.insert(wanted.end(), n.nodes.begin(), n.nodes.end());
+  std::vector<bool> needed(graph.values().size(), false);
+  for (size_t node : wanted) {
+    for (size_t i = 0; i < 3; ++i) {
+      needed[static_cast<size_t>(graph.nodes()[node].inputs[i])] = true;
+    }
+  }
+  for (size_t i = graph.nodes().size(); i-- > 0;) {
+    const Graph::Node& node = graph.nodes()[i];
+    bool any = false;
+    for (int v : node.outputs) any |= needed[static_cast<size_t>(v)];
+    for (int v : node.inputs) {
+      if (any) needed[static_cast<size_t>(v)] = true;
+    }
+  }
+  Graph part;
+  std::vector<int> moved(graph.values().size(), -1);
+  for (size_t v = 0; v < graph.values().size(); ++v) {
+    const Graph::Value& value = graph.values()[v];
+    // Includes all inputs, so that they keep their indices.
+    if (value.source == Graph::Source::input) moved[v] = part.add_input(value.shape, value.dtype);
+    if (!needed[v]) continue;
+    if (value.source == Graph::Source::parameter) {
+      moved[v] = part.add_parameter(value.slot, value.shape);
+    } else if (value.source == Graph::Source::state) {
+      moved[v] = part.add_state(value.slot, value.shape);
+    }
+  }
+  const auto places = [&](const std::vector<int>& values, size_t count) {
+    std::vector<int> there;
+    for (size_t i = 0; i < count; ++i) there.push_back(moved[static_cast<size_t>(values[i])]);
+    return there;
+  };
+  for (const Graph::Node& node : graph.nodes()) {
+    bool any = false;
+    for (int v : node.outputs) any |= needed[static_cast<size_t>(v)];
+    if (!any) continue;
+    const auto outputs = part.add(node.op, places(node.inputs, node.inputs.size()), node.name);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      moved[static_cast<size_t>(node.outputs[k])] = outputs[k];
+    }
+  }
+  for (size_t i : wanted) {
+    const Graph::Node& node = graph.nodes()[i];
+    // The statistics do not depend on epsilon.
+    const auto made = part.add(ops::make_batch_normalization(1e-5, true), places(node.inputs, 3),
+                               node.name + ": statistics");
+    part.mark_output(made[1]);
+    part.mark_output(made[2]);
+  }
+  return part;
+}
+
+// Moments of the elements of channels.
+struct Moments {
+  double count = 0;                  // for each channel
+  std::vector<double> sum, squares;  // `squares`: of deviations from the mean
+
+  void merge(const Moments& other) {
+    const double all = count + other.count;
+    for (size_t c = 0; c < sum.size(); ++c) {
+      const double distance = sum[c] / count - other.sum[c] / other.count;
+      squares[c] += other.squares[c] + distance * distance * (count * other.count / all);
+      sum[c] += other.sum[c];
+    }
+    count = all;
+  }
+};
+
+// Thrown to end a pass early.
+struct Stopped {};
+
+// Computes the statistics of the layers of one pass.
+class Pass {
+ public:
+  Pass(Network& network, const ImageCache& images, ThreadPool& pool,
+       const PopulationOptions& options, const std::vector<Normalization>& layers)
+      : network_(network),
+        images_(images),
+        pool_(pool),
+        options_(options),
+        layers_(layers),
+        shards_(cut_into_shards(images.size(), options.shard_size)),
+        tree_(static_cast<int64_t>(shards_.size()),
+              [](std::vector<Moments>& left, std::vector<Moments>& right) {
+                for (size_t i = 0; i < left.size(); ++i) left[i].merge(right[i]);
+              }) {
+    const bool on_cpu = network.device() == Device{};
+    const auto workers =
+        on_cpu ? std::min<size_t>(static_cast<size_t>(pool.size()), shards_.size()) : 1;
+    for (const IndexRange& shard : shards_) {
+      if (runs_.contains(shard.count)) continue;
+      const LoweredNetwork lowered =
+          network.lower(shard.count, {.training = false, .pixels = images.dtype() == DType::u8});
+      const Graph part = up_to(lowered.graph, layers);
+      auto& [elements, runs] = runs_[shard.count];
+      for (const Normalization& layer : layers) {
+        for (size_t node : layer.nodes) {
+          const Shape& x = lowered.graph.shape(lowered.graph.nodes()[node].inputs[0]);
+          elements.push_back(x.elements() / x[1]);
+        }
+      }
+      const auto plan = std::make_shared<const Plan>(part, network.parameter_shapes(),
+                                                     PlanOptions{}, network.device());
+      for (size_t t = 0; t < workers; ++t) {
+        runs.emplace_back(plan, network.packed(), network.state_pointers());
+      }
+    }
+    scratch_.resize(workers);
+    pixels_.resize(workers);
+  }
+
+  std::vector<Moments> compute() {
+    const auto body = [&](int64_t j, int thread, const ArithmeticMode& mode) {
+      // stop() may only be called in the calling thread.
+      if (thread == 0 && options_.stop && options_.stop()) throw Stopped();
+      tree_.add(j, moments(shards_[static_cast<size_t>(j)], static_cast<size_t>(thread)));
+      mode.check();
+    };
+    for_each_shard(pool_, static_cast<int64_t>(shards_.size()), body,
+                   static_cast<int>(pixels_.size()));
+    return tree_.take();
+  }
+
+ private:
+  struct Runs {
+    std::vector<int64_t> elements;  // elements of a channel, by node
+    std::vector<PlanRun> runs;      // by worker
+  };
+
+  std::vector<Moments> moments(const IndexRange& shard, size_t worker) {
+    Runs& of = runs_.at(shard.count);
+    PlanRun& run = of.runs[worker];
+    const size_t bytes = images_.image_bytes();
+    auto& pixels = pixels_[worker];
+    pixels.resize(static_cast<size_t>(shard.count) * bytes);
+    for (int64_t i = 0; i < shard.count; ++i) {
+      uint8_t* const row = pixels.data() + static_cast<size_t>(i) * bytes;
+      std::memcpy(row, images_.get(shard.first + i, scratch_[worker]), bytes);
+      add_noise(options_.noise, options_.seed, fixed_noise_epoch, shard.first + i, row,
+                static_cast<int64_t>(bytes));
+    }
+    run.set_input(0, pixels.data(), pixels.size());
+    run.forward({});
+    std::vector<Moments> all;
+    size_t node = 0;
+    for (const Normalization& layer : layers_) {
+      const Tensor& state = network_.state()[static_cast<size_t>(layer.mean_state)].value;
+      const auto channels = static_cast<size_t>(state.shape().elements());
+      std::optional<Moments> together;
+      for (size_t place = 0; place < layer.nodes.size(); ++place, ++node) {
+        std::vector<float> mean(channels), variance(channels);
+        const int output = static_cast<int>(2 * node);
+        run.get_output(output, mean.data(), channels * sizeof(float));
+        run.get_output(output + 1, variance.data(), channels * sizeof(float));
+        run.synchronize();
+        Moments m{static_cast<double>(of.elements[node]), {}, {}};
+        for (size_t c = 0; c < channels; ++c) {
+          m.sum.push_back(m.count * static_cast<double>(mean[c]));
+          m.squares.push_back(m.count * static_cast<double>(variance[c]));
+        }
+        if (together) {
+          together->merge(m);
+        } else {
+          together = std::move(m);
+        }
+      }
+      all.push_back(std::move(*together));
+    }
+    return all;
+  }
+
+  Network& network_;
+  const ImageCache& images_;
+  ThreadPool& pool_;
+  const PopulationOptions& options_;
+  const std::vector<Normalization>& layers_;
+  const std::vector<IndexRange> shards_;
+  std::map<int64_t, Runs> runs_;  // by shard size
+  std::vector<std::vector<uint8_t>> scratch_, pixels_;
+  MergeTree<std::vector<Moments>> tree_;
+};
+
+void set_state(const Network& network, int k, const std::vector<double>& sums, double count) {
+  const Tensor& state = network.state()[static_cast<size_t>(k)].value;
+  std::vector<float> values;
+  for (double sum : sums) values.push_back(static_cast<float>(sum / count));
+  state.copy_from(Tensor::from(std::span<const float>(values), state.shape()));
+}
+
+}  // namespace
+
+void check_population_statistics(const Network& network) {
+  in_passes(normalizations_of(network), network);
+}
+
+PopulationResult set_population_statistics(Network& network, const ImageCache& images,
+                                           ThreadPool& pool, const PopulationOptions& options) {
+  const ArithmeticMode mode;
+  PopulationResult result;
+  const auto all = normalizations_of(network);
+  const auto passes = in_passes(all, network);
+  result.layers = static_cast<int64_t>(all.size());
+  result.passes = static_cast<int64_t>(passes.size());
+  std::vector<Tensor> before;
+  for (const auto& state : network.state()) before.push_back(state.value.clone());
+  const auto restore = [&] {
+    for (size_t k = 0; k < before.size(); ++k) network.state()[k].value.copy_from(before[k]);
+  };
+  try {
+    network.packed().pack_all();
+    for (size_t p = 0; p < passes.size(); ++p) {
+      if (options.on_pass) options.on_pass(static_cast<int64_t>(p), result.passes);
+      const auto moments = Pass(network, images, pool, options, passes[p]).compute();
+      for (size_t i = 0; i < moments.size(); ++i) {
+        set_state(network, passes[p][i].mean_state, moments[i].sum, moments[i].count);
+        set_state(network, passes[p][i].variance_state, moments[i].squares, moments[i].count);
+      }
+    }
+  } catch (const Stopped&) {
+    restore();
+    result.complete = false;
+  } catch (...) {
+    restore();
+    throw;
+  }
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+#include "lockstep/train/evaluation/validation.h"
+
+namespace lockstep {
+
+std::unique_ptr<Evaluator> make_validation(Network& network, const TrainingImages& images,
+                                           const TrainingData& data, const TrainingOptions& options,
+                                           ThreadPool& pool, std::vector<MetricPtr> metrics) {
+  if (!images.validation) return nullptr;
+  const Evaluator::Data evaluated{images.validation, images.validation_targets, data.noise,
+                                  static_cast<uint64_t>(options.seed), data.loss};
+  return std::make_unique<Evaluator>(network, evaluated, pool, Measures{std::move(metrics)});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+#include "lockstep/train/gpu/device_loss_program.h"
+
+#include <cstring>
+
+#include "lockstep/base/fail_point.h"
+#include "lockstep/train/input/targets.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
+
+}  // namespace
+
+DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options, DType inputs)
+    : network_(network),
+      device_(network.device()),
+      seed_(static_cast<uint64_t>(options.seed)),
+      choice_{options.deterministic, options.precision == "tf32"},
+      class_weights_(options.class_weights.begin(), options.class_weights.end()),
+      loss_scale_(static_cast<float>(options.scale_of_losses())),
+      augments_(inputs == DType::u8 && DeviceAugmentation::possible(device_)),
+      plans_(network, options.dtype(), inputs) {}
+
+void DeviceLossProgram::set_batch(const MiniBatch& batch) {
+  check_batch(batch, plans_);
+  batch_ = &batch;
+}
+
+void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers) {
+  for (const IndexRange& shard : shards) {
+    std::vector<StreamRun>& runs = runs_[shard.count];
+    if (runs.size() >= static_cast<size_t>(workers)) continue;
+    const std::shared_ptr<const Plan> plan = [&] {
+      // Algorithms are chosen when plans are compiled.
+      const kernels::ThreadChoice settings(choice_);
+      return plans_.plan(shard.count);
+    }();
+    // The loss of a mini-batch stays a sum until the root divides it once.
+    const std::vector<float> ones(static_cast<size_t>(shard.count), loss_scale_);
+    while (runs.size() < static_cast<size_t>(workers)) {
+      runs.push_back({PlanRun(plan, network_.packed(), network_.state_pointers()), {}});
+      runs.back().plan.set_output_gradient(kLosses, ones.data(), ones.size() * sizeof(float));
+    }
+  }
+}
+
+// Sets images or arrays as inputs.
+void DeviceLossProgram::set_inputs(StreamRun& run, const ShardTask& task, const ShardExchange& at) {
+  const auto rows = static_cast<size_t>(task.rows.count);
+  const auto first = static_cast<size_t>(task.rows.first);
+  const size_t row_bytes = plans_.input_bytes();
+  std::byte* const host = task.staging;
+  std::memcpy(host + at.inputs, batch_->inputs().data() + first * row_bytes, rows * row_bytes);
+  if (batch_->maps.empty()) return run.plan.set_input(0, host + at.inputs, rows * row_bytes);
+  if (!run.images) run.images.emplace(plans_.input(), task.rows.count, run.plan, device_);
+  std::memcpy(host + at.maps, batch_->maps.data() + first, rows * sizeof batch_->maps[0]);
+  run.images->add(host + at.inputs, run.plan);
+}
+
+ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
+  StreamRun& stream = runs_.at(task.rows.count)[static_cast<size_t>(task.worker)];
+  PlanRun& run = stream.plan;
+  const auto rows = static_cast<size_t>(task.rows.count);
+  const auto first = static_cast<size_t>(task.rows.first);
+  const ShardExchange at(plans_, task.rows.count);
+  std::byte* const host = task.staging;
+  if (plans_.labelled()) {
+    std::memcpy(host + at.targets, batch_->labels.data() + first, at.target_bytes);
+  } else {
+    const auto count = static_cast<size_t>(plans_.outputs());
+    copy_targets(*batch_, first * count, rows * count, reinterpret_cast<float*>(host + at.targets));
+  }
+  if (!class_weights_.empty()) {
+    auto* const weights = reinterpret_cast<float*>(host + at.weights);
+    for (size_t i = 0; i < rows; ++i) {
+      weights[i] = class_weights_[static_cast<size_t>(batch_->labels[first + i])] * loss_scale_;
+    }
+    run.set_output_gradient(kLosses, weights, rows * sizeof(float));
+  }
+  const kernels::StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
+  set_inputs(stream, task, at);
+  run.set_input(1, host + at.targets, at.target_bytes);
+  run.forward(step);
+  run.get_output(kLosses, host + at.losses, rows * sizeof(float));
+  if (plans_.labelled()) {
+    run.get_output(kScores, host + at.scores,
+                   rows * static_cast<size_t>(plans_.outputs()) * sizeof(float));
+  }
+  std::byte* to = host + at.statistics;
+  for (const MovingStatistics& of : plans_.statistics()) {
+    const size_t bytes = static_cast<size_t>(of.channels) * sizeof(float);
+    run.get_output(of.mean_output, to, bytes);
+    run.get_output(of.variance_output, to + bytes, bytes);
+    to += 2 * bytes;
+  }
+  fail_point("backward", task.iteration, task.shard);
+  run.backward(step);
+  return {run.gradients(), run.stream()};
+}
+
+void DeviceLossProgram::complete(const ShardTask& task) {
+  const ShardExchange at(plans_, task.rows.count);
+  const std::byte* const host = task.staging;
+  const auto* const loss = reinterpret_cast<const float*>(host + at.losses);
+  const auto* const weight = reinterpret_cast<const float*>(host + at.weights);
+  ShardSummary summary;
+  for (int64_t i = 0; i < task.rows.count; ++i) {
+    const float factor = class_weights_.empty() ? 1 : weight[i] / loss_scale_;
+    summary.loss += static_cast<double>(factor) * static_cast<double>(loss[i]);
+  }
+  if (plans_.labelled()) {
+    summary.correct = count_correct(reinterpret_cast<const float*>(host + at.scores),
+                                    reinterpret_cast<const int32_t*>(host + at.targets),
+                                    task.rows.count, plans_.outputs());
+  }
+  std::memcpy(task.summary, &summary, sizeof summary);
+  std::memcpy(task.summary + sizeof summary, host + at.statistics,
+              summary_bytes() - sizeof summary);
+}
+
+void DeviceLossProgram::wait() {
+  for (const auto& [size, runs] : runs_) {
+    for (const StreamRun& run : runs) run.plan.synchronize();
+  }
+}
+
+void DeviceLossProgram::join() {
+  for (const auto& [size, runs] : runs_) {
+    for (const StreamRun& run : runs) run.plan.join();
+  }
+}
+
+Digest DeviceLossProgram::summary_digest(const ShardTask& task) const {
+  return digest_of(task.summary, summary_bytes());
+}
+
+}  // namespace lockstep

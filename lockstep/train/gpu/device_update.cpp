@@ -1,0 +1,111 @@
+#include "lockstep/train/gpu/device_update.h"
+
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/devices.h"
+
+namespace lockstep {
+
+DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const TrainingOptions& options,
+                           const GradientLayout& layout, std::byte* sums, DeviceMirror& mirror)
+    : network_(network),
+      solver_(solver),
+      layout_(layout),
+      mirror_(mirror),
+      memory_(memory_of(network.device())),
+      table_(kernels::table_for(network.device())),
+      threshold_{options.gradient_threshold, options.gradient_threshold_method},
+      loss_scale_(options.scale_of_losses()) {
+  memory_.activate();
+  for (const auto& l : network.parameters()) frozen_.push_back(is_frozen(l.name, options.freeze));
+  for (const auto& entry : layout.entries) {
+    std::byte* const from_here = sums + entry.offset;
+    if (entry.spec.row_major()) {
+      values_.push_back(reinterpret_cast<float*>(from_here));
+      continue;
+    }
+    const auto pass = table_.reorder(entry.spec, entry.spec.plain());
+    gradients_.push_back(allocate(entry.spec.plain().bytes(), network.device()));
+    scratch_.push_back(allocate(pass.scratch_bytes, network.device()));
+    void* const from = from_here;
+    void* const to = gradients_.back().data();
+    conversions_.push_back(
+        pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
+                   scratch_.back().data(), memory_.default_stream()}));
+    values_.push_back(gradients_.back().as<float>());
+  }
+  if (waits()) place_squares();
+  of_all_ = UpdateOfAll::make(network, solver, values_, frozen_);
+}
+
+size_t DeviceUpdate::count(size_t parameter) const {
+  const auto& entry = layout_.entries[parameter];
+  return static_cast<size_t>(entry.spec.shape.elements());
+}
+
+// Frozen parameters have no blocks, because their gradients are not used.
+size_t DeviceUpdate::blocks(size_t parameter) const {
+  return frozen_[parameter] ? 0 : kernels::norm_blocks(count(parameter));
+}
+
+void DeviceUpdate::place_squares() {
+  size_t bytes = 0;
+  for (size_t p = 0; p < frozen_.size(); ++p) bytes += blocks(p) * sizeof(double);
+  squares_ = allocate(bytes, network_.device());
+  squares_here_ = std::make_unique<Pinned>(memory_, bytes);
+}
+
+void DeviceUpdate::convert() {
+  for (const auto& conversion : conversions_) conversion({});
+}
+
+// Returns the divisor of each parameter's sum, where the default is the number of observations. The
+// host computes it by the CPU's code, from one number for each block.
+std::vector<double> DeviceUpdate::cut(double observations) {
+  void* const stream = memory_.default_stream();
+  if (threshold_.of_elements()) {
+    for (size_t p = 0; p < frozen_.size(); ++p) {
+      if (!frozen_[p]) table_.limit(values_[p], count(p), threshold_.most(observations), stream);
+    }
+    return std::vector<double>(frozen_.size(), observations);
+  }
+  auto* next = squares_.as<double>();
+  for (size_t p = 0; p < frozen_.size(); ++p) {
+    if (!frozen_[p]) table_.block_squares(values_[p], count(p), next, stream);
+    next += blocks(p);
+  }
+  memory_.copy_to_host(squares_here_->data(), squares_.data(), squares_.bytes(), stream);
+  memory_.synchronize(stream);
+  std::vector<std::vector<double>> by_parameter;
+  const auto* here = reinterpret_cast<const double*>(squares_here_->data());
+  for (size_t p = 0; p < frozen_.size(); ++p) {
+    by_parameter.emplace_back(here, here + blocks(p));
+    here += blocks(p);
+  }
+  return threshold_.divisors(by_parameter, observations);
+}
+
+void DeviceUpdate::add(const UpdateScalars& scalars, size_t slot) {
+  const double observations = scalars.observations * loss_scale_;
+  std::vector<double> divisors(values_.size(), observations);
+  convert();
+  if (threshold_.wanted()) {
+    divisors = cut(observations);
+  }
+  const auto scalars_of = [&](size_t p) {
+    UpdateScalars own = scalars;
+    own.observations = divisors[p];
+    return own;
+  };
+  for (size_t p = 0; p < values_.size(); ++p) {
+    if (of_all_) {
+      of_all_->note(slot, p, scalars_of(p));
+    } else {
+      solver_.update(p, values_[p], scalars_of(p));
+    }
+  }
+  if (of_all_) of_all_->add(slot);
+  network_.packed().pack_all();
+  mirror_.add_values(slot);
+}
+
+}  // namespace lockstep

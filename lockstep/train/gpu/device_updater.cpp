@@ -1,0 +1,60 @@
+#include "lockstep/train/gpu/device_updater.h"
+
+namespace lockstep {
+
+DeviceUpdater::DeviceUpdater(Network& network, Solver& solver, const TrainingOptions& options,
+                             const GradientLayout& layout)
+    : network_(network),
+      solver_(solver),
+      options_(options),
+      layout_(layout),
+      memory_(memory_of(network.device())),
+      mirror_(network, solver, memory_) {}
+
+void DeviceUpdater::bind(std::byte* gradient_sum) {
+  update_.emplace(network_, solver_, options_, layout_, gradient_sum, mirror_);
+}
+
+void DeviceUpdater::apply(const UpdateScalars& scalars, size_t slot) {
+  memory_.activate();
+  update_->add(scalars, slot);
+  kept_ = slot;
+}
+
+void DeviceUpdater::wait() { memory_.synchronize(memory_.default_stream()); }
+
+bool DeviceUpdater::waits() const {
+  const GradientThreshold threshold{options_.gradient_threshold,
+                                    options_.gradient_threshold_method};
+  return threshold.wanted() && !threshold.of_elements();
+}
+
+void DeviceUpdater::states_changed() {
+  memory_.activate();
+  mirror_.send_states();
+}
+
+Digest DeviceUpdater::digest(int64_t iteration, size_t slot) {
+  return mirror_.digest(iteration, slot);
+}
+
+void DeviceUpdater::keep(size_t slot) {
+  if (kept_ != slot) mirror_.add_values(slot);
+  kept_ = slot;
+}
+
+void DeviceUpdater::restore(size_t slot) {
+  memory_.activate();
+  mirror_.add_values_back(slot);
+  network_.packed().pack_all();
+  mirror_.send_states();
+  memory_.synchronize(memory_.default_stream());
+  kept_ = slot;
+}
+
+void DeviceUpdater::values_changed() {
+  mirror_.fetch_states();
+  kept_.reset();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// Updates on a device, and the host's copies of its values.
+#pragma once
+
+#include <optional>
+
+#include "lockstep/train/gpu/device_mirror.h"
+#include "lockstep/train/gpu/device_update.h"
+#include "lockstep/train/step/updater.h"
+
+namespace lockstep {
+
+class DeviceUpdater final : public Updater {
+ public:
+  // All references must stay alive. Uses freeze, loss_scale, gradient_threshold and its method of
+  // the options.
+  DeviceUpdater(Network& network, Solver& solver, const TrainingOptions& options,
+                const GradientLayout& layout);
+
+  void bind(std::byte* gradient_sum) override;
+  void apply(const UpdateScalars& scalars, size_t slot) override;
+  void wait() override;
+  bool waits() const override;
+  float* state(int k) override { return mirror_.state(k); }
+  void states_changed() override;
+  Digest digest(int64_t iteration, size_t slot) override;
+  void keep(size_t slot) override;
+  void restore(size_t slot) override;
+  void values_changed() override;
+
+ private:
+  Network& network_;
+  Solver& solver_;
+  const TrainingOptions options_;
+  const GradientLayout& layout_;
+  DeviceMemory& memory_;
+  DeviceMirror mirror_;
+  std::optional<DeviceUpdate> update_;
+  std::optional<size_t> kept_;  // the slot with the present values
+};
+
+}  // namespace lockstep

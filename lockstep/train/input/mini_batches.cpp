@@ -1,0 +1,27 @@
+#include "lockstep/train/input/mini_batches.h"
+
+namespace lockstep {
+namespace {
+
+Shuffle shuffle_from(const std::string& name) {
+  if (name == "never") return Shuffle::never;
+  return name == "once" ? Shuffle::once : Shuffle::every_epoch;
+}
+
+}  // namespace
+
+MiniBatchQueueOptions mini_batches_of(const TrainingData& data, const TrainingOptions& options) {
+  MiniBatchQueueOptions queue;
+  queue.mini_batch_size = options.mini_batch_size;
+  queue.shuffle = shuffle_from(options.shuffle);
+  queue.drop_last = options.last_mini_batch == "drop";
+  queue.seed = static_cast<uint64_t>(options.seed);
+  queue.augmentation = data.augmentation;
+  queue.noise = data.noise;
+  queue.threads = static_cast<int>(options.loader_threads);
+  queue.prefetch = static_cast<int>(options.prefetch);
+  queue.max_epochs = options.max_epochs;
+  return queue;
+}
+
+}  // namespace lockstep

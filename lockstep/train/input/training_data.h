@@ -1,0 +1,47 @@
+// The data of a training.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "lockstep/data/datastores/datastore.h"
+#include "lockstep/data/images/augmentation.h"
+#include "lockstep/data/images/noise.h"
+#include "lockstep/engine/tensor/tensor.h"
+
+namespace lockstep {
+
+class Shard;  // train/programs/shard.h
+
+// Returns one f32 value for each row of the shard: its loss.
+using ShardLoss = std::function<Tensor(Shard&)>;
+
+// A loss of the user in place of the network's. In training and validation alike shard[0] has the
+// inputs (u8 images, f32 arrays), shard[1] the labels (i32) or the targets (f32), and
+// shard.forward(shard[0]) the network's outputs. Several threads call it at once.
+struct TrainingLoss {
+  ShardLoss function = {};  // empty: the network's loss
+  // Names the loss in checkpoints and receipts: a training resumes only with a loss of its name.
+  std::string name = {};
+
+  explicit operator bool() const { return static_cast<bool>(function); }
+};
+
+struct TrainingData {
+  DatastorePtr training;
+  DatastorePtr validation = {};    // null: no validation
+  Augmentation augmentation = {};  // for training images only
+  // Image to image: the desired outputs, in the order of the images. May be the same datastores as
+  // the inputs. Null: the network learns the images' labels.
+  DatastorePtr training_targets = {}, validation_targets = {};
+  InputNoise noise = {};  // on inputs, never on targets
+  // Training images (and their targets) may be larger than the network's input. A window of the
+  // input's size is cut at a random place that changes every epoch. Validation images are not cut
+  // at random.
+  bool random_crop = false;
+  // A loss of the user. Then the network may have any number of outputs, and there is no training
+  // accuracy.
+  TrainingLoss loss = {};
+};
+
+}  // namespace lockstep

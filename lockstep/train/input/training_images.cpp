@@ -1,0 +1,109 @@
+#include "lockstep/train/input/training_images.h"
+
+#include <algorithm>
+
+#include "lockstep/train/input/targets.h"
+
+namespace lockstep {
+namespace {
+
+// The part of the memory budget that the existing caches have not taken.
+size_t budget_left(const TrainingImages& images, const TrainingOptions& options) {
+  size_t budget = static_cast<size_t>(options.cache_mib) << 20;
+  for (const auto& cache :
+       {images.training, images.targets, images.validation, images.validation_targets}) {
+    if (!cache || (cache == images.targets && images.targets == images.training)) continue;
+    budget -= std::min(budget, cache->reserved_bytes());
+  }
+  return budget;
+}
+
+}  // namespace
+
+TrainingImages open_images(const Network& network, const TrainingData& data,
+                           const TrainingOptions& options) {
+  TrainingImages images;
+  if (data.validation && data.validation->size() > 0) {
+    images.validation = cache_for(network, data.validation, budget_left(images, options));
+    images.validation_targets = target_cache_for(network, data.validation_targets,
+                                                 images.validation, budget_left(images, options));
+  }
+  // Made after the validation caches, because a cache of images to be cut takes all the remaining
+  // memory: the sizes of its images are not known in advance. If there are separate targets, they
+  // get half of it.
+  const CachedImages kind = data.random_crop ? CachedImages::windowed : CachedImages::exact;
+  const bool halved =
+      data.random_crop && data.training_targets && data.training_targets != data.training;
+  images.training =
+      cache_for(network, data.training, budget_left(images, options) / (halved ? 2 : 1), kind);
+  images.targets = target_cache_for(network, data.training_targets, images.training,
+                                    budget_left(images, options));
+  return images;
+}
+
+namespace {
+
+// Calls `use` for each cache and its place, once for caches that are the same.
+template <class Places, class Use>
+void for_each_cache(const TrainingImages& images, Places& places, Use use) {
+  use(*images.training, places.training);
+  if (images.targets && images.targets != images.training) use(*images.targets, places.targets);
+  if (images.validation) use(*images.validation, places.validation);
+  if (images.validation_targets && images.validation_targets != images.validation) {
+    use(*images.validation_targets, places.validation_targets);
+  }
+}
+
+}  // namespace
+
+SharedImages share_images(const TrainingImages& images, SharedMemory& arena) {
+  SharedImages places;
+  for_each_cache(images, places,
+                 [&](const ImageCache& cache, SharedPlace& place) { place = cache.share(arena); });
+  return places;
+}
+
+void attach_images(const TrainingImages& images, const SharedMemory& arena,
+                   const SharedImages& places) {
+  for_each_cache(images, places, [&](const ImageCache& cache, const SharedPlace& place) {
+    cache.attach(arena, place);
+  });
+}
+
+ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
+                       const std::function<void(int64_t done, int64_t total)>& progress) {
+  struct Reading {
+    const ImageCache* cache;
+    Digest* listing;
+  };
+  ImagesRead read;
+  Listings& listings = read.listings;
+  std::vector<Reading> readings;
+  int64_t total = 0, before = 0;
+  const auto add = [&](const std::shared_ptr<const ImageCache>& cache, Digest& listing) {
+    if (!cache) return;
+    total += cache->size();
+    readings.push_back({cache.get(), &listing});
+  };
+  add(images.training, listings.training);
+  if (images.targets != images.training) add(images.targets, listings.training_targets);
+  add(images.validation, listings.validation);
+  if (images.validation_targets != images.validation) {
+    add(images.validation_targets, listings.validation_targets);
+  }
+  progress(0, total);
+  for (const Reading& reading : readings) {
+    auto contents =
+        reading.cache->fill(pool, [&](int64_t done) { progress(before + done, total); });
+    before += reading.cache->size();
+    *reading.listing = contents.listing;
+    if (reading.cache == images.training.get()) read.channels = contents.channels();
+  }
+  if (images.targets == images.training) listings.training_targets = listings.training;
+  if (images.validation_targets == images.validation) {
+    listings.validation_targets = listings.validation;
+  }
+  return read;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// The cached images of a training. Functions are not thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/train/input/training_data.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep {
+
+// Targets and validation may be null. If the targets are the inputs themselves, both are the same
+// cache.
+struct TrainingImages {
+  std::shared_ptr<const ImageCache> training, targets, validation, validation_targets;
+};
+
+// Makes caches within the options' budget and reads nothing. Throws like cache_for().
+TrainingImages open_images(const Network& network, const TrainingData& data,
+                           const TrainingOptions& options);
+
+// The places of the caches in an arena. A place is empty if there is no such cache, or if its
+// targets are the inputs.
+struct SharedImages {
+  SharedPlace training, targets, validation, validation_targets;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(training, targets, validation, validation_targets);
+  }
+};
+
+// share_images() moves all caches into an arena for other processes, before anything is read.
+// attach_images() makes the caches of another process use them after they have been read. Throw
+// like ImageCache::share() and attach().
+SharedImages share_images(const TrainingImages& images, SharedMemory& arena);
+void attach_images(const TrainingImages& images, const SharedMemory& arena,
+                   const SharedImages& places);
+
+// Digests of the training and validation data.
+struct Listings {
+  Digest training, validation, training_targets, validation_targets;
+};
+
+// Results of one pass over all images.
+struct ImagesRead {
+  Listings listings;
+  std::vector<ChannelSummary> channels;  // of the training inputs
+};
+
+// Reads all images once. Calls `progress` from time to time in the calling thread, at first with 0.
+// Throws DataError.
+ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
+                       const std::function<void(int64_t done, int64_t total)>& progress);
+
+}  // namespace lockstep

@@ -1,0 +1,240 @@
+#include "lockstep/train/loop/local_iterations.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/parallel/reduce/partition.h"
+#include "lockstep/train/evaluation/evaluator.h"
+#include "lockstep/train/evaluation/validation.h"
+#include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/loop/make_training_step.h"
+#include "lockstep/train/profile/step_profiler.h"
+#include "lockstep/train/step/shard_check.h"
+#include "lockstep/train/step/shards.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The profiler's accounts for work outside the step.
+struct Parts {
+  Parts() = default;
+  explicit Parts(StepProfiler& profiler) {
+    const auto open = [&](const char* name) {
+      return profiler.account(StepProfiler::Phase::step, name);
+    };
+    records = open("records of the last iteration");
+    mini_batch = open("waiting for the mini-batch");
+    digest = open("digest of the state");
+  }
+  int records = 0, mini_batch = 0, digest = 0;
+};
+
+// Partitions by number of shards. A training has at most two. Thread-safe.
+class Partitions {
+ public:
+  explicit Partitions(std::vector<double> loads) : loads_(std::move(loads)) {}
+  const std::vector<IndexRange>& of(int64_t shards) {
+    const std::lock_guard lock(mutex_);
+    const auto found = partitions_.find(shards);
+    if (found != partitions_.end()) return found->second;
+    return partitions_.emplace(shards, partition_shards(shards, loads_)).first->second;
+  }
+
+ private:
+  const std::vector<double> loads_;
+  std::mutex mutex_;
+  std::map<int64_t, std::vector<IndexRange>> partitions_;
+};
+
+}  // namespace
+
+struct LocalIterations::State {
+  explicit State(const LocalIterationsSetup& s) : setup(s) {
+    if (setup.profile) parts = Parts(profiler.emplace(setup.pool.size()));
+  }
+
+  const LocalIterationsSetup setup;
+  std::optional<StepProfiler> profiler;  // declared before the step, which uses it
+  Parts parts;
+  std::optional<MiniBatchQueue> queue;
+  std::unique_ptr<TrainingStep> step;
+  std::unique_ptr<Evaluator> evaluator;
+  int64_t per_epoch = 1;
+  int64_t begun = 0;
+  int64_t computed = 0;
+  Clock::time_point before = Clock::now();
+  // Outcomes of iterations that have begun ahead and are not finished, as far as known.
+  std::deque<IterationOutcome> under_way;
+  std::exception_ptr failed;  // by the iteration after them, which could not begin
+
+  std::shared_ptr<const MiniBatch> take(IterationOutcome& r);
+  void begin(int64_t iteration, double learning_rate);
+  IterationOutcome finish();
+  void note_time(IterationOutcome& r);
+
+  // Charges the time since the last charge to this thread, for `part` of the step.
+  void charge(int Parts::*part) {
+    if (profiler) profiler->charge(0, parts.*part);
+  }
+
+  void make_queue(int64_t next, decltype(MiniBatchQueueOptions::rows) rows) {
+    MiniBatchQueueOptions options = mini_batches_of(setup.data, setup.options);
+    options.targets = setup.images.targets;
+    options.augment_inputs = options.noise.any() || !step->augments();
+    options.rows = std::move(rows);
+    // If all cores compute shards, another thread would slow one of them down.
+    const auto shards = cut_into_shards(setup.options.mini_batch_size, setup.options.shard_size);
+    options.helped =
+        std::min<int64_t>(setup.pool.size(), static_cast<int64_t>(shards.size())) >=
+            available_cores() &&
+        step->executor().work_meanwhile([this](bool ahead) { return queue->help(ahead); });
+    queue.reset();
+    queue.emplace(setup.images.training, options, (next - 1) / per_epoch, (next - 1) % per_epoch);
+    begun = next - 1;
+  }
+};
+
+LocalIterations::LocalIterations(const LocalIterationsSetup& setup, int64_t first)
+    : state_(std::make_unique<State>(setup)) {
+  State& s = *state_;
+  s.per_epoch =
+      batches_per_epoch(setup.images.training->size(), mini_batches_of(setup.data, setup.options));
+  s.step = make_training_step(setup.network, setup.solver, setup.pool, setup.options,
+                              setup.images.training->dtype(), &setup.data.loss,
+                              s.profiler ? &*s.profiler : nullptr);
+  if (first > 0) s.make_queue(first, {});
+  s.evaluator = make_validation(setup.network, setup.images, setup.data, setup.options, setup.pool,
+                                setup.metrics);
+}
+
+LocalIterations::~LocalIterations() = default;
+
+void LocalIterations::begin_timing() {
+  if (state_->profiler) state_->profiler->begin_iteration();
+  state_->before = Clock::now();
+}
+
+// Takes the next mini-batch from the queue.
+std::shared_ptr<const MiniBatch> LocalIterations::State::take(IterationOutcome& r) {
+  auto batch = queue->next();
+  charge(&Parts::mini_batch);
+  r.epoch = batch->epoch;
+  r.index = batch->index;
+  r.observations = batch->size();
+  r.observations_digest = batch->observations_digest;
+  return batch;
+}
+
+void LocalIterations::State::note_time(IterationOutcome& r) {
+  const auto now = Clock::now();
+  r.seconds =
+      profiler ? profiler->end_iteration() : std::chrono::duration<double>(now - before).count();
+  before = r.finished = now;
+  ++computed;
+}
+
+void LocalIterations::State::begin(int64_t iteration, double learning_rate) {
+  IterationOutcome r;
+  r.iteration = iteration;
+  const auto batch = take(r);
+  step->begin(*batch, {learning_rate, iteration, static_cast<double>(batch->size())});
+  under_way.push_back(r);
+  begun = iteration;
+}
+
+IterationOutcome LocalIterations::State::finish() {
+  IterationOutcome r = under_way.front();
+  under_way.pop_front();
+  const IterationOutcome finished = step->finish();
+  r.loss_sum = finished.loss_sum;
+  r.correct = finished.correct;
+  r.digest = finished.digest;
+  if (!std::isfinite(r.loss_sum)) under_way.clear();  // the step has discarded them
+  charge(&Parts::digest);
+  note_time(r);
+  return r;
+}
+
+IterationOutcome LocalIterations::next(int64_t iteration, int64_t last) {
+  State& s = *state_;
+  // The first iteration allocates memory and fills caches, so it is not typical of the rest.
+  if (s.profiler && s.computed == 1) s.profiler->forget();
+  s.charge(&Parts::records);
+  // Begins this iteration and, if the step permits it, the next one. The device then computes while
+  // the host reads the results of this one.
+  for (int64_t i = iteration + static_cast<int64_t>(s.under_way.size());
+       !s.failed && i <= std::min(last, iteration + 1); ++i) {
+    if (i > iteration && (s.step->depth(i) == 0 || s.step->depth(i - 1) == 0)) break;
+    try {
+      s.begin(i, s.setup.learning_rate(i));
+    } catch (...) {
+      s.failed = std::current_exception();
+    }
+  }
+  if (s.under_way.empty()) std::rethrow_exception(std::exchange(s.failed, nullptr));
+  return s.finish();
+}
+
+IterationOutcome LocalIterations::compute(int64_t iteration, double learning_rate) {
+  state_->begin(iteration, learning_rate);
+  return state_->finish();
+}
+
+int64_t LocalIterations::begun() const { return state_->begun; }
+
+Evaluation LocalIterations::validate() { return state_->evaluator->run(); }
+
+std::vector<int64_t> LocalIterations::shards() const {
+  return state_->step->executor().shards_by_worker();
+}
+
+std::optional<Profile> LocalIterations::profile() {
+  State& s = *state_;
+  if (!s.profiler || s.computed == 0) return std::nullopt;
+  s.step->time_passes(s.setup.pool);
+  return s.profiler->finish(s.queue->seconds_each());
+}
+
+TrainingStep& LocalIterations::step() { return *state_->step; }
+
+Evaluator* LocalIterations::evaluator() { return state_->evaluator.get(); }
+
+void LocalIterations::join(std::shared_ptr<Group> group, std::vector<double> loads, double limit,
+                           int64_t next) {
+  State& s = *state_;
+  // Loads only the rows of this member's shards.
+  const auto rows = [rank = group->rank(), shard_size = s.setup.options.shard_size,
+                     check_frequency = step().executor().check_frequency(), per_epoch = s.per_epoch,
+                     partitions = std::make_shared<Partitions>(loads)](int64_t epoch, int64_t index,
+                                                                       int64_t n) {
+    const std::vector<IndexRange> shards = cut_into_shards(n, shard_size);
+    const std::vector<IndexRange>& partition = partitions->of(static_cast<int64_t>(shards.size()));
+    const IndexRange own = partition[static_cast<size_t>(rank)];
+    std::vector<MiniBatchQueueOptions::Rows> wanted;
+    const auto add = [&](int64_t from, int64_t count) {
+      const IndexRange& first = shards[static_cast<size_t>(from)];
+      const IndexRange& last = shards[static_cast<size_t>(from + count - 1)];
+      wanted.push_back({first.first, last.first + last.count - first.first});
+    };
+    if (own.count > 0) add(own.first, own.count);
+    const auto check = check_due(epoch * per_epoch + index + 1, check_frequency, partition);
+    if (check && check->times(rank) > 0) add(check->shard, 1);
+    return wanted;
+  };
+  step().join(std::move(group), std::move(loads), limit);
+  s.make_queue(next, rows);
+}
+
+}  // namespace lockstep

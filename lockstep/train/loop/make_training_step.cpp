@@ -1,0 +1,57 @@
+#include "lockstep/train/loop/make_training_step.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/gpu/device_executor.h"
+#include "lockstep/train/gpu/device_loss_program.h"
+#include "lockstep/train/gpu/device_updater.h"
+#include "lockstep/train/programs/function_loss_program.h"
+#include "lockstep/train/step/host_updater.h"
+#include "lockstep/train/step/thread_executor.h"
+
+namespace lockstep {
+
+std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
+                                                 const TrainingOptions& options, DType inputs,
+                                                 const TrainingLoss* loss, StepProfiler* profiler) {
+  if (loss && !*loss) loss = nullptr;
+  ShardExecutorOptions how{.shard_size = options.shard_size,
+                           .check_frequency = options.check_frequency,
+                           .deterministic = options.deterministic,
+                           .by_windows = true};
+  TrainingStep::Parts parts{
+      .network = network, .program = {}, .executor = {}, .updater = {}, .profile = {}};
+  if (network.device().is_cpu()) {
+    if (profiler) parts.profile = std::make_unique<StepProfile>(*profiler);
+    StepProfile* const profile = parts.profile.get();
+    if (loss) {
+      parts.program =
+          std::make_unique<FunctionLossProgram>(network, options, inputs, *loss, profile);
+    } else {
+      parts.program = std::make_unique<LossProgram>(network, options, inputs, profile);
+    }
+    parts.executor = std::make_unique<ThreadExecutor>(network, *parts.program, pool, how, profile);
+    parts.updater = std::make_unique<HostUpdater>(network, solver, pool, options,
+                                                  parts.program->gradient_layout(), profile);
+  } else {
+    if (profiler) {
+      throw Unsupported("[training] a profile is taken on the CPU only", "set device = \"cpu\"");
+    }
+    // Without determinism a device may choose algorithms whose bits vary, so a check would fail.
+    if (!options.deterministic) how.check_frequency = 0;
+    if (loss) {
+      parts.program = std::make_unique<FunctionLossProgram>(network, options, inputs, *loss);
+    } else {
+      parts.program = std::make_unique<DeviceLossProgram>(network, options, inputs);
+    }
+    parts.executor = std::make_unique<DeviceExecutor>(
+        network, *parts.program, static_cast<int>(options.streams),
+        std::min(options.shard_size, options.mini_batch_size), how);
+    parts.updater =
+        std::make_unique<DeviceUpdater>(network, solver, options, parts.program->gradient_layout());
+  }
+  return std::make_unique<TrainingStep>(std::move(parts), options.mini_batch_size);
+}
+
+}  // namespace lockstep

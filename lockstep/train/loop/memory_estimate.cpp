@@ -1,0 +1,143 @@
+#include "lockstep/train/loop/memory_estimate.h"
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/plan/compile.h"
+#include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/programs/shard_plans.h"
+#include "lockstep/train/step/shards.h"
+
+namespace lockstep {
+namespace {
+
+// Measured: the program with its libraries, and the kernels' overhead for each pass of a plan.
+constexpr size_t kProgram = size_t{28} << 20;
+constexpr size_t kPass = size_t{64} << 10;
+
+// Bytes of the packed parameter copies that plans read, each copy once.
+size_t packed_bytes(const std::vector<std::shared_ptr<const Plan>>& plans) {
+  std::set<std::pair<int, std::string>> known;
+  size_t bytes = 0;
+  for (const auto& plan : plans) {
+    for (const PlanBuffer& buffer : plan->state().buffers) {
+      if (buffer.place != PlanBuffer::Place::parameter) continue;
+      const bool own = buffer.spec.row_major() && buffer.spec.dtype == DType::f32;
+      if (!own && known.emplace(buffer.slot, buffer.spec.to_string()).second) {
+        bytes += buffer.spec.bytes();
+      }
+    }
+  }
+  return bytes;
+}
+
+// The data that all parts of an estimate share.
+class Estimate {
+ public:
+  Estimate(const Network& network, const TrainingData& data, const TrainingOptions& options)
+      : network_(network),
+        data_(data),
+        options_(options),
+        arrays_(data.training->array_shape().has_value()),
+        ranges_(cut_into_shards(std::min<int64_t>(options.mini_batch_size, data.training->size()),
+                                options.shard_size)),
+        threads_(static_cast<size_t>(std::min(options.threads, shards()))) {
+    ShardPlans plans(network, Device{}, options.dtype(), arrays_ ? DType::f32 : DType::u8);
+    std::set<int64_t> sizes;
+    for (const IndexRange& range : ranges_) sizes.insert(range.count);
+    for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
+      plans_.push_back(plans.plan(*size));
+    }
+    for (const auto& [name, shape] : network.value_shapes()) {
+      values_ += static_cast<size_t>(shape.elements()) * sizeof(float);
+    }
+    parameters_ = static_cast<size_t>(network.parameter_elements()) * sizeof(float);
+  }
+
+  MemoryEstimate all() {
+    MemoryEstimate estimate;
+    const size_t solver = parameters_ * solver_arrays(options_);
+    const size_t best = options_.output_network == "best" ? values_ : 0;
+    estimate.values = values_ + packed_bytes(plans_) + solver + best;
+    estimate.gradients = gradients();
+    size_t passes = 0;
+    for (const auto& plan : plans_) {
+      estimate.shards += plan->arena_bytes() * threads_;
+      passes += plan->passes().size();
+    }
+    estimate.images = caches() + mini_batches();
+    // The checkpoint's bytes exist in addition to the values. The model is saved later and is
+    // smaller.
+    estimate.saving = values_ + solver + best;
+    const auto listed = static_cast<size_t>(data_.training->size() +
+                                            (data_.validation ? data_.validation->size() : 0));
+    estimate.program = kProgram + passes * kPass + listed * 200;
+    return estimate;
+  }
+
+ private:
+  int64_t shards() const { return static_cast<int64_t>(ranges_.size()); }
+
+  // Gradients of each thread and shard size, the sum with its slices, and subtrees that wait.
+  size_t gradients() const {
+    const size_t one = plans_.front()->gradient_layout().bytes;
+    const auto waiting = std::min<size_t>(
+        ranges_.size() / 2, static_cast<size_t>(std::bit_width(ranges_.size())) + threads_);
+    return one * (threads_ * plans_.size() + 3 + waiting) + parameters_;
+  }
+
+  size_t observation_bytes() const {
+    return static_cast<size_t>(network_.input_shapes().at(0).elements()) *
+           (arrays_ ? sizeof(float) : 1);
+  }
+  size_t target_bytes() const {
+    if (!data_.training_targets) return sizeof(int32_t);
+    return static_cast<size_t>(network_.output_shapes().at(0).elements()) *
+           (data_.training_targets->array_shape() ? sizeof(float) : 1);
+  }
+
+  size_t caches() const {
+    const size_t budget = static_cast<size_t>(options_.cache_mib) << 20;
+    const auto images = [](const DatastorePtr& store) {
+      return store ? static_cast<size_t>(store->size()) : 0;
+    };
+    size_t bytes = (images(data_.training) + images(data_.validation)) * observation_bytes();
+    if (data_.training_targets && data_.training_targets != data_.training) {
+      bytes += images(data_.training_targets) * target_bytes();
+    }
+    if (data_.validation_targets && data_.validation_targets != data_.validation) {
+      bytes += images(data_.validation_targets) * target_bytes();
+    }
+    return std::min(bytes, budget);
+  }
+
+  size_t mini_batches() const {
+    const MiniBatchQueueOptions queue = mini_batches_of(data_, options_);
+    return static_cast<size_t>(queue.prefetch + queue.threads + 2) *
+           static_cast<size_t>(options_.mini_batch_size) * (observation_bytes() + target_bytes());
+  }
+
+  const Network& network_;
+  const TrainingData& data_;
+  const TrainingOptions& options_;
+  const bool arrays_;
+  const std::vector<IndexRange> ranges_;            // of a full mini-batch
+  const size_t threads_;                            // compute threads
+  std::vector<std::shared_ptr<const Plan>> plans_;  // largest shards first
+  size_t values_ = 0, parameters_ = 0;
+};
+
+}  // namespace
+
+MemoryEstimate estimate_memory(const Network& network, const TrainingData& data,
+                               const TrainingOptions& options) {
+  return Estimate(network, data, options.resolved()).all();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+#include "lockstep/train/loop/training_end.h"
+
+#include <limits>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+int64_t patience_ends(const std::vector<ValidationRecord>& validations, int64_t patience) {
+  if (patience == 0) return 0;
+  int64_t without = 0;
+  double smallest = std::numeric_limits<double>::infinity();
+  for (const ValidationRecord& v : validations) {
+    without = v.loss < smallest ? 0 : without + 1;
+    if (v.loss < smallest) smallest = v.loss;
+    if (without >= patience) return v.iteration;
+  }
+  return 0;
+}
+
+void check_end_not_passed(const TrainingOptions& options, int64_t iterations_per_epoch,
+                          int64_t iteration, const std::vector<ValidationRecord>& validations,
+                          const std::string& folder) {
+  const auto check = [&](const char* option, int64_t value, int64_t end) {
+    if (end == 0 || end >= iteration) return;
+    throw InvalidArgument("[training] " + std::string(option) + " = " + std::to_string(value) +
+                              " ends the training after iteration " + std::to_string(end) +
+                              ", and " + folder + " goes on after iteration " +
+                              std::to_string(iteration),
+                          "raise it, or train anew into another folder");
+  };
+  check("max_epochs", options.max_epochs, iterations_per_epoch * options.max_epochs);
+  check("max_iterations", options.max_iterations, options.max_iterations);
+  check("validation_patience", options.validation_patience,
+        patience_ends(validations, options.validation_patience));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// The conditions that end a training.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/options/options.h"
+#include "lockstep/train/records/records.h"
+
+namespace lockstep {
+
+// Returns the iteration after which `patience` validations in a row had no loss strictly below the
+// smallest loss before them (NaN never is). 0 if there is none or `patience` is 0. Thread-safe.
+int64_t patience_ends(const std::vector<ValidationRecord>& validations, int64_t patience);
+
+// Throws InvalidArgument if the options would have ended a training before `iteration`, with which
+// a checkpoint in `folder` and these validations continues. Thread-safe.
+void check_end_not_passed(const TrainingOptions& options, int64_t iterations_per_epoch,
+                          int64_t iteration, const std::vector<ValidationRecord>& validations,
+                          const std::string& folder);
+
+}  // namespace lockstep

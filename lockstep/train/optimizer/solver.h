@@ -1,0 +1,60 @@
+// Solvers: they update parameters with gradients and hold the state for that.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lockstep/engine/kernels/solvers/solver.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep {
+
+// The inputs of one iteration's update besides the gradients. Computed once, in double.
+struct UpdateScalars {
+  double learning_rate = 0;
+  int64_t iteration = 1;    // from 1, for Adam's bias correction
+  double observations = 1;  // divisor of the gradient sums
+};
+
+using UpdateNumbers =
+    std::variant<kernels::SgdmUpdate, kernels::AdamUpdate, kernels::RmspropUpdate>;
+
+// Holds the state of every parameter of a network. Several threads may call update() for different
+// parameters at the same time.
+class Solver {
+ public:
+  virtual ~Solver() = default;
+  // Updates parameter number `index` of the solver's network. `gradient_sum` is row-major f32 with
+  // as many elements as the parameter, on its device, where the work is added to the default
+  // stream.
+  virtual void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) = 0;
+  // The scalars of that update, for code that updates all parameters at once.
+  virtual UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const = 0;
+  // The state arrays of parameter `index`, row-major, in a fixed order. Digests and checkpoints
+  // include them.
+  virtual std::vector<Tensor> state(size_t index) const = 0;
+  // The names of these arrays, the same for every parameter: "velocity"; "mean", "square".
+  virtual std::vector<std::string> state_names() const = 0;
+};
+
+// Throws InvalidArgument if the network does not have a layer that is to be frozen.
+void check_frozen(const Network& network, const std::vector<std::string>& frozen);
+
+// Whether a parameter ("<layer>.<parameter>") belongs to one of the frozen layers.
+bool is_frozen(const std::string& parameter, const std::vector<std::string>& frozen);
+
+// Runs empty updates on a device. Throws Unsupported if the device cannot compute the options'
+// solver or gradient threshold.
+void try_updates(Device device, const TrainingOptions& options);
+
+// The number of state arrays of each parameter.
+size_t solver_arrays(const TrainingOptions& options);
+
+// A solver with zero state on the network's device. The network must outlive it and stay
+// initialized. Throws InvalidArgument for an unknown solver and for an unknown layer in `freeze`.
+std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options);
+
+}  // namespace lockstep

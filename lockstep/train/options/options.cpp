@@ -1,0 +1,287 @@
+#include "lockstep/train/options/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/dtype.h"
+#include "lockstep/base/threads/cores.h"
+#include "lockstep/engine/kernels/interface/determinism.h"
+
+namespace lockstep {
+
+void TrainingOptions::visit(FieldVisitor& v) {
+  constexpr int64_t kMany = int64_t{1} << 40;
+  v.text("solver", solver, "how gradients change parameters", {"sgdm", "adam", "adamw", "rmsprop"});
+  v.number("momentum", momentum, "sgdm: share of the last step that goes on",
+           {.min = 0, .max = 1, .max_excluded = true});
+  v.number("gradient_decay", gradient_decay, "adam, adamw: decay of the mean gradient (beta 1)",
+           {.min = 0, .max = 1, .max_excluded = true});
+  v.number("squared_gradient_decay", squared_gradient_decay,
+           "decay of the mean squared gradient (beta 2); 0: rmsprop 0.9, adam and adamw 0.999",
+           {.min = 0, .max = 1, .max_excluded = true});
+  v.number("epsilon", epsilon, "all but sgdm: added to the root", {.min = 0, .min_excluded = true});
+  v.number("initial_learning_rate", initial_learning_rate,
+           "0: the solver's own (sgdm 0.01, the others 0.001)", {.min = 0});
+  v.texts("learning_rate_schedule", learning_rate_schedule,
+          "how the learning rate changes: one schedule, or several in a row",
+          {"none", "piecewise", "exponential", "polynomial", "cosine", "cyclical", "warmup"});
+  v.numbers("schedule_epochs", schedule_epochs,
+            "epochs that each schedule in a row lasts; the last one to the end",
+            {.min = 0, .min_excluded = true});
+  v.number("drop_factor", drop_factor, "piecewise, exponential: times this in every period",
+           {.min = 0, .min_excluded = true});
+  v.integer("drop_period", drop_period, "piecewise, exponential, cyclical: epochs",
+            {.min = 1, .max = kMany});
+  v.number("schedule_power", schedule_power, "polynomial: of what is left", {.min = 0});
+  v.number("final_factor", final_factor,
+           "polynomial, cosine, cyclical: the lowest rate, as a share of the highest",
+           {.min = 0, .max = 1});
+  v.number("warmup_factor", warmup_factor, "warmup: where it begins, as a share of the rate",
+           {.min = 0, .max = 1});
+  v.number("gradient_threshold", gradient_threshold, "gradients are cut to it; 0: they are not",
+           {.min = 0});
+  v.text("gradient_threshold_method", gradient_threshold_method,
+         "what is cut: the norm of each parameter's gradient, of all together, or each element",
+         {"l2norm", "global-l2norm", "absolute-value"});
+  v.numbers("class_weights", class_weights, "times the loss, by class; none: 1 each",
+            {.min = 0, .max = 1e30});
+  v.texts("freeze", freeze, "layers whose parameters stay as they are");
+  v.number("l2", l2, "weight decay in the gradient, times the parameter's factor", {.min = 0});
+  v.integer("mini_batch_size", mini_batch_size, "observations in an iteration",
+            {.min = 1, .max = 1 << 24});
+  v.integer("max_epochs", max_epochs, "passes over the training data",
+            {.min = 1, .max = (int64_t{1} << 31) - 1});
+  v.integer("max_iterations", max_iterations,
+            "iterations after which training ends, also within an epoch; 0: no limit",
+            {.min = 0, .max = kMany});
+  v.text("shuffle", shuffle, "a new order of the observations", {"every-epoch", "once", "never"});
+  v.text("last_mini_batch", last_mini_batch, "what happens to one that is not full",
+         {"drop", "keep"});
+  v.integer("validation_patience", validation_patience,
+            "validations without a smaller loss before training ends; 0: never",
+            {.min = 0, .max = kMany});
+  v.text("output_network", output_network, "the iteration whose values the trained network has",
+         {"last", "best"});
+  v.text("batch_normalization_statistics", batch_normalization_statistics,
+         "of the trained network: those that followed mini-batches, or of all training images",
+         {"moving", "population"});
+  v.integer("shard_size", shard_size,
+            "observations computed together, at most; 0: 16, on a GPU 256",
+            {.min = 0, .max = 1 << 24});
+  v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
+  v.text("precision", precision,
+         "what products are computed of; tf32: of fp32 numbers, which GPUs round to 11 bits",
+         {"fp32", "tf32", "bf16", "fp16"});
+  v.number("loss_scale", loss_scale,
+           "power of two that losses count as long as gradients are fp16; 0: 128 for fp16, else 1",
+           {.min = 0, .max = 1 << 24});
+  v.integer("seed", seed, "of all random numbers", {.min = 0});
+  v.text("device", device,
+         "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one, without workers");
+  v.texts("metrics", metrics,
+          "of validations: accuracy, top-K, precision, recall, f1, auc; of images: rmse, mae");
+  v.integer("streams", streams, "GPU: queues that shards are dealt to", {.min = 1, .max = 64});
+  v.integer("threads", threads, "compute threads (of each worker); 0: one for each processor",
+            {.min = 0, .max = 1024});
+  v.integer("workers", workers, "worker processes; 0: the threads of one process",
+            {.min = 0, .max = 1024});
+  v.texts("hosts", hosts,
+          "where the workers run, with how many: \"10.0.0.2:4\", \"localhost:4\"; none: here");
+  v.text("host_launch", host_launch,
+         "what runs a command on a host, whose name {host} stands for; \"\": ssh");
+  v.text("host_address", host_address,
+         "of this machine, where the hosts find it; \"\": towards the first of them");
+  v.numbers("worker_load", worker_load,
+            "how many shards each worker gets beside the others; none: even", {.min = 0});
+  v.number("worker_limit", worker_limit,
+           "seconds until a hanging worker is replaced; 0: 10, or 20 shards, or 4 iterations",
+           {.min = 0});
+  v.integer("worker_memory_mib", worker_memory_mib,
+            "MiB of its own data that each worker process may have; 0: no limit",
+            {.min = 0, .max = 1 << 24});
+  v.texts("worker_environment", worker_environment,
+          "set in the environment of worker processes: \"NAME=VALUE\"");
+  v.integer("loader_threads", loader_threads,
+            "threads that read and augment images, unless shards keep all cores busy and images "
+            "lie in memory: then those that compute do it",
+            {.min = 1, .max = 256});
+  v.integer("prefetch", prefetch, "mini-batches prepared ahead", {.min = 1, .max = 1024});
+  v.integer("cache_mib", cache_mib, "MiB of decoded images kept in memory",
+            {.min = 0, .max = 1 << 24});
+  v.integer_or("validation_frequency", validation_frequency, "epoch",
+               "iterations between validations, or \"epoch\"");
+  v.text("validation_frequency_unit", validation_frequency_unit, "what validation_frequency counts",
+         {"iteration", "epoch"});
+  v.integer("check_frequency", check_frequency,
+            "iterations between checks that a shard, computed again, gives the same bits; 0: none",
+            {.min = 0});
+  v.integer_or("checkpoint_frequency", checkpoint_frequency, "epoch",
+               "iterations between checkpoints, or \"epoch\"");
+  v.text("checkpoint_frequency_unit", checkpoint_frequency_unit, "what checkpoint_frequency counts",
+         {"iteration", "epoch"});
+  v.integer("checkpoints_kept", checkpoints_kept, "newest checkpoints that stay",
+            {.min = 1, .max = 1 << 20});
+  v.number("max_time", max_time, "seconds until it stops with a checkpoint; 0: no limit",
+           {.min = 0});
+  v.flag("allow_other_numerics", allow_other_numerics,
+         "resume although processor or libraries differ: the bits will, too");
+}
+
+const std::vector<std::string>& TrainingOptions::free_fields() {
+  static const std::vector<std::string> names{"metrics",
+                                              "streams",
+                                              "threads",
+                                              "workers",
+                                              "hosts",
+                                              "host_launch",
+                                              "host_address",
+                                              "worker_load",
+                                              "worker_limit",
+                                              "worker_memory_mib",
+                                              "worker_environment",
+                                              "loader_threads",
+                                              "prefetch",
+                                              "cache_mib",
+                                              "check_frequency",
+                                              "checkpoint_frequency",
+                                              "checkpoint_frequency_unit",
+                                              "checkpoints_kept",
+                                              "max_time",
+                                              "allow_other_numerics"};
+  return names;
+}
+
+const std::vector<std::string>& TrainingOptions::ending_fields() {
+  static const std::vector<std::string> names{"max_epochs", "max_iterations",
+                                              "validation_patience"};
+  return names;
+}
+
+int64_t TrainingOptions::last_iteration(int64_t iterations_per_epoch) const {
+  const int64_t all = iterations_per_epoch * max_epochs;
+  return max_iterations > 0 ? std::min(all, max_iterations) : all;
+}
+
+void TrainingOptions::check() const {
+  // The ranges in visit() also hold for options that are set from C++.
+  nlohmann::ordered_json object;
+  FieldWriter writer(object);
+  TrainingOptions copy = *this;
+  copy.visit(writer);
+  const nlohmann::json plain = object;
+  FieldReader reader(plain, "training");
+  copy.visit(reader);
+  if (device != "auto") parse_device(device);
+  int exponent = 0;
+  if (loss_scale > 0 && (loss_scale < 1 || std::frexp(loss_scale, &exponent) != 0.5)) {
+    throw InvalidArgument("[training] loss_scale must be 0 or a power of two, received " +
+                          nlohmann::json(loss_scale).dump());
+  }
+  if (gradient_threshold > 0 && gradient_threshold < 1e-30) {
+    throw InvalidArgument("[training] gradient_threshold must be 0 or >= 1e-30, received " +
+                          nlohmann::json(gradient_threshold).dump());
+  }
+  if (learning_rate_schedule.empty()) {
+    throw InvalidArgument("[training] learning_rate_schedule must name a schedule",
+                          "\"none\" leaves the rate as it is");
+  }
+  if (!worker_load.empty()) {
+    const auto loaded =
+        std::count_if(worker_load.begin(), worker_load.end(), [](double load) { return load > 0; });
+    if (worker_load.size() != static_cast<size_t>(workers) || loaded == 0) {
+      throw InvalidArgument("[training] worker_load must name a load for each of the " +
+                                std::to_string(workers) + " workers, one of them above 0; it has " +
+                                std::to_string(worker_load.size()) + " entries",
+                            workers == 0 ? "set workers, too" : "");
+    }
+  }
+  const std::vector<TrainingHost> all_hosts = hosts_of(*this);
+  int64_t there = 0;
+  for (const TrainingHost& host : all_hosts) there += host.workers;
+  if (!all_hosts.empty() && there != workers) {
+    throw InvalidArgument(
+        fmt::format("[training] hosts must have the {} workers that `workers` says, received {}",
+                    workers, there),
+        fmt::format("set workers = {}", there));
+  }
+  for (const std::string& entry : worker_environment) {
+    if (const size_t at = entry.find('='); at != entry.npos && at > 0) continue;
+    throw InvalidArgument("[training] worker_environment must have entries NAME=VALUE, received `" +
+                          entry + "`");
+  }
+  if (schedule_epochs.size() > learning_rate_schedule.size() ||
+      schedule_epochs.size() + 1 < learning_rate_schedule.size()) {
+    throw InvalidArgument("[training] schedule_epochs must have an entry for each of the " +
+                              std::to_string(learning_rate_schedule.size()) +
+                              " schedules, the last may be left out; received " +
+                              std::to_string(schedule_epochs.size()),
+                          "");
+  }
+}
+
+std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
+  std::vector<TrainingHost> all;
+  std::set<std::string> names;
+  for (const std::string& entry : options.hosts) {
+    const auto refuse = [&](const char* why) {
+      throw InvalidArgument(
+          "[training] hosts must name each host once, received `" + entry + "`: " + why,
+          "write a name or an address, with the number of its workers: "
+          "\"10.0.0.2:4\", \"[fd00::2]:4\"");
+    };
+    TrainingHost host{entry, 1};
+    // The colons of an IPv6 address are inside brackets.
+    const size_t colon = entry.rfind(':'), bracket = entry.rfind(']');
+    if (bracket == std::string::npos && colon != entry.find(':')) {
+      refuse("an IPv6 address stands in brackets");
+    }
+    if (colon != std::string::npos && (bracket == std::string::npos || bracket < colon)) {
+      const std::string count = entry.substr(colon + 1);
+      host.name = entry.substr(0, colon);
+      const bool number = !count.empty() && count.size() <= 4 &&
+                          std::all_of(count.begin(), count.end(),
+                                      [](unsigned char c) { return std::isdigit(c) != 0; });
+      host.workers = number ? std::stoi(count) : 0;
+      if (host.workers < 1 || host.workers > 1024) refuse("1 to 1024 workers can run there");
+    }
+    if (host.name.starts_with('[') && host.name.ends_with(']')) {
+      host.name = host.name.substr(1, host.name.size() - 2);
+    }
+    const bool plain = std::all_of(host.name.begin(), host.name.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || std::strchr("._-:@", c) != nullptr;
+    });
+    if (host.name.empty() || host.name.starts_with('-') || !plain) refuse("that is no host");
+    if (!names.insert(host.name).second) refuse("it was there before");
+    if (host.name == "localhost") host.name.clear();
+    all.push_back(host);
+  }
+  return all;
+}
+
+TrainingOptions TrainingOptions::resolved() const {
+  TrainingOptions r = *this;
+  if (r.initial_learning_rate == 0) r.initial_learning_rate = r.solver == "sgdm" ? 0.01 : 0.001;
+  if (r.squared_gradient_decay == 0) r.squared_gradient_decay = r.solver == "rmsprop" ? 0.9 : 0.999;
+  r.loss_scale = r.scale_of_losses();
+  if (r.shard_size == 0) r.shard_size = r.device.starts_with("cuda") ? 256 : 16;
+  r.deterministic = r.deterministic && lockstep::deterministic();
+  if (r.threads == 0) {
+    // Divides the processors among the workers of one host. The other hosts are assumed to be like
+    // this one.
+    int64_t together = r.hosts.empty() ? r.workers : 1;
+    for (const TrainingHost& host : hosts_of(r)) {
+      together = std::max<int64_t>(together, host.workers);
+    }
+    const int64_t each = available_cores() / std::max<int64_t>(together, 1);
+    r.threads = std::clamp<int64_t>(each, 1, 1024);
+  }
+  return r;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#include "lockstep/train/programs/function_loss_program.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/train/input/targets.h"
+
+namespace lockstep {
+
+FunctionLossProgram::FunctionLossProgram(Network& network, const TrainingOptions& options,
+                                         DType inputs, const TrainingLoss& loss,
+                                         StepProfile* profile)
+    : network_(network),
+      inputs_(inputs),
+      loss_(loss),
+      program_(network,
+               {.seed = static_cast<uint64_t>(options.seed),
+                .precision = options.dtype(),
+                .choice = {options.deterministic, options.precision == "tf32"},
+                .loss_scale = options.scale_of_losses()},
+               profile) {
+  program_.expect_inputs(inputs);
+}
+
+void FunctionLossProgram::set_batch(const MiniBatch& batch) {
+  const int64_t n = batch.size();
+  const Shape input = batch_shape(n, network_.input_shapes().at(0));
+  const TensorSpec spec{input, inputs_, nullptr};
+  if (batch.inputs().size() != spec.bytes()) {
+    throw InvalidArgument("[training] the network takes " + std::to_string(spec.bytes()) +
+                          " bytes for " + std::to_string(n) + " observations, the mini-batch has " +
+                          std::to_string(batch.inputs().size()));
+  }
+  // These are views, because the mini-batch stays alive until the iteration has begun.
+  std::vector<Tensor> tensors{
+      Tensor::view(const_cast<std::byte*>(batch.inputs().data()), spec, nullptr)};
+  if (batch.target_elements() > 0) {
+    targets_.resize(batch.target_elements());
+    copy_targets(batch, 0, targets_.size(), targets_.data());
+    const Shape each{n, static_cast<int64_t>(targets_.size()) / n};
+    const Shape output = batch_shape(n, network_.output_shapes().at(0));
+    tensors.push_back(Tensor::view(
+        targets_.data(),
+        {output.elements() == each.elements() ? output : each, DType::f32, nullptr}, nullptr));
+  } else {
+    tensors.push_back(Tensor::view(const_cast<int32_t*>(batch.labels.data()),
+                                   {Shape{n}, DType::i32, nullptr}, nullptr));
+  }
+  program_.set_batch(tensors, loss_.function);
+}
+
+void FunctionLossProgram::report(std::span<const IndexRange> shards, const SummaryOf&,
+                                 IterationOutcome& outcome) const {
+  std::vector<double> losses;
+  for (const FunctionSummary& summary : program_.summaries()) losses.push_back(summary.loss);
+  outcome.loss_sum = tree_sum(losses);
+  // One loss for the whole mini-batch counts as the mean over its observations.
+  if (program_.summaries()[0].whole) {
+    throw InvalidArgument("[training] the loss " + loss_.name +
+                              " returns one value for the mini-batch; a training adds a value for "
+                              "each of the " +
+                              std::to_string(shards.back().end()) + " observations",
+                          "return one value for each row (no ops::mean or ops::sum)");
+  }
+}
+
+void FunctionLossProgram::follow_statistics(std::span<const IndexRange>, const SummaryOf&,
+                                            const std::function<float*(int k)>& state) {
+  program_.follow_statistics(state);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// The shard program of a training with a user-defined loss function.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/train/programs/function_program.h"
+#include "lockstep/train/programs/loss_program.h"
+
+namespace lockstep {
+
+// Passes mini-batches to the loss as tensors: inputs, then labels or targets; see TrainingLoss.
+class FunctionLossProgram final : public MiniBatchProgram {
+ public:
+  // See LossProgram. The loss must stay alive, too.
+  FunctionLossProgram(Network& network, const TrainingOptions& options, DType inputs,
+                      const TrainingLoss& loss, StepProfile* profile = nullptr);
+
+  void set_batch(const MiniBatch& batch) override;
+  void report(std::span<const IndexRange> shards, const SummaryOf& summary,
+              IterationOutcome& outcome) const override;
+  void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
+                         const std::function<float*(int k)>& state) override;
+
+  void prepare(std::span<const IndexRange> shards, int workers) override {
+    program_.prepare(shards, workers);
+  }
+  const GradientLayout& gradient_layout() const override { return program_.gradient_layout(); }
+  uint64_t layout_version() const override { return program_.layout_version(); }
+  int most_workers() const override { return program_.most_workers(); }
+  size_t summary_bytes() const override { return 0; }
+  ShardGradients compute(const ShardTask& task) override { return program_.compute(task); }
+  void wait() override { program_.wait(); }
+  Digest summary_digest(const ShardTask& task) const override {
+    return program_.summary_digest(task);
+  }
+  Bytes encode_summaries(const IndexRange& shards) const override {
+    return program_.encode_summaries(shards);
+  }
+  void decode_summaries(const IndexRange& shards, const Bytes& bytes) override {
+    program_.decode_summaries(shards, bytes);
+  }
+  void time_passes(ThreadPool& pool, PassFloors& floors) override {
+    program_.time_passes(pool, floors);
+  }
+
+ private:
+  const std::vector<MovingStatistics>& statistics() const override { return none_; }
+
+  Network& network_;
+  const DType inputs_;
+  const TrainingLoss& loss_;
+  FunctionProgram program_;
+  const std::vector<MovingStatistics> none_ = {};  // always empty: these summaries vary in size
+  std::vector<float> targets_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+// The shard program of a network with a user-defined loss function, on threads or on a device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lockstep/engine/kernels/interface/choice.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/train/profile/step_profile.h"
+#include "lockstep/train/programs/shard.h"
+#include "lockstep/train/programs/shard_plans.h"
+#include "lockstep/train/programs/shard_program.h"
+
+namespace lockstep {
+
+// Batch statistics of one forward run of the network.
+struct ForwardStatistics {
+  // Identifies the plan: rows, mode, kind of input, gradients for inputs, outputs.
+  struct Key {
+    int64_t n = 0;
+    bool training = true, pixels = false, input_gradients = false;
+    std::vector<std::string> outputs;
+    auto operator<=>(const Key&) const = default;
+
+    template <class Archive>
+    void serialize(Archive& archive) {
+      archive(n, training, pixels, input_gradients, outputs);
+    }
+  };
+  Key key;
+  std::vector<float> values;  // for each statistic all means, then all variances
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(key, values);
+  }
+};
+
+// The results of a shard besides its gradients.
+struct FunctionSummary {
+  double loss = 0;     // sum over the rows
+  bool whole = false;  // one value for all rows
+  // Row numbers in the mini-batch of the first and the last non-finite loss; -1: there is none.
+  int64_t not_finite = -1, last_not_finite = -1;
+  double found = 0;  // the first non-finite loss
+  std::vector<ForwardStatistics> runs;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(loss, whole, not_finite, last_not_finite, found, runs);
+  }
+};
+
+struct FunctionProgramOptions {
+  uint64_t seed = 0;  // of random numbers (dropout)
+  DType precision = DType::f32;
+  kernels::Choice choice = {};  // of a device's algorithms
+  double loss_scale = 1;        // the gradients are multiplied by it
+};
+
+// On a device, shards are computed one after the other, by its default stream and the network's
+// plans. Losses are read as soon as they are available.
+class FunctionProgram final : public ShardProgram {
+ public:
+  // The network must be initialized. The network and the profile must stay alive.
+  FunctionProgram(Network& network, const FunctionProgramOptions& options,
+                  StepProfile* profile = nullptr);
+
+  // Sets the mini-batch and loss of the next iteration. The tensors have equal row counts, are
+  // row-major, and lie on the CPU or on the network's device. The loss must stay alive until the
+  // iteration has begun. Throws InvalidArgument for tensors that do not fit together.
+  void set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss);
+  // For prepare() before the first mini-batch: the type of its first tensor.
+  void expect_inputs(DType type) { inputs_ = type; }
+  uint64_t random_seed() const { return options_.seed; }
+  int64_t rows() const { return batch_.front().shape()[0]; }
+
+  void prepare(std::span<const IndexRange> shards, int workers) override;
+  const GradientLayout& gradient_layout() const override { return layout_; }
+  uint64_t layout_version() const override { return layout_version_; }
+  int most_workers() const override;
+  size_t summary_bytes() const override { return 0; }
+  ShardGradients compute(const ShardTask& task) override;
+  void wait() override;
+  Digest summary_digest(const ShardTask& task) const override;
+  Bytes encode_summaries(const IndexRange& shards) const override;
+  void decode_summaries(const IndexRange& shards, const Bytes& bytes) override;
+  void time_passes(ThreadPool& pool, PassFloors& floors) override;
+
+  // After an iteration: the summaries of the shards of all members of the group.
+  const std::vector<FunctionSummary>& summaries() const { return summaries_; }
+  // Throws Error naming the rows with a non-finite loss. `iteration` is for the message.
+  void check_finite(int64_t iteration) const;
+  bool is_finite() const;
+  // Updates the network's states from the shards' statistics. `state(k)`: host memory of state k.
+  // Throws InvalidArgument if shards have run the network differently.
+  void follow_statistics(const std::function<float*(int k)>& state);
+
+ private:
+  friend class Shard;
+  // The network compiled for shards of one size.
+  struct ShardPlan {
+    std::shared_ptr<const Plan> plan;
+    std::vector<Shape> outputs;
+    std::vector<MovingStatistics> statistics;
+  };
+  // Data of one thread.
+  struct Worker {
+    std::map<const ShardPlan*, std::vector<std::unique_ptr<PlanRun>>> runs;
+    std::map<const ShardPlan*, int64_t> calls;  // forward runs, for a profiler
+    Tensor gradients;                           // of the last shard
+  };
+
+  const ShardPlan& plan(const ForwardStatistics::Key& key);
+  // Whether plans and runs belong to the network's present parameters.
+  bool is_present() const;
+  std::vector<uint64_t> parameter_ids() const;
+  FunctionSummary& summary_of(const ShardTask& task) {
+    return task.repeat > 0 ? repeated_[task.repeat - 1]
+                           : summaries_[static_cast<size_t>(task.shard)];
+  }
+
+  Network& network_;
+  const FunctionProgramOptions options_;
+  StepProfile* const profile_;
+  std::vector<Tensor> batch_;
+  DType inputs_ = DType::f32;  // of the first tensor
+  const ShardLoss* loss_ = nullptr;
+
+  // The plans belong to these parameters. A network that is initialized again has new ones.
+  std::vector<uint64_t> parameters_;
+  std::mutex mutex_;  // of plans_
+  std::map<ForwardStatistics::Key, ShardPlan> plans_;
+  GradientLayout layout_;
+  uint64_t layout_version_ = 0;
+  std::vector<Worker> workers_;
+  std::vector<FunctionSummary> summaries_;
+  FunctionSummary repeated_[2];
+};
+
+}  // namespace lockstep

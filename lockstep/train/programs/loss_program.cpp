@@ -1,0 +1,132 @@
+#include "lockstep/train/programs/loss_program.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/fail_point.h"
+#include "lockstep/parallel/reduce/tree.h"
+#include "lockstep/train/input/targets.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
+
+}  // namespace
+
+void MiniBatchProgram::report(std::span<const IndexRange> shards, const SummaryOf& summary,
+                              IterationOutcome& outcome) const {
+  std::vector<double> losses;
+  for (size_t j = 0; j < shards.size(); ++j) {
+    ShardSummary one;
+    std::memcpy(&one, summary(static_cast<int64_t>(j)), sizeof one);
+    losses.push_back(one.loss);
+    outcome.correct += one.correct;
+  }
+  outcome.loss_sum = tree_sum(losses);
+}
+
+void MiniBatchProgram::follow_statistics(std::span<const IndexRange> shards,
+                                         const SummaryOf& summary,
+                                         const std::function<float*(int k)>& state) {
+  if (statistics().empty()) return;
+  std::vector<const float*> values;
+  for (size_t j = 0; j < shards.size(); ++j) {
+    values.push_back(
+        reinterpret_cast<const float*>(summary(static_cast<int64_t>(j)) + sizeof(ShardSummary)));
+  }
+  lockstep::follow_statistics(statistics(), {shards.begin(), shards.end()}, values, state);
+}
+
+LossProgram::LossProgram(Network& network, const TrainingOptions& options, DType inputs,
+                         StepProfile* profile)
+    : network_(network),
+      seed_(static_cast<uint64_t>(options.seed)),
+      class_weights_(options.class_weights.begin(), options.class_weights.end()),
+      loss_scale_(options.scale_of_losses()),
+      profile_(profile),
+      plans_(network, options.dtype(), inputs) {}
+
+void LossProgram::set_batch(const MiniBatch& batch) {
+  check_batch(batch, plans_);
+  batch_ = &batch;
+}
+
+void LossProgram::prepare(std::span<const IndexRange> shards, int workers) {
+  for (const IndexRange& shard : shards) {
+    if (profile_) ++calls_[shard.count];
+    std::vector<PlanRun>& runs = runs_[shard.count];
+    if (runs.size() >= static_cast<size_t>(workers)) continue;
+    const auto plan = plans_.plan(shard.count);
+    while (runs.size() < static_cast<size_t>(workers)) {
+      runs.emplace_back(plan, network_.packed(), network_.state_pointers());
+      // The loss of a mini-batch stays a sum until the root divides it once.
+      std::fill_n(runs.back().output_gradient(kLosses), shard.count,
+                  static_cast<float>(loss_scale_));
+    }
+    if (profile_) profile_->open(*plan);
+  }
+}
+
+ShardGradients LossProgram::compute(const ShardTask& task) {
+  PlanRun& run = runs_.at(task.rows.count)[static_cast<size_t>(task.worker)];
+  const MiniBatch& batch = *batch_;
+  const auto rows = static_cast<size_t>(task.rows.count);
+  const auto first = static_cast<size_t>(task.rows.first);
+  const size_t row_bytes = plans_.input_bytes();
+  ThreadTimer charge(profile_, task.worker);
+  charge(&StepAccounts::waiting);
+  std::memcpy(run.input(0), batch.inputs().data() + first * row_bytes, rows * row_bytes);
+  if (plans_.labelled()) {
+    std::memcpy(run.input(1), batch.labels.data() + first, rows * sizeof(int32_t));
+  } else {
+    const auto count = static_cast<size_t>(plans_.outputs());
+    copy_targets(batch, first * count, rows * count, static_cast<float*>(run.input(1)));
+  }
+
+  const kernels::StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
+  charge(&StepAccounts::inputs);
+  run.forward(step, charge.watch(run.plan()));
+  const float* const loss = run.output(kLosses);
+  float* const output_gradients = run.output_gradient(kLosses);
+  auto& summary = *reinterpret_cast<ShardSummary*>(task.summary);
+  summary = {};
+  for (size_t i = 0; i < rows; ++i) {
+    double weight = 1;
+    if (!class_weights_.empty()) {
+      weight = static_cast<double>(class_weights_[static_cast<size_t>(batch.labels[first + i])]);
+      output_gradients[i] = static_cast<float>(weight * loss_scale_);
+    }
+    summary.loss += weight * static_cast<double>(loss[i]);
+  }
+  if (plans_.labelled()) {
+    summary.correct = count_correct(run.output(kScores), batch.labels.data() + first,
+                                    task.rows.count, plans_.outputs());
+  }
+  auto* to = reinterpret_cast<float*>(&summary + 1);
+  for (const MovingStatistics& s : plans_.statistics()) {
+    const auto channels = static_cast<size_t>(s.channels);
+    to = std::copy_n(run.output(s.mean_output), channels, to);
+    to = std::copy_n(run.output(s.variance_output), channels, to);
+  }
+  charge(&StepAccounts::losses);
+  fail_point("backward", task.iteration, task.shard);
+  run.backward(step, charge.watch(run.plan()));
+  return {run.gradients(), nullptr};
+}
+
+Digest LossProgram::summary_digest(const ShardTask& task) const {
+  return digest_of(task.summary, summary_bytes());
+}
+
+void LossProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
+  for (auto& [size, runs] : runs_) {
+    std::vector<PlanRun*> all;
+    for (PlanRun& run : runs) all.push_back(&run);
+    const Plan& plan = runs.front().plan();
+    floors.add(profile_->passes.at(&plan), static_cast<double>(calls_[size]),
+               lockstep::time_passes(pool, plan, all, {seed_, 1, 0}));
+  }
+}
+
+}  // namespace lockstep

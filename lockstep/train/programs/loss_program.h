@@ -1,0 +1,74 @@
+// The shard program of a network with a built-in loss, computed by threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/train/options/options.h"
+#include "lockstep/train/profile/step_profile.h"
+#include "lockstep/train/programs/shard_plans.h"
+#include "lockstep/train/programs/shard_program.h"
+#include "lockstep/train/programs/shard_summary.h"
+#include "lockstep/train/records/iteration_outcome.h"
+
+namespace lockstep {
+
+// The summary of a shard of an iteration; null if summaries vary in size.
+using SummaryOf = std::function<const std::byte*(int64_t shard)>;
+
+// A shard program for train(). Its mini-batches come from a queue. Its summaries have one size
+// unless a derived class overrides this.
+class MiniBatchProgram : public ShardProgram {
+ public:
+  // Sets the mini-batch of the next iteration, which must stay alive until that has begun. Throws
+  // InvalidArgument for one that does not fit the network.
+  virtual void set_batch(const MiniBatch& batch) = 0;
+  // Fills in the sums of a finished iteration.
+  virtual void report(std::span<const IndexRange> shards, const SummaryOf& summary,
+                      IterationOutcome& outcome) const;
+  // Updates the network's states from the batch statistics of a finished iteration. `state(k)`:
+  // host memory of state number k.
+  virtual void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
+                                 const std::function<float*(int k)>& state);
+  // Whether it accepts images that are not augmented yet (MiniBatch::maps).
+  virtual bool augments() const { return false; }
+
+ protected:
+  // Batch statistics in summaries of one size: see ShardSummary.
+  virtual const std::vector<MovingStatistics>& statistics() const = 0;
+};
+
+// Computes on the CPU. Each plan run belongs to one thread.
+class LossProgram final : public MiniBatchProgram {
+ public:
+  // Uses seed, class_weights, loss_scale and precision of the resolved options. `inputs`: u8 for
+  // images, f32 for arrays. The network and the profile must stay alive.
+  LossProgram(Network& network, const TrainingOptions& options, DType inputs,
+              StepProfile* profile = nullptr);
+
+  void set_batch(const MiniBatch& batch) override;
+  void prepare(std::span<const IndexRange> shards, int workers) override;
+  const GradientLayout& gradient_layout() const override { return plans_.gradient_layout(); }
+  size_t summary_bytes() const override { return shard_summary_bytes(plans_.statistic_elements()); }
+  ShardGradients compute(const ShardTask& task) override;
+  Digest summary_digest(const ShardTask& task) const override;
+  void time_passes(ThreadPool& pool, PassFloors& floors) override;
+
+ private:
+  const std::vector<MovingStatistics>& statistics() const override { return plans_.statistics(); }
+
+  Network& network_;
+  const uint64_t seed_;
+  const std::vector<float> class_weights_;
+  const double loss_scale_;
+  StepProfile* const profile_;
+  ShardPlans plans_;
+  std::map<int64_t, std::vector<PlanRun>> runs_;  // by size, then by thread
+  std::map<int64_t, int64_t> calls_;              // shards computed, by size
+  const MiniBatch* batch_ = nullptr;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+// A network with its built-in loss, compiled for shards. All programs with a built-in loss use it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/plan/plan.h"
+
+namespace lockstep {
+
+// Plans by shard size, on the network's device or another one. The first plan fixes the gradient
+// layout. One thread at a time.
+class ShardPlans {
+ public:
+  // Outputs of the plans, by number; from kFirstStatistic on come those that `statistics` names.
+  static constexpr int kScores = 0, kLosses = 1, kFirstStatistic = 2;
+
+  // `inputs`: u8 for images, f32 for arrays.
+  ShardPlans(const Network& network, DType precision, DType inputs = DType::u8)
+      : ShardPlans(network, network.device(), precision, inputs) {}
+  ShardPlans(const Network& network, Device device, DType precision, DType inputs = DType::u8)
+      : network_(network), device_(device), precision_(precision), inputs_(inputs) {}
+
+  // Compiles the plan on the first call. Throws InvalidArgument for a network that does not fit its
+  // loss.
+  std::shared_ptr<const Plan> plan(int64_t size);
+
+  // The following functions need a first plan.
+  const GradientLayout& gradient_layout() const { return layout_; }
+  bool labelled() const { return labelled_; }    // targets are labels, else images or arrays
+  const Shape& input() const { return input_; }  // of an observation
+  size_t input_bytes() const { return static_cast<size_t>(input_.elements()) * size_of(inputs_); }
+  int64_t outputs() const {
+    return outputs_;
+  }  // of an observation: the number of classes, or the elements of an image
+  const std::vector<MovingStatistics>& statistics() const { return statistics_; }
+  // Number of elements of all means and variances.
+  int64_t statistic_elements() const;
+
+ private:
+  const Network& network_;
+  const Device device_;
+  const DType precision_, inputs_;
+  Shape input_;
+  std::map<int64_t, std::shared_ptr<const Plan>> plans_;
+  GradientLayout layout_;
+  bool labelled_ = true;
+  int64_t outputs_ = 0;
+  std::vector<MovingStatistics> statistics_;
+};
+
+// Throws InvalidArgument if inputs differ from the plans' inputs in size or type, or targets from
+// the network's output in size.
+void check_batch(const MiniBatch& batch, const ShardPlans& plans);
+
+// Number of observations whose label has the highest score. Of equal scores the first counts.
+int64_t count_correct(const float* scores, const int32_t* labels, int64_t rows, int64_t classes);
+
+// Updates states from the statistics of a mini-batch. `shard_statistics`: for each shard and each
+// of `statistics` all means, then all variances. mean = sum w_j mean_j; variance = sum w_j
+// (variance_j + (mean_j - mean)^2), summed by the tree; StateRule describes other rules.
+// `state(k)`: host memory of network state number k.
+void follow_statistics(const std::vector<MovingStatistics>& statistics,
+                       const std::vector<IndexRange>& shards,
+                       const std::vector<const float*>& shard_statistics,
+                       const std::function<float*(int k)>& state);
+
+}  // namespace lockstep

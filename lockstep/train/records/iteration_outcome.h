@@ -1,0 +1,35 @@
+// What an iteration gave, on its way from the threads, device or worker that computed it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "lockstep/base/digest.h"
+
+namespace lockstep {
+
+// All but the times is the same for any number of threads and workers.
+struct IterationOutcome {
+  int64_t iteration = 0;
+  int64_t epoch = 0, index = 0;  // of its mini-batch, from 0
+  int64_t observations = 0;
+  Digest observations_digest;
+  double loss_sum = 0;  // over the observations
+  int64_t correct = 0;  // observations classified right, where labels are learned
+  // Of parameters and states afterwards. Where the loss is not a finite number, nothing was
+  // applied and there is no digest.
+  Digest digest;
+  double seconds = 0;  // since the iteration before, or since begin_timing()
+  // The steady clock, which all processes of a host share.
+  std::chrono::steady_clock::time_point finished = {};
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    auto ticks = finished.time_since_epoch().count();
+    archive(iteration, epoch, index, observations, observations_digest, loss_sum, correct, digest,
+            seconds, ticks);
+    finished = decltype(finished)(std::chrono::steady_clock::duration(ticks));
+  }
+};
+
+}  // namespace lockstep

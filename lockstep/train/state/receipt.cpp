@@ -1,0 +1,216 @@
+#include "lockstep/train/state/receipt.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/state/receipt_check.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The lines of a log up to an iteration. Omits invalid JSON (left by a crash), lines of later
+// iterations, and lines of validations after the last one that counts.
+std::string log_up_to(FileSystem& files, const std::string& path, const TrainingStart& start) {
+  const int64_t last = start.first_iteration - 1;
+  if (last <= 0 || !files.exists(path)) return {};
+  const std::string text = read_text(files, path);
+  std::string lines, kept;
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_discarded() || !json.is_object()) continue;
+    const auto number = json.find("iteration");
+    const bool of_iteration = number != json.end() && number->is_number_integer();
+    if (json.contains("phase") || (of_iteration && number->get<int64_t>() > last)) continue;
+    if (json.contains("validation_loss") && of_iteration &&
+        number->get<int64_t>() > start.last_validation) {
+      continue;
+    }
+    lines += line + "\n";
+    if (of_iteration) kept = lines;  // events that no iteration follows belong to later iterations
+  }
+  return kept;
+}
+
+}  // namespace
+
+Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observations, double loss,
+                    const Digest& digest) {
+  Digester digester;
+  digester.add(chain);
+  digester.add(static_cast<uint64_t>(iteration));
+  digester.add(observations);
+  digester.bytes(&loss, sizeof loss);
+  digester.add(digest);
+  return digester.finish();
+}
+
+std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path) {
+  const std::string text = read_text(files, path);
+  std::vector<ReceiptLine> lines;
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    const std::string where =
+        "[receipt] " + path + ", line " + std::to_string(lines.size() + 1) + ": ";
+    const std::string_view here = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    if (here.starts_with(R"({"phase":)")) break;  // follows the iterations
+    ReceiptLine line;
+    try {
+      line = parse_receipt_line(here);
+    } catch (const DataError& e) {
+      throw DataError(where + e.what());
+    }
+    if (line.iteration != static_cast<int64_t>(lines.size()) + 1) {
+      throw DataError(where + "iteration " + std::to_string(line.iteration) + " stands where " +
+                      std::to_string(lines.size() + 1) + " should");
+    }
+    if (!lines.empty() && receipt_link(lines.back().chain, line.iteration, line.observations,
+                                       line.loss, line.digest) != line.chain) {
+      throw DataError(where + "it does not fit its chain: it, or the line before it, was changed");
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+ReceiptLine line_of(const IterationRecord& r) {
+  return {r.iteration, r.epoch, r.loss, r.observations, r.digest, r.chain};
+}
+
+struct ReceiptWriter::State {
+  FileSystem& files;
+  std::string folder;
+  struct Stream {
+    std::unique_ptr<WritableFile> file;
+    std::string pending;
+  };
+  Stream receipt, log;
+  Clock::time_point flushed = Clock::now();
+
+  void open(Stream& stream, const std::string& path, const std::string& kept) {
+    write_atomically(files, path, kept);
+    stream.file = files.open(path, true);
+  }
+  void flush(bool sync) {
+    for (Stream* stream : {&receipt, &log}) {
+      if (!stream->file) continue;
+      if (!stream->pending.empty()) stream->file->append(as_bytes(stream->pending));
+      stream->pending.clear();
+      if (sync) stream->file->sync();
+    }
+    flushed = Clock::now();
+  }
+};
+
+ReceiptWriter::ReceiptWriter(FileSystem& files, std::string folder)
+    : state_(new State{files, std::move(folder), {}, {}, {}}) {}
+
+ReceiptWriter::~ReceiptWriter() {
+  try {
+    state_->flush(false);
+  } catch (const Error&) {
+    // finish() reports errors by exceptions; the destructor ignores them.
+  }
+}
+
+void ReceiptWriter::start(const TrainingStart& start) {
+  FileSystem& files = state_->files;
+  make_folders(files, state_->folder);
+  const std::string receipt = join_path(state_->folder, "receipt.jsonl"),
+                    log = join_path(state_->folder, "log.jsonl");
+  // Checked before any file is changed.
+  const std::string kept = sound_receipt(files, receipt, start);
+  const std::string kept_log = log_up_to(files, log, start);
+  state_->open(state_->receipt, receipt, kept);
+  state_->open(state_->log, log, kept_log);
+  if (start.first_iteration == 1) return;
+  state_->log.pending += fmt::format(R"({{"event":"resumed","iteration":{}}})"
+                                     "\n",
+                                     start.first_iteration - 1);
+}
+
+void ReceiptWriter::stopped(int64_t iteration) {
+  state_->log.pending += fmt::format(R"({{"event":"stopped","iteration":{}}})"
+                                     "\n",
+                                     iteration);
+  state_->flush(true);
+}
+
+void ReceiptWriter::worker(const WorkerChange& c) {
+  nlohmann::ordered_json json{{"event", c.joined ? "worker joined" : "worker lost"},
+                              {"worker", c.worker},
+                              {"pid", c.pid},
+                              {"iteration", c.iteration},
+                              {"members", c.members}};
+  if (!c.host.empty()) json["host"] = c.host;
+  if (!c.joined) {
+    json["how"] = c.how;
+    json["seconds"] = c.seconds;
+  }
+  state_->log.pending += json.dump() + "\n";
+}
+
+void ReceiptWriter::notice(const std::string& text) {
+  const nlohmann::ordered_json json{{"event", "notice"}, {"text", text}};
+  state_->log.pending +=
+      json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void ReceiptWriter::out_of_patience(int64_t iteration) {
+  state_->log.pending += fmt::format(R"({{"event":"out of patience","iteration":{}}})"
+                                     "\n",
+                                     iteration);
+}
+
+void ReceiptWriter::iteration(const IterationRecord& r) {
+  State& s = *state_;
+  // The receipt does not depend on the threads and workers, so two runs can be compared bytewise.
+  const nlohmann::json loss = r.loss, accuracy = r.accuracy, rate = r.learning_rate;
+  s.receipt.pending += receipt_text(line_of(r)) + "\n";
+  s.log.pending += fmt::format(
+      R"({{"iteration":{},"epoch":{},"in_epoch":{},"loss":{},"accuracy":{},"learning_rate":{},"elapsed":{:.6f},"seconds":{:.6f},"observations":{}}})"
+      "\n",
+      r.iteration, r.epoch, r.in_epoch, loss.dump(), accuracy.dump(), rate.dump(), r.elapsed,
+      r.seconds, r.observations_count);
+  if (Clock::now() - s.flushed > std::chrono::seconds(1)) s.flush(false);
+}
+
+void ReceiptWriter::validation(const ValidationRecord& r) {
+  nlohmann::ordered_json json{{"iteration", r.iteration},
+                              {"epoch", r.epoch},
+                              {"validation_loss", r.loss},
+                              {"validation_accuracy", r.accuracy},
+                              {"validation_observations", r.observations},
+                              {"validation_seconds", r.seconds}};
+  for (const MetricValue& m : r.metrics) json["validation_metrics"][m.name] = m.value;
+  state_->log.pending +=
+      json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  state_->flush(false);
+}
+
+void ReceiptWriter::population(const PopulationRecord& r) {
+  state_->receipt.pending += fmt::format(
+      R"({{"phase":"population statistics","iteration":{},"observations":"{}","digest":"{}","chain":"{}"}})"
+      "\n",
+      r.iteration, r.observations.to_string(), r.digest.to_string(), r.chain.to_string());
+  state_->log.pending += fmt::format(
+      R"({{"phase":"population statistics","iteration":{},"layers":{},"passes":{},"seconds":{:.6f}}})"
+      "\n",
+      r.iteration, r.layers, r.passes, r.seconds);
+  state_->flush(true);
+}
+
+// Called before the checkpoint is written, so that the receipt has every line up to it.
+void ReceiptWriter::saving(int64_t) { state_->flush(true); }
+
+void ReceiptWriter::finish() { state_->flush(true); }
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#include "lockstep/train/step/shard_sizes.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/train/step/shards.h"
+
+namespace lockstep {
+namespace {
+
+bool convolves_images(const Network& network) {
+  const auto description = network.to_json();
+  const auto& layers = description.at("layers");
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const auto& layer) { return layer.at("type") == "convolution2d"; });
+}
+
+// "14 or 15"
+std::string sizes_of(const std::vector<IndexRange>& shards) {
+  const auto [least, most] = std::minmax_element(
+      shards.begin(), shards.end(),
+      [](const IndexRange& a, const IndexRange& b) { return a.count < b.count; });
+  const std::string low = std::to_string(least->count), high = std::to_string(most->count);
+  return low == high ? low : low + " or " + high;
+}
+
+}  // namespace
+
+bool shards_are_multiples(int64_t mini_batch_size, int64_t shard_size, int64_t multiple) {
+  const int64_t shards = (mini_batch_size + shard_size - 1) / shard_size;
+  return mini_batch_size % shards == 0 && mini_batch_size / shards % multiple == 0;
+}
+
+std::string shard_size_note(const Network& network, const TrainingOptions& options,
+                            int64_t multiple) {
+  const int64_t size = options.mini_batch_size, shard = options.shard_size;
+  if (multiple <= 1 || options.device != "cpu" || shards_are_multiples(size, shard, multiple) ||
+      !convolves_images(network)) {
+    return "";
+  }
+  const std::string text = "a mini-batch of " + std::to_string(size) + " is cut into shards of " +
+                           sizes_of(cut_into_shards(size, shard)) +
+                           ", and convolutions compute multiples of " + std::to_string(multiple) +
+                           " faster: ";
+  if (shard < multiple) return text + "shard_size = " + std::to_string(multiple) + " has them";
+  int64_t below = size, above = size;
+  while (below > 0 && !shards_are_multiples(below, shard, multiple)) --below;
+  while (!shards_are_multiples(above, shard, multiple)) ++above;
+  return text + "mini_batch_size = " + (below > 0 ? std::to_string(below) + " or " : "") +
+         std::to_string(above) + " has them";
+}
+
+}  // namespace lockstep

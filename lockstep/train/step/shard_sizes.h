@@ -1,0 +1,22 @@
+// Mini-batch sizes whose shards compute fastest.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep {
+
+// Whether the size of each shard of a mini-batch is a multiple of `multiple`.
+bool shards_are_multiples(int64_t mini_batch_size, int64_t shard_size, int64_t multiple);
+
+// A note for the user if shards are not multiples of `multiple`, with the nearest sizes that are.
+// "" if there is no issue: for networks without image convolutions, on GPUs, and if the processor's
+// kernels handle all sizes equally (multiple = 1, see kernels/fast_sizes.h). `options` are
+// resolved. Thread-safe.
+std::string shard_size_note(const Network& network, const TrainingOptions& options,
+                            int64_t multiple);
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+#include "lockstep/train/step/shards.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+std::vector<IndexRange> cut_into_shards(int64_t n, int64_t shard_size) {
+  if (n < 1 || shard_size < 1) throw InvalidArgument("[training] an empty mini-batch or shard");
+  const int64_t count = (n + shard_size - 1) / shard_size;
+  std::vector<IndexRange> shards;
+  int64_t first = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    const int64_t size = n / count + (j < n % count ? 1 : 0);
+    shards.push_back({first, size});
+    first += size;
+  }
+  return shards;
+}
+
+void for_each_shard(
+    ThreadPool& pool, int64_t count,
+    const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body,
+    int threads, const std::function<void(int thread, const std::atomic<int>& busy)>& rest) {
+  if (threads == 0) threads = pool.size();
+  std::atomic<int64_t> next{threads};
+  std::atomic<int> busy{threads};
+  const auto compute = [&](int thread) {
+    const ArithmeticMode mode;
+    for (int64_t j = thread; j < count; j = next++) {
+      try {
+        body(j, thread, mode);
+      } catch (...) {
+        next = count;  // the other threads stop after their present shard
+        --busy;        // and do not wait for this thread
+        throw;
+      }
+    }
+  };
+  pool.run([&](int thread) {
+    if (thread >= threads) return;
+    compute(thread);
+    --busy;
+    if (rest) rest(thread, busy);
+  });
+}
+
+}  // namespace lockstep

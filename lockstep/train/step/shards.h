@@ -1,0 +1,30 @@
+// Cuts a mini-batch into shards and spreads them over threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/base/threads/thread_pool.h"
+
+namespace lockstep {
+
+// V = ceil(n / shard_size) shards. Their sizes differ by at most one, larger ones first.
+std::vector<IndexRange> cut_into_shards(int64_t n, int64_t shard_size);
+
+// Runs body(shard, thread, mode) for every shard in [0, count). Each thread uses the law's
+// floating-point mode, which the body checks at its end. The first `threads` threads of the pool
+// (0: all) each begin with one shard; the remaining shards go to the next free thread. After an
+// exception, which is rethrown, no further shard is begun. If `rest` is given, each of these
+// threads calls it in the same mode when there is no further shard for it; `busy` is the number of
+// threads that still compute shards.
+void for_each_shard(
+    ThreadPool& pool, int64_t count,
+    const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body,
+    int threads = 0,
+    const std::function<void(int thread, const std::atomic<int>& busy)>& rest = {});
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// Computes shards by the threads of this process, each shard by one thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/parallel/reduce/group_sum.h"
+#include "lockstep/train/profile/step_profile.h"
+#include "lockstep/train/step/shard_executor.h"
+
+namespace lockstep {
+
+// The gradient sum is in host memory.
+class ThreadExecutor final : public ShardExecutor {
+ public:
+  // `profile`: records the threads' time; null: none. The pool and the profile must stay alive.
+  ThreadExecutor(const Network& network, ShardProgram& program, ThreadPool& pool,
+                 const ShardExecutorOptions& options, const StepProfile* profile = nullptr);
+
+  GroupSumOptions sum_options() const override;
+  bool work_meanwhile(std::function<bool(bool ahead)> work) override;
+  std::byte* gradient_sum() override;
+  const std::byte* summary(const ShardIteration& it, int64_t shard) const override;
+
+ private:
+  using Body = std::function<void(int64_t i, int thread, const ArithmeticMode& mode)>;
+
+  void make_sum() override;
+  int workers() const override { return pool_.size(); }
+  void add(ShardIteration& it) override;
+  void wait(ShardIteration&) override {}
+  void exchange(ShardIteration& it, const TimeLimit& limit) override;
+  const Digest* check_digests(int rank) const override;
+
+  void compute(ShardIteration& it, int64_t i, int thread, const ArithmeticMode& mode);
+  // Runs body(i) for [0, count). Shards that must be computed alone come last.
+  void for_each(const ShardIteration& it, int64_t count, const Body& body);
+  void rest(int thread, const std::atomic<int>& busy) const;
+  static int64_t shard_of(const ShardIteration& it, int64_t i) {
+    return i < it.own.count ? it.own.first + i : it.check->shard;
+  }
+
+  ThreadPool& pool_;
+  const StepProfile* const profile_;
+  std::function<bool(bool ahead)> meanwhile_;
+  std::unique_ptr<GroupSum> sum_;
+  std::vector<std::chrono::steady_clock::time_point> ended_;  // shards, by thread
+  std::vector<std::byte> repeated_[2];                        // summaries of repetitions
+};
+
+}  // namespace lockstep

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Checks the layout: a file includes only what comes before it, written from the root, and no folder
+is crowded.
+
+Without arguments the rules are tried on small trees that break them, then applied to this project.
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+# Families of ops: the same in ops, kernels, kernels/cpu, kernels/cuda and layers.
+FAMILIES = ["elementwise", "images", "losses", "matrices", "normalization", "reductions", "shapes",
+            "solvers", "windows"]
+# Components in order, each with its modules in order. A module is a folder with its subfolders. "."
+# is the component's own folder without its modules. Families of one place form one module.
+COMPONENTS = [
+    ("lockstep/base", [".", "numeric", "threads", "os"]),
+    ("lockstep/engine", ["device", "tensor", "kernels/interface", "kernels/FAMILY",
+                         "kernels/backends", "kernels/cpu", "kernels/cuda", "kernels", "autograd",
+                         "ops", "plan", "nn", "formats"]),
+    ("lockstep/data", ["images", "datastores", "batches"]),
+    ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "pool", "."]),
+    ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
+                        "step", "gpu", "evaluation", "loop", "workers", "."]),
+    ("lockstep/runs", ["jobs", "."]),
+    ("lockstep/report", ["."]),
+    ("apps/lockstep", ["."]),
+]
+# These may include everything.
+CLIENTS = ["tests", "examples", "benchmarks"]
+# A header for users that includes others. It belongs to no component, and no component includes it.
+PUBLIC_HEADER = "lockstep/lockstep.h"
+# Files of one folder, headers and sources together.
+MOST_FILES = 24
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def place(path):
+    """(number of the component, number of the module) of a path from the root; else None."""
+    for number, (component, modules) in enumerate(COMPONENTS):
+        if not path.startswith(component + "/"):
+            continue
+        folders = path[len(component) + 1:].split("/")[:-1]
+        for length in range(len(folders), -1, -1):
+            name = "/".join(folders[:length]) or "."
+            if length and folders[length - 1] in FAMILIES:
+                family = "/".join(folders[:length - 1] + ["FAMILY"])
+                name = family if family in modules else name
+            if name == "." and folders:
+                return None
+            if name in modules:
+                return number, modules.index(name)
+        return None
+    return None
+
+
+def files_of(root):
+    for folder in ["lockstep", "apps"] + CLIENTS:
+        for suffix in ("*.h", "*.cpp", "*.cu", "*.cuh"):
+            yield from sorted((root / folder).rglob(suffix))
+
+
+def problems(root):
+    """Texts "file:line: what is wrong" for all sources under `root`."""
+    found = []
+    crowded = {}
+    for file in files_of(root):
+        crowded.setdefault(file.parent, []).append(file)
+    for folder, files in sorted(crowded.items()):
+        name = folder.relative_to(root).as_posix()
+        if len(files) > MOST_FILES and name.split("/")[0] not in CLIENTS:
+            found.append(f"{name}: {len(files)} files, more than {MOST_FILES}: find its modules")
+    for file in files_of(root):
+        path = file.relative_to(root).as_posix()
+        is_client = path.split("/")[0] in CLIENTS or path == PUBLIC_HEADER
+        here = place(path)
+        if here is None and not is_client:
+            found.append(f"{path}:1: this folder is no component or module")
+            continue
+        lines = file.read_text(encoding="utf-8").splitlines()
+        # Highway includes some headers once for each instruction set.
+        guarded = "#pragma once" in lines or any("defined(HWY_TARGET_TOGGLE)" in x for x in lines)
+        if file.suffix == ".h" and not guarded:
+            found.append(f"{path}:1: the header has no #pragma once")
+        own = file.with_suffix(".h")
+        first = next((match.group(2) for match in map(INCLUDE.match, lines) if match), None)
+        if file.suffix == ".cpp" and own.is_file() and first != own.relative_to(root).as_posix():
+            found.append(f"{path}:1: its own header is not its first include")
+        for number, line in enumerate(lines, 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            kind, target = match.groups()
+            where = f"{path}:{number}"
+            if kind == "<":
+                if target.startswith(("lockstep/", "apps/")):
+                    found.append(f'{where}: {target} is ours: write it in quotes')
+                continue
+            if not (root / target).is_file() or ".." in target.split("/"):
+                if path.startswith("tests/package/") and target.startswith("lockstep/"):
+                    continue
+                found.append(f'{where}: "{target}" is not a file, written from the root')
+                continue
+            if target.endswith((".cpp", ".cu")):
+                found.append(f"{where}: {target} is a source, not a header")
+            there = place(target)
+            if is_client:
+                continue
+            if there is None:
+                found.append(f"{where}: {target} lies outside the components")
+            elif there > here:
+                found.append(f"{where}: {target} comes later in the order than {path}")
+    return found
+
+
+class Rules(unittest.TestCase):
+    def check(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            return problems(root)
+
+    header = {"lockstep/base/a.h": "#pragma once\n", "lockstep/train/step/t.h": "#pragma once\n",
+              "lockstep/engine/ops/o.h": "#pragma once\n",
+              "lockstep/engine/kernels/cpu/k.h": "#pragma once\n"}
+
+    def test_accepts_what_comes_before(self):
+        self.assertEqual(self.check(self.header | {
+            "lockstep/train/step/t.cpp": '#include "lockstep/train/step/t.h"\n#include <vector>\n'
+                                    '#include "lockstep/engine/ops/o.h"\n',
+            "lockstep/engine/nn/n.cpp": '#include "lockstep/engine/kernels/cpu/k.h"\n',
+            "tests/base/a_test.cpp": '#include "lockstep/train/step/t.h"\n',
+            "apps/lockstep/main.cpp": '#include "lockstep/train/step/t.h"\n'}), [])
+
+    def test_refuses_what_comes_later(self):
+        self.assertEqual(self.check(self.header | {
+            "lockstep/base/b.cpp": '\n#include "lockstep/train/step/t.h"\n'}),
+            ["lockstep/base/b.cpp:2: lockstep/train/step/t.h comes later in the order than "
+             "lockstep/base/b.cpp"])
+        self.assertEqual(len(self.check(self.header | {
+            "lockstep/engine/kernels/k.cpp": '#include "lockstep/engine/ops/o.h"\n'})), 1)
+        # From module to module, within a family too, and from a module to the component's folder.
+        self.assertEqual(len(self.check(self.header | {
+            "lockstep/base/b.h": '#pragma once\n#include "lockstep/base/os/f.h"\n',
+            "lockstep/base/os/f.h": '#pragma once\n#include "lockstep/base/a.h"\n',
+            "lockstep/engine/kernels/losses/l.h":
+                '#pragma once\n#include "lockstep/engine/kernels/cpu/k.h"\n'})), 2)
+
+    def test_refuses_crowded_folders(self):
+        files = {f"lockstep/base/f{i}.h": "#pragma once\n" for i in range(MOST_FILES + 1)}
+        self.assertEqual(self.check(files),
+                         [f"lockstep/base: {MOST_FILES + 1} files, more than {MOST_FILES}: find "
+                          "its modules"])
+
+    def test_refuses_includes_not_written_from_the_root(self):
+        self.assertEqual(self.check(self.header | {
+            "lockstep/base/b.cpp": '#include "a.h"\n#include <lockstep/base/a.h>\n'
+                                   '#include "lockstep/train/../base/a.h"\n'}),
+            ['lockstep/base/b.cpp:1: "a.h" is not a file, written from the root',
+             "lockstep/base/b.cpp:2: lockstep/base/a.h is ours: write it in quotes",
+             'lockstep/base/b.cpp:3: "lockstep/train/../base/a.h" is not a file, written from the '
+             "root"])
+        self.assertEqual(len(self.check(self.header | {
+            "tests/base/b_test.cpp": '#include "a.h"\n'})), 1)
+
+    def test_refuses_unknown_modules_and_headers_without_guard(self):
+        self.assertEqual(len(self.check({"lockstep/attic/a.cpp": ""})), 1)
+        self.assertEqual(len(self.check({"lockstep/engine/attic/a.cpp": ""})), 1)
+        self.assertEqual(len(self.check({"lockstep/base/a.h": ""})), 1)
+
+    def test_refuses_a_source_that_does_not_include_its_header_first(self):
+        self.assertEqual(self.check(self.header | {
+            "lockstep/base/a.cpp": '#include <vector>\n#include "lockstep/base/a.h"\n'}),
+            ["lockstep/base/a.cpp:1: its own header is not its first include"])
+        self.assertEqual(self.check(self.header | {
+            "lockstep/base/a.cpp": '#include "lockstep/base/a.h"\n#include <vector>\n'}), [])
+
+    def test_the_project_keeps_them(self):
+        root = pathlib.Path(__file__).resolve().parent.parent
+        self.assertTrue(list(files_of(root)), "no sources found")
+        found = problems(root)
+        self.assertFalse(found, "\n" + "\n".join(found))
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

@@ -1,0 +1,88 @@
+#include "lockstep/parallel/reduce/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/index_range.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<int64_t> counts(int64_t leaves, const std::vector<double>& loads) {
+  std::vector<int64_t> all;
+  int64_t at = 0;
+  for (const IndexRange& run : partition_shards(leaves, loads)) {
+    if (run.count > 0) {
+      EXPECT_EQ(run.first, at);
+    }
+    at += run.count;
+    all.push_back(run.count);
+  }
+  EXPECT_EQ(at, leaves);
+  return all;
+}
+
+using Counts = std::vector<int64_t>;
+
+TEST(Partition, FollowsTheLoads) {
+  EXPECT_EQ(counts(8, {1}), Counts({8}));
+  EXPECT_EQ(counts(8, {1, 1}), Counts({4, 4}));
+  EXPECT_EQ(counts(16, {3, 1}), Counts({12, 4}));
+  EXPECT_EQ(counts(8, {1, 0, 1}), Counts({4, 0, 4}));
+  EXPECT_EQ(counts(15, {1, 1, 1, 0, 1}), Counts({4, 4, 4, 0, 3}));
+  EXPECT_EQ(counts(0, {1, 1}), Counts({0, 0}));
+  EXPECT_EQ(counts(2, {1, 0, 1, 1}), Counts({1, 0, 1, 0}));
+}
+
+TEST(Partition, NobodyWithALoadIsIdle) {
+  for (int64_t leaves = 1; leaves <= 40; ++leaves) {
+    for (size_t workers = 1; workers <= 8; ++workers) {
+      std::vector<double> loads(workers, 1);
+      loads[0] = 100;
+      const Counts partition = counts(leaves, loads);
+      const auto idle = std::count(partition.begin(), partition.end(), 0);
+      EXPECT_EQ(idle, std::max<int64_t>(0, static_cast<int64_t>(workers) - leaves));
+    }
+  }
+}
+
+// Compares with all possible partitions.
+TEST(Partition, TheSlowestIsAsFastAsCanBeAndFewSumsRemain) {
+  for (int64_t leaves = 3; leaves <= 17; ++leaves) {
+    const std::vector<double> loads{1, 2, 1};
+    double best_time = 1e9;
+    size_t best_sums = 1000;
+    const auto sums = [&](int64_t a, int64_t b) {
+      return complete_subtrees(leaves, {0, a}).size() + complete_subtrees(leaves, {a, b}).size() +
+             complete_subtrees(leaves, {a + b, leaves - a - b}).size();
+    };
+    const auto time = [&](int64_t a, int64_t b) {
+      return std::max({static_cast<double>(a), static_cast<double>(b) / 2,
+                       static_cast<double>(leaves - a - b)});
+    };
+    for (int64_t a = 1; a < leaves; ++a) {
+      for (int64_t b = 1; a + b < leaves; ++b) {
+        if (time(a, b) > best_time) continue;
+        if (time(a, b) < best_time) best_sums = 1000;
+        best_time = time(a, b);
+        best_sums = std::min(best_sums, sums(a, b));
+      }
+    }
+    const Counts partition = counts(leaves, loads);
+    EXPECT_EQ(time(partition[0], partition[1]), best_time) << leaves;
+    EXPECT_EQ(sums(partition[0], partition[1]), best_sums) << leaves;
+  }
+}
+
+TEST(Partition, RefusesLoadsThatAreNone) {
+  EXPECT_THROW(partition_shards(4, {}), InvalidArgument);
+  EXPECT_THROW(partition_shards(4, std::vector<double>{0, 0}), InvalidArgument);
+  EXPECT_THROW(partition_shards(4, std::vector<double>{1, -1}), InvalidArgument);
+  EXPECT_THROW(partition_shards(4, std::vector<double>{1, std::nan("")}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep
