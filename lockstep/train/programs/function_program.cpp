@@ -163,7 +163,8 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
     if (profile_) profile_->passes.clear();
     plans_.clear();
     layout_ = {};
-    layout_ = plan({shards[0].count, true, inputs_ == DType::u8, false, {}}).plan->gradient_layout();
+    layout_ =
+        plan({shards[0].count, true, inputs_ == DType::u8, false, {}}).plan->gradient_layout();
     parameters_ = parameter_ids();
     ++layout_version_;
   }
