@@ -6,7 +6,7 @@ Images per second, from the median of the iterations' seconds in the runs' own l
 the rounds. The efficiency of n threads is their speed over n times that of one, round by round.
 Beside it stands the bound that the parts of a step set: `lockstep train --profile` with one thread
 says how long they take, and of each part it is known whether threads share it by shards, share it
-by learnables, or leave it to one of them. Nothing else is in that bound: neither the caches, the
+by parameters, or leave it to one of them. Nothing else is in that bound: neither the caches, the
 memory and the clock that cores share, nor that threads wait for each other. It is printed for
 threads that there are no cores for, too; their speed is not measured.
 
@@ -28,9 +28,9 @@ import lockstep_runs
 WARM_UP = 3  # iterations of every run that do not count
 SHARD = 16
 # Parts around the passes that are not shared by shards.
-BY_LEARNABLE = ("layouts of gradients", "gradient threshold", "solver", "layouts of learnables",
-                "digests of learnables")
-BY_ONE = ("records of the last iteration", "waiting for the mini-batch", "loss",
+BY_PARAMETER = ("layouts of gradients", "gradient threshold", "solver", "layouts of parameters",
+                "digests of parameters")
+BY_ONE = ("records of the last iteration", "waiting for the mini-batch",
           "digest of the state", "plans of shards", "moving statistics")
 
 
@@ -54,7 +54,7 @@ def run(arguments, job, settings, threads, *more):
 
 
 def largest_share(arguments, job, settings):
-    """The share of the layer with most learnables: no thread gets less than it, if it gets it."""
+    """The share of the layer with most parameters: no thread gets less than it, if it gets it."""
     command = [arguments.command, "summary", lockstep_runs.job_path(job)]
     for setting in settings:
         command += ["--set", setting]
@@ -67,13 +67,13 @@ def largest_share(arguments, job, settings):
 
 def bound(profile, threads, shards, largest):
     """The efficiency of n threads if every part took as long as it does for one thread."""
-    parts = {"shards": 0, "learnables": 0, "one": 0}
+    parts = {"shards": 0, "parameters": 0, "one": 0}
     for account in profile["accounts"]:
         name = account["name"] if account["phase"] == "step" else ""
-        kind = ("learnables" if name in BY_LEARNABLE else "one" if name in BY_ONE else "shards")
+        kind = ("parameters" if name in BY_PARAMETER else "one" if name in BY_ONE else "shards")
         parts[kind] += account["seconds"]
     step = (parts["shards"] * math.ceil(shards / threads) / shards +
-            parts["learnables"] * max(largest, 1 / threads) + parts["one"])
+            parts["parameters"] * max(largest, 1 / threads) + parts["one"])
     return sum(parts.values()) / (threads * step)
 
 

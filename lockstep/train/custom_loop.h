@@ -63,7 +63,8 @@ struct ShardGroupOptions {
   // shares. A member with 0 gets none.
   std::vector<double> loads = {};
   // Every so many iterations one shard is computed again, by other members where there are any, and
-  // all must get the same bits; 0: never. The loss is called again for it.
+  // all must get the same bits; 0: never. The loss is called again for it. A GPU ignores it unless
+  // `deterministic`.
   int64_t check_frequency = 0;
   double limit = 600;    // seconds that members of a group may keep each other waiting
   bool profile = false;  // see ShardGroup::profile()

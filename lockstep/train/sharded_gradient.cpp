@@ -79,7 +79,8 @@ struct ShardGroup::State {
                 profile ? &profile->step : nullptr) {
     const ShardExecutorOptions how{
         .shard_size = training.shard_size,
-        .check_frequency = options.deterministic ? options.check_frequency : 0,
+        // Without determinism a device may choose algorithms that give other bits each time.
+        .check_frequency = options.deterministic || device.is_cpu() ? options.check_frequency : 0,
         .deterministic = options.deterministic};
     if (device.is_cpu()) {
       executor = std::make_unique<ThreadExecutor>(network, program, pool, how,
@@ -87,7 +88,11 @@ struct ShardGroup::State {
     } else {
       executor = std::make_unique<DeviceExecutor>(network, program, 1, training.shard_size, how);
     }
-    if (members == nullptr) return;
+    if (members == nullptr) {
+      if (options.loads.size() <= 1) return;
+      refuse("loads has " + std::to_string(options.loads.size()) +
+             " entries, and this process is no member of a group");
+    }
     std::vector<double> loads = options.loads;
     if (loads.empty()) loads.assign(static_cast<size_t>(members->size()), 1);
     if (loads.size() != static_cast<size_t>(members->size())) {

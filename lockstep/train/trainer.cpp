@@ -527,7 +527,7 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
   const OrdinaryArithmetic arithmetic;
   check_training(network, data, options);
   TrainingOptions placed = options;
-  placed.device = to_string(resolve_training_device(network, options));
+  placed.device = to_string(resolve_training_device(network, options, data.loss));
   const Moved moved(network, parse_device(placed.device));
   return Training(network, data, placed, control, nullptr, {}).run();
 }
@@ -541,7 +541,7 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
   std::shared_ptr<detail::PoolCore> pool = pool_for_training(placed);
   if (placed.device == "auto") placed.device = "cpu";
   check_training(network, data, placed);
-  const Device device = resolve_training_device(network, placed);
+  const Device device = resolve_training_device(network, placed, data.loss);
   const TrainingWorkers workers{std::move(pool), devices_of_workers(placed.device, device)};
   placed.device = to_string(device);
   const Moved moved(network, device);

@@ -136,8 +136,10 @@ TrainingResult train(const Call<TrainingProblem>& call, Network& network, const 
 void check_training(const Network& network, const TrainingData& data,
                     const TrainingOptions& options);
 
-// The device for options.device and this network (initialized). train() calls it. Throws
-// InvalidArgument for an invalid name, Unsupported for a device that cannot be used.
-Device resolve_training_device(const Network& network, const TrainingOptions& options);
+// The device for options.device and this network (initialized), with its own loss or the user's.
+// train() calls it. Throws InvalidArgument for an invalid name, Unsupported for a device that
+// cannot be used.
+Device resolve_training_device(const Network& network, const TrainingOptions& options,
+                               const TrainingLoss& loss = {});
 
 }  // namespace lockstep

@@ -12,11 +12,32 @@
 
 namespace lockstep {
 
-Device resolve_training_device(const Network& network, const TrainingOptions& options) {
+namespace {
+
+// Compiles a shard of one observation. Throws Unsupported where the device cannot compute it.
+void try_shard(const Network& network, Device device, DType precision, const TrainingLoss& loss) {
+  if (!loss) {
+    ShardPlans(network, device, precision).plan(1);
+    return;
+  }
+  LoweredNetwork lowered = network.lower(1, {.training = true, .pixels = true});
+  PlanOptions options;
+  options.gradients = true;
+  options.precision = precision;
+  for (const int value : lowered.outputs) {
+    options.differentiated.push_back(lowered.graph.mark_output(value));
+  }
+  Plan(lowered.graph, network.parameter_shapes(), options, device);
+}
+
+}  // namespace
+
+Device resolve_training_device(const Network& network, const TrainingOptions& options,
+                               const TrainingLoss& loss) {
   return kernels::resolve_device(options.device, [&](Device device) {
     // A GPU's limits are found by compiling a shard of one observation, without an update.
     if (device == Device{}) return;
-    ShardPlans(network, device, options.dtype()).plan(1);
+    try_shard(network, device, options.dtype(), loss);
     kernels::table_for(device).reorder({Shape{1}, DType::f32, nullptr},
                                        {Shape{1}, DType::f32, nullptr});
     try_updates(device, options);
@@ -93,13 +114,14 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
-  if (options.precision == "tf32" && resolve_training_device(network, options).is_cpu()) {
+  if (options.precision == "tf32" &&
+      resolve_training_device(network, options, data.loss).is_cpu()) {
     throw Unsupported("[training] precision = tf32 is computed by GPUs only",
                       "set precision = \"fp32\", or \"bf16\" where the processor computes with it");
   }
   if (is_narrow(options.dtype())) {
-    kernels::check_precision(kernels::table_for(resolve_training_device(network, options)),
-                             options.dtype());
+    kernels::check_precision(
+        kernels::table_for(resolve_training_device(network, options, data.loss)), options.dtype());
   }
   metrics_for(options.metrics, options.custom_metrics,
               metric_problem(network, *data.training, data.training_targets));

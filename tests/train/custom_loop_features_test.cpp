@@ -112,14 +112,15 @@ TEST(CustomLoopFeatures, PrecisionsAreTheTrainers) {
 
 TEST(CustomLoopFeatures, LoadsChangeTheSpeedAlone) {
   const Loop alone = run({.threads = 1});
+  // Each member has its own device.
+  const FakeDevice fakes[] = {FakeDevice(0), FakeDevice(1), FakeDevice(2)};
   for (const bool on_device : {false, true}) {
     Pool pool({.workers = 3, .threads = true});
-    const FakeDevice fake;
     const auto all = spmd(
         pool,
         [](Spmd& block, bool device) {
-          return run({.threads = 1, .loads = {3, 1, 0}},
-                     device ? Device{Device::Kind::cuda, 0} : Device{}, &block.group());
+          const Device own = device ? Device{Device::Kind::cuda, block.group().rank()} : Device{};
+          return run({.threads = 1, .loads = {3, 1, 0}}, own, &block.group());
         },
         on_device);
     for (const Loop& loop : all) expect_same(loop, alone);
@@ -171,6 +172,7 @@ TEST(CustomLoopFeatures, NameWhatIsWrong) {
   Network network = testing::law_network();
   EXPECT_THROW(ShardGroup(network, {.check_frequency = -1}), InvalidArgument);
   EXPECT_THROW(ShardGroup(network, {.limit = 0}), InvalidArgument);
+  EXPECT_THROW(ShardGroup(network, {.loads = {3, 1}}), InvalidArgument) << "no member of a group";
   const FakeDevice fake;
   network.to(fake);
   EXPECT_THROW(ShardGroup(network, {.profile = true}), Unsupported);

@@ -106,6 +106,33 @@ TEST(CustomLoss, StopsAndResumesWithTheLossOfItsName) {
   EXPECT_EQ(run(testing::law_options(3), halved, control).digest, whole.digest);
 }
 
+// Two heads, of which the network's own loss could take neither.
+TEST(CustomLoss, NetworksOfSeveralOutputsAreTrained) {
+  const devicetest::FakeDevice fake;
+  const auto trained = [](int64_t threads, const std::string& device) {
+    Network network;
+    network.add(image_input({.height = 28, .width = 28, .channels = 1}), "in");
+    network.add(fully_connected({.units = 10}), "a", {"in"});
+    network.add(fully_connected({.units = 10}), "b", {"in"});
+    network.initialize(3);
+    TrainingData data = testing::law_data();
+    data.loss = {[](Shard& shard) {
+                   const auto heads = shard.forward_all({shard[0]});
+                   return ops::addition({ops::softmax_cross_entropy(heads[0], shard[1]),
+                                         ops::softmax_cross_entropy(heads[1], shard[1])});
+                 },
+                 "two heads"};
+    TrainingOptions options = testing::law_options(threads);
+    options.initial_learning_rate = 0.001;
+    options.device = device;
+    return train(network, data, options);
+  };
+  const TrainingResult one = trained(1, "cpu");
+  EXPECT_LT(one.validations.back().loss, one.validations.front().loss);
+  EXPECT_EQ(trained(3, "cpu").digest, one.digest);
+  EXPECT_EQ(trained(1, "cuda:0").digest, one.digest);
+}
+
 TEST(CustomLoss, NamesWhatIsWrong) {
   TrainingOptions options = testing::law_options(1);
   EXPECT_THROW(run(options, {halved_loss, ""}), InvalidArgument) << "a loss without a name";

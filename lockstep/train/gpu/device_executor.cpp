@@ -27,7 +27,6 @@ DeviceExecutor::DeviceExecutor(const Network& network, ShardProgram& program, in
 }
 
 DeviceExecutor::~DeviceExecutor() {
-  links_.reset();  // the device may be waiting for other members
   try {
     abandon();
   } catch (const Error&) {
@@ -45,7 +44,6 @@ void DeviceExecutor::make_sum() {
 }
 
 void DeviceExecutor::joined() {
-  links_.reset();
   // Another partition needs other memory sizes.
   for (Slot& slot : slots_) slot.staging.clear();
   for (Checked& checked : checked_) checked = {};
@@ -175,6 +173,8 @@ void DeviceExecutor::wait(ShardIteration& it) {
 }
 
 void DeviceExecutor::wait_for_all() {
+  // The device may wait for members that are gone: their links end first.
+  links_.reset();
   program().wait();
   memory_.activate();
   memory_.synchronize(memory_.default_stream());

@@ -13,19 +13,10 @@ constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 }  // namespace
 
 DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options, DType inputs)
-    : network_(network),
+    : BuiltInLossProgram(network, options, inputs),
       device_(network.device()),
-      seed_(static_cast<uint64_t>(options.seed)),
       choice_{options.deterministic, options.precision == "tf32"},
-      class_weights_(options.class_weights.begin(), options.class_weights.end()),
-      loss_scale_(static_cast<float>(options.scale_of_losses())),
-      augments_(inputs == DType::u8 && DeviceAugmentation::possible(device_)),
-      plans_(network, options.dtype(), inputs) {}
-
-void DeviceLossProgram::set_batch(const MiniBatch& batch) {
-  check_batch(batch, plans_);
-  batch_ = &batch;
-}
+      augments_(inputs == DType::u8 && DeviceAugmentation::possible(device_)) {}
 
 void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers) {
   for (const IndexRange& shard : shards) {
@@ -37,7 +28,8 @@ void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers)
       return plans_.plan(shard.count);
     }();
     // The loss of a mini-batch stays a sum until the root divides it once.
-    const std::vector<float> ones(static_cast<size_t>(shard.count), loss_scale_);
+    const std::vector<float> ones(static_cast<size_t>(shard.count),
+                                  static_cast<float>(loss_scale_));
     while (runs.size() < static_cast<size_t>(workers)) {
       runs.push_back({PlanRun(plan, network_.packed(), network_.state_pointers()), {}});
       runs.back().plan.set_output_gradient(kLosses, ones.data(), ones.size() * sizeof(float));
@@ -74,7 +66,8 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
   if (!class_weights_.empty()) {
     auto* const weights = reinterpret_cast<float*>(host + at.weights);
     for (size_t i = 0; i < rows; ++i) {
-      weights[i] = class_weights_[static_cast<size_t>(batch_->labels[first + i])] * loss_scale_;
+      weights[i] = class_weights_[static_cast<size_t>(batch_->labels[first + i])] *
+                   static_cast<float>(loss_scale_);
     }
     run.set_output_gradient(kLosses, weights, rows * sizeof(float));
   }
@@ -106,7 +99,7 @@ void DeviceLossProgram::complete(const ShardTask& task) {
   const auto* const weight = reinterpret_cast<const float*>(host + at.weights);
   ShardSummary summary;
   for (int64_t i = 0; i < task.rows.count; ++i) {
-    const float factor = class_weights_.empty() ? 1 : weight[i] / loss_scale_;
+    const float factor = class_weights_.empty() ? 1 : weight[i] / static_cast<float>(loss_scale_);
     summary.loss += static_cast<double>(factor) * static_cast<double>(loss[i]);
   }
   if (plans_.labelled()) {
@@ -129,10 +122,6 @@ void DeviceLossProgram::join() {
   for (const auto& [size, runs] : runs_) {
     for (const StreamRun& run : runs) run.plan.join();
   }
-}
-
-Digest DeviceLossProgram::summary_digest(const ShardTask& task) const {
-  return digest_of(task.summary, summary_bytes());
 }
 
 }  // namespace lockstep

@@ -14,27 +14,21 @@
 
 namespace lockstep {
 
-class DeviceLossProgram final : public MiniBatchProgram {
+class DeviceLossProgram final : public BuiltInLossProgram {
  public:
-  // See LossProgram. Also uses options.deterministic.
+  // See BuiltInLossProgram. Also uses options.deterministic.
   DeviceLossProgram(Network& network, const TrainingOptions& options, DType inputs);
 
-  void set_batch(const MiniBatch& batch) override;
   bool augments() const override { return augments_; }
 
   void prepare(std::span<const IndexRange> shards, int workers) override;
-  const GradientLayout& gradient_layout() const override { return plans_.gradient_layout(); }
-  size_t summary_bytes() const override { return shard_summary_bytes(plans_.statistic_elements()); }
   size_t staging_bytes(int64_t rows) const override { return ShardExchange(plans_, rows).bytes; }
   ShardGradients compute(const ShardTask& task) override;
   void complete(const ShardTask& task) override;
   void wait() override;
   void join() override;
-  Digest summary_digest(const ShardTask& task) const override;
 
  private:
-  const std::vector<MovingStatistics>& statistics() const override { return plans_.statistics(); }
-
   // A run for shards of one size. Each stream has several, which it uses in turn.
   struct StreamRun {
     PlanRun plan;
@@ -43,16 +37,10 @@ class DeviceLossProgram final : public MiniBatchProgram {
 
   void set_inputs(StreamRun& run, const ShardTask& task, const ShardExchange& at);
 
-  Network& network_;
   const Device device_;
-  const uint64_t seed_;
   const kernels::Choice choice_;
-  const std::vector<float> class_weights_;
-  const float loss_scale_;
   const bool augments_;
-  ShardPlans plans_;
   std::map<int64_t, std::vector<StreamRun>> runs_;  // by size, then by stream
-  const MiniBatch* batch_ = nullptr;
 };
 
 }  // namespace lockstep

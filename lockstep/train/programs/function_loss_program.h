@@ -44,13 +44,10 @@ class FunctionLossProgram final : public MiniBatchProgram {
   }
 
  private:
-  const std::vector<MovingStatistics>& statistics() const override { return none_; }
-
   Network& network_;
   const DType inputs_;
   const TrainingLoss& loss_;
   FunctionProgram program_;
-  const std::vector<MovingStatistics> none_ = {};  // always empty: these summaries vary in size
   std::vector<float> targets_;
 };
 

@@ -205,7 +205,8 @@ ShardGradients FunctionProgram::compute(const ShardTask& task) {
   if (!device.is_cpu()) settings.emplace(options_.choice);
   ThreadTimer charge(profile_, task.worker);
   charge(&StepAccounts::waiting);
-  FunctionSummary& summary = summary_of(task);
+  FunctionSummary& summary =
+      task.repeat > 0 ? repeated_[task.repeat - 1] : summaries_[static_cast<size_t>(task.shard)];
   summary = {};
   Worker& worker = workers_[static_cast<size_t>(task.worker)];
   const TensorSpec flat{Shape{static_cast<int64_t>(layout_.bytes / sizeof(float))}, DType::f32,
@@ -257,7 +258,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task) {
 }
 
 Digest FunctionProgram::summary_digest(const ShardTask& task) const {
-  const Bytes bytes = encode(const_cast<FunctionProgram*>(this)->summary_of(task));
+  const Bytes bytes = encode(summary_of(task));
   return digest_of(bytes.data(), bytes.size());
 }
 

@@ -120,7 +120,7 @@ class FunctionProgram final : public ShardProgram {
   // Whether plans and runs belong to the network's present parameters.
   bool is_present() const;
   std::vector<uint64_t> parameter_ids() const;
-  FunctionSummary& summary_of(const ShardTask& task) {
+  const FunctionSummary& summary_of(const ShardTask& task) const {
     return task.repeat > 0 ? repeated_[task.repeat - 1]
                            : summaries_[static_cast<size_t>(task.shard)];
   }

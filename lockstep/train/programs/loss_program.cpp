@@ -14,8 +14,8 @@ constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 
 }  // namespace
 
-void MiniBatchProgram::report(std::span<const IndexRange> shards, const SummaryOf& summary,
-                              IterationOutcome& outcome) const {
+void BuiltInLossProgram::report(std::span<const IndexRange> shards, const SummaryOf& summary,
+                                IterationOutcome& outcome) const {
   std::vector<double> losses;
   for (size_t j = 0; j < shards.size(); ++j) {
     ShardSummary one;
@@ -26,42 +26,44 @@ void MiniBatchProgram::report(std::span<const IndexRange> shards, const SummaryO
   outcome.loss_sum = tree_sum(losses);
 }
 
-void MiniBatchProgram::follow_statistics(std::span<const IndexRange> shards,
-                                         const SummaryOf& summary,
-                                         const std::function<float*(int k)>& state) {
-  if (statistics().empty()) return;
+void BuiltInLossProgram::follow_statistics(std::span<const IndexRange> shards,
+                                           const SummaryOf& summary,
+                                           const std::function<float*(int k)>& state) {
+  if (plans_.statistics().empty()) return;
   std::vector<const float*> values;
   for (size_t j = 0; j < shards.size(); ++j) {
     values.push_back(
         reinterpret_cast<const float*>(summary(static_cast<int64_t>(j)) + sizeof(ShardSummary)));
   }
-  lockstep::follow_statistics(statistics(), {shards.begin(), shards.end()}, values, state);
+  lockstep::follow_statistics(plans_.statistics(), {shards.begin(), shards.end()}, values, state);
 }
 
-LossProgram::LossProgram(Network& network, const TrainingOptions& options, DType inputs,
-                         StepProfile* profile)
+BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& options,
+                                       DType inputs)
     : network_(network),
       seed_(static_cast<uint64_t>(options.seed)),
       class_weights_(options.class_weights.begin(), options.class_weights.end()),
       loss_scale_(options.scale_of_losses()),
-      profile_(profile),
       plans_(network, options.dtype(), inputs) {}
 
-void LossProgram::set_batch(const MiniBatch& batch) {
+void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
   check_batch(batch, plans_);
   batch_ = &batch;
 }
 
+Digest BuiltInLossProgram::summary_digest(const ShardTask& task) const {
+  return digest_of(task.summary, summary_bytes());
+}
+
 void LossProgram::prepare(std::span<const IndexRange> shards, int workers) {
   for (const IndexRange& shard : shards) {
-    if (profile_) ++calls_[shard.count];
-    std::vector<PlanRun>& runs = runs_[shard.count];
+    std::vector<ThreadRun>& runs = runs_[shard.count];
     if (runs.size() >= static_cast<size_t>(workers)) continue;
     const auto plan = plans_.plan(shard.count);
     while (runs.size() < static_cast<size_t>(workers)) {
-      runs.emplace_back(plan, network_.packed(), network_.state_pointers());
-      // The loss of a mini-batch stays a sum until the root divides it once.
-      std::fill_n(runs.back().output_gradient(kLosses), shard.count,
+      runs.push_back({PlanRun(plan, network_.packed(), network_.state_pointers())});
+      // The loss of a mini-batch is a sum until the one division at the root.
+      std::fill_n(runs.back().plan.output_gradient(kLosses), shard.count,
                   static_cast<float>(loss_scale_));
     }
     if (profile_) profile_->open(*plan);
@@ -69,7 +71,9 @@ void LossProgram::prepare(std::span<const IndexRange> shards, int workers) {
 }
 
 ShardGradients LossProgram::compute(const ShardTask& task) {
-  PlanRun& run = runs_.at(task.rows.count)[static_cast<size_t>(task.worker)];
+  ThreadRun& own = runs_.at(task.rows.count)[static_cast<size_t>(task.worker)];
+  PlanRun& run = own.plan;
+  ++own.calls;
   const MiniBatch& batch = *batch_;
   const auto rows = static_cast<size_t>(task.rows.count);
   const auto first = static_cast<size_t>(task.rows.first);
@@ -115,16 +119,16 @@ ShardGradients LossProgram::compute(const ShardTask& task) {
   return {run.gradients(), nullptr};
 }
 
-Digest LossProgram::summary_digest(const ShardTask& task) const {
-  return digest_of(task.summary, summary_bytes());
-}
-
 void LossProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
   for (auto& [size, runs] : runs_) {
     std::vector<PlanRun*> all;
-    for (PlanRun& run : runs) all.push_back(&run);
-    const Plan& plan = runs.front().plan();
-    floors.add(profile_->passes.at(&plan), static_cast<double>(calls_[size]),
+    double calls = 0;
+    for (ThreadRun& run : runs) {
+      all.push_back(&run.plan);
+      calls += static_cast<double>(run.calls);
+    }
+    const Plan& plan = runs.front().plan.plan();
+    floors.add(profile_->passes.at(&plan), calls,
                lockstep::time_passes(pool, plan, all, {seed_, 1, 0}));
   }
 }

@@ -19,8 +19,7 @@ namespace lockstep {
 // The summary of a shard of an iteration; null if summaries vary in size.
 using SummaryOf = std::function<const std::byte*(int64_t shard)>;
 
-// A shard program for train(). Its mini-batches come from a queue. Its summaries have one size
-// unless a derived class overrides this.
+// A shard program for train(): its mini-batches come from a queue.
 class MiniBatchProgram : public ShardProgram {
  public:
   // Sets the mini-batch of the next iteration, which must stay alive until that has begun. Throws
@@ -28,47 +27,61 @@ class MiniBatchProgram : public ShardProgram {
   virtual void set_batch(const MiniBatch& batch) = 0;
   // Fills in the sums of a finished iteration.
   virtual void report(std::span<const IndexRange> shards, const SummaryOf& summary,
-                      IterationOutcome& outcome) const;
+                      IterationOutcome& outcome) const = 0;
   // Updates the network's states from the batch statistics of a finished iteration. `state(k)`:
   // host memory of state number k.
   virtual void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
-                                 const std::function<float*(int k)>& state);
+                                 const std::function<float*(int k)>& state) = 0;
   // Whether it accepts images that are not augmented yet (MiniBatch::maps).
   virtual bool augments() const { return false; }
-
- protected:
-  // Batch statistics in summaries of one size: see ShardSummary.
-  virtual const std::vector<MovingStatistics>& statistics() const = 0;
 };
 
-// Computes on the CPU. Each plan run belongs to one thread.
-class LossProgram final : public MiniBatchProgram {
+// What the programs of a network's built-in loss share on all devices: plans, and summaries of one
+// size (shard_summary.h).
+class BuiltInLossProgram : public MiniBatchProgram {
  public:
+  void set_batch(const MiniBatch& batch) final;
+  void report(std::span<const IndexRange> shards, const SummaryOf& summary,
+              IterationOutcome& outcome) const final;
+  void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
+                         const std::function<float*(int k)>& state) final;
+  const GradientLayout& gradient_layout() const final { return plans_.gradient_layout(); }
+  size_t summary_bytes() const final { return shard_summary_bytes(plans_.statistic_elements()); }
+  Digest summary_digest(const ShardTask& task) const final;
+
+ protected:
   // Uses seed, class_weights, loss_scale and precision of the resolved options. `inputs`: u8 for
-  // images, f32 for arrays. The network and the profile must stay alive.
-  LossProgram(Network& network, const TrainingOptions& options, DType inputs,
-              StepProfile* profile = nullptr);
-
-  void set_batch(const MiniBatch& batch) override;
-  void prepare(std::span<const IndexRange> shards, int workers) override;
-  const GradientLayout& gradient_layout() const override { return plans_.gradient_layout(); }
-  size_t summary_bytes() const override { return shard_summary_bytes(plans_.statistic_elements()); }
-  ShardGradients compute(const ShardTask& task) override;
-  Digest summary_digest(const ShardTask& task) const override;
-  void time_passes(ThreadPool& pool, PassFloors& floors) override;
-
- private:
-  const std::vector<MovingStatistics>& statistics() const override { return plans_.statistics(); }
+  // images, f32 for arrays. The network must stay alive.
+  BuiltInLossProgram(Network& network, const TrainingOptions& options, DType inputs);
 
   Network& network_;
   const uint64_t seed_;
   const std::vector<float> class_weights_;
   const double loss_scale_;
-  StepProfile* const profile_;
   ShardPlans plans_;
-  std::map<int64_t, std::vector<PlanRun>> runs_;  // by size, then by thread
-  std::map<int64_t, int64_t> calls_;              // shards computed, by size
   const MiniBatch* batch_ = nullptr;
+};
+
+// Computes on the CPU. Each plan run belongs to one thread.
+class LossProgram final : public BuiltInLossProgram {
+ public:
+  // See BuiltInLossProgram. The profile must stay alive.
+  LossProgram(Network& network, const TrainingOptions& options, DType inputs,
+              StepProfile* profile = nullptr)
+      : BuiltInLossProgram(network, options, inputs), profile_(profile) {}
+
+  void prepare(std::span<const IndexRange> shards, int workers) override;
+  ShardGradients compute(const ShardTask& task) override;
+  void time_passes(ThreadPool& pool, PassFloors& floors) override;
+
+ private:
+  struct ThreadRun {
+    PlanRun plan;
+    int64_t calls = 0;  // shards computed
+  };
+
+  StepProfile* const profile_;
+  std::map<int64_t, std::vector<ThreadRun>> runs_;  // by size, then by thread
 };
 
 }  // namespace lockstep

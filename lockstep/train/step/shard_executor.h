@@ -106,7 +106,8 @@ class ShardExecutor {
   // iteration, so that finish() waits for it.
   virtual void mark(ShardIteration& it) { (void)it; }
   // Waits for all work and discards iterations that were begun and not finished. Returns the slot
-  // of the last iteration before them, if there were any.
+  // of the last iteration before them, if there were any. A member of a group must join() again
+  // before it begins another iteration.
   std::optional<size_t> abandon();
   // Same, for an iteration that was finished and all later ones, as if it had not begun.
   size_t abandon_from(const ShardIteration& it);

@@ -85,9 +85,11 @@ IterationOutcome TrainingStep::finish() {
   parts_.program->report(
       it.shards, [&](int64_t j) { return parts_.executor->summary(it, j); }, outcome);
   if (!std::isfinite(outcome.loss_sum)) {
+    // Synchronous iterations have applied nothing, and none is begun behind them.
+    if (!begun.applied) return outcome;
     const size_t slot = parts_.executor->abandon_from(it);
     begun_.clear();
-    if (begun.applied) parts_.updater->restore(slot);
+    parts_.updater->restore(slot);
     return outcome;
   }
   if (!begun.applied) apply(begun.scalars, it.slot);

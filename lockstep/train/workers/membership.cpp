@@ -1,4 +1,4 @@
-// Who is there and who is lost: see worker_crew.h.
+// Workers that join and workers that are lost: see membership.h.
 #include "lockstep/train/workers/membership.h"
 
 #include <fmt/format.h>

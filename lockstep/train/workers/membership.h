@@ -119,7 +119,7 @@ struct WorkerMembership {
   SharedRegion states[2];
   std::optional<ReadyReport> ready;  // of the first
 
-  // Another host that has workers; see worker_crew_hosts.cpp.
+  // Another host that has workers; see membership_hosts.cpp.
   struct Host {
     uint64_t presence = 0;  // of the process there, that was prepared
     uint64_t images = 0;    // the last of their pushes to it

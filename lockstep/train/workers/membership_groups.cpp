@@ -1,4 +1,4 @@
-// Groups of those who are there: see worker_crew.h.
+// Groups of the workers that are present: see membership.h.
 #include <fmt/format.h>
 
 #include <algorithm>

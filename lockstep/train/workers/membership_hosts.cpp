@@ -1,4 +1,4 @@
-// What workers on other hosts need there, and what comes back from them: see worker_crew.h.
+// What workers on other hosts need there, and what comes back from them: see membership.h.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
