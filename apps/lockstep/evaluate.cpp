@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/crop.h"
 #include "lockstep/data/datastores/resize.h"
+#include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/report/confusion_table.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/jobs/data_source.h"
@@ -121,9 +122,11 @@ void add_evaluate(Commands& commands) {
   sub->add_flag("--crop", a->crop, "Cut images at their centre to what the network takes")
       ->excludes(resize);
   add_threads(*sub, a->threads);
-  sub->add_option(
-         "--metrics", a->metrics,
-         "Besides accuracy and loss: top-K, precision, recall, f1, auc; of images: rmse, mae")
+  std::vector<std::string> of_classes = metric_names(false);
+  std::erase(of_classes, "accuracy");
+  sub->add_option("--metrics", a->metrics,
+                  fmt::format("Besides accuracy and loss: {}; of images: {}",
+                              fmt::join(of_classes, ", "), fmt::join(metric_names(true), ", ")))
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME");

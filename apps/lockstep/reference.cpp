@@ -8,14 +8,16 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/layer.h"
+#include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/train/options/solver_info.h"
 
 namespace lockstep::command {
 namespace {
 
 constexpr const char* head = R"(# The job file
 
-A job file is TOML and holds all of a training: `lockstep train FILE` runs it, `lockstep train FILE --check` says what is wrong with it. This page is what `lockstep reference` prints; `lockstep reference NAME` prints the part about one table or layer.
+A job file is TOML and holds all of a training: `lockstep train FILE` runs it, `lockstep train FILE --check` says what is wrong with it. This page is what `lockstep reference` prints; `lockstep reference NAME` prints the part about one table or layer, about `solvers` or about `metrics`.
 
 ```toml
 # two-layers.toml
@@ -73,6 +75,25 @@ An entry of `layers` is one of
 - a **group**: `{ repeat = N, layers = [...] }`, N >= 0 times one behind the other. Names given inside get the number of the repetition where there are several (`conv_1`, `conv_2`); a reference from inside means the layer of the same repetition, one from behind the group that of the last, and `group_input` the layer in front of this repetition.
 )";
 
+// Names of these parts, beside those of tables and layers.
+constexpr const char *kSolvers = "solvers", *kMetrics = "metrics";
+
+constexpr const char* solvers_head = R"(## Solvers
+
+The field `solver` of a training is one of these. A solver changes a parameter w by its gradient g. `initial_learning_rate` and the number in brackets are defaults.
+
+| solver | `initial_learning_rate` | its options | meaning |
+| --- | --- | --- | --- |
+)";
+
+constexpr const char* metrics_head = R"(## Metrics
+
+The field `metrics` of a training, and the option `--metrics` of `lockstep evaluate`, name any of these.
+
+| metric | of | meaning |
+| --- | --- | --- |
+)";
+
 std::string in_cell(const std::string& text) {
   std::string escaped;
   for (char c : text) {
@@ -104,11 +125,40 @@ std::string section_of(const LayerInfo& layer) {
          (layer.fields.empty() ? "" : "\n" + table_of(layer.fields));
 }
 
+std::string options_of(const SolverInfo& solver) {
+  std::string text;
+  for (const std::string& option : solver.options) {
+    text += fmt::format("{}`{}`", text.empty() ? "" : ", ", option);
+    if (option == "squared_gradient_decay")
+      text += fmt::format(" ({})", solver.squared_gradient_decay);
+  }
+  return text;
+}
+
+std::string solvers_section() {
+  std::string text = solvers_head;
+  for (const SolverInfo& s : solver_registry()) {
+    text += fmt::format("| `{}` | `{}` | {} | {} |\n", s.name, s.initial_learning_rate,
+                        options_of(s), in_cell(s.help));
+  }
+  return text;
+}
+
+std::string metrics_section() {
+  std::string text = metrics_head;
+  for (const MetricInfo& m : metric_registry()) {
+    text += fmt::format("| `{}` | {} | {} |\n", m.name, m.images ? "images" : "classification",
+                        in_cell(m.help));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string reference_page() {
   std::string text = head;
   for (const JobTable& table : job_tables()) text += "\n" + section_of(table);
+  text += "\n" + solvers_section() + "\n" + metrics_section();
   text += "\n" + std::string(layers_head);
   for (const LayerInfo& layer : layer_registry()) text += "\n" + section_of(layer);
   return text;
@@ -118,6 +168,8 @@ std::string reference_of(const std::string& topic) {
   for (const JobTable& table : job_tables()) {
     if (table.name == topic) return section_of(table);
   }
+  if (topic == kSolvers) return solvers_section();
+  if (topic == kMetrics) return metrics_section();
   for (const LayerInfo& layer : layer_registry()) {
     if (layer.type == topic) return section_of(layer);
   }
@@ -128,6 +180,7 @@ std::string reference_of(const std::string& topic) {
 std::vector<std::string> reference_topics() {
   std::vector<std::string> topics;
   for (const JobTable& table : job_tables()) topics.push_back(table.name);
+  topics.insert(topics.end(), {kSolvers, kMetrics});
   for (const LayerInfo& layer : layer_registry()) topics.push_back(layer.type);
   return topics;
 }
@@ -147,7 +200,8 @@ void add_reference(Commands& commands) {
                      print(text);
                      return 0;
                    });
-  sub->add_option("name", *topics, "Tables (data, training, ...) and types of layers")
+  sub->add_option("name", *topics,
+                  "Tables (data, training, ...), solvers, metrics, types of layers")
       ->type_name("TOPIC");
 }
 

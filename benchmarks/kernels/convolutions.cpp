@@ -18,6 +18,7 @@
 
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/windows/convolution.h"
 
 namespace {
 

@@ -66,9 +66,18 @@ struct NumberRangeRule {
   bool symmetric = false;  // a single number v >= 0 means [-v, v] instead of [v, v]
 };
 
+// What a change of a training's field affects.
+enum class FieldEffect : uint8_t {
+  result,  // the result
+  ending,  // only when the training ends
+  speed,   // only speed, memory and output
+};
+
 class FieldVisitor {
  public:
   virtual ~FieldVisitor() = default;
+  // The effect of the fields from here on; at the beginning FieldEffect::result.
+  virtual void effect(FieldEffect) {}
   virtual void integer(const char* name, int64_t& value, const char* help,
                        IntegerRule rule = {}) = 0;
   // The value is always finite: infinities and NaN are refused even if the rule has no bounds.
@@ -185,12 +194,14 @@ class FieldWriter : public FieldVisitor {
 struct FieldInfo {
   std::string name, type, default_value, help;
   std::vector<std::string> choices = {};  // all valid words, if only words are
+  FieldEffect effect = FieldEffect::result;
 };
 
 // Lists the fields with their current (default) values.
 class FieldLister : public FieldVisitor {
  public:
   std::vector<FieldInfo> fields;
+  void effect(FieldEffect effect) override { effect_ = effect; }
   void integer(const char*, int64_t&, const char*, IntegerRule) override;
   void number(const char*, double&, const char*, NumberRule) override;
   void flag(const char*, bool&, const char*) override;
@@ -207,6 +218,11 @@ class FieldLister : public FieldVisitor {
   void numbers(const char*, std::vector<double>&, const char*, NumberRule) override;
   void texts(const char*, std::vector<std::string>&, const char*,
              const std::vector<std::string>&) override;
+
+ private:
+  void add(FieldInfo field);
+
+  FieldEffect effect_ = FieldEffect::result;
 };
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "tests/base/waiting.h"
 #include "tests/data/support.h"
 
@@ -423,9 +424,10 @@ TEST(MiniBatchQueue, InputsAsReadComeWithTheMapsThatChangeThem) {
     EXPECT_EQ(batches[i].targets, expected[i].targets);
     EXPECT_NE(batches[i].pixels, expected[i].pixels);
     std::vector<uint8_t> result(batches[i].pixels.size());
-    kernels::cpu::augment_images(
+    kernels::table_for({}).augment_images(
         {batches[i].pixels.data(), batches[i].maps.data(), result.data(), batches[i].size(),
-         kernels::planar(images->channels(), images->height(), images->width())});
+         kernels::planar(images->channels(), images->height(), images->width())},
+        nullptr);
     EXPECT_EQ(result, expected[i].pixels);
   }
   options.noise.salt_and_pepper = 0.1;

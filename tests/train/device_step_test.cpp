@@ -8,8 +8,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/array_datastore.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/kernels/interface/determinism.h"
+#include "lockstep/engine/kernels/windows/convolution.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"
 

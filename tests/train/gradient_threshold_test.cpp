@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "tests/train/support.h"
 
 namespace lockstep {

@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/train/options/solver_info.h"
 
 namespace lockstep {
 namespace {
@@ -174,6 +176,27 @@ TEST(Solver, StateStartsAtZeroAndIsNamed) {
   ASSERT_EQ(adam->state(0).size(), 2u);
   for (const auto& array : adam->state(0)) {
     for (float v : array.to_vector()) EXPECT_EQ(v, 0);
+  }
+}
+
+TEST(Solver, TheRegistryDescribesEachSolver) {
+  Network network = network_with_factors();
+  for (const SolverInfo& info : solver_registry()) {
+    SCOPED_TRACE(info.name);
+    TrainingOptions options;
+    options.solver = info.name;
+    EXPECT_NO_THROW(options.check());
+    EXPECT_EQ(options.resolved().initial_learning_rate, info.initial_learning_rate);
+    EXPECT_EQ(options.resolved().squared_gradient_decay, info.squared_gradient_decay);
+    const auto solver = make_solver(network, options);
+    EXPECT_EQ(solver->state_names(), info.state);
+    EXPECT_EQ(solver->state(0).size(), solver_arrays(options));
+    EXPECT_NO_THROW(try_updates(Device{}, options));
+    EXPECT_FALSE(info.help.empty());
+    nlohmann::ordered_json fields;
+    FieldWriter writer(fields);
+    options.visit(writer);
+    for (const std::string& option : info.options) EXPECT_TRUE(fields.contains(option)) << option;
   }
 }
 

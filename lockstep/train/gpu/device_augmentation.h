@@ -8,6 +8,7 @@
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/plan/plan.h"
 
 namespace lockstep {

@@ -2,6 +2,7 @@
 
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 
 namespace lockstep {
 

@@ -4,28 +4,15 @@
 
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/solvers/solver.h"
 
 namespace lockstep {
-namespace {
-
-// The kernel for a kind of update.
-auto entry_of(const kernels::Table& table, const kernels::SgdmUpdate&) { return table.sgdm_of_all; }
-auto entry_of(const kernels::Table& table, const kernels::AdamUpdate&) { return table.adam_of_all; }
-auto entry_of(const kernels::Table& table, const kernels::RmspropUpdate&) {
-  return table.rmsprop_of_all;
-}
-
-}  // namespace
 
 std::unique_ptr<UpdateOfAll> UpdateOfAll::make(Network& network, Solver& solver,
                                                const std::vector<float*>& gradient_sums,
                                                const std::vector<bool>& frozen) {
   if (network.parameters().empty()) return nullptr;
-  const kernels::Table& table = kernels::table_for(network.device());
-  const bool there =
-      std::visit([&](const auto& numbers) { return entry_of(table, numbers) != nullptr; },
-                 solver.numbers(0, {}));
-  if (!there) return nullptr;
+  if (!solver.updates_all(kernels::table_for(network.device()))) return nullptr;
   return std::unique_ptr<UpdateOfAll>(new UpdateOfAll(network, solver, gradient_sums, frozen));
 }
 
@@ -50,8 +37,7 @@ UpdateOfAll::UpdateOfAll(Network& network, Solver& solver, const std::vector<flo
       blocks.push_back({static_cast<int64_t>(p), i});
     }
   }
-  number_bytes_ =
-      std::visit([](const auto& numbers) { return sizeof numbers; }, solver.numbers(0, {}));
+  number_bytes_ = solver.numbers(0, {}).size();
   blocks_count_ = static_cast<int64_t>(blocks.size());
   arrays_ = bring(arrays);
   blocks_ = bring(blocks);
@@ -70,11 +56,8 @@ Memory UpdateOfAll::bring(const std::vector<Entry>& entries) {
 }
 
 void UpdateOfAll::note(size_t slot, size_t parameter, const UpdateScalars& scalars) {
-  std::visit(
-      [&](const auto& numbers) {
-        std::memcpy(here(slot) + parameter * number_bytes_, &numbers, sizeof numbers);
-      },
-      solver_.numbers(parameter, scalars));
+  const UpdateNumbers numbers = solver_.numbers(parameter, scalars);
+  std::memcpy(here(slot) + parameter * number_bytes_, numbers.data(), numbers.size());
 }
 
 std::byte* UpdateOfAll::here(size_t slot) const {
@@ -84,15 +67,10 @@ std::byte* UpdateOfAll::here(size_t slot) const {
 void UpdateOfAll::add(size_t slot) const {
   void* const stream = memory_.default_stream();
   memory_.copy_from_host(numbers_.data(), here(slot), numbers_.bytes(), stream);
-  std::visit(
-      [&]<class Update>(const Update& kind) {
-        entry_of(table_, kind)(
-            {static_cast<const kernels::ParameterArrays*>(arrays_.data()),
-             static_cast<const Update*>(numbers_.data()),
-             static_cast<const kernels::UpdateBlock*>(blocks_.data()), blocks_count_},
-            stream);
-      },
-      solver_.numbers(0, {}));
+  solver_.update_all(table_,
+                     {static_cast<const kernels::ParameterArrays*>(arrays_.data()), numbers_.data(),
+                      static_cast<const kernels::UpdateBlock*>(blocks_.data()), blocks_count_},
+                     stream);
 }
 
 }  // namespace lockstep

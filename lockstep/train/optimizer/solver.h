@@ -1,16 +1,25 @@
 // Solvers: they update parameters with gradients and hold the state for that.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
-#include <variant>
+#include <type_traits>
 #include <vector>
 
-#include "lockstep/engine/kernels/solvers/solver.h"
+#include "lockstep/base/error.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/options/options.h"
 
 namespace lockstep {
+
+namespace kernels {
+struct Table;
+struct ParameterArrays;
+struct UpdateBlock;
+}  // namespace kernels
 
 // The inputs of one iteration's update besides the gradients. Computed once, in double.
 struct UpdateScalars {
@@ -19,8 +28,36 @@ struct UpdateScalars {
   double observations = 1;  // divisor of the gradient sums
 };
 
-using UpdateNumbers =
-    std::variant<kernels::SgdmUpdate, kernels::AdamUpdate, kernels::RmspropUpdate>;
+// The scalars of one parameter's update, in the form that the solver's kernel takes
+// (kernels::SgdmUpdate, ...).
+class UpdateNumbers {
+ public:
+  UpdateNumbers() = default;
+  template <class Update>
+  static UpdateNumbers of(const Update& update) {
+    static_assert(std::is_trivially_copyable_v<Update> && sizeof(Update) <= kMostBytes);
+    UpdateNumbers numbers;
+    std::memcpy(numbers.bytes_.data(), &update, sizeof update);
+    numbers.size_ = sizeof update;
+    return numbers;
+  }
+  const std::byte* data() const { return bytes_.data(); }
+  size_t size() const { return size_; }  // bytes
+
+ private:
+  static constexpr size_t kMostBytes = 64;
+  std::array<std::byte, kMostBytes> bytes_{};
+  size_t size_ = 0;
+};
+
+// The arguments of an update of all parameters at once: kernels::Updates, with numbers of any form.
+// All are in the device's memory.
+struct UpdatesOfAll {
+  const kernels::ParameterArrays* arrays = nullptr;  // one per parameter
+  const void* numbers = nullptr;  // those of Solver::numbers(), one per parameter
+  const kernels::UpdateBlock* blocks = nullptr;
+  int64_t block_count = 0;
+};
 
 // Holds the state of every parameter of a network. Several threads may call update() for different
 // parameters at the same time.
@@ -33,6 +70,12 @@ class Solver {
   virtual void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) = 0;
   // The scalars of that update, for code that updates all parameters at once.
   virtual UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const = 0;
+  // Whether a back end can update all parameters of this solver at once.
+  virtual bool updates_all(const kernels::Table&) const { return false; }
+  // Adds that update to a stream, if updates_all(). Gives the bits of the single updates.
+  virtual void update_all(const kernels::Table&, const UpdatesOfAll&, void* /*stream*/) const {
+    throw InternalError("[solver] there is no update of all parameters at once");
+  }
   // The state arrays of parameter `index`, row-major, in a fixed order. Digests and checkpoints
   // include them.
   virtual std::vector<Tensor> state(size_t index) const = 0;

@@ -12,22 +12,43 @@
 #include "lockstep/base/numeric/dtype.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/kernels/interface/determinism.h"
+#include "lockstep/train/options/solver_info.h"
 
 namespace lockstep {
 
+namespace {
+
+// The names of the fields with an effect, in the order of the visit.
+std::vector<std::string> fields_with(FieldEffect effect) {
+  FieldLister lister;
+  TrainingOptions defaults;
+  defaults.visit(lister);
+  std::vector<std::string> names;
+  for (const FieldInfo& field : lister.fields) {
+    if (field.effect == effect) names.push_back(field.name);
+  }
+  return names;
+}
+
+}  // namespace
+
 void TrainingOptions::visit(FieldVisitor& v) {
   constexpr int64_t kMany = int64_t{1} << 40;
-  v.text("solver", solver, "how gradients change parameters", {"sgdm", "adam", "adamw", "rmsprop"});
+  static const std::string metrics_help =
+      fmt::format("of validations: {}; of images: {}", fmt::join(metric_names(false), ", "),
+                  fmt::join(metric_names(true), ", "));
+  v.effect(FieldEffect::result);
+  v.text("solver", solver, "how gradients change parameters; see Solvers", solver_names());
   v.number("momentum", momentum, "sgdm: share of the last step that goes on",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("gradient_decay", gradient_decay, "adam, adamw: decay of the mean gradient (beta 1)",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("squared_gradient_decay", squared_gradient_decay,
-           "decay of the mean squared gradient (beta 2); 0: rmsprop 0.9, adam and adamw 0.999",
+           "decay of the mean squared gradient (beta 2); 0: the solver's own, see Solvers",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("epsilon", epsilon, "all but sgdm: added to the root", {.min = 0, .min_excluded = true});
-  v.number("initial_learning_rate", initial_learning_rate,
-           "0: the solver's own (sgdm 0.01, the others 0.001)", {.min = 0});
+  v.number("initial_learning_rate", initial_learning_rate, "0: the solver's own, see Solvers",
+           {.min = 0});
   v.texts("learning_rate_schedule", learning_rate_schedule,
           "how the learning rate changes: one schedule, or several in a row",
           {"none", "piecewise", "exponential", "polynomial", "cosine", "cyclical", "warmup"});
@@ -55,17 +76,21 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.number("l2", l2, "weight decay in the gradient, times the parameter's factor", {.min = 0});
   v.integer("mini_batch_size", mini_batch_size, "observations in an iteration",
             {.min = 1, .max = 1 << 24});
+  v.effect(FieldEffect::ending);
   v.integer("max_epochs", max_epochs, "passes over the training data",
             {.min = 1, .max = (int64_t{1} << 31) - 1});
   v.integer("max_iterations", max_iterations,
             "iterations after which training ends, also within an epoch; 0: no limit",
             {.min = 0, .max = kMany});
+  v.effect(FieldEffect::result);
   v.text("shuffle", shuffle, "a new order of the observations", {"every-epoch", "once", "never"});
   v.text("last_mini_batch", last_mini_batch, "what happens to one that is not full",
          {"drop", "keep"});
+  v.effect(FieldEffect::ending);
   v.integer("validation_patience", validation_patience,
             "validations without a smaller loss before training ends; 0: never",
             {.min = 0, .max = kMany});
+  v.effect(FieldEffect::result);
   v.text("output_network", output_network, "the iteration whose values the trained network has",
          {"last", "best"});
   v.text("batch_normalization_statistics", batch_normalization_statistics,
@@ -84,8 +109,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.integer("seed", seed, "of all random numbers", {.min = 0});
   v.text("device", device,
          "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one, without workers");
-  v.texts("metrics", metrics,
-          "of validations: accuracy, top-K, precision, recall, f1, auc; of images: rmse, mae");
+  v.effect(FieldEffect::speed);
+  v.texts("metrics", metrics, metrics_help.c_str());
   v.integer("streams", streams, "GPU: queues that shards are dealt to", {.min = 1, .max = 64});
   v.integer("threads", threads, "compute threads (of each worker); 0: one for each processor",
             {.min = 0, .max = 1024});
@@ -114,10 +139,12 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.integer("prefetch", prefetch, "mini-batches prepared ahead", {.min = 1, .max = 1024});
   v.integer("cache_mib", cache_mib, "MiB of decoded images kept in memory",
             {.min = 0, .max = 1 << 24});
+  v.effect(FieldEffect::result);
   v.integer_or("validation_frequency", validation_frequency, "epoch",
                "iterations between validations, or \"epoch\"");
   v.text("validation_frequency_unit", validation_frequency_unit, "what validation_frequency counts",
          {"iteration", "epoch"});
+  v.effect(FieldEffect::speed);
   v.integer("check_frequency", check_frequency,
             "iterations between checks that a shard, computed again, gives the same bits; 0: none",
             {.min = 0});
@@ -134,32 +161,12 @@ void TrainingOptions::visit(FieldVisitor& v) {
 }
 
 const std::vector<std::string>& TrainingOptions::free_fields() {
-  static const std::vector<std::string> names{"metrics",
-                                              "streams",
-                                              "threads",
-                                              "workers",
-                                              "hosts",
-                                              "host_launch",
-                                              "host_address",
-                                              "worker_load",
-                                              "worker_limit",
-                                              "worker_memory_mib",
-                                              "worker_environment",
-                                              "loader_threads",
-                                              "prefetch",
-                                              "cache_mib",
-                                              "check_frequency",
-                                              "checkpoint_frequency",
-                                              "checkpoint_frequency_unit",
-                                              "checkpoints_kept",
-                                              "max_time",
-                                              "allow_other_numerics"};
+  static const std::vector<std::string> names = fields_with(FieldEffect::speed);
   return names;
 }
 
 const std::vector<std::string>& TrainingOptions::ending_fields() {
-  static const std::vector<std::string> names{"max_epochs", "max_iterations",
-                                              "validation_patience"};
+  static const std::vector<std::string> names = fields_with(FieldEffect::ending);
   return names;
 }
 
@@ -266,8 +273,10 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
 
 TrainingOptions TrainingOptions::resolved() const {
   TrainingOptions r = *this;
-  if (r.initial_learning_rate == 0) r.initial_learning_rate = r.solver == "sgdm" ? 0.01 : 0.001;
-  if (r.squared_gradient_decay == 0) r.squared_gradient_decay = r.solver == "rmsprop" ? 0.9 : 0.999;
+  const SolverInfo* const known = find_solver(r.solver);
+  const SolverInfo defaults = known ? *known : SolverInfo();
+  if (r.initial_learning_rate == 0) r.initial_learning_rate = defaults.initial_learning_rate;
+  if (r.squared_gradient_decay == 0) r.squared_gradient_decay = defaults.squared_gradient_decay;
   r.loss_scale = r.scale_of_losses();
   if (r.shard_size == 0) r.shard_size = r.device.starts_with("cuda") ? 256 : 16;
   r.deterministic = r.deterministic && lockstep::deterministic();

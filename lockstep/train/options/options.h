@@ -24,19 +24,15 @@ struct ScheduleStep {
 struct TrainingOptions {
   // ---- Options that affect the result ----
 
-  // "sgdm": v = momentum * v - rate * g; w = w + v.
-  // "adam": Kingma, Ba 2015, with bias correction.
-  // "adamw": adam, with w = w - rate * l2 * factor * w separate from the gradient (Loshchilov,
-  // Hutter 2019).
-  // "rmsprop": Tieleman, Hinton 2012.
+  // One of solver_registry() (solver_info.h), which describes them: "sgdm", "adam", "adamw",
+  // "rmsprop".
   std::string solver = "sgdm";
   double momentum = 0.9;        // sgdm
   double gradient_decay = 0.9;  // adam, adamw: beta 1
-  // beta 2 of adam and adamw; decay of rmsprop. 0: the solver's default (rmsprop 0.9, others
-  // 0.999).
+  // beta 2 of adam and adamw; decay of rmsprop. 0: the solver's default.
   double squared_gradient_decay = 0;
   double epsilon = 1e-8;  // all but sgdm: added to the root
-  // 0: the solver's default (sgdm 0.01, others 0.001).
+  // 0: the solver's default.
   double initial_learning_rate = 0;
   // One schedule, or several in sequence. Each starts from the final rate of the previous one:
   // "none": constant
@@ -169,7 +165,8 @@ struct TrainingOptions {
   // differ.
   bool allow_other_numerics = false;
 
-  // Visits every field.
+  // Visits every field, with its effect. A new option is a member above, its line in visit() and
+  // its use.
   void visit(FieldVisitor& v);
   // The type for `precision`.
   DType dtype() const {

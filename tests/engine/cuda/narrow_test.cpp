@@ -7,6 +7,15 @@
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/shapes/layout.h"
+#include "lockstep/engine/kernels/elementwise/addition.h"
+#include "lockstep/engine/kernels/elementwise/relu.h"
+#include "lockstep/engine/kernels/matrices/fully_connected.h"
+#include "lockstep/engine/kernels/normalization/batch_normalization.h"
+#include "lockstep/engine/kernels/shapes/concatenation.h"
+#include "lockstep/engine/kernels/shapes/reshape.h"
+#include "lockstep/engine/kernels/windows/convolution.h"
+#include "lockstep/engine/kernels/windows/pooling.h"
+#include "lockstep/engine/kernels/windows/transposed_convolution.h"
 #include "tests/engine/cuda/harness.h"
 
 namespace lockstep::kernels::cudatest {

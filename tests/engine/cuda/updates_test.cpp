@@ -7,6 +7,9 @@
 #include <cstring>
 
 #include "lockstep/engine/kernels/cuda/cuda.h"
+#include "lockstep/engine/kernels/images/augment_images.h"
+#include "lockstep/engine/kernels/solvers/gradient_threshold.h"
+#include "lockstep/engine/kernels/solvers/solver.h"
 #include "tests/engine/cuda/emulation.h"
 #include "tests/engine/cuda/harness.h"
 

@@ -12,6 +12,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/support.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/elementwise/addition.h"
+#include "lockstep/engine/kernels/elementwise/relu.h"
+#include "lockstep/engine/kernels/losses/softmax.h"
+#include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep::kernels {

@@ -10,12 +10,18 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/kernels/backends/kernel_info.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/images/augment_images.h"
+#include "lockstep/engine/kernels/solvers/solver.h"
 
 namespace lockstep::devicetest {
 namespace {
@@ -299,17 +305,34 @@ kernels::Pass on_stream(kernels::Pass pass, bool needs_step) {
   return pass;
 }
 
-template <auto entry, class Problem>
-kernels::Kernel kernel(const Problem& problem) {
-  kernels::Kernel made = (kernels::table_for({}).*entry)(problem);
-  made.forward = on_stream(std::move(made.forward), true);
-  for (auto& pass : made.backward) pass = on_stream(std::move(pass), true);
-  return made;
-}
-
 FakeStream& of(void* stream) {
   if (!stream) throw InternalError("[fake] an update was added to no stream");
   return *static_cast<FakeStream*>(stream);
+}
+
+// The CPU's function behind an entry, as work of a stream. Its last parameter is the stream.
+template <auto entry, class Result, class... Parameters>
+Result on_device(Parameters... parameters) {
+  const auto function = kernels::table_for({}).*entry;
+  if constexpr (std::is_same_v<Result, kernels::Kernel>) {
+    kernels::Kernel made = function(parameters...);
+    made.forward = on_stream(std::move(made.forward), true);
+    for (auto& pass : made.backward) pass = on_stream(std::move(pass), true);
+    return made;
+  } else if constexpr (std::is_same_v<Result, kernels::Pass>) {
+    return on_stream(function(parameters...), false);
+  } else {
+    std::tuple<std::decay_t<Parameters>...> copies(parameters...);
+    void*& last = std::get<sizeof...(Parameters) - 1>(copies);
+    FakeStream& stream = of(std::exchange(last, nullptr));
+    stream.add([=] { std::apply(function, copies); });
+  }
+}
+
+// Replaces the CPU's function; leaves null where the CPU has none.
+template <auto entry, class Result, class... Parameters>
+void put_on_device(Result (*&function)(Parameters...)) {
+  if (function) function = on_device<entry, Result, Parameters...>;
 }
 
 // A block of a parameter.
@@ -337,46 +360,10 @@ const kernels::Table& fake_table() {
   using kernels::Table;
   static const Table table = [] {
     Table t = kernels::table_for({});
-    t.convolution = kernel<&Table::convolution>;
-    t.transposed_convolution = kernel<&Table::transposed_convolution>;
-    t.fully_connected = kernel<&Table::fully_connected>;
-    t.batch_normalization = kernel<&Table::batch_normalization>;
-    t.group_normalization = kernel<&Table::group_normalization>;
-    t.pooling = kernel<&Table::pooling>;
-    t.relu = kernel<&Table::relu>;
-    t.clipped_relu = kernel<&Table::clipped_relu>;
-    t.activation = kernel<&Table::activation>;
-    t.addition = kernel<&Table::addition>;
-    t.multiplication = kernel<&Table::multiplication>;
-    t.dropout = kernel<&Table::dropout>;
-    t.reshape = kernel<&Table::reshape>;
-    t.concatenation = kernel<&Table::concatenation>;
-    t.sum = kernel<&Table::sum>;
-    t.softmax = kernel<&Table::softmax>;
-    t.cross_entropy = kernel<&Table::cross_entropy>;
-    t.mean_squared_error = kernel<&Table::mean_squared_error>;
-    t.normalize_images = kernel<&Table::normalize_images>;
-    t.reorder = [](const TensorSpec& from, const TensorSpec& to) {
-      return on_stream(kernels::table_for({}).reorder(from, to), false);
-    };
-    t.accumulate = [](const TensorSpec& spec) {
-      return on_stream(kernels::table_for({}).accumulate(spec), false);
-    };
-    t.zero = [](const TensorSpec& spec) {
-      return on_stream(kernels::table_for({}).zero(spec), false);
-    };
-    t.sgdm = [](float* w, float* v, const float* g, size_t n, const kernels::SgdmUpdate& u,
-                void* stream) {
-      of(stream).add([=] { kernels::table_for({}).sgdm(w, v, g, n, u, nullptr); });
-    };
-    t.adam = [](float* w, float* m, float* s, const float* g, size_t n,
-                const kernels::AdamUpdate& u, void* stream) {
-      of(stream).add([=] { kernels::table_for({}).adam(w, m, s, g, n, u, nullptr); });
-    };
-    t.rmsprop = [](float* w, float* v, const float* g, size_t n, const kernels::RmspropUpdate& u,
-                   void* stream) {
-      of(stream).add([=] { kernels::table_for({}).rmsprop(w, v, g, n, u, nullptr); });
-    };
+    kernels::for_each_kernel([&]<kernels::KernelId, auto entry>() {
+      put_on_device<entry>(t.*entry);
+    });
+    // The CPU has no kernels for all parameters at once.
     t.sgdm_of_all = [](const kernels::Updates<kernels::SgdmUpdate>& all, void* stream) {
       update_blocks(all, stream, [](const kernels::Table& cpu, const Part& p, const auto& u) {
         cpu.sgdm(p.w, p.first, p.gradient_sum, p.count, u, nullptr);
@@ -391,21 +378,6 @@ const kernels::Table& fake_table() {
       update_blocks(all, stream, [](const kernels::Table& cpu, const Part& p, const auto& u) {
         cpu.rmsprop(p.w, p.first, p.gradient_sum, p.count, u, nullptr);
       });
-    };
-    t.block_squares = [](const float* x, size_t n, double* sums, void* stream) {
-      of(stream).add([=] { kernels::table_for({}).block_squares(x, n, sums, nullptr); });
-    };
-    t.limit = [](float* x, size_t n, float most, void* stream) {
-      of(stream).add([=] { kernels::table_for({}).limit(x, n, most, nullptr); });
-    };
-    t.divide = [](float* x, size_t n, float divisor, void* stream) {
-      of(stream).add([=] { kernels::table_for({}).divide(x, n, divisor, nullptr); });
-    };
-    t.augment_images = [](const kernels::AugmentImages& all, void* stream) {
-      of(stream).add([=] { kernels::table_for({}).augment_images(all, nullptr); });
-    };
-    t.add = [](const float* a, const float* b, float* sum, size_t n, void* stream) {
-      of(stream).add([=] { kernels::table_for({}).add(a, b, sum, n, nullptr); });
     };
     return t;
   }();

@@ -242,6 +242,24 @@ TEST(Metrics, Shares) {
     EXPECT_FALSE(metric_is_share(name));
 }
 
+TEST(Metrics, AllOfTheRegistryAreFoundByName) {
+  for (const MetricInfo& info : metric_registry()) {
+    std::string name = info.name;
+    if (info.numbered) {
+      EXPECT_THROW(metric_by_name(name), InvalidArgument) << name;
+      name.replace(name.size() - 1, 1, "2");
+    }
+    const MetricProblem fits =
+        info.images ? MetricProblem{{}, Shape{1, 2, 2}} : MetricProblem{names(3), Shape{3}};
+    const MetricPtr metric = metric_by_name(name);
+    EXPECT_EQ(metric->name(), name);
+    EXPECT_TRUE(metric->merges()) << name;
+    EXPECT_NE(metric->init(fits), nullptr) << name;
+    EXPECT_EQ(metric_is_share(name), info.share) << name;
+    EXPECT_FALSE(info.help.empty()) << name;
+  }
+}
+
 TEST(Confusion, CountsRowsAndColumns) {
   ConfusionMatrix matrix(names(3));
   for (const auto& s : six) matrix.add(s.label, predicted_class(s.scores));

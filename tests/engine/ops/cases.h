@@ -1,6 +1,7 @@
 // The cases of all ops, and makers of cases with random inputs.
 #pragma once
 
+#include "lockstep/engine/kernels/elementwise/activation.h"
 #include "lockstep/engine/ops/windows/convolution2d.h"
 #include "lockstep/engine/ops/windows/pooling2d.h"
 #include "lockstep/engine/ops/windows/transposed_convolution2d.h"

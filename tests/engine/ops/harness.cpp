@@ -12,6 +12,7 @@
 #include "lockstep/base/numeric/float16.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/windows/convolution.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

@@ -5,6 +5,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/pooling.h"
+#include "lockstep/engine/kernels/windows/pooling.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest {

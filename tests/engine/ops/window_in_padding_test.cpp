@@ -6,6 +6,7 @@
 
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
+#include "lockstep/engine/kernels/windows/convolution.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest {

@@ -8,6 +8,11 @@
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
+#include "lockstep/engine/kernels/elementwise/activation.h"
+#include "lockstep/engine/kernels/elementwise/addition.h"
+#include "lockstep/engine/kernels/elementwise/clipped_relu.h"
+#include "lockstep/engine/kernels/elementwise/relu.h"
+#include "lockstep/engine/kernels/normalization/batch_normalization.h"
 #include "lockstep/engine/plan/compile.h"
 
 namespace lockstep {

@@ -4,72 +4,17 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
+#include "lockstep/engine/kernels/backends/kernel_info.h"
 
 namespace lockstep::kernels {
 namespace {
 
-// A string as a template argument: the name of an entry.
-template <size_t size>
-struct Name {
-  char text[size];
-  constexpr Name(const char (&from)[size]) { std::copy_n(from, size, text); }
-  constexpr std::string_view view() const { return {text, size - 1}; }
-};
-
-// Calls visit.operator()<name>(entry) for each entry.
-template <class AnyTable, class Visit>
-void for_each_entry(AnyTable& t, Visit&& visit) {
-  visit.template operator()<"convolution">(t.convolution);
-  visit.template operator()<"transposed_convolution">(t.transposed_convolution);
-  visit.template operator()<"fully_connected">(t.fully_connected);
-  visit.template operator()<"batch_normalization">(t.batch_normalization);
-  visit.template operator()<"group_normalization">(t.group_normalization);
-  visit.template operator()<"pooling">(t.pooling);
-  visit.template operator()<"relu">(t.relu);
-  visit.template operator()<"clipped_relu">(t.clipped_relu);
-  visit.template operator()<"activation">(t.activation);
-  visit.template operator()<"addition">(t.addition);
-  visit.template operator()<"multiplication">(t.multiplication);
-  visit.template operator()<"dropout">(t.dropout);
-  visit.template operator()<"reshape">(t.reshape);
-  visit.template operator()<"concatenation">(t.concatenation);
-  visit.template operator()<"sum">(t.sum);
-  visit.template operator()<"softmax">(t.softmax);
-  visit.template operator()<"cross_entropy">(t.cross_entropy);
-  visit.template operator()<"mean_squared_error">(t.mean_squared_error);
-  visit.template operator()<"normalize_images">(t.normalize_images);
-  visit.template operator()<"reorder">(t.reorder);
-  visit.template operator()<"accumulate">(t.accumulate);
-  visit.template operator()<"zero">(t.zero);
-  visit.template operator()<"sgdm">(t.sgdm);
-  visit.template operator()<"adam">(t.adam);
-  visit.template operator()<"rmsprop">(t.rmsprop);
-  visit.template operator()<"sgdm_of_all">(t.sgdm_of_all);
-  visit.template operator()<"adam_of_all">(t.adam_of_all);
-  visit.template operator()<"rmsprop_of_all">(t.rmsprop_of_all);
-  visit.template operator()<"add">(t.add);
-  visit.template operator()<"block_squares">(t.block_squares);
-  visit.template operator()<"limit">(t.limit);
-  visit.template operator()<"divide">(t.divide);
-  visit.template operator()<"augment_images">(t.augment_images);
-}
-// A new entry of Table needs a line above.
-static_assert(sizeof(Table) == sizeof(void*) * (1 + 33));
-
 // Not entries of Table, but usable under the same conditions.
 constexpr const char *kNccl = "nccl", *kBf16 = "bf16", *kF16 = "f16";
 
-// Entries that read or write bf16 and f16.
-constexpr std::string_view kNarrow[] = {"convolution",     "transposed_convolution",
-                                        "fully_connected", "batch_normalization",
-                                        "pooling",         "relu",
-                                        "addition",        "reshape",
-                                        "concatenation",   "reorder",
-                                        "accumulate"};
-
-template <Name name, bool present, class Result, class... Arguments>
+template <KernelId id, bool present, class Result, class... Arguments>
 Result refuse(Arguments...) {
-  const std::string text(name.view());
+  const std::string text(info_of(id).name);
   if constexpr (present) {
     throw Unsupported(
         "[kernels] " + text + " has never run on a GPU",
@@ -79,20 +24,15 @@ Result refuse(Arguments...) {
   }
 }
 
-// Optional entries: callers have a fallback.
-constexpr bool is_optional(std::string_view name) {
-  return name.ends_with("_of_all") || name == "augment_images";
-}
-
-template <Name name, class Result, class... Arguments>
+template <KernelId id, class Result, class... Arguments>
 void guard(Result (*&entry)(Arguments...), bool usable) {
   if (usable) return;
-  if constexpr (is_optional(name.view())) {
+  if constexpr (info_of(id).optional()) {
     entry = nullptr;
-    return;
+  } else {
+    entry =
+        entry ? refuse<id, true, Result, Arguments...> : refuse<id, false, Result, Arguments...>;
   }
-  entry =
-      entry ? refuse<name, true, Result, Arguments...> : refuse<name, false, Result, Arguments...>;
 }
 
 std::vector<std::string> names_in(std::string_view list) {
@@ -122,13 +62,13 @@ std::vector<KernelSupport> kernel_support(const Table& table,
   };
   const bool all = is_named("all");
   std::vector<KernelSupport> support;
-  for_each_entry(table, [&]<Name name>(const auto& entry) {
-    KernelSupport s{.name = name.view(), .present = entry != nullptr};
+  for_each_kernel([&]<KernelId id, auto entry>() {
+    KernelSupport s{.name = info_of(id).name, .present = table.*entry != nullptr};
     for (const cuda::Verified& v : verified) {
       if (v.name == s.name && !is_narrow(v.dtype)) s.verified = &v;
     }
     s.unlocked = all || is_named(s.name);
-    s.optional = is_optional(s.name);
+    s.optional = info_of(id).optional();
     support.push_back(s);
   });
   std::vector<std::string> known{"all", kNccl, kBf16, kF16};
@@ -146,10 +86,11 @@ bool narrow_usable(const Table& table, DType narrow, std::span<const cuda::Verif
   const bool offered = narrow == DType::bf16 ? table.bf16 : table.f16;
   return offered &&
          (is_unlocked(name_of(narrow), unlocked) ||
-          std::all_of(std::begin(kNarrow), std::end(kNarrow), [&](std::string_view name) {
-            return std::any_of(verified.begin(), verified.end(), [&](const cuda::Verified& v) {
-              return v.name == name && v.dtype == narrow;
-            });
+          std::all_of(kKernels.begin(), kKernels.end(), [&](const KernelInfo& kernel) {
+            return !kernel.narrow() ||
+                   std::any_of(verified.begin(), verified.end(), [&](const cuda::Verified& v) {
+                     return v.name == kernel.name && v.dtype == narrow;
+                   });
           }));
 }
 
@@ -166,7 +107,7 @@ Table guarded(const Table& table, std::span<const cuda::Verified> verified,
   result.bf16 = narrow_usable(table, DType::bf16, verified, unlocked);
   result.f16 = narrow_usable(table, DType::f16, verified, unlocked);
   auto next = support.begin();
-  for_each_entry(result, [&]<Name name>(auto& entry) { guard<name>(entry, (next++)->usable()); });
+  for_each_kernel([&]<KernelId id, auto entry>() { guard<id>(result.*entry, (next++)->usable()); });
   return result;
 }
 

@@ -1,43 +1,24 @@
+#include "lockstep/engine/kernels/backends/kernel_info.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 
 namespace lockstep::kernels::cuda {
+namespace {
+
+Table make_table() {
+  Table t;
+  t.bf16 = true;
+  t.f16 = true;
+#define LOCKSTEP_ENTRY(name, ...) \
+  if constexpr (info_of(KernelId::name).on_gpu()) t.name = name;
+  LOCKSTEP_KERNELS(LOCKSTEP_ENTRY, LOCKSTEP_ENTRY)
+#undef LOCKSTEP_ENTRY
+  return t;
+}
+
+}  // namespace
 
 const Table& table() {
-  static const Table instance{.bf16 = true,
-                              .f16 = true,
-                              .convolution = convolution,
-                              .transposed_convolution = transposed_convolution,
-                              .fully_connected = fully_connected,
-                              .batch_normalization = batch_normalization,
-                              .group_normalization = group_normalization,
-                              .pooling = pooling,
-                              .relu = relu,
-                              .clipped_relu = clipped_relu,
-                              .activation = activation,
-                              .addition = addition,
-                              .multiplication = multiplication,
-                              .dropout = dropout,
-                              .reshape = reshape,
-                              .concatenation = concatenation,
-                              .sum = sum,
-                              .softmax = softmax,
-                              .cross_entropy = cross_entropy,
-                              .mean_squared_error = mean_squared_error,
-                              .normalize_images = normalize_images,
-                              .reorder = reorder,
-                              .accumulate = accumulate,
-                              .zero = zero,
-                              .sgdm = sgdm,
-                              .adam = adam,
-                              .rmsprop = rmsprop,
-                              .sgdm_of_all = sgdm_of_all,
-                              .adam_of_all = adam_of_all,
-                              .rmsprop_of_all = rmsprop_of_all,
-                              .add = add,
-                              .block_squares = block_squares,
-                              .limit = limit,
-                              .divide = divide,
-                              .augment_images = augment_images};
+  static const Table instance = make_table();
   return instance;
 }
 

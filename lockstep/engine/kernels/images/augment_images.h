@@ -33,7 +33,8 @@ inline ImageLayout interleaved(int64_t channels, int64_t height, int64_t width) 
   return {channels, height, width, channels, 1};
 }
 
-// Planar images in consecutive memory, with one map each. Source and destination must not overlap.
+// The images that augment_images() transforms: planar, in consecutive memory, with one map each.
+// Source and destination must not overlap.
 struct AugmentImages {
   const uint8_t* source = nullptr;
   const ImageMap* maps = nullptr;
@@ -85,7 +86,6 @@ namespace cpu {
 // Transforms one image.
 void augment_image(const uint8_t* source, const ImageLayout& image, const ImageMap& map,
                    uint8_t* destination);
-void augment_images(const AugmentImages& all);
 }  // namespace cpu
 
 }  // namespace lockstep::kernels

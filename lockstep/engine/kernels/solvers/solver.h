@@ -1,5 +1,7 @@
 // One update of a parameter by its solver, in one pass over memory. All operations are elementwise,
-// and all arrays have `count` elements.
+// and all arrays have `count` elements. `gradient_sum` is g summed over observations.
+//
+// add: sum[i] = a[i] + b[i], one addition of the fixed tree over shards. May be in place.
 #pragma once
 
 #include <cstddef>
@@ -57,12 +59,5 @@ struct Updates {
   const UpdateBlock* blocks = nullptr;
   int64_t block_count = 0;
 };
-
-namespace cpu {
-void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u);
-void adam(float* w, float* m, float* s, const float* gradient_sum, size_t count,
-          const AdamUpdate& u);
-void rmsprop(float* w, float* s, const float* gradient_sum, size_t count, const RmspropUpdate& u);
-}  // namespace cpu
 
 }  // namespace lockstep::kernels

@@ -1,50 +1,56 @@
-// The list of layers behind layer_registry(). A new layer adds its line in registry.cpp.
+// The list of layers behind layer_registry(). A new layer is a function <name>_info() that returns
+// its LayerInfo, in a file of a folder below, and a line here.
 #pragma once
 
 #include "lockstep/engine/nn/layer.h"
+
+// The names, in the order of documentation.
+#define LOCKSTEP_LAYERS(LAYER)    \
+  LAYER(image_input)              \
+  LAYER(feature_input)            \
+  LAYER(sequence_input)           \
+  LAYER(image3d_input)            \
+  LAYER(convolution1d)            \
+  LAYER(convolution2d)            \
+  LAYER(convolution3d)            \
+  LAYER(transposed_convolution2d) \
+  LAYER(fully_connected)          \
+  LAYER(batch_normalization)      \
+  LAYER(layer_normalization)      \
+  LAYER(instance_normalization)   \
+  LAYER(group_normalization)      \
+  LAYER(relu)                     \
+  LAYER(clipped_relu)             \
+  LAYER(leaky_relu)               \
+  LAYER(elu)                      \
+  LAYER(gelu)                     \
+  LAYER(swish)                    \
+  LAYER(tanh)                     \
+  LAYER(sigmoid)                  \
+  LAYER(softplus)                 \
+  LAYER(softmax)                  \
+  LAYER(max_pooling1d)            \
+  LAYER(max_pooling2d)            \
+  LAYER(max_pooling3d)            \
+  LAYER(average_pooling1d)        \
+  LAYER(average_pooling2d)        \
+  LAYER(average_pooling3d)        \
+  LAYER(global_average_pooling1d) \
+  LAYER(global_average_pooling2d) \
+  LAYER(global_average_pooling3d) \
+  LAYER(dropout)                  \
+  LAYER(flatten)                  \
+  LAYER(reshape)                  \
+  LAYER(addition)                 \
+  LAYER(multiplication)           \
+  LAYER(concatenation)
 
 namespace lockstep::layers {
 
 std::vector<LayerInfo> all();
 
-// One function for each layer in the folders below.
-LayerInfo image_input_info();
-LayerInfo feature_input_info();
-LayerInfo sequence_input_info();
-LayerInfo image3d_input_info();
-LayerInfo convolution1d_info();
-LayerInfo convolution2d_info();
-LayerInfo convolution3d_info();
-LayerInfo fully_connected_info();
-LayerInfo batch_normalization_info();
-LayerInfo layer_normalization_info();
-LayerInfo instance_normalization_info();
-LayerInfo group_normalization_info();
-LayerInfo clipped_relu_info();
-LayerInfo leaky_relu_info();
-LayerInfo elu_info();
-LayerInfo gelu_info();
-LayerInfo swish_info();
-LayerInfo tanh_info();
-LayerInfo sigmoid_info();
-LayerInfo softplus_info();
-LayerInfo transposed_convolution2d_info();
-LayerInfo relu_info();
-LayerInfo softmax_info();
-LayerInfo max_pooling1d_info();
-LayerInfo max_pooling2d_info();
-LayerInfo max_pooling3d_info();
-LayerInfo average_pooling1d_info();
-LayerInfo average_pooling2d_info();
-LayerInfo average_pooling3d_info();
-LayerInfo global_average_pooling1d_info();
-LayerInfo global_average_pooling2d_info();
-LayerInfo global_average_pooling3d_info();
-LayerInfo dropout_info();
-LayerInfo flatten_info();
-LayerInfo reshape_info();
-LayerInfo addition_info();
-LayerInfo multiplication_info();
-LayerInfo concatenation_info();
+#define LOCKSTEP_DECLARE_LAYER(name) LayerInfo name##_info();
+LOCKSTEP_LAYERS(LOCKSTEP_DECLARE_LAYER)
+#undef LOCKSTEP_DECLARE_LAYER
 
 }  // namespace lockstep::layers

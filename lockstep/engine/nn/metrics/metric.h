@@ -129,24 +129,28 @@ MetricPtr make_metric(std::string name, T prototype) {
   return std::make_shared<Made>(std::move(name), std::move(prototype));
 }
 
-// The built-in metrics:
-//   accuracy        share of observations whose class has the highest score
-//   top-K           share of observations whose class is among the K highest scores (top-5)
-//   precision       of the observations predicted as a class, the share that belongs to it
-//   recall          of the observations of a class, the share predicted as it
-//   f1              harmonic mean of precision and recall
-//   auc             area under the receiver operating characteristic: the probability that an
-//                   observation of the class scores higher than one of another class; a tie counts
-//                   half. For two classes, that of the second; for more, the mean of each class
-//                   against the rest
-//   rmse, mae       image to image: root of the mean squared and mean absolute difference over all
-//                   elements (pixels are 0 to 1)
-// precision, recall and f1 are means over classes. NaN counts as the lowest score. Of equal scores,
-// the first class is predicted. If precision, recall or f1 is 0 / 0 for a class that occurs or is
-// predicted, it is 0. Other classes are left out of the mean. The mean of auc leaves out classes to
-// which all observations or none belong. Values are NaN without observations or without a class to
-// average.
-//
+// A built-in metric, for lists and documentation. The metrics of classification compare the scores
+// of classes: NaN counts as the lowest score, and of equal scores the first class is predicted. If
+// precision, recall or f1 is 0 / 0 for a class that occurs or is predicted, it is 0. Other classes
+// are left out of the mean over classes. The mean of auc leaves out classes to which all
+// observations or none belong. Values are NaN without observations or without a class to average.
+struct MetricInfo {
+  std::string name;       // "accuracy"; with `numbered` it ends in K: "top-K"
+  std::string help;       // one line
+  bool numbered = false;  // the name of a metric has a number in place of K: "top-5"
+  bool images = false;    // measures image to image, otherwise classification
+  bool share = false;     // a share of observations, displayed in percent
+  // Creates the metric. `number` is that in its name.
+  MetricPtr (*make)(const std::string& name, int64_t number) = nullptr;
+};
+
+// All built-in metrics, in the order of documentation. `lockstep reference metrics` prints them.
+// Thread-safe.
+const std::vector<MetricInfo>& metric_registry();
+
+// The names of those that measure images, or of the others.
+std::vector<std::string> metric_names(bool images);
+
 // Returns the metric with a name. Throws InvalidArgument for an unknown name; the hint gives the
 // most similar valid one.
 MetricPtr metric_by_name(const std::string& name);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/elementwise/activation.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
 
 namespace lockstep::ops {

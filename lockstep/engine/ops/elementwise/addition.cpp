@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/elementwise/addition.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/elementwise/addition.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
 
 namespace lockstep::ops {

@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/elementwise/dropout.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/elementwise/dropout.h"
 
 namespace lockstep::ops {
 namespace {

@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/elementwise/multiplication.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/elementwise/multiplication.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
 
 namespace lockstep::ops {

@@ -1,5 +1,6 @@
 #include "lockstep/engine/ops/elementwise/relu.h"
 
+#include "lockstep/engine/kernels/elementwise/relu.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
 
 namespace lockstep::ops {

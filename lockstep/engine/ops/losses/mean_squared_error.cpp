@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/losses/mean_squared_error.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/losses/mean_squared_error.h"
 
 namespace lockstep::ops {
 namespace {

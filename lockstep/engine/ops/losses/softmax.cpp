@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/losses/softmax.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/losses/softmax.h"
 #include "lockstep/engine/ops/losses/cross_entropy.h"
 
 namespace lockstep::ops {

@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/matrices/fully_connected.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/matrices/fully_connected.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
 
 namespace lockstep::ops {

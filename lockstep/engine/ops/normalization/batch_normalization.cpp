@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/normalization/batch_normalization.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/normalization/batch_normalization.h"
 #include "lockstep/engine/ops/windows/pooling2d.h"
 
 namespace lockstep::ops {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/normalization/group_normalization.h"
 
 namespace lockstep::ops {
 namespace {

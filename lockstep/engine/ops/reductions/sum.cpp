@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/reductions/sum.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/reductions/sum.h"
 
 namespace lockstep::ops {
 namespace {

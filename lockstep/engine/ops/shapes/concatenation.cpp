@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/shapes/concatenation.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/shapes/concatenation.h"
 
 namespace lockstep::ops {
 namespace {

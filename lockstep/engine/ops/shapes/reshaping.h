@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/kernels/shapes/reshape.h"
 
 namespace lockstep::ops {
 

@@ -1,6 +1,7 @@
 #include "lockstep/engine/ops/windows/convolution.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/windows/convolution.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
 
 namespace lockstep::ops {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/windows/pooling.h"
 #include "lockstep/engine/ops/windows/pooling2d.h"
 
 namespace lockstep::ops {

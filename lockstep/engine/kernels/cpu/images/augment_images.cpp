@@ -1,5 +1,7 @@
 #include "lockstep/engine/kernels/images/augment_images.h"
 
+#include "lockstep/engine/kernels/cpu/cpu.h"
+
 namespace lockstep::kernels::cpu {
 
 void augment_image(const uint8_t* source, const ImageLayout& image, const ImageMap& map,
@@ -17,7 +19,7 @@ void augment_image(const uint8_t* source, const ImageLayout& image, const ImageM
   }
 }
 
-void augment_images(const AugmentImages& all) {
+void augment_images(const AugmentImages& all, void* /*stream*/) {
   const int64_t elements = all.image.channels * all.image.height * all.image.width;
   for (int64_t i = 0; i < all.images; ++i) {
     augment_image(all.source + i * elements, all.image, all.maps[i],

@@ -6,12 +6,13 @@
 #include "lockstep/engine/kernels/cpu/onednn.h"
 
 namespace lockstep::kernels::cpu {
+namespace {
 
 // Gradients of biases are sums over observations. With more observations than this, bias_gradient()
 // computes them in double instead of oneDNN.
 constexpr int64_t kMostObservations = 256;
 
-Kernel fully_connected(const FullyConnectedProblem& p) {
+Kernel make_fully_connected(const FullyConnectedProblem& p) {
   SingleThread one;
   prepare_products();
   using dnnl::prop_kind;
@@ -65,6 +66,12 @@ Kernel fully_connected(const FullyConnectedProblem& p) {
       writes));
   if (own_bias) kernel.backward.push_back(bias_gradient(diff_spec));
   return kernel;
+}
+
+}  // namespace
+
+Kernel fully_connected(const FullyConnectedProblem& p) {
+  return translated("fully connected op", [&] { return make_fully_connected(p); });
 }
 
 }  // namespace lockstep::kernels::cpu

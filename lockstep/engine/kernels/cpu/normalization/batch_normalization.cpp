@@ -160,13 +160,17 @@ Pass given_statistics(const BatchNormalizationProblem& p) {
                         writes);
 }
 
-}  // namespace
-
-Kernel batch_normalization(const BatchNormalizationProblem& p) {
+Kernel make_batch_normalization(const BatchNormalizationProblem& p) {
   Kernel kernel = own_normalization(p);
   // With given statistics, forward has no long sums, and oneDNN's kernel is faster.
   if (!p.max_pool && !in_lanes(p.src) && !p.training) kernel.forward = given_statistics(p);
   return kernel;
+}
+
+}  // namespace
+
+Kernel batch_normalization(const BatchNormalizationProblem& p) {
+  return translated("batch normalization", [&] { return make_batch_normalization(p); });
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -44,9 +44,7 @@ Pass reorder_by_way_of(const TensorSpec& way, const TensorSpec& from, const Tens
   return pass;
 }
 
-}  // namespace
-
-Pass reorder(const TensorSpec& from, const TensorSpec& to) {
+Pass make_reorder(const TensorSpec& from, const TensorSpec& to) {
   if (in_lanes_weights(from) || in_lanes_weights(to)) {
     const TensorSpec plain{from.shape, DType::f32, nullptr};
     if (from == plain || to == plain) return reorder_weights(from, to);
@@ -68,6 +66,12 @@ Pass reorder(const TensorSpec& from, const TensorSpec& to) {
   require_room_for_code();
   return primitive_pass(dnnl::reorder(pd), scratch_of(pd), {{DNNL_ARG_FROM, input(0, from)}},
                         {{DNNL_ARG_TO, output(0, to)}});
+}
+
+}  // namespace
+
+Pass reorder(const TensorSpec& from, const TensorSpec& to) {
+  return translated("change of layout", [&] { return make_reorder(from, to); });
 }
 
 Pass accumulate(const TensorSpec& spec) {

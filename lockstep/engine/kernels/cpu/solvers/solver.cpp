@@ -2,12 +2,14 @@
 
 #include <cmath>
 
+#include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels::cpu {
 
 LOCKSTEP_CLONES void sgdm(float* __restrict w, float* __restrict v,
-                          const float* __restrict gradient_sum, size_t count, const SgdmUpdate& u) {
+                          const float* __restrict gradient_sum, size_t count, const SgdmUpdate& u,
+                          void* /*stream*/) {
   const float observations = u.observations, rate = u.rate, momentum = u.momentum, l2 = u.l2;
   for (size_t i = 0; i < count; ++i) {
     const float g = gradient_sum[i] / observations + l2 * w[i];
@@ -17,7 +19,8 @@ LOCKSTEP_CLONES void sgdm(float* __restrict w, float* __restrict v,
 }
 
 LOCKSTEP_CLONES void adam(float* __restrict w, float* __restrict m, float* __restrict s,
-                          const float* __restrict gradient_sum, size_t count, const AdamUpdate& u) {
+                          const float* __restrict gradient_sum, size_t count, const AdamUpdate& u,
+                          void* /*stream*/) {
   const float observations = u.observations, rate = u.rate, root = u.root_correction,
               epsilon = u.epsilon, l2 = u.l2, decay = u.decay;
   const auto beta1 = static_cast<float>(u.beta1), beta2 = static_cast<float>(u.beta2);
@@ -32,7 +35,7 @@ LOCKSTEP_CLONES void adam(float* __restrict w, float* __restrict m, float* __res
 
 LOCKSTEP_CLONES void rmsprop(float* __restrict w, float* __restrict s,
                              const float* __restrict gradient_sum, size_t count,
-                             const RmspropUpdate& u) {
+                             const RmspropUpdate& u, void* /*stream*/) {
   const float observations = u.observations, rate = u.rate, epsilon = u.epsilon, l2 = u.l2;
   const auto decay = static_cast<float>(u.decay), rest = static_cast<float>(1 - u.decay);
   for (size_t i = 0; i < count; ++i) {
@@ -40,6 +43,10 @@ LOCKSTEP_CLONES void rmsprop(float* __restrict w, float* __restrict s,
     s[i] = decay * s[i] + rest * (g * g);
     w[i] = w[i] - rate * g / (std::sqrt(s[i]) + epsilon);
   }
+}
+
+void add(const float* a, const float* b, float* sum, size_t count, void* /*stream*/) {
+  add(a, b, sum, count);
 }
 
 }  // namespace lockstep::kernels::cpu

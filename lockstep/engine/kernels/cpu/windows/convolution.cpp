@@ -285,9 +285,7 @@ auto with_algorithm(bool winograd, const Describe& describe) {
   return describe(dnnl::algorithm::convolution_direct);
 }
 
-}  // namespace
-
-Kernel convolution(const ConvolutionProblem& p) {
+Kernel make_convolution(const ConvolutionProblem& p) {
   if (lanes_pay(p)) {
     return is_pointwise(p)   ? lanes_pointwise(p)
            : is_depthwise(p) ? depthwise_in_lanes(p)
@@ -379,6 +377,12 @@ Kernel convolution(const ConvolutionProblem& p) {
   }
   if (own_bias) kernel.backward.push_back(bias_gradient(diff_dst));
   return kernel;
+}
+
+}  // namespace
+
+Kernel convolution(const ConvolutionProblem& p) {
+  return translated("convolution", [&] { return make_convolution(p); });
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -137,9 +137,7 @@ Pass averages(const PoolingProblem& p, TensorSpec src, TensorSpec dst) {
       });
 }
 
-}  // namespace
-
-Kernel pooling(const PoolingProblem& p) {
+Kernel make_pooling(const PoolingProblem& p) {
   if (pools_in_lanes(p)) return lanes_pooling(p);
   SingleThread one;
   using dnnl::algorithm, dnnl::prop_kind;
@@ -182,6 +180,12 @@ Kernel pooling(const PoolingProblem& p) {
     kernel.forward = averages(p, src_spec, dst_spec);
   }
   return kernel;
+}
+
+}  // namespace
+
+Kernel pooling(const PoolingProblem& p) {
+  return translated("pooling", [&] { return make_pooling(p); });
 }
 
 }  // namespace lockstep::kernels::cpu

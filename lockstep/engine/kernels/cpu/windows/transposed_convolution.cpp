@@ -131,9 +131,7 @@ Pass weights_gradient_by_parts(const TransposedConvolutionProblem& p) {
   return weights_gradient(p);
 }
 
-}  // namespace
-
-Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
+Kernel make_transposed_convolution(const TransposedConvolutionProblem& p) {
   SingleThread one;
   const Described d(p);
   const auto data = describe_backward<dnnl::deconvolution_backward_data>(
@@ -159,6 +157,12 @@ Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
     kernel.backward.push_back(bias_gradient(weights.reads[1].spec));
   }
   return kernel;
+}
+
+}  // namespace
+
+Kernel transposed_convolution(const TransposedConvolutionProblem& p) {
+  return translated("transposed convolution", [&] { return make_transposed_convolution(p); });
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -1,0 +1,21 @@
+// What the built-in metrics share.
+#pragma once
+
+#include <string>
+
+#include "lockstep/engine/nn/metrics/metric.h"
+
+namespace lockstep {
+
+// NaN for a count of 0.
+double quotient(double sum, int64_t count);
+
+// The score for comparisons: NaN counts as the lowest.
+float comparable(float score);
+
+// Throw InvalidArgument, with the metrics that fit in the hint, unless the network learns classes
+// (makes images).
+void require_classes(const std::string& metric, const MetricProblem& problem);
+void require_images(const std::string& metric, const MetricProblem& problem);
+
+}  // namespace lockstep

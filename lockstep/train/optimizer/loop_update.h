@@ -1,0 +1,55 @@
+// What the updates of custom training loops share (sgdm_update() and so on): checks of gradients,
+// states and options, and the division of parameters among threads.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/train/optimizer/update_target.h"
+
+namespace lockstep {
+
+// An array to update, with its name for errors.
+struct NamedTarget {
+  UpdateTarget target;
+  std::string name;
+};
+std::vector<NamedTarget> named(const Network& network);
+std::vector<NamedTarget> named(std::span<const Tensor> values);
+
+// Throws InvalidArgument, naming the solver and the array, unless there is a fitting gradient for
+// each target.
+void check_gradients(const std::string& solver, const std::vector<NamedTarget>& targets,
+                     std::span<const Tensor> gradients);
+
+// Makes the arrays of an empty state, filled with zeros, and checks those of another. Throws
+// InvalidArgument if they do not fit the targets.
+void prepare_state(const std::string& solver, const std::vector<NamedTarget>& targets,
+                   std::vector<Tensor>& state);
+
+inline constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+// Throws InvalidArgument, naming the field, unless low <= value < high.
+void check_option(const std::string& solver, const char* field, double value, double low,
+                  double high);
+// The same for the options that all solvers have.
+void check_options(const std::string& solver, double learning_rate, double l2);
+
+// A range of elements of one array.
+struct Piece {
+  size_t array = 0;
+  int64_t first = 0, count = 0;
+};
+Tensor part_of(const Tensor& tensor, const Piece& piece);
+
+// Calls update(part, piece) for all pieces, where `part` is the piece's part of its target. `pool`
+// divides the pieces among threads; null: the calling thread.
+void for_all_pieces(const std::vector<NamedTarget>& targets, ThreadPool* pool,
+                    const std::function<void(const UpdateTarget&, const Piece&)>& update);
+
+}  // namespace lockstep

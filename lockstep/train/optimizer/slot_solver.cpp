@@ -1,0 +1,20 @@
+#include "lockstep/train/optimizer/slot_solver.h"
+
+namespace lockstep {
+
+std::vector<UpdateSlot> update_slots(Network& network, size_t arrays,
+                                     const TrainingOptions& options) {
+  check_frozen(network, options.freeze);
+  std::vector<UpdateSlot> slots;
+  for (const auto& l : network.parameters()) {
+    UpdateSlot slot{{l.value, l.spec.learning_rate_factor, l.spec.l2_factor},
+                    {},
+                    is_frozen(l.name, options.freeze)};
+    for (size_t i = 0; i < arrays; ++i)
+      slot.state.push_back(Tensor::zeros(l.value.shape(), DType::f32, l.value.device()));
+    slots.push_back(std::move(slot));
+  }
+  return slots;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// Base of the trainer's solvers: parameters with their state, of which the frozen ones do not
+// change.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/engine/kernels/solvers/solver.h"
+#include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/optimizer/update_target.h"
+
+namespace lockstep {
+
+// A parameter with its state arrays.
+struct UpdateSlot {
+  UpdateTarget target;
+  std::vector<Tensor> state;
+  bool frozen = false;
+};
+
+// The parameters of a network, with `arrays` state arrays each, filled with zeros. Throws
+// InvalidArgument for an unknown layer in options.freeze.
+std::vector<UpdateSlot> update_slots(Network& network, size_t arrays,
+                                     const TrainingOptions& options);
+
+// A solver whose kernel takes an Update (kernels::SgdmUpdate, ...).
+template <class Update>
+class SlotSolver : public Solver {
+ public:
+  // The entry of Table that updates all parameters at once.
+  using OfAll = void (*kernels::Table::*)(const kernels::Updates<Update>&, void* stream);
+
+  // `of_all` is null if there is no such entry.
+  SlotSolver(Network& network, const TrainingOptions& options, std::vector<std::string> state_names,
+             OfAll of_all)
+      : names_(std::move(state_names)),
+        of_all_(of_all),
+        slots_(update_slots(network, names_.size(), options)) {}
+
+  void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) final {
+    const UpdateSlot& s = slots_[index];
+    if (!s.frozen) update_slot(s, gradient_sum, scalars);
+  }
+  UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const final {
+    return UpdateNumbers::of(numbers_of(slots_[index].target, scalars));
+  }
+  bool updates_all(const kernels::Table& table) const final {
+    return of_all_ && table.*of_all_ != nullptr;
+  }
+  void update_all(const kernels::Table& table, const UpdatesOfAll& all, void* stream) const final {
+    (table.*of_all_)(
+        {all.arrays, static_cast<const Update*>(all.numbers), all.blocks, all.block_count}, stream);
+  }
+  std::vector<Tensor> state(size_t index) const final { return slots_[index].state; }
+  std::vector<std::string> state_names() const final { return names_; }
+
+ private:
+  // Adds the update of one parameter to the default stream of its device.
+  virtual void update_slot(const UpdateSlot& s, const float* gradient_sum,
+                           const UpdateScalars& scalars) = 0;
+  virtual Update numbers_of(const UpdateTarget& target, const UpdateScalars& scalars) const = 0;
+
+  const std::vector<std::string> names_;
+  const OfAll of_all_;
+  const std::vector<UpdateSlot> slots_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#include "lockstep/train/optimizer/solvers/rmsprop.h"
+
+#include "lockstep/engine/kernels/solvers/solver.h"
+#include "lockstep/train/optimizer/loop_update.h"
+#include "lockstep/train/optimizer/registry.h"
+#include "lockstep/train/optimizer/slot_solver.h"
+
+namespace lockstep {
+namespace {
+
+kernels::RmspropUpdate numbers_of(const UpdateTarget& target, double observations,
+                                  const RmspropOptions& options) {
+  return {static_cast<float>(observations),
+          static_cast<float>(options.learning_rate * target.rate_factor),
+          options.squared_gradient_decay, static_cast<float>(options.epsilon),
+          static_cast<float>(options.l2 * target.l2_factor)};
+}
+
+void update(const UpdateTarget& target, std::span<const Tensor> state, const float* gradient_sum,
+            double observations, const RmspropOptions& options) {
+  target.table().rmsprop(target.elements(), elements_of(state[0]), gradient_sum, target.count(),
+                         numbers_of(target, observations, options), target.stream());
+}
+
+void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
+                RmspropState& state, const RmspropOptions& options) {
+  check_gradients("rmsprop", targets, gradients);
+  check_options("rmsprop", options.learning_rate, options.l2);
+  check_option("rmsprop", "squared_gradient_decay", options.squared_gradient_decay, 0, 1);
+  check_option("rmsprop", "epsilon", options.epsilon, 0, kInfinite);
+  prepare_state("rmsprop", targets, state.square);
+  for_all_pieces(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
+    const Tensor arrays[] = {part_of(state.square[piece.array], piece)};
+    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, 1, options);
+  });
+}
+
+class Rmsprop final : public SlotSolver<kernels::RmspropUpdate> {
+ public:
+  Rmsprop(Network& network, const TrainingOptions& options)
+      : SlotSolver(network, options, solvers::rmsprop().state, &kernels::Table::rmsprop_of_all),
+        options_{.squared_gradient_decay = options.squared_gradient_decay,
+                 .epsilon = options.epsilon,
+                 .l2 = options.l2} {}
+
+ private:
+  void update_slot(const UpdateSlot& s, const float* gradient_sum,
+                   const UpdateScalars& scalars) override {
+    lockstep::update(s.target, s.state, gradient_sum, scalars.observations, now(scalars));
+  }
+  kernels::RmspropUpdate numbers_of(const UpdateTarget& target,
+                                    const UpdateScalars& scalars) const override {
+    return lockstep::numbers_of(target, scalars.observations, now(scalars));
+  }
+  RmspropOptions now(const UpdateScalars& scalars) const {
+    RmspropOptions options = options_;
+    options.learning_rate = scalars.learning_rate;
+    return options;
+  }
+
+  const RmspropOptions options_;
+};
+
+}  // namespace
+
+SolverInfo solvers::rmsprop() {
+  return {.name = "rmsprop",
+          .help = "Tieleman, Hinton 2012",
+          .options = {"squared_gradient_decay", "epsilon"},
+          .squared_gradient_decay = 0.9,
+          .state = {"square"},
+          .make = [](Network& network, const TrainingOptions& options) -> std::unique_ptr<Solver> {
+            return std::make_unique<Rmsprop>(network, options);
+          },
+          .try_kernels =
+              [](const kernels::Table& table, void* stream) {
+                table.rmsprop_of_all ? table.rmsprop_of_all({}, stream)
+                                     : table.rmsprop(nullptr, nullptr, nullptr, 0, {}, stream);
+              }};
+}
+
+void rmsprop_update(Network& network, std::span<const Tensor> gradients, RmspropState& state,
+                    const RmspropOptions& options) {
+  update_all(named(network), gradients, state, options);
+}
+void rmsprop_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                    RmspropState& state, const RmspropOptions& options) {
+  update_all(named(values), gradients, state, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#include "lockstep/train/optimizer/solvers/sgdm.h"
+
+#include "lockstep/engine/kernels/solvers/solver.h"
+#include "lockstep/train/optimizer/loop_update.h"
+#include "lockstep/train/optimizer/registry.h"
+#include "lockstep/train/optimizer/slot_solver.h"
+
+namespace lockstep {
+namespace {
+
+kernels::SgdmUpdate numbers_of(const UpdateTarget& target, double observations,
+                               const SgdmOptions& options) {
+  return {static_cast<float>(observations),
+          static_cast<float>(options.learning_rate * target.rate_factor),
+          static_cast<float>(options.momentum), static_cast<float>(options.l2 * target.l2_factor)};
+}
+
+void update(const UpdateTarget& target, std::span<const Tensor> state, const float* gradient_sum,
+            double observations, const SgdmOptions& options) {
+  target.table().sgdm(target.elements(), elements_of(state[0]), gradient_sum, target.count(),
+                      numbers_of(target, observations, options), target.stream());
+}
+
+void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
+                SgdmState& state, const SgdmOptions& options) {
+  check_gradients("sgdm", targets, gradients);
+  check_options("sgdm", options.learning_rate, options.l2);
+  check_option("sgdm", "momentum", options.momentum, 0, 1);
+  prepare_state("sgdm", targets, state.velocity);
+  for_all_pieces(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
+    const Tensor arrays[] = {part_of(state.velocity[piece.array], piece)};
+    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, 1, options);
+  });
+}
+
+class Sgdm final : public SlotSolver<kernels::SgdmUpdate> {
+ public:
+  Sgdm(Network& network, const TrainingOptions& options)
+      : SlotSolver(network, options, solvers::sgdm().state, &kernels::Table::sgdm_of_all),
+        options_{.momentum = options.momentum, .l2 = options.l2} {}
+
+ private:
+  void update_slot(const UpdateSlot& s, const float* gradient_sum,
+                   const UpdateScalars& scalars) override {
+    lockstep::update(s.target, s.state, gradient_sum, scalars.observations, now(scalars));
+  }
+  kernels::SgdmUpdate numbers_of(const UpdateTarget& target,
+                                 const UpdateScalars& scalars) const override {
+    return lockstep::numbers_of(target, scalars.observations, now(scalars));
+  }
+  SgdmOptions now(const UpdateScalars& scalars) const {
+    SgdmOptions options = options_;
+    options.learning_rate = scalars.learning_rate;
+    return options;
+  }
+
+  const SgdmOptions options_;
+};
+
+}  // namespace
+
+SolverInfo solvers::sgdm() {
+  return {
+      .name = "sgdm",
+      .help = "stochastic gradient descent with momentum: v = momentum * v - rate * g; w = w + v",
+      .options = {"momentum"},
+      .initial_learning_rate = 0.01,
+      .state = {"velocity"},
+      .make = [](Network& network, const TrainingOptions& options) -> std::unique_ptr<Solver> {
+        return std::make_unique<Sgdm>(network, options);
+      },
+      .try_kernels =
+          [](const kernels::Table& table, void* stream) {
+            table.sgdm_of_all ? table.sgdm_of_all({}, stream)
+                              : table.sgdm(nullptr, nullptr, nullptr, 0, {}, stream);
+          }};
+}
+
+void sgdm_update(Network& network, std::span<const Tensor> gradients, SgdmState& state,
+                 const SgdmOptions& options) {
+  update_all(named(network), gradients, state, options);
+}
+void sgdm_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                 SgdmState& state, const SgdmOptions& options) {
+  update_all(named(values), gradients, state, options);
+}
+
+}  // namespace lockstep
