@@ -58,7 +58,7 @@ struct HostPool {
   void wait_until_it_runs(const TaskPtr& task) const {
     for (const TimeLimit limit(kLimit); !limit.reached();) {
       {
-        const std::lock_guard lock(core->mutex);
+        const MutexLock lock(core->mutex);
         if (task->state != TaskState::queued) return;
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

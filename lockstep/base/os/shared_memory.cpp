@@ -6,12 +6,12 @@
 
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/threads/held_signal.h"
+#include "lockstep/base/threads/mutex.h"
 
 namespace lockstep {
 namespace {
@@ -34,9 +34,10 @@ int resize(int descriptor, size_t bytes) {
 
 struct SharedMemory::State {
   Descriptor descriptor;
-  std::mutex mutex;
-  size_t end = 0;  // end of the last region that was reserved or covered here
-  std::function<void(const SharedPlace&)> told_of_free;
+  Mutex mutex;
+  // End of the last region that was reserved or covered here.
+  size_t end LOCKSTEP_GUARDED_BY(mutex) = 0;
+  std::function<void(const SharedPlace&)> told_of_free LOCKSTEP_GUARDED_BY(mutex);
 };
 
 SharedMemory::SharedMemory(const std::string& name) : state_(std::make_unique<State>()) {
@@ -54,12 +55,12 @@ SharedMemory::~SharedMemory() = default;
 int SharedMemory::descriptor() const { return state_->descriptor.get(); }
 
 size_t SharedMemory::size() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->end;
 }
 
 SharedPlace SharedMemory::reserve(size_t bytes) {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   const SharedPlace place{state_->end, rounded(bytes == 0 ? 1 : bytes)};
   if (resize(descriptor(), place.offset + place.bytes) != 0) {
     fail("no room for " + std::to_string(bytes) + " bytes");
@@ -69,7 +70,7 @@ SharedPlace SharedMemory::reserve(size_t bytes) {
 }
 
 void SharedMemory::cover(const SharedPlace& place) {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   const size_t end = place.offset + place.bytes;
   if (end < place.offset || end > size_t{1} << 46) {
     throw InvalidArgument("[shared memory] no region lies at " + std::to_string(place.offset));
@@ -82,13 +83,13 @@ void SharedMemory::cover(const SharedPlace& place) {
 }
 
 void SharedMemory::on_free(std::function<void(const SharedPlace&)> told) {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->told_of_free = std::move(told);
 }
 
 void SharedMemory::free(const SharedPlace& place) {
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     if (state_->told_of_free) state_->told_of_free(place);
   }
   // A failure is harmless: the memory is freed with the arena.

@@ -2,10 +2,8 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <limits>
-#include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -14,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/pause.h"
 
 namespace lockstep {
@@ -41,8 +40,8 @@ struct ThreadPool::State {
   alignas(64) std::atomic<int> running{0};
   alignas(64) std::atomic<int> sleeping_helpers{0};
   std::atomic<int> sleeping_callers{0};
-  std::mutex mutex;
-  std::condition_variable wake_helpers, wake_caller;
+  Mutex mutex;  // guards no data: it orders a sleeper's last check and the wake-up
+  ConditionVariable wake_helpers, wake_caller;
   std::vector<std::thread> helpers;
 
   explicit State(int threads)
@@ -55,7 +54,8 @@ struct ThreadPool::State {
   }
 
   template <class Ready>
-  void wait(const Ready& ready, std::atomic<int>& sleeping, std::condition_variable& wake) {
+  void wait(const Ready& ready, std::atomic<int>& sleeping, ConditionVariable& wake)
+      LOCKSTEP_EXCLUDES(mutex) {
     if (ready()) return;
     if (spins) {
       const auto end = std::chrono::steady_clock::now() + spin_time;
@@ -66,15 +66,16 @@ struct ThreadPool::State {
         }
       } while (std::chrono::steady_clock::now() < end);
     }
-    std::unique_lock lock(mutex);
+    const MutexLock lock(mutex);
     sleeping.fetch_add(1);
-    wake.wait(lock, ready);
+    while (!ready()) wake.wait(mutex);
     sleeping.fetch_sub(1);
   }
 
-  void wake_sleepers(const std::atomic<int>& sleeping, std::condition_variable& wake) {
+  void wake_sleepers(const std::atomic<int>& sleeping, ConditionVariable& wake)
+      LOCKSTEP_EXCLUDES(mutex) {
     if (sleeping.load() == 0) return;
-    { const std::lock_guard lock(mutex); }  // each sleeper is before its last check or waits
+    { const MutexLock lock(mutex); }  // each sleeper is before its last check or waits
     wake.notify_all();
   }
 
@@ -150,26 +151,32 @@ void ThreadPool::run(const std::function<void(int thread)>& body) {
 
 void ThreadPool::for_each(int64_t n, const std::function<void(int64_t i, int thread)>& body) {
   std::atomic<int64_t> next{0};
-  std::mutex mutex;
-  int64_t failed = std::numeric_limits<int64_t>::max();
-  std::exception_ptr error;
+  struct Failure {
+    Mutex mutex;
+    int64_t index LOCKSTEP_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
+    std::exception_ptr error LOCKSTEP_GUARDED_BY(mutex);
+  } failure;
   // Indices are claimed in order, so every index below a failed one has been claimed and is run to
   // its end. The lowest failing index does not depend on the speed of the threads.
   run([&](int thread) {
     for (int64_t i = next.fetch_add(1); i < n; i = next.fetch_add(1)) {
+      std::exception_ptr error;
       try {
         body(i, thread);
       } catch (...) {
-        const std::lock_guard lock(mutex);
-        next.store(n);
-        if (i < failed) {
-          failed = i;
-          error = std::current_exception();
-        }
+        error = std::current_exception();
+      }
+      if (!error) continue;
+      const MutexLock lock(failure.mutex);
+      next.store(n);
+      if (i < failure.index) {
+        failure.index = i;
+        failure.error = error;
       }
     }
   });
-  if (error) std::rethrow_exception(error);
+  const MutexLock lock(failure.mutex);
+  if (failure.error) std::rethrow_exception(failure.error);
 }
 
 }  // namespace lockstep

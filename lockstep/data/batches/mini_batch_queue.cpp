@@ -6,11 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <ctime>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/random.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/pause.h"
 
 namespace lockstep {
@@ -38,7 +37,7 @@ class FreeList {
 
   std::unique_ptr<MiniBatch> take() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!free_.empty()) {
         std::unique_ptr<MiniBatch> batch = std::move(free_.back());
         free_.pop_back();
@@ -49,14 +48,14 @@ class FreeList {
   }
 
   void put(std::unique_ptr<MiniBatch> batch) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (free_.size() < limit_) free_.push_back(std::move(batch));
   }
 
  private:
-  std::mutex mutex_;
-  size_t limit_;
-  std::vector<std::unique_ptr<MiniBatch>> free_;
+  Mutex mutex_;
+  const size_t limit_;
+  std::vector<std::unique_ptr<MiniBatch>> free_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 // The orders of the epochs in use. Several threads may work at the end of one epoch and the start
@@ -67,7 +66,7 @@ class Orders {
 
   std::shared_ptr<const std::vector<int64_t>> get(int64_t epoch) {
     if (shuffle_ != Shuffle::every_epoch) epoch = 0;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Entry& entry = entries_[static_cast<size_t>(epoch) % entries_.size()];
     if (entry.epoch != epoch) {
       entry.order =
@@ -86,8 +85,8 @@ class Orders {
   int64_t n_;
   Shuffle shuffle_;
   uint64_t seed_;
-  std::mutex mutex_;
-  std::array<Entry, 2> entries_;
+  Mutex mutex_;
+  std::array<Entry, 2> entries_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 void require(bool holds, const std::string& message, const std::string& hint = {}) {
@@ -192,7 +191,10 @@ Digest digest_observations(const std::vector<int64_t>& observations) {
 }
 
 struct MiniBatchQueue::State {
-  // A mini-batch in progress, a finished one, or the exception that prevented it.
+  // A mini-batch in progress, a finished one, or the exception that prevented it. Guarded by the
+  // queue's mutex, with two exceptions that Clang cannot follow. Threads that make claimed rows use
+  // `batch` and `wanted` without the mutex. The one thread that begins or finishes a mini-batch
+  // changes all members that it needs without the mutex.
   struct Slot {
     std::unique_ptr<MiniBatch> batch;
     std::vector<MiniBatchQueueOptions::Rows> wanted;
@@ -218,18 +220,22 @@ struct MiniBatchQueue::State {
   Orders orders;
   std::atomic<bool> stop{false};
 
-  std::mutex mutex;
-  std::condition_variable wake_makers, wake_taker;
+  Mutex mutex;
+  ConditionVariable wake_makers, wake_taker;
   // Numbers of mini-batches, counted over all epochs: the next one for the caller, the first one
   // with unclaimed rows, the next one to begin (at most taken + prefetch).
-  int64_t taken, working, begun;
-  bool beginning = false;   // a thread begins the next one
-  bool waited_for = false;  // whether next() waits
-  std::vector<Slot> slots;  // mini-batch i is in slot i % prefetch
-  std::vector<std::vector<uint8_t>> scratches;
-  size_t scratches_taken = 0;
-  double seconds = 0;  // processor time of makers for `made` mini-batches
-  int64_t made = 0;
+  int64_t taken LOCKSTEP_GUARDED_BY(mutex);
+  int64_t working LOCKSTEP_GUARDED_BY(mutex);
+  int64_t begun LOCKSTEP_GUARDED_BY(mutex);
+  bool beginning LOCKSTEP_GUARDED_BY(mutex) = false;   // a thread begins the next one
+  bool waited_for LOCKSTEP_GUARDED_BY(mutex) = false;  // whether next() waits
+  // Mini-batch i is in slot i % prefetch.
+  std::vector<Slot> slots LOCKSTEP_GUARDED_BY(mutex);
+  std::vector<std::vector<uint8_t>> scratches LOCKSTEP_GUARDED_BY(mutex);
+  size_t scratches_taken LOCKSTEP_GUARDED_BY(mutex) = 0;
+  // Processor time of makers for `made` mini-batches.
+  double seconds LOCKSTEP_GUARDED_BY(mutex) = 0;
+  int64_t made LOCKSTEP_GUARDED_BY(mutex) = 0;
   std::vector<std::thread> makers;
 
   State(std::shared_ptr<const ImageCache> images, MiniBatchQueueOptions o, int64_t first_epoch,
@@ -250,7 +256,7 @@ struct MiniBatchQueue::State {
 
   ~State() {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       stop.store(true);
     }
     wake_makers.notify_all();
@@ -262,40 +268,46 @@ struct MiniBatchQueue::State {
     return images.capacity() >= images.size();
   }
 
-  Slot& slot_of(int64_t number) {
+  // Not checked: only next() changes `taken`, and only the caller's thread calls next() and this,
+  // so the value needs no lock here.
+  int64_t taken_by_caller() const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS { return taken; }
+
+  Slot& slot_of(int64_t number) LOCKSTEP_REQUIRES(mutex) {
     return slots[static_cast<size_t>(number % static_cast<int64_t>(slots.size()))];
   }
 
   void start() {
-    const int64_t useful = std::min<int64_t>(options.threads, end - taken);
+    const int64_t useful = std::min<int64_t>(options.threads, end - taken_by_caller());
     for (int64_t i = 0; i < useful; ++i) makers.emplace_back([this] { make_all(); });
   }
 
-  // Whether there is work for mini-batches below `limit`. This and the following functions up to
-  // work() require the mutex.
-  bool can_work(int64_t limit) const {
+  // Whether there is work for mini-batches below `limit`.
+  bool can_work(int64_t limit) const LOCKSTEP_REQUIRES(mutex) {
     if (working < begun) return working < limit;
     return !beginning && begun < std::min({end, taken + options.prefetch, limit});
   }
   // If compute threads help, background threads only make the mini-batch for which the caller
   // waits.
-  int64_t makers_limit() const { return !helped ? end : waited_for ? taken + 1 : 0; }
+  int64_t makers_limit() const LOCKSTEP_REQUIRES(mutex) {
+    return !helped ? end : waited_for ? taken + 1 : 0;
+  }
 
   // Begins a mini-batch. Releases the mutex meanwhile, because computing the order of an epoch
   // takes time.
-  void begin_next(std::unique_lock<std::mutex>& lock) {
+  void begin_next() LOCKSTEP_REQUIRES(mutex) {
     beginning = true;
     const int64_t number = begun;
     Slot& slot = slot_of(number);
     slot.rows = slot.claimed = 0;
-    lock.unlock();
-    try {
-      slot.batch = free_list->take();
-      begin(number, slot);
-    } catch (...) {
-      slot.error = std::current_exception();
+    {
+      const MutexUnlock unlocked(mutex);
+      try {
+        slot.batch = free_list->take();
+        begin(number, slot);
+      } catch (...) {
+        slot.error = std::current_exception();
+      }
     }
-    lock.lock();
     slot.ready = slot.error != nullptr;
     beginning = false;
     ++begun;
@@ -305,15 +317,15 @@ struct MiniBatchQueue::State {
   }
 
   // Skips mini-batches without unclaimed rows.
-  void pass_over() {
+  void pass_over() LOCKSTEP_REQUIRES(mutex) {
     while (working < begun && slot_of(working).claimed == slot_of(working).rows) ++working;
   }
 
   // Makes one piece of a mini-batch below `limit`. Returns false if there is none. Releases the
   // mutex during the work.
-  bool work(std::unique_lock<std::mutex>& lock, int64_t limit) {
+  bool work(int64_t limit) LOCKSTEP_REQUIRES(mutex) {
     if (!can_work(limit)) return false;
-    if (working == begun) begin_next(lock);
+    if (working == begun) begin_next();
     if (working == begun || working >= limit) return true;
     Slot& slot = slot_of(working);
     const Piece piece{working, slot.claimed, std::min(slot.claimed + kPiece, slot.rows)};
@@ -327,18 +339,19 @@ struct MiniBatchQueue::State {
       scratches.pop_back();
     }
     ++scratches_taken;
-    lock.unlock();
     std::exception_ptr error;
     int64_t row = piece.first;
-    try {
-      const ArithmeticMode mode;  // the same mode on every thread
-      for (; row < piece.end && !stop.load(std::memory_order_relaxed); ++row) {
-        make(slot, row, scratch);
+    {
+      const MutexUnlock unlocked(mutex);
+      try {
+        const ArithmeticMode mode;  // the same mode on every thread
+        for (; row < piece.end && !stop.load(std::memory_order_relaxed); ++row) {
+          make(slot, row, scratch);
+        }
+      } catch (...) {
+        error = std::current_exception();
       }
-    } catch (...) {
-      error = std::current_exception();
     }
-    lock.lock();
     scratches.push_back(std::move(scratch));
     --scratches_taken;
     if (error && (!slot.error || row < slot.failed)) {
@@ -350,22 +363,24 @@ struct MiniBatchQueue::State {
     if (slot.error) slot.claimed = slot.rows;
     pass_over();
     const bool last = --slot.pieces == 0 && slot.claimed == slot.rows;
-    if (last && !stop.load()) finish(slot, lock);
+    if (last && !stop.load()) finish(slot);
     return true;
   }
 
-  void finish(Slot& slot, std::unique_lock<std::mutex>& lock) {
+  // Releases the mutex meanwhile.
+  void finish(Slot& slot) LOCKSTEP_REQUIRES(mutex) {
     if (!slot.error) {
-      lock.unlock();
       std::exception_ptr error;
-      try {
-        const ArithmeticMode mode;
-        slot.batch->observations_digest = digest_observations(slot.batch->observations);
-        if (options.preprocess) options.preprocess(*slot.batch);
-      } catch (...) {
-        error = std::current_exception();
+      {
+        const MutexUnlock unlocked(mutex);
+        try {
+          const ArithmeticMode mode;
+          slot.batch->observations_digest = digest_observations(slot.batch->observations);
+          if (options.preprocess) options.preprocess(*slot.batch);
+        } catch (...) {
+          error = std::current_exception();
+        }
       }
-      lock.lock();
       slot.error = error;
     }
     slot.ready = true;
@@ -378,12 +393,12 @@ struct MiniBatchQueue::State {
     // while that thread waits. A failure of this call is harmless.
     const sched_param none{};
     pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
-    std::unique_lock lock(mutex);
+    const MutexLock lock(mutex);
     for (;;) {
-      wake_makers.wait(lock, [&] { return stop.load() || can_work(makers_limit()); });
+      while (!stop.load() && !can_work(makers_limit())) wake_makers.wait(mutex);
       if (stop.load()) return;
       const double before = thread_seconds();
-      work(lock, makers_limit());
+      work(makers_limit());
       seconds += thread_seconds() - before;
       // Other threads can make pieces of the mini-batch that this one began.
       if (!helped && options.threads > 1 && can_work(end)) wake_makers.notify_one();
@@ -483,9 +498,7 @@ MiniBatchQueue::MiniBatchQueue(std::shared_ptr<const ImageCache> cache,
 
 MiniBatchQueue::~MiniBatchQueue() = default;
 
-// Only next() changes `taken`, and only the caller's thread calls it, so reading it here needs no
-// lock.
-bool MiniBatchQueue::has_data() const { return state_->taken < state_->end; }
+bool MiniBatchQueue::has_data() const { return state_->taken_by_caller() < state_->end; }
 
 std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
   State& state = *state_;
@@ -494,16 +507,15 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
   std::unique_ptr<MiniBatch> batch;
   bool wake = false;
   {
-    std::unique_lock lock(state.mutex);
+    const MutexLock lock(state.mutex);
     State::Slot& slot = state.slot_of(state.taken);
-    const auto may_work = [&] { return state.helped && state.can_work(state.taken + 1); };
     state.waited_for = !slot.ready;
     if (state.helped && state.waited_for) state.wake_makers.notify_all();
     while (!slot.ready) {
-      if (may_work()) {
-        state.work(lock, state.taken + 1);
+      if (state.helped && state.can_work(state.taken + 1)) {
+        state.work(state.taken + 1);
       } else {
-        state.wake_taker.wait(lock, [&] { return slot.ready || may_work(); });
+        state.wake_taker.wait(state.mutex);
       }
     }
     state.waited_for = false;
@@ -523,12 +535,13 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
 bool MiniBatchQueue::help(bool ahead) {
   State& state = *state_;
   if (!state.helped) return false;
-  std::unique_lock lock(state.mutex);
-  const int64_t limit = ahead ? state.end : state.taken + 1;
-  if (state.work(lock, limit)) return true;
-  if (!state.beginning || state.begun >= limit) return false;
+  {
+    const MutexLock lock(state.mutex);
+    const int64_t limit = ahead ? state.end : state.taken + 1;
+    if (state.work(limit)) return true;
+    if (!state.beginning || state.begun >= limit) return false;
+  }
   // Another thread will soon have work to share.
-  lock.unlock();
   for (int i = 0; i < 64; ++i) pause_processor();
   return true;
 }
@@ -550,12 +563,12 @@ void MiniBatchQueue::shuffle(uint64_t seed) {
 }
 
 double MiniBatchQueue::seconds_each() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->made == 0 ? 0 : state_->seconds / static_cast<double>(state_->made);
 }
 
 int64_t MiniBatchQueue::batches_per_epoch() const { return state_->per_epoch; }
-int64_t MiniBatchQueue::epoch() const { return state_->taken / state_->per_epoch; }
-int64_t MiniBatchQueue::batch() const { return state_->taken % state_->per_epoch; }
+int64_t MiniBatchQueue::epoch() const { return state_->taken_by_caller() / state_->per_epoch; }
+int64_t MiniBatchQueue::batch() const { return state_->taken_by_caller() % state_->per_epoch; }
 
 }  // namespace lockstep

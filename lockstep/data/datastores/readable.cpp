@@ -1,9 +1,9 @@
 #include "lockstep/data/datastores/readable.h"
 
-#include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 
 namespace lockstep {
 
@@ -12,10 +12,10 @@ ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
   if (store == nullptr) throw InvalidArgument("[readable_images] there is no datastore");
   const bool arrays = store->array_shape().has_value();
   std::vector<std::string> reasons(static_cast<size_t>(store->size()));
-  std::mutex asking;  // `stop` need not be thread-safe
+  Mutex asking;  // `stop` need not be thread-safe
   const auto stopped = [&] {
     if (!stop) return false;
-    std::lock_guard lock(asking);
+    const MutexLock lock(asking);
     return stop();
   };
   pool.for_each(store->size(), [&](int64_t i, int) {

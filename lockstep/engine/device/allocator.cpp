@@ -7,12 +7,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/poison.h"
 
@@ -38,9 +38,14 @@ size_t rounded(size_t bytes, Device device) {
 }
 
 struct Cache {
-  std::mutex mutex;
-  std::map<size_t, std::vector<void*>> free;
-  AllocatorStatistics statistics;
+  Mutex mutex;
+  std::map<size_t, std::vector<void*>> free LOCKSTEP_GUARDED_BY(mutex);
+  AllocatorStatistics statistics LOCKSTEP_GUARDED_BY(mutex);
+};
+
+struct DeviceCaches {
+  Mutex mutex;
+  std::map<Device, Cache> of LOCKSTEP_GUARDED_BY(mutex);
 };
 
 Cache& cpu_cache() {
@@ -50,10 +55,9 @@ Cache& cpu_cache() {
 
 Cache& cache_of(Device device) {
   if (device.is_cpu()) return cpu_cache();
-  static auto* mutex = new std::mutex;
-  static auto* caches = new std::map<Device, Cache>;
-  std::lock_guard lock(*mutex);
-  return (*caches)[device];
+  static auto* caches = new DeviceCaches;  // outlives every static tensor
+  const MutexLock lock(caches->mutex);
+  return caches->of[device];
 }
 
 // Pieces from this size on lie on large pages where the system provides them. Kernels touch
@@ -86,7 +90,7 @@ void system_release(void* data, Device device) {
 void give_back(void* data, size_t capacity, Device device) {
   Cache& c = cache_of(device);
   {
-    std::lock_guard lock(c.mutex);
+    const MutexLock lock(c.mutex);
     c.statistics.in_use -= capacity;
     if (!device.is_cpu() || c.statistics.cached + capacity <= kMostCached) {
       c.free[capacity].push_back(data);
@@ -142,7 +146,7 @@ Memory allocate(size_t bytes, Device device) {
   const size_t capacity = rounded(bytes, device);
   Cache& c = cache_of(device);
   {
-    std::lock_guard lock(c.mutex);
+    const MutexLock lock(c.mutex);
     auto found = c.free.find(capacity);
     if (found != c.free.end() && !found->second.empty()) {
       void* data = found->second.back();
@@ -160,7 +164,7 @@ Memory allocate(size_t bytes, Device device) {
   }
   if (!data) refuse(bytes, device);
   if (device.is_cpu()) fill_with_poison(data, bytes);
-  std::lock_guard lock(c.mutex);
+  const MutexLock lock(c.mutex);
   c.statistics.in_use += capacity;
   ++c.statistics.system_allocations;
   return {data, bytes, capacity, device};
@@ -179,13 +183,13 @@ Memory allocate_zeros(size_t bytes, Device device) {
 
 AllocatorStatistics allocator_statistics(Device device) {
   Cache& c = cache_of(device);
-  std::lock_guard lock(c.mutex);
+  const MutexLock lock(c.mutex);
   return c.statistics;
 }
 
 void release_cached_memory(Device device) {
   Cache& c = cache_of(device);
-  std::lock_guard lock(c.mutex);
+  const MutexLock lock(c.mutex);
   for (auto& [capacity, pieces] : c.free) {
     for (void* data : pieces) system_release(data, device);
     c.statistics.cached -= capacity * pieces.size();

@@ -3,17 +3,17 @@
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <vector>
 
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/allocator.h"
 
 namespace lockstep {
 namespace {
 
 struct Registry {
-  std::mutex mutex;
-  std::map<Device, std::shared_ptr<DeviceMemory>> devices;
+  Mutex mutex;
+  std::map<Device, std::shared_ptr<DeviceMemory>> devices LOCKSTEP_GUARDED_BY(mutex);
   std::atomic<DeviceLoader> loader{nullptr};
 };
 
@@ -28,11 +28,11 @@ void register_device_memory(Device device, std::shared_ptr<DeviceMemory> memory)
   if (device.is_cpu()) throw InvalidArgument("[device] the CPU's memory is the system's");
   bool known;
   {
-    std::lock_guard lock(registry().mutex);
+    const MutexLock lock(registry().mutex);
     known = registry().devices.contains(device);
   }
   if (known) release_cached_memory(device);
-  std::lock_guard lock(registry().mutex);
+  const MutexLock lock(registry().mutex);
   if (memory) {
     registry().devices[device] = std::move(memory);
   } else {
@@ -46,7 +46,7 @@ DeviceMemory& memory_of(Device device) {
   Registry& r = registry();
   for (const bool first : {true, false}) {
     {
-      std::lock_guard lock(r.mutex);
+      const MutexLock lock(r.mutex);
       const auto found = r.devices.find(device);
       if (found != r.devices.end()) return *found->second;
     }

@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <mutex>
 #include <system_error>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/backends/support.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/interface/choice.h"
@@ -121,8 +121,8 @@ const Gpus& gpus() {
 }
 
 struct Tables {
-  std::mutex mutex;
-  std::map<Device, const Table*> of;
+  Mutex mutex;
+  std::map<Device, const Table*> of LOCKSTEP_GUARDED_BY(mutex);
 };
 
 Tables& tables() {
@@ -131,7 +131,7 @@ Tables& tables() {
 }
 
 const Table* find_table(Device device) {
-  std::lock_guard lock(tables().mutex);
+  const MutexLock lock(tables().mutex);
   const auto found = tables().of.find(device);
   return found == tables().of.end() ? nullptr : found->second;
 }
@@ -141,10 +141,10 @@ const Table* find_table(Device device) {
                     reason.hint);
 }
 
-// Registers a GPU's kernels and memory.
+// Registers a GPU's kernels and memory. One thread at a time.
 void load(Device device) {
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
+  static Mutex mutex;
+  const MutexLock lock(mutex);
   if (find_table(device)) return;
   const Gpus& all = gpus();
   if (all.devices.empty()) refuse(device, all.reason);
@@ -238,7 +238,7 @@ const Table& table_for(Device device) {
 }
 
 void register_table(Device device, const Table* table) {
-  std::lock_guard lock(tables().mutex);
+  const MutexLock lock(tables().mutex);
   if (table) {
     tables().of[device] = table;
   } else {

@@ -83,7 +83,7 @@ std::string Network::add(LayerPtr layer, std::string name, std::vector<std::stri
   state_->places[name] = state_->layers.size();
   state_->layers.push_back({name, std::move(layer), std::move(inputs), {}});
   state_->initialized = false;
-  state_->plans.clear();
+  state_->forget_plans();
   return name;
 }
 
@@ -117,6 +117,11 @@ bool Network::initialized() const { return state_->initialized; }
 const std::vector<Parameter>& Network::parameters() const { return state_->parameters; }
 const std::vector<NetworkState>& Network::state() const { return state_->states; }
 
+void Network::State::forget_plans() {
+  const MutexLock lock(mutex);
+  plans.clear();
+}
+
 std::vector<float> Network::State::lay_out() {
   const NetworkAnalysis analysis = analyse();
   std::vector<float> initials;
@@ -126,7 +131,7 @@ std::vector<float> Network::State::lay_out() {
   parameters.clear();
   states.clear();
   slots.clear();
-  plans.clear();
+  forget_plans();
   packed.reset();
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerNode& node = layers[i];
@@ -179,7 +184,7 @@ void Network::to(Device device) {
   s.device = device;
   s.parameters = std::move(parameters);
   s.states = std::move(states);
-  s.plans.clear();
+  s.forget_plans();
   if (s.packed) s.packed = std::make_shared<PackedParameters>(parameter_values());
 }
 

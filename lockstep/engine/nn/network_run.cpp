@@ -158,7 +158,7 @@ std::shared_ptr<NetworkRun> lend(const std::shared_ptr<NetworkPlan>& plan, Packe
                                  const std::vector<NetworkState>& states) {
   std::unique_ptr<NetworkRun> run;
   {
-    const std::lock_guard lock(plan->mutex);
+    const MutexLock lock(plan->mutex);
     if (!plan->idle.empty()) {
       run = std::move(plan->idle.back());
       plan->idle.pop_back();
@@ -180,7 +180,7 @@ std::shared_ptr<NetworkRun> lend(const std::shared_ptr<NetworkPlan>& plan, Packe
   return {run.release(), [owner = std::weak_ptr<NetworkPlan>(plan)](NetworkRun* used) {
             std::unique_ptr<NetworkRun> back(used);
             if (const auto home = owner.lock()) {
-              const std::lock_guard lock(home->mutex);
+              const MutexLock lock(home->mutex);
               home->idle.push_back(std::move(back));
             }
           }};
@@ -288,7 +288,7 @@ std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions&
       " " + std::to_string(n) + (gradients ? " gradients" : "") + (options.pixels ? " pixels" : "");
   key += " " + std::string(name_of(precision));
   for (const auto& name : options.outputs) key += " " + name;
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   auto& plans = state_->plans;
   const auto cached =
       std::find_if(plans.begin(), plans.end(), [&](const auto& p) { return p.first == key; });

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
@@ -19,8 +19,8 @@ struct NetworkRun {
 struct NetworkPlan {
   std::shared_ptr<const Plan> plan;
   std::vector<MovingStatistics> statistics;
-  std::mutex mutex;  // protects `idle`
-  std::vector<std::unique_ptr<NetworkRun>> idle;
+  Mutex mutex;
+  std::vector<std::unique_ptr<NetworkRun>> idle LOCKSTEP_GUARDED_BY(mutex);
   std::vector<Shape> outputs;  // shapes with all observations
 };
 
@@ -52,11 +52,13 @@ struct Network::State {
   std::vector<NetworkState> states;
   std::map<std::string, LayerSlots> slots;   // by name of the layer that owns the values
   std::shared_ptr<PackedParameters> packed;  // tapes may keep it longer than the network
-  std::mutex mutex;                          // protects `plans`
+  Mutex mutex;
   // Most recently used first.
-  std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans;
+  std::vector<std::pair<std::string, std::shared_ptr<NetworkPlan>>> plans
+      LOCKSTEP_GUARDED_BY(mutex);
   static constexpr size_t kMostPlans = 16;
 
+  void forget_plans() LOCKSTEP_EXCLUDES(mutex);
   const LayerNode* find(const std::string& name) const;
   // Returns the indices of layers. Throws InvalidArgument for an unknown name or one that occurs
   // twice.

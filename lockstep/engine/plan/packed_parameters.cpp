@@ -34,7 +34,7 @@ void* PackedParameters::address(int parameter, const TensorSpec& spec) {
   const Tensor& tensor = parameters_[p];
   const TensorSpec plain{spec.shape, DType::f32, nullptr};
   if (spec == plain) return tensor.raw();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& copy : copies_[p]) {
     if (copy.spec == spec) return copy.memory.data();
   }
@@ -81,7 +81,7 @@ void PackedParameters::refresh(const std::vector<Digest>& digests) {
     pack_all();
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (size_t p = 0; p < parameters_.size(); ++p) refresh(p, digests[p]);
 }
 

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/interface/kernel.h"
 #include "lockstep/engine/tensor/tensor.h"
 
@@ -32,7 +32,7 @@ class PackedParameters {
   // elements. `spec` may have another shape with the same elements.
   void* address(int parameter, const TensorSpec& spec);
   // Makes all copies of one parameter (of all parameters) again from the current elements.
-  void pack(int parameter) const;
+  void pack(int parameter) const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
   void pack_all() const;
 
   // Returns the digest of each parameter's current elements, which are copied to the host first.
@@ -51,14 +51,17 @@ class PackedParameters {
     Memory scratch;
     kernels::BoundPass make;
   };
-  void refresh(size_t p, const Digest& present);
+  void refresh(size_t p, const Digest& present) LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
 
   Device device_;
   std::vector<Tensor> parameters_;
-  std::vector<std::vector<Copy>> copies_;
+  // Held by address() and refresh() of all parameters. pack() and refresh() of one parameter are
+  // not checked: several threads call them at the same time, for different parameters and while no
+  // thread calls the others.
+  Mutex mutex_;
+  std::vector<std::vector<Copy>> copies_ LOCKSTEP_GUARDED_BY(mutex_);
   // Digest of the elements that the copies were made from, if refresh() made them.
-  mutable std::vector<std::optional<Digest>> made_from_;
-  std::mutex mutex_;  // held by address() and refresh()
+  mutable std::vector<std::optional<Digest>> made_from_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

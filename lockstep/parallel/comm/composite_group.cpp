@@ -1,13 +1,11 @@
 #include "lockstep/parallel/comm/composite_group.h"
 
-#include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <numeric>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 
 namespace lockstep {
@@ -20,7 +18,7 @@ std::vector<size_t> offsets_of(std::span<const size_t> sizes) {
   return offsets;
 }
 
-constexpr std::chrono::milliseconds kLook{20};
+constexpr double kLook = 0.02;  // seconds
 
 // Sets the flag CompositeGroupOptions::abroad during its lifetime.
 class Abroad {
@@ -50,14 +48,14 @@ struct CompositeGroup::State {
     firsts.push_back(size);
     if (!hosts || !options.ended) return;
     watch = quiet_thread([this] {
-      std::unique_lock lock(mutex);
-      while (!over && !options.ended()) over_came.wait_for(lock, kLook);
+      const MutexLock lock(mutex);
+      while (!over && !options.ended()) over_came.wait_until(mutex, TimeLimit(kLook));
       if (!over) hosts->abort();
     });
   }
   ~State() {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       over = true;
       over_came.notify_all();
     }
@@ -68,9 +66,9 @@ struct CompositeGroup::State {
   const CompositeGroupOptions options;
   std::vector<size_t> firsts;  // rank of each host's first member, then the total size
   size_t size = 0;
-  std::mutex mutex;
-  std::condition_variable over_came;
-  bool over = false;
+  Mutex mutex;
+  ConditionVariable over_came;
+  bool over LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread watch;  // watches the host's group, in the host's first member
 
   // Communication with other hosts: runs `body` in the host's first member only.

@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/broken_pipe.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/parallel/comm/collective_log.h"
 #include "lockstep/parallel/comm/guarded_gloo.h"
@@ -96,8 +97,10 @@ struct HostGroup::State {
   const HostGroupOptions options;
   std::shared_ptr<gloo::rendezvous::Context> context;
   CollectiveLog log;
-  std::mutex mutex;  // guards `in` and `out`, which abort() reads
-  gloo::transport::UnboundBuffer *in = nullptr, *out = nullptr;
+  // The buffers of the present exchange, which abort() reads.
+  Mutex mutex;
+  gloo::transport::UnboundBuffer* in LOCKSTEP_GUARDED_BY(mutex) = nullptr;
+  gloo::transport::UnboundBuffer* out LOCKSTEP_GUARDED_BY(mutex) = nullptr;
   std::atomic<bool> aborted{false};
   bool broken = false;
 
@@ -193,7 +196,7 @@ struct HostGroup::State {
     const auto input = context->createUnboundBuffer(all.empty() ? &nothing : all.data(),
                                                     std::max<size_t>(all.size(), 1));
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       in = input.get();
       out = output.get();
     }
@@ -238,8 +241,8 @@ struct HostGroup::State {
     }
   }
 
-  void forget() {
-    const std::lock_guard lock(mutex);
+  void forget() LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
     in = out = nullptr;
   }
 };
@@ -316,7 +319,7 @@ void HostGroup::send_from(std::span<std::byte> data, int root, const TimeLimit& 
 void HostGroup::abort() {
   State& s = *state_;
   s.aborted = true;
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   if (s.in != nullptr) s.in->abortWaitRecv();
   if (s.out != nullptr) s.out->abortWaitSend();
 }

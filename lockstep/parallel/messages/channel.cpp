@@ -6,12 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <csignal>
 #include <deque>
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <random>
 #include <set>
 #include <thread>
@@ -20,6 +18,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 
 namespace lockstep {
@@ -88,10 +87,10 @@ struct ChannelServer::State {
   zmq::socket_t socket;
   std::string endpoint;
 
-  mutable std::mutex mutex;
-  std::map<std::string, uint32_t> admitted;  // by public key
-  std::set<std::string> dismissed;           // public keys
-  Refusals refused;
+  Mutex mutex;
+  std::map<std::string, uint32_t> admitted LOCKSTEP_GUARDED_BY(mutex);  // by public key
+  std::set<std::string> dismissed LOCKSTEP_GUARDED_BY(mutex);           // public keys
+  Refusals refused LOCKSTEP_GUARDED_BY(mutex);
   std::atomic<bool> stop{false};
   std::thread checker;
 
@@ -116,7 +115,7 @@ struct ChannelServer::State {
         what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
       return;
     }
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     ++refused.handshakes;
   }
 
@@ -130,7 +129,7 @@ struct ChannelServer::State {
     if (parts.size() == 7 && parts[2] == kDomain && parts[5] == "CURVE" && parts[6].size() == 32) {
       char key[41];
       zmq_z85_encode(key, reinterpret_cast<const uint8_t*>(parts[6].data()), 32);
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       const auto found = admitted.find(key);
       if (found != admitted.end()) {
         worker = name_of(found->second);
@@ -212,17 +211,22 @@ const std::string& ChannelServer::endpoint() const { return state_->endpoint; }
 
 ChannelTicket ChannelServer::admit(uint32_t worker) {
   const KeyPair keys;
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->admitted.emplace(keys.public_key, worker);
   return {worker, state_->endpoint, state_->keys.public_key, keys.public_key, keys.secret_key};
 }
 
 void ChannelServer::dismiss(uint32_t worker) {
-  const std::lock_guard lock(state_->mutex);
-  std::erase_if(state_->admitted, [&](const auto& entry) {
-    if (entry.second == worker) state_->dismissed.insert(entry.first);
-    return entry.second == worker;
-  });
+  const MutexLock lock(state_->mutex);
+  auto& admitted = state_->admitted;
+  for (auto entry = admitted.begin(); entry != admitted.end();) {
+    if (entry->second != worker) {
+      ++entry;
+      continue;
+    }
+    state_->dismissed.insert(entry->first);
+    entry = admitted.erase(entry);
+  }
 }
 
 bool ChannelServer::send(uint32_t worker, std::span<const std::byte> content) {
@@ -259,7 +263,7 @@ std::optional<ChannelServer::Message> ChannelServer::receive() {
     const std::string name = parts[0].to_string();
     const char* const owner = zmq_msg_gets(parts[1].handle(), "User-Id");
     if (owner == nullptr || name != owner) continue;
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     for (const auto& [key, worker] : state_->admitted) {
       if (name_of(worker) == name) return Message{worker, bytes_of(parts[1])};
     }
@@ -267,7 +271,7 @@ std::optional<ChannelServer::Message> ChannelServer::receive() {
 }
 
 ChannelServer::Refusals ChannelServer::refusals() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->refused;
 }
 
@@ -281,10 +285,11 @@ struct ChannelClient::State {
   const int lifeline;
   const std::function<void()> gone;
   Descriptor bell{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // wakes the channel's thread
-  std::mutex mutex;
-  std::condition_variable arrived, left;
-  std::deque<Bytes> inbox, outbox;
-  bool stop = false;
+  Mutex mutex;
+  ConditionVariable arrived, left;
+  std::deque<Bytes> inbox LOCKSTEP_GUARDED_BY(mutex);
+  std::deque<Bytes> outbox LOCKSTEP_GUARDED_BY(mutex);
+  bool stop LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread courier;
 
   void ring() const {
@@ -295,13 +300,14 @@ struct ChannelClient::State {
 
   // Sends the waiting messages. False when the channel is stopped and all are sent.
   bool deliver(zmq::socket_t& socket) {
-    std::unique_lock lock(mutex);
+    const MutexLock lock(mutex);
     while (!outbox.empty()) {
       const Bytes content = outbox.front();
-      lock.unlock();
-      const bool sent =
-          static_cast<bool>(socket.send(zmq::buffer(content), zmq::send_flags::dontwait));
-      lock.lock();
+      bool sent = false;
+      {
+        const MutexUnlock unlocked(mutex);
+        sent = static_cast<bool>(socket.send(zmq::buffer(content), zmq::send_flags::dontwait));
+      }
       if (!sent) return !stop;
       outbox.pop_front();
       left.notify_all();
@@ -313,12 +319,12 @@ struct ChannelClient::State {
     zmq::message_t message;
     for (;;) {
       {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         if (inbox.size() >= static_cast<size_t>(options.most_waiting)) return;
       }
       if (!socket.recv(message, zmq::recv_flags::dontwait)) return;
       Bytes content = bytes_of(message);
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       inbox.push_back(std::move(content));
       arrived.notify_all();
     }
@@ -370,7 +376,7 @@ ChannelClient::ChannelClient(const ChannelTicket& ticket, int lifeline, std::fun
 
 ChannelClient::~ChannelClient() {
   {
-    const std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->stop = true;
   }
   state_->ring();
@@ -379,13 +385,14 @@ ChannelClient::~ChannelClient() {
 
 void ChannelClient::send(Bytes content) {
   {
-    std::unique_lock lock(state_->mutex);
-    const auto room = [&] {
-      return state_->outbox.size() < static_cast<size_t>(state_->options.most_waiting);
-    };
-    if (!state_->left.wait_for(lock, std::chrono::duration<double>(kSendLimit), room)) {
-      throw Timeout("[channel] the client has taken no message for " +
-                    std::to_string(static_cast<int>(kSendLimit)) + " seconds");
+    const TimeLimit limit(kSendLimit);
+    const MutexLock lock(state_->mutex);
+    while (state_->outbox.size() >= static_cast<size_t>(state_->options.most_waiting)) {
+      if (limit.reached()) {
+        throw Timeout("[channel] the client has taken no message for " +
+                      std::to_string(static_cast<int>(kSendLimit)) + " seconds");
+      }
+      state_->left.wait_until(state_->mutex, limit);
     }
     state_->outbox.push_back(std::move(content));
   }
@@ -393,13 +400,10 @@ void ChannelClient::send(Bytes content) {
 }
 
 std::optional<Bytes> ChannelClient::receive(const TimeLimit& limit) {
-  std::unique_lock lock(state_->mutex);
-  const auto there = [&] { return !state_->inbox.empty(); };
-  // With a limit of 0 this makes no system call.
-  const double seconds = limit.left();
-  if (!there() && (seconds <= 0 || !state_->arrived.wait_for(
-                                       lock, std::chrono::duration<double>(seconds), there))) {
-    return std::nullopt;
+  const MutexLock lock(state_->mutex);
+  while (state_->inbox.empty()) {
+    if (limit.reached()) return std::nullopt;  // a limit of 0 makes no system call
+    state_->arrived.wait_until(state_->mutex, limit);
   }
   Bytes content = std::move(state_->inbox.front());
   state_->inbox.pop_front();

@@ -4,7 +4,7 @@ namespace lockstep::detail {
 
 bool MessageInbox::take(Bytes& message, bool last) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (messages_.size() >= most_ && !last) return false;
     messages_.push_back(std::move(message));
     came_.notify_one();
@@ -17,7 +17,7 @@ bool MessageInbox::take(Bytes& message, bool last) {
 void MessageInbox::after_each(std::function<void(const Bytes&)> callback) {
   size_t before = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!callback_) before = messages_.size();
     callback_ = std::move(callback);
   }
@@ -28,7 +28,7 @@ void MessageInbox::call_back() {
   Bytes message;
   std::function<void(const Bytes&)> callback;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (messages_.empty() || !callback_) return;
     message = std::move(messages_.front());
     messages_.pop_front();
@@ -40,42 +40,44 @@ void MessageInbox::call_back() {
     callback(message);
   } catch (...) {
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   calling_.reset();
   called_.notify_all();
 }
 
 bool MessageInbox::finish(const TimeLimit& limit) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!messages_.empty() || calling_) {
     if (limit.reached()) return false;
-    called_.wait_for(lock, std::chrono::duration<double>(std::min(limit.left(), 3600.0)));
+    called_.wait_until(mutex_, limit);
   }
   return true;
 }
 
 void MessageInbox::close() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   callback_ = nullptr;
   messages_.clear();
-  called_.wait(lock, [&] { return !calling_ || *calling_ == std::this_thread::get_id(); });
+  while (calling_ && *calling_ != std::this_thread::get_id()) called_.wait(mutex_);
 }
 
 std::optional<Bytes> MessageInbox::poll(const TimeLimit& limit) {
-  std::unique_lock lock(mutex_);
-  while (messages_.empty()) {
-    if (limit.reached()) return std::nullopt;
-    came_.wait_for(lock, std::chrono::duration<double>(std::min(limit.left(), 3600.0)));
+  Bytes message;
+  {
+    const MutexLock lock(mutex_);
+    while (messages_.empty()) {
+      if (limit.reached()) return std::nullopt;
+      came_.wait_until(mutex_, limit);
+    }
+    message = std::move(messages_.front());
+    messages_.pop_front();
   }
-  Bytes message = std::move(messages_.front());
-  messages_.pop_front();
-  lock.unlock();
   pool_->room();
   return message;
 }
 
 size_t MessageInbox::waiting() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return messages_.size();
 }
 

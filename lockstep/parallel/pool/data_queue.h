@@ -4,11 +4,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/parallel/pool/pool.h"
 
 namespace lockstep {
@@ -62,11 +62,11 @@ class MessageInbox final : public Inbox, public std::enable_shared_from_this<Mes
 
   const std::shared_ptr<PoolCore> pool_;
   const size_t most_;
-  mutable std::mutex mutex_;
-  std::condition_variable came_, called_;
-  std::deque<Bytes> messages_;
-  std::function<void(const Bytes&)> callback_;
-  std::optional<std::thread::id> calling_;
+  mutable Mutex mutex_;
+  ConditionVariable came_, called_;
+  std::deque<Bytes> messages_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::function<void(const Bytes&)> callback_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<std::thread::id> calling_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 // An inbox that is closed when its queue is destroyed.

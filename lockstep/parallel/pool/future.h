@@ -26,7 +26,7 @@ class Future {
   // Whether it refers to a task. If not, everything below throws InvalidArgument.
   bool valid() const { return task_ != nullptr; }
   TaskState state() const {
-    const std::lock_guard lock(pool()->mutex);
+    const MutexLock lock(pool()->mutex);
     return task_->state;
   }
   bool done() const { return has_ended(state()); }
@@ -37,7 +37,7 @@ class Future {
     return task_->number;
   }
   int worker() const {
-    const std::lock_guard lock(pool()->mutex);
+    const MutexLock lock(pool()->mutex);
     return task_->worker;
   }
 
@@ -56,7 +56,7 @@ class Future {
     wait();
     Bytes result;
     {
-      const std::lock_guard lock(pool_->mutex);
+      const MutexLock lock(pool_->mutex);
       if (task_->state != TaskState::finished) task_->error.rethrow("");
       if constexpr (!std::is_void_v<R>) result = task_->result;
     }
@@ -64,7 +64,7 @@ class Future {
   }
   // The reason of a failure or cancellation; "" for other states.
   std::string error() const {
-    const std::lock_guard lock(pool()->mutex);
+    const MutexLock lock(pool()->mutex);
     return task_->error.message;
   }
   // The last 64 KiB of the task's output so far. Only in process pools.
@@ -93,7 +93,8 @@ class Future {
     if (!task_) throw InvalidArgument("[future] it stands for no task");
     return pool_;
   }
-  // Like done(), with the pool's mutex held.
+  // Like done(), with the pool's mutex held. Not annotated: it is called by conditions of
+  // PoolCore::wait(), which Clang does not follow.
   bool over() const { return has_ended(task_->state); }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/parallel/process/worker_context.h"
 
 namespace lockstep {
@@ -14,12 +15,12 @@ namespace {
 
 constexpr int kMostWorkers = 1024;
 
-std::mutex open_mutex;
 struct OpenPool {
   Pool* pool;
   bool threads;
 };
-std::vector<OpenPool> open_pools;
+Mutex open_mutex;
+std::vector<OpenPool> open_pools LOCKSTEP_GUARDED_BY(open_mutex);
 
 int workers_of(int wanted) {
   if (wanted < 0 || wanted > kMostWorkers) {
@@ -48,13 +49,13 @@ Pool::Pool(const PoolOptions& options) {
                                                        .memory_bytes = options.memory_bytes,
                                                        .environment = options.environment});
   core_->seed = options.seed;
-  const std::lock_guard lock(open_mutex);
+  const MutexLock lock(open_mutex);
   open_pools.push_back({this, options.threads});
 }
 
 Pool::~Pool() {
   {
-    const std::lock_guard lock(open_mutex);
+    const MutexLock lock(open_mutex);
     std::erase_if(open_pools, [this](const OpenPool& open) { return open.pool == this; });
   }
   core_->stop();
@@ -77,7 +78,7 @@ void Pool::check_worker(int worker) const {
 }
 
 std::shared_ptr<detail::PoolCore> detail::open_process_pool() {
-  const std::lock_guard lock(open_mutex);
+  const MutexLock lock(open_mutex);
   for (const OpenPool& open : open_pools) {
     if (!open.threads) return open.pool->core();
   }
@@ -85,13 +86,13 @@ std::shared_ptr<detail::PoolCore> detail::open_process_pool() {
 }
 
 Pool& default_pool(const std::function<void(const std::string&)>& notice) {
-  static std::mutex one_at_a_time;
-  const std::lock_guard once(one_at_a_time);
+  static Mutex one_at_a_time;
+  const MutexLock once(one_at_a_time);
   {
-    const std::lock_guard lock(open_mutex);
+    const MutexLock lock(open_mutex);
     if (!open_pools.empty()) return *open_pools.front().pool;
   }
-  static std::unique_ptr<Pool> own;
+  static std::unique_ptr<Pool> own LOCKSTEP_GUARDED_BY(one_at_a_time);
   own = std::make_unique<Pool>(PoolOptions{.threads = !has_runtime()});
   if (notice) {
     notice(fmt::format("a pool of {} worker {} was opened", own->size(),

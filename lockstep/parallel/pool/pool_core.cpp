@@ -54,7 +54,7 @@ PoolCore::~PoolCore() { end_callbacks(); }
 
 void PoolCore::end_callbacks() {
   {
-    const std::lock_guard lock(callbacks_mutex_);
+    const MutexLock lock(callbacks_mutex_);
     callbacks_end_ = true;
     callbacks_came_.notify_all();
   }
@@ -75,7 +75,7 @@ TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const Subm
         "[pool] a task's arguments of " + std::to_string(task->arguments.size()) + " bytes",
         "give it the name of a file that holds them");
   }
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (stopping_) throw InvalidArgument("[pool] it is closed");
   if (slot >= wanted()) {
     throw InvalidArgument("[pool] there is no worker " + std::to_string(slot) + " among " +
@@ -90,7 +90,7 @@ TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const Subm
 }
 
 void PoolCore::attach(const std::string& name, const std::string& path) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   const auto [known, is_new] = files_.emplace(name, path);
   if (known->second != path) {
     throw InvalidArgument("[pool] " + path + " cannot be attached: " + known->second +
@@ -148,7 +148,7 @@ void PoolCore::remove_queued(const TaskPtr& task) {
 }
 
 void PoolCore::cancel(const TaskPtr& task) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (has_ended(task->state) || task->cancelling) return;
   task->cancelling = true;
   remove_queued(task);
@@ -195,7 +195,7 @@ std::vector<int> PoolCore::pinned_slots() const {
 
 void PoolCore::kill(const TaskPtr& task, const std::string& reason) {
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (has_ended(task->state) || end_process_of(task, reason)) return;
   }
   cancel(task);
@@ -210,18 +210,17 @@ void PoolCore::end_as_cancelled(const TaskPtr& task) {
 }
 
 bool PoolCore::wait(const TimeLimit& limit, const std::function<bool()>& holds) {
-  std::unique_lock lock(mutex);
+  const MutexLock lock(mutex);
   while (!holds()) {
     if (limit.reached()) return false;
-    // In slices, because the system clock cannot represent a wait of a century.
-    changed_.wait_for(lock, std::chrono::duration<double>(std::min(limit.left(), 3600.0)));
+    changed_.wait_until(mutex, limit);
   }
   return true;
 }
 
 void PoolCore::then(const TaskPtr& task, std::function<void()> after) {
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (!has_ended(task->state)) {
       task->after.push_back(std::move(after));
       return;
@@ -231,13 +230,13 @@ void PoolCore::then(const TaskPtr& task, std::function<void()> after) {
 }
 
 std::string PoolCore::diary(const TaskPtr& task) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   return task->state == TaskState::running ? running_diary(task) : task->diary;
 }
 
 void PoolCore::post(std::function<void()> callback) {
   {
-    const std::lock_guard lock(callbacks_mutex_);
+    const MutexLock lock(callbacks_mutex_);
     if (!callbacks_ended_) {
       callbacks_.push_back(std::move(callback));
       callbacks_came_.notify_one();
@@ -248,43 +247,41 @@ void PoolCore::post(std::function<void()> callback) {
 }
 
 void PoolCore::run_callbacks() {
-  std::unique_lock lock(callbacks_mutex_);
+  const MutexLock lock(callbacks_mutex_);
   for (;;) {
-    callbacks_came_.wait(lock, [&] { return callbacks_end_ || !callbacks_.empty(); });
+    while (!callbacks_end_ && callbacks_.empty()) callbacks_came_.wait(callbacks_mutex_);
     if (callbacks_.empty()) {
       callbacks_ended_ = true;
       return;
     }
-    {
-      const std::function<void()> callback = std::move(callbacks_.front());
-      callbacks_.pop_front();
-      lock.unlock();
-      callback();
-    }
-    lock.lock();
+    std::function<void()> callback = std::move(callbacks_.front());
+    callbacks_.pop_front();
+    const MutexUnlock unlocked(callbacks_mutex_);
+    callback();
+    callback = nullptr;  // what it holds is destroyed without the mutex
   }
 }
 
 uint64_t PoolCore::add_inbox(std::weak_ptr<Inbox> inbox) {
-  const std::lock_guard lock(inboxes_mutex_);
+  const MutexLock lock(inboxes_mutex_);
   inboxes_.emplace(next_inbox_, std::move(inbox));
   return next_inbox_++;
 }
 
 void PoolCore::remove_inbox(uint64_t number) {
-  const std::lock_guard lock(inboxes_mutex_);
+  const MutexLock lock(inboxes_mutex_);
   inboxes_.erase(number);
 }
 
 uint64_t PoolCore::next_number() {
-  const std::lock_guard lock(inboxes_mutex_);
+  const MutexLock lock(inboxes_mutex_);
   return next_inbox_++;
 }
 
 bool PoolCore::deliver(uint64_t number, Bytes& message, bool last) {
   std::shared_ptr<Inbox> inbox;
   {
-    const std::lock_guard lock(inboxes_mutex_);
+    const MutexLock lock(inboxes_mutex_);
     const auto found = inboxes_.find(number);
     if (found != inboxes_.end()) inbox = found->second.lock();
   }
@@ -292,9 +289,9 @@ bool PoolCore::deliver(uint64_t number, Bytes& message, bool last) {
 }
 
 void PoolCore::stop() {
-  std::unique_lock lock(mutex);
+  const MutexLock lock(mutex);
   if (stopping_) {
-    changed_.wait(lock, [&] { return stopped_; });
+    while (!stopped_) changed_.wait(mutex);
     return;
   }
   stopping_ = true;
@@ -309,10 +306,11 @@ void PoolCore::stop() {
   }
   pinned_.clear();
   queued_ = 0;
-  stop_slots(lock);
-  lock.unlock();
-  end_callbacks();
-  lock.lock();
+  stop_slots();
+  {
+    const MutexUnlock unlocked(mutex);
+    end_callbacks();
+  }
   stopped_ = true;
   changed_.notify_all();
 }

@@ -9,9 +9,9 @@
 #include <deque>
 #include <iostream>
 #include <map>
-#include <mutex>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/parallel/pool/task_context.h"
 #include "lockstep/parallel/process/slot_memory.h"
 
@@ -40,7 +40,7 @@ class PoolWorker final : public TaskContext {
       const uint32_t seen = head_.bell.rings();
       std::optional<TaskOrder> order;
       {
-        const std::lock_guard lock(orders_mutex_);
+        const MutexLock lock(orders_mutex_);
         while (tasks_.empty() && read_order()) {
         }
         if (!tasks_.empty()) {
@@ -60,7 +60,7 @@ class PoolWorker final : public TaskContext {
     for (;;) {
       const uint32_t seen = head_.bell.rings();
       {
-        const std::lock_guard lock(orders_mutex_);
+        const MutexLock lock(orders_mutex_);
         while (read_order()) {
         }
         const auto found = messages_.find(queue);
@@ -78,7 +78,7 @@ class PoolWorker final : public TaskContext {
   }
 
   std::string file(const std::string& name) const override {
-    const std::lock_guard lock(orders_mutex_);
+    const MutexLock lock(orders_mutex_);
     const auto found = files_.find(name);
     return found == files_.end() ? "" : found->second;
   }
@@ -95,7 +95,7 @@ class PoolWorker final : public TaskContext {
   Bell& client() const { return *std::launder(reinterpret_cast<Bell*>(client_.get())); }
 
   // Processes the next order; false if there is none.
-  bool read_order() {
+  bool read_order() LOCKSTEP_REQUIRES(orders_mutex_) {
     const auto message = orders_.next();
     if (orders_.took() && head_.orders_wait.load() != 0) client().ring();
     if (!message) return false;
@@ -151,8 +151,8 @@ class PoolWorker final : public TaskContext {
   }
 
   // May be called by any thread of the task.
-  void say(Report what, std::span<const std::byte> rest) {
-    const std::lock_guard lock(mutex_);
+  void say(Report what, std::span<const std::byte> rest) LOCKSTEP_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
     reports_.push(with_prefix(what, rest));
     for (const TimeLimit limit(send_patience);;) {
       const uint32_t seen = head_.bell.rings();
@@ -166,16 +166,16 @@ class PoolWorker final : public TaskContext {
 
   const SharedRegion slot_, client_;
   SlotHeader& head_;
-  MessageReader orders_;
-  MessageWriter reports_;
+  mutable Mutex orders_mutex_;  // threads of a running task read orders, too
+  MessageReader orders_ LOCKSTEP_GUARDED_BY(orders_mutex_);
+  std::map<std::string, std::string> files_ LOCKSTEP_GUARDED_BY(orders_mutex_);
+  std::deque<TaskOrder> tasks_ LOCKSTEP_GUARDED_BY(orders_mutex_);
+  std::map<uint64_t, std::deque<Bytes>> messages_ LOCKSTEP_GUARDED_BY(orders_mutex_);
+  Mutex mutex_;
+  MessageWriter reports_ LOCKSTEP_GUARDED_BY(mutex_);
   const bool spin_;
   int diary_ = -1;
   std::atomic<uint64_t> order_{0};
-  std::mutex mutex_;                 // guards reports
-  mutable std::mutex orders_mutex_;  // guards the orders, which threads of a running task also read
-  std::map<std::string, std::string> files_;
-  std::deque<TaskOrder> tasks_;
-  std::map<uint64_t, std::deque<Bytes>> messages_;
 };
 
 }  // namespace

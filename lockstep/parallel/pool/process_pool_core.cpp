@@ -41,12 +41,12 @@ ProcessSlots::ProcessSlots(const ProcessPoolOptions& options)
 }
 
 int ProcessSlots::size() {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   return wanted_;
 }
 
 void ProcessSlots::resize(int workers) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   wanted_ = workers;
   for (int i = 0; i < workers; ++i) {
     if (!slot_of(i)) open_slot(i);
@@ -64,7 +64,7 @@ bool ProcessSlots::send_to(int index, uint64_t queue, std::span<const std::byte>
   const Bytes content = with_prefix(queue, message);
   for (;;) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       Slot* const slot = slot_of(index);
       if (slot == nullptr) return false;
       const uint64_t waiting = slot->messages_said - slot->head.messages_taken.load();
@@ -77,13 +77,13 @@ bool ProcessSlots::send_to(int index, uint64_t queue, std::span<const std::byte>
 
 bool ProcessSlots::send_to(const TaskPtr& task, uint64_t queue,
                            std::span<const std::byte> message) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   Slot* const slot = slot_that_runs(task);
   return slot != nullptr && post(*slot, with_prefix(queue, message));
 }
 
 std::vector<WorkerStatus> ProcessSlots::slots() {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   std::vector<WorkerStatus> all;
   for (int i = 0; i < wanted_; ++i) {
     WorkerStatus& status = all.emplace_back();
@@ -215,7 +215,7 @@ void ProcessSlots::take_back(Slot& slot) {
 }
 
 void ProcessSlots::rebalance() {
-  const auto free = [&](const auto& slot) {
+  const auto free = [&](const auto& slot) LOCKSTEP_REQUIRES(mutex) {
     return slot->ready && !slot->retiring && !slot->lost && !slot->ending && slot->sent.empty() &&
            !any_queued(slot->index);
   };
@@ -272,7 +272,7 @@ SupervisorEvents ProcessSlots::reports() {
   return {
       .started =
           [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const std::string& why) {
-            const std::lock_guard lock(mutex);
+            const MutexLock lock(mutex);
             for (const auto& slot : slots_) {
               if (slot->place.offset != ticket.slot.offset) continue;
               slot->worker = worker;
@@ -284,7 +284,7 @@ SupervisorEvents ProcessSlots::reports() {
           },
       .ended =
           [this](uint32_t worker, const WorkerEnd& end) {
-            const std::lock_guard lock(mutex);
+            const MutexLock lock(mutex);
             for (const auto& slot : slots_) {
               if (slot->worker == worker) slot->lost = end;
             }
@@ -292,7 +292,7 @@ SupervisorEvents ProcessSlots::reports() {
           },
       .failed =
           [this](const std::string& why) {
-            const std::lock_guard lock(mutex);
+            const MutexLock lock(mutex);
             broken_ = "its workers cannot be reached: " + why;
             for (const auto& slot : slots_) slot->lost = WorkerEnd{.how = broken_};
             wanted_ = 0;
@@ -306,7 +306,7 @@ HostEvents ProcessSlots::told_by_hosts() {
   HostEvents told{.reports = reports(),
                   .printed =
                       [this](uint32_t worker, std::string text) {
-                        const std::lock_guard lock(mutex);
+                        const MutexLock lock(mutex);
                         for (const auto& slot : slots_) {
                           if (slot->worker == worker) slot->printed = std::move(text);
                         }

@@ -42,58 +42,59 @@ class ProcessSlots final : public PoolCore {
   using Slot = WorkerSlot;
   using Sent = SentTask;
 
-  Slot* slot_of(int index) const;
-  Slot* slot_that_runs(const TaskPtr& task) const;
+  Slot* slot_of(int index) const LOCKSTEP_REQUIRES(mutex);
+  Slot* slot_that_runs(const TaskPtr& task) const LOCKSTEP_REQUIRES(mutex);
   // False if the worker can no longer take messages.
-  static bool post(Slot& slot, const Bytes& message);
-  void open_slot(int index);
-  void end_process(Slot& slot, const std::string& reason);
+  bool post(Slot& slot, const Bytes& message) LOCKSTEP_REQUIRES(mutex);
+  void open_slot(int index) LOCKSTEP_REQUIRES(mutex);
+  void end_process(Slot& slot, const std::string& reason) LOCKSTEP_REQUIRES(mutex);
 
-  // Orders, with the mutex held: process_pool_core.cpp.
-  int wanted() const override { return wanted_; }
-  void file_came(const std::string& name) override;
+  // Orders: process_pool_core.cpp.
+  int wanted() const override LOCKSTEP_REQUIRES(mutex) { return wanted_; }
+  void file_came(const std::string& name) override LOCKSTEP_REQUIRES(mutex);
   // The worker learns of the file before any task that it is given later.
-  void tell_of_file(Slot& slot, const std::string& name);
-  void work_came() override;
-  void hand_out();
+  void tell_of_file(Slot& slot, const std::string& name) LOCKSTEP_REQUIRES(mutex);
+  void work_came() override LOCKSTEP_REQUIRES(mutex);
+  void hand_out() LOCKSTEP_REQUIRES(mutex);
   // The slot that gets the next task: the one with the fewest tasks among those that may have
   // another. Null if there is none.
-  Slot* slot_for_more() const;
-  void give(Slot& slot, TaskPtr task);
-  void begin_first(Slot& slot);
+  Slot* slot_for_more() const LOCKSTEP_REQUIRES(mutex);
+  void give(Slot& slot, TaskPtr task) LOCKSTEP_REQUIRES(mutex);
+  void begin_first(Slot& slot) LOCKSTEP_REQUIRES(mutex);
   // Takes back the tasks that a worker has not begun.
-  void take_back(Slot& slot);
+  void take_back(Slot& slot) LOCKSTEP_REQUIRES(mutex);
   // If a worker is free, takes back tasks that others hold ahead of time, and hands them out again.
-  void rebalance();
-  void stop_running(const TaskPtr& task) override;
-  void stop_first(Slot& slot);
-  bool end_process_of(const TaskPtr& task, const std::string& reason) override;
-  std::string running_diary(const TaskPtr& task) override;
+  void rebalance() LOCKSTEP_REQUIRES(mutex);
+  void stop_running(const TaskPtr& task) override LOCKSTEP_REQUIRES(mutex);
+  void stop_first(Slot& slot) LOCKSTEP_REQUIRES(mutex);
+  bool end_process_of(const TaskPtr& task, const std::string& reason) override
+      LOCKSTEP_REQUIRES(mutex);
+  std::string running_diary(const TaskPtr& task) override LOCKSTEP_REQUIRES(mutex);
 
   // Reports and losses: process_pool_reports.cpp.
-  void take_reports();
-  void reopen_slots();
+  void take_reports() LOCKSTEP_EXCLUDES(mutex);
+  void reopen_slots() LOCKSTEP_REQUIRES(mutex);
   // Plans another start. If starts keep failing, fails the tasks that wait for this worker with the
   // reason.
-  void start_failed(int index, const WorkerEnd& end);
+  void start_failed(int index, const WorkerEnd& end) LOCKSTEP_REQUIRES(mutex);
   // Fails tasks for workers that no longer exist, or all tasks if no process can be started any
   // more.
-  void fail_what_nobody_takes();
+  void fail_what_nobody_takes() LOCKSTEP_REQUIRES(mutex);
   // Processes arrived reports as far as inboxes have room, but a limited number at a time. Returns
   // whether more may be available.
-  bool drain(Slot& slot);
+  bool drain(Slot& slot) LOCKSTEP_REQUIRES(mutex);
   // Delivers the held message. If the worker is ending, the message may exceed the inbox's limit.
-  bool deliver_held(Slot& slot);
-  void take(Slot& slot, std::span<const std::byte> rest);
-  void end_first(Slot& slot, Report what, EndNote note);
+  bool deliver_held(Slot& slot) LOCKSTEP_REQUIRES(mutex);
+  void take(Slot& slot, std::span<const std::byte> rest) LOCKSTEP_REQUIRES(mutex);
+  void end_first(Slot& slot, Report what, EndNote note) LOCKSTEP_REQUIRES(mutex);
   // Decides about the tasks of a process that has ended, and plans its replacement.
-  void bury(Slot& slot);
+  void bury(Slot& slot) LOCKSTEP_REQUIRES(mutex);
   // Enforces the limits of the running task, and ends a process that does not stop. Returns the
   // seconds until the next check.
-  double look_after(Slot& slot);
+  double look_after(Slot& slot) LOCKSTEP_REQUIRES(mutex);
   // Delivers the messages that were accepted before the pool stopped. All tasks have ended by then.
-  void drain_messages(Slot& slot);
-  void stop_slots(std::unique_lock<std::mutex>& lock) override;
+  void drain_messages(Slot& slot) LOCKSTEP_REQUIRES(mutex);
+  void stop_slots() override LOCKSTEP_REQUIRES(mutex);
 
   // Callbacks for the supervisor and for the remote hosts.
   SupervisorEvents reports();
@@ -106,11 +107,12 @@ class ProcessSlots final : public PoolCore {
   SharedPlace bell_place_;
   SharedRegion bell_memory_;
   Bell& bell_;  // wakes report_thread_
-  int wanted_ = 0;
-  Restarts restarts_;
-  std::string broken_;  // why there are no workers any more
+  int wanted_ LOCKSTEP_GUARDED_BY(mutex) = 0;
+  Restarts restarts_ LOCKSTEP_GUARDED_BY(mutex);
+  // Why there are no workers any more.
+  std::string broken_ LOCKSTEP_GUARDED_BY(mutex);
   std::atomic<int64_t> strangers_{0}, far_strangers_{0};
-  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<std::unique_ptr<Slot>> slots_ LOCKSTEP_GUARDED_BY(mutex);
   Supervisor supervisor_{memory_, own_options(), reports()};
   RemoteHosts hosts_{memory_, bell_place_, options_, told_by_hosts()};
   std::thread report_thread_;

@@ -20,7 +20,7 @@ constexpr int kLostBefore = 3;
 }  // namespace
 
 void ProcessSlots::take_reports() {
-  std::unique_lock lock(mutex);
+  const MutexLock lock(mutex);
   while (!stopping()) {
     const uint32_t seen = bell_.rings();
     bool more = false;
@@ -44,13 +44,12 @@ void ProcessSlots::take_reports() {
     work_came();
     double wait = restarts_.wait(1);
     for (const auto& slot : slots_) wait = std::min(wait, look_after(*slot));
-    lock.unlock();
+    const MutexUnlock unlocked(mutex);
     if (more) {
       std::this_thread::yield();  // other threads wait for the mutex
     } else {
       bell_.wait(seen, TimeLimit(wait));
     }
-    lock.lock();
   }
 }
 
@@ -233,18 +232,19 @@ void ProcessSlots::drain_messages(Slot& slot) {
   }
 }
 
-void ProcessSlots::stop_slots(std::unique_lock<std::mutex>& lock) {
+void ProcessSlots::stop_slots() {
   for (const auto& slot : slots_) {
     for (const Sent& sent : slot->sent) end_as_cancelled(sent.task);
     slot->sent.clear();
   }
   bell_.ring();
-  lock.unlock();
-  if (report_thread_.joinable()) report_thread_.join();
-  supervisor_.stop();
-  hosts_.stop();
-  memory_.on_free(nullptr);
-  lock.lock();
+  {
+    const MutexUnlock unlocked(mutex);
+    if (report_thread_.joinable()) report_thread_.join();
+    supervisor_.stop();
+    hosts_.stop();
+    memory_.on_free(nullptr);
+  }
   for (const auto& slot : slots_) drain_messages(*slot);
   slots_.clear();
 }

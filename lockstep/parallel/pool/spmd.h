@@ -171,7 +171,7 @@ auto spmd_with(const SpmdOptions& options, Pool& pool, F, const A&... arguments)
       memory->ticket(), arguments...);
   std::vector<Future<R>> futures;
   {
-    const std::lock_guard one_block(pool.core()->blocks);
+    const MutexLock one_block(pool.core()->blocks);
     try {
       for (int i = 0; i < size; ++i) {
         futures.push_back(pool.start(call, {}, i, [memory, i] { memory->end(i); }));

@@ -27,13 +27,13 @@ class ThreadSlots final : public PoolCore {
   ~ThreadSlots() override { stop(); }
 
   int size() override {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     return wanted_;
   }
 
   void resize(int workers) override {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       for (size_t i = 0; i < retired_.size();) {
         if (retired_[i]->ended) {
           retired_[i]->thread.join();
@@ -61,7 +61,7 @@ class ThreadSlots final : public PoolCore {
                const TimeLimit& limit) override {
     for (;;) {
       {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         if (index < 0 || index >= static_cast<int>(slots_.size())) return false;
         auto& messages = slots_[static_cast<size_t>(index)]->messages[queue];
         if (messages.size() < kMostMessages) {
@@ -79,7 +79,7 @@ class ThreadSlots final : public PoolCore {
   void room() override { room_.ring(); }
 
   std::vector<WorkerStatus> slots() override {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     std::vector<WorkerStatus> all;
     for (const auto& slot : slots_) {
       all.push_back({0, true, slot->running ? slot->running->number : 0});
@@ -88,6 +88,8 @@ class ThreadSlots final : public PoolCore {
   }
 
  private:
+  // Guarded by the pool's mutex, except `cancel`. A slot does not know its pool: the
+  // functions that use slots are annotated, not its members.
   struct Slot {
     std::thread thread;
     bool retired = false, ended = false;
@@ -105,7 +107,7 @@ class ThreadSlots final : public PoolCore {
     }
     const SharedMemory& memory() const override { return pool_.memory_; }
     std::string file(const std::string& name) const override {
-      const std::lock_guard lock(pool_.mutex);
+      const MutexLock lock(pool_.mutex);
       const auto found = pool_.files().find(name);
       return found == pool_.files().end() ? "" : found->second;
     }
@@ -115,7 +117,7 @@ class ThreadSlots final : public PoolCore {
       for (;;) {
         const uint32_t seen = pool_.room_.rings();
         {
-          const std::lock_guard lock(pool_.mutex);
+          const MutexLock lock(pool_.mutex);
           auto& messages = slot_.messages[queue];
           if (!messages.empty()) {
             Bytes message = std::move(messages.front());
@@ -145,13 +147,13 @@ class ThreadSlots final : public PoolCore {
     const bool limited_;
   };
 
-  void run(int index, Slot& slot) {
-    std::unique_lock lock(mutex);
+  void run(int index, Slot& slot) LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
     for (;;) {
       TaskPtr task;
-      work_.wait(lock, [&] {
-        return (task = take_next(index, slot.retired)) != nullptr || slot.retired || stopping();
-      });
+      while (!(task = take_next(index, slot.retired)) && !slot.retired && !stopping()) {
+        work_.wait(mutex);
+      }
       if (!task) {
         slot.ended = true;
         return;
@@ -164,16 +166,17 @@ class ThreadSlots final : public PoolCore {
       Context context(*this, slot, *task);
       context.worker = index;
       context.workers = wanted_;
-      lock.unlock();
       Bytes result;
       TaskError error;
-      try {
-        const TaskContext::Scope scope(context);
-        result = find_packed(task->function)(task->arguments);
-      } catch (...) {
-        error = TaskError::current();
+      {
+        const MutexUnlock unlocked(mutex);
+        try {
+          const TaskContext::Scope scope(context);
+          result = find_packed(task->function)(task->arguments);
+        } catch (...) {
+          error = TaskError::current();
+        }
       }
-      lock.lock();
       slot.running = nullptr;
       if (context.late() && error.kind == "Cancelled") {
         task->cancelling = true;
@@ -187,11 +190,11 @@ class ThreadSlots final : public PoolCore {
     }
   }
 
-  int wanted() const override { return wanted_; }
-  void file_came(const std::string&) override {}
-  void work_came() override { work_.notify_all(); }
+  int wanted() const override LOCKSTEP_REQUIRES(mutex) { return wanted_; }
+  void file_came(const std::string&) override LOCKSTEP_REQUIRES(mutex) {}
+  void work_came() override LOCKSTEP_REQUIRES(mutex) { work_.notify_all(); }
 
-  void stop_running(const TaskPtr& task) override {
+  void stop_running(const TaskPtr& task) override LOCKSTEP_REQUIRES(mutex) {
     for (const auto* slots : {&slots_, &retired_}) {
       for (const auto& slot : *slots) {
         if (slot->running == task) slot->cancel = true;
@@ -200,9 +203,9 @@ class ThreadSlots final : public PoolCore {
     room_.ring();
   }
 
-  std::string running_diary(const TaskPtr&) override { return {}; }
+  std::string running_diary(const TaskPtr&) override LOCKSTEP_REQUIRES(mutex) { return {}; }
 
-  void stop_slots(std::unique_lock<std::mutex>& lock) override {
+  void stop_slots() override LOCKSTEP_REQUIRES(mutex) {
     for (auto& slot : slots_) retired_.push_back(std::move(slot));
     slots_.clear();
     std::vector<std::unique_ptr<Slot>> ending = std::exchange(retired_, {});
@@ -212,14 +215,14 @@ class ThreadSlots final : public PoolCore {
     }
     work_.notify_all();
     room_.ring();
-    lock.unlock();
+    const MutexUnlock unlocked(mutex);
     for (const auto& slot : ending) slot->thread.join();
-    lock.lock();
   }
 
-  int wanted_ = 0;
-  std::vector<std::unique_ptr<Slot>> slots_, retired_;
-  std::condition_variable work_;
+  int wanted_ LOCKSTEP_GUARDED_BY(mutex) = 0;
+  std::vector<std::unique_ptr<Slot>> slots_ LOCKSTEP_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<Slot>> retired_ LOCKSTEP_GUARDED_BY(mutex);
+  ConditionVariable work_;
   Bell room_{};
   SharedMemory memory_{"lockstep-pool"};
 };

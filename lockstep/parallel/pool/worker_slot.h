@@ -27,7 +27,8 @@ struct QueueMessage {
   Bytes content;
 };
 
-// Guarded by the pool's mutex.
+// Guarded by the pool's mutex. A slot does not know its pool: the pool's functions that use slots
+// are annotated, not its members.
 struct WorkerSlot {
   WorkerSlot(SharedMemory& memory, int number)
       : index(number),

@@ -2,13 +2,14 @@
 
 #include <atomic>
 #include <map>
-#include <mutex>
+
+#include "lockstep/base/threads/mutex.h"
 
 namespace lockstep::detail {
 namespace {
 
-std::mutex mutex;
-std::map<std::pair<uint64_t, int>, std::shared_ptr<void>>& values() {
+Mutex mutex;
+std::map<std::pair<uint64_t, int>, std::shared_ptr<void>>& values() LOCKSTEP_REQUIRES(mutex) {
   static std::map<std::pair<uint64_t, int>, std::shared_ptr<void>> all;
   return all;
 }
@@ -21,19 +22,19 @@ uint64_t next_value_number() {
 }
 
 std::shared_ptr<void> kept_value(uint64_t number, int worker) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   const auto found = values().find({number, worker});
   return found == values().end() ? nullptr : found->second;
 }
 
 void keep_value(uint64_t number, int worker, std::shared_ptr<void> value) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   values()[{number, worker}] = std::move(value);
 }
 
 void drop_value(uint64_t number, int worker) {
   std::shared_ptr<void> last;  // destroyed after the mutex is released
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   const auto found = values().find({number, worker});
   if (found == values().end()) return;
   last = std::move(found->second);

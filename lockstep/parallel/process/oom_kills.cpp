@@ -3,17 +3,18 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <mutex>
 #include <sstream>
 #include <vector>
+
+#include "lockstep/base/threads/mutex.h"
 
 namespace lockstep {
 namespace {
 
 constexpr double kFresh = 10;  // seconds
 
-std::mutex file_mutex;
-std::string& file_of_tests() {
+Mutex file_mutex;
+std::string& file_of_tests() LOCKSTEP_REQUIRES(file_mutex) {
   static std::string file;
   return file;
 }
@@ -48,13 +49,13 @@ std::string file_of_this_process() {
 }  // namespace
 
 void OomKills::set_file(const std::string& file) {
-  const std::lock_guard lock(file_mutex);
+  const MutexLock lock(file_mutex);
   file_of_tests() = file;
 }
 
 OomKills::OomKills(const std::string& file) : file_(file) {
   if (file_.empty()) {
-    const std::lock_guard lock(file_mutex);
+    const MutexLock lock(file_mutex);
     file_ = file_of_tests();
   }
   if (file_.empty()) file_ = file_of_this_process();

@@ -37,7 +37,7 @@ void Supervisor::start(const SlotTicket& ticket) { ask({ticket, 0, {}}); }
 void Supervisor::kill(uint32_t worker, const std::string& reason) { ask({{}, worker, reason}); }
 
 void Supervisor::ask(Request request) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   requests_.push_back(std::move(request));
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(asked_.get(), &one, sizeof one);
@@ -45,7 +45,7 @@ void Supervisor::ask(Request request) {
 
 void Supervisor::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_ = true;
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = write(asked_.get(), &one, sizeof one);
@@ -62,7 +62,7 @@ void Supervisor::run() {
   for (;;) {
     std::vector<Request> requests;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (ended_) return;
       requests = std::exchange(requests_, {});
       uint64_t asked = 0;

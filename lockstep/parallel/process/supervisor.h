@@ -5,12 +5,12 @@
 #include <sys/types.h>
 
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/slot_memory.h"
 #include "lockstep/parallel/process/workers.h"
@@ -53,7 +53,7 @@ class Supervisor {
     std::string reason;
   };
 
-  void ask(Request request);
+  void ask(Request request) LOCKSTEP_EXCLUDES(mutex_);
   void run();
   void start(Workers& workers, const SlotTicket& ticket);
 
@@ -61,9 +61,9 @@ class Supervisor {
   const ProcessPoolOptions options_;
   const SupervisorEvents reports_;
   const Descriptor asked_;
-  std::mutex mutex_;
-  std::vector<Request> requests_;
-  bool ended_ = false;
+  Mutex mutex_;
+  std::vector<Request> requests_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
@@ -41,7 +41,7 @@ class MergeTree {
       const bool is_left = path[depth].first == parent.first;
       std::optional<State> sibling;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         const auto key = std::pair{parent.first, parent.count};
         const auto found = waiting_.find(key);
         if (found == waiting_.end()) {
@@ -54,13 +54,13 @@ class MergeTree {
       if (!is_left) std::swap(state, *sibling);
       merge_(state, *sibling);
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     result_ = std::move(state);
   }
 
   // The merged state, once all leaves were added.
   State take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!result_) throw InvalidArgument("[tree] leaves are missing");
     return *std::exchange(result_, std::nullopt);
   }
@@ -68,9 +68,10 @@ class MergeTree {
  private:
   int64_t leaves_;
   Merge merge_;
-  std::mutex mutex_;
-  std::map<std::pair<int64_t, int64_t>, State> waiting_;  // by their parent node
-  std::optional<State> result_;
+  Mutex mutex_;
+  // By their parent node.
+  std::map<std::pair<int64_t, int64_t>, State> waiting_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<State> result_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep

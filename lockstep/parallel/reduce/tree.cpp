@@ -4,11 +4,11 @@
 #include <bit>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/backends/table.h"
 
@@ -83,10 +83,10 @@ struct TreeReduction::State {
   std::vector<int> leaf_parent;  // by leaf of the run
   std::vector<bool> leaf_left;
   std::vector<float*> leaf_to;  // for single leaves
-  std::mutex mutex;
-  std::vector<Memory> memory;
-  std::vector<float*> free;
-  int64_t arrived = 0;
+  Mutex mutex;
+  std::vector<Memory> memory LOCKSTEP_GUARDED_BY(mutex);
+  std::vector<float*> free LOCKSTEP_GUARDED_BY(mutex);
+  int64_t arrived LOCKSTEP_GUARDED_BY(mutex) = 0;  // where leaves are added in order of arrival
 
   void build(int64_t first, int64_t n, int parent, bool is_left) {
     if (n == 1) {
@@ -106,7 +106,7 @@ struct TreeReduction::State {
   void begin(int64_t all, const IndexRange& own, std::span<float* const> partials) {
     // After a failed step some nodes may still hold arrays.
     for (auto& node : nodes) give(node.waiting.exchange(nullptr));
-    arrived = 0;
+    forget_arrived();
     if (all != leaves || own != run) {
       leaves = all;
       run = own;
@@ -135,8 +135,13 @@ struct TreeReduction::State {
     }
   }
 
-  float* take() {
-    std::lock_guard lock(mutex);
+  void forget_arrived() LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    arrived = 0;
+  }
+
+  float* take() LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
     if (free.empty()) {
       memory.push_back(allocate(count * sizeof(float)));
       return memory.back().as<float>();
@@ -146,8 +151,8 @@ struct TreeReduction::State {
     return buffer;
   }
 
-  bool add_as_it_comes(const float* values) {
-    const std::lock_guard lock(mutex);
+  bool add_as_it_comes(const float* values) LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
     float* const sum = targets[0];
     if (arrived == 0) {
       std::memcpy(sum, values, count * sizeof(float));
@@ -157,9 +162,9 @@ struct TreeReduction::State {
     return ++arrived == run.count;
   }
 
-  void give(float* buffer) {
+  void give(float* buffer) LOCKSTEP_EXCLUDES(mutex) {
     if (!buffer) return;
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     free.push_back(buffer);
   }
 };

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/process/process_pool_options.h"
@@ -41,8 +41,8 @@ class HostAgent {
       const auto message = host_context().receive(TimeLimit(1));
       if (!message) return;
       const auto order = decode<HostOrder>(*message);
-      const std::lock_guard lock(mutex_);
-      std::visit([this](const auto& what) { take(what); }, order);
+      const MutexLock lock(mutex_);
+      take_order(order);
     });
   }
 
@@ -106,7 +106,7 @@ class HostAgent {
   }
 
   // A cached mapping of a region that is accessed repeatedly.
-  const SharedRegion& mapped(const SharedPlace& place) {
+  const SharedRegion& mapped(const SharedPlace& place) LOCKSTEP_REQUIRES(mutex_) {
     auto& [size, region] = mapped_[place.offset];
     if (!region || size < place.bytes) {
       region = map(place);
@@ -115,16 +115,20 @@ class HostAgent {
     return region;
   }
 
-  // ---- requests of the client, with the mutex held ----
+  // ---- requests of the client ----
 
-  void take(const SlotHere& what) {
+  void take_order(const HostOrder& order) LOCKSTEP_REQUIRES(mutex_) {
+    std::visit([this](const auto& what) LOCKSTEP_REQUIRES(mutex_) { take(what); }, order);
+  }
+
+  void take(const SlotHere& what) LOCKSTEP_REQUIRES(mutex_) {
     const size_t place = what.ticket.slot.offset;
     slots_.erase(place);
     slots_.emplace(place, map(what.ticket.slot));
     supervisor_.start(what.ticket);
   }
 
-  void take(const SlotOrder& what) {
+  void take(const SlotOrder& what) LOCKSTEP_REQUIRES(mutex_) {
     Slot* const slot = slot_at(what.slot);
     if (slot == nullptr) return;
     slot->order.insert(slot->order.end(), what.piece.begin(), what.piece.end());
@@ -137,33 +141,33 @@ class HostAgent {
     write_orders(*slot);
   }
 
-  void take(const SlotCancel& what) {
+  void take(const SlotCancel& what) LOCKSTEP_REQUIRES(mutex_) {
     Slot* const slot = slot_at(what.slot);
     if (slot == nullptr) return;
     slot->head.cancelled = what.cancelled;
     slot->head.bell.ring();
   }
 
-  void take(const SlotRoom& what) {
+  void take(const SlotRoom& what) LOCKSTEP_REQUIRES(mutex_) {
     Slot* const slot = slot_at(what.slot);
     if (slot == nullptr) return;
     slot->room = std::max(slot->room, what.bytes);
     bell_.ring();
   }
 
-  void take(const SlotKill& what) {
+  void take(const SlotKill& what) LOCKSTEP_REQUIRES(mutex_) {
     Slot* const slot = slot_at(what.slot);
     if (slot != nullptr && slot->worker != 0) supervisor_.kill(slot->worker, what.reason);
   }
 
-  void take(const MemoryWrite& what) {
+  void take(const MemoryWrite& what) LOCKSTEP_REQUIRES(mutex_) {
     const SharedRegion& region = mapped(what.place);
     check(what.place, what.at, what.piece.size());
     std::memcpy(region.get() + what.at, what.piece.data(), what.piece.size());
     say(MemoryWritten{what.piece.size()});
   }
 
-  void take(const MemoryRead& what) {
+  void take(const MemoryRead& what) LOCKSTEP_REQUIRES(mutex_) {
     const SharedRegion region = map(what.place);
     size_t at = 0;
     in_pieces({region.get(), what.place.bytes}, [&](Bytes piece, bool last) {
@@ -173,18 +177,20 @@ class HostAgent {
     });
   }
 
-  void take(const MemoryWatch& what) {
+  void take(const MemoryWatch& what) LOCKSTEP_REQUIRES(mutex_) {
     watched_[what.place.offset] = {what.place, map(what.place), {}};
   }
 
-  void take(const MemoryForget& what) {
+  void take(const MemoryForget& what) LOCKSTEP_REQUIRES(mutex_) {
     watched_.erase(what.place.offset);
     mapped_.erase(what.place.offset);
     memory_.cover(what.place);
     memory_.free(what.place);
   }
 
-  void take(const GroupEnd& what) { LocalGroup::abort(mapped(what.place)); }
+  void take(const GroupEnd& what) LOCKSTEP_REQUIRES(mutex_) {
+    LocalGroup::abort(mapped(what.place));
+  }
 
   static void check(const SharedPlace& place, size_t at, size_t bytes) {
     if (at > place.bytes || bytes > place.bytes - at) {
@@ -192,7 +198,7 @@ class HostAgent {
     }
   }
 
-  Slot* slot_at(size_t place) {
+  Slot* slot_at(size_t place) LOCKSTEP_REQUIRES(mutex_) {
     const auto found = slots_.find(place);
     return found == slots_.end() ? nullptr : &found->second;
   }
@@ -208,11 +214,11 @@ class HostAgent {
 
   // ---- reports of workers ----
 
-  void carry_reports() {
+  void carry_reports() LOCKSTEP_EXCLUDES(mutex_) {
     const uint32_t seen = bell_.rings();
     double left = 0;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (auto& [place, slot] : slots_) carry_reports(place, slot);
       if (tell_.reached()) tell_changes();
       left = tell_.left();
@@ -221,7 +227,7 @@ class HostAgent {
   }
 
   // `all`: ignores kReportsAhead, for a worker that has ended.
-  void carry_reports(size_t place, Slot& slot, bool all = false) {
+  void carry_reports(size_t place, Slot& slot, bool all = false) LOCKSTEP_REQUIRES(mutex_) {
     if (slot.broken) return;
     if (slot.head.orders_wait.exchange(0) != 0) write_orders(slot);
     try {
@@ -246,7 +252,7 @@ class HostAgent {
     }
   }
 
-  void tell_changes() {
+  void tell_changes() LOCKSTEP_REQUIRES(mutex_) {
     tell_ = TimeLimit(kTell);
     for (auto& [place, slot] : slots_) {
       const uint64_t taken = slot.head.messages_taken.load();
@@ -276,7 +282,7 @@ class HostAgent {
     return {
         .started =
             [this](const SlotTicket& ticket, uint32_t worker, pid_t pid, const std::string& why) {
-              const std::lock_guard lock(mutex_);
+              const MutexLock lock(mutex_);
               Slot* const slot = slot_at(ticket.slot.offset);
               if (slot == nullptr) return;
               slot->worker = worker;
@@ -287,7 +293,7 @@ class HostAgent {
             },
         .ended =
             [this](uint32_t worker, const WorkerEnd& end) {
-              const std::lock_guard lock(mutex_);
+              const MutexLock lock(mutex_);
               for (auto at = slots_.begin(); at != slots_.end(); ++at) {
                 if (at->second.worker != worker) continue;
                 carry_reports(at->first, at->second, true);
@@ -306,11 +312,11 @@ class HostAgent {
   SharedMemory memory_{"lockstep-pool"};
   SharedRegion bell_memory_;
   Bell& bell_;
-  std::mutex mutex_;
-  std::map<size_t, Slot> slots_;  // by place
-  std::map<size_t, Watched> watched_;
-  std::map<size_t, std::pair<size_t, SharedRegion>> mapped_;
-  TimeLimit tell_{kTell};
+  Mutex mutex_;
+  std::map<size_t, Slot> slots_ LOCKSTEP_GUARDED_BY(mutex_);  // by place
+  std::map<size_t, Watched> watched_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<size_t, std::pair<size_t, SharedRegion>> mapped_ LOCKSTEP_GUARDED_BY(mutex_);
+  TimeLimit tell_ LOCKSTEP_GUARDED_BY(mutex_){kTell};
   Supervisor supervisor_;
 };
 

@@ -22,6 +22,7 @@ RemoteHosts::RemoteHosts(SharedMemory& memory, const SharedPlace& bell,
       s.local_rank_of_slot.push_back(i);
     }
   }
+  s.any_hosts = !s.statuses.empty();
   s.arrived.resize(s.statuses.size());
 }
 
@@ -29,7 +30,7 @@ RemoteHosts::~RemoteHosts() { stop(); }
 
 void RemoteHosts::begin() {
   RemoteHostsState& s = *state_;
-  if (s.statuses.empty()) return;
+  if (!s.any_hosts) return;
   s.thread = quiet_thread([&s] {
     try {
       run_remote_hosts(s);
@@ -42,7 +43,7 @@ void RemoteHosts::begin() {
 void RemoteHosts::stop() {
   RemoteHostsState& s = *state_;
   {
-    const std::lock_guard lock(s.mutex);
+    const MutexLock lock(s.mutex);
     s.ended = true;
     s.changed.notify_all();
   }
@@ -59,7 +60,7 @@ void RemoteHosts::kill(uint32_t worker, const std::string& reason) {
 void RemoteHosts::ring() { state_->ring(); }
 
 void RemoteHosts::forget(const SharedPlace& place) {
-  if (!state_->statuses.empty()) state_->ask(HostRequest{0, HostOrder(MemoryForget{place})});
+  if (state_->any_hosts) state_->ask(HostRequest{0, HostOrder(MemoryForget{place})});
 }
 
 int RemoteHosts::host_of(int slot) const {
@@ -74,7 +75,7 @@ int RemoteHosts::local_rank_of(int slot) const {
 
 HostStatus RemoteHosts::status(int host) const {
   if (host == 0) return {.presence = 1, .name = "", .address = state_->address};
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->status(host);
 }
 
@@ -82,7 +83,7 @@ uint64_t RemoteHosts::push(int host, const SharedPlace& place) {
   RemoteHostsState& s = *state_;
   uint64_t number = 0;
   {
-    const std::lock_guard lock(s.mutex);
+    const MutexLock lock(s.mutex);
     number = s.next++;
   }
   s.ask(HostRequest{host, Push{.place = place, .number = number}});
@@ -90,7 +91,7 @@ uint64_t RemoteHosts::push(int host, const SharedPlace& place) {
 }
 
 bool RemoteHosts::pushed(int host, uint64_t number) const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->status(host).presence != 0 &&
          state_->arrived[static_cast<size_t>(host - 1)] >= number;
 }
@@ -110,17 +111,16 @@ bool RemoteHosts::pull_part(int host, uint64_t presence, const SharedPlace& plac
   RemoteHostsState& s = *state_;
   uint64_t number = 0;
   {
-    const std::lock_guard lock(s.mutex);
+    const MutexLock lock(s.mutex);
     number = s.next++;
     s.pulls[number] = false;
   }
   s.ask(HostRequest{host, HostOrder(MemoryRead{place, number})});
-  std::unique_lock lock(s.mutex);
-  const auto gone = [&] { return s.ended || s.status(host).presence != presence; };
-  while (!s.pulls[number] && !gone() && !limit.reached()) {
-    s.changed.wait_for(lock, std::chrono::duration<double>(std::min(limit.left(), 3600.0)));
+  const MutexLock lock(s.mutex);
+  while (!s.pulls[number] && !s.gone(host, presence) && !limit.reached()) {
+    s.changed.wait_until(s.mutex, limit);
   }
-  const bool came = s.pulls[number] && !gone();
+  const bool came = s.pulls[number] && !s.gone(host, presence);
   s.pulls.erase(number);
   return came;
 }

@@ -93,7 +93,7 @@ class HostLine {
       auto orders = collect_orders();
       std::vector<Request> requests;
       {
-        const std::lock_guard lock(s_.mutex);
+        const MutexLock lock(s_.mutex);
         if (s_.ended) return;
         requests = std::exchange(s_.requests, {});
       }
@@ -132,9 +132,8 @@ class HostLine {
           if (!begin(slot, order)) continue;
           number = order + 1;
         }
-        in_pieces(*message, [&, at = place](Bytes piece, bool last) {
-          all.emplace_back(slot.host,
-                           SlotOrder{at, last, std::move(piece), s_.memory.size(), number});
+        in_pieces(*message, [&, at = place, host = slot.host](Bytes piece, bool last) {
+          all.emplace_back(host, SlotOrder{at, last, std::move(piece), s_.memory.size(), number});
         });
       }
       if (slot.orders.took() && slot.head().orders_wait.load() != 0) s_.told.rung();
@@ -247,7 +246,7 @@ class HostLine {
     const int number = number_of_host(host);
     host = Host{.name = host.name, .workers = host.workers};
     {
-      const std::lock_guard lock(s_.mutex);
+      const MutexLock lock(s_.mutex);
       s_.status(number).presence = 0;
       s_.changed.notify_all();
     }
@@ -278,7 +277,7 @@ class HostLine {
   }
 
   void take(Host& host, const HostReady& ready) {
-    const std::lock_guard lock(s_.mutex);
+    const MutexLock lock(s_.mutex);
     HostStatus& status = s_.status(number_of_host(host));
     status.presence = ++presences_;
     status.address = ready.address;
@@ -333,7 +332,7 @@ class HostLine {
   void take(Host& host, const MemoryWritten& what) {
     host.written += what.bytes;
     while (!host.pushes.empty() && host.pushes.front().second <= host.written) {
-      const std::lock_guard lock(s_.mutex);
+      const MutexLock lock(s_.mutex);
       s_.arrived[static_cast<size_t>(number_of_host(host) - 1)] = host.pushes.front().first;
       host.pushes.pop_front();
       s_.changed.notify_all();
@@ -350,14 +349,14 @@ class HostLine {
     }
     std::memcpy(region.get() + what.at, what.piece.data(), what.piece.size());
     if (what.number == 0 || !what.last) return;
-    const std::lock_guard lock(s_.mutex);
+    const MutexLock lock(s_.mutex);
     const auto pull = s_.pulls.find(what.number);
     if (pull != s_.pulls.end()) pull->second = true;
     s_.changed.notify_all();
   }
 
-  bool wanted(uint64_t pull) const {
-    const std::lock_guard lock(s_.mutex);
+  bool wanted(uint64_t pull) const LOCKSTEP_EXCLUDES(s_.mutex) {
+    const MutexLock lock(s_.mutex);
     return s_.pulls.count(pull) > 0;
   }
 

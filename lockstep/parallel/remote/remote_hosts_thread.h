@@ -5,10 +5,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/supervisor.h"
 #include "lockstep/parallel/remote/agent_messages.h"
@@ -58,7 +57,6 @@ using Request = std::variant<StartRequest, KillRequest, HostRequest>;
 // This machine's address as seen by the hosts. Throws InvalidArgument if it cannot be determined.
 std::string own_address(const ProcessPoolOptions& options);
 
-// Mutable members are guarded by the mutex.
 struct RemoteHostsState {
   RemoteHostsState(SharedMemory& m, const SharedPlace& b, const ProcessPoolOptions& o, HostEvents t)
       : memory(m), bell(b), options(o), told(std::move(t)), address(own_address(options)) {}
@@ -69,16 +67,20 @@ struct RemoteHostsState {
   const HostEvents told;
   const std::string address;
   const Descriptor asked{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  // Set before the thread begins.
   std::vector<int> host_of_slot, local_rank_of_slot;
+  bool any_hosts = false;
 
-  mutable std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Request> requests;
-  std::vector<HostStatus> statuses;  // by host - 1
-  std::vector<uint64_t> arrived;     // number of the last completed push, by host - 1
-  std::map<uint64_t, bool> pulls;    // pending ones: whether the contents have arrived
-  uint64_t next = 1;
-  bool ended = false;
+  Mutex mutex;
+  ConditionVariable changed;
+  std::vector<Request> requests LOCKSTEP_GUARDED_BY(mutex);
+  std::vector<HostStatus> statuses LOCKSTEP_GUARDED_BY(mutex);  // by host - 1
+  // Number of the last completed push, by host - 1.
+  std::vector<uint64_t> arrived LOCKSTEP_GUARDED_BY(mutex);
+  // Pending ones: whether the contents have arrived.
+  std::map<uint64_t, bool> pulls LOCKSTEP_GUARDED_BY(mutex);
+  uint64_t next LOCKSTEP_GUARDED_BY(mutex) = 1;
+  bool ended LOCKSTEP_GUARDED_BY(mutex) = false;
   std::thread thread;
 
   void ring() const {
@@ -86,15 +88,21 @@ struct RemoteHostsState {
     [[maybe_unused]] const ssize_t n = write(asked.get(), &one, sizeof one);
   }
 
-  void ask(Request request) {
+  void ask(Request request) LOCKSTEP_EXCLUDES(mutex) {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       requests.push_back(std::move(request));
     }
     ring();
   }
 
-  HostStatus& status(int host) { return statuses[static_cast<size_t>(host - 1)]; }
+  HostStatus& status(int host) LOCKSTEP_REQUIRES(mutex) {
+    return statuses[static_cast<size_t>(host - 1)];
+  }
+  // Whether the host's process with this presence can no longer answer.
+  bool gone(int host, uint64_t presence) LOCKSTEP_REQUIRES(mutex) {
+    return ended || status(host).presence != presence;
+  }
 };
 
 // Runs until the state is marked as ended. Throws what HostProcesses throws.

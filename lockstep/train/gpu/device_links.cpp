@@ -20,6 +20,7 @@ constexpr std::chrono::microseconds kSpin{500}, kSleep{50};
 // Seconds until it is known whether the end of a worker caused a failure.
 constexpr double kKnown = 2;
 constexpr char kInterface[] = "NCCL_SOCKET_IFNAME";
+Mutex environment_mutex;  // guards the variable kInterface
 constexpr char kNotTogether[] = "[group] devices have not come together in time";
 
 std::vector<std::string> say_to_all(Group& group, const std::string& mine, const TimeLimit& limit) {
@@ -45,9 +46,7 @@ std::string try_to(F&& body) {
 
 }  // namespace
 
-LinksWithin::LinksWithin(const std::string& address) {
-  static std::mutex one;
-  alone_ = std::unique_lock(one);
+LinksWithin::LinksWithin(const std::string& address) : alone_(environment_mutex) {
   if (getenv(kInterface) != nullptr) return;
   const std::string name = interface_of(address.empty() ? "127.0.0.1" : address);
   set_ = setenv(kInterface, ("=" + name).c_str(), 0) == 0;  // "=": exactly this interface

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/engine/device/device_group.h"
 #include "lockstep/engine/device/device_memory.h"
@@ -27,7 +27,7 @@ class LinksWithin {
   LinksWithin& operator=(const LinksWithin&) = delete;
 
  private:
-  std::unique_lock<std::mutex> alone_;
+  const MutexLock alone_;
   bool set_ = false;
 };
 

@@ -6,12 +6,12 @@
 #include <deque>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/parallel/reduce/partition.h"
 #include "lockstep/train/evaluation/evaluator.h"
@@ -46,7 +46,7 @@ class Partitions {
  public:
   explicit Partitions(std::vector<double> loads) : loads_(std::move(loads)) {}
   const std::vector<IndexRange>& of(int64_t shards) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = partitions_.find(shards);
     if (found != partitions_.end()) return found->second;
     return partitions_.emplace(shards, partition_shards(shards, loads_)).first->second;
@@ -54,8 +54,8 @@ class Partitions {
 
  private:
   const std::vector<double> loads_;
-  std::mutex mutex_;
-  std::map<int64_t, std::vector<IndexRange>> partitions_;
+  Mutex mutex_;
+  std::map<int64_t, std::vector<IndexRange>> partitions_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace

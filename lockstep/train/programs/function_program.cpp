@@ -161,7 +161,7 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
   if (!is_present()) {
     workers_.clear();
     if (profile_) profile_->passes.clear();
-    plans_.clear();
+    forget_plans();
     layout_ = {};
     layout_ =
         plan({shards[0].count, true, inputs_ == DType::u8, false, {}}).plan->gradient_layout();
@@ -173,11 +173,17 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
   }
   summaries_.assign(shards.size(), {});
   if (!profile_) return;
+  const MutexLock lock(mutex_);
   for (const auto& [key, made] : plans_) profile_->open(*made.plan);
 }
 
+void FunctionProgram::forget_plans() {
+  const MutexLock lock(mutex_);
+  plans_.clear();
+}
+
 const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics::Key& key) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
   LoweredNetwork lowered = network_.lower(key.n, {key.training, key.pixels, key.outputs});
@@ -327,6 +333,7 @@ void FunctionProgram::follow_statistics(const std::function<float*(int k)>& stat
 void FunctionProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
   // If the network was initialized again or moved, the memory of its runs has been freed.
   if (!is_present()) return;
+  const MutexLock lock(mutex_);
   for (const auto& [key, made] : plans_) {
     const auto accounts = profile_->passes.find(made.plan.get());
     if (accounts == profile_->passes.end()) continue;

@@ -5,10 +5,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/profile/step_profile.h"
@@ -116,7 +116,9 @@ class FunctionProgram final : public ShardProgram {
     Tensor gradients;                           // of the last shard
   };
 
-  const ShardPlan& plan(const ForwardStatistics::Key& key);
+  // Made at the first call for a key. The reference stays valid until forget_plans().
+  const ShardPlan& plan(const ForwardStatistics::Key& key) LOCKSTEP_EXCLUDES(mutex_);
+  void forget_plans() LOCKSTEP_EXCLUDES(mutex_);
   // Whether plans and runs belong to the network's present parameters.
   bool is_present() const;
   std::vector<uint64_t> parameter_ids() const;
@@ -134,8 +136,8 @@ class FunctionProgram final : public ShardProgram {
 
   // The plans belong to these parameters. A network that is initialized again has new ones.
   std::vector<uint64_t> parameters_;
-  std::mutex mutex_;  // of plans_
-  std::map<ForwardStatistics::Key, ShardPlan> plans_;
+  Mutex mutex_;
+  std::map<ForwardStatistics::Key, ShardPlan> plans_ LOCKSTEP_GUARDED_BY(mutex_);
   GradientLayout layout_;
   uint64_t layout_version_ = 0;
   std::vector<Worker> workers_;

@@ -44,7 +44,7 @@ std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> 
 }  // namespace
 
 void PoolWorkers::Events::push(PoolWorkerEvent event) {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   waiting.push_back(std::move(event));
   came.notify_one();
 }
@@ -104,7 +104,7 @@ bool PoolWorkers::ended(double seconds) {
 }
 
 void PoolWorkers::start_together(const std::function<void()>& starts) {
-  const std::lock_guard one(pool_->blocks);
+  const MutexLock one(pool_->blocks);
   starts();
 }
 
@@ -147,10 +147,10 @@ bool PoolWorkers::send(uint32_t worker, std::span<const std::byte> content) {
 std::optional<PoolWorkerEvent> PoolWorkers::wait(const TimeLimit& limit) {
   PoolWorkerEvent event;
   {
-    std::unique_lock lock(events_->mutex);
+    const MutexLock lock(events_->mutex);
     while (events_->waiting.empty()) {
       if (limit.reached()) return std::nullopt;
-      events_->came.wait_for(lock, std::chrono::duration<double>(std::min(limit.left(), 3600.0)));
+      events_->came.wait_until(events_->mutex, limit);
     }
     event = std::move(events_->waiting.front());
     events_->waiting.pop_front();
@@ -158,7 +158,7 @@ std::optional<PoolWorkerEvent> PoolWorkers::wait(const TimeLimit& limit) {
   const auto found = workers_.find(event.worker);
   if (found == workers_.end()) return event;
   {
-    const std::lock_guard lock(pool_->mutex);
+    const MutexLock lock(pool_->mutex);
     const detail::Task& task = *found->second.task;
     event.pid = task.pid;
     if (event.kind == PoolWorkerEvent::Kind::message) return event;
@@ -192,7 +192,7 @@ void PoolWorkers::kill(uint32_t worker, const std::string& reason) {
 int64_t PoolWorkers::pid(uint32_t worker) const {
   const auto found = workers_.find(worker);
   if (found == workers_.end()) return 0;
-  const std::lock_guard lock(pool_->mutex);
+  const MutexLock lock(pool_->mutex);
   return found->second.task->pid;
 }
 

@@ -2,16 +2,15 @@
 // for this training.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/train/workers/worker_messages.h"
 
@@ -73,10 +72,10 @@ class PoolWorkers {
 
  private:
   struct Events {
-    std::mutex mutex;
-    std::condition_variable came;
-    std::deque<PoolWorkerEvent> waiting;
-    void push(PoolWorkerEvent event);
+    Mutex mutex;
+    ConditionVariable came;
+    std::deque<PoolWorkerEvent> waiting LOCKSTEP_GUARDED_BY(mutex);
+    void push(PoolWorkerEvent event) LOCKSTEP_EXCLUDES(mutex);
   };
   class Reports;
   struct Worker {

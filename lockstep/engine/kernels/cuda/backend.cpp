@@ -7,10 +7,10 @@
 #include <cudnn.h>
 
 #include <fstream>
-#include <mutex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/build_id.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/nccl.h"
 
@@ -69,7 +69,7 @@ class CudaMemory final : public DeviceMemory {
   // Streams are kept for reuse, because libraries may cache objects for each stream.
   void* make_stream() override {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!spare_streams_.empty()) {
         void* const stream = spare_streams_.back();
         spare_streams_.pop_back();
@@ -80,7 +80,7 @@ class CudaMemory final : public DeviceMemory {
     return new_stream();
   }
   void release_stream(void* stream) noexcept override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     spare_streams_.push_back(stream);
   }
 
@@ -173,8 +173,8 @@ class CudaMemory final : public DeviceMemory {
 
   int index_;
   void* default_stream_;
-  std::mutex mutex_;
-  std::vector<void*> spare_streams_;
+  Mutex mutex_;
+  std::vector<void*> spare_streams_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 std::vector<DeviceInfo> devices(std::string& reason) {

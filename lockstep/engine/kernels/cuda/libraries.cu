@@ -1,11 +1,11 @@
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/launch.h"
 #include "lockstep/engine/kernels/cuda/libraries.h"
@@ -22,8 +22,8 @@ int current_device() {
 // Handles that no thread uses, by device. Never destroyed, because the driver may be unloaded
 // before static objects are destroyed.
 struct SpareHandles {
-  std::mutex mutex;
-  std::map<int, std::vector<cudnnHandle_t>> by_device;
+  Mutex mutex;
+  std::map<int, std::vector<cudnnHandle_t>> by_device LOCKSTEP_GUARDED_BY(mutex);
 };
 SpareHandles& spare_handles() {
   static auto* instance = new SpareHandles;
@@ -35,7 +35,7 @@ struct ThreadHandles {
   std::map<std::pair<int, void*>, cudnnHandle_t> handles;
   ~ThreadHandles() {
     SpareHandles& spare = spare_handles();
-    std::lock_guard lock(spare.mutex);
+    const MutexLock lock(spare.mutex);
     for (const auto& [where, handle] : handles) spare.by_device[where.first].push_back(handle);
   }
 };
@@ -43,7 +43,7 @@ struct ThreadHandles {
 cudnnHandle_t spare_or_new(int device) {
   SpareHandles& spare = spare_handles();
   {
-    std::lock_guard lock(spare.mutex);
+    const MutexLock lock(spare.mutex);
     auto& handles = spare.by_device[device];
     if (!handles.empty()) {
       cudnnHandle_t handle = handles.back();
@@ -102,10 +102,11 @@ Pass with_cudnn(Pass pass) {
 }
 
 cublasLtHandle_t cublas_handle() {
-  static std::mutex mutex;
-  static auto* handles = new std::map<int, cublasLtHandle_t>;  // never destroyed, like SpareHandles
+  static Mutex mutex;
+  // Never destroyed, like SpareHandles.
+  static auto* handles LOCKSTEP_GUARDED_BY(mutex) = new std::map<int, cublasLtHandle_t>;
   const int device = current_device();
-  std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   cublasLtHandle_t& handle = (*handles)[device];
   if (!handle) check(cublasLtCreate(&handle), "starting cuBLASLt");
   return handle;
