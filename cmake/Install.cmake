@@ -20,13 +20,21 @@ endif()
 if(TARGET lockstep_cuda)
   install(TARGETS lockstep_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endif()
-# File by file: a whole folder would install empty ones too.
-file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
-     "${PROJECT_SOURCE_DIR}/lockstep/*.h")
-foreach(header IN LISTS headers)
-  cmake_path(GET header PARENT_PATH folder)
-  install(FILES "${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${folder}")
-endforeach()
+# The public headers, as they are when this is installed.
+set(install_headers
+    [=[
+  include("@PROJECT_SOURCE_DIR@/cmake/PublicHeaders.cmake")
+  lockstep_public_headers("@PROJECT_SOURCE_DIR@" headers)
+  set(includes "@CMAKE_INSTALL_INCLUDEDIR@")
+  cmake_path(ABSOLUTE_PATH includes BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
+  foreach(header IN LISTS headers)
+    cmake_path(GET header PARENT_PATH folder)
+    file(INSTALL DESTINATION "${includes}/${folder}" TYPE FILE
+         FILES "@PROJECT_SOURCE_DIR@/${header}")
+  endforeach()
+]=])
+string(CONFIGURE "${install_headers}" install_headers @ONLY)
+install(CODE "${install_headers}")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 install(

@@ -35,6 +35,17 @@ CLIENTS = ["tests", "examples", "benchmarks"]
 PUBLIC_HEADER = "lockstep/lockstep.h"
 # Files of one folder, headers and sources together.
 MOST_FILES = 24
+# Libraries whose headers take long to compile, and the headers that may include them. Others use
+# forward declarations (nlohmann/json_fwd.hpp).
+HEAVY = {
+    "cereal/": ["lockstep/parallel/messages/serialize.h"],
+    "hwy/": ["lockstep/engine/kernels/cpu/batch_lanes/vectors.h",
+             "lockstep/engine/kernels/cpu/vector_elements.h"],
+    "muParser": [],
+    "nlohmann/json.hpp": ["lockstep/base/field_words.h", "lockstep/runs/jobs/job_source.h",
+                          "lockstep/train/state/checkpoint.h"],
+    "toml++/": [],
+}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -99,6 +110,11 @@ def problems(root):
             if kind == "<":
                 if target.startswith(("lockstep/", "apps/")):
                     found.append(f'{where}: {target} is ours: write it in quotes')
+                for library, allowed in HEAVY.items():
+                    if (file.suffix == ".h" and path.startswith(("lockstep/", "apps/"))
+                            and target.startswith(library) and path not in allowed):
+                        found.append(f"{where}: <{target}> takes long to compile: include it in "
+                                     "sources")
                 continue
             if not (root / target).is_file() or ".." in target.split("/"):
                 if path.startswith("tests/package/") and target.startswith("lockstep/"):
@@ -157,6 +173,13 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.check(files),
                          [f"lockstep/base: {MOST_FILES + 1} files, more than {MOST_FILES}: find "
                           "its modules"])
+
+    def test_refuses_heavy_headers_in_headers(self):
+        include = "#include <nlohmann/json.hpp>\n"
+        self.assertEqual(self.check({
+            "lockstep/base/a.h": "#pragma once\n" + include, "lockstep/base/b.cpp": include,
+            "lockstep/base/c.h": "#pragma once\n#include <nlohmann/json_fwd.hpp>\n"}),
+            ["lockstep/base/a.h:2: <nlohmann/json.hpp> takes long to compile: include it in sources"])
 
     def test_refuses_includes_not_written_from_the_root(self):
         self.assertEqual(self.check(self.header | {

@@ -7,11 +7,10 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/crop.h"
-#include "lockstep/data/datastores/resize.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/nn/metrics/metric.h"
-#include "lockstep/report/confusion_table.h"
 #include "lockstep/report/progress.h"
+#include "lockstep/report/tables.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/train/trainer.h"
 

@@ -4,7 +4,7 @@
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/digits.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/report/progress.h"
 
 namespace lockstep::command {

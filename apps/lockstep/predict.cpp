@@ -12,9 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
-#include "lockstep/data/datastores/crop.h"
-#include "lockstep/data/datastores/csv_datastore.h"
-#include "lockstep/data/datastores/resize.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/train/trainer.h"
 

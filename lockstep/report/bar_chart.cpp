@@ -1,11 +1,10 @@
-#include "lockstep/report/bar_chart.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "lockstep/report/charts.h"
 #include "lockstep/report/svg.h"
 
 namespace lockstep {

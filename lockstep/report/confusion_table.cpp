@@ -1,10 +1,10 @@
-#include "lockstep/report/confusion_table.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "lockstep/report/tables.h"
 
 namespace lockstep {
 namespace {

@@ -1,11 +1,10 @@
-#include "lockstep/report/line_chart.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "lockstep/report/charts.h"
 #include "lockstep/report/svg.h"
 
 namespace lockstep {

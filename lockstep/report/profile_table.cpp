@@ -1,10 +1,10 @@
-#include "lockstep/report/profile_table.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/report/tables.h"
 
 namespace lockstep {
 namespace {

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "lockstep/train/records/observer.h"
-#include "lockstep/train/trainer.h"
 
 namespace lockstep {
 
@@ -68,6 +68,22 @@ class Progress : public TrainingObserver {
   bool bar_shown_ = false;
   std::string bar_text_;
   std::string out_;  // collected, so that each change is a single write
+};
+
+// Prints training progress on a stream. No other part of the library prints.
+//
+// Writes the output of Progress to a stream: rows, and a bar below them on a terminal.
+//
+//   ProgressPrinter progress(stdout);
+//   train(network, data, options, {.observers = {&progress}});
+//
+// For one training at a time. The stream must outlive it. Write errors are ignored.
+class ProgressPrinter : public Progress {
+ public:
+  // `verbose_frequency`: iterations between rows, at least 1.
+  explicit ProgressPrinter(std::FILE* stream, int64_t verbose_frequency = 50);
+  // Writes the pending row and removes the bar, also after an error.
+  ~ProgressPrinter() override;
 };
 
 // "0:01:23" (hours, minutes, seconds), truncated to whole seconds.

@@ -1,6 +1,5 @@
-#include "lockstep/report/progress_printer.h"
-
 #include "lockstep/base/error.h"
+#include "lockstep/report/progress.h"
 #include "lockstep/report/terminal.h"
 
 namespace lockstep {

@@ -1,22 +1,24 @@
 #include "lockstep/runs/run.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/crop.h"
-#include "lockstep/data/datastores/resize.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/formats/model.h"
+#include "lockstep/parallel/process/function.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/jobs/network_values.h"
 #include "lockstep/runs/rebuild_receipt.h"
 #include "lockstep/runs/run_folder.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/state/checkpoint.h"
 #include "lockstep/train/state/receipt.h"
 #include "lockstep/train/state/receipt_check.h"
-#include "lockstep/train/workers/training_problem.h"
 
 namespace lockstep {
 namespace {
@@ -230,7 +232,7 @@ RunData open_run_data(const Job& job, const std::function<bool()>& stop) {
 }
 
 Network build_network(const Job& job) {
-  const nlohmann::json description = job.network;
+  const nlohmann::json description = *job.network;
   Network network = Network::from_json(description);
   network.check();
   return network;

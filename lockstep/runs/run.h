@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/datastores/readable.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/train/records/observer.h"

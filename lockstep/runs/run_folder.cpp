@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
 
@@ -96,7 +97,7 @@ void RunFolder::lock() {
 }
 
 void RunFolder::note_end() const {
-  if (!going_on_.is_null()) write_atomically(*inside_, file(job_name), going_on_.dump(2) + "\n");
+  if (!new_description_.empty()) write_atomically(*inside_, file(job_name), new_description_);
 }
 
 void RunFolder::note(RunStatus status, const std::string& reason, int64_t iteration) const {
@@ -148,9 +149,8 @@ void RunFolder::adopt(const nlohmann::ordered_json& description, bool resume) {
                               : difference.hint);
   }
   resumed_ = true;
-  if (auto extended = with_end_of(description, there); extended != there) {
-    going_on_ = std::move(extended);
-  }
+  const auto extended = with_end_of(description, there);
+  if (extended != there) new_description_ = extended.dump(2) + "\n";
 }
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "lockstep/base/os/file.h"
@@ -71,7 +71,7 @@ class RunFolder {
   int lock_ = -1;
   RunState before_;
   bool resumed_ = false;
-  nlohmann::ordered_json going_on_;  // the new content of job.json; null: unchanged
+  std::string new_description_;  // the new content of job.json; "": unchanged
 };
 
 // Makes a new folder, and its missing parents: prefix-1, or the next number that is free.

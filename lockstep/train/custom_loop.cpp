@@ -5,6 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/parallel/comm/group.h"
 
 namespace lockstep {
 

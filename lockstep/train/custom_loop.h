@@ -31,13 +31,14 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/parallel/comm/group.h"
 #include "lockstep/train/profile/profile.h"
 #include "lockstep/train/programs/shard.h"
 
 namespace lockstep {
+
+class Group;  // Spmd::group()
+class ThreadPool;
 
 struct ValueAndGradients {
   double value = 0;               // of the loss

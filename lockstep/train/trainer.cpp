@@ -9,16 +9,19 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/kernels/interface/fast_sizes.h"
+#include "lockstep/engine/nn/lowering.h"
+#include "lockstep/parallel/process/function.h"
 #include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/evaluation/population_statistics.h"
 #include "lockstep/train/evaluation/validation.h"
-#include "lockstep/train/input/input_normalization.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/observation_list.h"
 #include "lockstep/train/input/targets.h"
+#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/input/training_images.h"
 #include "lockstep/train/loop/local_iterations.h"
 #include "lockstep/train/loop/training_end.h"
@@ -29,7 +32,6 @@
 #include "lockstep/train/state/receipt.h"
 #include "lockstep/train/state/state_digest.h"
 #include "lockstep/train/step/shard_sizes.h"
-#include "lockstep/train/workers/training_problem.h"
 #include "lockstep/train/workers/training_workers.h"
 #include "lockstep/train/workers/worker_iterations.h"
 
@@ -521,8 +523,7 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
                      const TrainingControl& control) {
   if (options.workers > 0) {
     throw InvalidArgument("[training] worker processes have to be told what is trained",
-                          "give train() the call of a function that makes it, see "
-                          "training_problem.h");
+                          "give train() the call of a function that returns a TrainingProblem");
   }
   const OrdinaryArithmetic arithmetic;
   check_training(network, data, options);

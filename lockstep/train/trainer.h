@@ -15,20 +15,19 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
-#include "lockstep/base/error.h"
-#include "lockstep/base/os/file.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/parallel/process/function.h"
 #include "lockstep/train/evaluation/evaluation.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/profile.h"
 #include "lockstep/train/records/observer.h"
-#include "lockstep/train/records/records.h"
-#include "lockstep/train/workers/training_problem.h"
 
 namespace lockstep {
+
+class FileSystem;
+template <class R>
+class Call;  // parallel/process/function.h
 
 // Computes iterations of an earlier training again, to check whether the results are the same.
 struct Replay {

@@ -8,6 +8,7 @@
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/images/augmentation.h"
+#include "lockstep/engine/kernels/images/augment_images.h"
 #include "tests/data/support.h"
 
 namespace lockstep {
@@ -94,7 +95,7 @@ TEST(AffineAugmentation, MapsAndPlanesGiveTheSameBytes) {
       }
     }
   }
-  EXPECT_EQ(map_of({}), kernels::ImageMap{});
+  EXPECT_EQ(map_of({}), ImageMap{});
 }
 
 TEST(AffineAugmentation, IsCloseToTheReference) {

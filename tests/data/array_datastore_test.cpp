@@ -1,11 +1,10 @@
 // Images in memory, and operations on datastores: transforms, partitions, reading all images.
-#include "lockstep/data/datastores/array_datastore.h"
-
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/image_cache.h"
-#include "lockstep/data/datastores/digits.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

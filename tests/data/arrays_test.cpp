@@ -8,10 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
-#include "lockstep/data/datastores/array_datastore.h"
-#include "lockstep/data/datastores/crop.h"
-#include "lockstep/data/datastores/readable.h"
-#include "lockstep/data/datastores/resize.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

@@ -1,13 +1,13 @@
 // Crops of images: their positions, in the cache and in the queue.
-#include "lockstep/data/datastores/crop.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/image_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

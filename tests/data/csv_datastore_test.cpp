@@ -1,10 +1,10 @@
 // Feature vectors from CSV files, and errors for invalid files.
-#include "lockstep/data/datastores/csv_datastore.h"
-
 #include <gtest/gtest.h>
 
+#include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

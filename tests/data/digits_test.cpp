@@ -1,6 +1,4 @@
 // The built-in digits: the same on every machine, ten classes, neither trivial nor too difficult.
-#include "lockstep/data/datastores/digits.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
@@ -10,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/image_cache.h"
-#include "lockstep/data/datastores/image_folder.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/image_folder.h"
+#include "lockstep/base/os/shared_memory.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

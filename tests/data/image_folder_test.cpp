@@ -1,6 +1,4 @@
 // Image folders: order, labels, links, and errors for missing parts.
-#include "lockstep/data/datastores/image_folder.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -8,7 +6,7 @@
 #include <iostream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/digits.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

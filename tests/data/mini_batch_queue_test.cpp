@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/images/augment_images.h"
 #include "tests/base/waiting.h"
 #include "tests/data/support.h"
 

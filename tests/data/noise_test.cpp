@@ -1,11 +1,10 @@
-#include "lockstep/data/images/noise.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/images/augmentation.h"
 
 namespace lockstep {
 namespace {

@@ -1,10 +1,10 @@
 // The list of readable images is the same for any number of threads.
-#include "lockstep/data/datastores/readable.h"
-
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

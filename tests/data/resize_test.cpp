@@ -1,10 +1,9 @@
-#include "lockstep/data/datastores/resize.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/csv_datastore.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "tests/fuzz/target.h"
 #include "tests/train/power_cut.h"
 

@@ -1,5 +1,7 @@
 #include "lockstep/runs/jobs/job_file.h"
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/runs/jobs/job_difference.h"
 #include "lockstep/runs/run.h"
 #include "tests/fuzz/target.h"

@@ -19,6 +19,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/parallel/messages/serialize.h"
 #include "tests/parallel/network.h"
 
 namespace lockstep {

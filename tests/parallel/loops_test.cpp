@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/pool/data_queue.h"
 #include "tests/base/waiting.h"
 

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/pool/data_queue.h"
+#include "lockstep/parallel/pool/message_inbox.h"
 #include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/task_context.h"
 #include "lockstep/parallel/process/process_pool_options.h"

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/parallel/pool/worker_value.h"
 #include "tests/data/support.h"

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
 #include "lockstep/parallel/pool/pool.h"
 #include "tests/parallel/pools.h"
 

@@ -1,5 +1,5 @@
 // When lost processes are replaced, and when the replacement is given up.
-#include "lockstep/parallel/pool/restarts.h"
+#include "lockstep/parallel/pool/processes/restarts.h"
 
 #include <gtest/gtest.h>
 

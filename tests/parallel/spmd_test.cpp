@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
 
 namespace lockstep {
 namespace {

@@ -143,8 +143,8 @@ void compute_tape(const Json& description, const std::function<void(Frame&)>& do
   begin(frame, description, network);
   add_values(frame, network, "before.");
   const std::vector<Tensor> inputs = make_inputs(network, description);
-  const kernels::StepInfo step{static_cast<uint64_t>(dice.between(0, 1000)),
-                               static_cast<uint64_t>(dice.between(1, 9)), dice.between(0, 50)};
+  const StepInfo step{static_cast<uint64_t>(dice.between(0, 1000)),
+                      static_cast<uint64_t>(dice.between(1, 9)), dice.between(0, 50)};
   frame.head["step"] = {step.seed, step.iteration, step.first_row};
   Tape tape;
   tape.watch(network.parameter_values());

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/array_datastore.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/parallel/process/function.h"
+#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/trainer.h"
-#include "lockstep/train/workers/training_problem.h"
 #include "tests/data/support.h"
 #include "tests/random_networks/case_data.h"
 #include "tests/random_networks/compute.h"

@@ -1,10 +1,10 @@
-#include "lockstep/report/bar_chart.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <vector>
+
+#include "lockstep/report/charts.h"
 
 namespace lockstep {
 namespace {

@@ -1,8 +1,8 @@
-#include "lockstep/report/confusion_table.h"
-
 #include <gtest/gtest.h>
 
 #include <sstream>
+
+#include "lockstep/report/tables.h"
 
 namespace lockstep {
 namespace {

@@ -1,8 +1,8 @@
-#include "lockstep/report/line_chart.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
+
+#include "lockstep/report/charts.h"
 
 namespace lockstep {
 namespace {

@@ -1,8 +1,8 @@
-#include "lockstep/report/profile_table.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+
+#include "lockstep/report/tables.h"
 
 namespace lockstep {
 namespace {

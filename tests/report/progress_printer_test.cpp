@@ -1,5 +1,3 @@
-#include "lockstep/report/progress_printer.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -8,6 +6,7 @@
 #include <cstdlib>
 
 #include "lockstep/base/error.h"
+#include "lockstep/report/progress.h"
 #include "lockstep/report/terminal.h"
 
 namespace lockstep {

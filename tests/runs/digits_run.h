@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/datastores/digits.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/jobs/data_source.h"
 #include "lockstep/runs/run.h"
 #include "tests/runs/support.h"

@@ -4,8 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/data/batches/image_cache.h"
-#include "lockstep/data/datastores/digits.h"
-#include "lockstep/data/datastores/resize.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/train/records/observer.h"
 #include "tests/runs/support.h"

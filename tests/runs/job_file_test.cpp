@@ -1,6 +1,7 @@
 #include "lockstep/runs/jobs/job_file.h"
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/job_difference.h"
@@ -63,7 +64,7 @@ class JobFile : public testing::WithFolder {
   }
   static std::vector<std::string> names(const Job& job) {
     std::vector<std::string> all;
-    for (const auto& layer : job.network["layers"]) all.push_back(layer["name"]);
+    for (const auto& layer : (*job.network)["layers"]) all.push_back(layer["name"]);
     return all;
   }
 };
@@ -78,9 +79,9 @@ TEST_F(JobFile, IsResolved) {
   EXPECT_EQ(job.training.validation_frequency, 0);
   EXPECT_EQ(names(job), (std::vector<std::string>{"input", "conv_1", "relu_1", "conv_2", "relu_2",
                                                   "fully_connected_1", "softmax_1"}));
-  EXPECT_EQ(job.network["layers"][1]["filters"], 11);
-  EXPECT_EQ(job.network["layers"][1]["padding"], "same");
-  const nlohmann::json network = job.network;
+  EXPECT_EQ((*job.network)["layers"][1]["filters"], 11);
+  EXPECT_EQ((*job.network)["layers"][1]["padding"], "same");
+  const nlohmann::json network = *job.network;
   EXPECT_TRUE(Network::from_json(network).analyse().empty());
 }
 
@@ -97,13 +98,13 @@ TEST_F(JobFile, ResolvedJobIsReadAgainWithTheSameResult) {
 TEST_F(JobFile, SettingsChangeIt) {
   EXPECT_EQ(read(small, {"training.max_epochs=5"}).training.max_epochs, 5);
   EXPECT_EQ(read(small, {"max_epochs=5", "max_epochs = 6"}).training.max_epochs, 6);
-  EXPECT_EQ(read(small, {"depth=1"}).network["layers"][1]["filters"], 16);
-  EXPECT_EQ(read(small, {"variables.width=3 + depth"}).network["layers"][1]["filters"], 5);
+  EXPECT_EQ((*read(small, {"depth=1"}).network)["layers"][1]["filters"], 16);
+  EXPECT_EQ((*read(small, {"variables.width=3 + depth"}).network)["layers"][1]["filters"], 5);
   EXPECT_EQ(read(small, {"solver=adam"}).training.solver, "adam");
   EXPECT_EQ(read(small, {"augmentation.translate_y=[-1, 3]"}).augmentation.translate_y,
             (Size2d{-1, 3}));
   EXPECT_EQ(read(small, {"reflect_x=true"}).augmentation.reflect_x, true);
-  EXPECT_EQ(read(small, {"network.input.height=20"}).network["layers"][0]["height"], 20);
+  EXPECT_EQ((*read(small, {"network.input.height=20"}).network)["layers"][0]["height"], 20);
   EXPECT_EQ(read(small, {"validation_fraction=0.2"}).data.validation_fraction, 0.2);
   EXPECT_EQ(read(small, {"verbose_frequency=7"}).verbose_frequency, 7);
   EXPECT_CONTAINS(refused(small, {"max_epoch=5"}), "did you mean `max_epochs`?");
@@ -239,7 +240,7 @@ TEST_F(JobFile, ReferencesInGroupsMeanTheSameRepetition) {
       "{ type = \"shared\", layer = \"c\", inputs = [\"out\"] },"
       "{ type = \"addition\", inputs = [\"shared_1\", \"first\"] }"));
   std::map<std::string, nlohmann::json> by_name;
-  for (const auto& layer : job.network["layers"]) by_name[layer["name"]] = layer;
+  for (const auto& layer : (*job.network)["layers"]) by_name[layer["name"]] = layer;
   EXPECT_EQ(by_name["sum_1"]["inputs"], (nlohmann::json{"relu_x_1", "first"}));
   EXPECT_EQ(by_name["sum_2"]["inputs"], (nlohmann::json{"relu_x_2", "out_1"}));
   EXPECT_EQ(by_name["relu_x_2"]["inputs"], (nlohmann::json{"c_2"}));
@@ -252,7 +253,7 @@ TEST_F(JobFile, AGroupsInputMayHaveNoNameOfItsOwn) {
       read(layers("{ type = \"relu\" }, { repeat = 2, layers = ["
                   "{ type = \"relu\" },"
                   "{ type = \"addition\", inputs = [\"group_input\", \"input\"] } ] }"));
-  const auto& all = job.network["layers"];
+  const auto& all = (*job.network)["layers"];
   EXPECT_EQ(all[3]["inputs"], (nlohmann::json{"relu_1", "input"}));
   EXPECT_EQ(all[5]["inputs"], (nlohmann::json{"addition_1", "input"}));
 }
@@ -291,13 +292,13 @@ TEST(ExampleJobs, AreSound) {
   const std::string jobs = LOCKSTEP_SOURCE_FOLDER "/examples/jobs/";
   EXPECT_EQ(read_job(local_files(), jobs + "digits.toml").training.seed, 0);
   const Job s1 = read_job(local_files(), jobs + "cifar10_s1.toml");
-  EXPECT_EQ(s1.network["layers"].size(), 42u);  // the loss is not a layer here
+  EXPECT_EQ((*s1.network)["layers"].size(), 42u);  // the loss is not a layer here
   EXPECT_EQ(s1.training.mini_batch_size, 256);
   for (const auto& [depth, width] : {std::pair{1, 16}, {2, 11}, {3, 9}, {4, 8}}) {
     const Job s3 =
         read_job(local_files(), jobs + "cifar10_s3.toml", {"depth=" + std::to_string(depth)});
-    EXPECT_EQ(s3.network["layers"][1]["filters"], width);
-    EXPECT_EQ(s3.network["layers"].size(), static_cast<size_t>(9 * depth + 6));
+    EXPECT_EQ((*s3.network)["layers"][1]["filters"], width);
+    EXPECT_EQ((*s3.network)["layers"].size(), static_cast<size_t>(9 * depth + 6));
   }
 }
 

@@ -18,7 +18,7 @@ using testing::refusal;
 class NetworkText : public testing::WithFolder {
  protected:
   nlohmann::ordered_json read_back(const std::string& job) {
-    return read_job(local_files(), write("job.toml", job)).network;
+    return *read_job(local_files(), write("job.toml", job)).network;
   }
   nlohmann::ordered_json read_back(const Network& network) {
     return read_back("[data]\ntrain = \"builtin:digits\"\n" + network_text(network));

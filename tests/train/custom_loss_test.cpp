@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/parallel/process/function.h"
 #include "lockstep/train/programs/shard.h"
 #include "lockstep/train/state/receipt.h"
 #include "lockstep/train/trainer.h"

@@ -6,11 +6,12 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/array_datastore.h"
+#include "lockstep/data/datastores/datastores.h"
+#include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/device/determinism.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/interface/choice.h"
-#include "lockstep/engine/kernels/interface/determinism.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/train/support.h"

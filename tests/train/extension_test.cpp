@@ -7,8 +7,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/model.h"
+#include "lockstep/parallel/process/function.h"
+#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/state/receipt.h"
-#include "lockstep/train/workers/training_problem.h"
 #include "tests/train/support.h"
 
 namespace lockstep {

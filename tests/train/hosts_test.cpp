@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/process/function.h"
 #include "tests/data/support.h"
 #include "tests/parallel/network.h"
 #include "tests/train/recovery.h"

@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/interface/determinism.h"
+#include "lockstep/engine/device/determinism.h"
 #include "lockstep/engine/nn/custom_layer.h"
 #include "lockstep/train/state/first_identity.h"
 #include "tests/train/support.h"

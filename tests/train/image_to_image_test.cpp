@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/resize.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/formats/model.h"
 #include "tests/train/support.h"
 

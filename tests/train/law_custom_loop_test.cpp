@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <string>
 
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/train/custom_loop.h"
-#include "lockstep/train/input/input_normalization.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/optimizer/updates.h"
 #include "lockstep/train/state/state_digest.h"
 #include "lockstep/train/trainer.h"

@@ -1,8 +1,8 @@
 // The training for tests of the law.
 #pragma once
 
-#include "lockstep/data/datastores/digits.h"
-#include "lockstep/train/workers/training_problem.h"
+#include "lockstep/data/datastores/datastores.h"
+#include "lockstep/train/input/training_data.h"
 #include "tests/train/law_network.h"
 
 namespace lockstep::testing {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/parallel/process/function.h"
 #include "lockstep/train/custom_loop.h"
 #include "lockstep/train/optimizer/updates.h"
 #include "lockstep/train/state/state_digest.h"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/process/function.h"
 #include "tests/parallel/network.h"
 #include "tests/train/hosts.h"
 #include "tests/train/law_problem.h"

@@ -5,7 +5,7 @@
 
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
-#include "lockstep/data/datastores/digits.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,9 @@
 #include <set>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/workers/training_problem.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/parallel/process/function.h"
+#include "lockstep/train/input/training_data.h"
 #include "tests/train/hosts.h"
 #include "tests/train/support.h"
 

@@ -6,8 +6,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/crop.h"
-#include "lockstep/data/datastores/resize.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/state/receipt.h"
 #include "tests/engine/devices/fake_device.h"

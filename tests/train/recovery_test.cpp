@@ -21,6 +21,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/os/descriptor.h"
+#include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/oom_kills.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "lockstep/train/state/state_digest.h"

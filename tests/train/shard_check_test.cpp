@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
+#include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "tests/train/recovery.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/datastores/digits.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/trainer.h"

@@ -9,9 +9,11 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/image_cache.h"
 #include "lockstep/engine/device/allocator.h"
-#include "lockstep/train/input/input_normalization.h"
+#include "lockstep/engine/plan/packed_parameters.h"
+#include "lockstep/train/input/training_data.h"
 #include "tests/train/support.h"
 
 namespace lockstep {

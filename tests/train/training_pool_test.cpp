@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/pool/pool.h"
+#include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/pool/spmd.h"
 #include "tests/train/recovery.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/datastores/array_datastore.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/train/trainer.h"
 #include "tests/train/support.h"
 

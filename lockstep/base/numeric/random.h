@@ -69,6 +69,15 @@ class RandomStream {
 // InvalidArgument if n < 0.
 std::vector<int64_t> random_permutation(const RandomKey& key, int64_t n);
 
+// The position of a computation in a training run. The random numbers of ops (dropout) depend on
+// it.
+struct StepInfo {
+  uint64_t seed = 0;
+  uint64_t iteration = 0;
+  int64_t first_row = 0;  // position in the mini-batch of the first observation
+  friend bool operator==(const StepInfo&, const StepInfo&) = default;
+};
+
 // A 64-bit number from text, for keys that contain text (a layer's name).
 uint64_t key_from_text(std::string_view text);
 

@@ -8,7 +8,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/os/shared_memory.h"
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 namespace {
@@ -248,6 +251,10 @@ void ImageCache::cut(const Planes& image, const Window& where,
       std::memcpy(to, image.pixels.data() + from, static_cast<size_t>(width_));
     }
   }
+}
+
+const uint8_t* ImageCache::get(int64_t index, std::vector<uint8_t>& scratch) const {
+  return get(index, Window{}, scratch);
 }
 
 const uint8_t* ImageCache::get(int64_t index, const Window& where, std::vector<uint8_t>& scratch,

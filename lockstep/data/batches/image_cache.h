@@ -12,13 +12,15 @@
 #include "lockstep/base/fields.h"
 #include "lockstep/base/numeric/dtype.h"
 #include "lockstep/base/numeric/shape.h"
-#include "lockstep/base/os/shared_memory.h"
-#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/statistics.h"
-#include "lockstep/data/datastores/crop.h"
 #include "lockstep/data/datastores/datastore.h"
 
 namespace lockstep {
+
+class SharedMemory;
+class ThreadPool;
+struct SharedPlace;
+struct Window;  // data/datastores/datastores.h
 
 // The image sizes that an ImageCache accepts.
 enum class CachedImages {
@@ -69,9 +71,7 @@ class ImageCache {
   // images, returns the centre. Throws DataError if the file cannot be decoded or has another size
   // (with its name, its size and the expected size), and InvalidArgument for an index outside the
   // listing.
-  const uint8_t* get(int64_t index, std::vector<uint8_t>& scratch) const {
-    return get(index, Window{}, scratch);
-  }
+  const uint8_t* get(int64_t index, std::vector<uint8_t>& scratch) const;
   // The same for any window. `whole`, if not null, receives the rows and columns of the whole
   // image.
   const uint8_t* get(int64_t index, const Window& where, std::vector<uint8_t>& scratch,
@@ -112,7 +112,7 @@ class ImageCache {
 
   void make_slots(size_t budget_bytes);
   size_t shared_bytes() const;
-  void use(const SharedRegion& region) const;
+  void use(const std::shared_ptr<std::byte[]>& region) const;
   void check_index(int64_t index) const;
   // Stores the digest of the contents read in `content`. If `content` is null, throws DataError
   // unless the digest equals that of the first reading.
@@ -140,7 +140,7 @@ class ImageCache {
   // Slots and their states, in this process's memory or in an arena.
   mutable std::unique_ptr<uint8_t[]> own_slots_;
   mutable std::unique_ptr<std::atomic<uint8_t>[]> own_states_;
-  mutable SharedRegion shared_;
+  mutable std::shared_ptr<std::byte[]> shared_;
   mutable uint8_t* slots_ = nullptr;                      // capacity_ x image_bytes_, uninitialised
   mutable std::atomic<uint8_t>* states_ = nullptr;        // State of each slot
   std::unique_ptr<std::atomic<const Planes*>[]> wholes_;  // by image; only if windowed

@@ -18,6 +18,7 @@
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/pause.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/numeric/image_map.h"
 #include "lockstep/data/batches/image_cache.h"
 #include "lockstep/data/images/augmentation.h"
-#include "lockstep/data/images/noise.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
@@ -56,12 +56,12 @@ struct MiniBatchQueueOptions {
 
 // One mini-batch of n observations.
 struct MiniBatch {
-  int64_t epoch = 0, index = 0;         // epoch from 0, mini-batch within the epoch from 0
-  std::vector<int64_t> observations;    // n indices into the listing
-  std::vector<uint8_t> pixels;          // n x channels x height x width
-  std::vector<kernels::ImageMap> maps;  // n maps to apply to `pixels`, or none
-  std::vector<int32_t> labels;          // n indices into the classes
-  std::vector<uint8_t> targets;         // n target images, or none
+  int64_t epoch = 0, index = 0;       // epoch from 0, mini-batch within the epoch from 0
+  std::vector<int64_t> observations;  // n indices into the listing
+  std::vector<uint8_t> pixels;        // n x channels x height x width
+  std::vector<ImageMap> maps;         // n maps to apply to `pixels`, or none
+  std::vector<int32_t> labels;        // n indices into the classes
+  std::vector<uint8_t> targets;       // n target images, or none
   // The observations (targets) if they are arrays of floats, row-major. `pixels` (`targets`) is
   // then empty.
   std::vector<float> values, target_values;

@@ -1,11 +1,11 @@
-#include "lockstep/data/datastores/array_datastore.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/datastores/datastores.h"
+#include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
 namespace {

@@ -1,10 +1,9 @@
-#include "lockstep/data/datastores/crop.h"
-
 #include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 namespace {

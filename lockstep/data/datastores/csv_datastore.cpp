@@ -1,5 +1,3 @@
-#include "lockstep/data/datastores/csv_datastore.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,9 +8,10 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/data/datastores/array_datastore.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 namespace {

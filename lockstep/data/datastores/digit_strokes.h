@@ -1,4 +1,5 @@
-// Internal part of digits.h: the strokes of handwritten digits. Not for use outside lockstep/data.
+// Internal part of digits.cpp: the strokes of handwritten digits. Not for use outside
+// lockstep/data.
 #pragma once
 
 #include <cstdint>

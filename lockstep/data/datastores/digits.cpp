@@ -1,5 +1,3 @@
-#include "lockstep/data/datastores/digits.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/digit_strokes.h"
 
 // Uses only + - * / and square roots of doubles, which IEEE 754 rounds equally on all machines. The

@@ -1,5 +1,3 @@
-#include "lockstep/data/datastores/image_folder.h"
-
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 namespace {

@@ -1,9 +1,9 @@
-#include "lockstep/data/datastores/readable.h"
-
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 

@@ -1,10 +1,9 @@
-#include "lockstep/data/datastores/resize.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 namespace {

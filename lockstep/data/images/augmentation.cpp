@@ -7,6 +7,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/angle.h"
 #include "lockstep/base/numeric/random.h"
+#include "lockstep/data/images/image.h"
+#include "lockstep/engine/kernels/images/augment_images.h"
 
 namespace lockstep {
 namespace {
@@ -211,13 +213,12 @@ Inverse inverse_of(const AugmentationDraw& draw) {
 }
 
 int64_t fixed(double value) {
-  return static_cast<int64_t>(
-      std::floor(value * static_cast<double>(kernels::ImageMap::kOne) + 0.5));
+  return static_cast<int64_t>(std::floor(value * static_cast<double>(ImageMap::kOne) + 0.5));
 }
 
 }  // namespace
 
-kernels::ImageMap map_of(const AugmentationDraw& draw) {
+ImageMap map_of(const AugmentationDraw& draw) {
   const Inverse m = inverse_of(draw);
   return {fixed(m.xx), fixed(m.xy), fixed(m.yx), fixed(m.yy), draw.shift_x, draw.shift_y};
 }

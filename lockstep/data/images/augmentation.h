@@ -1,13 +1,15 @@
-// Random augmentation of training images, which keeps their label.
+// Random changes of images: augmentation of training images, which keeps their label, and noise on
+// inputs, for denoising tasks or for robustness.
 #pragma once
 
 #include <cstdint>
 
 #include "lockstep/base/fields.h"
-#include "lockstep/data/images/image.h"
-#include "lockstep/engine/kernels/images/augment_images.h"
+#include "lockstep/base/numeric/image_map.h"
 
 namespace lockstep {
+
+struct Image;
 
 // The changes and their ranges. Values are uniformly distributed.
 struct Augmentation {
@@ -50,7 +52,7 @@ AugmentationDraw draw_augmentation(const Augmentation& augmentation, uint64_t se
 
 // Returns the map from pixels of the augmented image to the source. Applying it as an affine map
 // gives the same bytes as augment_into(), also for pure reflections and shifts. Thread-safe.
-kernels::ImageMap map_of(const AugmentationDraw& draw);
+ImageMap map_of(const AugmentationDraw& draw);
 
 // Writes the augmented image in the same size. The image is reflected about its centre, sheared in
 // x, then in y, rotated and scaled, and finally shifted by whole pixels. Pure reflections and
@@ -64,5 +66,27 @@ void augment_into(const Image& source, const AugmentationDraw& draw, uint8_t* de
 // The same for channels x height x width bytes.
 void augment_planes_into(const uint8_t* source, int64_t height, int64_t width, int64_t channels,
                          const AugmentationDraw& draw, uint8_t* destination);
+
+// Noise for inputs, never for targets. Training draws it again in every epoch. Validation and tests
+// draw it once.
+struct InputNoise {
+  // Share of elements (each channel of a pixel separately) that become 0 or 255, with equal
+  // probability.
+  double salt_and_pepper = 0;
+
+  void visit(FieldVisitor& v);
+  // Whether any change is possible.
+  bool any() const { return salt_and_pepper > 0; }
+  friend bool operator==(const InputNoise&, const InputNoise&) = default;
+};
+
+// The epoch number for draws in validation and tests, which is not an epoch of training.
+inline constexpr int64_t fixed_noise_epoch = -1;
+
+// Changes `count` bytes in place for one use of one observation: a function of its arguments only
+// (RandomUse::noise, key a = epoch, b = index in the listing; position = element, channel by
+// channel). Throws InvalidArgument for a share outside [0, 1]. Thread-safe.
+void add_noise(const InputNoise& noise, uint64_t seed, int64_t epoch, int64_t index_in_listing,
+               uint8_t* pixels, int64_t count);
 
 }  // namespace lockstep

@@ -1,10 +1,9 @@
-#include "lockstep/data/images/noise.h"
-
 #include <cmath>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/random.h"
+#include "lockstep/data/images/augmentation.h"
 
 namespace lockstep {
 

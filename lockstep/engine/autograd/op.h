@@ -9,12 +9,10 @@
 #include <vector>
 
 #include "lockstep/base/numeric/shape.h"
+#include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/kernels/backends/table.h"
 
 namespace lockstep {
-
-class Op;
-using OpPtr = std::shared_ptr<const Op>;
 
 // Two consecutive ops replaced by one. The fused op takes the inputs of the first op, then those of
 // the second op without the intermediate value.

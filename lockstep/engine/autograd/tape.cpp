@@ -7,6 +7,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 
 namespace lockstep {
@@ -23,7 +25,7 @@ struct Node {
 
 // Runs a pass. On a device other than the CPU, adds it to the default stream.
 void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& reads,
-         const std::vector<Tensor>& writes, const kernels::StepInfo& step = {}) {
+         const std::vector<Tensor>& writes, const StepInfo& step = {}) {
   std::vector<void*> r, w;
   for (const auto& t : reads) r.push_back(t.raw());
   for (const auto& t : writes) w.push_back(t.raw());
@@ -38,7 +40,7 @@ void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& re
   const Memory device_step = allocate(sizeof step, device);
   there.copy_from_host(device_step.data(), &step, sizeof step, stream);
   there.activate();
-  pass.bind({r, w, scratch.data(), stream, device_step.as<kernels::StepInfo>()})(step);
+  pass.bind({r, w, scratch.data(), stream, device_step.as<StepInfo>()})(step);
 }
 
 // Requires both tensors to be row-major.
@@ -264,7 +266,7 @@ std::vector<Tensor> Tape::gradient(const Tensor& scalar, std::span<const Tensor>
 }
 
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
-                             const kernels::StepInfo& step) {
+                             const StepInfo& step) {
   std::vector<Shape> shapes;
   std::vector<TensorSpec> specs;
   for (const auto& t : inputs) {

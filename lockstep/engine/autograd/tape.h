@@ -7,15 +7,21 @@
 //   std::vector<Tensor> gradients = tape.gradient(loss, {x});
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "lockstep/engine/autograd/op.h"
+#include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
+
+// An op with its settings, made by ops::make_...(). Immutable, thread-safe.
+class Op;
+using OpPtr = std::shared_ptr<const Op>;
 
 // Computes the gradients with respect to a node's inputs from those with respect to its outputs. An
 // element of `diff_outputs` is undefined if nothing depends on that output. An undefined result
@@ -89,7 +95,7 @@ class Tape {
 // an input. Outputs keep the layout that the kernel chose. Throws InvalidArgument if the tensors
 // are on several devices.
 std::vector<Tensor> apply_op(const OpPtr& op, const std::vector<Tensor>& inputs,
-                             const kernels::StepInfo& step = {});
+                             const StepInfo& step = {});
 
 // Returns the tensor in another layout, or the tensor itself if it already has that layout. `spec`
 // may have another shape with the same number of elements.

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
 
 namespace lockstep {

@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/os/file.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
+
+class FileSystem;
 
 // A network with the names of its classes, if it classifies.
 struct Model {

@@ -73,7 +73,7 @@ class LayerBuilder {
   // The layer's name in its network. key_from_text(name()) is a key for an op's random numbers.
   const std::string& name() const;
 
-  // Declares a parameter with a name that is unique in the layer; see nn/initializer.h for
+  // Declares a parameter with a name that is unique in the layer; see ParameterSpec for
   // initialisers. fan_in and fan_out are computed as for weights of o x i x .... Pass a
   // ParameterSpec to set them explicitly.
   Value parameter(const std::string& name, const Shape& shape,

@@ -3,6 +3,7 @@
 // files, model files, summaries and documentation use.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -12,7 +13,8 @@
 #include <vector>
 
 #include "lockstep/base/fields.h"
-#include "lockstep/engine/plan/graph.h"
+#include "lockstep/base/numeric/shape.h"
+#include "lockstep/engine/autograd/tape.h"
 
 namespace lockstep {
 
@@ -20,8 +22,12 @@ namespace lockstep {
 struct ParameterSpec {
   std::string name;  // "weights", "bias", "scale", "shift"
   Shape shape;
-  std::string initializer;  // see nn/initializer.h
-  int64_t fan_in = 1;       // inputs of one output, for initialisers that scale
+  // "glorot": uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot, Bengio 2010). "he": normal with
+  // variance 2 / fan_in (He et al. 2015). "narrow-normal": normal with standard deviation 0.01.
+  // "orthogonal": Q of the QR decomposition of a normal matrix (Saxe et al. 2014); the smaller of
+  // rows and columns is orthonormal. "zeros", "ones".
+  std::string initializer;
+  int64_t fan_in = 1;  // inputs of one output, for initialisers that scale
   int64_t fan_out = 1;
   double l2_factor = 1;             // times the training option `l2`
   double learning_rate_factor = 1;  // times the learning rate
@@ -45,16 +51,6 @@ enum class StateRule : uint8_t {
   maximum,  // state = max(state, largest of the shards)
 };
 
-// A state that follows values of the mini-batch. Rules for one state use the fields of the mean;
-// the fields of the variance are then equal to them.
-struct MovingStatistics {
-  int mean_state = 0, variance_state = 0;    // numbers of states
-  int mean_output = 0, variance_output = 0;  // numbers of the graph's outputs
-  double momentum = 0.1;
-  StateRule rule = StateRule::mean_and_variance;
-  int64_t channels = 0;  // elements of each of the two outputs, once they are marked
-};
-
 // The interface through which a layer adds its ops to a graph.
 class LoweringLayer {
  public:
@@ -69,7 +65,7 @@ class LoweringLayer {
   virtual std::vector<int> add(OpPtr op, std::vector<int> inputs) = 0;
   // The value of the input data; only for input layers.
   virtual int input() = 0;
-  // Makes states k_mean and k_variance follow two values; see MovingStatistics.
+  // Makes states k_mean and k_variance follow two values by StateRule::mean_and_variance.
   virtual void follow(int k_mean, int k_variance, int mean, int variance, double momentum) = 0;
   // Makes state k follow a value by a rule for one state.
   virtual void follow(StateRule rule, int k, int value, double momentum) = 0;
@@ -144,7 +140,7 @@ LayerInfo layer_info() {
 
 // All layers in alphabetical order of their types.
 const std::vector<LayerInfo>& layer_registry();
-// Used by register_layer(); see nn/custom_layer.h.
+// Used by register_layer().
 void add_to_layer_registry(LayerInfo info);
 
 // Reads a layer from {"type": ..., fields}. `where` names the place in error messages. `also` lists

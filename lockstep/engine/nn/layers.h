@@ -53,7 +53,7 @@ struct Image3dInputOptions {
 };
 LayerPtr image3d_input(Image3dInputOptions options);
 
-// Convolution with `filters` filters; see ops/windows/convolution2d.h for the formula.
+// Convolution with `filters` filters; see ops::convolution2d() for the formula.
 struct Convolution2dOptions {
   static constexpr const char* kType = "convolution2d";
   static constexpr const char* kHelp = "two-dimensional convolution";
@@ -103,9 +103,9 @@ struct Convolution3dOptions {
 };
 LayerPtr convolution3d(Convolution3dOptions options);
 
-// Transposed convolution, which enlarges images; see ops/windows/transposed_convolution2d.h for the
-// formula. `padding` is cropped from the result. "same": the result's size is input size times
-// stride.
+// Transposed convolution, which enlarges images; see ops::transposed_convolution2d()
+// for the formula. `padding` is cropped from the result. "same": the result's size is input size
+// times stride.
 struct TransposedConvolution2dOptions {
   static constexpr const char* kType = "transposed_convolution2d";
   static constexpr const char* kHelp = "two-dimensional transposed convolution: enlarges images";
@@ -222,7 +222,7 @@ struct EluOptions {
 };
 LayerPtr elu(EluOptions options = {});
 
-// Gaussian error linear unit; see ops/elementwise/activation.h for both formulas.
+// Gaussian error linear unit; see ops::gelu() for both formulas.
 struct GeluOptions {
   static constexpr const char* kType = "gelu";
   static constexpr const char* kHelp = "x times the probability of a normal number below x";

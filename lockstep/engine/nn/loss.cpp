@@ -2,8 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/suggest.h"
-#include "lockstep/engine/ops/losses/cross_entropy.h"
-#include "lockstep/engine/ops/losses/mean_squared_error.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/nn/initializer.h"
 #include "lockstep/engine/nn/loss.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network_state.h"
 
 namespace lockstep {
@@ -225,6 +226,17 @@ std::vector<const float*> Network::state_pointers() const {
 PackedParameters& Network::packed() {
   if (!state_->packed) throw InvalidArgument("[network] not initialized");
   return *state_->packed;
+}
+
+Digest network_digest(const Network& network) {
+  Digester digester;
+  const auto add = [&](const Tensor& tensor) {
+    const Tensor host = tensor.to({});
+    digester.bytes(host.raw(), host.bytes());
+  };
+  for (const auto& p : network.parameters()) add(p.value);
+  for (const auto& s : network.state()) add(s.value);
+  return digester.finish();
 }
 
 }  // namespace lockstep

@@ -11,6 +11,8 @@
 // updates moving statistics.
 #pragma once
 
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -18,9 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/digest.h"
 #include "lockstep/engine/autograd/tape.h"
 #include "lockstep/engine/nn/layer.h"
-#include "lockstep/engine/plan/plan.h"
 
 namespace lockstep {
 
@@ -49,30 +51,9 @@ struct NetworkProblem {
   std::string message;
 };
 
-// A network lowered to a graph of ops for a number of observations.
-struct LoweredNetwork {
-  Graph graph;
-  std::vector<int> inputs;   // graph inputs of the input layers, in order
-  std::vector<int> outputs;  // values of the output layers' results
-  // Only in training mode. mean_output and variance_output are values until mark_statistics().
-  std::vector<MovingStatistics> statistics;
-
-  // Marks the values in `statistics` as outputs of the graph, after the existing ones. Returns the
-  // statistics with numbers of outputs instead of values.
-  std::vector<MovingStatistics> mark_statistics();
-};
-
-struct LoweringOptions {
-  bool training = false;
-  bool pixels = false;  // u8 inputs instead of f32
-  // Names of layers whose results are the outputs. Layers that they do not depend on are left out.
-  // Empty: the output layers.
-  std::vector<std::string> outputs = {};
-};
-
 struct ForwardOptions {
   bool training = false;         // dropout, batch statistics, update of moving statistics
-  kernels::StepInfo step = {};   // key of dropout's random numbers
+  StepInfo step = {};            // key of dropout's random numbers
   DType precision = DType::f32;  // or bf16, f16: ops that support it compute with it
   bool record = true;        // record as one node on each tape that tracks an input or parameter
   bool update_state = true;  // false: training leaves moving statistics unchanged
@@ -80,6 +61,9 @@ struct ForwardOptions {
   std::vector<std::string> outputs = {};
 };
 
+class PackedParameters;
+struct LoweredNetwork;
+struct LoweringOptions;
 struct NetworkPlan;
 
 class Network {
@@ -191,13 +175,7 @@ class Network {
   std::unique_ptr<State> state_;
 };
 
-// Updates a state by its rule, in double precision. `value` is combined over the mini-batch.
-void update_state(StateRule rule, float* state, const double* value, int64_t count,
-                  double momentum);
-// Returns the larger argument, or NaN if one is NaN.
-inline double larger(double a, double b) { return a > b || a != a ? a : b; }
-// Updates moving statistics: state = (1 - momentum) * state + momentum * statistic, in double
-// precision.
-void update_moving(float* state, const double* statistic, int64_t count, double momentum);
+// Returns the digest of a network's parameters and states, for comparisons.
+Digest network_digest(const Network& network);
 
 }  // namespace lockstep

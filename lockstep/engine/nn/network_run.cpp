@@ -104,7 +104,7 @@ void copy(Device device, void* to, const void* from, size_t bytes) {
   }
 }
 
-void run_forward(PlanRun& run, std::span<const Tensor> inputs, const kernels::StepInfo& step) {
+void run_forward(PlanRun& run, std::span<const Tensor> inputs, const StepInfo& step) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor plain = convert(inputs[i], inputs[i].spec().plain());
     copy(plain.device(), run.input(static_cast<int>(i)), plain.raw(), plain.bytes());

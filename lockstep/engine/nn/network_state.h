@@ -4,7 +4,9 @@
 #include <map>
 
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/plan/plan.h"
 
 namespace lockstep {
 

@@ -18,9 +18,9 @@ class DeviceStep {
   DeviceStep(const DeviceStep&) = delete;
   DeviceStep& operator=(const DeviceStep&) = delete;
 
-  const kernels::StepInfo* address() const { return memory_.as<kernels::StepInfo>(); }
+  const StepInfo* address() const { return memory_.as<StepInfo>(); }
   // Work that is added to the stream from now on reads `step`.
-  void set(const kernels::StepInfo& step);
+  void set(const StepInfo& step);
 
  private:
   // Pinned slots that pending copies read. set() waits for the stream when all slots are used.
@@ -28,9 +28,9 @@ class DeviceStep {
   DeviceMemory& device_;
   void* stream_;
   Memory memory_;
-  kernels::StepInfo* slots_;  // pinned
+  StepInfo* slots_;  // pinned
   size_t used_ = 0;
-  std::optional<kernels::StepInfo> last_;
+  std::optional<StepInfo> last_;
 };
 
 }  // namespace lockstep

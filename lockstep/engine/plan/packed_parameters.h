@@ -8,6 +8,7 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/interface/kernel.h"
 #include "lockstep/engine/tensor/tensor.h"
 

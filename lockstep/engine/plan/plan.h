@@ -130,8 +130,8 @@ class PlanRun {
   void get_input_gradient(int i, void* host, size_t bytes) const;
 
   // `watch` may be null. It is not called on a device other than the CPU.
-  void forward(const kernels::StepInfo& step, PassWatch* watch = nullptr);
-  void backward(const kernels::StepInfo& step, PassWatch* watch = nullptr);
+  void forward(const StepInfo& step, PassWatch* watch = nullptr);
+  void backward(const StepInfo& step, PassWatch* watch = nullptr);
 
   // Null on the CPU.
   void* stream() const;

@@ -76,7 +76,7 @@ struct PlanRun::State {
   }
 
   // Runs a phase with poisoned memory; see poison.h.
-  void run_poisoned(const Phase& phase, const kernels::StepInfo& step, PassWatch* watch) const {
+  void run_poisoned(const Phase& phase, const StepInfo& step, PassWatch* watch) const {
     const Plan::State& p = plan->state();
     if (phase.first > 0) fill_with_poison(gradients.data(), p.gradient_layout.bytes);
     for (size_t i = phase.first; i < phase.end; ++i) {
@@ -132,7 +132,7 @@ struct PlanRun::State {
                 " of results and " + std::to_string(p.gradient_layout.bytes) + " of gradients");
   }
 
-  void run(const Phase& phase, const kernels::StepInfo& step, PassWatch* watch = nullptr) {
+  void run(const Phase& phase, const StepInfo& step, PassWatch* watch = nullptr) {
     if (!device && poison() != Poison::none) return run_poisoned(phase, step, watch);
     for (size_t i = phase.first; i < phase.end; ++i) {
       steps[i](step);
@@ -140,7 +140,7 @@ struct PlanRun::State {
     }
   }
 
-  void run_on_device(Phase& phase, const kernels::StepInfo& step) {
+  void run_on_device(Phase& phase, const StepInfo& step) {
     void* const q = stream->get();
     device->activate();
     device->follow(q, device->default_stream());
@@ -265,7 +265,7 @@ void PlanRun::get_input_gradient(int i, void* host, size_t bytes) const {
   state_->fetch(state_->copied("input gradient", gradients, i, bytes), host, bytes);
 }
 
-void PlanRun::forward(const kernels::StepInfo& step, PassWatch* watch) {
+void PlanRun::forward(const StepInfo& step, PassWatch* watch) {
   if (state_->device) {
     state_->run_on_device(state_->forward, step);
   } else {
@@ -273,7 +273,7 @@ void PlanRun::forward(const kernels::StepInfo& step, PassWatch* watch) {
   }
 }
 
-void PlanRun::backward(const kernels::StepInfo& step, PassWatch* watch) {
+void PlanRun::backward(const StepInfo& step, PassWatch* watch) {
   if (state_->device) {
     state_->run_on_device(state_->backward, step);
   } else {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/device/allocator.h"
+#include "lockstep/base/numeric/dtype.h"
 #include "lockstep/engine/tensor/spec.h"
 
 namespace lockstep {
@@ -15,7 +15,7 @@ namespace lockstep {
 // A handle on elements in a device's memory. Copies share the elements. Several threads may read;
 // the caller must synchronise writes. Ops keep the layout that suits them; to_row_major() and
 // to_vector() return the elements in logical order. Work on a device's tensors is added to its
-// default stream (device_memory.h). Functions that copy elements to the host wait for that work.
+// default stream. Functions that copy elements to the host wait for that work.
 class Tensor {
  public:
   // An undefined tensor: defined() is false.

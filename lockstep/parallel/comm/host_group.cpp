@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/broken_pipe.h"
 #include "lockstep/base/threads/cores.h"

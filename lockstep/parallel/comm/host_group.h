@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/bytes.h"
 #include "lockstep/parallel/comm/group.h"
-#include "lockstep/parallel/messages/serialize.h"
 
 namespace lockstep {
 

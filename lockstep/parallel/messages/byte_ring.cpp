@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"

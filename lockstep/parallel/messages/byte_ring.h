@@ -8,8 +8,8 @@
 #include <optional>
 #include <span>
 
+#include "lockstep/base/bytes.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/messages/serialize.h"
 
 namespace lockstep {
 

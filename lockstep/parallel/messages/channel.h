@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/bytes.h"
 #include "lockstep/base/time_limit.h"
-#include "lockstep/parallel/messages/serialize.h"
 
 namespace lockstep {
 

@@ -18,14 +18,12 @@
 #include <span>
 #include <string>
 #include <type_traits>
-#include <vector>
 
+#include "lockstep/base/bytes.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
-
-using Bytes = std::vector<std::byte>;
 
 class OutputArchive : public cereal::OutputArchive<OutputArchive, cereal::AllowEmptyClassElision> {
  public:
@@ -133,26 +131,6 @@ T decode(std::span<const std::byte> bytes) {
     throw DataError("[message] " + std::to_string(archive.left()) + " bytes too many");
   }
   return value;
-}
-
-// Puts a number or an enumerator in front of a message, to identify its type.
-template <class T>
-requires std::is_trivially_copyable_v<T> Bytes with_prefix(T prefix,
-                                                           std::span<const std::byte> rest) {
-  Bytes bytes(sizeof prefix + rest.size());
-  std::memcpy(bytes.data(), &prefix, sizeof prefix);
-  if (!rest.empty()) std::memcpy(bytes.data() + sizeof prefix, rest.data(), rest.size());
-  return bytes;
-}
-
-// Removes the prefix and returns it. Throws DataError if there are too few bytes.
-template <class T>
-requires std::is_trivially_copyable_v<T> T take_prefix(std::span<const std::byte>& bytes) {
-  T prefix{};
-  if (bytes.size() < sizeof prefix) throw DataError("[message] it ends before it says what it is");
-  std::memcpy(&prefix, bytes.data(), sizeof prefix);
-  bytes = bytes.subspan(sizeof prefix);
-  return prefix;
 }
 
 }  // namespace lockstep

@@ -1,84 +1,67 @@
 #include "lockstep/parallel/pool/data_queue.h"
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/pool/message_inbox.h"
+#include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/parallel/pool/task_context.h"
+
 namespace lockstep::detail {
 
-bool MessageInbox::take(Bytes& message, bool last) {
-  {
-    const MutexLock lock(mutex_);
-    if (messages_.size() >= most_ && !last) return false;
-    messages_.push_back(std::move(message));
-    came_.notify_one();
-    if (!callback_) return true;
-  }
-  pool_->post([self = shared_from_this()] { self->call_back(); });
-  return true;
+void send_to_client(uint64_t queue, const Bytes& message) {
+  TaskContext* const context = TaskContext::current();
+  if (context == nullptr) throw InvalidArgument("[queue] only tasks of a pool send by this");
+  context->send(queue, message);
 }
 
-void MessageInbox::after_each(std::function<void(const Bytes&)> callback) {
-  size_t before = 0;
-  {
-    const MutexLock lock(mutex_);
-    if (!callback_) before = messages_.size();
-    callback_ = std::move(callback);
-  }
-  for (; before > 0; --before) pool_->post([self = shared_from_this()] { self->call_back(); });
+std::optional<Bytes> receive_from_client(uint64_t queue, double seconds) {
+  TaskContext* const context = TaskContext::current();
+  if (context == nullptr) throw InvalidArgument("[queue] only tasks of a pool receive by this");
+  return context->receive(queue, TimeLimit(seconds));
 }
 
-void MessageInbox::call_back() {
-  Bytes message;
-  std::function<void(const Bytes&)> callback;
-  {
-    const MutexLock lock(mutex_);
-    if (messages_.empty() || !callback_) return;
-    message = std::move(messages_.front());
-    messages_.pop_front();
-    callback = callback_;
-    calling_ = std::this_thread::get_id();
+struct QueueInbox::State {
+  State(std::shared_ptr<PoolCore> core, size_t most)
+      : pool(std::move(core)),
+        inbox(std::make_shared<MessageInbox>(pool, most)),
+        number(pool->add_inbox(inbox)) {}
+  ~State() {
+    pool->remove_inbox(number);
+    inbox->close();
+    pool->room();
   }
-  pool_->room();
-  try {
-    callback(message);
-  } catch (...) {
-  }
-  const MutexLock lock(mutex_);
-  calling_.reset();
-  called_.notify_all();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  const std::shared_ptr<PoolCore> pool;
+  const std::shared_ptr<MessageInbox> inbox;
+  const uint64_t number;
+};
+
+QueueInbox::QueueInbox(Pool& pool, size_t most)
+    : state_(std::make_unique<State>(pool.core(), most)) {}
+
+QueueInbox::~QueueInbox() = default;
+
+uint64_t QueueInbox::number() const { return state_->number; }
+
+void QueueInbox::after_each(std::function<void(const Bytes&)> callback) {
+  state_->inbox->after_each(std::move(callback));
 }
 
-bool MessageInbox::finish(const TimeLimit& limit) {
-  const MutexLock lock(mutex_);
-  while (!messages_.empty() || calling_) {
-    if (limit.reached()) return false;
-    called_.wait_until(mutex_, limit);
-  }
-  return true;
+std::optional<Bytes> QueueInbox::poll(double seconds) {
+  return state_->inbox->poll(TimeLimit(seconds));
 }
 
-void MessageInbox::close() {
-  const MutexLock lock(mutex_);
-  callback_ = nullptr;
-  messages_.clear();
-  while (calling_ && *calling_ != std::this_thread::get_id()) called_.wait(mutex_);
-}
+size_t QueueInbox::waiting() const { return state_->inbox->waiting(); }
 
-std::optional<Bytes> MessageInbox::poll(const TimeLimit& limit) {
-  Bytes message;
-  {
-    const MutexLock lock(mutex_);
-    while (messages_.empty()) {
-      if (limit.reached()) return std::nullopt;
-      came_.wait_until(mutex_, limit);
-    }
-    message = std::move(messages_.front());
-    messages_.pop_front();
-  }
-  pool_->room();
-  return message;
-}
+bool QueueInbox::finish(double seconds) { return state_->inbox->finish(TimeLimit(seconds)); }
 
-size_t MessageInbox::waiting() const {
-  const MutexLock lock(mutex_);
-  return messages_.size();
+uint64_t next_queue(PoolCore& pool) { return pool.next_number(); }
+
+bool send_to_worker(PoolCore& pool, int worker, uint64_t queue, const Bytes& message,
+                    double seconds) {
+  return pool.send_to(worker, queue, message, TimeLimit(seconds));
 }
 
 }  // namespace lockstep::detail

@@ -2,85 +2,96 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/bytes.h"
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/parallel/messages/serialize.h"
+#include "lockstep/parallel/pool/task.h"
 
 namespace lockstep {
+
+namespace detail {
+
+class PoolCore;
+struct Task;
+using TaskPtr = std::shared_ptr<Task>;
+
+}  // namespace detail
+
+// A future without the type of its task's result. Thread-safe.
+class AnyFuture {
+ public:
+  AnyFuture() = default;
+  AnyFuture(std::shared_ptr<detail::PoolCore> pool, detail::TaskPtr task);
+
+  // Whether it refers to a task. If not, everything below throws InvalidArgument.
+  bool valid() const { return task_ != nullptr; }
+  TaskState state() const;
+  bool done() const { return has_ended(state()); }
+  // The task's number in its pool, from 1, and the index of the worker that runs or ran it (-1
+  // before it runs).
+  uint64_t number() const;
+  int worker() const;
+
+  // Waits until the task has ended; false at the limit.
+  bool wait_for(double seconds) const;
+  void wait() const;
+  // The reason of a failure or cancellation; "" for other states.
+  std::string error() const;
+  // The last 64 KiB of the task's output so far. Only in process pools.
+  std::string diary() const;
+
+  // Cancels a queued task at once. A running task is asked to stop (see task_cancelled()); after
+  // PoolOptions::grace its process is ended and replaced. The task counts as cancelled even if it
+  // completes meanwhile. No effect on a task that has ended.
+  void cancel() const;
+
+  const std::shared_ptr<detail::PoolCore>& pool() const;
+  // Like done(), with the pool's mutex held.
+  bool over() const;
+
+ protected:
+  // Waits for the task and returns its result as bytes. Rethrows the task's exception.
+  Bytes result() const;
+  // Calls it in the pool's callback thread when the task has ended.
+  void after(std::function<void()> call) const;
+
+ private:
+  std::shared_ptr<detail::PoolCore> pool_;
+  detail::TaskPtr task_;
+};
 
 // The outcome of a task, now or later. A handle: copies refer to the same task. Thread-safe. Every
 // task ends in exactly one of the states finished, failed and cancelled. A future may outlive its
 // pool.
 template <class R>
-class Future {
+class Future : public AnyFuture {
  public:
-  Future() = default;
-  Future(std::shared_ptr<detail::PoolCore> pool, detail::TaskPtr task)
-      : pool_(std::move(pool)), task_(std::move(task)) {}
+  using AnyFuture::AnyFuture;
 
-  // Whether it refers to a task. If not, everything below throws InvalidArgument.
-  bool valid() const { return task_ != nullptr; }
-  TaskState state() const {
-    const MutexLock lock(pool()->mutex);
-    return task_->state;
-  }
-  bool done() const { return has_ended(state()); }
-  // The task's number in its pool, from 1, and the index of the worker that runs or ran it (-1
-  // before it runs).
-  uint64_t number() const {
-    pool();
-    return task_->number;
-  }
-  int worker() const {
-    const MutexLock lock(pool()->mutex);
-    return task_->worker;
-  }
-
-  // Waits until the task has ended; false at the limit.
-  bool wait_for(double seconds) const {
-    return pool()->wait(TimeLimit(seconds), [this] { return over(); });
-  }
-  void wait() const {
-    while (!wait_for(3600)) {
-    }
-  }
   // Waits for the task and returns its result. Rethrows the task's exception, as the same subclass
   // of Error. Throws WorkerLost if its process ended, with the way it ended; Cancelled; Timeout if
   // the task ran for longer than SubmitOptions::limit. May be called repeatedly.
   R get() const {
-    wait();
-    Bytes result;
-    {
-      const MutexLock lock(pool_->mutex);
-      if (task_->state != TaskState::finished) task_->error.rethrow("");
-      if constexpr (!std::is_void_v<R>) result = task_->result;
-    }
-    if constexpr (!std::is_void_v<R>) return decode<R>(result);
+    const Bytes bytes = result();
+    if constexpr (!std::is_void_v<R>) return decode<R>(bytes);
   }
-  // The reason of a failure or cancellation; "" for other states.
-  std::string error() const {
-    const MutexLock lock(pool()->mutex);
-    return task_->error.message;
-  }
-  // The last 64 KiB of the task's output so far. Only in process pools.
-  std::string diary() const { return pool()->diary(task_); }
-
-  // Cancels a queued task at once. A running task is asked to stop (see task_cancelled()); after
-  // PoolOptions::grace its process is ended and replaced. The task counts as cancelled even if it
-  // completes meanwhile. No effect on a task that has ended.
-  void cancel() const { pool()->cancel(task_); }
 
   // Calls f(future) when the task has ended. Callbacks run one after the other in the pool's
   // callback thread; get() does not wait for them. Exceptions of f are dropped: use then() for
   // notifications, not for computation. Objects that f uses must live as long as the pool.
   template <class F>
   const Future& then(F f) const {
-    pool()->then(task_, [f = std::move(f), self = *this]() mutable {
+    after([f = std::move(f), self = *this]() mutable {
       try {
         f(self);
       } catch (...) {
@@ -88,18 +99,6 @@ class Future {
     });
     return *this;
   }
-
-  const std::shared_ptr<detail::PoolCore>& pool() const {
-    if (!task_) throw InvalidArgument("[future] it stands for no task");
-    return pool_;
-  }
-  // Like done(), with the pool's mutex held. Not annotated: it is called by conditions of
-  // PoolCore::wait(), which Clang does not follow.
-  bool over() const { return has_ended(task_->state); }
-
- private:
-  std::shared_ptr<detail::PoolCore> pool_;
-  detail::TaskPtr task_;
 };
 
 namespace detail {
@@ -118,6 +117,9 @@ std::shared_ptr<PoolCore> pool_of(std::span<const Future<R>> futures) {
   return pool;
 }
 
+// Waits until the condition holds, which is tested with the pool's mutex held; false at the limit.
+bool wait_until(PoolCore& pool, double seconds, const std::function<bool()>& holds);
+
 }  // namespace detail
 
 // Waits for all; false at the limit. Throws InvalidArgument for futures of several pools, like
@@ -131,7 +133,7 @@ bool wait_for_all(std::span<const Future<R>> futures, double seconds) {
     }
     return true;
   };
-  return !pool || pool->wait(TimeLimit(seconds), over);
+  return !pool || detail::wait_until(*pool, seconds, over);
 }
 
 // All results, in order. Throws what get() of the first failed future throws.
@@ -171,7 +173,7 @@ class FetchNext {
       }
       return found.has_value();
     };
-    if (left() > 0) pool_->wait(TimeLimit(seconds), look);
+    if (left() > 0) detail::wait_until(*pool_, seconds, look);
     if (found) given_[*found] = true;
     return found;
   }

@@ -5,9 +5,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/parallel/pool/pool.h"
-#include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
 
@@ -28,11 +33,15 @@ auto pass(F f, int64_t index, const A&... arguments) {
   return f(index, arguments...);
 }
 
+// Number of leaves in the left half of the fixed tree over n leaves: the largest power of two below
+// n, for n >= 2.
+int64_t left_leaves(int64_t n);
+
 // combine() over the results of leaf(i) for i in [first, first + count), by the fixed tree.
 template <class R, class Leaf, class Combine>
 R reduce_tree(int64_t first, int64_t count, const Leaf& leaf, const Combine& combine) {
   if (count == 1) return leaf(first);
-  const int64_t left = tree_split(count);
+  const int64_t left = left_leaves(count);
   R a = reduce_tree<R>(first, left, leaf, combine);
   R b = reduce_tree<R>(first + left, count - left, leaf, combine);
   return combine(std::move(a), std::move(b));
@@ -110,8 +119,9 @@ auto parallel_map(Pool& pool, int64_t n, F f, const A&... arguments) {
 }
 
 // combine(combine(...), ...) over the results of f(index, arguments...) for all indexes in [0, n),
-// n >= 1, by the fixed tree (reduce/tree.h). The result is the same for any number of workers and
-// any chunk, even if combine rounds. Throws like parallel_for().
+// n >= 1, by the fixed tree, which splits n leaves at the largest power of two below n. The result
+// is the same for any number of workers and any chunk, even if combine rounds. Throws like
+// parallel_for().
 template <class F, class C, class... A>
 auto parallel_reduce_with(const LoopOptions& options, Pool& pool, int64_t n, F f, C combine,
                           const A&... arguments) {

@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/parallel/pool/pool_core.h"
 #include "lockstep/parallel/process/worker_context.h"
 
 namespace lockstep {
@@ -61,6 +62,10 @@ Pool::~Pool() {
   core_->stop();
 }
 
+int Pool::size() const { return core_->size(); }
+
+std::vector<WorkerStatus> Pool::workers() const { return core_->slots(); }
+
 void Pool::resize(int workers) { core_->resize(workers_of(workers)); }
 
 void Pool::attach_file(const std::string& path) {
@@ -75,6 +80,12 @@ void Pool::attach_file(const std::string& path) {
 void Pool::check_worker(int worker) const {
   if (worker >= 0 && worker < size()) return;
   throw InvalidArgument(fmt::format("[pool] there is no worker {} among {}", worker, size()));
+}
+
+detail::TaskPtr Pool::submit_call(const FunctionId& function, const Bytes& arguments,
+                                  const SubmitOptions& options, int worker,
+                                  std::function<void()> on_failure) const {
+  return core_->submit(function, arguments, options, worker, std::move(on_failure));
 }
 
 std::shared_ptr<detail::PoolCore> detail::open_process_pool() {

@@ -5,6 +5,8 @@
 //   future.get();  // 3
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -12,7 +14,7 @@
 #include <vector>
 
 #include "lockstep/parallel/pool/future.h"
-#include "lockstep/parallel/pool/task_context.h"
+#include "lockstep/parallel/pool/task.h"
 #include "lockstep/parallel/process/function.h"
 
 namespace lockstep {
@@ -53,12 +55,12 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  int size() const { return core_->size(); }
+  int size() const;
   // More workers: starts them. Fewer workers: the last ones end once they have completed their
   // running tasks and the tasks that were submitted to them by index.
   void resize(int workers);
   // The status of every worker, by index.
-  std::vector<WorkerStatus> workers() const { return core_->slots(); }
+  std::vector<WorkerStatus> workers() const;
 
   // Makes a file or folder available to all workers by its name without folders, for tasks
   // submitted from now on. In a task, attached_file() returns its path. Throws InvalidArgument if
@@ -104,25 +106,20 @@ class Pool {
     static_assert(detail::can_be_sent<R>,
                   "what the function returns cannot be sent: its type "
                   "needs serialize()");
-    return {core_, core_->submit(call.function(), call.arguments(), options, worker,
-                                 std::move(on_failure))};
+    return {core_,
+            submit_call(call.function(), call.arguments(), options, worker, std::move(on_failure))};
   }
 
   const std::shared_ptr<detail::PoolCore>& core() const { return core_; }
 
  private:
   void check_worker(int worker) const;
+  detail::TaskPtr submit_call(const FunctionId& function, const Bytes& arguments,
+                              const SubmitOptions& options, int worker,
+                              std::function<void()> on_failure) const;
 
   std::shared_ptr<detail::PoolCore> core_;
 };
-
-namespace detail {
-
-// The core of the process pool that was opened first among those still open; null if there is none.
-// Thread-safe.
-std::shared_ptr<PoolCore> open_process_pool();
-
-}  // namespace detail
 
 // The default pool: the pool that was opened first among those still open. If there is none, opens
 // a process pool (a thread pool in programs without a Runtime) with a worker for each processor,

@@ -1,5 +1,5 @@
 // The common base of all kinds of pools: tasks and their states, the task queue, callbacks, and
-// message queues. Users include pool.h and future.h.
+// message queues.
 #pragma once
 
 #include <deque>
@@ -10,8 +10,10 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/bytes.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/pool/task.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/worker_context.h"
@@ -19,30 +21,6 @@
 #include "lockstep/parallel/remote/host_memory.h"
 
 namespace lockstep {
-
-enum class TaskState { queued, running, finished, failed, cancelled };
-// True for the last three states, which are final.
-inline bool has_ended(TaskState state) {
-  return state != TaskState::queued && state != TaskState::running;
-}
-// "queued", "running", ...
-const char* to_string(TaskState state);
-
-struct SubmitOptions {
-  int priority = 0;  // higher ones begin first; equal ones in order of submission
-  // How often the task may be restarted after its worker was lost; it is never restarted after an
-  // exception. With more than 0, a finished task may have run more than once, or in part.
-  int retries = 0;
-  double limit = 0;   // seconds that it may run before it is stopped as by cancel(); 0: no limit
-  uint64_t seed = 0;  // of task_random(); 0: the pool's seed
-};
-
-// The status of one worker.
-struct WorkerStatus {
-  int64_t pid = 0;  // 0: a thread, or not started yet
-  bool ready = false;
-  uint64_t task = 0;  // number of the running task; 0: none
-};
 
 namespace detail {
 
@@ -210,6 +188,10 @@ class PoolCore {
 std::shared_ptr<PoolCore> make_thread_pool(int workers);
 
 std::shared_ptr<PoolCore> make_process_pool(const ProcessPoolOptions& options);
+
+// The core of the process pool that was opened first among those still open; null if there is none.
+// Thread-safe.
+std::shared_ptr<PoolCore> open_process_pool();
 
 }  // namespace detail
 }  // namespace lockstep

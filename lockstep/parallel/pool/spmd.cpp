@@ -3,13 +3,19 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <map>
+#include <mutex>
 #include <new>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/os/shared_memory.h"
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/parallel/comm/local_group.h"
 #include "lockstep/parallel/messages/byte_ring.h"
+#include "lockstep/parallel/messages/serialize.h"
+#include "lockstep/parallel/pool/pool_core.h"
+#include "lockstep/parallel/pool/task_context.h"
 
 namespace lockstep {
 namespace {
@@ -47,6 +53,18 @@ LocalGroupOptions group_options(int size) {
   return options;
 }
 
+// The content of a SpmdTicket.
+struct Ticket {
+  SharedPlace group, mail;
+  int size = 1;
+  double limit = 600;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(group, mail, size, limit);
+  }
+};
+
 struct Letter {
   int tag = 0;
   Bytes content;
@@ -60,7 +78,7 @@ struct Letter {
 }  // namespace
 
 struct Spmd::State {
-  explicit State(const detail::SpmdTicket& t)
+  explicit State(const Ticket& t)
       : ticket(t),
         mail(TaskContext::current()->memory().map(t.mail)),
         index(task_worker()),
@@ -72,7 +90,7 @@ struct Spmd::State {
     }
   }
 
-  const detail::SpmdTicket ticket;
+  const Ticket ticket;
   const SharedRegion mail;
   const int index;
   LocalGroup group;
@@ -137,7 +155,7 @@ struct Spmd::State {
 
 Spmd::Spmd(const detail::SpmdTicket& ticket) {
   if (TaskContext::current() == nullptr) throw InvalidArgument("[spmd] this is no task of a pool");
-  state_ = std::make_unique<State>(ticket);
+  state_ = std::make_unique<State>(decode<Ticket>(ticket.content));
   state_->come_together();
 }
 
@@ -197,27 +215,59 @@ bool Spmd::probe(int from, int tag) {
 
 namespace detail {
 
-SpmdMemory::SpmdMemory(std::shared_ptr<PoolCore> pool, int size, double limit)
-    : pool_(std::move(pool)) {
-  if (!(limit > 0)) throw InvalidArgument("[spmd] limit must be > 0 seconds");
-  SharedMemory& memory = pool_->memory();
-  ticket_ = {memory.reserve(LocalGroup::bytes(group_options(size))),
-             memory.reserve(mail_bytes(size)), size, limit};
-  group_ = memory.map(ticket_.group);
-  mail_ = memory.map(ticket_.mail);
-}
+struct SpmdMemory::State {
+  State(std::shared_ptr<PoolCore> core, int size, double limit) : pool(std::move(core)) {
+    if (!(limit > 0)) throw InvalidArgument("[spmd] limit must be > 0 seconds");
+    SharedMemory& memory = pool->memory();
+    places = {memory.reserve(LocalGroup::bytes(group_options(size))),
+              memory.reserve(mail_bytes(size)), size, limit};
+    group = memory.map(places.group);
+    mail = memory.map(places.mail);
+    ticket.content = encode(places);
+  }
+  ~State() {
+    pool->memory().free(places.group);
+    pool->memory().free(places.mail);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
-SpmdMemory::~SpmdMemory() {
-  pool_->memory().free(ticket_.group);
-  pool_->memory().free(ticket_.mail);
+  const std::shared_ptr<PoolCore> pool;
+  Ticket places;
+  SpmdTicket ticket;
+  SharedRegion group, mail;
+  std::atomic<int> reason{-1};
+};
+
+SpmdMemory::SpmdMemory(Pool& pool, int size, double limit)
+    : state_(std::make_unique<State>(pool.core(), size, limit)) {}
+
+SpmdMemory::~SpmdMemory() = default;
+
+const SpmdTicket& SpmdMemory::ticket() const { return state_->ticket; }
+
+int SpmdMemory::reason() const { return state_->reason; }
+
+void SpmdMemory::start_all(const std::function<void(int)>& start) {
+  const MutexLock one_block(state_->pool->blocks);
+  for (int i = 0; i < state_->places.size; ++i) {
+    try {
+      start(i);
+    } catch (...) {
+      // The pool has fewer workers by now: those that have begun must not wait for the others.
+      end(i);
+      throw;
+    }
+  }
 }
 
 void SpmdMemory::end(int index) {
+  State& s = *state_;
   int none = -1;
-  reason_.compare_exchange_strong(none, index);
-  head_of(mail_).ended = 1;
-  LocalGroup::abort(group_);
-  for (int i = 0; i < ticket_.size; ++i) bell_of(mail_, i).ring();
+  s.reason.compare_exchange_strong(none, index);
+  head_of(s.mail).ended = 1;
+  LocalGroup::abort(s.group);
+  for (int i = 0; i < s.places.size; ++i) bell_of(s.mail, i).ring();
 }
 
 }  // namespace detail

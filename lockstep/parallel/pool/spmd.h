@@ -7,16 +7,19 @@
 // divides a mini-batch into shards instead, which gives the same bits for any number of workers.
 #pragma once
 
-#include <map>
+#include <cstdint>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
-#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "lockstep/parallel/comm/group.h"
+#include "lockstep/base/bytes.h"
+#include "lockstep/base/error.h"
 #include "lockstep/parallel/pool/loops.h"
 #include "lockstep/parallel/pool/pool.h"
-#include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
 
@@ -26,16 +29,17 @@ struct SpmdOptions {
   double limit = 600;
 };
 
+class Group;  // workers that exchange bytes
+
 namespace detail {
 
+// Where the block's memory lies, and its limit.
 struct SpmdTicket {
-  SharedPlace group, mail;
-  int size = 1;
-  double limit = 600;
+  Bytes content;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(group, mail, size, limit);
+    archive(content);
   }
 };
 
@@ -78,7 +82,7 @@ class Spmd {
   T broadcast(const T& value, int root = 0) {
     return decode<T>(broadcast_bytes(index() == root ? encode(value) : Bytes(), root));
   }
-  // combine(combine(...), ...) over the values by index, by the fixed tree (reduce/tree.h).
+  // combine(combine(...), ...) over the values by index, by the fixed tree as parallel_reduce().
   template <class T, class Combine>
   T reduce(const T& value, Combine combine) {
     std::vector<T> all = gather(value);
@@ -137,18 +141,20 @@ namespace detail {
 // The memory of a block, on the client's side.
 class SpmdMemory {
  public:
-  SpmdMemory(std::shared_ptr<PoolCore> pool, int size, double limit);
+  SpmdMemory(Pool& pool, int size, double limit);
   ~SpmdMemory();
-  const SpmdTicket& ticket() const { return ticket_; }
+  const SpmdTicket& ticket() const;
+  // Calls start(index) for each worker. Tasks of two blocks reach all workers in the same order.
+  // Ends the block and rethrows if a call throws.
+  void start_all(const std::function<void(int)>& start);
   // Ends the block for all workers. The first caller's index becomes the reason. Thread-safe.
   void end(int index);
-  int reason() const { return reason_; }
+  // -1: the block has not been ended.
+  int reason() const;
 
  private:
-  const std::shared_ptr<PoolCore> pool_;
-  SpmdTicket ticket_;
-  SharedRegion group_, mail_;
-  std::atomic<int> reason_{-1};
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace detail
@@ -162,7 +168,7 @@ template <class F, class... A>
 auto spmd_with(const SpmdOptions& options, Pool& pool, F, const A&... arguments) {
   using R = std::invoke_result_t<F, Spmd&, detail::Sent<A>...>;
   const int size = pool.size();
-  const auto memory = std::make_shared<detail::SpmdMemory>(pool.core(), size, options.limit);
+  const auto memory = std::make_shared<detail::SpmdMemory>(pool, size, options.limit);
   const auto call = make_call(
       [](const detail::SpmdTicket& ticket, const detail::Sent<A>&... a) {
         Spmd block(ticket);
@@ -170,18 +176,13 @@ auto spmd_with(const SpmdOptions& options, Pool& pool, F, const A&... arguments)
       },
       memory->ticket(), arguments...);
   std::vector<Future<R>> futures;
-  {
-    const MutexLock one_block(pool.core()->blocks);
-    try {
-      for (int i = 0; i < size; ++i) {
-        futures.push_back(pool.start(call, {}, i, [memory, i] { memory->end(i); }));
-      }
-    } catch (...) {
-      // The pool has fewer workers by now: those that have begun must not wait for the others.
-      memory->end(static_cast<int>(futures.size()));
-      cancel_all(futures);
-      throw;
-    }
+  try {
+    memory->start_all([&](int i) {
+      futures.push_back(pool.start(call, {}, i, [memory, i] { memory->end(i); }));
+    });
+  } catch (...) {
+    cancel_all(futures);
+    throw;
   }
   FetchNext<R> next(futures);
   while (const auto i = next.next()) {

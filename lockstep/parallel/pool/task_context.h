@@ -1,4 +1,4 @@
-// Information about the running task of a pool.
+// The interface of a running task to its pool.
 #pragma once
 
 #include <cstddef>
@@ -6,55 +6,13 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "lockstep/base/numeric/random.h"
+#include "lockstep/base/bytes.h"
 #include "lockstep/base/os/shared_memory.h"
 #include "lockstep/base/time_limit.h"
+#include "lockstep/parallel/pool/task.h"
 
 namespace lockstep {
-
-// Whether the task is asked to stop; false outside of tasks. Thread-safe.
-bool task_cancelled();
-// Throws Cancelled if the task is asked to stop.
-void check_cancelled();
-// The index of the worker in its pool, from 0, and the number of workers; -1 and 0 outside of
-// tasks. Thread-safe, like all functions here.
-int task_worker();
-int pool_workers();
-
-// The path of a file that was attached to the pool (Pool::attach_file()), by its name. Throws
-// InvalidArgument for an unknown name, and outside of tasks.
-std::string attached_file(const std::string& name);
-
-// A sequence of random numbers. It is a function of seed and task only, not of the worker. Copies
-// and sent values keep the position in the sequence. One thread at a time.
-class TaskRandom {
- public:
-  explicit TaskRandom(uint64_t seed = 0, uint64_t task = 0) : seed_(seed), task_(task) {}
-
-  double uniform() { return stream().uniform(position_++); }             // in [0, 1)
-  double normal() { return stream().normal(position_++); }               // standard normal
-  uint64_t below(uint64_t n) { return stream().below(position_++, n); }  // in {0, ..., n - 1}
-  int64_t between(int64_t low, int64_t high) {                           // both included
-    return stream().between(position_++, low, high);
-  }
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(seed_, task_, position_);
-  }
-
- private:
-  RandomStream stream() const {
-    return RandomStream({.seed = seed_, .use = RandomUse::task, .a = task_});
-  }
-  uint64_t seed_, task_, position_ = 0;
-};
-
-// The random numbers of the running task: from the pool's seed (or SubmitOptions::seed) and the
-// task's number in the pool, or the index in a loop. Outside of tasks, seed and number are 0.
-TaskRandom task_random();
 
 namespace detail {
 
@@ -65,7 +23,7 @@ inline constexpr const char* client_takes_nothing =
 
 }  // namespace detail
 
-// The interface of a running task to its pool, implemented by each kind of pool.
+// Implemented by each kind of pool.
 class TaskContext {
  public:
   virtual ~TaskContext() = default;
@@ -75,7 +33,7 @@ class TaskContext {
   virtual void send(uint64_t queue, std::span<const std::byte> message) = 0;
   // The next message from the client for this worker; none at the limit, or when the task is
   // cancelled.
-  virtual std::optional<std::vector<std::byte>> receive(uint64_t queue, const TimeLimit& limit) = 0;
+  virtual std::optional<Bytes> receive(uint64_t queue, const TimeLimit& limit) = 0;
 
   // The path of an attached file; "" if there is none.
   virtual std::string file(const std::string& name) const = 0;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/parallel/pool/pool_core.h"
 
 namespace lockstep::detail {
 namespace {
@@ -39,6 +40,19 @@ void drop_value(uint64_t number, int worker) {
   if (found == values().end()) return;
   last = std::move(found->second);
   values().erase(found);
+}
+
+std::shared_ptr<void> owner_of_values(Pool& pool, uint64_t number) {
+  return {nullptr, [core = pool.core(), workers = pool.size(), number](void*) {
+            const auto drop = make_call([](uint64_t n) { drop_value(n, task_worker()); }, number);
+            for (int i = 0; i < workers; ++i) {
+              try {
+                core->submit(drop.function(), drop.arguments(), {}, i);
+              } catch (const Error&) {
+                return;  // the pool is closed, or smaller by now
+              }
+            }
+          }};
 }
 
 }  // namespace lockstep::detail

@@ -2,10 +2,14 @@
 // that are costly to transfer.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/parallel/pool/pool.h"
 
 namespace lockstep {
@@ -18,6 +22,8 @@ uint64_t next_value_number();
 std::shared_ptr<void> kept_value(uint64_t number, int worker);
 void keep_value(uint64_t number, int worker, std::shared_ptr<void> value);
 void drop_value(uint64_t number, int worker);
+// Drops the values of all workers in its destructor.
+std::shared_ptr<void> owner_of_values(Pool& pool, uint64_t number);
 
 }  // namespace detail
 
@@ -69,18 +75,7 @@ auto make_on_workers(Pool& pool, F, const A&... arguments) {
   WorkerValue<T> value;
   value.number_ = detail::next_value_number();
   value.pool_ = &pool;
-  const auto core = pool.core();
-  const int workers = pool.size();
-  value.owner_ = std::shared_ptr<void>(nullptr, [core, workers, number = value.number_](void*) {
-    const auto drop = make_call([](uint64_t n) { detail::drop_value(n, task_worker()); }, number);
-    for (int i = 0; i < workers; ++i) {
-      try {
-        core->submit(drop.function(), drop.arguments(), {}, i);
-      } catch (const Error&) {
-        return;  // the pool is closed, or smaller by now
-      }
-    }
-  });
+  value.owner_ = detail::owner_of_values(pool, value.number_);
   fetch_all(pool.submit_on_all(
       [](uint64_t number, const detail::Sent<A>&... a) {
         detail::keep_value(number, task_worker(), std::make_shared<T>(F{}(a...)));

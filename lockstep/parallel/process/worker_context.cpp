@@ -13,6 +13,7 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/os/memory_room.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/parallel/process/worker_start.h"
 

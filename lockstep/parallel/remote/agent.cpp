@@ -14,6 +14,7 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/parallel/comm/local_group.h"
+#include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/supervisor.h"
 #include "lockstep/parallel/remote/agent_messages.h"

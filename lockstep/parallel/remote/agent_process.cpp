@@ -14,6 +14,7 @@
 #include "lockstep/base/os/addresses.h"
 #include "lockstep/base/os/build_id.h"
 #include "lockstep/base/threads/quiet_thread.h"
+#include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "lockstep/parallel/process/worker_start.h"
 

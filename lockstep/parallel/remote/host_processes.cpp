@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/comm/host_group.h"
+#include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/messages/strangers.h"
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/worker_context.h"

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/addresses.h"
+#include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/remote/host_processes.h"
 

@@ -8,10 +8,8 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/base/text.h"
-#include "lockstep/data/datastores/csv_datastore.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
-#include "lockstep/data/datastores/digits.h"
-#include "lockstep/data/datastores/image_folder.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 namespace {

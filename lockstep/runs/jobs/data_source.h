@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/data/datastores/datastore.h"
-#include "lockstep/data/datastores/image_folder.h"
+#include "lockstep/data/datastores/datastores.h"
 
 namespace lockstep {
 

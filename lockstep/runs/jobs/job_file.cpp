@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
@@ -235,7 +236,7 @@ Job read_tree(JobSource& source, const std::string& path,
   job.data.validation = places.resolve("validation", job.data.validation);
   job.data.test = places.resolve("test", job.data.test);
   resolve_targets(job.data, places);
-  job.network = read_network(tree, source, expression);
+  job.network = std::make_shared<const ordered_json>(read_network(tree, source, expression));
   return job;
 }
 
@@ -294,7 +295,7 @@ ordered_json Job::resolved() const {
   write("data", [&](FieldVisitor& v) { copy.data.visit(v); });
   write("augmentation", [&](FieldVisitor& v) { copy.augmentation.visit(v); });
   write("noise", [&](FieldVisitor& v) { copy.noise.visit(v); });
-  object["network"] = network;
+  object["network"] = network ? *network : ordered_json();
   write("training", [&](FieldVisitor& v) { visit_training(copy, v); });
   return object;
 }

@@ -20,13 +20,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/os/file.h"
 #include "lockstep/data/images/augmentation.h"
-#include "lockstep/data/images/noise.h"
 #include "lockstep/train/options/options.h"
 
 namespace lockstep {
@@ -72,7 +72,8 @@ struct Job {
   JobData data;  // paths are absolute
   Augmentation augmentation;
   InputNoise noise;
-  nlohmann::ordered_json network;  // resolved: for Network::from_json, with all fields
+  // Resolved: for Network::from_json(), with all fields. Null only before a job is read.
+  std::shared_ptr<const nlohmann::ordered_json> network;
   TrainingOptions training;
   int64_t verbose_frequency = 50;  // iterations between rows of the progress table
   std::string file;                // the file it was read from, for errors; not part of the job

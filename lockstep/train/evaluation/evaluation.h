@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/data/datastores/datastore.h"
-#include "lockstep/data/images/noise.h"
+#include "lockstep/data/images/augmentation.h"
 #include "lockstep/engine/nn/metrics/confusion_matrix.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/nn/network.h"

@@ -10,6 +10,8 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/nn/loss.h"
+#include "lockstep/engine/nn/lowering.h"
+#include "lockstep/engine/plan/plan.h"
 #include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/evaluation/metric_run.h"
 #include "lockstep/train/input/targets.h"

@@ -9,7 +9,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/index_range.h"
-#include "lockstep/engine/ops/normalization/batch_normalization.h"
+#include "lockstep/engine/nn/lowering.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/plan/plan.h"
 #include "lockstep/parallel/reduce/merge_tree.h"
 #include "lockstep/train/step/shards.h"
 

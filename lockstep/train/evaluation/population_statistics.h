@@ -6,7 +6,7 @@
 
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/image_cache.h"
-#include "lockstep/data/images/noise.h"
+#include "lockstep/data/images/augmentation.h"
 #include "lockstep/engine/nn/network.h"
 
 namespace lockstep {

@@ -7,12 +7,12 @@ DeviceAugmentation::DeviceAugmentation(const Shape& image, int64_t rows, const P
     : table_(kernels::table_for(device)), device_(memory_of(device)) {
   const auto image_bytes = static_cast<size_t>(rows * image.elements());
   const size_t maps = (image_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  bytes_ = maps + static_cast<size_t>(rows) * sizeof(kernels::ImageMap);
+  bytes_ = maps + static_cast<size_t>(rows) * sizeof(ImageMap);
   memory_ = allocate(bytes_, device);
   // Waits for work that was added for earlier users of the memory.
   device_.follow(run.stream(), device_.default_stream());
   work_.source = memory_.as<uint8_t>();
-  work_.maps = reinterpret_cast<const kernels::ImageMap*>(memory_.as<std::byte>() + maps);
+  work_.maps = reinterpret_cast<const ImageMap*>(memory_.as<std::byte>() + maps);
   work_.destination = static_cast<uint8_t*>(run.input(0));
   work_.images = rows;
   work_.image = kernels::planar(image[0], image[1], image[2]);

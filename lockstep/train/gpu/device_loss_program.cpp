@@ -71,7 +71,7 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
     }
     run.set_output_gradient(kLosses, weights, rows * sizeof(float));
   }
-  const kernels::StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
+  const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
   set_inputs(stream, task, at);
   run.set_input(1, host + at.targets, at.target_bytes);
   run.forward(step);

@@ -8,6 +8,7 @@
 
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/interface/choice.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/gpu/device_augmentation.h"
 #include "lockstep/train/gpu/shard_exchange.h"
 #include "lockstep/train/programs/loss_program.h"

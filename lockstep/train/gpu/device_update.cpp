@@ -3,6 +3,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
+#include "lockstep/engine/nn/lowering.h"
 
 namespace lockstep {
 

@@ -1,5 +1,7 @@
 #include "lockstep/train/gpu/device_updater.h"
 
+#include "lockstep/engine/nn/lowering.h"
+
 namespace lockstep {
 
 DeviceUpdater::DeviceUpdater(Network& network, Solver& solver, const TrainingOptions& options,

@@ -26,7 +26,7 @@ struct ShardExchange {
     };
     target_bytes = plans.labelled() ? n * sizeof(int32_t) : n * outputs * sizeof(float);
     inputs = place(n * plans.input_bytes());
-    maps = place(n * sizeof(kernels::ImageMap));  // directly behind the inputs: one copy sends both
+    maps = place(n * sizeof(ImageMap));  // directly behind the inputs: one copy sends both
     targets = place(target_bytes);
     weights = place(n * sizeof(float));
     losses = place(n * sizeof(float));

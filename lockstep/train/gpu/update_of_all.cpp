@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/solver.h"

@@ -1,8 +1,7 @@
-#include "lockstep/train/input/input_normalization.h"
-
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/input/training_data.h"
 
 namespace lockstep {
 

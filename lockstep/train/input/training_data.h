@@ -1,12 +1,14 @@
-// The data of a training.
+// The data of a training, and the normalisation of the network's input from it.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "lockstep/data/batches/statistics.h"
 #include "lockstep/data/datastores/datastore.h"
 #include "lockstep/data/images/augmentation.h"
-#include "lockstep/data/images/noise.h"
+#include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/tensor/tensor.h"
 
 namespace lockstep {
@@ -43,5 +45,19 @@ struct TrainingData {
   // accuracy.
   TrainingLoss loss = {};
 };
+
+// What is trained: a network (initialized or not) and its data. Every worker process calls the same
+// function that returns a TrainingProblem. The function must return the same for the same
+// arguments; names and labels of the data are compared.
+struct TrainingProblem {
+  Network network;
+  TrainingData data;
+};
+
+// Sets the state (offset, factor) of the network's input from the statistics of each channel
+// (feature) of the training data without augmentation; see ImageInputOptions. A constant channel
+// gets factor 1. Throws InvalidArgument if an input has another number of channels.
+void set_input_normalization(Network& network, const std::vector<ChannelSummary>& channels);
+void set_input_normalization(Network& network, const ChannelStatistics& statistics);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/os/shared_memory.h"
 #include "lockstep/train/input/targets.h"
 
 namespace lockstep {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/base/os/shared_memory.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/batches/image_cache.h"
 #include "lockstep/engine/nn/network.h"

@@ -13,7 +13,7 @@
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/profile/profile.h"
 #include "lockstep/train/records/iteration_outcome.h"
-#include "lockstep/train/records/records.h"
+#include "lockstep/train/records/observer.h"
 
 namespace lockstep {
 

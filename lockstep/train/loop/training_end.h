@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/records/records.h"
+#include "lockstep/train/records/observer.h"
 
 namespace lockstep {
 

@@ -16,6 +16,66 @@
 // trainer. `pool` divides the parameters among threads, without an effect on the bits.
 #pragma once
 
-#include "lockstep/train/optimizer/solvers/adam.h"
-#include "lockstep/train/optimizer/solvers/rmsprop.h"
-#include "lockstep/train/optimizer/solvers/sgdm.h"
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/engine/nn/network.h"
+
+namespace lockstep {
+
+class ThreadPool;
+
+struct SgdmState {
+  std::vector<Tensor> velocity;
+};
+struct AdamState {
+  int64_t iteration = 0;  // number of updates so far, for the bias correction
+  std::vector<Tensor> mean, square;
+};
+struct RmspropState {
+  std::vector<Tensor> square;
+};
+
+struct SgdmOptions {
+  double learning_rate = 0.01;
+  double momentum = 0.9;
+  double l2 = 0;
+  ThreadPool* pool = nullptr;
+};
+struct AdamOptions {
+  double learning_rate = 0.001;
+  double gradient_decay = 0.9;
+  double squared_gradient_decay = 0.999;
+  double epsilon = 1e-8;
+  double l2 = 0;
+  ThreadPool* pool = nullptr;
+};
+struct RmspropOptions {
+  double learning_rate = 0.001;
+  double squared_gradient_decay = 0.9;
+  double epsilon = 1e-8;
+  double l2 = 0;
+  ThreadPool* pool = nullptr;
+};
+
+void sgdm_update(Network& network, std::span<const Tensor> gradients, SgdmState& state,
+                 const SgdmOptions& options = {});
+void adam_update(Network& network, std::span<const Tensor> gradients, AdamState& state,
+                 const AdamOptions& options = {});
+void rmsprop_update(Network& network, std::span<const Tensor> gradients, RmspropState& state,
+                    const RmspropOptions& options = {});
+// adamw_update() subtracts rate * l2 * w separately from the gradient.
+void adamw_update(Network& network, std::span<const Tensor> gradients, AdamState& state,
+                  const AdamOptions& options = {});
+
+void sgdm_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                 SgdmState& state, const SgdmOptions& options = {});
+void adam_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                 AdamState& state, const AdamOptions& options = {});
+void adamw_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                  AdamState& state, const AdamOptions& options = {});
+void rmsprop_update(std::span<const Tensor> values, std::span<const Tensor> gradients,
+                    RmspropState& state, const RmspropOptions& options = {});
+
+}  // namespace lockstep

@@ -86,8 +86,7 @@ struct TrainingOptions {
   std::string output_network = "last";
   // Statistics for batch normalisation in prediction: "moving" statistics, which follow the
   // mini-batches, or those of the "population", computed over all training images after the last
-  // iteration (see evaluation/population_statistics.h). Validations during the training use moving
-  // statistics.
+  // iteration. Validations during the training use moving statistics.
   std::string batch_normalization_statistics = "moving";
   // Maximum number of observations in a shard, which one thread computes as a unit. Batch
   // normalisation works within a shard. 0: 16 on the CPU, 256 on a GPU.
@@ -108,9 +107,9 @@ struct TrainingOptions {
   double loss_scale = 0;
   int64_t seed = 0;
 
-  // "cpu", "cuda", "cuda:N" or "auto". "auto" is the device of choose_device() (kernels/devices.h),
-  // else the first GPU that can compute the network, else the CPU; with worker processes it is the
-  // CPU. The CPU and a GPU give different bits.
+  // "cpu", "cuda", "cuda:N" or "auto". "auto" is the device of choose_device(), else the first GPU
+  // that can compute the network, else the CPU; with worker processes it is the CPU. The CPU and a
+  // GPU give different bits.
   std::string device = "auto";
   // In iterations, or in epochs (see its unit); 0: once an epoch. Affects the end by
   // validation_patience and the choice of the best network.
@@ -134,8 +133,9 @@ struct TrainingOptions {
   // 1). "localhost" is this machine. The numbers add up to `workers`. Empty: all workers on this
   // machine. Every host has the same executable and data under the same paths.
   std::vector<std::string> hosts = {};
-  // The command that runs a command on a host, and this machine's address as seen by the hosts; see
-  // HostProcessOptions. "": ssh, and the address on the route to the first host.
+  // The command line that runs a command on a host ({host} is replaced by the host's name; it must
+  // pass on its standard input), and this machine's address as seen by the hosts. "": ssh, and the
+  // address on the route to the first host.
   std::string host_launch = {}, host_address = {};
   // Relative number of shards for each worker, by rank; 0: none. Empty: equal numbers.
   std::vector<double> worker_load = {};

@@ -35,8 +35,7 @@ double PassTimes::median(size_t pass) {
 }
 
 std::vector<PassTimes> time_passes(ThreadPool& pool, const Plan& plan,
-                                   const std::vector<PlanRun*>& runs,
-                                   const kernels::StepInfo& step) {
+                                   const std::vector<PlanRun*>& runs, const StepInfo& step) {
   constexpr int kMost = 25, kLeast = 3;
   constexpr double kSeconds = 0.5;
   std::vector<PassTimes> times(runs.size(), PassTimes(plan.passes().size()));

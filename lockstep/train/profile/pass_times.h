@@ -28,8 +28,7 @@ class PassTimes final : public PassWatch {
 // Repeats this for half a second, but at least three times. Inputs are zeros. Returns the times of
 // each run.
 std::vector<PassTimes> time_passes(ThreadPool& pool, const Plan& plan,
-                                   const std::vector<PlanRun*>& runs,
-                                   const kernels::StepInfo& step);
+                                   const std::vector<PlanRun*>& runs, const StepInfo& step);
 
 // The floors (ProfileAccount::floor) of accounts. Several plans may share an account.
 class PassFloors {

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/programs/function_program.h"
 #include "lockstep/train/programs/loss_program.h"
 

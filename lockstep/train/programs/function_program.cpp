@@ -9,7 +9,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/device/device_memory.h"
-#include "lockstep/engine/ops/reductions/sum.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/parallel/messages/serialize.h"
 
 namespace lockstep {
 
@@ -21,7 +22,7 @@ struct Shard::State {
   ThreadTimer* charge = nullptr;
   FunctionSummary* summary = nullptr;
   IndexRange range;
-  kernels::StepInfo step;
+  StepInfo step;
   std::vector<Tensor> rows;
   // Represents all parameters on the tape. Its gradient has the layout of the plans' gradients.
   Tensor parameters;
@@ -352,7 +353,7 @@ void FunctionProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
 
 int64_t Shard::first() const { return state_.range.first; }
 int64_t Shard::size() const { return state_.range.count; }
-const kernels::StepInfo& Shard::step() const { return state_.step; }
+const StepInfo& Shard::step() const { return state_.step; }
 
 const Tensor& Shard::operator[](size_t i) const {
   if (i >= state_.rows.size()) {

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/interface/choice.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/profile/step_profile.h"
 #include "lockstep/train/programs/shard.h"

@@ -88,7 +88,7 @@ ShardGradients LossProgram::compute(const ShardTask& task) {
     copy_targets(batch, first * count, rows * count, static_cast<float*>(run.input(1)));
   }
 
-  const kernels::StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
+  const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
   charge(&StepAccounts::inputs);
   run.forward(step, charge.watch(run.plan()));
   const float* const loss = run.output(kLosses);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/step_profile.h"
 #include "lockstep/train/programs/shard_plans.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/engine/kernels/interface/kernel.h"
+#include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/tensor/tensor.h"
 #include "lockstep/train/input/training_data.h"
@@ -36,7 +36,7 @@ class Shard {
   std::vector<Tensor> forward_all(const std::vector<Tensor>& inputs,
                                   const ShardForwardOptions& options = {});
   // The step for random numbers, as ops::dropout() takes it.
-  const kernels::StepInfo& step() const;
+  const StepInfo& step() const;
 
  private:
   struct State;

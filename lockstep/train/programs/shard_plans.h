@@ -8,6 +8,7 @@
 
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/plan/plan.h"
 

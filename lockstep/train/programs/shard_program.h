@@ -7,11 +7,11 @@
 #include <limits>
 #include <span>
 
+#include "lockstep/base/bytes.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/plan/plan.h"
-#include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/train/profile/pass_times.h"
 
 namespace lockstep {

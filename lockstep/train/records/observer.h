@@ -1,12 +1,103 @@
-// Observers of a training.
+// Observers of a training, and the records that they receive: of the start, the iterations, the
+// validations and the workers.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "lockstep/train/records/records.h"
+#include "lockstep/base/digest.h"
+#include "lockstep/base/numeric/dtype.h"
+#include "lockstep/engine/nn/metrics/metric.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep {
+
+// One iteration. Everything but the times is independent of the threads and workers that computed
+// it.
+struct IterationRecord {
+  int64_t iteration = 0;  // from 1
+  int64_t epoch = 0;      // from 1
+  int64_t in_epoch = 0;   // number of the mini-batch in the epoch, from 1
+  double loss = 0;        // mean over the mini-batch, without L2
+  double accuracy = 0;    // share of correctly classified observations; NaN if targets are images
+  double learning_rate = 0;
+  Digest observations;  // of the indices of the mini-batch's observations
+  Digest digest;  // of parameters, network state, solver state and counters after the iteration
+  Digest chain;   // of this record and all previous ones
+  // Times in seconds: since the start of the training in this process, and of this iteration.
+  double elapsed = 0;
+  double seconds = 0;
+  int64_t observations_count = 0;
+};
+
+struct ValidationRecord {
+  int64_t iteration = 0;
+  int64_t epoch = 0;
+  double loss = 0;
+  double accuracy = 0;
+  int64_t observations = 0;
+  double seconds = 0;
+  std::vector<MetricValue> metrics = {};  // the metrics of the options, in their order
+};
+
+// The phase after the last iteration, with batch_normalization_statistics = "population".
+struct PopulationRecord {
+  int64_t iteration = 0;  // iteration of the network's values
+  int64_t layers = 0;     // layers of batch normalisation
+  int64_t passes = 0;     // over the training images
+  Digest observations;    // of the training listing, including contents
+  Digest digest;          // of the network's parameters and state afterwards
+  Digest chain;           // of this record and all previous ones
+  double seconds = 0;
+};
+
+// A worker process has joined or was lost.
+struct WorkerChange {
+  uint32_t worker = 0;  // its number, which is never reused
+  int64_t pid = 0;
+  std::string host = {};  // "": this machine
+  bool joined = false;    // the worker computes from now on; false: it was lost
+  std::string how = {};   // if lost, the reason: "was killed by signal 9 (SIGKILL)"
+  int64_t iteration = 0;  // the last finished iteration at that time
+  int64_t members = 0;    // workers that compute now
+  // If lost: seconds from the detection until the other workers continued.
+  double seconds = 0;
+};
+
+// The work of one worker process in a training.
+struct WorkerSummary {
+  uint32_t worker = 0;
+  int64_t pid = 0;
+  int64_t shards = 0;  // computed shards
+  bool lost = false;
+};
+
+// Facts that are known before the first iteration.
+struct TrainingStart {
+  TrainingOptions options;   // resolved
+  int64_t observations = 0;  // in the training data
+  int64_t validation_observations = 0;
+  int64_t iterations_per_epoch = 0;
+  int64_t iterations = 0;       // total number
+  int64_t first_iteration = 1;  // > 1 if resumed
+  int64_t last_validation = 0;  // the newest validation that counts; > 0 if resumed
+  bool classifies = true;       // the network learns labels, so that accuracy is defined
+  int64_t shards = 0;           // of a full mini-batch; more threads than that are idle
+  Device device;                // the device that computes
+  int threads = 1;              // for each worker, if there are workers
+  int workers = 0;              // worker processes; 0: this process computes
+  Digest data;                  // of the training listing, including contents
+  Digest chain;                 // of the receipt up to this point
+  Digest first_chain;           // of the receipt before the first iteration
+  std::string advice;           // advice for higher speed on this machine, or ""
+
+  // The number of epochs with iterations, the last one possibly incomplete.
+  int64_t epochs() const {
+    return iterations_per_epoch > 0 ? (iterations + iterations_per_epoch - 1) / iterations_per_epoch
+                                    : options.max_epochs;
+  }
+};
 
 // Receives events of a training. The thread that called train() calls the functions between
 // iterations, in the floating-point mode of the training (round to nearest, subnormal numbers are

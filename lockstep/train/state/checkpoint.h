@@ -12,7 +12,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/train/optimizer/solver.h"
-#include "lockstep/train/records/records.h"
+#include "lockstep/train/records/observer.h"
 
 namespace lockstep {
 

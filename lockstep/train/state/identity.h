@@ -2,7 +2,7 @@
 // the chain of a receipt begins with its digest.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 

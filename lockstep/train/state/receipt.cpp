@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/train/state/receipt_check.h"
 
 namespace lockstep {

@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/os/file.h"
+#include "lockstep/base/digest.h"
 #include "lockstep/train/records/observer.h"
-#include "lockstep/train/records/records.h"
 
 namespace lockstep {
+
+class FileSystem;
 
 // One line of a receipt.
 struct ReceiptLine {
@@ -33,9 +34,9 @@ std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path
 
 // Writes receipt.jsonl and log.jsonl in `folder`. The log contains every iteration and validation
 // with times. If a training resumes, its receipt must be complete up to the resumed iteration.
-// Otherwise ReceiptDamage is thrown (see receipt_check.h) and nothing is changed. Later lines are
-// dropped. File system errors are FileError. Lines are written to the files at every validation,
-// checkpoint and the end, and at an iteration if the last write was more than a second ago.
+// Otherwise DataError is thrown and nothing is changed. Later lines are dropped. File system errors
+// are FileError. Lines are written to the files at every validation, checkpoint and the end, and at
+// an iteration if the last write was more than a second ago.
 class ReceiptWriter : public TrainingObserver {
  public:
   ReceiptWriter(FileSystem& files, std::string folder);

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/os/file.h"
+
 namespace lockstep {
 namespace {
 

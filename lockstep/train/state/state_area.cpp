@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "lockstep/engine/nn/lowering.h"
+
 namespace lockstep {
 namespace {
 

@@ -18,13 +18,6 @@ Digest parameter_digest(const Network& network, const Solver& solver, size_t ind
   return digester.finish();
 }
 
-Digest network_digest(const Network& network) {
-  Digester digester;
-  for (const auto& l : network.parameters()) add(digester, l.value);
-  for (const auto& s : network.state()) add(digester, s.value);
-  return digester.finish();
-}
-
 Digest state_digest(const Network& network, const std::vector<Digest>& parameters,
                     int64_t iteration, const std::function<const void*(size_t k)>& state) {
   Digester digester;

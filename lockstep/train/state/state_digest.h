@@ -11,9 +11,6 @@ namespace lockstep {
 // The digest of one parameter and its solver state, row-major.
 Digest parameter_digest(const Network& network, const Solver& solver, size_t index);
 
-// The digest of a network's parameters and state, for comparisons in custom training loops.
-Digest network_digest(const Network& network);
-
 // The digest of everything after iteration `iteration`: the counter, all parameters with their
 // solver state (given as parameter_digest() of each), and the network's state, in the order of the
 // network.

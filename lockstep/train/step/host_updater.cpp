@@ -2,6 +2,7 @@
 
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/state/state_digest.h"
 
 namespace lockstep {

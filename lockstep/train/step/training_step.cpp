@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/nn/lowering.h"
 
 namespace lockstep {
 

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/parallel/pool/pool.h"
+#include "lockstep/parallel/pool/pool_core.h"
 
 namespace lockstep {
 

@@ -12,10 +12,10 @@
 #include "lockstep/base/os/shared_memory.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/process/function.h"
+#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/input/training_images.h"
 #include "lockstep/train/loop/iterations.h"
 #include "lockstep/train/step/shard_deaths.h"
-#include "lockstep/train/workers/training_problem.h"
 
 namespace lockstep {
 

@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/engine/plan/comparison.h"

@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "tests/engine/devices/fake_device.h"
 #include "tests/engine/ops/harness.h"

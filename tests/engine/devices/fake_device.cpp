@@ -298,8 +298,8 @@ kernels::Pass on_stream(kernels::Pass pass, bool needs_step) {
     }
     kernels::BoundPass body;
     stream->memory->inside([&] { body = inner({where.reads, where.writes, where.scratch}); });
-    return kernels::BoundPass([stream, body, step = where.device_step](const kernels::StepInfo&) {
-      stream->add([body, step] { body(step ? *step : kernels::StepInfo{}); });
+    return kernels::BoundPass([stream, body, step = where.device_step](const StepInfo&) {
+      stream->add([body, step] { body(step ? *step : StepInfo{}); });
     });
   };
   return pass;

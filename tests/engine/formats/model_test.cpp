@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/layers.h"
 

@@ -5,8 +5,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/layers.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/plan/plan.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep {

@@ -1,7 +1,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "lockstep/engine/ops/elementwise/activation.h"
+#include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

@@ -2,9 +2,7 @@
 #pragma once
 
 #include "lockstep/engine/kernels/elementwise/activation.h"
-#include "lockstep/engine/ops/windows/convolution2d.h"
-#include "lockstep/engine/ops/windows/pooling2d.h"
-#include "lockstep/engine/ops/windows/transposed_convolution2d.h"
+#include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/harness.h"
 
 namespace lockstep::optest {

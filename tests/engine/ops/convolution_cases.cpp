@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "lockstep/engine/ops/matrices/fully_connected.h"
+#include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

@@ -1,12 +1,5 @@
 #include "lockstep/base/numeric/random.h"
-#include "lockstep/engine/ops/elementwise/addition.h"
-#include "lockstep/engine/ops/elementwise/clipped_relu.h"
-#include "lockstep/engine/ops/elementwise/dropout.h"
-#include "lockstep/engine/ops/elementwise/multiplication.h"
-#include "lockstep/engine/ops/elementwise/relu.h"
-#include "lockstep/engine/ops/shapes/concatenation.h"
-#include "lockstep/engine/ops/shapes/flatten.h"
-#include "lockstep/engine/ops/shapes/reshape.h"
+#include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {
@@ -158,7 +151,7 @@ Case reshape(const std::vector<int64_t>& dims, const std::vector<int64_t>& obser
 }
 
 // Element e of row r is kept when number e of the row's stream is not below p.
-Array dropout_of(const Array& x, double p, uint64_t layer, const kernels::StepInfo& step) {
+Array dropout_of(const Array& x, double p, uint64_t layer, const StepInfo& step) {
   Array y(x.dims);
   const int64_t each = x.count() / x.dim(0);
   for (int64_t i = 0; i < x.count(); ++i) {
@@ -170,8 +163,7 @@ Array dropout_of(const Array& x, double p, uint64_t layer, const kernels::StepIn
   return y;
 }
 
-Case dropout(std::string name, const std::vector<int64_t>& dims, double p,
-             const kernels::StepInfo& step) {
+Case dropout(std::string name, const std::vector<int64_t>& dims, double p, const StepInfo& step) {
   constexpr uint64_t layer = 0x123456789abcdef;
   Case c;
   c.name = std::move(name);

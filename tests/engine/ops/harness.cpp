@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/bfloat16.h"
 #include "lockstep/base/numeric/float16.h"
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
@@ -51,7 +52,7 @@ class WeightedSum final : public Op {
                       [weights = weights_](const kernels::PassMemory& where) {
                         const auto* x = static_cast<const float*>(where.reads[0]);
                         auto* y = static_cast<float*>(where.writes[0]);
-                        return kernels::BoundPass([=](const kernels::StepInfo&) {
+                        return kernels::BoundPass([=](const StepInfo&) {
                           double total = 0;
                           for (size_t i = 0; i < weights.size(); ++i) {
                             total += static_cast<double>(weights[i]) * static_cast<double>(x[i]);
@@ -65,7 +66,7 @@ class WeightedSum final : public Op {
                                [weights = weights_](const kernels::PassMemory& where) {
                                  const auto* dy = static_cast<const float*>(where.reads[0]);
                                  auto* dx = static_cast<float*>(where.writes[0]);
-                                 return kernels::BoundPass([=](const kernels::StepInfo&) {
+                                 return kernels::BoundPass([=](const StepInfo&) {
                                    for (size_t i = 0; i < weights.size(); ++i) {
                                      dx[i] = weights[i] * *dy;
                                    }

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/engine/autograd/op.h"
 #include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/kernels/interface/kernel.h"
 #include "tests/engine/ops/reference.h"
 
 namespace lockstep::optest {
@@ -59,7 +61,7 @@ struct Case {
   std::function<std::vector<Array>(const std::vector<Array>&)> forward;
   // Gradients of sum(dy * first output), one for each input; empty for inputs without one.
   std::function<std::vector<Array>(const std::vector<Array>&, const Array& dy)> backward;
-  kernels::StepInfo step = {};
+  StepInfo step = {};
   bool smooth = true;  // false: the derivative jumps, or values are too large for differences
   // Size of the terms that cancel in an exact gradient of (almost) zero. Errors are relative to it.
   double cancelling = 0;

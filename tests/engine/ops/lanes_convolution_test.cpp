@@ -16,6 +16,7 @@
 #include "lockstep/engine/kernels/cpu/batch_lanes/weights.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/winograd.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
+#include "lockstep/engine/kernels/windows/window.h"
 #include "tests/engine/ops/harness.h"
 #include "tests/engine/ops/only_target.h"
 

@@ -1,7 +1,5 @@
-#include "lockstep/engine/ops/losses/cross_entropy.h"
-#include "lockstep/engine/ops/losses/mean_squared_error.h"
-#include "lockstep/engine/ops/losses/softmax.h"
-#include "lockstep/engine/ops/reductions/sum.h"
+#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

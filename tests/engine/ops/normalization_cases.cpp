@@ -1,9 +1,7 @@
 #include <cmath>
 
-#include "lockstep/engine/ops/elementwise/relu.h"
-#include "lockstep/engine/ops/images/normalize_images.h"
-#include "lockstep/engine/ops/normalization/batch_normalization.h"
-#include "lockstep/engine/ops/windows/pooling2d.h"
+#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

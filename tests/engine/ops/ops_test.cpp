@@ -8,8 +8,10 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/autograd/op.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/kernel_info.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
@@ -306,8 +308,8 @@ TEST_P(Tables, ImagesAreChangedByTheirMaps) {
   const auto& table = kernels::table_for(device);
   ASSERT_TRUE(table.augment_images) << "refused, or missing";
   constexpr int64_t channels = 2, height = 3, width = 5, plane = height * width;
-  constexpr int64_t one = kernels::ImageMap::kOne;
-  const std::vector<kernels::ImageMap> maps{{.xx = -one}, {.shift_y = 1}, {}};
+  constexpr int64_t one = ImageMap::kOne;
+  const std::vector<ImageMap> maps{{.xx = -one}, {.shift_y = 1}, {}};
   std::vector<uint8_t> pixels(static_cast<size_t>(3 * channels * plane)), expected;
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i + 1);
   for (int64_t i = 0; i < 3 * channels * plane; ++i) {
@@ -324,9 +326,8 @@ TEST_P(Tables, ImagesAreChangedByTheirMaps) {
   const Tensor result = there(pixels.data(), pixels.size());
   const Tensor map_bytes = there(maps.data(), maps.size() * sizeof maps[0]);
   table.augment_images(
-      {static_cast<const uint8_t*>(source.raw()),
-       static_cast<const kernels::ImageMap*>(map_bytes.raw()), static_cast<uint8_t*>(result.raw()),
-       3, kernels::planar(channels, height, width)},
+      {static_cast<const uint8_t*>(source.raw()), static_cast<const ImageMap*>(map_bytes.raw()),
+       static_cast<uint8_t*>(result.raw()), 3, kernels::planar(channels, height, width)},
       device.is_cpu() ? nullptr : memory_of(device).default_stream());
   const Tensor back = result.to({});
   EXPECT_EQ(0, std::memcmp(back.raw(), expected.data(), expected.size()));

@@ -1,4 +1,4 @@
-#include "lockstep/engine/ops/windows/transposed_convolution2d.h"
+#include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/cases.h"
 
 namespace lockstep::optest {

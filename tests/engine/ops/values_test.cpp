@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/engine/autograd/op.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/ops/ops.h"
 #include "tests/engine/ops/harness.h"
@@ -226,7 +227,7 @@ class Dropout : public testing::Test {
  protected:
   // The elements that are kept.
   static std::vector<bool> mask(const Shape& shape, double p, uint64_t layer,
-                                const kernels::StepInfo& step) {
+                                const StepInfo& step) {
     const auto y = ops::dropout(Tensor::full(shape, 1), p, layer, step).to_vector();
     std::vector<bool> kept;
     for (float v : y) kept.push_back(v != 0);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/plan/plan.h"
 #include "tests/engine/ops/harness.h"
 
@@ -13,7 +14,7 @@ using reference::Array;
 
 struct Values {
   std::vector<Tensor> inputs, parameters, states;
-  kernels::StepInfo step = {};
+  StepInfo step = {};
 };
 
 // Copies the values to a device.

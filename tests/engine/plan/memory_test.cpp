@@ -5,6 +5,7 @@
 #include <random>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/plan/compile.h"
 #include "tests/engine/ops/harness.h"
 

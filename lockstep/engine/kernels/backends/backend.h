@@ -9,21 +9,11 @@
 
 #include "lockstep/engine/device/device_group.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/devices.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 
 namespace lockstep::kernels {
-
-struct DeviceInfo {
-  Device device;
-  std::string name;                                // "NVIDIA H200"
-  size_t memory_total = 0, memory_free = 0;        // bytes
-  int capability_major = 0, capability_minor = 0;  // 9.0
-  bool has_code = false;                           // the library has kernels for this GPU
-  std::string problem;                             // why it cannot be used; "" if it can
-
-  bool usable() const { return has_code && problem.empty(); }
-};
 
 // Returned by the library's only exported function. The two versions come first and are checked
 // before any other member is read. The rest is C++, so library and caller must be built together.

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "lockstep/engine/kernels/interface/determinism.h"
+#include "lockstep/engine/device/determinism.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -10,17 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/tensor/spec.h"
 
 namespace lockstep::kernels {
-
-// Position of a pass in a training run. Keyed random numbers depend on it.
-struct StepInfo {
-  uint64_t seed = 0;
-  uint64_t iteration = 0;
-  int64_t first_row = 0;  // position in the mini-batch of the first observation
-  friend bool operator==(const StepInfo&, const StepInfo&) = default;
-};
 
 // One operand of a pass. `index` is the number of the op's input or output; 0 for the workspace.
 struct Operand {

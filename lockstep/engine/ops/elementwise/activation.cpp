@@ -1,10 +1,10 @@
-#include "lockstep/engine/ops/elementwise/activation.h"
+#include "lockstep/engine/kernels/elementwise/activation.h"
 
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/elementwise/activation.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {

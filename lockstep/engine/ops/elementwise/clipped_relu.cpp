@@ -1,10 +1,10 @@
-#include "lockstep/engine/ops/elementwise/clipped_relu.h"
+#include "lockstep/engine/kernels/elementwise/clipped_relu.h"
 
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/elementwise/clipped_relu.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {

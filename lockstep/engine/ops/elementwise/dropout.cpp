@@ -1,7 +1,8 @@
-#include "lockstep/engine/ops/elementwise/dropout.h"
+#include "lockstep/engine/kernels/elementwise/dropout.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/elementwise/dropout.h"
+#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {
@@ -38,7 +39,7 @@ OpPtr make_dropout(double p, uint64_t layer) {
   return std::make_shared<Dropout>(p, layer);
 }
 
-Tensor dropout(const Tensor& x, double p, uint64_t layer, const kernels::StepInfo& step) {
+Tensor dropout(const Tensor& x, double p, uint64_t layer, const StepInfo& step) {
   return apply_op(make_dropout(p, layer), {x}, step)[0];
 }
 

@@ -1,8 +1,8 @@
-#include "lockstep/engine/ops/elementwise/multiplication.h"
+#include "lockstep/engine/kernels/elementwise/multiplication.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/elementwise/multiplication.h"
 #include "lockstep/engine/ops/elementwise/elementwise.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {

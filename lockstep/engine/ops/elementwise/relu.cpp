@@ -1,7 +1,7 @@
-#include "lockstep/engine/ops/elementwise/relu.h"
-
 #include "lockstep/engine/kernels/elementwise/relu.h"
+
 #include "lockstep/engine/ops/elementwise/elementwise.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {

@@ -1,7 +1,8 @@
-#include "lockstep/engine/ops/images/normalize_images.h"
+#include "lockstep/engine/kernels/images/normalize_images.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/images/normalize_images.h"
+#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/windows/window.h"
 
 namespace lockstep::ops {

@@ -1,8 +1,9 @@
-#include "lockstep/engine/ops/matrices/fully_connected.h"
+#include "lockstep/engine/kernels/matrices/fully_connected.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/matrices/fully_connected.h"
+#include "lockstep/engine/autograd/op.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {

@@ -1,8 +1,9 @@
-#include "lockstep/engine/ops/normalization/batch_normalization.h"
+#include "lockstep/engine/kernels/normalization/batch_normalization.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/normalization/batch_normalization.h"
-#include "lockstep/engine/ops/windows/pooling2d.h"
+#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/ops/ops.h"
+#include "lockstep/engine/ops/windows/pooling.h"
 
 namespace lockstep::ops {
 namespace {

@@ -1,9 +1,10 @@
-#include "lockstep/engine/ops/normalization/group_normalization.h"
+#include "lockstep/engine/kernels/normalization/group_normalization.h"
 
 #include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/normalization/group_normalization.h"
+#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {

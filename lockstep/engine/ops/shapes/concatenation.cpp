@@ -1,7 +1,8 @@
-#include "lockstep/engine/ops/shapes/concatenation.h"
+#include "lockstep/engine/kernels/shapes/concatenation.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/engine/kernels/shapes/concatenation.h"
+#include "lockstep/engine/autograd/op.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {

@@ -1,6 +1,5 @@
-#include "lockstep/engine/ops/shapes/reshape.h"
-
 #include "lockstep/base/error.h"
+#include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/shapes/reshaping.h"
 
 namespace lockstep::ops {

@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/windows/convolution.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {

@@ -1,6 +1,5 @@
-#include "lockstep/engine/ops/windows/convolution2d.h"
-
 #include "lockstep/engine/ops/elementwise/with_bias.h"
+#include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/windows/convolution.h"
 
 namespace lockstep::ops {

@@ -5,7 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/windows/pooling.h"
-#include "lockstep/engine/ops/windows/pooling2d.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep::ops {
 namespace {

@@ -1,5 +1,4 @@
-#include "lockstep/engine/ops/windows/pooling2d.h"
-
+#include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/windows/pooling.h"
 
 namespace lockstep::ops {

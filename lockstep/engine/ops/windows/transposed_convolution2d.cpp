@@ -1,8 +1,8 @@
-#include "lockstep/engine/ops/windows/transposed_convolution2d.h"
-
 #include "lockstep/base/error.h"
+#include "lockstep/engine/autograd/op.h"
 #include "lockstep/engine/kernels/windows/transposed_convolution.h"
 #include "lockstep/engine/ops/elementwise/with_bias.h"
+#include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/windows/window.h"
 
 namespace lockstep::ops {

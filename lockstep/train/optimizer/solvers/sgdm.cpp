@@ -1,9 +1,8 @@
-#include "lockstep/train/optimizer/solvers/sgdm.h"
-
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "lockstep/train/optimizer/loop_update.h"
 #include "lockstep/train/optimizer/registry.h"
 #include "lockstep/train/optimizer/slot_solver.h"
+#include "lockstep/train/optimizer/updates.h"
 
 namespace lockstep {
 namespace {

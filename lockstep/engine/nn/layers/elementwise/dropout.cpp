@@ -1,8 +1,7 @@
-#include "lockstep/engine/ops/elementwise/dropout.h"
-
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 

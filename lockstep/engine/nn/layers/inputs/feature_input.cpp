@@ -1,7 +1,7 @@
 // Input layers for arrays of floats: vectors of features, sequences, images with depth.
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
-#include "lockstep/engine/ops/images/normalize_images.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 namespace {

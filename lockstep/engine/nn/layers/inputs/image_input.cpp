@@ -1,6 +1,6 @@
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
-#include "lockstep/engine/ops/images/normalize_images.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 

@@ -1,8 +1,7 @@
-#include "lockstep/engine/ops/matrices/fully_connected.h"
-
 #include "lockstep/engine/nn/initializer.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 

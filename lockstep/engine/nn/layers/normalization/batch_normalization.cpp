@@ -1,8 +1,7 @@
-#include "lockstep/engine/ops/normalization/batch_normalization.h"
-
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 

@@ -1,9 +1,8 @@
 // Layer, instance and group normalisation, which use one op with different numbers of groups.
-#include "lockstep/engine/ops/normalization/group_normalization.h"
-
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,6 @@
-#include "lockstep/engine/ops/shapes/concatenation.h"
-
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/ops/ops.h"
 
 namespace lockstep {
 

@@ -1,9 +1,8 @@
-#include "lockstep/engine/ops/windows/transposed_convolution2d.h"
-
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/initializer.h"
 #include "lockstep/engine/nn/layers.h"
 #include "lockstep/engine/nn/layers/registry.h"
+#include "lockstep/engine/ops/ops.h"
 #include "lockstep/engine/ops/windows/window.h"
 
 namespace lockstep {

@@ -1,0 +1,184 @@
+// The datastores of the library: images and arrays of floats in memory, folders of images, CSV
+// files, built-in digits, and datastores that resize or crop the images of another one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/numeric/shape.h"
+#include "lockstep/data/datastores/datastore.h"
+
+namespace lockstep {
+
+class FileSystem;
+class Tensor;
+class ThreadPool;
+
+// ---- Images and arrays of floats in memory ----
+
+// The class of each observation and the names of the classes in the order of their numbers. Without
+// labels, all observations belong to one class, "". Without names, the names are the numbers.
+struct ImageLabels {
+  std::vector<int64_t> labels = {};       // indices into `classes`
+  std::vector<std::string> classes = {};  // without duplicates
+};
+
+// Images of any sizes with 1 or 3 channels. Takes ownership. Observations are called "image 0",
+// "image 1", .... Throws InvalidArgument, naming the image if one is concerned, for a number of
+// labels other than that of the images, a label outside the classes, a duplicate class name, or an
+// empty or inconsistent image. Thread-safe.
+DatastorePtr array_datastore(std::vector<Image> images, ImageLabels labels = {});
+
+// One block of count x height x width x channels bytes. Takes ownership. Throws InvalidArgument as
+// above, and for another number of bytes.
+struct ImageBlock {
+  int64_t count = 0, height = 0, width = 0, channels = 0;
+  std::vector<uint8_t> pixels;
+};
+DatastorePtr array_datastore(ImageBlock block, ImageLabels labels = {});
+
+// `count` arrays of floats of one shape (features; channels x length; channels x depth x height x
+// width), row-major and consecutive. Takes ownership. They are inputs for feature_input,
+// sequence_input, image3d_input and image_input, or targets. Observations are called "observation
+// 0", .... Throws InvalidArgument as above, for a shape without elements, and for an element that
+// is not finite, which the message names.
+struct ArrayBlock {
+  int64_t count = 0;
+  Shape shape;  // shape of one array
+  std::vector<float> values = {};
+};
+DatastorePtr array_datastore(ArrayBlock block, ImageLabels labels = {});
+// The same for an f32 tensor of n x shape, whose elements are copied.
+DatastorePtr array_datastore(const Tensor& values, ImageLabels labels = {});
+
+// ---- Images in a folder ----
+
+struct ImageFolderOptions {
+  bool recursive = true;  // also reads folders below; false: only the files of `path` itself
+  // If false, a folder below `path` without any image in it or below it is an error, because its
+  // class could not be learned. Folders whose names begin with '.' are not classes and may always
+  // be empty.
+  bool allow_empty_folders = false;
+  // Lists names that are not files (broken links, pipes) as well. Reading them throws.
+  bool list_unreadable = false;
+};
+
+// All .jpg, .jpeg, .png, .pbm, .pgm, .pnm and .ppm files (in upper or lower case) below `path`.
+// Other files are ignored. The label is the name of the folder that contains the file (a/cat/1.png:
+// cat). The listing is sorted bytewise by path relative to `path`. A file is read on each access.
+// Symbolic links are followed, except to a folder that the walk is currently inside (a loop).
+// Throws FileError if the folder is missing or cannot be read. Throws DataError if it contains no
+// image (the message lists its contents), for an image name that is not a file, and for a folder
+// below without images (see the options).
+DatastorePtr image_folder(const std::string& path, ImageFolderOptions options = {});
+
+// ---- Vectors of features from a CSV file ----
+
+struct CsvOptions {
+  std::string label_column = {};  // name of the column; "": the last column
+  bool labelled = true;  // false: all columns are features, and all rows belong to one class, ""
+};
+
+// The rows of a file as one-dimensional arrays, in the order of the file. The label column contains
+// the class names. All other columns contain finite numbers, which are read as f64 and rounded to
+// f32. Classes are sorted bytewise.
+//
+// The first line contains the names of the columns. Files that are used together must have the same
+// order of columns. Fields are separated by commas. Fields in double quotes may contain commas and
+// doubled quotes, but no line breaks. Blanks around numbers and empty lines are ignored. Lines may
+// end in LF or CR LF. A byte order mark is skipped.
+//
+// Observations are called "line 2", .... The file is read once, during this call. Throws FileError
+// if it cannot be read. Throws DataError, naming file, line and column, for invalid contents: no
+// lines, columns with equal names, a row with another number of columns, an invalid number or one
+// beyond f32, an empty label. Thread-safe.
+DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options = {});
+// The same for another file system than the local one.
+DatastorePtr csv_datastore(FileSystem& files, const std::string& path,
+                           const CsvOptions& options = {});
+
+// ---- Ten thousand drawn digits for tests and examples that need no download ----
+
+// 10,000 images of digits, 28 x 28 x 1, light on dark, 1,000 of each class "0" to "9", listed class
+// by class. Each image has the strokes of one of several handwriting variants with random slant,
+// rotation, size, place, thickness, wobble and pixel noise. It is a function of the index only
+// (RandomUse::digits), with the same bytes on every machine. Drawing all images takes well under a
+// second. read() draws the image on each call. Thread-safe.
+DatastorePtr builtin_digits();
+
+// Writes every observation to <folder>/<class>/<number>.png. Numbers start at 0 in each class and
+// have leading zeros, so that the order of the listing stays the same. Throws FileError.
+void export_as_folder(const ImageDatastore& store, const std::string& folder);
+
+// ---- Resized images ----
+
+// Returns the image with `height` rows and `width` columns, by linear interpolation between pixel
+// centres. When an image gets smaller, each pixel is the mean of the covered pixels, weighted by a
+// triangle, which prevents aliasing. Computes in integers, rows first, rounded to 8 bits after each
+// direction, so the result is equal on every processor. An image that already has the size is
+// unchanged. Throws InvalidArgument for an empty image or a size outside 1 to max_image_side.
+// Thread-safe.
+Image resize(Image image, int64_t height, int64_t width);
+
+// Returns the same observations with resized images. Digests of contents are those of the
+// originals. Thread-safe.
+DatastorePtr resized(DatastorePtr store, int64_t height, int64_t width);
+
+// ---- Windows of one size, cut from images ----
+
+// The place of a window in an image. `row` and `column` are positions among the free rows and
+// columns, in units of 2^-32. The default is the centre, rounded towards the top left.
+struct Window {
+  bool centre = true;
+  uint32_t row = 0, column = 0;
+
+  // Returns the first of `size` positions among `whole` >= size.
+  static int64_t first(bool centre, uint32_t share, int64_t whole, int64_t size) {
+    if (centre) return (whole - size) / 2;
+    return static_cast<int64_t>((uint64_t{share} * static_cast<uint64_t>(whole - size + 1)) >> 32);
+  }
+  int64_t top(int64_t rows, int64_t height) const { return first(centre, row, rows, height); }
+  int64_t left(int64_t columns, int64_t width) const {
+    return first(centre, column, columns, width);
+  }
+};
+
+// Draws a uniformly distributed place: a function of the arguments only (RandomUse::augment, keys
+// as in draw_augmentation(), words 8 and 9). Thread-safe.
+Window draw_window(uint64_t seed, int64_t epoch, int64_t index_in_listing, int64_t repetition = 0);
+
+// Throws DataError, naming the image, unless it has at least height x width pixels.
+void check_holds_window(const Image& image, int64_t height, int64_t width, const std::string& name);
+
+// Returns the height x width window of an image. Throws InvalidArgument if the image is smaller.
+// Thread-safe.
+Image crop(const Image& image, int64_t height, int64_t width, const Window& where = {});
+
+// Returns the same observations, cut to their centres. Digests of contents are those of the
+// originals combined with the size, so a cut image differs from a resized one. Reading an image
+// that is smaller throws DataError, naming it. Thread-safe.
+DatastorePtr center_cropped(DatastorePtr store, int64_t height, int64_t width);
+
+// ---- The images of a datastore that can be read ----
+
+struct UnreadableImage {
+  std::string name;    // as ImageDatastore::name()
+  std::string reason;  // message of the error from reading it
+};
+
+struct ReadableImages {
+  DatastorePtr store;                       // readable images; the given store if all are readable
+  std::vector<int64_t> indices;             // indices in the given store, ascending
+  std::vector<UnreadableImage> unreadable;  // unreadable images in the order of the listing
+};
+
+// Reads and decodes every image once and leaves out those that throw DataError. Does not depend on
+// the number of threads. `stop`, if given, is called by all threads, one at a time; true ends the
+// reading. Throws DataError if no image is readable, InvalidArgument without a store, and Cancelled
+// if `stop` returned true.
+ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
+                               const std::function<bool()>& stop = {});
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// Networks lowered to graphs of ops, for trainers, and the rules by which states follow
+// mini-batches.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/engine/nn/layer.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/engine/plan/graph.h"
+#include "lockstep/engine/plan/packed_parameters.h"
+
+namespace lockstep {
+
+// A state that follows values of the mini-batch. Rules for one state use the fields of the mean;
+// the fields of the variance are then equal to them.
+struct MovingStatistics {
+  int mean_state = 0, variance_state = 0;    // numbers of states
+  int mean_output = 0, variance_output = 0;  // numbers of the graph's outputs
+  double momentum = 0.1;
+  StateRule rule = StateRule::mean_and_variance;
+  int64_t channels = 0;  // elements of each of the two outputs, once they are marked
+};
+
+// A network lowered to a graph of ops for a number of observations.
+struct LoweredNetwork {
+  Graph graph;
+  std::vector<int> inputs;   // graph inputs of the input layers, in order
+  std::vector<int> outputs;  // values of the output layers' results
+  // Only in training mode. mean_output and variance_output are values until mark_statistics().
+  std::vector<MovingStatistics> statistics;
+
+  // Marks the values in `statistics` as outputs of the graph, after the existing ones. Returns the
+  // statistics with numbers of outputs instead of values.
+  std::vector<MovingStatistics> mark_statistics();
+};
+
+struct LoweringOptions {
+  bool training = false;
+  bool pixels = false;  // u8 inputs instead of f32
+  // Names of layers whose results are the outputs. Layers that they do not depend on are left out.
+  // Empty: the output layers.
+  std::vector<std::string> outputs = {};
+};
+
+// Updates a state by its rule, in double precision. `value` is combined over the mini-batch.
+void update_state(StateRule rule, float* state, const double* value, int64_t count,
+                  double momentum);
+// Returns the larger argument, or NaN if one is NaN.
+inline double larger(double a, double b) { return a > b || a != a ? a : b; }
+// Updates moving statistics: state = (1 - momentum) * state + momentum * statistic, in double
+// precision.
+void update_moving(float* state, const double* statistic, int64_t count, double momentum);
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// Charts: lines, and bars upwards and downwards from zero. As text for a terminal, and as SVG.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+struct LineSeries {
+  std::string name = {};
+  std::vector<std::pair<double, double>> points;  // x, y, in drawing order
+};
+
+struct LineChartOptions {
+  std::string title = {};
+  std::string x_label = {}, y_label = {};  // SVG only
+  // Range of the y axis. If both are 0, the range of the points.
+  double low = 0, high = 0;
+  int columns = 60;  // text: total width including the axis, at least 20
+  int rows = 10;     // text: height of the drawing, at least 2
+};
+
+// Text lines that all have the same number of columns and end in newlines: the title, the drawing
+// in braille characters (eight dots each) with the limits of the y axis beside it, and the limits
+// of the x axis below. A point that is not finite interrupts its curve. Pure functions.
+std::string line_chart_text(std::span<const LineSeries> series, const LineChartOptions& options);
+// A complete SVG document of 800 x 360 pixels, with a legend if the series have names.
+std::string line_chart_svg(std::span<const LineSeries> series, const LineChartOptions& options);
+
+// Arranges texts beside each other, `gap` columns apart, with as many in a row as fit into
+// `columns`.
+std::string side_by_side(const std::vector<std::string>& texts, int columns, int gap = 2);
+
+struct BarChartOptions {
+  std::string title = {};
+  std::string x_label = {}, y_label = {};  // SVG only
+  int columns = 72;                        // text: width of the drawing, at least 20
+  int rows = 10;                           // text: height, at least 2
+};
+
+// Text lines that end in newlines: the title, then the bars with the largest and the smallest value
+// beside them. If there are more values than columns, each column shows its value that is farthest
+// from zero. Values that are not finite count as 0. Pure functions.
+std::string bar_chart_text(std::span<const float> values, const BarChartOptions& options);
+// A complete SVG document of 800 x 360 pixels, with axes and a bar for each value.
+std::string bar_chart_svg(std::span<const float> values, const BarChartOptions& options);
+
+}  // namespace lockstep
