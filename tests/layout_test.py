@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the layout: a file includes only what comes before it, written from the root, and no folder
-is crowded.
+"""Checks the layout: a file includes only files of earlier modules, by paths from the root, and no
+folder has too many files.
 
-Without arguments the rules are tried on small trees that break them, then applied to this project.
+Without arguments the rules are tested on small trees that break them, then applied to this project.
 """
 
 import pathlib
@@ -76,7 +76,7 @@ def files_of(root):
 
 
 def problems(root):
-    """Texts "file:line: what is wrong" for all sources under `root`."""
+    """Problems as texts "file:line: problem" for all sources under `root`."""
     found = []
     crowded = {}
     for file in files_of(root):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the commands of a page of documentation, in order, in a folder of their own.
+"""Runs the commands of a page of documentation, in order, in a separate folder.
 
 usage: pages_test.py ROOT COMMAND PAGE
        pages_test.py --programs PAGE FOLDER
@@ -57,7 +57,7 @@ def check_links(page, text):
 
 
 def check_names(root, command, page, text):
-    """What the last column of a table calls Lockstep's must be there."""
+    """The Lockstep names in the last column of a table must exist."""
     known = " ".join(path.read_text(encoding="utf-8") for path in root.glob("lockstep/**/*.h"))
     known += subprocess.run([command, "reference"], capture_output=True, text=True, check=True).stdout
     known += subprocess.run([command, "man"], capture_output=True, text=True, check=True).stdout

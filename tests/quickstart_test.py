@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What scripts/quickstart builds is enough for the README: for its installation and its programs.
+"""The targets of scripts/quickstart are enough for the installation and the programs of the README.
 
 usage: quickstart_test.py ROOT BUILD
 
-The generator is asked what the targets of scripts/quickstart make; nothing is built.
+Asks the generator for the files of the targets of scripts/quickstart, without building them.
 """
 
 import pathlib
@@ -36,7 +36,7 @@ def made_by(build, targets):
 
 
 def made_by_any(build):
-    """The same for all targets."""
+    """Same, for all targets."""
     asked = subprocess.run(["ninja", "-C", build, "-t", "targets", "all"],
                            capture_output=True, text=True, timeout=120, check=True)
     return {line.rsplit(":", 1)[0] for line in asked.stdout.splitlines()}

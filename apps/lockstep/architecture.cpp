@@ -28,8 +28,8 @@ int architecture_command(const ArchitectureArguments& a) {
   if (a.name.empty()) {
     for (const auto& [name, value] : a.fields) {
       if (value.empty()) continue;
-      throw InvalidArgument("[architecture] --" + name + " is given, but no architecture",
-                            "say which: lockstep architecture resnet20 --" + name + " " + value);
+      throw InvalidArgument("[architecture] --" + name + " needs an architecture",
+                            "for example: lockstep architecture resnet20 --" + name + " " + value);
     }
     std::vector<std::pair<std::string, std::string>> rows;
     for (const Architecture& known : architectures()) rows.emplace_back(known.name, known.help);
@@ -50,13 +50,12 @@ void add_architecture(Commands& commands) {
   auto a = std::make_shared<ArchitectureArguments>();
   CLI::App* sub = commands.add(
       "architecture", "Print the job file of a known architecture",
-      "A network that the field calls by name, written out layer by layer with a training to begin "
-      "with: save it, change what you like, train it. Without a name all are listed.",
-      {{"lockstep architecture", "which there are"},
+      "A well-known network, written out layer by layer with suitable training options. Save it, "
+      "change it and train it. Without a name, all architectures are listed.",
+      {{"lockstep architecture", "the list"},
        {"lockstep architecture resnet20 --classes 100 > job.toml", "for a hundred classes"}},
       [a] { return architecture_command(*a); });
-  sub->add_option("name", a->name, "Architecture; without it they are listed")
-      ->type_name("ARCHITECTURE");
+  sub->add_option("name", a->name, "Architecture (default: list all)")->type_name("ARCHITECTURE");
   for (const Architecture& known : architectures()) {
     for (const FieldInfo& field : known.fields) {
       if (a->fields.contains(field.name)) continue;

@@ -101,7 +101,7 @@ Commands::Commands()
   for (const auto& [code, meaning] : exit_codes()) {
     codes += fmt::format("  {:<4}{}\n", code, meaning);
   }
-  app_.footer("`lockstep COMMAND --help` says more about each, with examples.\n\n" + codes);
+  app_.footer("`lockstep COMMAND --help` describes each command, with examples.\n\n" + codes);
   add_train(*this);
   add_evaluate(*this);
   add_predict(*this);
@@ -137,21 +137,20 @@ void add_threads(CLI::App& sub, int& threads) {
 
 const std::vector<ExitCode>& exit_codes() {
   static const std::vector<ExitCode> codes{
-      {0, "all went well"},
-      {exit_failure, "something failed: a wrong job file, data that cannot be read, no memory"},
-      {exit_usage, "the command line is wrong"},
+      {0, "success"},
+      {exit_failure, "failure: an invalid job file, unreadable data, not enough memory"},
+      {exit_usage, "invalid command line"},
       {exit_stopped, "stopped by Ctrl-C, SIGTERM or max_time, after a checkpoint"}};
   return codes;
 }
 
 const std::vector<Variable>& environment() {
   static const std::vector<Variable> variables{
-      {"LOCKSTEP_DATA", "folder in which data is looked for that is not beside the job file"},
-      {"LOCKSTEP_CUDA_LIBRARY",
-       "path of liblockstep_cuda.so, where it is not found beside the command"},
+      {"LOCKSTEP_DATA", "folder that is searched for data that is not beside the job file"},
+      {"LOCKSTEP_CUDA_LIBRARY", "path of liblockstep_cuda.so if it is not beside the command"},
       {"LOCKSTEP_UNVERIFIED",
-       "GPU kernels to use although they have not been verified on hardware: names of ops (or "
-       "`nccl`) with commas between them, or `all`"},
+       "GPU kernels to use without verification on hardware: names of ops (or `nccl`) "
+       "separated by commas, or `all`"},
       {"NO_COLOR", "if set, no colour on terminals"}};
   return variables;
 }
@@ -169,7 +168,9 @@ void print_json(const nlohmann::ordered_json& object) {
 
 CLI::Validator not_empty() {
   return CLI::Validator(
-      [](const std::string& text) { return text.empty() ? std::string("a name is wanted") : ""; },
+      [](const std::string& text) {
+        return text.empty() ? std::string("the name must not be empty") : "";
+      },
       "");
 }
 

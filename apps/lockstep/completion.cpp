@@ -391,9 +391,9 @@ std::string fish_completion(const Commands& commands) {
 void add_completion(Commands& commands) {
   auto shell = std::make_shared<std::string>();
   CLI::App* sub = commands.add(
-      "completion", "A script that teaches a shell to complete the command",
-      "It completes commands, options, files, the fields that --set changes and their values. An "
-      "installed Lockstep has brought these scripts along.",
+      "completion", "A completion script for a shell",
+      "It completes commands, options, files, the fields of --set and their values. These scripts "
+      "are part of an installed Lockstep.",
       {{"source <(lockstep completion bash)", "in ~/.bashrc"},
        {"lockstep completion zsh > \"${fpath[1]}/_lockstep\"", "zsh, once"},
        {"lockstep completion fish > ~/.config/fish/completions/lockstep.fish", "fish, once"}},
@@ -408,7 +408,7 @@ void add_completion(Commands& commands) {
       ->type_name("bash|zsh|fish")
       ->check([](const std::string& given) {
         const bool known = given == "bash" || given == "zsh" || given == "fish";
-        return known ? "" : "`" + given + "` is not known; bash, zsh and fish are";
+        return known ? "" : "`" + given + "` is unknown; known shells: bash, zsh, fish";
       });
 }
 

@@ -51,7 +51,7 @@ int evaluate_command(const EvaluateArguments& a) {
     options.targets = match_by_name(*data, open_data(resolve_data_path(a.targets, ".")));
   } else if (model.network.loss() != "cross_entropy") {
     throw InvalidArgument("[evaluate] the network makes images, not labels",
-                          "--targets names the folder of what it should make, or \"inputs\"");
+                          "set --targets to the folder of the target images, or to \"inputs\"");
   }
   if (a.resize || a.crop) {
     check_images(*data, a.crop ? "--crop" : "--resize");
@@ -91,45 +91,47 @@ void add_evaluate(Commands& commands) {
   auto a = std::make_shared<EvaluateArguments>();
   CLI::App* sub = commands.add(
       "evaluate", "Accuracy and loss of a model on labelled images, or loss against other images",
-      "Every image counts once, so the result depends on neither threads nor the order of the "
+      "Every image counts once, so the result does not depend on threads or on the order of the "
       "images.",
       {{"lockstep evaluate runs/digits-1 builtin:digits", "the model of a run on all digits"},
        {"lockstep evaluate model.safetensors flowers/test --crop --json", "for programs"},
        {"lockstep evaluate denoiser.safetensors images --targets inputs --salt-and-pepper 0.1",
-        "how well noise is taken away"}},
+        "the quality of noise removal"}},
       [a] { return evaluate_command(*a); });
   sub->add_option("model", a->model, "Model file, or the folder of a run")
       ->required()
       ->type_name("MODEL");
   sub->add_option("data", a->data,
-                  "Folder with one folder of images a class, a .csv file, or builtin:digits")
+                  "Folder with one folder of images for each class, a .csv file, or builtin:digits")
       ->required()
       ->type_name("DATA");
   sub->add_option("--label-column", a->label_column,
-                  "Of a .csv file: the column of labels (default: the last)")
+                  "Label column of a .csv file (default: the last)")
       ->type_name("NAME");
   sub->add_option("--targets", a->targets,
-                  "Image to image: folder of what the network should make, or \"inputs\"")
+                  "Image to image: folder of the target images, or \"inputs\"")
       ->type_name("DATA");
   sub->add_option("--salt-and-pepper", a->noise.salt_and_pepper,
                   "Share of input elements that become 0 or 255")
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0));
-  sub->add_option("--seed", a->seed, "Of the noise")->type_name("N")->check(CLI::NonNegativeNumber);
+  sub->add_option("--seed", a->seed, "Seed of the noise")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
   CLI::Option* resize =
-      sub->add_flag("--resize", a->resize, "Resize images to what the network takes and makes");
-  sub->add_flag("--crop", a->crop, "Cut images at their centre to what the network takes")
+      sub->add_flag("--resize", a->resize, "Resize images to the network's input and output");
+  sub->add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
       ->excludes(resize);
   add_threads(*sub, a->threads);
   std::vector<std::string> of_classes = metric_names(false);
   std::erase(of_classes, "accuracy");
   sub->add_option("--metrics", a->metrics,
-                  fmt::format("Besides accuracy and loss: {}; of images: {}",
-                              fmt::join(of_classes, ", "), fmt::join(metric_names(true), ", ")))
+                  fmt::format("Additional metrics: {}; for images: {}", fmt::join(of_classes, ", "),
+                              fmt::join(metric_names(true), ", ")))
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME");
-  sub->add_flag("--confusion", a->confusion, "Which classes are taken for which");
+  sub->add_flag("--confusion", a->confusion, "Also print the confusion matrix");
   sub->add_flag("--json", a->json, "Print one JSON object");
 }
 

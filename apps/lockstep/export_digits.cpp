@@ -20,9 +20,8 @@ int export_command(const ExportArguments& a) {
   const bool fresh =
       !files.exists(a.folder) || (files.is_folder(a.folder) && files.list(a.folder).empty());
   if (!fresh) {
-    throw InvalidArgument(
-        "[export-digits] " + a.folder + " is there already and not an empty folder",
-        "choose another folder");
+    throw InvalidArgument("[export-digits] " + a.folder + " exists and is not an empty folder",
+                          "choose another folder");
   }
   DatastorePtr digits = builtin_digits();
   if (a.per_class > 0) {
@@ -43,8 +42,7 @@ void add_export_digits(Commands& commands) {
   auto a = std::make_shared<ExportArguments>();
   CLI::App* sub = commands.add(
       "export-digits", "Write the built-in digits as a folder of PNG files",
-      "10,000 images of 28 x 28 pixels in one folder for each digit, as `train` and `evaluate` "
-      "take them.",
+      "10,000 images of 28 x 28 pixels in one folder for each digit, for `train` and `evaluate`.",
       {{"lockstep export-digits digits --per-class 20", "20 of each digit"}},
       [a] { return export_command(*a); });
   sub->add_option("folder", a->folder, "New folder")->required()->type_name("DIR");

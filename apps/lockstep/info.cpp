@@ -121,8 +121,8 @@ int run_info_command(const InfoArguments& a) {
   FileSystem& files = local_files();
   const RunState state = run_state(files, a.run);
   if (state.status == RunStatus::none) {
-    throw InvalidArgument("[info] " + a.run + " holds no run",
-                          "name the folder that lockstep train wrote to");
+    throw InvalidArgument("[info] " + a.run + " is not a run folder",
+                          "use the folder that lockstep train wrote");
   }
   const std::string receipt = join_path(a.run, "receipt.jsonl");
   const auto iterations =
@@ -193,13 +193,13 @@ int info_command(bool as_json) {
 void add_info(Commands& commands) {
   auto a = std::make_shared<InfoArguments>();
   CLI::App* sub = commands.add(
-      "info", "Version, processor, GPUs, libraries; or what became of a run",
-      "The lines `fingerprint` name what must be the same for two runs to have the same bits.\n\n"
-      "Of a run it says whether it is running, was interrupted (killed), was stopped, failed or "
-      "has "
-      "finished, why and since when.",
+      "info", "Version, processor, GPUs, libraries; or the state of a run",
+      "Two runs can have the same bits only if their `fingerprint` lines are equal.\n\n"
+      "For a run it prints the state (running, interrupted by a kill, stopped, failed or "
+      "finished), "
+      "the reason and the time.",
       {{"lockstep info", "a table"},
-       {"lockstep info runs/digits-1", "of a run"},
+       {"lockstep info runs/digits-1", "the state of a run"},
        {"lockstep info --json", "for programs"}},
       [a] { return a->run.empty() ? info_command(a->as_json) : run_info_command(*a); });
   sub->add_option("run", a->run, "Folder of a run")->type_name("RUN");

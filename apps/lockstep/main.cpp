@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     print_error(lockstep::out_of_memory_text(), lockstep::out_of_memory_hint());
   } catch (const std::system_error& error) {
-    print_error("the system refuses: " + error.code().message(),
+    print_error("system error: " + error.code().message(),
                 "limits of the shell: ulimit -u (processes), -v (memory), -n (open files)");
   } catch (const std::exception& error) {
     print_error(std::string("this is a bug in Lockstep: ") + error.what(), "");

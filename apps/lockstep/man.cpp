@@ -70,8 +70,8 @@ std::string manual(const Commands& commands) {
     text += bold("lockstep " + a.names.back()) + "\n.br\n";
   }
   text += ".SH DESCRIPTION\n" + plain(purpose) +
-          "\nA network, its data and its training stand in one job file; " +
-          bold("lockstep reference") + " lists all that it may hold.\n";
+          "\nOne job file describes a network, its data and its training; " +
+          bold("lockstep reference") + " lists all its fields.\n";
   text += ".SH COMMANDS\n";
   for (const Definition& d : definitions(commands)) {
     text += ".SS " + synopsis(d) + "\n" + plain(d.purpose) + ".\n" + paragraphs(d.details);
@@ -94,7 +94,7 @@ std::string manual(const Commands& commands) {
 
 void add_man(Commands& commands) {
   commands.add("man", "The manual page, as roff",
-               "An installed Lockstep has brought it along: `man lockstep`.",
+               "It is part of an installed Lockstep: `man lockstep`.",
                {{"lockstep man | man -l -", "read it"}}, [&commands] {
                  print(manual(commands));
                  return 0;

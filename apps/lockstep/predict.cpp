@@ -39,7 +39,8 @@ void print_classes(const PredictArguments& a, const Model& model, const ImageDat
   const auto count = static_cast<size_t>(data.size());
   const size_t outputs = count == 0 ? 0 : values.size() / count;
   if (!model.classes.empty() && model.classes.size() != outputs) {
-    throw DataError("[model] " + a.model + " names other classes than its network has outputs");
+    throw DataError("[model] " + a.model +
+                    " has a number of classes that differs from its network's outputs");
   }
   nlohmann::ordered_json predictions = nlohmann::ordered_json::array();
   std::string text;
@@ -89,7 +90,7 @@ Image image_of(const float* values, const Shape& shape) {
 void write_images(const PredictArguments& a, const Shape& shape, const ImageDatastore& images,
                   const std::vector<float>& values) {
   if (a.out.empty()) {
-    throw InvalidArgument("[predict] the network makes images", "--out names a folder for them");
+    throw InvalidArgument("[predict] the network makes images", "set --out to a folder for them");
   }
   std::set<std::string> used;
   std::vector<std::string> paths;
@@ -101,8 +102,8 @@ void write_images(const PredictArguments& a, const Shape& shape, const ImageData
     }
     paths.push_back(join_path(a.out, name));
     if (local_files().exists(paths.back())) {
-      throw InvalidArgument("[predict] " + paths.back() + " is there already",
-                            "let --out name a new folder: nothing is overwritten");
+      throw InvalidArgument("[predict] " + paths.back() + " exists already",
+                            "set --out to a new folder, because files are not overwritten");
     }
   }
   make_folders(local_files(), a.out);
@@ -162,15 +163,15 @@ int predict_command(const PredictArguments& a) {
 void add_predict(Commands& commands) {
   auto a = std::make_shared<PredictArguments>();
   CLI::App* sub = commands.add(
-      "predict",
-      "Classes of images or rows, one line each: file, class, score; or the images made of them",
-      "Columns are separated by tabs. Networks that make images write them as PNG files into the "
-      "folder --out.",
+      "predict", "Classes of images or rows, one line each: file, class, score; or output images",
+      "Columns are separated by tabs. The output images of image-to-image networks are written as "
+      "PNG files "
+      "to the folder --out.",
       {{"lockstep predict runs/digits-1 seven.png", "file, class and score"},
        {"lockstep predict runs/digits-1 images --top 3",
         "all images of a folder, three classes each"},
        {"lockstep predict runs/iris-1 measured.csv", "all rows of a file of features"},
-       {"lockstep predict denoiser.safetensors noisy --out clean", "images of images"}},
+       {"lockstep predict denoiser.safetensors noisy --out clean", "output images"}},
       [a] { return predict_command(*a); });
   sub->add_option("model", a->model, "Model file, or the folder of a run")
       ->required()
@@ -179,16 +180,16 @@ void add_predict(Commands& commands) {
       ->required()
       ->type_name("FILES");
   sub->add_option("--label-column", a->label_column,
-                  "Of a .csv file that holds labels, too: their column, which is passed over")
+                  "Label column of a .csv file that has labels; it is ignored")
       ->type_name("NAME");
-  sub->add_option("--out", a->out, "Folder for images that the network makes (PNG)")
+  sub->add_option("--out", a->out, "Folder for output images (PNG)")
       ->type_name("DIR")
       ->check(not_empty());
   CLI::Option* resize =
-      sub->add_flag("--resize", a->resize, "Resize images to what the network takes");
-  sub->add_flag("--crop", a->crop, "Cut images at their centre to what the network takes")
+      sub->add_flag("--resize", a->resize, "Resize images to the network's input");
+  sub->add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
       ->excludes(resize);
-  sub->add_option("--top", a->top, "How many classes to name, the best first")
+  sub->add_option("--top", a->top, "Number of classes to print, the best first")
       ->type_name("K")
       ->check(CLI::Range(1, 1 << 20));
   add_threads(*sub, a->threads);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* head = R"(# The job file
 
-A job file is TOML and holds all of a training: `lockstep train FILE` runs it, `lockstep train FILE --check` says what is wrong with it. This page is what `lockstep reference` prints; `lockstep reference NAME` prints the part about one table or layer, about `solvers` or about `metrics`.
+A job file is TOML and describes a whole training: `lockstep train FILE` runs it, `lockstep train FILE --check` reports its errors. `lockstep reference` prints this page; `lockstep reference NAME` prints the part about one table or layer, about `solvers` or about `metrics`.
 
 ```toml
 # two-layers.toml
@@ -51,28 +51,28 @@ $ lockstep train two-layers.toml --check
 $ lockstep train two-layers.toml --set max_epochs=1 --set width=4 --quiet
 ```
 
-A job file is a file: a pipe (`/dev/stdin`, `<(command)`) is refused, since a run goes on by the job's name and looks for data beside it.
+A job file must be a regular file. A pipe (`/dev/stdin`, `<(command)`) is refused, because resuming uses the job's name and data is searched for beside the job file.
 
-`name`, a text outside all tables, is the job's name; without it that of the file.
+`name`, a text outside all tables, is the job's name. The default is the name of the file.
 
-**Numbers** may be expressions in quotes: `+ - * / ^ ( )`, comparisons, `a ? b : c`, and `round` (halves away from zero), `sqrt`, `floor`, `ceil`, `min`, `max`, `abs`, `log` (natural), `exp`, `pow`. `[variables]` names numbers and expressions for them, in any order.
+**Numbers** may be expressions in quotes: `+ - * / ^ ( )`, comparisons, `a ? b : c`, and `round` (halves away from zero), `sqrt`, `floor`, `ceil`, `min`, `max`, `abs`, `log` (natural), `exp`, `pow`. `[variables]` defines names for numbers and expressions, in any order.
 
-**Changes**: `--set KEY=VALUE` changes a field from the command line. The key is dotted (`training.max_epochs=5`), or the bare name of a variable or field (`max_epochs=5`). A value is read as TOML, or as text where it is none.
+**Changes**: `--set KEY=VALUE` changes a field from the command line. The key is dotted (`training.max_epochs=5`), or the bare name of a variable or field (`max_epochs=5`). A value is read as TOML, or as text if it is not valid TOML.
 
-**Folders** that are not absolute are looked for beside the job file, those that `--set` gives where the command is run; then in the folder that the environment variable `LOCKSTEP_DATA` names.
+**Folders** with relative paths are searched for beside the job file, or in the working folder for paths from `--set`; then in the folder of the environment variable `LOCKSTEP_DATA`.
 
-**Shards** are the parts of a mini-batch that are computed together: as few as `shard_size` allows, and their sizes differ by at most one (100 observations by 16: five of 14 and two of 15). Convolutions on processors with AVX-512 compute multiples of 16 faster; a training with other shards says so, with the nearest `mini_batch_size` that has them.
+**Shards** are the parts of a mini-batch that are computed together. There are as few as `shard_size` permits, and their sizes differ by at most one (100 observations by 16: five of 14 and two of 15). Convolutions on processors with AVX-512 compute multiples of 16 faster; a training with other shards prints a note with the nearest suitable `mini_batch_size`.
 
-What is unknown, misspelt or out of range is refused, with the place and the nearest name.
+Unknown names and values out of range are refused with their place and the nearest known name.
 )";
 
 constexpr const char* layers_head = R"(## Layers
 
 An entry of `layers` is one of
 
-- a **layer**: `type`, its fields, and where wanted `name` and `inputs`. Without a name it is called by its type and a number (`relu_2`). Without inputs it takes the layer in front of it; `inputs` names others, one or a list.
-- a **layer used once more**: `{ type = "shared", layer = "NAME", inputs = ... }` has the parameters and state of the layer that it names.
-- a **group**: `{ repeat = N, layers = [...] }`, N >= 0 times one behind the other. Names given inside get the number of the repetition where there are several (`conv_1`, `conv_2`); a reference from inside means the layer of the same repetition, one from behind the group that of the last, and `group_input` the layer in front of this repetition.
+- a **layer**: `type`, its fields, and optionally `name` and `inputs`. The default name is the type and a number (`relu_2`). The default input is the layer before it; `inputs` names other layers, one or a list.
+- a **shared layer**: `{ type = "shared", layer = "NAME", inputs = ... }` uses the parameters and state of the named layer.
+- a **group**: `{ repeat = N, layers = [...] }`, N >= 0 repetitions in sequence. With several repetitions, names inside get the number of the repetition (`conv_1`, `conv_2`). A reference inside the group means the layer of the same repetition, a reference after the group that of the last repetition, and `group_input` the layer before this repetition.
 )";
 
 // Names of these parts, beside those of tables and layers.
@@ -80,7 +80,7 @@ constexpr const char *kSolvers = "solvers", *kMetrics = "metrics";
 
 constexpr const char* solvers_head = R"(## Solvers
 
-The field `solver` of a training is one of these. A solver changes a parameter w by its gradient g. `initial_learning_rate` and the number in brackets are defaults.
+The field `solver` of a training is one of these. A solver updates a parameter w from its gradient g. `initial_learning_rate` and the number in brackets are defaults.
 
 | solver | `initial_learning_rate` | its options | meaning |
 | --- | --- | --- | --- |
@@ -88,7 +88,7 @@ The field `solver` of a training is one of these. A solver changes a parameter w
 
 constexpr const char* metrics_head = R"(## Metrics
 
-The field `metrics` of a training, and the option `--metrics` of `lockstep evaluate`, name any of these.
+The field `metrics` of a training and the option `--metrics` of `lockstep evaluate` take these names.
 
 | metric | of | meaning |
 | --- | --- | --- |
@@ -173,7 +173,7 @@ std::string reference_of(const std::string& topic) {
   for (const LayerInfo& layer : layer_registry()) {
     if (layer.type == topic) return section_of(layer);
   }
-  throw InvalidArgument("[reference] no table or layer is called `" + topic + "`",
+  throw InvalidArgument("[reference] there is no table or layer `" + topic + "`",
                         suggest(topic, reference_topics()));
 }
 

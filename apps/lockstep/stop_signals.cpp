@@ -20,7 +20,7 @@ void take(sigset_t signals) {
       pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
       raise(number);  // ends the process
     }
-    constexpr char text[] = "\nfinishing the iteration; once more ends at once\n";
+    constexpr char text[] = "\nfinishing the iteration; a second signal ends at once\n";
     // A failed write is ignored.
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
   }

@@ -20,7 +20,7 @@ int summary_command(const SummaryArguments& a) {
     return 0;
   }
   if (!a.settings.empty()) {
-    throw InvalidArgument("[summary] --set changes jobs, " + a.path + " is a model",
+    throw InvalidArgument("[summary] --set changes jobs, but " + a.path + " is a model",
                           "job files end in .toml or .json");
   }
   print(open_model(a.path).network.summary());

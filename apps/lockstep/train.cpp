@@ -226,8 +226,8 @@ int train_command(const TrainArguments& a) {
   for (std::string& setting : worker_settings(a)) settings.push_back(std::move(setting));
   const Job job = read_job(local_files(), a.job, settings);
   if (a.confusion && !job.data.targets.empty()) {
-    throw InvalidArgument("[train] --confusion is for networks that classify; " + a.job +
-                          " learns images");
+    throw InvalidArgument("[train] --confusion needs a network that classifies, but " + a.job +
+                          " has image targets");
   }
   if (a.check) {
     check_job(job, a.initial_model);
@@ -279,7 +279,7 @@ int train_command(const TrainArguments& a) {
     // A run that stops before its first iteration has only the checkpoint from which it resumed.
     const std::string saved = result.checkpoint.empty() ? "" : "; checkpoint " + result.checkpoint;
     const bool out_of_time = result.training.out_of_time;
-    std::fprintf(stderr, "stopped %safter iteration %s%s\nhint: go on with: %s\n",
+    std::fprintf(stderr, "stopped %safter iteration %s%s\nhint: continue with: %s\n",
                  out_of_time ? "by max_time " : "",
                  format_count(result.training.last_iteration).c_str(), printable(saved).c_str(),
                  how_to_go_on(a, options.folder, out_of_time).c_str());
@@ -299,21 +299,22 @@ void add_train(Commands& commands) {
   auto a = std::make_shared<TrainArguments>();
   CLI::App* sub = commands.add(
       "train", "Train the network of a job file",
-      "The run's folder takes the model, checkpoints, a log, a receipt of every iteration and the "
-      "job with all its options (job.json).\n\n"
-      "Ctrl-C finishes the iteration, writes a checkpoint and prints how to go on; once more ends "
-      "at once. A run that was stopped in whatever way and went on ends in the bits that an "
-      "uninterrupted one would have had. How many threads or worker processes there are, and "
-      "which of them die on the way, changes the speed, never the answer.\n\n"
+      "The folder of the run receives the model, checkpoints, a log, a receipt of every iteration "
+      "and the job with all its options (job.json).\n\n"
+      "Ctrl-C finishes the iteration, writes a checkpoint and prints the command that continues "
+      "the "
+      "run; a second Ctrl-C ends at once. A run that was stopped in any way and continued has the "
+      "same bits as an uninterrupted run. The number of threads and worker processes, and the loss "
+      "of workers, change the speed, never the answer.\n\n"
       "Progress goes to standard error, the result to standard output. `lockstep reference` lists "
       "all fields of a job.",
       {{"lockstep train examples/jobs/digits.toml", "into runs/digits-1, or the next free number"},
-       {"lockstep train job.toml --check", "say whether all fits together; train nothing"},
-       {"lockstep train job.toml --dry-run", "say how long it would take"},
+       {"lockstep train job.toml --check", "check the job without training"},
+       {"lockstep train job.toml --dry-run", "estimate the time of the training"},
        {"lockstep train job.toml --set max_epochs=5 --set training.seed=3", "change fields"},
-       {"lockstep train job.toml --out runs/a --resume", "go on with the run in runs/a"},
+       {"lockstep train job.toml --out runs/a --resume", "continue the run in runs/a"},
        {"lockstep train job.toml --out runs/a --resume --set max_epochs=8",
-        "also if it has finished: with more epochs"}},
+        "also if it has finished, with more epochs"}},
       [a] { return train_command(*a); });
   sub->add_option("job", a->job, "Job file (TOML, or a run's job.json)")
       ->required()
@@ -327,26 +328,26 @@ void add_train(Commands& commands) {
       ->check(not_empty());
   add_threads(*sub, a->threads);
   sub->add_option("--workers", a->workers,
-                  "Worker processes, each with that many threads (default: none)")
+                  "Worker processes, each with --threads threads (default: none)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   sub->add_option("--worker-load", a->worker_load,
-                  "How many shards each worker gets beside the others, as 3,1")
+                  "Relative share of the shards for each worker, such as 3,1")
       ->type_name("LOADS")
       ->delimiter(',');
   sub->add_option("--hosts", a->hosts,
-                  "Where workers run, and how many, as 10.0.0.2:4,localhost:2 (by ssh)")
+                  "Hosts and numbers of workers, such as 10.0.0.2:4,localhost:2 (by ssh)")
       ->type_name("HOSTS")
       ->delimiter(',');
   sub->add_option("--host-launch", a->host_launch,
-                  "What runs a command on a host, {host} being its name (default: ssh)")
+                  "Command that starts a program on a host; {host} is its name (default: ssh)")
       ->type_name("COMMAND");
-  sub->add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU where there is one")
+  sub->add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU if there is one")
       ->type_name("DEVICE");
-  CLI::Option* resume = sub->add_flag("--resume", a->resume, "Go on with the run in --out");
+  CLI::Option* resume = sub->add_flag("--resume", a->resume, "Continue the run in --out");
   resume->needs(sub->get_option("--out"));
   sub->add_flag("--rebuild-receipt", a->rebuild_receipt,
-                "Where the run's receipt is damaged, compute its iterations again")
+                "If the run's receipt is damaged, compute its iterations again")
       ->needs(resume);
   sub->add_flag("--save-initial", a->save_initial,
                 "Also write the network before the first iteration");
@@ -354,27 +355,26 @@ void add_train(Commands& commands) {
                   "Start from the values of this model, run or checkpoint")
       ->type_name("MODEL")
       ->check(not_empty());
-  CLI::Option* check =
-      sub->add_flag("--check", a->check, "Say whether all fits together; train nothing");
+  CLI::Option* check = sub->add_flag("--check", a->check, "Check the job without training");
   sub->add_flag("--dry-run", a->dry_run,
-                "Three iterations, a validation, a checkpoint; say what the training would take")
+                "Three iterations, a validation, a checkpoint; estimate the time of the training")
       ->excludes(check)
       ->excludes(resume);
   for (const char* other : {"--resume", "--save-initial"}) {
     check->excludes(sub->get_option(other));
   }
   sub->add_flag("--confusion", a->confusion,
-                "Also print which classes are taken for which (it is in confusion.json)")
+                "Also print the confusion matrix (also in confusion.json)")
       ->excludes(check)
       ->excludes(sub->get_option("--dry-run"));
   sub->add_flag("--profile", a->profile,
-                "Also print where the time went, and write profile.json and trace.json")
+                "Also print a time profile, and write profile.json and trace.json")
       ->excludes(check)
       ->excludes(sub->get_option("--dry-run"));
   CLI::Option* json =
       sub->add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   json->excludes(check)->excludes(sub->get_option("--dry-run"));
-  sub->add_flag("--quiet", a->quiet, "No progress");
+  sub->add_flag("--quiet", a->quiet, "Print no progress");
 }
 
 }  // namespace lockstep::command

@@ -88,7 +88,7 @@ void check_job(const Job& job, const std::string& initial_model) {
       {"training", images(plan.data.training)},
       {"validation", images(plan.data.validation)},
       {"test", images(plan.data.test)},
-      {"classes", plan.classes.empty() ? "none: images are learned"
+      {"classes", plan.classes.empty() ? "none: the targets are images"
                                        : format_count(static_cast<int64_t>(plan.classes.size()))},
       {"parameters", format_count(plan.network.parameter_elements())},
       {"iterations", fmt::format("{} in {} epochs", format_count(iterations),
@@ -97,7 +97,7 @@ void check_job(const Job& job, const std::string& initial_model) {
        format_count((options.mini_batch_size + options.shard_size - 1) / options.shard_size)},
       {"device", options.device}};
   if (options.device == "cpu") rows.emplace_back("memory", memory_text(plan, options));
-  rows.emplace_back("check", "everything fits together");
+  rows.emplace_back("check", "passed");
   print_table(rows);
 }
 
@@ -135,8 +135,8 @@ void print_estimate(const Trial& trial) {
     rows.emplace_back("and afterwards", "a pass over the images for each level of normalization");
   }
   rows.emplace_back("memory",
-                    fmt::format("{} MiB at most so far", format_count(usage.ru_maxrss / 1024)));
-  rows.emplace_back("checkpoint", "written, and removed again");
+                    fmt::format("{} MiB at most until now", format_count(usage.ru_maxrss / 1024)));
+  rows.emplace_back("checkpoint", "written and removed again");
   print_table(rows);
 }
 

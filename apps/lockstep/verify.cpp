@@ -64,7 +64,7 @@ int verify_command(const VerifyArguments& a) {
 }
 
 std::string difference_text(const TensorDifference& t) {
-  if (std::isnan(t.largest)) return "of another size, or not in both";
+  if (std::isnan(t.largest)) return "of another size, or only in one";
   return fmt::format("{} of {} elements, by up to {:.3g}", format_count(t.different),
                      format_count(t.elements), t.largest);
 }
@@ -74,12 +74,13 @@ int diff_command(const DiffArguments& a) {
   const RunDifference d = compare_runs(a.a, a.b, {a.threads, a.initial_model_a, progress_of(a.a)},
                                        {a.threads, a.initial_model_b, progress_of(a.b)});
   if (d.iteration == 0) {
-    print(fmt::format("the same in all {} iterations that both have\n", format_count(d.common)));
+    print(fmt::format("equal in all {} common iterations\n", format_count(d.common)));
     return 0;
   }
   std::vector<std::pair<std::string, std::string>> rows{
-      {"part in", fmt::format("iteration {}, epoch {}", format_count(d.iteration), d.epoch)},
-      {"by", d.what},
+      {"first difference",
+       fmt::format("iteration {}, epoch {}", format_count(d.iteration), d.epoch)},
+      {"what", d.what},
       {"why", d.why}};
   constexpr size_t most = 10;
   for (size_t i = 0; i < d.tensors.size() && i < most; ++i) {
@@ -98,13 +99,14 @@ void add_verify(Commands& commands) {
   auto a = std::make_shared<VerifyArguments>();
   CLI::App* sub = commands.add(
       "verify", "Compute an iteration of a run again and compare it with the receipt",
-      "One process computes it, from the newest checkpoint before it, however many workers did the "
-      "first time; those on the way are compared, too. The run is only read. Exit code 1 where "
-      "something differs.",
-      {{"lockstep verify runs/digits-1 --iteration 100", "whether it comes out the same"}},
+      "One process computes from the newest checkpoint before the iteration, for any number of "
+      "workers in the run. All iterations on the way are compared. The run is only read. Exit code "
+      "1 "
+      "if there is a difference.",
+      {{"lockstep verify runs/digits-1 --iteration 100", "check that it is the same"}},
       [a] { return verify_command(*a); });
   sub->add_option("run", a->run, "Folder of a run")->required()->type_name("RUN");
-  sub->add_option("--iteration", a->iteration, "Which iteration")
+  sub->add_option("--iteration", a->iteration, "Number of the iteration")
       ->required()
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
@@ -117,19 +119,22 @@ void add_verify(Commands& commands) {
 void add_diff(Commands& commands) {
   auto a = std::make_shared<DiffArguments>();
   CLI::App* sub = commands.add(
-      "diff", "Where two runs part: the first iteration, what differs in it, and why",
-      "Receipts are compared; the first iteration that differs is computed again for both, which "
-      "says in which layers they differ and whether a run is what its job computes. The runs are "
-      "only read. Exit code 1 where they differ.",
-      {{"lockstep diff runs/digits-1 runs/digits-2", "whether they are the same training"}},
+      "diff", "The first difference of two runs: the iteration, what differs and why",
+      "Compares the receipts. The first iteration that differs is computed again for both runs. "
+      "This "
+      "shows the layers that differ, and whether each run matches its job. The runs are only read. "
+      "Exit code 1 if they differ.",
+      {{"lockstep diff runs/digits-1 runs/digits-2", "check that they are the same training"}},
       [a] { return diff_command(*a); });
   sub->add_option("a", a->a, "Folder of a run")->required()->type_name("RUN");
-  sub->add_option("b", a->b, "Folder of another")->required()->type_name("RUN");
+  sub->add_option("b", a->b, "Folder of another run")->required()->type_name("RUN");
   add_threads(*sub, a->threads);
-  sub->add_option("--initial-model-a", a->initial_model_a, "The model that the first started from")
+  sub->add_option("--initial-model-a", a->initial_model_a,
+                  "The model that the first run started from")
       ->type_name("MODEL")
       ->check(not_empty());
-  sub->add_option("--initial-model-b", a->initial_model_b, "The model that the second started from")
+  sub->add_option("--initial-model-b", a->initial_model_b,
+                  "The model that the second run started from")
       ->type_name("MODEL")
       ->check(not_empty());
 }

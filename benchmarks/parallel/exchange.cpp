@@ -64,7 +64,7 @@ double measure(AnyGroup& group, const GroupSumOptions& options, int sums) {
 }
 
 // A rendezvous of the members in a folder.
-class Folder final : public MeetingPlace {
+class Folder final : public Rendezvous {
  public:
   explicit Folder(std::string path) : path_(std::move(path)) {}
   void set(const std::string& key, const Bytes& value) override {
@@ -111,7 +111,7 @@ double measure(const Settings& settings, size_t floats, Way way) {
         double seconds = 0;
         if (way == Way::messages) {
           HostGroupOptions host{.rank = r, .size = settings.members};
-          host.place = std::make_shared<Folder>(folder);
+          host.rendezvous = std::make_shared<Folder>(folder);
           HostGroup group(host, TimeLimit(30));
           seconds = measure<Group>(group, sum, settings.sums);
           group.barrier(TimeLimit(30));  // no member may leave while others still receive

@@ -69,7 +69,7 @@ std::string profile_table(const Profile& profile, int width, double least) {
   };
   std::string text = fmt::format("{:<10}{:<{}}{:>9}{:>9}{:>9}{:>7}\n", "phase", "what", names, "ms",
                                  "share", "floor", "ratio");
-  Row all{"all of it"};
+  Row all{"total"};
   for (const Phase phase : {Phase::forward, Phase::backward, Phase::step}) {
     Row small, sum{"sum"};
     for (const ProfileAccount& a : profile.accounts) {

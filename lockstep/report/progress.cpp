@@ -161,7 +161,7 @@ void Progress::start(const TrainingStart& start) {
               : to_string(start.device);
   line(text);
   if (!start.options.deterministic) {
-    line("note: deterministic is off: the bits depend on who computes first");
+    line("note: deterministic is off: the bits depend on the order in which shards finish");
   }
   if (!start.advice.empty()) notice(start.advice);
   const int64_t workers = std::max(start.workers, 1);
@@ -173,7 +173,7 @@ void Progress::start(const TrainingStart& start) {
                      start.shards, start.threads * workers, start.shards));
   }
   if (start.first_iteration > 1) {
-    line(fmt::format("going on after iteration {}", format_count(start.first_iteration - 1)));
+    line(fmt::format("continuing after iteration {}", format_count(start.first_iteration - 1)));
   }
   emit();
 }
@@ -271,7 +271,7 @@ void Progress::worker(const WorkerChange& c) {
   const auto left = fmt::format("{} {}", c.members, c.members == 1 ? "worker" : "workers");
   line(c.joined ? fmt::format("worker {} (process {}{}) joined after iteration {}: {} now",
                               c.worker, c.pid, where, format_count(c.iteration), left)
-                : fmt::format("worker {} (process {}{}) {} after iteration {}: {} went on after "
+                : fmt::format("worker {} (process {}{}) {} after iteration {}: {} continued after "
                               "{:.0f} ms",
                               c.worker, c.pid, where, c.how, format_count(c.iteration), left,
                               c.seconds * 1000));

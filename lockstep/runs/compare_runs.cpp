@@ -26,8 +26,8 @@ struct RunOnDisk {
 RunOnDisk open_run(const std::string& folder) {
   const std::string job = join_path(folder, "job.json");
   if (!local_files().exists(job)) {
-    throw InvalidArgument("[run] " + folder + " holds no run: there is no job.json",
-                          "name the folder that lockstep train wrote to");
+    throw InvalidArgument("[run] " + folder + " is not a run folder: there is no job.json",
+                          "use the folder that lockstep train wrote");
   }
   return {folder, read_job(local_files(), job),
           read_receipt(local_files(), join_path(folder, "receipt.jsonl"))};
@@ -45,11 +45,11 @@ class Follower : public TrainingObserver {
     const ReceiptLine& line = run_.receipt[static_cast<size_t>(r.iteration - 1)];
     if (differs > 0) return;
     if (line.observations != r.observations) {
-      what = "other observations are in the mini-batch";
+      what = "the mini-batch has other observations";
     } else if (line.loss != r.loss) {
-      what = fmt::format("the loss is {} in the receipt, {} now", line.loss, r.loss);
+      what = fmt::format("the loss is {} in the receipt, but {} now", line.loss, r.loss);
     } else if (line.digest != r.digest) {
-      what = fmt::format("the digest is {} in the receipt, {} now", line.digest.to_string(),
+      what = fmt::format("the digest is {} in the receipt, but {} now", line.digest.to_string(),
                          r.digest.to_string());
     } else {
       return;
@@ -132,14 +132,14 @@ std::vector<TensorDifference> compare(const std::vector<NamedTensor>& a,
 std::string reason(const RunDifference& d, const Follower& a, const Follower& b,
                    const std::string& folder_a, const std::string& folder_b) {
   const auto not_itself = [](const std::string& folder, const Follower& f) {
-    return fmt::format("{} is not what its job computes here: in iteration {} {}", folder,
+    return fmt::format("{} differs from what its job computes here: in iteration {} {}", folder,
                        f.differs, f.what);
   };
   if (a.differs > 0) return not_itself(folder_a, a);
   if (b.differs > 0) return not_itself(folder_b, b);
   if (!d.job.empty()) return "the jobs differ in " + d.job;
   if (d.what == "observations") return "the images, or their order, differ";
-  return "both are what they compute here: images, initial model or libraries differ";
+  return "both match what their jobs compute here: images, initial model or libraries differ";
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct Verification {
   int64_t iteration = 0;
   int64_t from = 0;     // computed from the checkpoint after this iteration; 0: from the start
   int64_t differs = 0;  // the first iteration with another result; 0: none
-  std::string what;     // its difference: "the loss is 0.3 in the receipt, 0.4 now"
+  std::string what;     // its difference: "the loss is 0.3 in the receipt, but 0.4 now"
   ReceiptLine line;     // the receipt's line of `iteration`
 };
 

@@ -66,13 +66,13 @@ void rebuild_receipt(const ReceiptRebuild& rebuild) {
   control.interrupted = rebuild.interrupted;
   train(plan.network, plan.training, plan.job.training, control);
   if (computed.last < damage.last) {
-    throw Cancelled("[receipt] it was stopped while the receipt was made anew",
-                    "nothing was changed: the same command begins again");
+    throw Cancelled("[receipt] stopped while the receipt was rebuilt",
+                    "nothing was changed; the same command starts again");
   }
   const ReceiptFinding found = check_receipt(computed.text, computed.expected);
   if (!found.problem.empty()) {
-    throw DataError("[receipt] " + path + " cannot be made anew: computed again, " + found.problem,
-                    "this job computes something else on this machine than the run did");
+    throw DataError("[receipt] " + path + " cannot be rebuilt: computed again, " + found.problem,
+                    "on this machine the job computes results that differ from the run's");
   }
   write_atomically(rebuild.folder.files(), path, computed.text);
 }

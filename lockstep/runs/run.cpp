@@ -68,9 +68,9 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
   const auto count = static_cast<int64_t>(classes.size());
   if (outputs[0].elements() == count) return;
   throw InvalidArgument("[run] the network gives " + outputs[0].to_string() +
-                            " values, the training images have " + std::to_string(count) +
+                            " values, but the training images have " + std::to_string(count) +
                             " classes",
-                        "give the last fully_connected layer units = " + std::to_string(count));
+                        "set the last fully_connected layer's units = " + std::to_string(count));
 }
 
 // Opens the folders of a job, without unreadable images if the job skips them.
@@ -128,7 +128,7 @@ void check_classes_left(const ImageDatastore& images) {
     if (counts[c] > 0) continue;
     throw DataError("[data] no image of the class `" + images.classes()[c] + "` can be read (" +
                         images.describe() + ")",
-                    "mend or remove the class's folder");
+                    "repair or remove the folder of the class");
   }
 }
 
@@ -142,12 +142,12 @@ void add_targets(RunData& data, const JobData& job, Opener& opener) {
       opener.open_targets(data.test, job.test.empty() ? job.targets : job.test_targets);
 }
 
-// "2 images cannot be read and are left out: a/1.png, a/2.png"
+// "2 images cannot be read and are skipped: a/1.png, a/2.png"
 std::string skipped_text(const std::vector<UnreadableImage>& skipped) {
   constexpr size_t most = 5;
   std::string text = std::to_string(skipped.size()) +
-                     (skipped.size() == 1 ? " image cannot be read and is left out: "
-                                          : " images cannot be read and are left out: ");
+                     (skipped.size() == 1 ? " image cannot be read and is skipped: "
+                                          : " images cannot be read and are skipped: ");
   for (size_t i = 0; i < skipped.size() && i < most; ++i) {
     text += (i > 0 ? ", " : "") + skipped[i].name;
   }
@@ -178,8 +178,9 @@ void crop_images(RunData& data, const Network& network, bool random) {
   const int64_t height = inputs[0][1], width = inputs[0][2];
   if (data.training_targets && (outputs.size() != 1 || outputs[0].rank() != 3 ||
                                 outputs[0][1] != height || outputs[0][2] != width)) {
-    throw InvalidArgument("[data] crop: the network makes images of another size than it takes",
-                          "resize images and targets instead");
+    throw InvalidArgument(
+        "[data] crop: the network's output images have another size than its input",
+        "resize images and targets instead");
   }
   const auto part = [&](DatastorePtr& images, DatastorePtr& targets) {
     const bool same = images == targets;
@@ -280,7 +281,7 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
   if (job.training.workers > 0 && job.training.device == "auto") plan.job.training.device = "cpu";
   check_training(plan.network, plan.training, plan.job.training);
   if (!job.training.metrics.empty() && !data.validation && !data.test) {
-    throw InvalidArgument("[training] metrics are of validation or test images, and there are none",
+    throw InvalidArgument("[training] metrics need validation or test images, but there are none",
                           "give data.validation, data.validation_fraction, or test images");
   }
   plan.job.training.device = to_string(resolve_training_device(plan.network, plan.job.training));
@@ -329,7 +330,7 @@ void keep_last_sound_values(const RunFolder& folder, Network& network,
   }
 }
 
-constexpr const char* asked_to_stop = "it was asked to (Ctrl-C, SIGTERM or a program)";
+constexpr const char* asked_to_stop = "by request (Ctrl-C, SIGTERM or a program)";
 
 // The reason why a run stopped before its end.
 std::string stop_reason(const Job& job, const RunOptions& options, const TrainingResult& training,
@@ -339,7 +340,7 @@ std::string stop_reason(const Job& job, const RunOptions& options, const Trainin
   if (options.stop_after > 0 && training.last_iteration >= options.stop_after) {
     return "stop_after = " + std::to_string(options.stop_after);
   }
-  return "max_time = " + nlohmann::json(job.training.max_time).dump() + " s is over";
+  return "max_time = " + nlohmann::json(job.training.max_time).dump() + " s has passed";
 }
 
 // The training and the evaluation after it, in a folder that this run owns.

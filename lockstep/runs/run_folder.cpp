@@ -22,15 +22,15 @@ constexpr const char* job_name = "job.json";
 void refuse(const std::string& path, const RunState& state) {
   if (state.status == RunStatus::none) return;
   const bool finished = state.status == RunStatus::finished;
-  const char* hint = "go on with --resume, or choose another folder with --out";
+  const char* hint = "continue with --resume, or choose another folder with --out";
   if (finished) {
     hint = "train it further with --resume --set max_epochs=N, or choose another folder with --out";
   } else if (state.status == RunStatus::running) {
     hint = "choose another folder with --out";
   }
-  throw InvalidArgument(
-      "[run] " + path + " holds a " + (finished ? "finished run" : "run that " + describe(state)),
-      hint);
+  throw InvalidArgument("[run] " + path + " contains a " +
+                            (finished ? "finished run" : "run that " + describe(state)),
+                        hint);
 }
 
 // A process that only checks the lock (run_state()) holds it for a moment, so locking is retried.
@@ -90,7 +90,7 @@ void RunFolder::lock() {
   const int error = errno;
   ::close(lock_);
   if (error == EWOULDBLOCK) {
-    throw InvalidArgument("[run] another process is working in " + path_,
+    throw InvalidArgument("[run] another process uses " + path_,
                           "wait for it, or choose another folder with --out");
   }
   throw FileError("[run] cannot lock " + path + ": " + std::system_category().message(error));
@@ -133,19 +133,19 @@ void RunFolder::adopt(const nlohmann::ordered_json& description, bool resume) {
   const std::string path = file(job_name);
   if (!resume || !inside_->exists(path)) {
     if (resume && before_.status != RunStatus::none) {
-      throw InvalidArgument("[run] " + path_ + " holds parts of a run, but no " + job_name,
+      throw InvalidArgument("[run] " + path_ + " contains parts of a run, but no " + job_name,
                             "put the file back, or choose another folder with --out");
     }
     write_atomically(*inside_, path, description.dump(2) + "\n");
     return;
   }
   const auto there = nlohmann::ordered_json::parse(read_text(*inside_, path), nullptr, false);
-  if (there.is_discarded()) throw DataError("[run] " + path + " is damaged: no JSON");
+  if (there.is_discarded()) throw DataError("[run] " + path + " is damaged: not JSON");
   const JobDifference difference = job_difference(description, there);
   if (!difference.what.empty()) {
-    throw InvalidArgument("[run] " + path_ + " holds a run of another job: " + difference.what,
+    throw InvalidArgument("[run] " + path_ + " contains a run of another job: " + difference.what,
                           difference.hint.empty()
-                              ? "go on with the same job, or choose another folder with --out"
+                              ? "continue with the same job, or choose another folder with --out"
                               : difference.hint);
   }
   resumed_ = true;

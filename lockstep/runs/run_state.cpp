@@ -77,7 +77,7 @@ std::string describe(const RunState& state) {
   const std::string why = state.reason.empty() ? "" : ": " + state.reason;
   switch (state.status) {
     case RunStatus::none:
-      return "holds no run";
+      return "contains no run";
     case RunStatus::running:
       return "is being trained";
     case RunStatus::interrupted:
@@ -129,13 +129,13 @@ std::string model_path(FileSystem& files, const std::string& path) {
   if (files.exists(file)) return file;
   const RunState state = run_state(files, path);
   if (state.status == RunStatus::none) {
-    throw DataError("[model] the folder " + path + " holds no " + run_model_name,
-                    "name a model file, or the folder of a run");
+    throw DataError("[model] the folder " + path + " contains no " + run_model_name,
+                    "use a model file, or the folder of a run");
   }
   throw DataError("[model] " + path + " " + describe(state) + ", and has no model yet",
                   state.status == RunStatus::running
-                      ? "it has one when it has finished or was stopped"
-                      : "go on with it: lockstep train JOB --out " + path + " --resume");
+                      ? "a run has a model when it has finished or was stopped"
+                      : "continue it: lockstep train JOB --out " + path + " --resume");
 }
 
 std::string model_note(FileSystem& files, const std::string& path) {
@@ -147,10 +147,10 @@ std::string model_note(FileSystem& files, const std::string& path) {
       return "";
     case RunStatus::stopped:
     case RunStatus::failed:
-      return path + " " + describe(state) + "; this is its network of then";
+      return path + " " + describe(state) + "; this is its network at that time";
     case RunStatus::running:
     case RunStatus::interrupted:
-      return path + " " + describe(state) + "; this is a network that an earlier stop left";
+      return path + " " + describe(state) + "; this is the network of an earlier stop";
   }
   return "";
 }

@@ -19,7 +19,7 @@ ValueAndGradients value_and_gradient(const std::function<Tensor()>& loss,
   if (!scalar.defined() || scalar.shape().elements() != 1 || scalar.dtype() != DType::f32) {
     throw InvalidArgument("[value_and_gradient] the loss must be one f32 number, received " +
                               (scalar.defined() ? scalar.spec().to_string() : "nothing"),
-                          "ops::mean() makes one of many");
+                          "ops::mean() reduces many to one");
   }
   ValueAndGradients result;
   result.value = static_cast<double>(scalar.to_vector()[0]);

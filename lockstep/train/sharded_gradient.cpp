@@ -43,14 +43,14 @@ TrainingOptions training_options(const Network& network, const ShardGroupOptions
   all.check();
   const bool on_cpu = network.device().is_cpu();
   if (options.precision == "tf32" && on_cpu) {
-    throw Unsupported("[ShardGroup] precision = tf32 is computed by GPUs only",
-                      "set precision = \"fp32\", or \"bf16\" where the processor computes with it");
+    throw Unsupported("[ShardGroup] precision = tf32 is supported only on GPUs",
+                      "set precision = \"fp32\", or \"bf16\" if the processor supports it");
   }
   if (is_narrow(all.dtype())) {
     kernels::check_precision(kernels::table_for(network.device()), all.dtype());
   }
   if (options.profile && !on_cpu) {
-    throw Unsupported("[ShardGroup] a profile is taken on the CPU only",
+    throw Unsupported("[ShardGroup] profiles are supported only on the CPU",
                       "move the network to the CPU");
   }
   all.shard_size = options.shard_size > 0 ? options.shard_size
@@ -100,7 +100,7 @@ struct ShardGroup::State {
     std::vector<double> loads = options.loads;
     if (loads.empty()) loads.assign(static_cast<size_t>(members->size()), 1);
     if (loads.size() != static_cast<size_t>(members->size())) {
-      refuse("loads has " + std::to_string(loads.size()) + " entries, the group has " +
+      refuse("loads has " + std::to_string(loads.size()) + " entries, but the group has " +
              std::to_string(members->size()) + " members");
     }
     executor->join(borrowed(*members), loads, limit);
@@ -142,10 +142,10 @@ void ShardGroup::State::compare_calls(int64_t rows, int64_t iteration) {
     throw InvalidArgument("[sharded_value_and_gradient] member " + std::to_string(r) +
                               " of the group calls for iteration " + std::to_string(theirs.at(1)) +
                               " with " + std::to_string(theirs.at(0)) +
-                              " observations, this one for iteration " + std::to_string(iteration) +
-                              " with " + std::to_string(rows) +
+                              " observations, but this one for iteration " +
+                              std::to_string(iteration) + " with " + std::to_string(rows) +
                               ", or the networks or options differ",
-                          "all members call with the same mini-batches, options and networks");
+                          "all members must use the same mini-batches, options and networks");
   }
 }
 
@@ -270,8 +270,8 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
                           std::to_string(iteration));
   }
   if (g.network.device() != g.device) {
-    throw InvalidArgument("[sharded_value_and_gradient] the network lies on " +
-                              to_string(g.network.device()) + ", the group was made on " +
+    throw InvalidArgument("[sharded_value_and_gradient] the network is on " +
+                              to_string(g.network.device()) + ", but the group was made on " +
                               to_string(g.device),
                           "make a ShardGroup after network.to()");
   }

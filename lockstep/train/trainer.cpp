@@ -116,22 +116,25 @@ class Training {
   }
 
   template <class Event>
-  void tell(Event event) {
+  void notify(Event event) {
     for (TrainingObserver* observer : control_.observers) event(*observer);
   }
 
   // The workers prepare themselves while this process reads images.
   void start_workers(const Call<TrainingProblem>& call, const TrainingWorkers& workers) {
     if (control_.profile) {
-      throw Unsupported("[training] a profile is taken of one process", "set workers = 0");
+      throw Unsupported("[training] profiles are supported only without worker processes",
+                        "set workers = 0");
     }
     auto made = std::make_unique<WorkerIterations>(WorkerIterationsSetup{
         .problem = call,
         .options = options_,
         .data = data_,
         .learning_rate = [this](int64_t i) { return learning_rate(i); },
-        .tell = [this](const WorkerChange& c) { tell([&](TrainingObserver& o) { o.worker(c); }); },
-        .notice = [this](const std::string& n) { tell([&](TrainingObserver& o) { o.notice(n); }); },
+        .on_change =
+            [this](const WorkerChange& c) { notify([&](TrainingObserver& o) { o.worker(c); }); },
+        .notice =
+            [this](const std::string& n) { notify([&](TrainingObserver& o) { o.notice(n); }); },
         .pool = workers.pool,
         .devices = workers.devices,
         .stop = [this] { return wants_to_stop(); },
@@ -151,10 +154,10 @@ class Training {
     const ImagesRead read = read_images(images_, pool_, [&](int64_t done, int64_t total) {
       if (workers_) workers_->attend();
       if (interrupted()) {
-        throw Cancelled("[training] it was stopped while its data were read",
-                        "nothing is lost: no iteration has begun");
+        throw Cancelled("[training] the training was stopped while its data was read",
+                        "no iteration had begun, so nothing is lost");
       }
-      tell([&](TrainingObserver& o) { o.preparing(done, total); });
+      notify([&](TrainingObserver& o) { o.preparing(done, total); });
     });
     listings_ = read.listings;
     return read.channels;
@@ -170,9 +173,9 @@ class Training {
       resume();
     } else if (!control_.checkpoint_folder.empty() &&
                holds_checkpoints(files_, control_.checkpoint_folder)) {
-      throw InvalidArgument(
-          "[training] " + control_.checkpoint_folder + " holds checkpoints of an earlier training",
-          "resume it, or let this one write into another folder");
+      throw InvalidArgument("[training] " + control_.checkpoint_folder +
+                                " contains checkpoints of an earlier training",
+                            "resume it, or use another folder");
     }
     if (position_.iteration == 0) {
       position_.chain = first_link(position_.identity);
@@ -230,7 +233,7 @@ class Training {
     auto found = resume_from_checkpoint(
         files_, replay ? control_.replay->checkpoints : control_.checkpoint_folder, network_,
         *solver_, position_.identity, options_.allow_other_numerics,
-        [&](const std::string& text) { tell([&](TrainingObserver& o) { o.notice(text); }); },
+        [&](const std::string& text) { notify([&](TrainingObserver& o) { o.notice(text); }); },
         {.before = replay ? first_not_to_begin_with() : 0,
          .only_read = replay,
          .first_identity = first_identity_of(network_, data_, options_, listings_),
@@ -240,7 +243,9 @@ class Training {
          }});
     if (!found && replay) return;
     if (!found) {
-      tell([](TrainingObserver& o) { o.notice("no checkpoint found: starting anew"); });
+      notify([](TrainingObserver& o) {
+        o.notice("no checkpoint found: starting from the beginning");
+      });
       return;
     }
     position_ = std::move(*found);
@@ -269,7 +274,7 @@ class Training {
     if (!control_.replay) {
       s.advice = shard_size_note(network_, options_, kernels::fast_batch_multiple());
     }
-    tell([&](TrainingObserver& o) { o.start(s); });
+    notify([&](TrainingObserver& o) { o.start(s); });
   }
 
   int64_t iterations_in_all() const { return options_.last_iteration(iterations_per_epoch_); }
@@ -291,12 +296,12 @@ class Training {
       }
       first = false;
       result_.iterations.push_back(record);
-      tell([&](TrainingObserver& o) { o.iteration(record); });
+      notify([&](TrainingObserver& o) { o.iteration(record); });
       bool last = position_.iteration == iterations_in_all();
       if (validation_due(position_.iteration)) validate();
       if (out_of_patience() && !last) {
         last = true;
-        tell([&](TrainingObserver& o) { o.out_of_patience(record.iteration); });
+        notify([&](TrainingObserver& o) { o.out_of_patience(record.iteration); });
       }
       stopping = stopping || wants_to_stop() || dry_run_ends(position_.iteration);
       // Iterations that have begun are finished before the training stops.
@@ -314,7 +319,7 @@ class Training {
       return;
     }
     checkpoint();
-    tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });
+    notify([&](TrainingObserver& o) { o.stopped(position_.iteration); });
   }
 
   bool due(int64_t iteration, int64_t frequency, const std::string& unit) const {
@@ -372,11 +377,11 @@ class Training {
       iterations_->fetch();
       // Non-finite values may have given finite losses before.
       const bool sound = all_finite(network_);
-      std::string kept = sound ? " are kept" : " are not finite either";
+      std::string kept = sound ? " are saved" : " are not finite either";
       try {
         if (position_.iteration > 0 && sound) checkpoint();  // the last finite values
       } catch (const Error& error) {
-        kept = std::string(" could not be kept: ") + error.what();
+        kept = std::string(" could not be saved: ") + error.what();
       }
       kept = "; the values after iteration " + std::to_string(position_.iteration) + kept;
       throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
@@ -419,7 +424,7 @@ class Training {
                              e.metrics};
     position_.validations.push_back(v);
     if (options_.output_network == "best" && v.loss < best_loss()) keep_best(v);
-    tell([&](TrainingObserver& o) { o.validation(v); });
+    notify([&](TrainingObserver& o) { o.validation(v); });
     evaluated_ = true;
   }
 
@@ -465,7 +470,7 @@ class Training {
   void population() {
     const auto begin = Clock::now();
     const auto on_pass = [&](int64_t pass, int64_t passes) {
-      tell([&](TrainingObserver& o) { o.population_pass(pass, passes); });
+      notify([&](TrainingObserver& o) { o.population_pass(pass, passes); });
     };
     const PopulationResult done = set_population_statistics(
         network_, *images_.training, pool_,
@@ -473,7 +478,7 @@ class Training {
          [&] { return wants_to_stop(); }});
     if (!done.complete) {
       result_.stopped = true;
-      tell([&](TrainingObserver& o) { o.stopped(position_.iteration); });
+      notify([&](TrainingObserver& o) { o.stopped(position_.iteration); });
       return;
     }
     if (done.layers == 0) return;
@@ -482,18 +487,18 @@ class Training {
     r.chain = next_link(position_.chain, r);
     r.seconds = seconds_since(begin);
     result_.population = r;
-    tell([&](TrainingObserver& o) { o.population(r); });
+    notify([&](TrainingObserver& o) { o.population(r); });
   }
 
   void checkpoint() {
     if (control_.checkpoint_folder.empty() || saved_iteration_ == position_.iteration) return;
-    tell([&](TrainingObserver& o) { o.saving(position_.iteration); });
+    notify([&](TrainingObserver& o) { o.saving(position_.iteration); });
     iterations_->fetch();
     const std::string path = write_checkpoint(files_, control_.checkpoint_folder, network_,
                                               *solver_, position_, options_.checkpoints_kept);
     saved_iteration_ = position_.iteration;
     saved_ = true;
-    tell([&](TrainingObserver& o) { o.checkpoint(path, position_.iteration); });
+    notify([&](TrainingObserver& o) { o.checkpoint(path, position_.iteration); });
   }
 
   Network& network_;
@@ -522,8 +527,9 @@ class Training {
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control) {
   if (options.workers > 0) {
-    throw InvalidArgument("[training] worker processes have to be told what is trained",
-                          "give train() the call of a function that returns a TrainingProblem");
+    throw InvalidArgument(
+        "[training] worker processes need a function that makes the training problem",
+        "pass a call of this function to train()");
   }
   const OrdinaryArithmetic arithmetic;
   check_training(network, data, options);

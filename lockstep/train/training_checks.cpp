@@ -51,15 +51,15 @@ void check_class_names(const ImageDatastore& data) {
   for (const std::string& name : data.classes()) {
     if (is_utf8(name)) continue;
     throw InvalidArgument("[data] the class `" + printable(name) + "` of " + data.describe() +
-                              " has a name that is no UTF-8 text, so no model can hold it",
-                          "rename the folder or the label; convmv renames many at once");
+                              " has a name that is not UTF-8, so a model cannot contain it",
+                          "rename the folder or the label; convmv can rename many at once");
   }
 }
 
 void check_loss(const TrainingData& data, const TrainingOptions& options) {
   if (data.loss.name.empty()) {
     throw InvalidArgument("[training] the loss of the data has no name",
-                          "checkpoints and receipts name it: set TrainingLoss::name");
+                          "checkpoints and receipts contain it: set TrainingLoss::name");
   }
   if (!options.class_weights.empty()) {
     throw InvalidArgument(
@@ -116,8 +116,8 @@ void check_training(const Network& network, const TrainingData& data,
   check_frozen(network, options.freeze);
   if (options.precision == "tf32" &&
       resolve_training_device(network, options, data.loss).is_cpu()) {
-    throw Unsupported("[training] precision = tf32 is computed by GPUs only",
-                      "set precision = \"fp32\", or \"bf16\" where the processor computes with it");
+    throw Unsupported("[training] precision = tf32 is supported only on GPUs",
+                      "set precision = \"fp32\", or \"bf16\" if the processor supports it");
   }
   if (is_narrow(options.dtype())) {
     kernels::check_precision(
@@ -133,7 +133,7 @@ void check_training(const Network& network, const TrainingData& data,
         std::pair{"output_network = best", options.output_network == "best"}}) {
     if (!wanted || validates) continue;
     throw InvalidArgument("[training] " + std::string(field) + " needs validation data",
-                          "give validation images or a validation_fraction");
+                          "set validation images or a validation_fraction");
   }
 }
 

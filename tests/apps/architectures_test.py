@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Every job that `lockstep architecture` prints learns, as it is printed.
+"""Every job that `lockstep architecture` prints learns without changes.
 
 usage: architectures_test.py PATH_OF_LOCKSTEP [unittest options]
 
-Images are small here, and so are mini-batches of deep networks; their rate is scaled with them.
+Images are small here, as are mini-batches of deep networks. The learning rate is scaled with the mini-batch size.
 """
 
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Everything that users get wrong, one test each: the command says `error:` and names the file, the
-field or the layer, exits with 1, does not crash, and what was there before stays as it was.
+"""Errors of users, one test each: the command prints `error:` with the name of the file, field or
+layer, exits with 1, does not crash, and leaves existing files unchanged.
 
 usage: bad_input_test.py PATH_OF_LOCKSTEP [unittest options]
 """
@@ -42,7 +42,7 @@ max_epochs = 2
 
 
 def png(width, height, data=b""):
-    """A PNG of grey pixels whose header says this size."""
+    """A grey PNG whose header has this size."""
 
     def chunk(kind, body):
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -52,7 +52,7 @@ def png(width, height, data=b""):
 
 
 def contents(folder):
-    """Digests of all files, to see that nothing was lost."""
+    """Digests of all files, to detect losses."""
     return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
             for p in sorted(folder.rglob("*")) if p.is_file() and p.name != "lock"}
 
@@ -79,7 +79,7 @@ class BadInput(DigitsTest):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def refused(self, done, *words):
-        """The run was refused in a clear way; returns what it said."""
+        """Checks that the run was refused with a clear message, and returns the message."""
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
         self.assertEqual(len(errors), 1, done.stderr)
@@ -293,7 +293,7 @@ class BadInput(DigitsTest):
     # ---- changed output files ----
 
     def damaged(self, path):
-        """The same file damaged in several ways."""
+        """The file, damaged in several ways."""
         whole = path.read_bytes()
         header = int.from_bytes(whole[:8], "little")
         yield "empty", b""

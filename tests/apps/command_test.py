@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the command as users meet it: exit codes and output.
+"""Tests of the command from the user's view: exit codes and output.
 
 usage: command_test.py PATH_OF_LOCKSTEP [unittest options]
 """
@@ -110,7 +110,7 @@ class Command(CommandTest):
         (self.folder / "digits").unlink()
         done = self.run_command("train", "job.toml")
         self.assertEqual(done.returncode, 1)
-        self.assertIn(str(self.folder / "digits") + " is not there", done.stderr)
+        self.assertIn(str(self.folder / "digits") + " does not exist", done.stderr)
 
     def test_summary_shows_the_network(self):
         table = self.works("summary", "job.toml", "--set", "width=6").stdout
@@ -255,15 +255,15 @@ validation_patience = 5
         same = json.loads(self.works(*evaluate, "--targets", "digits").stdout)
         self.assertEqual(same["loss"], clean["loss"])
         self.fails(1, "error: [evaluate] the network makes images, not labels\n"
-                      "hint: --targets names the folder of what it should make, or \"inputs\"\n", *evaluate)
+                      "hint: set --targets to the folder of the target images, or to \"inputs\"\n", *evaluate)
 
-        self.fails(1, "error: [predict] the network makes images\nhint: --out names a folder for them\n",
+        self.fails(1, "error: [predict] the network makes images\nhint: set --out to a folder for them\n",
                    "predict", "runs/job-1", "digits/3/00.png", "--resize")
         made = self.works("predict", "runs/job-1", "digits/3/00.png", "digits/4/00.png", "--resize",
                           "--out", "made").stdout.splitlines()
         self.assertEqual(made, ["digits/3/00.png\tmade/00.png", "digits/4/00.png\tmade/00-2.png"])
-        self.fails(1, "error: [predict] made/00.png is there already\n"
-                      "hint: let --out name a new folder: nothing is overwritten\n",
+        self.fails(1, "error: [predict] made/00.png exists already\n"
+                      "hint: set --out to a new folder, because files are not overwritten\n",
                    "predict", "runs/job-1", "digits/5/00.png", "--resize", "--out", "made")
         header = (self.folder / "made/00-2.png").read_bytes()[:26]
         self.assertEqual(struct.unpack(">8sI4sIIB", header[:25])[3:], (16, 16, 8))
@@ -296,11 +296,11 @@ initial_learning_rate = 0.1
         lines = self.works("predict", "out", "flowers.csv", "--label-column", "kind").stdout.splitlines()
         self.assertEqual([line.split("\t")[1] for line in lines], 10 * ["small", "large"])
 
-        self.assertIn("flowers.csv line 2, column 3 (kind): `small` is no number",
+        self.assertIn("flowers.csv line 2, column 3 (kind): `small` is not a number",
                       self.run_command("predict", "out", "flowers.csv").stderr)
         self.assertIn("--label-column", self.run_command("predict", "out", "digits", "--label-column", "kind").stderr)
         self.assertIn("--resize", self.run_command("predict", "out", "found.csv", "--resize").stderr)
-        self.assertIn("the label column `kind` is for .csv files, but builtin:digits holds images",
+        self.assertIn("the label column `kind` is for .csv files, but builtin:digits contains images",
                       self.run_command("evaluate", "out", "builtin:digits", "--label-column", "kind").stderr)
 
     def test_profile(self):
@@ -308,7 +308,7 @@ initial_learning_rate = 0.1
         self.assertIn(self.result()["digest"], done.stdout)
         table = done.stdout.split("\n\n", 1)[1]
         self.assertRegex(table, r"\Aphase +what +ms +share +floor +ratio\nforward ")
-        self.assertRegex(table, r"\n +all of it +[\d.]+ +(99|100)\.\d%\n")
+        self.assertRegex(table, r"\n +total +[\d.]+ +(99|100)\.\d%\n")
         self.assertRegex(table, r"\n5 iterations of [\d.]+ ms by \d+ threads?\. With the passes alone: ")
         self.assertLessEqual(max(map(len, table.splitlines())), 100)
         profile = json.loads((self.folder / "out/profile.json").read_text())
@@ -340,7 +340,7 @@ initial_learning_rate = 0.1
     def test_check_trains_nothing_and_finds_what_does_not_fit(self):
         done = self.run_command("train", "job.toml", "--check")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("everything fits together", done.stdout)
+        self.assertIn("passed", done.stdout)
         self.assertRegex(done.stdout, r"iterations +6 in 3 epochs")
         self.assertFalse((self.folder / "runs").exists())
         for setting, words in (("training.freeze=\"relu_9\"", "relu_9"),
@@ -369,7 +369,7 @@ initial_learning_rate = 0.1
                    "train", "job.toml", "--out", "stopped", "--quiet")
         done = self.works("train", "job.toml", "--out", "out", "--json", "--quiet",
                           "--set", "bad_images=skip")
-        self.assertEqual(done.stderr, f"note: 1 image cannot be read and is left out: {bad}\n")
+        self.assertEqual(done.stderr, f"note: 1 image cannot be read and is skipped: {bad}\n")
         result = json.loads(done.stdout)
         self.assertEqual([image["name"] for image in result["skipped_images"]], [str(bad)])
         self.assertEqual(result["digest"], sound["digest"])
@@ -408,7 +408,7 @@ initial_learning_rate = 0.1
         self.assertEqual(len(list((self.folder / "runs").iterdir())), 4)
 
     def test_paths_of_settings_are_relative_to_where_the_command_runs(self):
-        """What lies beside the job file has the same name: an older, other folder."""
+        """Another, older folder beside the job file has the same name."""
         jobs = self.folder / "jobs"
         jobs.mkdir()
         (self.folder / "job.toml").rename(jobs / "job.toml")
@@ -440,9 +440,9 @@ initial_learning_rate = 0.1
         self.works("train", "jobs/job.toml", "--set", "data.train=digits", "--out", "here", "--resume", "--quiet")
         self.works("train", "jobs/job.toml", "--set", "data.train=digits", "--check")
         done = self.run_command("train", "jobs/job.toml", "--out", "here", "--resume", "--quiet")
-        self.assertIn("holds a run of another job: data.train", done.stderr)
+        self.assertIn("contains a run of another job: data.train", done.stderr)
         done = self.run_command("train", "jobs/job.toml", "--check", "--set", "data.train=jobs/nothing")
-        self.assertIn(f"{jobs.absolute()}/nothing is not there", done.stderr)
+        self.assertIn(f"{jobs.absolute()}/nothing does not exist", done.stderr)
 
     def test_info_tells_what_became_of_a_run(self):
         self.result("--out", "whole")
@@ -458,10 +458,10 @@ initial_learning_rate = 0.1
         for command in (("evaluate", "part", "digits"), ("predict", "part", "digits/3/00.png"),
                         ("verify", "part", "--iteration", "1"), ("diff", "part", "whole")):
             done = self.works(*command)
-            self.assertRegex(done.stderr, r"^note: part was stopped after iteration 1: max_time = 1e-06 s is over")
+            self.assertRegex(done.stderr, r"^note: part was stopped after iteration 1: max_time = 1e-06 s has passed")
         self.assertEqual(self.works("evaluate", "whole", "digits").stderr, "")
-        self.fails(1, "error: [info] digits holds no run\n"
-                      "hint: name the folder that lockstep train wrote to\n", "info", "digits")
+        self.fails(1, "error: [info] digits is not a run folder\n"
+                      "hint: use the folder that lockstep train wrote\n", "info", "digits")
 
     def test_a_training_starts_from_a_run_or_a_checkpoint(self):
         self.result("--out", "a")
@@ -477,12 +477,12 @@ initial_learning_rate = 0.1
     def test_second_run_into_the_same_folder_is_refused(self):
         self.result("--out", "out")
         before = (self.folder / "out" / "receipt.jsonl").read_bytes()
-        self.fails(1, "error: [run] out holds a finished run\n"
+        self.fails(1, "error: [run] out contains a finished run\n"
                       "hint: train it further with --resume --set max_epochs=N, or choose another folder "
                       "with --out\n",
                    "train", "job.toml", "--out", "out")
-        self.fails(1, "error: [run] out holds a run of another job: training.momentum: 0.9 there, 0.5 here\n"
-                      "hint: go on with the same job, or choose another folder with --out\n",
+        self.fails(1, "error: [run] out contains a run of another job: training.momentum: 0.9 there, 0.5 here\n"
+                      "hint: continue with the same job, or choose another folder with --out\n",
                    "train", "job.toml", "--out", "out", "--resume", "--set", "momentum=0.5")
         self.assertEqual((self.folder / "out" / "receipt.jsonl").read_bytes(), before)
 

@@ -98,7 +98,7 @@ def run(folder, *arguments):
 
 
 def damaged(content, chance):
-    """One to three of: cut, bits, inserted bytes, exchanged pieces, zeros, pieces left out or doubled."""
+    """One to three changes: truncation, bits, inserted bytes, exchanged pieces, zeros, removed or repeated pieces."""
     data = bytearray(content)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         at = chance.randrange(len(data) + 1)
@@ -168,7 +168,7 @@ class Files:
         return "same"
 
     def resume(self, job, out, *names):
-        """The run ends in the bytes that it ended in before."""
+        """The run ends with the same bytes as before."""
         (out / "model.safetensors").unlink()
         code, output, error = run(self.folder, "train", f"{job}.toml", "--out", out, "--resume", "--quiet")
         if code == 1:
@@ -182,7 +182,7 @@ class Files:
         return "same"
 
     def job_file(self, path, job):
-        """A job file says what is wanted: a changed number is another job."""
+        """A job file with a changed number is another valid job."""
         code, output, error = run(self.folder, "train", path, "--check")
         if code == 1:
             return self.refused(error, path.name, "[")
@@ -202,7 +202,7 @@ class Files:
         return "refused"
 
     def one(self, kind, chance, keep):
-        """Damages one file of a kind, tries it, and mends it."""
+        """Damages one file of a kind, tests it, and restores it."""
         run_of = {"table": "table"}.get(kind, "images")
         out = self.folder / "copy"
         shutil.rmtree(out, ignore_errors=True)

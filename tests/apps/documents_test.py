@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the command says about itself: help, completion, manual page and reference.
+"""The documentation that the command prints: help, completion, manual page and reference.
 
 usage: documents_test.py ROOT COMMAND [unittest options]
 """
@@ -81,7 +81,7 @@ class Bash(unittest.TestCase):
         shutil.rmtree(cls.folder)
 
     def complete(self, line):
-        """What bash would offer for the word at the end of the line."""
+        """Completions of bash for the word at the end of the line."""
         # Words as readline splits them, at its word breaks too.
         words = re.findall(r"[=:]|[^\s=:]+", line)
         if line.endswith(" "):

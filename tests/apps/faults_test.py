@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What happens to files while the command runs, and what are no files at all: run folders that are moved
-away, limits of sizes, pipes and devices in the place of files, models whose values are no numbers.
+"""Changes of files during a run, and invalid files: run folders that are moved, size limits, pipes and
+devices in the place of files, models with non-finite values.
 
 usage: faults_test.py PATH_OF_LOCKSTEP [unittest options]
 """
@@ -83,7 +83,7 @@ class Faults(CommandTest):
             self.assertLess(time.monotonic() - begun, 60)
 
     def replaced_by(self, path, special, name):
-        """A resume with something else in a file's place."""
+        """Resumes with another object in the place of a file."""
         kept = path.rename(path.with_name("kept"))
         path.symlink_to(special)
         done = self.run_command("train", "job.toml", "--out", "run", "--quiet", "--resume")
@@ -92,12 +92,12 @@ class Faults(CommandTest):
         kept.rename(path)
 
     def checkpoint_replaced_by(self, path, special):
-        """As a damaged one it is named and set aside, and the one before it used."""
+        """Like a damaged one, it is named and set aside, and the checkpoint before it is used."""
         kept = path.rename(path.with_name("kept"))
         path.symlink_to(special)
         done = self.run_command("train", "job.toml", "--out", "run", "--quiet", "--resume")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, f"note: .*{path.name}: it is a .*, no file")
+        self.assertRegex(done.stderr, f"note: .*{path.name}: it is a .*, not a file")
         self.assertEqual(path.read_bytes(), kept.read_bytes(), "it was computed again")
         path.with_name(path.name + ".damaged").unlink()
         kept.rename(path)
@@ -109,7 +109,7 @@ class Faults(CommandTest):
         done = subprocess.run([COMMAND, "train", f"/dev/fd/{read}", "--check"], cwd=self.folder, pass_fds=(read,),
                               capture_output=True, text=True, timeout=60)
         os.close(read)
-        self.refused(done, f"/dev/fd/{read}: it is a pipe, no file", "hint: copy what it gives into a file first")
+        self.refused(done, f"/dev/fd/{read}: it is a pipe, not a file", "hint: copy its contents to a file first")
 
     def test_empty_names_are_refused(self):
         for option in (("--out", ""), ("--initial-model", "")):
@@ -151,7 +151,7 @@ class Faults(CommandTest):
     # ---- run folders that are moved during a run ----
 
     def training(self, out):
-        """A long one, once it has written a checkpoint."""
+        """Starts a long training and waits for its first checkpoint."""
         process = subprocess.Popen([COMMAND, "train", "job.toml", "--out", out, "--quiet", *self.LONG],
                                    cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
@@ -198,7 +198,7 @@ class Faults(CommandTest):
                 (other / "checkpoints").mkdir(parents=True)
                 (other / "mine").write_text("mine")
                 process.send_signal(signal.SIGCONT)
-                self.ends_with_an_error(process, f"folder {how} was replaced by another")
+                self.ends_with_an_error(process, f"folder {how} was replaced while files in it were written")
                 self.assertEqual(sorted(str(p.relative_to(other)) for p in other.rglob("*")),
                                  ["checkpoints", "mine"])
 
@@ -218,7 +218,7 @@ class Faults(CommandTest):
         del header["__metadata__"]["lockstep.digest"]
         write_model(changed, header, data)
         done = self.works("evaluate", changed, "digits", "--json")
-        self.assertRegex(done.stderr, "^note: .*changed.safetensors carries no digest")
+        self.assertRegex(done.stderr, "^note: .*changed.safetensors has no digest")
         expected, got = json.loads(good.stdout), json.loads(done.stdout)
         self.assertEqual(expected | {"seconds": 0}, got | {"seconds": 0})
         for arguments in (("train", "job.toml", "--initial-model", changed, "--quiet", "--out", "from"),
@@ -243,7 +243,7 @@ class Faults(CommandTest):
     # ---- memory estimates ----
 
     def checked(self, *arguments):
-        """The table of --check, with the memory and the time that the command itself took."""
+        """The table of --check, with the memory and the time of the command itself."""
         begun = time.monotonic()
         process = subprocess.Popen([COMMAND, "train", "job.toml", "--check", *arguments], cwd=self.folder,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

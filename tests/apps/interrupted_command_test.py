@@ -27,7 +27,7 @@ class InterruptedCommand(CommandTest):
     LONG = ("--set", "max_epochs=150", "--set", "checkpoint_frequency=100")
 
     def running(self, out, *more):
-        """A long training, once it runs."""
+        """Starts a long training and waits until it runs."""
         arguments = ["train", "job.toml", "--out", out, *more, *self.LONG]
         process = subprocess.Popen([COMMAND, *arguments], cwd=self.folder, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -43,7 +43,7 @@ class InterruptedCommand(CommandTest):
         process = self.running("out")
         self.assertEqual(self.state("out"), "running")
         done = self.run_command("train", "job.toml", "--out", "out", *self.LONG)
-        self.assertIn("holds a run that is being trained", done.stderr)
+        self.assertIn("contains a run that is being trained", done.stderr)
         process.kill()
         process.communicate(timeout=60)
         self.assertEqual(self.state("out"), "interrupted")
@@ -53,7 +53,7 @@ class InterruptedCommand(CommandTest):
         self.assertEqual(self.state("out"), "finished")
 
     def stop(self, out, number):
-        """Sends the signal to a long training, and gives its end."""
+        """Sends the signal to a long training, and returns its end."""
         process = self.running(out, "--json")
         process.send_signal(number)
         output, errors = process.communicate(timeout=120)
@@ -73,7 +73,7 @@ class InterruptedCommand(CommandTest):
             self.assertEqual(stopped["model"], f"{out}/model.safetensors")
             self.assertEqual(self.state(out), "stopped")
             self.assertIn("note: " + out, self.works("evaluate", out, "digits").stderr)
-            hint = re.search(r"^hint: go on with: lockstep (.*)$", errors, re.M).group(1)
+            hint = re.search(r"^hint: continue with: lockstep (.*)$", errors, re.M).group(1)
             self.assertEqual(hint, f"train job.toml --set max_epochs=150 "
                                    f"--set checkpoint_frequency=100 --out {out} --resume")
             end = json.loads(self.works(*hint.split(), "--json", "--threads", "3").stdout)
@@ -94,7 +94,7 @@ class InterruptedCommand(CommandTest):
             done = self.run_command("train", name, *limit, *more, "--out", out, "--quiet")
             self.assertEqual(done.returncode, 130, done.stderr)
             self.assertRegex(done.stderr, r"^stopped by max_time after iteration 1; checkpoint ")
-            hint = re.search(r"^hint: go on with: lockstep (.*)$", done.stderr, re.M).group(1)
+            hint = re.search(r"^hint: continue with: lockstep (.*)$", done.stderr, re.M).group(1)
             self.assertNotIn("0.00001", hint)
             self.works(*shlex.split(hint), "--quiet")
             for file in ("receipt.jsonl", "model.safetensors"):
@@ -154,7 +154,7 @@ class InterruptedCommand(CommandTest):
     # ---- terminals ----
 
     def on_terminal(self, *arguments, **environment):
-        """What a terminal of 60 columns receives on standard error."""
+        """The output on standard error for a terminal of 60 columns."""
         master, slave = pty.openpty()
 
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))

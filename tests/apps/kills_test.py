@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trainings whose workers, and whose client, get signals at random moments: none changes a bit.
+"""Trainings whose workers and clients get signals at random moments. No bit may change.
 
 usage: kills_test.py PATH_OF_LOCKSTEP [--kills N] [--seed S] [--seconds T] [unittest options]
 
-Signals go to random workers: SIGKILL, SIGSEGV, SIGSTOP with SIGCONT soon, SIGSTOP for good, SIGTERM
-(which workers leave to their client); now and then the client is killed, or told to stop, and the
-training is resumed, on another number of workers or by threads. Receipts are compared, byte for
-byte, with that of an undisturbed training by threads.
+Signals go to random workers: SIGKILL, SIGSEGV, SIGSTOP with an early SIGCONT, SIGSTOP alone, SIGTERM
+(which workers ignore). Sometimes the client is killed or stopped, and the training is resumed with
+another number of workers or with threads. Receipts are compared, byte for byte, with that of an
+undisturbed training by threads.
 """
 
 import json
@@ -43,7 +43,7 @@ JOB = small_job(dropout=True, max_epochs=6, validation_frequency="epoch", checkp
 
 
 def is_worker(pid):
-    """Whether it has begun: who is stopped before stops its client, which waits for that."""
+    """Whether the worker has begun. A worker that is stopped before that would stop its client, which waits for it."""
     try:
         with open(f"/proc/{pid}/comm") as file:
             return file.read().strip() == "lockstep-worker"
@@ -123,7 +123,7 @@ class Disturbed:
             self.hit_worker(self.chance.choice(workers))
 
     def run(self, most):
-        """Until it has finished; True, or what went wrong."""
+        """Runs until the training has finished. Returns True, or a description of the failure."""
         end = time.monotonic() + LIMIT
         resume = False
         while True:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the command says: names of files and fields, and nothing of the libraries inside; and names
-of all kinds, shown so that no terminal takes them for orders, while files keep them as they are.
+"""Messages of the command: they contain names of files and fields, and no text of internal libraries.
+Names of all kinds are printed without control characters, while files keep them unchanged.
 
 usage: messages_test.py PATH_OF_LOCKSTEP [unittest options]
 """
@@ -102,7 +102,7 @@ class Messages(DigitsTest):
         return name
 
     def fails(self, done, *wanted):
-        """Ends by an error of the command's own, in whole lines, that says this."""
+        """Expects an error of the command itself, in whole lines, with these texts."""
         self.assertEqual(done.returncode, 1, (done.args, done.stderr))
         self.assertTrue(done.stderr.startswith("error: "), done.stderr)
         for line in done.stderr.splitlines():
@@ -201,10 +201,10 @@ class Messages(DigitsTest):
         resume = ("train", "job.toml", "--out", "run", "--quiet", "--resume")
         kept = first.read_bytes()
         first.write_bytes(second.read_bytes())
-        self.fails(self.run_command(*resume), f"the data are not those of the run: 1 changed (3/{first.name})\n")
+        self.fails(self.run_command(*resume), f"the data differ from the run's: 1 changed (3/{first.name})\n")
         second.rename(images / "3" / "new.png")
         sorted((images / "4").iterdir())[0].unlink()
-        self.fails(self.run_command(*resume), f"the data are not those of the run: 1 changed (3/{first.name}), "
+        self.fails(self.run_command(*resume), f"the data differ from the run's: 1 changed (3/{first.name}), "
                    f"1 added (3/new.png) and 2 removed (such as 3/{second.name})\n")
         # Runs without the observation list, as earlier versions made them.
         (self.folder / "run" / "observations").unlink()
@@ -222,7 +222,7 @@ class Messages(DigitsTest):
         self.fails(done, "is not a finite number")
         after = int(done.stderr.split("loss of iteration ")[1].split()[0]) - 1
         self.assertGreater(after, 0)
-        self.assertIn(f"the values after iteration {after} are kept", done.stderr)
+        self.assertIn(f"the values after iteration {after} are saved", done.stderr)
         done = self.run_command("predict", "run/model.safetensors", "images/3", "--out", "made")
         self.assertEqual(done.returncode, 0, done.stderr)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trainings that get few descriptors, little memory, few processes: they finish, or say what is
-missing, within seconds.
+"""Trainings with few descriptors, little memory or few processes. They finish, or report the missing
+resource within seconds.
 
 usage: resources_test.py PATH_OF_LOCKSTEP [--steps N] [unittest options]
 
-`--steps`: how many limits are tried of each kind; all of a range where that is 0.
+`--steps`: number of limits that are tested of each kind; 0: all of a range.
 """
 
 import os
@@ -51,7 +51,7 @@ class Resources(unittest.TestCase):
         self.folder.cleanup()
 
     def train(self, *more, limits=(), user=None):
-        """Its status, what it said, and how long it took."""
+        """The status, the output and the time of the command."""
         self.runs += 1
         out = os.path.join(self.folder.name, f"run{self.runs}")
 
@@ -69,7 +69,7 @@ class Resources(unittest.TestCase):
         return done.returncode, done.stderr, time.monotonic() - begun
 
     def check(self, what, words, result):
-        """Whether it finished; else it has said soon what is missing."""
+        """Whether it finished. Otherwise it must have reported the missing resource soon."""
         code, errors, seconds = result
         if code in (0, 130):
             return True
@@ -86,7 +86,7 @@ class Resources(unittest.TestCase):
         return False
 
     def sweep(self, what, values, words, run, rising=True):
-        """With enough it finishes; where it is `rising`, with more, too."""
+        """With enough of the resource it finishes; if `rising`, with every larger amount, too."""
         finished = [self.check(f"{what} {value}", words, run(value)) for value in values]
         self.assertTrue(finished[-1], f"{what} {values[-1]}")
         if rising:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Trainings on hosts that ssh reaches: this machine, by a server of its own on the loopback.
+"""Trainings on hosts that are reached by ssh: this machine, by a separate server on the loopback.
 
 usage: ssh_test.py PATH_OF_LOCKSTEP [unittest options]
 
-Exits with 77 where there is no server (openssh-server), or it does not start.
+Exits with 77 if there is no server (openssh-server) or it does not start.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What the tests of the command share."""
+"""Helpers for the tests of the command."""
 
 import json
 import os

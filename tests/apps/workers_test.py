@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trainings by worker processes as users meet them: killed, stopped, resumed, compared.
+"""Trainings by worker processes from the user's view: killed, stopped, resumed, compared.
 
 usage: workers_test.py PATH_OF_LOCKSTEP [unittest options]
 """
@@ -156,7 +156,7 @@ class Workers(unittest.TestCase):
         _, errors = child.communicate(timeout=LIMIT)
         self.assertEqual(child.returncode, 0, errors)
         self.assertRegex(errors, rf"worker \d \(process {victim}\) was killed by signal 9 \(SIGKILL\) "
-                                 r"after iteration \d+: 2 workers went on after \d+ ms")
+                                 r"after iteration \d+: 2 workers continued after \d+ ms")
         self.assertRegex(errors, r"worker \d \(process \d+\) joined after iteration \d+: 3 workers now")
         self.assertEqual(self.receipt("killed"), self.receipt("one"))
         events = [e for e in self.log("killed") if "event" in e]
@@ -200,7 +200,7 @@ class Workers(unittest.TestCase):
             os.kill(pid, number)
         _, errors = child.communicate(timeout=LIMIT)
         self.assertEqual(child.returncode, 130, errors)
-        self.assertRegex(errors, r"hint: go on with: lockstep train \S+ --set max_epochs=100 "
+        self.assertRegex(errors, r"hint: continue with: lockstep train \S+ --set max_epochs=100 "
                                  r"--workers 2 --out \S+ --resume")
         self.assertFalse([w for w in workers if alive(w)])
         self.assertNotIn("worker lost", str(self.log(name)))
@@ -229,7 +229,7 @@ class Workers(unittest.TestCase):
             child.kill()
             _, errors = child.communicate(timeout=LIMIT)
             self.assertEqual(child.returncode, 130, errors)
-            self.assertIn("stopped before its workers were there", errors)
+            self.assertIn("stopped before its workers were ready", errors)
             self.assertLess(ended - asked, 5, errors)
             self.assertNotIn("without a key", errors)
 
@@ -258,10 +258,10 @@ class Workers(unittest.TestCase):
     def test_loads_that_cannot_be_are_refused(self):
         text = self.command("train", self.job, "--workers", "2", "--worker-load", "1,2,3",
                             "--out", self.out("x"), code=1)
-        self.assertIn("worker_load must name a load for each of the 2 workers", text)
+        self.assertIn("worker_load must have a load for each of the 2 workers", text)
         text = self.command("train", self.job, "--workers", "2", "--profile", "--out",
                             self.out("x"), code=1)
-        self.assertIn("a profile is taken of one process", text)
+        self.assertIn("profiles are supported only without worker processes", text)
 
     def test_verify(self):
         self.train("run", "--workers", "2")
@@ -272,7 +272,7 @@ class Workers(unittest.TestCase):
         text = self.command("verify", self.out("run"), "--iteration", "100000", code=1)
         self.assertIn("has iterations 1 to 270, not 100000", text)
         text = self.command("verify", self.folder.name, "--iteration", "1", code=1)
-        self.assertIn("holds no run", text)
+        self.assertIn("is not a run folder", text)
 
     def test_verify_finds_what_was_changed(self):
         self.train("run")
@@ -284,7 +284,7 @@ class Workers(unittest.TestCase):
         with open(path, "w") as file:
             file.write("\n".join(lines[:99] + [json.dumps(changed, separators=(",", ":"))] + lines[100:]) + "\n")
         text = self.command("verify", self.out("run"), "--iteration", "120", code=1)
-        self.assertIn("line 100: it does not fit its chain", text)
+        self.assertIn("line 100: it does not match its chain", text)
         self.assertEqual(len(os.listdir(os.path.join(self.out("run"), "checkpoints"))), 3)
 
     def test_diff(self):
@@ -293,14 +293,14 @@ class Workers(unittest.TestCase):
         self.train("momentum", "--set", "momentum=0.8")
         self.train("seed", "--set", "seed=1")
         text = self.command("diff", self.out("a"), self.out("b"))
-        self.assertEqual(text, "the same in all 270 iterations that both have\n")
+        self.assertEqual(text, "equal in all 270 common iterations\n")
         text = self.command("diff", self.out("a"), self.out("momentum"), code=1)
-        self.assertRegex(text, r"part in +iteration 2, epoch 1\nby +digest\n"
+        self.assertRegex(text, r"first difference +iteration 2, epoch 1\nwhat +digest\n"
                                r"why +the jobs differ in training.momentum: 0.8 there, 0.9 here\n"
                                r"convolution2d_1.weights +\d+ of 200 elements, by up to \S+\n"
                                r"convolution2d_1.weights.velocity +\d+ of 200 elements, by up to ")
         text = self.command("diff", self.out("a"), self.out("seed"), code=1)
-        self.assertRegex(text, r"part in +iteration 1, epoch 1\nby +observations\n")
+        self.assertRegex(text, r"first difference +iteration 1, epoch 1\nwhat +observations\n")
 
 
 if __name__ == "__main__":

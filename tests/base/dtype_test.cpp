@@ -24,7 +24,7 @@ TEST(Device, OtherTextIsRefused) {
       parse_device(text);
       ADD_FAILURE() << "accepted `" << text << "`";
     } catch (const InvalidArgument& error) {
-      EXPECT_EQ(error.what(), "[device] `" + std::string(text) + "` is no device");
+      EXPECT_EQ(error.what(), "[device] `" + std::string(text) + "` is not a device");
       EXPECT_EQ(error.hint(), "cpu, cuda (the first GPU) or cuda:1 (the second)");
     }
   }

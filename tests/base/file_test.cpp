@@ -107,7 +107,7 @@ TEST_F(Files, ErrorsNameThePathAndTheReason) {
   EXPECT_EQ(error_of([&] { files_.rename(none, path("x")); }),
             "[file] cannot rename " + none + " to " + path("x") + reason);
   EXPECT_EQ(error_of([&] { files_.read(folder_); }),
-            "[file] cannot read " + folder_ + ": it is a folder, no file");
+            "[file] cannot read " + folder_ + ": it is a folder, not a file");
   write_atomically(files_, path("file"), std::string_view("x"));
   EXPECT_EQ(error_of([&] { make_folders(files_, path("file/sub")); }),
             "[file] cannot make folder " + path("file/sub") + ": Not a directory");
@@ -128,7 +128,7 @@ TEST_F(Files, WhatIsNoFileIsRefusedBeforeItIsRead) {
                                                         {"/dev/zero", "a device"},
                                                         {"/dev/null", "a device"}}) {
     EXPECT_EQ(error_of([&] { files_.read(name); }),
-              "[file] cannot read " + name + ": it is " + kind + ", no file");
+              "[file] cannot read " + name + ": it is " + kind + ", not a file");
   }
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);  // as a shell passes <(command)

@@ -84,7 +84,7 @@ TEST(MemoryRoom, AnOptionIsNamedInPlaceOfItsLimit) {
       << text;
   EXPECT_NE(thrown_by([] {
               limit_own_data(1 << 20, "worker_memory_mib", 1 << 20);
-            }).find("[memory] worker_memory_mib = 1 is too small: a process takes "),
+            }).find("[memory] worker_memory_mib = 1 is too small: a process needs "),
             std::string::npos);
 }
 

@@ -171,7 +171,7 @@ TEST(AffineAugmentation, ReflectionInYTurnsRowsAround) {
             (std::vector<uint8_t>{0, 0, p[4], p[5], p[2], p[3]}));
 }
 
-TEST(AffineAugmentation, ScaleAndShearGoWhereTheySay) {
+TEST(AffineAugmentation, ScaleAndShearHaveTheirDirections) {
   Image dot{5, 5, 1, std::vector<uint8_t>(25)};
   dot.pixels[3 * 5 + 2] = 200;  // one below the centre
   EXPECT_EQ(apply(dot, {.scale = 2}).pixels[4 * 5 + 2], 200);
@@ -259,7 +259,7 @@ TEST(AffineAugmentation, RangesThatCannotBeAreRefusedByName) {
   refused({.shear_y = {-90, 0}}, "shear_y");
 }
 
-TEST(AffineAugmentation, WhatMovesPixelsSaysSo) {
+TEST(AffineAugmentation, MovesReportsAllChangesOfPosition) {
   EXPECT_FALSE((Augmentation{.reflect_x = true, .reflect_y = true}.moves()));
   EXPECT_TRUE((Augmentation{.reflect_y = true}.any()));
   for (const Augmentation& options :

@@ -85,7 +85,7 @@ TEST(ArrayDatastore, WhatDoesNotFitIsNamed) {
   expect_says(refusal(some_images(), {{0, -1, 0}, Names{"a", "b"}}), "image 1 has the label -1");
   expect_says(refusal(some_images(), {.labels = {0, -1, 0}}), "image 1 has the label -1");
   expect_says(refusal(some_images(), {.labels = {0, 1 << 30, 0}}), "name the classes");
-  expect_says(refusal(some_images(), {{0, 1, 0}, Names{"a", "a"}}), "one name");
+  expect_says(refusal(some_images(), {{0, 1, 0}, Names{"a", "a"}}), "the same name");
   expect_says(refusal(some_images(), {{}, Names{"a", "b"}}), "no labels");
   expect_says(refusal({Image{}}, {}), "image 0 of 0 x 0 x 0");
   expect_says(refusal({patterned(1, 1, 1, 1), Image{2, 2, 1, {1, 2}}}, {}),
@@ -126,7 +126,7 @@ TEST(Transform, FailuresNameTheObservationAndTheFunction) {
   const auto says = [&](const std::function<Image(Image)>& function, const std::string& part) {
     const std::string message =
         message_of<DataError>([&] { transform(store, function, "f")->read(1); });
-    expect_says(message, "[transform] f makes no image of image 1 (memory)");
+    expect_says(message, "[transform] f did not return a valid image for image 1 (memory)");
     expect_says(message, part);
   };
   says([](Image) -> Image { throw std::runtime_error("out of ink"); }, "out of ink");

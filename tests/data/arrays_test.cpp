@@ -53,7 +53,7 @@ TEST(Arrays, AreReadAsTheyWereGiven) {
   ThreadPool pool(2);
   EXPECT_EQ(listing_digest(*tensor, pool), listing_digest(*store, pool));
   EXPECT_EQ(message_of<Unsupported>([&] { store->read(1); }),
-            "[datastore] observation 1 (2 arrays of 3 in memory) is no image");
+            "[datastore] observation 1 (2 arrays of 3 in memory) is not an image");
 }
 
 TEST(Arrays, PartsAreThoseOfImages) {
@@ -107,7 +107,7 @@ TEST(Arrays, WhatIsForImagesIsRefusedByName) {
             "[transform]" + are);
   EXPECT_EQ(message_of<Unsupported>([&] { ImageCache(store, 2, 3, 1, 0); }), "[image cache]" + are);
   expect_says(message_of<InvalidArgument>([&] { ImageCache(store, Shape{6}, 0); }),
-              "arrays of 6 floats wanted");
+              "expected arrays of 6 floats");
   const auto cache = std::make_shared<const ImageCache>(store, Shape{2, 3}, 0);
   EXPECT_EQ(message_of<Unsupported>([&] {
               MiniBatchQueue(cache, {.mini_batch_size = 2, .augmentation = {.reflect_x = true}});

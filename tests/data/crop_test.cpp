@@ -180,7 +180,7 @@ TEST(Crop, TargetsOfAnotherSizeAreRefused) {
     while (queue.has_data()) queue.next();
   });
   EXPECT_NE(message.find("image 7"), std::string::npos) << message;
-  EXPECT_NE(message.find("its target 9 x 9"), std::string::npos) << message;
+  EXPECT_NE(message.find("its target has 9 x 9"), std::string::npos) << message;
 }
 
 }  // namespace

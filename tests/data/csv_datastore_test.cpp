@@ -69,28 +69,27 @@ TEST_F(CsvDatastore, MistakesAreNamedWithLineAndColumn) {
   EXPECT_EQ(refusal(""), " is empty");
   EXPECT_EQ(refusal("\r\n \n"), " is empty");
   EXPECT_EQ(refusal("x,kind\n"), " names columns, but has no rows");
-  EXPECT_EQ(refusal("x,y,kind\n1,2,a\n1,a\n"), " line 3 has 2 columns, the first line names 3");
-  EXPECT_EQ(refusal("x,kind\n1,a,\n"), " line 2 has 3 columns, the first line names 2");
-  EXPECT_EQ(refusal("x,y,kind\n1,wide,a\n"), " line 2, column 2 (y): `wide` is no number");
-  EXPECT_EQ(refusal("x,y,kind\n1,2 3,a\n"), " line 2, column 2 (y): `2 3` is no number");
-  EXPECT_EQ(refusal("x,y,kind\n1,+-2,a\n"), " line 2, column 2 (y): `+-2` is no number");
+  EXPECT_EQ(refusal("x,y,kind\n1,2,a\n1,a\n"), " line 3 has 2 columns, but the first line names 3");
+  EXPECT_EQ(refusal("x,kind\n1,a,\n"), " line 2 has 3 columns, but the first line names 2");
+  EXPECT_EQ(refusal("x,y,kind\n1,wide,a\n"), " line 2, column 2 (y): `wide` is not a number");
+  EXPECT_EQ(refusal("x,y,kind\n1,2 3,a\n"), " line 2, column 2 (y): `2 3` is not a number");
+  EXPECT_EQ(refusal("x,y,kind\n1,+-2,a\n"), " line 2, column 2 (y): `+-2` is not a number");
   EXPECT_EQ(refusal("x,y,kind\n\n1,,a\n"), " line 3, column 2 (y): a number is missing");
-  EXPECT_EQ(refusal("x,kind\nnan,a\n"), " line 2, column 1 (x): `nan` is no finite number");
-  EXPECT_EQ(refusal("x,kind\n-inf,a\n"), " line 2, column 1 (x): `-inf` is no finite number");
+  EXPECT_EQ(refusal("x,kind\nnan,a\n"), " line 2, column 1 (x): `nan` is not finite");
+  EXPECT_EQ(refusal("x,kind\n-inf,a\n"), " line 2, column 1 (x): `-inf` is not finite");
   for (const char* huge : {"1e39", "-1e39", "1e999"}) {
     EXPECT_EQ(refusal("x,kind\n" + std::string(huge) + ",a\n"),
-              " line 2, column 1 (x): `" + std::string(huge) + "` is no number that f32 can hold");
+              " line 2, column 1 (x): `" + std::string(huge) + "` is out of the range of f32");
   }
   EXPECT_EQ(refusal("x,kind\n" + std::string(100000, 'z') + ",a\n"),
-            " line 2, column 1 (x): `" + std::string(40, 'z') + "...` is no number");
+            " line 2, column 1 (x): `" + std::string(40, 'z') + "...` is not a number");
   EXPECT_EQ(refusal("x,kind\n1,\n"), " line 2, column 2 (kind): the label is missing");
   EXPECT_EQ(refusal("x,kind\n1,\"a\n"), " line 2, column 2: a quote is not closed");
   EXPECT_EQ(refusal("x,kind\n1,\"a\"b\n"), " line 2, column 2: `b` behind a closing quote");
-  EXPECT_EQ(refusal("x,x\n1,a\n"), " line 1: two columns have one name");
+  EXPECT_EQ(refusal("x,x\n1,a\n"), " line 1: two columns have the same name");
   EXPECT_EQ(refusal("1,2\n3,4\n"), " line 1: numbers instead of the names of columns");
   EXPECT_EQ(refusal("kind\na\n"), " line 1: there is one column, so labels without features");
-  EXPECT_EQ(refusal("x,kind\n1,a\n", {.label_column = "kin"}),
-            " line 1: no column is called `kin`");
+  EXPECT_EQ(refusal("x,kind\n1,a\n", {.label_column = "kin"}), " line 1: there is no column `kin`");
   EXPECT_THROW(csv_datastore(path() + ".not"), FileError);
 }
 

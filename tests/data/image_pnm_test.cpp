@@ -71,24 +71,24 @@ TEST(Pnm, BitmapsArePackedByRow) {
 }
 
 TEST(Pnm, DamageIsRefusedAndNamed) {
-  expect_refused("P5 2 2 255\n", {1, 2, 3}, "wants 4 bytes of pixels, 3 are there");
-  expect_refused("P5 2 2 255\n", {1, 2, 3, 4, 5}, "5 are there");
-  expect_refused("P6 2 2 65535\n", {1, 2, 3}, "wants 24 bytes");
+  expect_refused("P5 2 2 255\n", {1, 2, 3}, "requires 4 bytes of pixels, but there are 3");
+  expect_refused("P5 2 2 255\n", {1, 2, 3, 4, 5}, "but there are 5");
+  expect_refused("P6 2 2 65535\n", {1, 2, 3}, "requires 24 bytes");
   expect_refused("P5 2 1 100\n", {1, 101}, "byte 12 of 13: a value of 101, but the largest is 100");
   expect_refused("P5 1 1 0\n", {0}, "1 to 65535");
   expect_refused("P5 1 1 65536\n", {0, 0}, "1 to 65535");
-  expect_refused("P5 -1 1 255\n", {0}, "no number of columns");
+  expect_refused("P5 -1 1 255\n", {0}, "no valid number of columns");
   expect_refused("P5 1 1 255", {}, "no white space");
-  expect_refused("P5 1 # the file ends in a comment", {}, "no number of rows");
+  expect_refused("P5 1 # the file ends in a comment", {}, "no valid number of rows");
   expect_refused("P5 0 1 255\n", {}, "no pixels");
-  expect_refused("P2 1 1 255\n7\n", {}, "kind P2");
-  expect_refused("P7\nWIDTH 1\n", {}, "kind P7");
+  expect_refused("P2 1 1 255\n7\n", {}, "type P2");
+  expect_refused("P7\nWIDTH 1\n", {}, "type P7");
 }
 
 TEST(Pnm, HostileSizesAreRefusedBeforeMemoryIsTaken) {
   expect_refused("P6 16385 1 255\n", {}, "too large");
   expect_refused("P6 99999999999999999999999999 1 255\n", {}, "too large");
-  expect_refused("P6 16384 16384 65535\n", {1}, "1 are there");
+  expect_refused("P6 16384 16384 65535\n", {1}, "but there are 1");
 }
 
 TEST(Pnm, EveryTruncationIsRefused) {

@@ -94,7 +94,7 @@ TEST(BatchesPerEpoch, DropsOrKeepsTheLastPartialOne) {
   EXPECT_THROW(count(10, 0, false), InvalidArgument);
 }
 
-TEST(MiniBatchQueue, HoldsWhatTheDefinitionSays) {
+TEST(MiniBatchQueue, MatchesItsDefinition) {
   const auto cache = small_cache();
   const MiniBatchQueueOptions options = awkward();
   MiniBatchQueue queue(cache, options);
@@ -144,7 +144,7 @@ TEST(MiniBatchQueue, ThreadsPrefetchAndBudgetDoNotChangeIt) {
   }
 }
 
-TEST(MiniBatchQueue, WhoHelpsDoesNotChangeIt) {
+TEST(MiniBatchQueue, HelpersDoNotChangeIt) {
   MiniBatchQueueOptions options = awkward();
   options.mini_batch_size = 20;  // several pieces, and a last one of 3 observations
   options.drop_last = false;
@@ -178,7 +178,7 @@ TEST(MiniBatchQueue, WhoHelpsDoesNotChangeIt) {
   }
 }
 
-TEST(MiniBatchQueue, HelpMakesWhatIsAskedForAndNoMore) {
+TEST(MiniBatchQueue, HelpPreparesOnlyTheRequestedPart) {
   MiniBatchQueueOptions options = awkward();
   options.prefetch = 3;
   options.helped = true;
@@ -204,7 +204,7 @@ TEST(MiniBatchQueue, HelpMakesWhatIsAskedForAndNoMore) {
   EXPECT_EQ(from_disk.next()->index, 0);
 }
 
-TEST(MiniBatchQueue, AnErrorThatAHelperMetComesInItsTurn) {
+TEST(MiniBatchQueue, AnErrorOfAHelperIsThrownInOrder) {
   const auto store = std::make_shared<MemoryStore>(23, 5, 4, 3);
   store->images[12] = testing::patterned(2, 2, 3, 1);
   MiniBatchQueueOptions options = awkward();

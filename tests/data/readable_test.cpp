@@ -63,7 +63,7 @@ TEST(ReadableImages, AreStoppedWhileTheyAreRead) {
   const auto store = with_bad({3});
   EXPECT_EQ(message_of<Cancelled>(
                 [&] { readable_images(store, pool, [&] { return store->reads >= 4; }); }),
-            "[data] it was stopped while its images were read");
+            "[data] stopped while the images were read");
   EXPECT_LT(store->reads, 8);
   EXPECT_EQ(readable_images(store, pool, [] { return false; }).store->size(), 19);
 }

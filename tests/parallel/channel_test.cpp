@@ -135,7 +135,7 @@ class CountingClient {
   zmq::socket_t socket_{context_, ZMQ_DEALER}, events_{context_, ZMQ_PAIR};
 };
 
-TEST_P(Channel, NobodyComesInWhenNobodyChecksKeys) {
+TEST_P(Channel, WithoutAKeyCheckNoClientConnects) {
   ChannelServer server({.endpoint = GetParam()});
   const ChannelTicket before = server.admit(1), after = server.admit(2);
   CountingClient first(before);
@@ -151,7 +151,7 @@ TEST_P(Channel, NobodyComesInWhenNobodyChecksKeys) {
   EXPECT_FALSE(receive(server, 0.1));
 }
 
-TEST_P(Channel, WhoIsDismissedDoesNotComeBack) {
+TEST_P(Channel, DismissedClientsCannotReturn) {
   ChannelServer server({.endpoint = GetParam()});
   const ChannelTicket ticket = server.admit(1);
   {
@@ -170,7 +170,7 @@ TEST_P(Channel, WhoIsDismissedDoesNotComeBack) {
 }
 
 // A worker has its own key and cannot send as another worker.
-TEST_P(Channel, NobodySpeaksAsAnother) {
+TEST_P(Channel, NoClientCanSendAsAnother) {
   ChannelServer server({.endpoint = GetParam()});
   ChannelTicket ticket = server.admit(1);
   server.admit(2);
@@ -180,7 +180,7 @@ TEST_P(Channel, NobodySpeaksAsAnother) {
   EXPECT_TRUE(drops(server));
 }
 
-TEST_P(Channel, WithoutEncryptionNobodyComesIn) {
+TEST_P(Channel, WithoutEncryptionNoClientConnects) {
   ChannelServer server({.endpoint = GetParam()});
   server.admit(1);
   zmq::context_t context(1);
@@ -229,7 +229,7 @@ int port_of(const ChannelServer& server) {
   return std::stoi(server.endpoint().substr(server.endpoint().rfind(':') + 1));
 }
 
-TEST(ChannelAttacks, GarbageDoesNothing) {
+TEST(ChannelAttacks, GarbageHasNoEffect) {
   ChannelServer server({.endpoint = kTcp});
   const ChannelTicket ticket = server.admit(1);
   const auto client = client_of(ticket);

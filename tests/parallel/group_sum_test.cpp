@@ -72,7 +72,7 @@ void sum_and_compare(G& group, const GroupSumOptions& options, const std::vector
   }
 }
 
-TEST(GroupSum, TheSameBitsHoweverTheLeavesAreDealt) {
+TEST(GroupSum, TheSameBitsForEveryPartition) {
   const std::vector<std::vector<double>> loads{
       {1}, {1, 1}, {3, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 1, 0, 1}, {1, 2, 3, 4, 5, 6, 7, 8}};
   for (const auto& load : loads) {

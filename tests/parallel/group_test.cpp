@@ -127,7 +127,7 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Matrix, Groups, ::testing::ValuesIn(cases()));
 
 // A member that waits for a missing one gets an error with its name within the limit.
-TEST(Group, WhoIsMissingIsNamed) {
+TEST(Group, MissingMembersAreNamed) {
   LocalGroupOptions options{.size = 3, .names = {"worker 4", "worker 7", "worker 9"}};
   std::string text, hint;
   std::mutex mutex;
@@ -147,13 +147,13 @@ TEST(Group, WhoIsMissingIsNamed) {
                                 }),
             2);
   EXPECT_NE(text.find("all_gather number 2"), std::string::npos) << text;
-  EXPECT_NE(text.find("worker 7 did not come"), std::string::npos) << text;
+  EXPECT_NE(text.find("worker 7 did not arrive"), std::string::npos) << text;
   EXPECT_NE(hint.find("barrier 1 (0 bytes), all_gather 2"), std::string::npos) << hint;
 }
 
 // A member that is killed while it waits leaves nothing locked. Any process that notices can free
 // the others.
-TEST(Group, AbortFreesThoseWhoWaitForTheDead) {
+TEST(Group, AbortFreesMembersThatWaitForADeadOne) {
   const LocalGroupOptions options{.size = 3};
   constexpr int kBefore = 20;
   SharedMemory arena("lockstep-test");
@@ -189,7 +189,7 @@ TEST(Group, AbortFreesThoseWhoWaitForTheDead) {
   EXPECT_TRUE(
       testing::await([&] { return LocalGroup::missing(memory, options) == std::vector<int>{2}; }));
   const std::string missing = LocalGroup::describe_missing(memory, options);
-  EXPECT_NE(missing.find("rank 2 has not come to barrier number " + std::to_string(kBefore + 2)),
+  EXPECT_NE(missing.find("rank 2 has not arrived at barrier number " + std::to_string(kBefore + 2)),
             std::string::npos)
       << missing;
   const auto before = TimeLimit::Clock::now();
@@ -244,7 +244,7 @@ TEST(HostGroup, AStoppedMemberIsNamedAtTheLimit) {
       said = std::string("another error: ") + e.what();
     }
     if (board[1] != 0) kill(board[1], SIGCONT);
-    const bool named = said.find("rank 1 did not come") != std::string::npos;
+    const bool named = said.find("rank 1 did not arrive") != std::string::npos;
     if (!named) std::fprintf(stderr, "%s\n", said.c_str());
     _exit(stopped && named && said.find("another error") != 0 ? 0 : 1);
   };
@@ -263,14 +263,14 @@ TEST(HostGroup, APulledCableIsNoticedAtTheLimit) {
       for (;;) group.barrier(TimeLimit(1));
     } catch (const Timeout& e) {
       const std::string other = group.rank() == 1 ? "rank 0" : "rank 1";
-      _exit(std::string(e.what()).find(other + " did not come") == std::string::npos ? 1 : 0);
+      _exit(std::string(e.what()).find(other + " did not arrive") == std::string::npos ? 1 : 0);
     }
   };
   EXPECT_EQ(testing::on_hosts(2, host, {}, true), 0);
   EXPECT_LT(TimeLimit::Clock::now() - begin, std::chrono::seconds(10));
 }
 
-TEST(HostGroup, AbortFreesWhoWaits) {
+TEST(HostGroup, AbortFreesWaitingMembers) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   const testing::Board board;
   constexpr int kOver = 10, kWaited = 11;
@@ -299,7 +299,7 @@ TEST(HostGroup, AbortFreesWhoWaits) {
 }
 
 // The first member that notices reports it. The other may only see that the first one left.
-TEST(HostGroup, WhoHasAnotherSecretIsRefused) {
+TEST(HostGroup, AMemberWithAnotherSecretIsRefused) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   const testing::TemporaryFolder folder;
   const testing::Board board;
@@ -308,7 +308,7 @@ TEST(HostGroup, WhoHasAnotherSecretIsRefused) {
       HostGroup group({.rank = rank,
                        .size = 2,
                        .address = "127.0.0.1",
-                       .place = std::make_shared<testing::FolderPlace>(folder.path),
+                       .rendezvous = std::make_shared<testing::FolderRendezvous>(folder.path),
                        .generation = 3,
                        .secret = rank == 1 ? "another" : "secret"},
                       TimeLimit(20));
@@ -323,11 +323,11 @@ TEST(HostGroup, WhoHasAnotherSecretIsRefused) {
   EXPECT_GE(board[0], 1) << "nobody was refused for its secret";
 }
 
-// A stranger is there first, wherever members listen: what it says ends no process.
-class BetrayedPlace final : public MeetingPlace {
+// An intruder connects first wherever members listen. Its bytes must not end a process.
+class IntrudedRendezvous final : public Rendezvous {
  public:
-  BetrayedPlace(std::shared_ptr<MeetingPlace> place, std::string said)
-      : place_(std::move(place)), said_(std::move(said)) {}
+  IntrudedRendezvous(std::shared_ptr<Rendezvous> rendezvous, std::string said)
+      : rendezvous_(std::move(rendezvous)), said_(std::move(said)) {}
 
   void set(const std::string& key, const Bytes& value) override {
     // The values contain addresses as the system stores them: family, port, 127.0.0.1.
@@ -344,14 +344,14 @@ class BetrayedPlace final : public MeetingPlace {
       [[maybe_unused]] const ssize_t n = send(s.get(), said_.data(), said_.size(), MSG_NOSIGNAL);
       visits_.push_back(std::move(s));
     }
-    place_->set(key, value);
+    rendezvous_->set(key, value);
   }
   Bytes get(const std::string& key, const TimeLimit& limit) override {
-    return place_->get(key, limit);
+    return rendezvous_->get(key, limit);
   }
 
  private:
-  const std::shared_ptr<MeetingPlace> place_;
+  const std::shared_ptr<Rendezvous> rendezvous_;
   const std::string said_;
   std::vector<Descriptor> visits_;
 };
@@ -361,7 +361,7 @@ std::string gloo_header(std::array<uint64_t, 6> words) {
   return {reinterpret_cast<const char*>(words.data()), sizeof words};
 }
 
-TEST(HostGroup, StrangersEndNoMember) {
+TEST(HostGroup, IntrudersEndNoMember) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   std::vector<std::string> said{"", "GET / HTTP/1.0\r\n\r\n", std::string(200, '\xff')};
   for (const uint64_t operation : {0, 1, 2, 3, 4, 77}) {
@@ -372,13 +372,13 @@ TEST(HostGroup, StrangersEndNoMember) {
   for (const std::string& text : said) {
     const testing::TemporaryFolder folder;
     const int failed = testing::on_forks(2, [&](int rank) {
-      const auto place = std::make_shared<BetrayedPlace>(
-          std::make_shared<testing::FolderPlace>(folder.path), text);
+      const auto rendezvous = std::make_shared<IntrudedRendezvous>(
+          std::make_shared<testing::FolderRendezvous>(folder.path), text);
       try {
         HostGroup group({.rank = rank,
                          .size = 2,
                          .address = "127.0.0.1",
-                         .place = place,
+                         .rendezvous = rendezvous,
                          .generation = 3,
                          .secret = "secret"},
                         TimeLimit(1));

@@ -139,10 +139,10 @@ inline int on_processes(const LocalGroupOptions& options,
   });
 }
 
-// A folder where processes leave what others wait for.
-class FolderPlace final : public MeetingPlace {
+// A rendezvous by files in a folder.
+class FolderRendezvous final : public Rendezvous {
  public:
-  explicit FolderPlace(std::string folder) : folder_(std::move(folder)) {}
+  explicit FolderRendezvous(std::string folder) : folder_(std::move(folder)) {}
   void set(const std::string& key, const Bytes& value) override {
     write_atomically(local_files(), path(key), value);
   }
@@ -173,7 +173,7 @@ inline int on_hosts(int size, const std::function<void(HostGroup&)>& body,
     HostGroupOptions options{.rank = rank,
                              .size = size,
                              .address = network ? address_of(rank) : "127.0.0.1",
-                             .place = std::make_shared<FolderPlace>(folder.path),
+                             .rendezvous = std::make_shared<FolderRendezvous>(folder.path),
                              .generation = 3,
                              .secret = "secret"};
     if (change) change(options);
@@ -202,7 +202,7 @@ inline int on_hosts_of_processes(const std::vector<int>& members,
       const HostGroupOptions options{.rank = host,
                                      .size = static_cast<int>(members.size()),
                                      .address = network ? address_of(host) : "127.0.0.1",
-                                     .place = std::make_shared<FolderPlace>(folder.path),
+                                     .rendezvous = std::make_shared<FolderRendezvous>(folder.path),
                                      .secret = "secret"};
       hosts = std::make_unique<HostGroup>(options, TimeLimit(20));
     }

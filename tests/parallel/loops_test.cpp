@@ -54,7 +54,7 @@ TEST_P(Loops, TheFirstErrorByIndexIsThrown) {
 }
 
 // Floating-point sums depend on the order. This one is the same for every partition.
-TEST_P(Loops, ReductionsAreTheSameHoweverTheyAreDealt) {
+TEST_P(Loops, ReductionsAreTheSameForEveryPartition) {
   const auto sum = [this](int workers, int64_t n, int64_t chunk) {
     Pool pool(options(workers));
     return parallel_reduce_with(
@@ -107,7 +107,7 @@ TEST_P(Loops, QueuesCarryValuesInOrder) {
   }
 }
 
-TEST_P(Loops, AFullQueueHoldsTheSenderBack) {
+TEST_P(Loops, AFullQueueBlocksTheSender) {
   Pool pool(options(2));
   PollableDataQueue<std::vector<double>> queue(pool, 4);
   const std::vector<double> large(20000, 1.5);  // about seven fill a ring
@@ -167,7 +167,7 @@ TEST_P(Loops, ClientsSendToTasks) {
   EXPECT_TRUE(waits.wait_for(2));
 }
 
-TEST_P(Loops, QueuesThatHoldNothingAreRefused) {
+TEST_P(Loops, QueuesWithoutCapacityAreRefused) {
   Pool pool(options(1));
   EXPECT_THROW(DataQueue<int>(pool, 0), InvalidArgument);
   EXPECT_THROW(PollableDataQueue<int>(pool, 0), InvalidArgument);
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Loops, ::testing::Values(true, false), [](const 
 
 // A full queue that is never read must not keep a task alive or prevent the replacement of a
 // worker.
-TEST(ProcessLoops, AFullQueueKeepsNobodyFromEnding) {
+TEST(ProcessLoops, AFullQueueDoesNotPreventTheEndOfTasks) {
   Pool pool({.workers = 1, .grace = 0.1});
   PollableDataQueue<std::vector<double>> queue(pool, 2);
   const auto flood = [](const QueueSender<std::vector<double>>& to) {
@@ -201,7 +201,7 @@ TEST(ProcessLoops, AFullQueueKeepsNobodyFromEnding) {
 }
 
 // A queue that is emptied as fast as it is filled must not block the client.
-TEST(ProcessLoops, AFloodKeepsNobodyWaiting) {
+TEST(ProcessLoops, AFloodOfMessagesBlocksNoCaller) {
   Pool pool({.workers = 2, .grace = 0.2});
   DataQueue<int> queue(pool);
   std::atomic<int64_t> count{0};
@@ -240,7 +240,7 @@ TEST(ProcessLoops, MessagesForTasksWaitInBounds) {
 }
 
 // Queues may outlive their pool, and no callback runs after they are destroyed.
-TEST(ProcessLoops, QueuesAndPoolsGoInAnyOrder) {
+TEST(ProcessLoops, QueuesAndPoolsMayBeDestroyedInAnyOrder) {
   std::vector<int> seen;
   {
     auto pool = std::make_unique<Pool>(PoolOptions{.workers = 1});
@@ -270,7 +270,7 @@ TEST(ProcessLoops, QueuesAndPoolsGoInAnyOrder) {
 }
 
 // Values that send() accepted arrive, even if the sender is killed immediately after.
-TEST(ProcessLoops, NothingThatWasSentIsLost) {
+TEST(ProcessLoops, SentMessagesAreNotLost) {
   Pool pool({.workers = 2});
   PollableDataQueue<int> queue(pool);
   std::vector<Future<void>> futures;

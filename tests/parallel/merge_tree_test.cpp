@@ -39,7 +39,7 @@ TEST(MergeTree, SumsAreTreeSumsForAnyThreads) {
   }
 }
 
-TEST(MergeTree, MissingLeavesAreTold) {
+TEST(MergeTree, MissingLeavesAreReported) {
   EXPECT_THROW(MergeTree<int>(0, {}), InvalidArgument);
   MergeTree<int> tree(2, [](int& left, int& right) { left += right; });
   tree.add(1, 5);

@@ -37,7 +37,7 @@ TEST(Partition, FollowsTheLoads) {
   EXPECT_EQ(counts(2, {1, 0, 1, 1}), Counts({1, 0, 1, 0}));
 }
 
-TEST(Partition, NobodyWithALoadIsIdle) {
+TEST(Partition, EveryMemberWithALoadGetsWork) {
   for (int64_t leaves = 1; leaves <= 40; ++leaves) {
     for (size_t workers = 1; workers <= 8; ++workers) {
       std::vector<double> loads(workers, 1);

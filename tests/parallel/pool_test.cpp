@@ -95,7 +95,7 @@ TEST_P(Pools, ErrorsAreRethrownAsWhatTheyWere) {
   EXPECT_EQ(message_of<Error>(pool.submit([] { throw std::runtime_error("standard"); })),
             "standard");
   EXPECT_EQ(message_of<Error>(pool.submit([] { throw 7; })),
-            "something was thrown that is no exception");
+            "an object was thrown that is not a std::exception");
   const auto failed = pool.submit([] { throw DataError("x"); });
   failed.wait();
   EXPECT_EQ(failed.state(), TaskState::failed);
@@ -170,7 +170,7 @@ TEST_P(Pools, HigherPrioritiesBeginFirst) {
   EXPECT_LT(at[0], at[2]);
 }
 
-TEST_P(Pools, QueuedTasksAreCancelledAtOnceAndRunningOnesAreAsked) {
+TEST_P(Pools, QueuedTasksAreCancelledAtOnceAndRunningOnesAreNotified) {
   Pool pool(options(1));
   const auto running = pool.submit(doze, 60.0);
   const auto queued = pool.submit<&add>(1, 2);
@@ -192,7 +192,7 @@ TEST_P(Pools, QueuedTasksAreCancelledAtOnceAndRunningOnesAreAsked) {
 TEST_P(Pools, TasksWithALimitAreStopped) {
   Pool pool(options(1));
   const auto late = pool.submit_with({.limit = 0.1}, doze, 60.0);
-  EXPECT_NE(message_of<Timeout>(late).find("ran for longer than its limit"), std::string::npos);
+  EXPECT_NE(message_of<Timeout>(late).find("exceeded its limit"), std::string::npos);
   EXPECT_EQ(late.state(), TaskState::cancelled);
   pool.submit_with({.limit = 30}, doze, 0.01).get();
 }
@@ -215,7 +215,7 @@ TEST_P(Pools, GrowAndShrink) {
 }
 
 // Tasks for a worker index run before that worker is removed.
-TEST_P(Pools, WhatWasForAWorkerThatGoesIsDone) {
+TEST_P(Pools, TasksOfARemovedWorkerAreDone) {
   for (int repeat = 0; repeat < 5; ++repeat) {
     Pool pool(options(4));
     const auto busy = pool.submit_to(3, doze, 0.02);
@@ -374,7 +374,7 @@ TEST_P(Pools, CountsThatCannotBeAreRefused) {
   EXPECT_THROW(pool.submit_with({.limit = -0.5}, plain, 1), InvalidArgument);
 }
 
-TEST_P(Pools, FuturesThatCannotBeAskedAreRefused) {
+TEST_P(Pools, InvalidFuturesAreRefused) {
   const Future<int> none;
   EXPECT_FALSE(none.valid());
   EXPECT_THROW(none.state(), InvalidArgument);

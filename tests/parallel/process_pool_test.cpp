@@ -24,7 +24,7 @@ namespace {
 using namespace testing_pools;
 
 // Workers that cannot start are not restarted without pause, and waiting callers get an error.
-TEST(ProcessPool, WorkersThatNeverGetReadyAreToldOf) {
+TEST(ProcessPool, WorkersThatNeverGetReadyAreReported) {
   Pool pool({.workers = 1, .memory_bytes = 1 << 20});
   const auto before = TimeLimit::Clock::now();
   const auto task = pool.submit<&add>(1, 2);
@@ -46,7 +46,7 @@ int depth(int n) { return n == 0 ? 0 : 1 + depth(n - 1) % 1000003; }
 
 // After any failure of a task: its future reports it, other tasks are unaffected, and the pool is
 // complete again.
-TEST(ProcessPool, NothingThatATaskDoesHarmsOthers) {
+TEST(ProcessPool, TasksDoNotHarmOtherTasks) {
   Pool pool({.workers = 3, .grace = 0.2, .memory_bytes = kMemory});
   ASSERT_TRUE(await([&] { return whole(pool); }));
   std::vector<std::pair<std::string, Future<void>>> bad{
@@ -118,7 +118,7 @@ TEST(ProcessPool, RetriesAreForLostWorkersAlone) {
   std::remove(file.c_str());
 }
 
-TEST(ProcessPool, DiariesSayWhatTasksPrinted) {
+TEST(ProcessPool, DiariesHoldTheOutputOfTasks) {
   Pool pool({.workers = 2});
   const auto quiet = pool.submit([] {});
   const auto both = pool.submit([] {
@@ -192,7 +192,7 @@ TEST(ProcessPool, ArgumentsThatAreTooLargeForAWorkerFailTheirTask) {
 }
 
 // Tasks that were sent ahead of time may move to another worker.
-TEST(ProcessPool, WhoeverIsFreeTakesWhatOthersWereGiven) {
+TEST(ProcessPool, IdleWorkersTakeTasksFromBusyOnes) {
   Pool pool({.workers = 2});
   ASSERT_TRUE(await([&] { return whole(pool); }));
   // Short tasks first, so that workers get several at a time.

@@ -98,7 +98,7 @@ TEST_P(Blocks, OneErrorEndsThemAll) {
   EXPECT_LT(TimeLimit::Clock::now() - before, std::chrono::seconds(5));
 }
 
-TEST_P(Blocks, WhoDoesNotComeIsNamed) {
+TEST_P(Blocks, MissingMembersAreNamed) {
   Pool pool(options(3));
   for (int kind = 0; kind < 2; ++kind) {
     try {
@@ -118,7 +118,8 @@ TEST_P(Blocks, WhoDoesNotComeIsNamed) {
           kind);
       FAIL() << "nothing was thrown";
     } catch (const Timeout& e) {
-      EXPECT_NE(std::string(e.what()).find("worker 2 did not come"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("worker 2 did not arrive"), std::string::npos)
+          << e.what();
     }
   }
   EXPECT_THROW(spmd(pool, [](Spmd& block) { block.send(3, 1); }), InvalidArgument);

@@ -19,7 +19,7 @@ TEST(Strangers, AreCountedSoon) {
   EXPECT_EQ(strangers.count(2), 2);
 }
 
-TEST(Strangers, AWorkerThatDiedWhileItStartedIsNone) {
+TEST(Strangers, AWorkerThatDiedDuringItsStartIsNoStranger) {
   Strangers strangers;
   // The worker's end may be reported before or after the end of its connection.
   strangers.starts(1);
@@ -36,7 +36,7 @@ TEST(Strangers, AWorkerThatDiedWhileItStartedIsNone) {
   EXPECT_EQ(strangers.count(3), 1);
 }
 
-TEST(Strangers, WhoHasComeInExcusesNobody) {
+TEST(Strangers, AConnectedWorkerExcusesNoStranger) {
   Strangers strangers;
   strangers.starts(1);
   EXPECT_EQ(strangers.count(1), 0);
@@ -50,7 +50,7 @@ TEST(Strangers, WhoHasComeInExcusesNobody) {
   EXPECT_EQ(strangers.count(2), 2);
 }
 
-TEST(Strangers, ASlowStartIsNone) {
+TEST(Strangers, ASlowStartIsNoStranger) {
   Strangers strangers;
   strangers.starts(1);
   EXPECT_EQ(strangers.count(1), 0);

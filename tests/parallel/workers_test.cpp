@@ -153,7 +153,7 @@ TEST(Workers, ShareMemory) {
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(memory.map(second).get()), 0u);
 }
 
-TEST(Workers, HaveTheirCoresEnvironmentAndNothingElse) {
+TEST(Workers, HaveOnlyTheirCoresAndEnvironment) {
   SharedMemory memory("lockstep-test");
   const Descriptor foreign(dup2(0, kForeign));  // dup2 keeps it open for started programs
   ASSERT_EQ(foreign.get(), kForeign);
@@ -201,7 +201,7 @@ TEST(Workers, TooLittleMemoryIsNamed) {
     const WorkerEvent event = next(workers);
     ASSERT_EQ(event.kind, Kind::failed) << mib;
     const std::string begin =
-        "[memory] worker_memory_mib = " + std::to_string(mib) + " is too small: a process takes ";
+        "[memory] worker_memory_mib = " + std::to_string(mib) + " is too small: a process needs ";
     EXPECT_EQ(event.error.message.find(begin), 0u) << event.error.message;
     EXPECT_EQ(event.error.hint.find("worker_memory_mib must be at least "), 0u);
   }
@@ -280,7 +280,7 @@ TEST(Workers, EndWithTheirClientHoweverThatEnds) {
   close(numbers[1]);
 }
 
-TEST(Workers, AreGoneWithTheObject) {
+TEST(Workers, EndWithTheObject) {
   SharedMemory memory("lockstep-test");
   pid_t pid = 0;
   {
@@ -292,7 +292,7 @@ TEST(Workers, AreGoneWithTheObject) {
   EXPECT_FALSE(alive(pid));
 }
 
-TEST(Cores, AreDealtWhereThereAreEnough) {
+TEST(Cores, ArePartitionedIfThereAreEnough) {
   const std::vector<int> all = own_cores();
   const auto n = static_cast<int>(all.size());
   EXPECT_EQ(cores_of_worker(0, n, 1), std::vector<int>{all[0]});

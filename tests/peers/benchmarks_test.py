@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The programs of benchmarks/, in short: they end well and print what the documentation shows.
+"""Short runs of the programs of benchmarks/: they succeed and print what the documentation shows.
 
 usage: benchmarks_test.py PATHS_OF lockstep convolutions exchange pool [unittest options]
 """

@@ -1,4 +1,4 @@
-"""The files that Lockstep reads and writes, by their specifications alone."""
+"""Reads and writes Lockstep's file formats, based only on their specifications."""
 
 import json
 import struct

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class JobNetwork(nn.Module):
-    """Gives the scores in front of the last softmax. Submodules have the layers' names."""
+    """Returns the scores before the last softmax. Submodules have the layers' names."""
 
     def __init__(self, network, norm=nn.BatchNorm2d):
         super().__init__()

@@ -36,7 +36,7 @@ FACTOR = 3
 
 
 def make_images():
-    """N x 32 x 32 x 3 bytes and labels, and what they are."""
+    """N x 32 x 32 x 3 bytes, labels, and a description of both."""
     folder = os.path.join(os.environ.get("LOCKSTEP_TEST_DATA", ""), "cifar10", "test")
     random = numpy.random.RandomState(2)
     labels = random.randint(CLASSES, size=IMAGES)
@@ -119,7 +119,7 @@ def train_with_torch(network, initial, images, labels, dtype, rate=RATE):
 
 
 def distance(a, b, initial):
-    """Of each array, relative to how far it has come from its initial values; their median."""
+    """The distance of each array relative to its change from the initial values; returns the median."""
     shares = [numpy.linalg.norm(a[name].astype(float) - b[name]) /
               numpy.linalg.norm(b[name] - initial[name].astype(float)) for name in b]
     return float(numpy.median(shares))

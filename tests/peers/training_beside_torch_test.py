@@ -73,7 +73,7 @@ def make_images():
 
 
 def write_images(folder, images, labels):
-    """One folder for each image in front of its class's, so that the listing keeps the order."""
+    """Each image is in its own folder above its class's folder, so that the listing keeps the order."""
     for number, (image, label) in enumerate(zip(images, labels)):
         place = os.path.join(folder, f"{number:04}", f"class{label}")
         os.makedirs(place)
@@ -93,7 +93,7 @@ def job_text(network):
 
 
 class Training:
-    """What a training leaves: all values after the first and the last iteration, and the losses."""
+    """Results of a training: all values after the first and the last iteration, and the losses."""
 
     def __init__(self, first, last, losses):
         self.after = {1: first, LAST: last}
@@ -165,7 +165,7 @@ def snapshot(model, optimizer, names, iteration, reconciled):
 
 
 def train_with_torch(network, initial, images, labels, dtype, change={}):
-    """Trains in PyTorch; `change` says what to do differently."""
+    """Trains in PyTorch; `change` selects a deliberate difference."""
 
     def norm(channels, eps=1e-5, momentum=0.1):
         made = torch.nn.BatchNorm2d(channels, eps=eps * change.get("norm_epsilon", 1),
@@ -220,7 +220,7 @@ def distance(a, b):
 
 
 def compare(network, ours, single, double):
-    """Rows of the table, and what is too far apart: texts."""
+    """Rows of the table, and the differences that are too large, as texts."""
     rows, far = [], []
     names = {name for name in ours.after[1] if not name.startswith("input.")}
     assert names == set(single.after[1]), names ^ set(single.after[1])

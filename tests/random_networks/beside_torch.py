@@ -5,7 +5,7 @@ fp32's.
 usage: beside_torch.py PROGRAM [--count N] [--seed S] [--first I] [--only I] [--case FILE]
                        [--plants] [--no-shrinking]
 
-PROGRAM is `random_networks`. Exit code 0: nothing found. Finds are told by their numbers:
+PROGRAM is `random_networks`. Exit code 0: nothing found. Findings are reported with their numbers:
 `PROGRAM show --seed S --only I` prints a network, `--only I` here judges it again. With --plants
 the reference makes one mistake after the other, and the exit code is 0 where each was found.
 """
@@ -36,7 +36,7 @@ RERUNS = (6, 24)
 
 
 class Frames:
-    """What the program says about cases, one after the other."""
+    """The program's output about cases, in order."""
 
     def __init__(self, program, arguments):
         self.process = subprocess.Popen([program, "frames"] + arguments, stdout=subprocess.PIPE)
@@ -64,7 +64,7 @@ def distance(a, b):
 
 
 def takes_winograd(head):
-    """3x3 windows that move by one; which of them also depends on channels and extents."""
+    """3x3 windows with stride 1. The choice also depends on channels and extents."""
     for layer in head["layers"]:
         if layer["type"] == "convolution2d" and layer["kernel"] == [3, 3] and \
                 layer["stride"] == [1, 1] and head.get("winograd"):
@@ -79,7 +79,7 @@ class Judge:
         self.worst = collections.defaultdict(float)
 
     def problems(self, head, arrays):
-        """What is wrong, as a list of texts that begin with a kind."""
+        """The problems, as a list of texts that begin with a kind."""
         if "error" in head:
             return ["refused: " + head["error"]]
         form = head["form"]
@@ -137,7 +137,7 @@ class Judge:
         return found
 
     def unmoved(self, head, arrays, ours, wanted):
-        """States that nothing follows stay as they are."""
+        """States that no statistics follow do not change."""
         found = []
         for name, value in ours.items():
             if name.startswith("state ") and name not in wanted:
@@ -170,7 +170,7 @@ def judged_alone(program, judge, case):
 
 
 def without(case, name):
-    """The case without a layer: what read it reads its first input instead."""
+    """The case without a layer. Layers that read it read its first input instead."""
     smaller = copy.deepcopy(case)
     layers = smaller["layers"]
     gone = next(layer for layer in layers if layer["name"] == name)
@@ -185,7 +185,7 @@ def without(case, name):
 
 
 def shrunk(program, judge, case, kind):
-    """A smaller case with a find of the same kind, as long as leaving out a layer gives one."""
+    """Removes layers as long as a finding of the same kind remains."""
     smaller = True
     while smaller:
         smaller = False
@@ -223,7 +223,7 @@ def tell(program, judge, seed, number, found, shrink):
 
 
 def find_plants(options):
-    """Whether the judge finds each mistake of the reference in one of the networks."""
+    """Whether each mistake of the reference is found in one of the networks."""
     sound, missing = Judge(), {name: Judge(name) for name in reference.Plant.NAMES}
     frames = Frames(options.program, ["--seed", str(options.seed), "--first", str(options.first),
                                       "--count", str(options.count)])

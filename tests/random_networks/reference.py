@@ -1,4 +1,4 @@
-"""What a case must give: one iteration of a training, or one run of a tape, in PyTorch."""
+"""The expected results of a case: one iteration of a training, or one run of a tape, in PyTorch."""
 
 import numpy
 import torch
@@ -8,7 +8,7 @@ from torch_network import Run
 
 
 class Plant:
-    """Deliberate mistakes of the reference, one at a time: the judge must find each."""
+    """Deliberate mistakes of the reference, one at a time. Each must be found."""
 
     NAMES = ("gradient", "statistics", "update", "prediction", "dropout", "loss")
 
@@ -21,7 +21,7 @@ class Plant:
 
 
 def tensors(arrays, names, dtype, noise):
-    """Values by name, where asked for moved by at most one unit in the last place of fp32."""
+    """Values by name; on request changed by at most one unit in the last place of fp32."""
     values = {}
     for name, array in names.items():
         data = arrays[array]
@@ -66,7 +66,7 @@ def in_front_of_softmax(head, run):
 
 
 def cut(gradients, options, frozen):
-    """gradient_threshold, of gradients that are means."""
+    """gradient_threshold for mean gradients."""
     most, method = options["gradient_threshold"], options["gradient_threshold_method"]
     if most == 0:
         return gradients
@@ -83,7 +83,7 @@ def cut(gradients, options, frozen):
 
 
 def moved_states(values, statistics, shards, plant):
-    """Moving statistics after the mini-batch: of each place of a layer in turn."""
+    """Moving statistics after the mini-batch: of each use of a layer in turn."""
     rows = sum(size for _, size in shards)
     states = {}
     for place in zip(*statistics):

@@ -30,7 +30,7 @@ def padding_of(layer, size, window):
 
 
 def padded(x, pairs, value=0.0):
-    """Only up to the last place that a window reaches matters, so more is never wrong."""
+    """Only positions up to the last one that a window reaches matter, so more padding is never wrong."""
     flat = [n for pair in reversed(pairs) for n in pair]
     return functional.pad(x, flat, value=value) if any(flat) else x
 
@@ -137,7 +137,7 @@ def dropped(layer, x, key, step):
 
 
 class Narrow(torch.autograd.Function):
-    """Rounded to bfloat16, and so is its gradient: what computing in bf16 costs at least."""
+    """Rounds the value and its gradient to bfloat16: the least error of computing in bf16."""
 
     @staticmethod
     def forward(context, x):
@@ -149,7 +149,7 @@ class Narrow(torch.autograd.Function):
 
 
 class Jitter(torch.autograd.Function):
-    """Each element, and its gradient, off by up to a unit in the last place (of fp32: 2^-23)."""
+    """Changes each element and its gradient by up to a unit in the last place (of fp32: 2^-23)."""
 
     @staticmethod
     def forward(context, x, noise, unit):

@@ -22,7 +22,7 @@ TEST(BarChart, DrawsUpAndDownFromZero) {
             "        -2 |   #\n");
 }
 
-TEST(BarChart, ZerosAndNothingAreALine) {
+TEST(BarChart, ZerosAndNoValuesAreALine) {
   EXPECT_EQ(bar_chart_text(std::vector<float>(3, 0.0f), {}), "         0 |---\n");
   EXPECT_EQ(bar_chart_text({}, {}), "         0 |\n");
   EXPECT_NE(bar_chart_svg({}, {}).find("</svg>"), std::string::npos);

@@ -17,7 +17,7 @@ TEST(LineChart, JoinsPoints) {
             "        0          7\n");
 }
 
-TEST(LineChart, NothingAndOnePointAreDrawn) {
+TEST(LineChart, NoPointAndOnePointAreDrawn) {
   for (const auto& points : {std::vector<std::pair<double, double>>{}, {{3, 5}}}) {
     const std::vector<LineSeries> one{{"a", points}};
     EXPECT_EQ(line_chart_text(one, {.rows = 2}).size(),

@@ -50,7 +50,7 @@ TEST(ProfileTable, LinesUpAndAddsUp) {
       "step      waiting for other threads    0.600     6.0%\n"
       "step      sum                          0.990     9.9%\n"
       "\n"
-      "          all of it                   10.000   100.0%\n"
+      "          total                       10.000   100.0%\n"
       "\n"
       "10 iterations of 10.000 ms by 2 threads. With the passes alone: 7.510 ms, 0.75 of it.\n"
       "Other threads prepared each mini-batch in 0.500 ms of a processor.\n");
@@ -72,7 +72,7 @@ TEST(ProfileTable, LongNamesAreCutToTheWidth) {
   }
 }
 
-TEST(ProfileTable, OfNothingIsATable) {
+TEST(ProfileTable, WithoutIterationsIsATable) {
   EXPECT_NE(profile_table(Profile{.threads = 1}, 80).find("0 iterations"), std::string::npos);
 }
 

@@ -99,7 +99,7 @@ TEST(Progress, PlainOutputIsLines) {
                 same + validated + "\n");
 }
 
-TEST(Progress, PlainOutputTellsOfLongPreparation) {
+TEST(Progress, PlainOutputReportsLongPreparation) {
   Fake f(false);
   for (int i = 0; i <= 30; ++i) {
     f.now = i;
@@ -212,11 +212,11 @@ TEST(Progress, ColourIsOnTerminalsOnly) {
   }
 }
 
-TEST(Progress, SaysWhichThreadsAreUselessAndWhereItGoesOn) {
+TEST(Progress, ReportsIdleThreadsAndTheStartOfAResume) {
   Fake f(false);
   f.start(10, 1, 5, 12);
   EXPECT_NE(f.text.find("only 8 of the 12 threads are useful"), std::string::npos) << f.text;
-  EXPECT_NE(f.text.find("going on after iteration 4\n"), std::string::npos) << f.text;
+  EXPECT_NE(f.text.find("continuing after iteration 4\n"), std::string::npos) << f.text;
 }
 
 TEST(Progress, NumbersAreReadable) {

@@ -67,17 +67,17 @@ TEST_F(CsvJob, WhatDoesNotFitIsRefused) {
   const auto message = [&](const std::vector<std::string>& settings) {
     return refusal<Error>([&] { plan_job(job(settings)); });
   };
-  EXPECT_CONTAINS(message({"label_column=knd"}), "no column is called `knd`");
-  EXPECT_CONTAINS(message({"label_column=kind", "data.train=not.csv"}), "is not there");
+  EXPECT_CONTAINS(message({"label_column=knd"}), "there is no column `knd`");
+  EXPECT_CONTAINS(message({"label_column=kind", "data.train=not.csv"}), "does not exist");
   EXPECT_CONTAINS(message({"resize=true"}), "[data.resize] is for images");
   EXPECT_CONTAINS(message({"crop=center"}), "[data.crop] is for images");
   EXPECT_CONTAINS(message({"translate_x=2"}), "[augmentation] is for images");
   EXPECT_CONTAINS(message({"salt_and_pepper=0.1"}), "[noise] is for images");
   EXPECT_EQ(plan_job(job({"bad_images=skip"})).data.training->size(), 96);
   write("flowers.csv", "kind,length,width,more\na,1,2,3\nb,1,2,3\nc,1,2,3\na,2,2,2\nb,1,1,x\n");
-  EXPECT_CONTAINS(message({}), "line 6, column 4 (more): `x` is no number");
+  EXPECT_CONTAINS(message({}), "line 6, column 4 (more): `x` is not a number");
   write("flowers.csv", "kind,length\na,1\nb,1\nc,1\na,2\nb,1\nc,2\na,1\nb,3\nc,1\n");
-  EXPECT_CONTAINS(message({}), "one input of 1 wanted for");
+  EXPECT_CONTAINS(message({}), "one input of 1 for");
 }
 
 }  // namespace

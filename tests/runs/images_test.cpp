@@ -109,8 +109,8 @@ TEST_F(Images, BadOnesAreSkippedCountedAndNamed) {
   const RunResult result = run_job(job(settings), options);
   EXPECT_EQ(result.skipped.size(), bad);
   ASSERT_EQ(witness.notices.size(), 1u);
-  EXPECT_CONTAINS(witness.notices[0], "6 images cannot be read and are left out: " + folder +
-                                          "/digits/0/a_empty.png, ");
+  EXPECT_CONTAINS(witness.notices[0],
+                  "6 images cannot be read and are skipped: " + folder + "/digits/0/a_empty.png, ");
   EXPECT_CONTAINS(witness.notices[0], " and 1 more");
   EXPECT_CONTAINS(text("run/log.jsonl"), "6 images cannot be read");
   // The listing has only the remaining images, so the training is that of the clean folder.

@@ -161,7 +161,7 @@ TEST_F(JobFile, WrongValuesNameTheField) {
   EXPECT_CONTAINS(refused(with("\"1 / 10\"", "1")), "validation_fraction");
   EXPECT_CONTAINS(refused(with("\"1 / 10\"", "0.5\ntest_fraction = 0.5")), "leave nothing");
   EXPECT_CONTAINS(refused(with("\"1 / 10\"", "0.5\nvalidation = \"x\"")), "cannot both be given");
-  EXPECT_CONTAINS(refused("name = \"a/b\"\n" + std::string(small)), "no name for a job");
+  EXPECT_CONTAINS(refused("name = \"a/b\"\n" + std::string(small)), "not a valid job name");
   EXPECT_CONTAINS(refused("[data]\ntrain = \"builtin:digits\"\n"), "[network] is missing");
   EXPECT_CONTAINS(refused("network = 3\n[data]\ntrain = \"builtin:digits\"\n"), "[network]");
   EXPECT_CONTAINS(refused(with("kernel = 3, padding = \"same\"", "kernel = 40")), "conv_1: ");

@@ -104,7 +104,7 @@ TEST_F(RebuiltReceipt, OneThatIsMissingOrAnotherRunsIsMadeGoodToo) {
       write_atomically(local_files(), receipt(name), receipt_text("other"));
     }
     EXPECT_CONTAINS(refusal<ReceiptDamage>([&] { run(name, 0, false); }),
-                    missing ? " is not there" : "belongs to another run");
+                    missing ? " is missing" : "belongs to another run");
     run(name, 0, true);
     EXPECT_EQ(receipt_text(name), whole);
   }

@@ -73,10 +73,10 @@ TEST_F(RunStates, FinishedAndStoppedAreNotedWithReasonAndTime) {
   stopped_after(3, "part");
   EXPECT_EQ(state("part").status, RunStatus::stopped);
   EXPECT_EQ(state("part").iteration, 3);
-  EXPECT_CONTAINS(state("part").reason, "it was asked to");
+  EXPECT_CONTAINS(state("part").reason, "by request");
   EXPECT_CONTAINS(model_note(local_files(), folder + "/part"), "was stopped after iteration 3");
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job(), into("part")); }),
-                  "holds a run that was stopped after iteration 3");
+                  "contains a run that was stopped after iteration 3");
 
   RunOptions options = into("counted");
   options.stop_after = 2;
@@ -136,10 +136,10 @@ TEST_F(RunStates, ARunIsRunningWhileItsProcessLivesAndInterruptedWhenItWasKilled
   close(began[0]);
   EXPECT_EQ(state("killed").status, RunStatus::running);
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { run_job(job(), into("killed")); }),
-                  "holds a run that is being trained | choose another folder with --out");
-  EXPECT_CONTAINS(
-      refusal<DataError>([&] { model_path(local_files(), folder + "/killed"); }),
-      "is being trained, and has no model yet | it has one when it has finished or was stopped");
+                  "contains a run that is being trained | choose another folder with --out");
+  EXPECT_CONTAINS(refusal<DataError>([&] { model_path(local_files(), folder + "/killed"); }),
+                  "is being trained, and has no model yet | a run has a model when it has finished "
+                  "or was stopped");
   ASSERT_EQ(kill(child, SIGKILL), 0);
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -295,7 +295,7 @@ TEST_F(RunStates, AnInitialModelMayBeAFileARunOrACheckpoint) {
   }
   EXPECT_CONTAINS(
       refusal<DataError>([&] { plan_job(job(), {.initial_model = folder + "/digits"}); }),
-      "holds no model.safetensors");
+      "contains no model.safetensors");
   EXPECT_THROW(plan_job(job(), {.initial_model = folder + "/nowhere"}), FileError);
   std::string damaged =
       text("first/checkpoints/" + std::filesystem::path(first.checkpoint).filename().string());

@@ -266,10 +266,10 @@ TEST_F(Run, AScheduleThatLastsAsLongAsTheEpochsForbidsMoreOfThem) {
   options.resume = true;
   EXPECT_EQ(refusal<InvalidArgument>([&] { run_job(with({"max_epochs=4"}), options); }),
             "[run] " + options.folder +
-                " holds a run of another job: training.max_epochs: 3 there, 4 here, and the "
-                "schedule \"cosine\" lasts as long: learning rates of iterations that are done "
-                "would differ | train anew into another folder with --out, or keep the schedule as "
-                "long as it was and go on at the rate it ends with: --set max_epochs=4 --set "
+                " contains a run of another job: training.max_epochs: 3 there, 4 here, and the "
+                "schedule \"cosine\" has the same length: the learning rates of finished "
+                "iterations would differ | train again into another folder with --out, or keep the "
+                "length of the schedule and continue at its last rate: --set max_epochs=4 --set "
                 "'schedule_epochs=3.0'");
   EXPECT_EQ(text("out/job.json"), before);
   const Job longer = with({"max_epochs=4", "schedule_epochs=3.0"});

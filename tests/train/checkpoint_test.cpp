@@ -221,7 +221,7 @@ TEST(Checkpoint, ThatOfAnotherTrainingIsRefusedNamingTheDifference) {
   expect("/training/new", 1, "training.new: 1 here");
   expect("/network/layers/0/units", 4, "network.layers[1].units: 4 here, 3 there");
   expect("/network/layers", ordered_json::array(), "network.layers");
-  expect("/data", "abd", "the training data are not those of the run");
+  expect("/data", "abd", "the training data differ from the run's");
   // A tensor that only the checkpoint has is a difference, too.
   Snapshot other;
   other.position.identity = run.position.identity;
@@ -352,7 +352,7 @@ TrainingResult run_training(const std::string& folder, TrainingOptions options,
   return train(network, {some_digits(observations), some_digits(20, 10)}, options, control);
 }
 
-TEST(Checkpoint, TrainingsWriteThemAsOftenAsTold) {
+TEST(Checkpoint, TrainingsWriteThemAtTheirFrequency) {
   TrainingOptions options = small_options();  // 3 iterations per epoch, 6 in total
   const auto written = [&](int64_t frequency) {
     const TemporaryFolder folder;
@@ -413,7 +413,7 @@ TEST(Checkpoint, AnotherTrainingIsRefusedByWhatDiffers) {
   EXPECT_EQ(resumed.digest, run_training(TemporaryFolder().path, options).digest);
 }
 
-TEST(Checkpoint, ResumingWithoutAFolderOrWithoutCheckpointsIsTold) {
+TEST(Checkpoint, ResumingWithoutAFolderOrCheckpointsIsReported) {
   TrainingControl control;
   control.resume = true;
   EXPECT_THROW(run_training("", small_options(), control), InvalidArgument);

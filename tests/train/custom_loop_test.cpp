@@ -205,7 +205,7 @@ TEST(ShardedValueAndGradient, TakesOddLosses) {
 }
 
 // One tensor passes the network twice. The second run has a gradient through its input.
-TEST(ShardedValueAndGradient, GoesThroughInputs) {
+TEST(ShardedValueAndGradient, GradientsPassThroughInputs) {
   Network network({image_input({.height = 4, .width = 4, .channels = 2, .normalization = "none"}),
                    convolution2d({.filters = 2, .kernel = {3, 3}, .padding = same_padding}),
                    tanh()});
@@ -292,7 +292,7 @@ TEST(ShardedValueAndGradient, TakesALossAcrossObservationsOfOneShard) {
   expect_contains(error_of([&] {
                     sharded_value_and_gradient(mean, {x, y}, cut, 1);
                   }),
-                  "losses across observations are taken only where the mini-batch is one shard");
+                  "losses across observations are accepted only if the mini-batch is one shard");
 }
 
 TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
@@ -305,12 +305,12 @@ TEST(ShardedValueAndGradient, NamesWhatIsWrong) {
   };
   const Digest before = network_digest(network);
   expect_contains(error([](Shard& shard) { return shard.forward(shard[0]); }, {x, y}),
-                  "a loss of 7 values wanted, one f32 for each observation of the shard");
+                  "expected a loss of 7 values, one f32 for each observation of the shard");
   expect_contains(error([](Shard&) { return Tensor(); }, {x, y}), "an undefined tensor");
   expect_contains(error([](Shard& shard) { return Tensor::full({shard.size()}, 1); }, {x, y}),
                   "does not depend on the network");
   expect_contains(error([](Shard& shard) { return shard.forward(shard[2]); }, {x, y}),
-                  "the mini-batch has 2 tensors, number 2 is wanted");
+                  "the mini-batch has 2 tensors, but number 2 is requested");
   expect_contains(error(loss_of, {x, labels(19, 4)}), "tensor 1 of the mini-batch must have");
   expect_contains(error(loss_of, {}), "no tensors");
   expect_contains(error(loss_of, {x, y}, 0), "iterations count from 1, received 0");

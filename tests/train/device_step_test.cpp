@@ -299,14 +299,14 @@ TEST(DeviceStep, TheScaleOfLossesChangesNothingInFp32) {
   }
 }
 
-TEST(DeviceStep, Fp16IsRefusedWhereNothingComputesIt) {
+TEST(DeviceStep, Fp16IsRefusedWithoutSupport) {
   const FakeDevice fake;
   for (const char* device : {"cpu", "cuda:0"}) {
     TrainingOptions options = options_for(device);
     options.precision = "fp16";
     EXPECT_EQ(options.resolved().loss_scale, 128);
     const std::string message = testing::message_of<Unsupported>([&] { run(options); });
-    EXPECT_NE(message.find("f16 is not computed here"), std::string::npos) << message;
+    EXPECT_NE(message.find("f16 is not supported on this device"), std::string::npos) << message;
   }
 }
 
@@ -346,7 +346,7 @@ TEST(DeviceStep, ChoosesAlgorithmsForItsPlansAlone) {
   kernels::register_table(fake, &whole);
   options.device = "cpu";
   const std::string message = testing::message_of<Unsupported>([&] { run(options); });
-  EXPECT_NE(message.find("precision = tf32 is computed by GPUs only"), std::string::npos)
+  EXPECT_NE(message.find("precision = tf32 is supported only on GPUs"), std::string::npos)
       << message;
 }
 
@@ -382,7 +382,7 @@ TEST(DeviceStep, Bf16IsRefusedWhereADeviceDoesNotComputeIt) {
   Network network = small_classifier();
   const std::string message =
       testing::message_of<Unsupported>([&] { train(network, digits(), options); });
-  EXPECT_NE(message.find("bf16 is not computed here"), std::string::npos) << message;
+  EXPECT_NE(message.find("bf16 is not supported on this device"), std::string::npos) << message;
   kernels::register_table(parse_device("cuda:0"), &whole);
 }
 

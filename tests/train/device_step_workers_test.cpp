@@ -166,10 +166,10 @@ TEST_P(DeviceWorkers, OneDigestForAnyNumberAndLoad) {
     std::printf(", digest %s\n", outcome.result.digest.to_string().c_str());
     std::vector<std::string> route;
     if (loads.size() > 1) {
-      route.emplace_back(
-          GetParam() ? "partial sums go from GPU to GPU"
-                     : "partial sums go through the hosts' memory: there is no way from GPU to GPU "
-                       "(NCCL) for all of them");
+      route.emplace_back(GetParam() ? "partial sums travel from GPU to GPU"
+                                    : "partial sums travel through the hosts' memory: not all of "
+                                      "them have links from GPU to "
+                                      "GPU (NCCL)");
     }
     EXPECT_EQ(follower.notices, route);
   }
@@ -186,7 +186,7 @@ TEST_P(DeviceWorkers, ThresholdsAndClassWeights) {
   expect_same(by_workers(options, follower), alone(options));
 }
 
-TEST_P(DeviceWorkers, WhoeverDiesIsReplaced) {
+TEST_P(DeviceWorkers, DeadWorkersAreReplaced) {
   const Outcome expected = alone(options_for(0));
   for (const char* place : {"backward", "exchange", "link", "update", "join"}) {
     if (place == std::string("link") && !GetParam()) continue;
@@ -200,7 +200,7 @@ TEST_P(DeviceWorkers, WhoeverDiesIsReplaced) {
 
 // A check in every second iteration. In the sixth it checks the third shard, which belongs to
 // worker 2, and the two other workers compute it again.
-TEST_P(DeviceWorkers, WhoeverComputesOtherwiseIsReplaced) {
+TEST_P(DeviceWorkers, WorkersWithOtherResultsAreReplaced) {
   TrainingOptions options = options_for(3);
   options.check_frequency = 2;
   for (const uint32_t faulty : {2u, 3u}) {
@@ -209,9 +209,10 @@ TEST_P(DeviceWorkers, WhoeverComputesOtherwiseIsReplaced) {
     const auto lost = testing::losses(follower);
     ASSERT_EQ(lost.size(), 1u);
     EXPECT_EQ(lost[0].worker, faulty);
-    EXPECT_NE(lost[0].how.find("shard 3 of iteration 6, computed by several, came out differently: "
-                               "the gradient of"),
-              std::string::npos)
+    EXPECT_NE(
+        lost[0].how.find("shard 3 of iteration 6, computed several times, has different results: "
+                         "the gradient of"),
+        std::string::npos)
         << lost[0].how;
   }
   // With two workers each computes it, with one worker that worker alone.
@@ -281,7 +282,7 @@ TEST(LinkedDevices, WhatIsLostOnItsWayIsSentAgain) {
   EXPECT_EQ(outcome.result.digest, run(options_for(0), nobody).result.digest);
   EXPECT_EQ(testing::losses(follower).size(), 0u);
   ASSERT_EQ(follower.notices.size(), 2u);
-  EXPECT_NE(follower.notices[1].find("nothing has come from one to another"), std::string::npos)
+  EXPECT_NE(follower.notices[1].find("no data has arrived for too long"), std::string::npos)
       << follower.notices[1];
 }
 
@@ -306,7 +307,7 @@ TEST(LinkedDevices, AllOrNoneAreLinked) {
     EXPECT_EQ(outcome.result.digest, expected);
     EXPECT_EQ(testing::losses(follower).size(), 0u);
     ASSERT_EQ(follower.notices.size(), 1u);
-    EXPECT_EQ(follower.notices[0].find("partial sums go through the hosts' memory: "), 0u)
+    EXPECT_EQ(follower.notices[0].find("partial sums travel through the hosts' memory: "), 0u)
         << follower.notices[0];
     EXPECT_NE(follower.notices[0].find(c.why), std::string::npos) << follower.notices[0];
   }

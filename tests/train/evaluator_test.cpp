@@ -119,7 +119,7 @@ TEST(Evaluator, SeesChangedParametersAndState) {
   EXPECT_NE(evaluator.run().loss, after);
 }
 
-TEST(Evaluator, OfNothingIsNotANumber) {
+TEST(Evaluator, WithoutObservationsIsNan) {
   Network network = trained();
   const Evaluation e = evaluate(network, subset(builtin_digits(), {}), {.threads = 1});
   EXPECT_EQ(e.observations, 0);
@@ -152,7 +152,7 @@ TEST(Classifier, AnotherNumberOfClassesNamesTheLayerToChange) {
         error_of([&] { evaluate(network, some_digits(10)); })}) {
     EXPECT_NE(text.find("10 classes"), std::string::npos) << text;
     EXPECT_NE(text.find("`scores`"), std::string::npos) << text;
-    EXPECT_NE(text.find("10 units"), std::string::npos) << text;
+    EXPECT_NE(text.find("to 10"), std::string::npos) << text;
   }
 }
 
@@ -172,18 +172,18 @@ TEST(Classifier, OtherLossesAndSeveralOutputsAreRefused) {
   network.add(image_input({.height = 4, .width = 4, .channels = 1}), "second");
   EXPECT_NE(error_of([&] {
               cache_for(network, some_digits(3), 0);
-            }).find("one image input wanted, this one's inputs are 1x4x4, 1x4x4"),
+            }).find("one image input, but its inputs are 1x4x4, 1x4x4"),
             std::string::npos);
   Network features{feature_input({.features = 16}), fully_connected({.units = 10}), softmax()};
   EXPECT_NE(error_of([&] {
               cache_for(features, some_digits(3), 0);
-            }).find("one image input wanted, this one's inputs are 16"),
+            }).find("one image input, but its inputs are 16"),
             std::string::npos);
   Network sequences{sequence_input({.channels = 2, .length = 8}), fully_connected({.units = 10}),
                     softmax()};
   EXPECT_NE(error_of([&] {
               cache_for(sequences, some_digits(3), 0);
-            }).find("one image input wanted, this one's inputs are 2x8"),
+            }).find("one image input, but its inputs are 2x8"),
             std::string::npos);
 }
 

@@ -271,8 +271,8 @@ TEST(Extension, ASchedulesLengthStaysAndCanBeWrittenOut) {
       const Outcome first = run(went_on, options);
       options.max_epochs = 4;
       const std::string said = refusal(went_on, options);
-      const char* lengths = in_a_row ? "[2.0,4.0] iterations there, [2.0,10.0] here"
-                                     : "[6.0] iterations there, [12.0] here";
+      const char* lengths = in_a_row ? "[2.0,4.0] iterations there, but [2.0,10.0] here"
+                                     : "[6.0] iterations there, but [12.0] here";
       EXPECT_NE(said.find(lengths), std::string::npos) << said;
       EXPECT_NE(said.find("schedule_epochs"), std::string::npos) << said;
       EXPECT_EQ(read_text(local_files(), join_path(went_on, "receipt.jsonl")), first.receipt)
@@ -299,7 +299,7 @@ TEST(Extension, AnEndThatLiesBehindIsRefused) {
   const auto expect = [&](const Change& change, const std::string& words) {
     const std::string said = refusal(folder.path, options(change));
     EXPECT_NE(said.find(words), std::string::npos) << said;
-    EXPECT_NE(said.find("goes on after iteration 12"), std::string::npos) << said;
+    EXPECT_NE(said.find("continues after iteration 12"), std::string::npos) << said;
     EXPECT_NE(said.find("another folder"), std::string::npos) << said;
   };
   expect([](Options& o) { o.max_epochs = 3; },

@@ -137,7 +137,7 @@ TEST(Hosts, AllOfThemMayBeElsewhereAndDie) {
   EXPECT_GE(losses(follower).size(), 3u);
 }
 
-TEST(Hosts, StopsAndGoesOnElsewhere) {
+TEST(Hosts, StopsAndContinuesElsewhere) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   const testing::TemporaryFolder folder;
   TrainingControl control;
@@ -156,7 +156,7 @@ TEST(Hosts, StopsAndGoesOnElsewhere) {
   EXPECT_EQ(second.last, 240);
 }
 
-TEST(Hosts, ThoseThatCannotBeReachedAreTold) {
+TEST(Hosts, UnreachableHostsAreReported) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   Follower follower;
   TrainingOptions options = two_more();
@@ -216,7 +216,7 @@ TrainingOptions on_network_of_three(const Signs& signs, int64_t epochs) {
 }
 
 // The client reaches both hosts, but they do not reach each other.
-TEST(Hosts, ThatDoNotReachEachOtherAreTold) {
+TEST(Hosts, HostsThatDoNotReachEachOtherAreReported) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   if (!testing::why_no_network().empty()) GTEST_SKIP() << testing::why_no_network();
   const Signs signs;
@@ -235,7 +235,7 @@ TEST(Hosts, ThatDoNotReachEachOtherAreTold) {
       run(on_network_of_three(signs, 1), follower);
       ADD_FAILURE() << "it trained";
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("the workers have not come together"), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find("the workers did not form a group"), std::string::npos)
           << e.what();
     }
     EXPECT_EQ(follower.notices.size(), 1u);
@@ -284,7 +284,7 @@ TEST(Hosts, BetweenWhichBytesAreLostComeTogetherAgain) {
     EXPECT_EQ(losses(follower).size(), 0u);
     EXPECT_FALSE(follower.notices.empty());
     for (const std::string& text : follower.notices) {
-      EXPECT_NE(text.find("the workers have not come together"), std::string::npos) << text;
+      EXPECT_NE(text.find("the workers did not form a group"), std::string::npos) << text;
     }
     signs.set("done");
     expect_no_failure();
@@ -338,7 +338,7 @@ void train_on_network(const Signs& signs) {
   expect_no_failure();
 }
 
-TEST(Hosts, WhoseCableIsPulledAreLostAndComeAgain) {
+TEST(Hosts, HostsWithAPulledCableAreLostAndReturn) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   if (!testing::why_no_network().empty()) GTEST_SKIP() << testing::why_no_network();
   const Signs signs;

@@ -150,7 +150,7 @@ TEST(ImageToImage, WhatDoesNotFitIsRefused) {
   expect(autoencoder(), data, "must both have targets");
   data.training_targets = nullptr;
   expect(autoencoder(), data, "cross_entropy");
-  expect(autoencoder(2), noisy_digits(), "no image");
+  expect(autoencoder(2), noisy_digits(), "is not an image");
   EXPECT_THROW(evaluate(*std::make_unique<Network>(autoencoder()), some_digits(4)),
                InvalidArgument);
 }

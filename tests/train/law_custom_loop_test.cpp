@@ -145,7 +145,7 @@ TEST(LawOfCustomLoops, OneDigestForAnyNumberOfWorkers) {
 
 // A position is the network, the solver's state and the iteration number. Any process with any
 // threads can continue from it.
-TEST(LawOfCustomLoops, StoppedAndGoneOnWithByOthers) {
+TEST(LawOfCustomLoops, StoppedAndContinuedByOtherProcesses) {
   const TrainingData data = test_data();
   const auto images = std::make_shared<const ImageCache>(data.training, 28, 28, 1, size_t{1} << 22);
   MiniBatchQueue queue(images, mini_batches_of(data, test_options()));

@@ -49,14 +49,14 @@ TrainingResult run(int64_t workers, int64_t threads, bool upwards) {
   return result;
 }
 
-TEST(LawOfRounding, TrainingsTakeNothingFromTheirCaller) {
+TEST(LawOfRounding, TrainingsIgnoreTheModeOfTheirCaller) {
   const TrainingResult plain = run(0, 1, false);
   for (const auto& [workers, threads] : {std::pair{0, 1}, {0, 3}, {2, 1}, {3, 2}}) {
     testing::expect_same_history(plain, run(workers, threads, true));
   }
 }
 
-TEST(LawOfRounding, LoopsOfOnesOwnTakeNothingFromTheirCaller) {
+TEST(LawOfRounding, CustomLoopsIgnoreTheModeOfTheirCaller) {
   const auto trained = [](int threads) {
     Network network = testing::law_network();
     const Tensor x = Tensor::full({20, 1, 28, 28}, 0.3f);

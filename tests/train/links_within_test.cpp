@@ -46,7 +46,7 @@ TEST(LinksWithin, LeavesTheUsersChoice) {
   unsetenv(kInterface);
 }
 
-TEST(LinksWithin, LeavesNothingWhereTheAddressIsNotHere) {
+TEST(LinksWithin, LeavesNoVariableIfTheAddressIsElsewhere) {
   unsetenv(kInterface);
   EXPECT_THROW(LinksWithin("192.0.2.1"), Error);
   EXPECT_EQ(value(), "(none)");

@@ -98,7 +98,7 @@ TEST(Evaluation, MetricsAreThoseOfTheScoresForAnyThreads) {
   EXPECT_TRUE(evaluate(network, data).metrics.empty());
 }
 
-TEST(Evaluation, OfNothing) {
+TEST(Evaluation, WithoutObservations) {
   Network network = trained();
   const Evaluation e = evaluate(
       network, subset(builtin_digits(), {}),

@@ -31,7 +31,7 @@ ObservationList list_of(std::vector<int64_t> digits, std::vector<std::string> na
   return list;
 }
 
-TEST(ObservationList, TellsWhatHasChanged) {
+TEST(ObservationList, ReportsChanges) {
   const auto before = list_of({1, 2, 3, 4}, {"a", "b", "c", "d"});
   EXPECT_EQ(before.changes_to(before), "");
   EXPECT_EQ(before.changes_to(list_of({4, 3, 2, 1}, {"d", "c", "b", "a"})),

@@ -286,7 +286,7 @@ TEST(PopulationStatistics, OfALayerBehindItselfAreRefused) {
   }
 }
 
-TEST(PopulationStatistics, WithoutNormalizationThereIsNothingToDo) {
+TEST(PopulationStatistics, WithoutNormalizationThereIsNoWork) {
   Network network{image_input({.height = 28, .width = 28, .channels = 1}),
                   fully_connected({.units = 10}), softmax()};
   network.initialize(1);

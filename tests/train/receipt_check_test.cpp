@@ -84,13 +84,13 @@ TEST_F(ReceiptOfSix, LinesThatAreMissingDoubledOrExchangedAreNamed) {
     const auto at = static_cast<std::ptrdiff_t>(i);
     auto without = lines;
     without.erase(without.begin() + at);
-    expect_damage(joined(without), line, i == 5 ? "ends before it" : "missing, doubled");
+    expect_damage(joined(without), line, i == 5 ? "ends before it" : "missing, repeated");
     auto twice = lines;
     twice.insert(twice.begin() + at, lines[i]);
     if (i == 5) {
       EXPECT_EQ(check_receipt(joined(twice), expected).problem, "") << "that follows the last one";
     } else {
-      expect_damage(joined(twice), line + 1, "missing, doubled");
+      expect_damage(joined(twice), line + 1, "missing, repeated");
     }
     if (i == 5) continue;
     auto exchanged = lines;
@@ -105,7 +105,7 @@ TEST_F(ReceiptOfSix, EveryShorterFileIsTooShort) {
     int64_t line = 1;
     for (size_t at = 0, end; (end = whole.find('\n', at)) < bytes; at = end + 1) ++line;
     expect_damage(whole.substr(0, bytes), line,
-                  bytes == 0                 ? "none"
+                  bytes == 0                 ? "no lines"
                   : whole[bytes - 1] == '\n' ? "ends before it"
                                              : "in the middle");
   }
@@ -116,7 +116,7 @@ TEST_F(ReceiptOfSix, AnotherRunsIsNoneOfThis) {
   expect_damage(joined(lines), 1, "another run");
   expected.first = {1, 2};
   expected.last = {9, 9};
-  expect_damage(joined(lines), 6, "the checkpoint names");
+  expect_damage(joined(lines), 6, "differs from the checkpoint's");
   expected.iterations_per_epoch = 2;
   expect_damage(joined(lines), 3, "epoch");
 }
@@ -132,7 +132,7 @@ TEST_F(ReceiptOfSix, AForgedLineThatFitsItsNeighboursIsFoundByTheLast) {
     read.chain = chain;
     text += receipt_text(read) + "\n";
   }
-  expect_damage(text, 6, "the checkpoint names");
+  expect_damage(text, 6, "differs from the checkpoint's");
 }
 
 // A training that stops after four iterations and resumes, with a changed receipt.
@@ -179,8 +179,8 @@ TEST_F(ResumedReceipt, IsCheckedBeforeAnythingIsChanged) {
     EXPECT_EQ(text(), content) << "it stays as it was";
     EXPECT_EQ(read_text(local_files(), join_path(folder.path, "log.jsonl")), log);
   };
-  refused(damaged, 0, ", line 1: it does not begin the chain of this run");
-  refused("", 0, ", line 1: there is none");
+  refused(damaged, 0, ", line 1: it does not match the chain of this run");
+  refused("", 0, ", line 1: the file has no lines");
   refused(whole.substr(0, whole.size() - 3), 3, ", line 4: the file ends in the middle of it");
   local_files().remove(path);
   EXPECT_THROW(run(0, true), ReceiptDamage);

@@ -194,7 +194,7 @@ TrainingProblem unvalidated_problem(Failure f) {
   return problem;
 }
 
-TEST(Recovery, GrantsOnTheirWayAreForNobody) {
+TEST(Recovery, GrantsOfAnEndedGroupAreIgnored) {
   for (const int64_t slow : {0, 1}) {
     const auto call = make_call<&unvalidated_problem>(
         slow == 1 ? Failure{"update", "slow", 0, -1, -1} : Failure{});
@@ -220,7 +220,7 @@ TEST(Recovery, GrantsOnTheirWayAreForNobody) {
 }
 
 // The worker that must publish its values may be lost already.
-TEST(Recovery, TheOneThatIsAskedForItsValuesMayBeGone) {
+TEST(Recovery, ThePublishingWorkerMayBeLost) {
   struct Killer : Follower {
     void saving(int64_t iteration) override {
       if (iteration != 40) return;
@@ -285,7 +285,7 @@ void knock(std::vector<Descriptor>& visits) {
   }
 }
 
-TEST(Recovery, StrangersAreRefusedAndToldOnce) {
+TEST(Recovery, StrangersAreRefusedAndReportedOnce) {
   struct Listener : Follower {
     void notice(const std::string& text) override { notices.push_back(text); }
     std::vector<std::string> notices;
@@ -299,7 +299,7 @@ TEST(Recovery, StrangersAreRefusedAndToldOnce) {
   expect_undisturbed(run(long_options(2), follower), follower, 60);
   EXPECT_TRUE(losses(follower).empty());
   ASSERT_EQ(follower.notices.size(), 1u);
-  EXPECT_NE(follower.notices[0].find("somebody without a key"), std::string::npos);
+  EXPECT_NE(follower.notices[0].find("a connection without a key"), std::string::npos);
 }
 
 struct Place {
@@ -351,8 +351,8 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
                                  [&](const auto& loss) { return loss.worker == worker; });
   EXPECT_TRUE(first) << "the place was never come to";
   if (std::string(p.how) == "hang" && place == "exchange") {
-    const char* const wanted = p.hosts ? "hung (worker 4 has not come to all_gather number "
-                                       : "hung (worker 2 has not come to barrier number ";
+    const char* const wanted = p.hosts ? "hung (worker 4 has not arrived at all_gather number "
+                                       : "hung (worker 2 has not arrived at barrier number ";
     EXPECT_NE(lost[0].how.find(wanted), std::string::npos) << lost[0].how;
   }
 }
@@ -383,7 +383,7 @@ TEST(Recovery, AWorkerThatHangsAloneOnItsHostIsEndedAlone) {
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].worker, 3u);
   EXPECT_EQ(lost[0].host, "127.0.0.2");
-  EXPECT_EQ(lost[0].how, "hung (worker 3 has not come to where other hosts wait) and was ended");
+  EXPECT_EQ(lost[0].how, "hung (worker 3 has not arrived where other hosts wait) and was ended");
 }
 
 // Three deaths, the last one with the shard alone. With several threads in each worker, other

@@ -61,8 +61,8 @@ TEST(Checks, AFaultyWorkerIsFoundAndReplaced) {
       const auto lost = losses(follower);
       ASSERT_EQ(lost.size(), 1u) << workers << " workers";
       EXPECT_EQ(lost[0].worker, faulty);
-      EXPECT_NE(lost[0].how.find("shard 3 of iteration 15, computed by several, came out "
-                                 "differently: the gradient of "),
+      EXPECT_NE(lost[0].how.find("shard 3 of iteration 15, computed several times, has "
+                                 "different results: the gradient of "),
                 std::string::npos)
           << lost[0].how;
       std::printf("worker %u %s\n", lost[0].worker, lost[0].how.c_str());
@@ -105,7 +105,7 @@ TEST(Checks, WhatIsDifferentEveryTimeStopsTheRun) {
       run_flipping(options, follower, {"", "unsteady", 0, 0, 0});
       FAIL() << workers << " workers went on";
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("shard 1 of iteration 5, computed by several"),
+      EXPECT_NE(std::string(e.what()).find("shard 1 of iteration 5, computed several times"),
                 std::string::npos)
           << e.what();
     }

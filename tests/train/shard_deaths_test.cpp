@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-TEST(ShardDeaths, TheThirdDeathConvictsWhoWasAlone) {
+TEST(ShardDeaths, TheThirdDeathConvictsAShardThatWasAlone) {
   ShardDeaths deaths;
   EXPECT_EQ(deaths.note(9, {4, 5}, {}), std::nullopt);
   EXPECT_TRUE(deaths.suspects().empty());
@@ -19,7 +19,7 @@ TEST(ShardDeaths, TheThirdDeathConvictsWhoWasAlone) {
   EXPECT_EQ(deaths.note(9, {4}, told), 4);
 }
 
-TEST(ShardDeaths, NobodyIsConvictedInCompany) {
+TEST(ShardDeaths, NoShardIsConvictedWhileOthersRun) {
   ShardDeaths deaths;
   for (int i = 0; i < 9; ++i) EXPECT_EQ(deaths.note(1, {0, 1, 2}, deaths.suspects()), std::nullopt);
   EXPECT_EQ(deaths.suspects().size(), 3u);

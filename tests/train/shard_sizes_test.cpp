@@ -41,21 +41,21 @@ TEST(ShardSizes, AgreeWithHowMiniBatchesAreCut) {
   }
 }
 
-TEST(ShardSizes, OthersAreToldWithTheNearestGoodOnes) {
+TEST(ShardSizes, UnsuitableSizesAreReportedWithTheNearestSuitableOnes) {
   EXPECT_EQ(note(128, 16), "");
   EXPECT_EQ(note(16, 16), "");
   EXPECT_EQ(note(100, 16),
-            "a mini-batch of 100 is cut into shards of 14 or 15, and convolutions compute "
-            "multiples of 16 faster: mini_batch_size = 96 or 112 has them");
+            "a mini-batch of 100 is cut into shards of 14 or 15, but convolutions compute "
+            "multiples of 16 faster: mini_batch_size = 96 or 112 gives them");
   EXPECT_EQ(note(3, 16),
-            "a mini-batch of 3 is cut into shards of 3, and convolutions compute multiples of 16 "
-            "faster: mini_batch_size = 16 has them");
+            "a mini-batch of 3 is cut into shards of 3, but convolutions compute multiples of 16 "
+            "faster: mini_batch_size = 16 gives them");
   EXPECT_NE(note(48, 32).find("shards of 24"), std::string::npos);
-  EXPECT_NE(note(48, 32).find("mini_batch_size = 32 or 64 has"), std::string::npos);
-  EXPECT_NE(note(128, 8).find("shard_size = 16 has them"), std::string::npos);
+  EXPECT_NE(note(48, 32).find("mini_batch_size = 32 or 64"), std::string::npos);
+  EXPECT_NE(note(128, 8).find("shard_size = 16 gives them"), std::string::npos);
 }
 
-TEST(ShardSizes, NothingIsToldWhereItDoesNotMatter) {
+TEST(ShardSizes, NoNoteWhereTheSizeDoesNotMatter) {
   EXPECT_EQ(note(100, 16, 1), "");
   EXPECT_EQ(note(100, 16, 16, convolving(), "cuda:0"), "");
   EXPECT_EQ(note(100, 16, 16,

@@ -39,7 +39,7 @@ const ProfileAccount& account(const Profile& profile, const std::string& name) {
   throw InvalidArgument("no account " + name);
 }
 
-TEST(StepProfiler, BooksAllTimeOfAllThreadsOnce) {
+TEST(StepProfiler, ChargesAllTimeOfAllThreadsOnce) {
   constexpr int kThreads = 3, kIterations = 4;
   ThreadPool pool(kThreads);
   StepProfiler profiler(kThreads);

@@ -57,12 +57,12 @@ TEST(Trainer, IsStoppedWhileItsDataAreRead) {
   EXPECT_EQ(testing::message_of<Cancelled>([&] {
               train(network, TrainingData{store, nullptr}, small_options(), control);
             }),
-            "[training] it was stopped while its data were read");
+            "[training] the training was stopped while its data was read");
   EXPECT_LT(seconds(), 2.5);
   EXPECT_TRUE(recorder.iterations.empty());
 }
 
-TEST(Trainer, LearnsAndTellsWhatItDid) {
+TEST(Trainer, LearnsAndReportsItsSteps) {
   Network network = small_classifier();
   TrainingOptions options = small_options();
   options.max_epochs = 12;
@@ -136,7 +136,7 @@ TEST(Trainer, ThePartialLastMiniBatchIsDroppedOrKept) {
   EXPECT_EQ(observations("keep"), (std::vector<int64_t>{20, 20, 7, 20, 20, 7}));
 }
 
-TEST(Trainer, ValidatesAsOftenAsToldAndAlwaysAtTheEnd) {
+TEST(Trainer, ValidatesAtItsFrequencyAndAlwaysAtTheEnd) {
   const auto iterations = [](int64_t frequency, bool with_data = true) {
     Network network = small_classifier();
     TrainingOptions options = small_options();  // 3 iterations per epoch, 6 in total
@@ -329,7 +329,7 @@ TEST(Trainer, ALossThatIsNoNumberStopsWithTheIterationNamedAndKeepsTheLastValues
       << "parameters, velocity and moving statistics stay those of iteration 3";
 }
 
-TEST(Trainer, ALearningRateFarTooLargeIsToldAsSuch) {
+TEST(Trainer, ALearningRateThatIsFarTooLargeIsReported) {
   Network network = small_classifier();
   TrainingOptions options = small_options();
   options.initial_learning_rate = 1e30;

@@ -117,7 +117,7 @@ TrainingProblem problem_that_looks_at_its_cores() {
 
 // A training's threads use the processors that its options request, whatever the pool's options
 // are.
-TEST(TrainingPools, LendTheirProcessors) {
+TEST(TrainingPools, GiveTrainingsTheirProcessors) {
   if (available_cores() < 2) GTEST_SKIP() << "there is one processor";
   Pool pool({.workers = 2});
   const auto look = [] { return own_cores(); };
@@ -153,7 +153,7 @@ TEST(TrainingPools, ServeSeveralTrainings) {
 }
 
 // A training does not wait for workers with long tasks. These join when they are free.
-TEST(TrainingPools, BeginWithoutThoseWhoAreBusy) {
+TEST(TrainingPools, BeginWithoutBusyWorkers) {
   const auto rest = [](double seconds) {
     for (const TimeLimit limit(seconds); !limit.reached();) {
       check_cancelled();
@@ -174,10 +174,9 @@ TEST(TrainingPools, BeginWithoutThoseWhoAreBusy) {
   };
   expect_undisturbed(run(long_options(2), listener), listener, 60);
   EXPECT_EQ(listener.present.size(), 2u);
-  EXPECT_EQ(
-      listener.notices,
-      (Notices{"2 workers of the open pool compute",
-               "the pool's workers 1 have other things to do: the training begins without them"}));
+  EXPECT_EQ(listener.notices,
+            (Notices{"2 workers of the open pool compute",
+                     "the pool's workers 1 have other tasks: the training begins without them"}));
   // It computed only the iterations after its task.
   EXPECT_EQ(began_with, 1u);
 
@@ -192,7 +191,7 @@ TEST(TrainingPools, BeginWithoutThoseWhoAreBusy) {
   cancel_all(all);
 }
 
-TEST(TrainingPools, OfThreadsComputeNothing) {
+TEST(TrainingPools, OfThreadsAreNotUsed) {
   Pool pool({.workers = 2, .threads = true});
   Listener listener;
   expect_undisturbed(run(long_options(2), listener), listener, 60);
@@ -217,7 +216,7 @@ TEST(TrainingPools, TakeTurnsWithOtherTasks) {
   EXPECT_EQ(fetch_all(during), (std::vector<int>{1, 1}));
 }
 
-TEST(TrainingPools, AreWholeAgainAfterKills) {
+TEST(TrainingPools, AreCompleteAgainAfterKills) {
   Pool pool({.workers = 3});
   Listener listener;
   listener.on_iteration = [&](const IterationRecord& r) {
@@ -319,7 +318,7 @@ TrainingProblem talkative_problem() {
   return testing::law_problem();
 }
 
-TEST(TrainingPools, SayWhatALostWorkerPrinted) {
+TEST(TrainingPools, ReportTheOutputOfALostWorker) {
   struct : Listener {
     void notice(const std::string& text) override {
       Listener::notice(text);

@@ -71,7 +71,7 @@ TEST(Vectors, OneDigestForAnyNumberOfThreadsAndAnyCache) {
   }
 }
 
-TEST(Vectors, AStoppedTrainingGoesOnWithTheSameBits) {
+TEST(Vectors, AStoppedTrainingContinuesWithTheSameBits) {
   const TrainingData data{as_arrays(some_digits(60))};
   const TrainingOptions options = testing::small_options();
   const TrainingResult whole = trained(vector_network(), data, options);
@@ -260,8 +260,8 @@ TEST(Vectors, WhatDoesNotFitIsRefused) {
   const auto refusal = [&](const TrainingData& data) {
     return error_of([&] { train(network, data, options); });
   };
-  expect_says(refusal({some_digits(60)}), "one image input wanted, this one's inputs are 784");
-  expect_says(refusal({as_arrays(some_digits(60), {28, 28})}), "one input of 28x28 wanted");
+  expect_says(refusal({some_digits(60)}), "one image input, but its inputs are 784");
+  expect_says(refusal({as_arrays(some_digits(60), {28, 28})}), "one input of 28x28 for");
   TrainingData data{vectors};
   data.augmentation.reflect_x = true;
   expect_says(refusal(data), "[augmentation] is for images");
@@ -273,19 +273,19 @@ TEST(Vectors, WhatDoesNotFitIsRefused) {
   data = {vectors};
   data.random_crop = true;
   expect_says(refusal(data), "[random crop] is for images");
-  expect_says(refusal({vectors, some_digits(10)}), "one image input wanted");
+  expect_says(refusal({vectors, some_digits(10)}), "one image input, but");
   data = regression();
   data.training_targets = data.training;
   data.validation_targets = some_digits(64);
   Network mixed{feature_input({.features = 2}), fully_connected({.units = 2})};
   mixed.set_loss("mean_squared_error");
   mixed.initialize(1);
-  expect_says(error_of([&] { train(mixed, data, options); }), "output of 2 is no image");
+  expect_says(error_of([&] { train(mixed, data, options); }), "output of 2 is not an image");
   Network other{feature_input({.features = 2}), fully_connected({.units = 3})};
   other.set_loss("mean_squared_error");
   other.initialize(1);
   expect_says(error_of([&] { train(other, data, options); }),
-              "are of 2, the network's output of 3");
+              "are of 2, but the network's output is of 3");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ Device parse_device(std::string_view text) {
       return {Device::Kind::cuda, index};
     }
   }
-  throw InvalidArgument("[device] `" + std::string(text) + "` is no device",
+  throw InvalidArgument("[device] `" + std::string(text) + "` is not a device",
                         "cpu, cuda (the first GPU) or cuda:1 (the second)");
 }
 

@@ -37,13 +37,14 @@ std::string address_towards(const std::string& host) {
     }
     why = errno;
   }
-  throw Error("[network] no way leads to " + host + ": " + std::strerror(why));
+  throw Error("[network] there is no route to " + host + ": " + std::strerror(why));
 }
 
 std::string interface_of(const std::string& address) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
-    throw Error(std::string("[network] the interfaces are not to be had: ") + std::strerror(errno));
+    throw Error(std::string("[network] the network interfaces cannot be listed: ") +
+                std::strerror(errno));
   }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(list, &freeifaddrs);
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {

@@ -35,14 +35,15 @@ const char* kind_of(mode_t mode) {
   if (S_ISFIFO(mode)) return "a pipe";
   if (S_ISSOCK(mode)) return "a socket";
   if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
-  return "something else";
+  return "a special file";
 }
 
 // Reading a pipe may wait for ever, and a device may have no end.
 void require_file(const struct stat& info, const std::string& path) {
   if (S_ISREG(info.st_mode)) return;
-  throw FileError("[file] cannot read " + path + ": it is " + kind_of(info.st_mode) + ", no file",
-                  S_ISDIR(info.st_mode) ? "" : "copy what it gives into a file first");
+  throw FileError(
+      "[file] cannot read " + path + ": it is " + kind_of(info.st_mode) + ", not a file",
+      S_ISDIR(info.st_mode) ? "" : "copy its contents to a file first");
 }
 
 // A sparse file may claim any size.
@@ -91,10 +92,10 @@ class Anchor {
     const bool there = ::stat(folder_.c_str(), &now) == 0;
     if (there && now.st_dev == info_.st_dev && now.st_ino == info_.st_ino) return;
     throw FileError("[file] the folder " + folder_ +
-                        (there ? " was replaced by another while it was written to"
-                               : " was removed or renamed while it was written to"),
-                    "nothing was written elsewhere; move the folder back, if it is there still, "
-                    "to go on");
+                        (there ? " was replaced while files in it were written"
+                               : " was removed or renamed while files in it were written"),
+                    "nothing was written elsewhere; to continue, move the folder back if it still "
+                    "exists");
   }
 
  private:

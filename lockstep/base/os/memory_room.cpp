@@ -75,8 +75,8 @@ void limit_own_data(uint64_t bytes, const std::string& name, uint64_t least) {
   const uint64_t used = used_of(RLIMIT_DATA);
   if (bytes < used + least) {
     throw Error(
-        fmt::format("[memory] {} = {} is too small: a process takes {} MiB before it has a "
-                    "network, and needs {} more for its work",
+        fmt::format("[memory] {} = {} is too small: a process needs {} MiB before it has a "
+                    "network, and {} more for its work",
                     name, bytes >> 20, mib(used), mib(least)),
         fmt::format("{} must be at least {}; large networks need more", name, mib(used + least)));
   }

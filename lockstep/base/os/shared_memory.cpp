@@ -42,7 +42,7 @@ struct SharedMemory::State {
 
 SharedMemory::SharedMemory(const std::string& name) : state_(std::make_unique<State>()) {
   state_->descriptor = Descriptor(memfd_create(name.c_str(), MFD_CLOEXEC));
-  if (!state_->descriptor) fail("the system gives none");
+  if (!state_->descriptor) fail("it cannot be created");
 }
 
 SharedMemory::SharedMemory(int descriptor) : state_(std::make_unique<State>()) {
@@ -63,7 +63,7 @@ SharedPlace SharedMemory::reserve(size_t bytes) {
   const MutexLock lock(state_->mutex);
   const SharedPlace place{state_->end, rounded(bytes == 0 ? 1 : bytes)};
   if (resize(descriptor(), place.offset + place.bytes) != 0) {
-    fail("no room for " + std::to_string(bytes) + " bytes");
+    fail("it cannot be extended by " + std::to_string(bytes) + " bytes");
   }
   state_->end += place.bytes;
   return place;
@@ -73,11 +73,11 @@ void SharedMemory::cover(const SharedPlace& place) {
   const MutexLock lock(state_->mutex);
   const size_t end = place.offset + place.bytes;
   if (end < place.offset || end > size_t{1} << 46) {
-    throw InvalidArgument("[shared memory] no region lies at " + std::to_string(place.offset));
+    throw InvalidArgument("[shared memory] there is no region at " + std::to_string(place.offset));
   }
   if (end <= state_->end) return;
   if (resize(descriptor(), end) != 0) {
-    fail("no room for " + std::to_string(place.bytes) + " bytes");
+    fail("it cannot be extended by " + std::to_string(place.bytes) + " bytes");
   }
   state_->end = end;
 }
@@ -104,8 +104,8 @@ SharedRegion SharedMemory::map(const SharedPlace& place) const {
   if (place.bytes == 0 || place.offset != rounded(place.offset) || place.bytes > size ||
       place.offset > size - place.bytes) {
     throw InvalidArgument("[shared memory] a region of " + std::to_string(place.bytes) +
-                          " bytes at " + std::to_string(place.offset) + " lies outside the " +
-                          std::to_string(size) + " bytes there are");
+                          " bytes at " + std::to_string(place.offset) + " is outside the " +
+                          std::to_string(size) + " bytes of shared memory");
   }
   const size_t bytes = place.bytes;
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(),

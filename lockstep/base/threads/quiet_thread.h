@@ -31,7 +31,7 @@ std::thread quiet_thread(Body body) {
       body();
     });
   } catch (const std::system_error& e) {
-    throw Error("[threads] the system gives no further thread (" + e.code().message() + ")",
+    throw Error("[threads] the system cannot start another thread (" + e.code().message() + ")",
                 "raise the limit on processes (ulimit -u) or on memory (ulimit -v)");
   }
 }

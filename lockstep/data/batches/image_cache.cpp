@@ -76,13 +76,13 @@ ImageCache::ImageCache(DatastorePtr store, int64_t height, int64_t width, int64_
       width_(width),
       channels_(channels),
       images_(images) {
-  if (store_ == nullptr) throw InvalidArgument("[image cache] there is no datastore");
+  if (store_ == nullptr) throw InvalidArgument("[image cache] the datastore is null");
   if (height < 1 || width < 1 || height > max_image_side || width > max_image_side ||
       (channels != 1 && channels != 3)) {
     throw InvalidArgument("[image cache] images of " + size_text(height, width, channels) +
-                              " (rows x columns x channels) cannot be",
-                          "rows and columns lie in 1 to " + std::to_string(max_image_side) +
-                              ", channels are 1 (grey) or 3 (colour)");
+                              " (rows x columns x channels) are not possible",
+                          "rows and columns must be 1 to " + std::to_string(max_image_side) +
+                              ", channels 1 (grey) or 3 (colour)");
   }
   check_images(*store_, "image cache");
   size_ = store_->size();
@@ -97,11 +97,11 @@ ImageCache::ImageCache(DatastorePtr store, int64_t height, int64_t width, int64_
 
 ImageCache::ImageCache(DatastorePtr store, const Shape& shape, size_t budget_bytes)
     : store_(std::move(store)), dtype_(DType::f32) {
-  if (store_ == nullptr) throw InvalidArgument("[image cache] there is no datastore");
+  if (store_ == nullptr) throw InvalidArgument("[image cache] the datastore is null");
   const std::optional<Shape> given = store_->array_shape();
   if (!given || !(*given == shape) || shape.rank() < 1 || shape.elements() < 1) {
-    throw InvalidArgument("[image cache] arrays of " + shape.to_string() +
-                          " floats wanted, but the observations (" + store_->describe() + ") are " +
+    throw InvalidArgument("[image cache] expected arrays of " + shape.to_string() +
+                          " floats, but the observations (" + store_->describe() + ") are " +
                           (given ? "arrays of " + given->to_string() : "images"));
   }
   size_ = store_->size();
@@ -154,7 +154,7 @@ void ImageCache::attach(const SharedMemory& arena, const SharedPlace& place) con
   std::memcpy(&head, region.get(), sizeof head);
   const bool same = head.size == size_ && head.image_bytes == image_bytes_ && head.capacity >= 0 &&
                     head.capacity <= size_;
-  if (!same) throw InvalidArgument("[image cache] the shared one is of other images");
+  if (!same) throw InvalidArgument("[image cache] the shared cache is for other images");
   capacity_ = head.capacity;
   use(region);
   contents_.resize(static_cast<size_t>(size_));
@@ -179,8 +179,8 @@ void ImageCache::take_content(int64_t index, const Digest& read, Digest* content
     *content = read;
   } else if (!contents_.empty() && contents_[static_cast<size_t>(index)] != read) {
     throw DataError("[image cache] " + store_->name(index) + " (" + store_->describe() +
-                        ") has changed since the beginning",
-                    "a run's data must stay as it is until the run has ended");
+                        ") has changed since the run began",
+                    "a run's data must not change until the run has ended");
   }
 }
 

@@ -96,7 +96,7 @@ void require(bool holds, const std::string& message, const std::string& hint = {
 
 void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_t first_epoch,
            int64_t first_batch) {
-  require(cache != nullptr, "there is no image cache");
+  require(cache != nullptr, "the image cache is null");
   const int64_t n = cache->size();
   require(n > 0, "there are no observations (" + cache->store()->describe() + ")");
   check_mini_batches(n, options);
@@ -115,19 +115,19 @@ void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_
     if (options.noise.any()) check_images(*cache->store(), "noise");
   }
   require(options.augment_inputs || !options.noise.any(),
-          "noise is put on changed images, but inputs shall come as they were read",
-          "set augment_inputs, or leave the noise out");
+          "noise needs augmented images, but augment_inputs is off",
+          "set augment_inputs, or remove the noise");
   if (options.targets && options.targets->dtype() == DType::f32) return;
   const bool of_one_size = !options.targets || (options.targets->height() == cache->height() &&
                                                 options.targets->width() == cache->width());
   require(of_one_size || !options.augmentation.moves(),
           "images are translated, rotated, scaled or sheared, but their targets have another size",
-          "of augmentation, only reflections are possible where targets have another size");
+          "only reflections are possible for targets of another size");
   const bool cut = cache->images() == CachedImages::windowed;
   require(!options.targets || cut == (options.targets->images() == CachedImages::windowed),
-          "either both or none of images and targets may be cut at random");
+          "images and targets must both be cut at random, or neither");
   require(of_one_size || !cut, "images are cut at random, but their targets have another size",
-          "targets must have the size of the network's input there");
+          "random crops need targets of the size of the network's input");
 }
 
 }  // namespace
@@ -145,7 +145,7 @@ std::vector<int64_t> epoch_order(int64_t n, Shuffle shuffle, uint64_t seed, int6
 int64_t batches_per_epoch(int64_t n, const MiniBatchQueueOptions& options) {
   const int64_t size = options.mini_batch_size;
   require(size >= 1 && size <= int64_t{1} << 31,
-          "mini_batch_size is " + std::to_string(size) + ", but must lie in 1 to 2^31");
+          "mini_batch_size is " + std::to_string(size) + ", but must be 1 to 2^31");
   return n / size + (options.drop_last || n % size == 0 ? 0 : 1);
 }
 
@@ -158,11 +158,11 @@ void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
           "choose a mini_batch_size of at most " + std::to_string(n) +
               " or keep the last, partial mini-batch");
   require(options.threads >= 1 && options.threads <= 1024,
-          "threads is " + std::to_string(options.threads) + ", but must lie in 1 to 1024");
+          "threads is " + std::to_string(options.threads) + ", but must be 1 to 1024");
   require(options.prefetch >= 1 && options.prefetch <= 1 << 20,
-          "prefetch is " + std::to_string(options.prefetch) + ", but must lie in 1 to 2^20");
+          "prefetch is " + std::to_string(options.prefetch) + ", but must be 1 to 2^20");
   require(options.max_epochs >= 1 && options.max_epochs <= int64_t{1} << 31,
-          "max_epochs is " + std::to_string(options.max_epochs) + ", but must lie in 1 to 2^31");
+          "max_epochs is " + std::to_string(options.max_epochs) + ", but must be 1 to 2^31");
   // These calls throw for invalid ranges.
   draw_augmentation(options.augmentation, options.seed, 0, 0);
   add_noise(options.noise, options.seed, 0, 0, nullptr, 0);
@@ -170,7 +170,8 @@ void check_mini_batches(int64_t n, const MiniBatchQueueOptions& options) {
 
 Tensor one_hot(std::span<const int32_t> labels, int64_t classes) {
   if (classes < 1) {
-    throw InvalidArgument("[one_hot] " + std::to_string(classes) + " classes: one at least");
+    throw InvalidArgument("[one_hot] " + std::to_string(classes) +
+                          " classes: at least one is required");
   }
   const auto n = static_cast<int64_t>(labels.size());
   Tensor rows = Tensor::zeros({n, classes});
@@ -425,9 +426,9 @@ struct MiniBatchQueue::State {
     if (image == target) return;
     throw DataError("[mini-batch queue] " + cache->store()->name(observation) + " has " +
                         std::to_string(image[0]) + " x " + std::to_string(image[1]) +
-                        " pixels, its target " + std::to_string(target[0]) + " x " +
+                        " pixels, but its target has " + std::to_string(target[0]) + " x " +
                         std::to_string(target[1]),
-                    "images that are cut at random need targets of their own size");
+                    "random crops need targets of the same size as the images");
   }
 
   // Makes room for n observations of a cache's kind. The other vector becomes empty.
@@ -503,8 +504,8 @@ bool MiniBatchQueue::has_data() const { return state_->taken_by_caller() < state
 
 std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
   State& state = *state_;
-  require(has_data(), "the last epoch is over: no further mini-batch",
-          "ask has_data() before next(), or raise max_epochs");
+  require(has_data(), "there is no further mini-batch after the last epoch",
+          "check has_data() before next(), or raise max_epochs");
   std::unique_ptr<MiniBatch> batch;
   bool wake = false;
   {

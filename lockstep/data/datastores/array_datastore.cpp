@@ -23,8 +23,8 @@ void check_size(int64_t height, int64_t width, int64_t channels, const std::stri
     return;
   }
   refuse(what + " of " + std::to_string(height) + " x " + std::to_string(width) + " x " +
-         std::to_string(channels) + " (rows x columns x channels): sides lie in 1 to " +
-         std::to_string(max_image_side) + ", channels are 1 or 3");
+         std::to_string(channels) + " (rows x columns x channels): sides must be 1 to " +
+         std::to_string(max_image_side) + ", channels 1 or 3");
 }
 
 // Base class of datastores in memory.
@@ -49,7 +49,7 @@ class InMemory : public ImageDatastore {
     }
     if (classes.empty()) name_classes();
     if (std::set<std::string>(classes.begin(), classes.end()).size() != classes.size()) {
-      refuse("two classes have one name");
+      refuse("two classes have the same name");
     }
     const auto count = static_cast<int64_t>(classes.size());
     for (size_t i = 0; i < given.size(); ++i) {
@@ -151,7 +151,7 @@ class Arrays final : public InMemory {
                  "arrays of " + block.shape.to_string()),
         block_(std::move(block)) {}
   Image read(int64_t index) const override {
-    throw Unsupported("[datastore] " + name(index) + " (" + describe() + ") is no image");
+    throw Unsupported("[datastore] " + name(index) + " (" + describe() + ") is not an image");
   }
   Image read(int64_t index, Digest&) const override { return read(index); }
   std::optional<Shape> array_shape() const override { return block_.shape; }
@@ -195,7 +195,7 @@ DatastorePtr array_datastore(ImageBlock block, ImageLabels labels) {
 DatastorePtr array_datastore(ArrayBlock block, ImageLabels labels) {
   const auto elements = static_cast<size_t>(block.shape.elements());
   if (block.shape.rank() < 1 || elements < 1) {
-    refuse("arrays of " + block.shape.to_string() + " have no elements to learn from");
+    refuse("arrays of " + block.shape.to_string() + " have no elements");
   }
   if (block.count < 0 || block.values.size() % elements != 0 ||
       block.values.size() / elements != static_cast<size_t>(block.count)) {
@@ -206,14 +206,14 @@ DatastorePtr array_datastore(ArrayBlock block, ImageLabels labels) {
     if (std::isfinite(block.values[i])) continue;
     refuse(name_of_array(static_cast<int64_t>(i / elements)) + ": element " +
            std::to_string(i % elements) + " is " + std::to_string(block.values[i]) +
-           ", no finite number");
+           ", which is not finite");
   }
   return std::make_shared<Arrays>(std::move(block), std::move(labels));
 }
 
 DatastorePtr array_datastore(const Tensor& values, ImageLabels labels) {
   if (!values.defined() || values.dtype() != DType::f32 || values.shape().rank() < 2) {
-    refuse("a tensor n x shape of f32 wanted, received " +
+    refuse("expected a tensor n x shape of f32, received " +
            (values.defined()
                 ? std::string(name_of(values.dtype())) + " of " + values.shape().to_string()
                 : std::string("none")));

@@ -62,8 +62,8 @@ void check_holds_window(const Image& image, int64_t height, int64_t width,
                         const std::string& name) {
   if (image.height >= height && image.width >= width) return;
   throw DataError("[crop] " + name + " has the size " + text_of(image.height, image.width) +
-                      ", which is smaller than the " + text_of(height, width) + " wanted of it",
-                  "images may be resized instead");
+                      ", which is smaller than the " + text_of(height, width) + " of the crop",
+                  "resize images instead");
 }
 
 Image crop(const Image& image, int64_t height, int64_t width, const Window& where) {
@@ -86,7 +86,7 @@ Image crop(const Image& image, int64_t height, int64_t width, const Window& wher
 DatastorePtr center_cropped(DatastorePtr store, int64_t height, int64_t width) {
   if (height < 1 || width < 1 || height > max_image_side || width > max_image_side) {
     throw InvalidArgument("[crop] " + text_of(height, width) +
-                          " is no size for an image: sides lie in 1 to " +
+                          " is not a valid image size: sides must be 1 to " +
                           std::to_string(max_image_side));
   }
   return std::make_shared<CenterCropped>(std::move(store), height, width);

@@ -105,11 +105,11 @@ bool parse(std::string_view text, float& value, const char*& why) {
   double wide = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, wide);
-  why = "is no number";
+  why = "is not a number";
   if (text.empty() || stop != end || error == std::errc::invalid_argument) return false;
-  why = "is no finite number";
+  why = "is not finite";
   if (error == std::errc() && !std::isfinite(wide)) return false;
-  why = "is no number that f32 can hold";
+  why = "is out of the range of f32";
   if (error != std::errc() || std::abs(wide) > std::numeric_limits<float>::max()) return false;
   value = static_cast<float>(wide);
   return true;
@@ -134,7 +134,7 @@ class CsvRows final : public DatastoreWrapper {
 size_t label_column(const Reader& reader, const std::vector<std::string>& columns,
                     const CsvOptions& options) {
   if (std::set<std::string>(columns.begin(), columns.end()).size() != columns.size()) {
-    reader.refuse(": two columns have one name", "the first line names the columns");
+    reader.refuse(": two columns have the same name", "the first line names the columns");
   }
   float number = 0;
   const char* why = nullptr;
@@ -147,7 +147,7 @@ size_t label_column(const Reader& reader, const std::vector<std::string>& column
   if (options.label_column.empty()) return columns.size() - 1;
   const auto found = std::find(columns.begin(), columns.end(), options.label_column);
   if (found == columns.end()) {
-    reader.refuse(": no column is called `" + options.label_column + "`",
+    reader.refuse(": there is no column `" + options.label_column + "`",
                   suggest(options.label_column, columns));
   }
   return static_cast<size_t>(found - columns.begin());
@@ -173,8 +173,8 @@ DatastorePtr csv_datastore(FileSystem& files, const std::string& path, const Csv
   std::map<std::string, int64_t> classes;
   for (; reader.next(fields); ++block.count) {
     if (fields.size() != columns.size()) {
-      reader.refuse(" has " + std::to_string(fields.size()) + " columns, the first line names " +
-                    std::to_string(columns.size()));
+      reader.refuse(" has " + std::to_string(fields.size()) +
+                    " columns, but the first line names " + std::to_string(columns.size()));
     }
     lines.push_back(reader.line());
     for (size_t c = 0; c < fields.size(); ++c) {

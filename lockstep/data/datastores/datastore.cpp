@@ -16,7 +16,7 @@ class Subset final : public ImageDatastore {
  public:
   Subset(DatastorePtr store, std::vector<int64_t> indices)
       : store_(std::move(store)), indices_(std::move(indices)) {
-    if (store_ == nullptr) throw InvalidArgument("[subset] there is no datastore");
+    if (store_ == nullptr) throw InvalidArgument("[subset] the datastore is null");
     for (int64_t i : indices_) {
       if (i < 0 || i >= store_->size()) {
         throw InvalidArgument("[subset] no observation " + std::to_string(i) + " among " +
@@ -59,7 +59,7 @@ class Transformed final : public DatastoreWrapper {
  public:
   Transformed(DatastorePtr store, std::function<Image(Image)> function, std::string name)
       : DatastoreWrapper(std::move(store)), function_(std::move(function)), name_(std::move(name)) {
-    if (!function_) throw InvalidArgument("[transform] there is no function");
+    if (!function_) throw InvalidArgument("[transform] the function is empty");
     check_images(wrapped(), "transform");
   }
 
@@ -93,8 +93,8 @@ class Transformed final : public DatastoreWrapper {
 
  private:
   [[noreturn]] void refuse(int64_t index, const std::string& why) const {
-    throw DataError("[transform] " + name_ + " makes no image of " + name(index) + " (" +
-                    wrapped().describe() + "): " + why);
+    throw DataError("[transform] " + name_ + " did not return a valid image for " + name(index) +
+                    " (" + wrapped().describe() + "): " + why);
   }
 
   std::function<Image(Image)> function_;
@@ -109,7 +109,7 @@ std::optional<Shape> ImageDatastore::array_shape() const { return std::nullopt; 
 
 std::vector<float> ImageDatastore::read_array(int64_t index, Digest&) const {
   throw Unsupported("[datastore] " + name(index) + " (" + describe() +
-                    ") is an image, no array of floats");
+                    ") is an image, not an array of floats");
 }
 
 void check_images(const ImageDatastore& store, const std::string& what) {
@@ -124,10 +124,10 @@ DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices) {
 }
 
 DatastorePtr partition(DatastorePtr store, int64_t parts, int64_t index) {
-  if (store == nullptr) throw InvalidArgument("[partition] there is no datastore");
+  if (store == nullptr) throw InvalidArgument("[partition] the datastore is null");
   if (parts < 1 || index < 0 || index >= parts) {
-    throw InvalidArgument("[partition] there is no part " + std::to_string(index) + " of " +
-                          std::to_string(parts) + " parts, which are counted from 0");
+    throw InvalidArgument("[partition] no part " + std::to_string(index) + " of " +
+                          std::to_string(parts) + " parts (counted from 0)");
   }
   const int64_t least = store->size() / parts, longer = store->size() % parts;
   const int64_t begin = index * least + std::min(index, longer);
@@ -160,12 +160,12 @@ Digest digest_of_image(const Image& image) {
 
 std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector<double>& fractions,
                                            uint64_t seed) {
-  if (store == nullptr) throw InvalidArgument("[split_each_label] there is no datastore");
+  if (store == nullptr) throw InvalidArgument("[split_each_label] the datastore is null");
   double total = 0;
   for (double f : fractions) {
     if (!(f >= 0 && f <= 1)) {
       throw InvalidArgument("[split_each_label] a fraction is " + std::to_string(f) +
-                            ", but must lie between 0 and 1");
+                            ", but must be between 0 and 1");
     }
     total += f;
   }
@@ -204,7 +204,7 @@ std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector
 }
 
 DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets) {
-  if (targets == nullptr) throw InvalidArgument("[match_by_name] there are no targets");
+  if (targets == nullptr) throw InvalidArgument("[match_by_name] the targets are null");
   std::map<std::string, int64_t> places;
   for (int64_t i = 0; i < targets->size(); ++i) places.emplace(targets->name(i), i);
   std::vector<int64_t> indices;
@@ -212,7 +212,7 @@ DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets) {
     const auto found = places.find(inputs.name(i));
     if (found == places.end()) {
       throw InvalidArgument("[match_by_name] " + inputs.name(i) + " of " + inputs.describe() +
-                                " has no target of that name in " + targets->describe(),
+                                " has no target with its name in " + targets->describe(),
                             "inputs and targets are matched by their paths in the two folders");
     }
     indices.push_back(found->second);

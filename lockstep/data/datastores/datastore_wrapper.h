@@ -13,7 +13,7 @@ class DatastoreWrapper : public ImageDatastore {
  public:
   // Throws InvalidArgument if `store` is null.
   explicit DatastoreWrapper(DatastorePtr store) : store_(std::move(store)) {
-    if (store_ == nullptr) throw InvalidArgument("[datastore] there is no datastore");
+    if (store_ == nullptr) throw InvalidArgument("[datastore] the datastore is null");
   }
 
   int64_t size() const override { return store_->size(); }

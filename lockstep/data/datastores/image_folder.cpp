@@ -18,7 +18,7 @@ namespace {
 
 using FolderId = std::pair<dev_t, ino_t>;
 
-constexpr size_t max_depth = 256;  // folders inside one another
+constexpr size_t max_depth = 256;  // nested folders
 
 std::string lower_extension(const std::string& name) {
   const size_t dot = name.rfind('.');
@@ -70,7 +70,7 @@ class Walk {
     if (std::find(inside_.begin(), inside_.end(), id) != inside_.end()) return;
     if (depth > max_depth) {
       throw DataError("[image_folder] " + path + ": more than " + std::to_string(max_depth) +
-                      " folders inside one another");
+                      " nested folders");
     }
     if (depth > 0) ++folders;
     inside_.push_back(id);
@@ -123,7 +123,7 @@ class ImageFolder final : public ImageDatastore {
     if (path.empty()) throw InvalidArgument("[image_folder] the folder's path is empty");
     if (!local_files().exists(path)) {
       throw FileError("[image_folder] there is no folder " + path,
-                      "check the path; a relative path starts where the program was started");
+                      "check the path; a relative path starts in the working folder");
     }
     if (!local_files().is_folder(path)) {
       throw FileError("[image_folder] " + path + " is a file, not a folder");
@@ -187,7 +187,7 @@ class ImageFolder final : public ImageDatastore {
                           std::to_string(walk.folders) + " folders and " + std::to_string(files) +
                           " other files";
     if (!found.empty()) message += " (" + found + ")";
-    throw DataError(message, options.recursive ? "" : "the folders inside were not searched");
+    throw DataError(message, options.recursive ? "" : "its subfolders were not searched");
   }
 
   void set_labels() {

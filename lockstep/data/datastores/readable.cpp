@@ -9,7 +9,7 @@ namespace lockstep {
 
 ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
                                const std::function<bool()>& stop) {
-  if (store == nullptr) throw InvalidArgument("[readable_images] there is no datastore");
+  if (store == nullptr) throw InvalidArgument("[readable_images] the datastore is null");
   const bool arrays = store->array_shape().has_value();
   std::vector<std::string> reasons(static_cast<size_t>(store->size()));
   Mutex asking;  // `stop` need not be thread-safe
@@ -20,8 +20,8 @@ ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
   };
   pool.for_each(store->size(), [&](int64_t i, int) {
     if (stopped()) {
-      throw Cancelled("[data] it was stopped while its images were read",
-                      "nothing is lost: no iteration has begun");
+      throw Cancelled("[data] stopped while the images were read",
+                      "no iteration had begun, so nothing is lost");
     }
     try {
       Digest content;

@@ -86,7 +86,7 @@ class Resized final : public DatastoreWrapper {
 void check_size(int64_t height, int64_t width) {
   if (height >= 1 && width >= 1 && height <= max_image_side && width <= max_image_side) return;
   throw InvalidArgument("[resize] " + std::to_string(height) + " x " + std::to_string(width) +
-                        " is no size for an image: sides lie in 1 to " +
+                        " is not a valid image size: sides must be 1 to " +
                         std::to_string(max_image_side));
 }
 

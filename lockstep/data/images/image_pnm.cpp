@@ -17,16 +17,16 @@ class PnmReader {
     const char kind = static_cast<char>(bytes_[1]);
     position_ = 2;
     if (kind < '4' || kind > '6') {
-      throw DataError("[image] " + name_ + ": a PNM file of the kind P" + kind,
-                      "of PNM files only the binary ones are read: P4, P5 and P6");
+      throw DataError("[image] " + name_ + ": a PNM file of type P" + kind,
+                      "only binary PNM files can be read: P4, P5 and P6");
     }
     const uint64_t width = number("columns"), height = number("rows");
     check_image_size(height, width, name_);
     const uint64_t max = kind == '4' ? 1 : number("the largest value");
     if (max < 1 || max > 65535) {
-      damaged("the largest value is " + std::to_string(max) + ", but must lie in 1 to 65535");
+      damaged("the largest value is " + std::to_string(max) + ", but must be 1 to 65535");
     }
-    if (!at_space()) damaged("no white space behind the header");
+    if (!at_space()) damaged("no white space after the header");
     ++position_;
 
     Image image{static_cast<int64_t>(height), static_cast<int64_t>(width), kind == '6' ? 3 : 1, {}};
@@ -35,8 +35,8 @@ class PnmReader {
     const size_t wanted = row_bytes * static_cast<size_t>(height);
     const size_t there = bytes_.size() - position_;
     if (there != wanted) {
-      damaged("the header wants " + std::to_string(wanted) + " bytes of pixels, " +
-              std::to_string(there) + " are there");
+      damaged("the header requires " + std::to_string(wanted) + " bytes of pixels, but there are " +
+              std::to_string(there));
     }
     image.pixels.resize(samples * static_cast<size_t>(height));
     for (size_t y = 0; y < height; ++y) {
@@ -81,7 +81,7 @@ class PnmReader {
       if (digit > 9) break;
       value = std::min<uint64_t>(10 * value + digit, uint64_t{1} << 40);  // above all limits
     }
-    if (position_ == first || first == begin) damaged(std::string("no number of ") + what);
+    if (position_ == first || first == begin) damaged(std::string("no valid number of ") + what);
     return value;
   }
 

@@ -16,7 +16,7 @@ void add_noise(const InputNoise& noise, uint64_t seed, int64_t epoch, int64_t in
                uint8_t* pixels, int64_t count) {
   if (!(noise.salt_and_pepper >= 0 && noise.salt_and_pepper <= 1)) {
     throw InvalidArgument("[noise] salt_and_pepper is " + std::to_string(noise.salt_and_pepper) +
-                          ", but must lie between 0 and 1");
+                          ", but must be between 0 and 1");
   }
   if (!noise.any()) return;
   const RandomStream stream({.seed = seed,

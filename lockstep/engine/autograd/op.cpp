@@ -20,7 +20,7 @@ void check_floats(const Op& op, std::span<const TensorSpec> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorSpec& spec = inputs[i];
     if (spec.dtype == DType::f32 || (is_narrow(spec.dtype) && op.takes_narrow(i))) continue;
-    throw InvalidArgument("[" + std::string(op.type()) + "] elements of f32 wanted, received " +
+    throw InvalidArgument("[" + std::string(op.type()) + "] expected elements of f32, received " +
                           spec.plain().to_string());
   }
 }

@@ -57,8 +57,8 @@ class Op {
 // Throws InvalidArgument "[type] takes ... inputs, received ...".
 void check_count(const Op& op, std::span<const Shape> inputs, size_t least, size_t most);
 
-// Throws InvalidArgument "[type] elements of f32 wanted, received ..." for any other type. bf16 and
-// f16 are accepted for inputs where takes_narrow() is true.
+// Throws InvalidArgument "[type] expected elements of f32, received ..." for any other type. bf16
+// and f16 are accepted for inputs where takes_narrow() is true.
 void check_floats(const Op& op, std::span<const TensorSpec> inputs);
 
 // Throws Unsupported if an input is bf16 or f16 and the back end does not compute with that type.

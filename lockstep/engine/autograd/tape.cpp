@@ -163,21 +163,22 @@ void Tape::check_asked(const Tensor& scalar, std::span<const Tensor> with_respec
   for (size_t i = 0; i < with_respect_to.size(); ++i) {
     const Tensor& t = with_respect_to[i];
     const std::string name = "[tape] tensor " + std::to_string(i + 1);
-    if (!t.defined()) throw InvalidArgument(name + " to take the gradient of is undefined");
+    if (!t.defined())
+      throw InvalidArgument(name + ", for which a gradient is requested, is undefined");
     if (t.dtype() == DType::u8 || t.dtype() == DType::i32) {
-      throw InvalidArgument(name + " (" + t.spec().to_string() +
-                                ") has whole numbers, of which there are no gradients",
-                            "make it f32 before it is used");
+      throw InvalidArgument(
+          name + " (" + t.spec().to_string() + ") has integer elements, which have no gradients",
+          "convert it to f32 before use");
     }
     if (t.id() == scalar.id() || state_->tracked.count(t.id())) continue;
     throw InvalidArgument(name + " (" + t.spec().to_string() + ") is not on this tape",
-                          "call tape.watch() for it before it is used");
+                          "call tape.watch() for it before use");
   }
   if (state_->derived.count(scalar.id())) {
     throw Unsupported(
         "[tape] the scalar was computed from gradients; derivatives of gradients are not "
         "implemented",
-        "use gradient.clone() where a gradient counts as a constant, or write the derivative as "
+        "use gradient.clone() if the gradient is a constant, or write the derivative as "
         "ops");
   }
   if (!with_respect_to.empty() && !state_->tracked.count(scalar.id())) {

@@ -106,13 +106,14 @@ std::string mib(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 [[noreturn]] void refuse(size_t bytes, Device device = {}) {
   const size_t in_use = allocator_statistics(device).in_use;
   if (device.is_cpu()) {
-    throw Error("[memory] the system refused " + mib(bytes) + " (" + mib(in_use) + " are in use)",
-                "a smaller shard_size or mini_batch_size needs less");
+    throw Error(
+        "[memory] the system has refused " + mib(bytes) + " (" + mib(in_use) + " are in use)",
+        "a smaller shard_size or mini_batch_size needs less");
   }
   const DeviceMemoryFigures figures = memory_of(device).figures();
-  throw Error("[memory] " + to_string(device) + " has no " + mib(bytes) + " left: " + mib(in_use) +
-                  " are in use here, " + mib(figures.free) + " of its " + mib(figures.total) +
-                  " are free",
+  throw Error("[memory] " + to_string(device) + " does not have " + mib(bytes) +
+                  " left: " + mib(in_use) + " are in use by this process, " + mib(figures.free) +
+                  " of its " + mib(figures.total) + " are free",
               "a smaller shard_size or mini_batch_size needs less; other programs may use the "
               "device too");
 }

@@ -25,7 +25,7 @@ Registry& registry() {
 }  // namespace
 
 void register_device_memory(Device device, std::shared_ptr<DeviceMemory> memory) {
-  if (device.is_cpu()) throw InvalidArgument("[device] the CPU's memory is the system's");
+  if (device.is_cpu()) throw InvalidArgument("[device] the CPU has no device memory");
   bool known;
   {
     const MutexLock lock(registry().mutex);
@@ -52,8 +52,8 @@ DeviceMemory& memory_of(Device device) {
     }
     if (first && r.loader) r.loader.load()(device);
   }
-  throw Unsupported("[device] nothing here provides " + to_string(device),
-                    "`lockstep info` lists the devices and says why one cannot be used");
+  throw Unsupported("[device] no back end provides " + to_string(device),
+                    "`lockstep info` lists the devices and why a device cannot be used");
 }
 
 DeviceStream::DeviceStream(Device device)

@@ -76,7 +76,7 @@ class DeviceMemory {
 
  private:
   [[noreturn]] static void records_nothing() {
-    throw Unsupported("[device] this device records nothing");
+    throw Unsupported("[device] this device does not support recordings");
   }
 };
 

@@ -52,14 +52,14 @@ json parse_metadata(const std::map<std::string, std::string>& metadata, const ch
                     const std::string& path) {
   const auto found = metadata.find(key);
   if (found == metadata.end()) {
-    damaged(path, std::string("is no model of Lockstep: its metadata has no ") + key);
+    damaged(path, std::string("is not a Lockstep model: its metadata has no ") + key);
   }
   const auto watch = [&](int depth, json::parse_event_t, json&) {
     if (depth > deepest) damaged(path, std::string(key) + " is nested too deeply");
     return true;
   };
   json value = json::parse(found->second, watch, false);
-  if (value.is_discarded()) damaged(path, std::string(key) + " in its metadata is no JSON");
+  if (value.is_discarded()) damaged(path, std::string(key) + " in its metadata is not JSON");
   return value;
 }
 
@@ -78,7 +78,7 @@ Network read_network(const json& description, const SafetensorsFile& file,
     wanted.insert(name);
     const Tensor& tensor = file.at(name, path);
     if (tensor.dtype() != DType::f32 || !(tensor.shape() == shape)) {
-      damaged(path, "tensor " + name + " is " + tensor.spec().to_string() + ", its layer wants " +
+      damaged(path, "tensor " + name + " is " + tensor.spec().to_string() + ", its layer needs " +
                         shape.to_string() + " f32");
     }
   }
@@ -104,7 +104,7 @@ std::vector<std::byte> encode_model(const Network& network,
   }
   for (const std::string& name : classes) {
     if (is_utf8(name)) continue;
-    throw InvalidArgument("[save_model] the class name `" + printable(name) + "` is no UTF-8 text",
+    throw InvalidArgument("[save_model] the class name `" + printable(name) + "` is not UTF-8",
                           "rename the class");
   }
   std::vector<NamedTensor> tensors;
@@ -138,17 +138,17 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
   const auto version = file.metadata.find(format_key);
   if (file.metadata.contains(checkpoint_key)) {
     damaged(path, "is a checkpoint of a training, not a model",
-            "name the folder of its run; a training may start from it: --initial-model");
+            "use the folder of its run; a training can start from it with --initial-model");
   }
   if (version == file.metadata.end()) {
-    damaged(path, std::string("is no model of Lockstep: its metadata has no ") + format_key);
+    damaged(path, std::string("is not a Lockstep model: its metadata has no ") + format_key);
   }
   if (version->second != format) {
     damaged(path,
             "has format " +
                 json(version->second.substr(0, 40))
                     .dump(-1, ' ', true, json::error_handler_t::replace) +
-                ", this version reads 1",
+                ", but this version reads only format 1",
             "a newer Lockstep may read it");
   }
   refuse_stray_metadata(file.metadata, path);
@@ -157,16 +157,15 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
   if (digest != file.metadata.end()) {
     model.digest = model_digest(file);
     if (model.digest != digest->second) {
-      damaged(
-          path, "is damaged: its contents do not have the digest that it names",
-          "take a sound copy; a run's folder has checkpoints, from which --resume makes it anew");
+      damaged(path, "is damaged: its contents do not match its digest",
+              "use an undamaged copy; if its run folder has checkpoints, --resume makes it again");
     }
   }
   const json description = parse_metadata(file.metadata, network_key, path);
   const json classes = parse_metadata(file.metadata, classes_key, path);
-  if (!classes.is_array()) damaged(path, "the names of the classes are no list");
+  if (!classes.is_array()) damaged(path, "the class names are not a list");
   for (const json& name : classes) {
-    if (!name.is_string()) damaged(path, "the name of a class is no text");
+    if (!name.is_string()) damaged(path, "a class name is not a text");
     model.classes.push_back(name.get<std::string>());
   }
   try {
@@ -175,14 +174,14 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
       for (const Shape& shape : model.network.output_shapes()) {
         if (shape.elements() != static_cast<int64_t>(model.classes.size())) {
           damaged(path, "names " + std::to_string(model.classes.size()) +
-                            " classes, its network gives " + shape.to_string() + " values");
+                            " classes, but its network has outputs of " + shape.to_string());
         }
       }
     }
   } catch (const DataError&) {
     throw;
   } catch (const Error& error) {
-    damaged(path, std::string("its network cannot be: ") + error.what(), error.hint());
+    damaged(path, std::string("its network is invalid: ") + error.what(), error.hint());
   }
   return model;
 }
@@ -210,7 +209,7 @@ std::string model_digest(const SafetensorsFile& file) {
 }
 
 std::string no_digest_text(const std::string& path) {
-  return path + " carries no digest of its contents: damage to its values would not be noticed";
+  return path + " has no digest of its contents: damage to its values cannot be detected";
 }
 
 namespace {
@@ -235,8 +234,8 @@ void require_finite(const Tensor& tensor, const std::string& tensor_name, const 
   if (bad == 0) return;
   damaged(name,
           "tensor " + tensor_name + " has " + std::to_string(bad) + " of " + std::to_string(count) +
-              " values that are no finite numbers",
-          "its training diverged, or the file was changed; an earlier checkpoint may be sound");
+              " values that are not finite",
+          "its training diverged, or the file was changed; an earlier checkpoint may be valid");
 }
 
 void require_finite(const Network& network, const std::string& name) {

@@ -49,7 +49,7 @@ json parse_header(const char* text, size_t size, const std::string& file) {
     } else if (event == json::parse_event_t::key) {
       const auto& key = parsed.get_ref<const std::string&>();
       if (!keys[level].insert(key).second)
-        damaged(file, "the header names " + quoted(key) + " twice");
+        damaged(file, "the header contains " + quoted(key) + " twice");
     }
     return true;
   };
@@ -59,11 +59,11 @@ json parse_header(const char* text, size_t size, const std::string& file) {
   }
   try {
     json header = json::parse(text, text + size, watch);
-    if (!header.is_object()) damaged(file, "the header is no JSON object");
+    if (!header.is_object()) damaged(file, "the header is not a JSON object");
     return header;
   } catch (const json::exception& error) {
     const auto* parse = dynamic_cast<const json::parse_error*>(&error);
-    damaged(file, "the header is no JSON" +
+    damaged(file, "the header is not JSON" +
                       (parse ? " (byte " + std::to_string(length_bytes + parse->byte) + ")" : ""));
   }
 }
@@ -76,28 +76,27 @@ struct Entry {
 };
 
 uint64_t whole(const json& value, const std::string& file, const std::string& place) {
-  if (!value.is_number_unsigned())
-    damaged(file, place + " holds something else than whole numbers");
+  if (!value.is_number_unsigned()) damaged(file, place + " must be whole numbers");
   return value.get<uint64_t>();
 }
 
 Entry read_entry(const std::string& name, const json& object, const std::string& file) {
   const std::string place = "tensor " + quoted(name);
-  if (!object.is_object()) damaged(file, place + " is described by something else than an object");
+  if (!object.is_object()) damaged(file, place + " is not described by an object");
   for (const char* key : {"dtype", "shape", "data_offsets"}) {
     if (!object.contains(key)) damaged(file, place + " has no " + key);
   }
-  if (object.size() != 3) damaged(file, place + " has fields that are not of the format");
+  if (object.size() != 3) damaged(file, place + " has fields that the format does not have");
   Entry entry{name, DType::f32, {}, 0, 0};
   const json& type = object["dtype"];
   const auto* known = std::find_if(std::begin(dtypes), std::end(dtypes),
                                    [&](const auto& d) { return type == d.name; });
   if (known == std::end(dtypes)) {
-    damaged(file, place + " has type " + (type.is_string() ? quoted(type) : "that is no text") +
-                      "; F32, I32, I64 and U8 are read");
+    damaged(file, place + " has type " + (type.is_string() ? quoted(type) : "that is not a text") +
+                      "; F32, I32, I64 and U8 are supported");
   }
   entry.dtype = known->dtype;
-  if (!object["shape"].is_array()) damaged(file, place + ": the shape is no list");
+  if (!object["shape"].is_array()) damaged(file, place + ": the shape is not a list");
   std::vector<int64_t> dims;
   for (const json& dim : object["shape"]) {
     const uint64_t extent = whole(dim, file, place + ": the shape");
@@ -111,7 +110,8 @@ Entry read_entry(const std::string& name, const json& object, const std::string&
     damaged(file, place + ": the shape is too large");
   }
   const json& offsets = object["data_offsets"];
-  if (!offsets.is_array() || offsets.size() != 2) damaged(file, place + ": two offsets wanted");
+  if (!offsets.is_array() || offsets.size() != 2)
+    damaged(file, place + ": data_offsets must be two numbers");
   entry.begin = whole(offsets[0], file, place + ": data_offsets");
   entry.end = whole(offsets[1], file, place + ": data_offsets");
   const auto elements = static_cast<uint64_t>(entry.shape.elements());
@@ -129,7 +129,7 @@ const Tensor& SafetensorsFile::at(const std::string& name, const std::string& fi
   for (const NamedTensor& tensor : tensors) {
     if (tensor.name == name) return tensor.tensor;
   }
-  damaged(file, "tensor " + quoted(name) + " is not there");
+  damaged(file, "tensor " + quoted(name) + " is missing");
 }
 
 std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors,
@@ -147,12 +147,12 @@ std::vector<std::byte> write_safetensors(const std::vector<NamedTensor>& tensors
   uint64_t offset = 0;
   for (const NamedTensor* entry : order) {
     if (!names.insert(entry->name).second) {
-      throw InvalidArgument(
-          "[safetensors] " + quoted(entry->name) +
-          (entry->name == "__metadata__" ? " is no name for a tensor" : " names two tensors"));
+      throw InvalidArgument("[safetensors] " + quoted(entry->name) +
+                            (entry->name == "__metadata__" ? " is not a valid tensor name"
+                                                           : " is the name of two tensors"));
     }
     if (!entry->tensor.defined()) {
-      throw InvalidArgument("[safetensors] there is no tensor under " + quoted(entry->name));
+      throw InvalidArgument("[safetensors] the tensor is undefined: " + quoted(entry->name));
     }
     const auto* type = std::find_if(std::begin(dtypes), std::end(dtypes), [&](const auto& d) {
       return d.dtype == entry->tensor.dtype();
@@ -210,9 +210,9 @@ SafetensorsFile read_safetensors(std::span<const std::byte> bytes, const std::st
       entries.push_back(read_entry(name, object, file));
       continue;
     }
-    if (!object.is_object()) damaged(file, "__metadata__ is no object");
+    if (!object.is_object()) damaged(file, "__metadata__ is not an object");
     for (const auto& [key, value] : object.items()) {
-      if (!value.is_string()) damaged(file, "__metadata__ " + quoted(key) + " is no text");
+      if (!value.is_string()) damaged(file, "__metadata__ " + quoted(key) + " is not a text");
       result.metadata[key] = value.get<std::string>();
     }
   }

@@ -63,15 +63,15 @@ BackendLibrary find_backend() {
   const std::string missing = std::string(kLibrary) + " cannot be loaded: cannot open";
   if (opened.backend || !opened.reason.text.starts_with(missing)) return opened;
 #ifdef LOCKSTEP_WITH_CUDA
-  return refused(kLibrary,
-                 std::string(kLibrary) + " was not found in " + folders +
-                     "nor where the system looks for libraries",
-                 std::string("name it in ") + kLibraryVariable);
+  return refused(
+      kLibrary,
+      std::string(kLibrary) + " was not found in " + folders + "or the system's library folders",
+      std::string("set its path in ") + kLibraryVariable);
 #else
   return refused(kLibrary,
-                 std::string("this build has no ") + kLibrary + ", and there is none in " +
-                     folders + "nor where the system looks for libraries",
-                 "build with -DLOCKSTEP_CUDA=ON where nvcc and cuDNN are");
+                 std::string("this build has no ") + kLibrary + ", and none was found in " +
+                     folders + "or the system's library folders",
+                 "build with -DLOCKSTEP_CUDA=ON on a machine with nvcc and cuDNN");
 #endif
 }
 
@@ -158,7 +158,7 @@ void load(Device device) {
     }
     return;
   }
-  refuse(device, {"the last GPU here is " + to_string(all.devices.back().device), ""});
+  refuse(device, {"the last GPU of this machine is " + to_string(all.devices.back().device), ""});
 }
 
 thread_local std::optional<Device> chosen;
@@ -184,21 +184,21 @@ BackendLibrary open_backend(const std::string& path) {
   }
   const auto function = reinterpret_cast<BackendFunction>(dlsym(handle, kBackendFunction));
   if (!function) {
-    return refused(path, path + " is no back end of Lockstep: it has no " + kBackendFunction, "");
+    return refused(path, path + " is not a Lockstep back end: it has no " + kBackendFunction, "");
   }
   const Backend* const backend = function();
   const std::string hint = "use the library that was built with this executable";
   if (backend->version != Table::kVersion) {
     return refused(path,
                    path + " has version " + std::to_string(backend->version) +
-                       " of the table of kernels, this executable " +
+                       " of the kernel table, but this executable has version " +
                        std::to_string(Table::kVersion),
                    hint);
   }
   if (backend->project_version != std::string_view(LOCKSTEP_VERSION)) {
     return refused(path,
                    path + " belongs to Lockstep " + backend->project_version +
-                       ", this executable to " LOCKSTEP_VERSION,
+                       ", but this executable to " LOCKSTEP_VERSION,
                    hint);
   }
   return {backend, path, {}};
@@ -219,15 +219,16 @@ std::vector<std::pair<std::string, std::string>> backend_versions() {
 void check_precision(const Table& table, DType dtype) {
   if (dtype == DType::f16 && !table.f16) {
     throw Unsupported(
-        "[kernels] f16 is not computed here",
-        "compute with fp32 or bf16: only GPUs compute with f16, and kernels that have "
-        "never run with it are used only where LOCKSTEP_UNVERIFIED names `f16`");
+        "[kernels] f16 is not supported on this device",
+        "use fp32 or bf16: only GPUs support f16, and kernels that have "
+        "not been verified with it are used only if LOCKSTEP_UNVERIFIED contains `f16`");
   }
   if (dtype != DType::bf16 || table.bf16) return;
-  throw Unsupported("[kernels] bf16 is not computed here",
-                    "compute with fp32: a processor needs AVX-512 BF16 for it, and a GPU's kernels "
-                    "that have never run with bf16 are used only where LOCKSTEP_UNVERIFIED names "
-                    "`bf16`");
+  throw Unsupported(
+      "[kernels] bf16 is not supported on this device",
+      "use fp32: a processor needs AVX-512 BF16 for it, and GPU kernels "
+      "that have not been verified with bf16 are used only if LOCKSTEP_UNVERIFIED contains "
+      "`bf16`");
 }
 
 const Table& table_for(Device device) {

@@ -17,7 +17,7 @@ void visit_sizes(FieldVisitor& v, Options& o) {
   v.integer("height", o.height, "rows of an image", {.min = 1, .max = 1 << 14});
   v.integer("width", o.width, "columns of an image", {.min = 1, .max = 1 << 14});
   v.integer("channels", o.channels, "1 grey, 3 colour", {.min = 1, .max = 1 << 14});
-  v.integer("classes", o.classes, "to tell apart", {.min = 1, .max = 1 << 20});
+  v.integer("classes", o.classes, "number of classes", {.min = 1, .max = 1 << 20});
 }
 
 template <class Options>

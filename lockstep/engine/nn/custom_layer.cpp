@@ -28,7 +28,7 @@ class Declaring final : public ShapeInference {
   using ShapeInference::ShapeInference;
   void declare_parameter(const Shape& shape) { parameters_.push_back(shape); }
   void declare_state(const Shape& shape) { states_.push_back(shape); }
-  int input() override { throw InternalError("[own layer] no input layer"); }
+  int input() override { throw InternalError("[custom layer] no input layer"); }
 
  private:
   Shape parameter_shape(int k) const override { return parameters_.at(static_cast<size_t>(k)); }
@@ -43,7 +43,7 @@ class Declaring final : public ShapeInference {
 }
 
 constexpr const char* why_the_same =
-    "what build() asks for may depend on the layer's fields and the shape of an observation alone";
+    "build() may depend only on the layer's fields and the shape of an observation";
 
 }  // namespace
 
@@ -62,7 +62,8 @@ const std::string& LayerBuilder::name() const { return context_.name(); }
 
 int LayerBuilder::number_of(const Value& value) const {
   if (value.builder_ == this) return value.number_;
-  throw InvalidArgument("[own layer] a value of another layer, or of another build, was used");
+  throw InvalidArgument(
+      "[custom layer] a value of another layer, or of another call of build(), was used");
 }
 
 // Notes one call of build(), so that two different builds have different notes. Values are
@@ -93,15 +94,15 @@ Value LayerBuilder::parameter(const std::string& name, const Shape& shape,
 Value LayerBuilder::parameter(const ParameterSpec& spec) {
   int k = place_of(declared_.parameters, spec.name);
   if (declaring_) {
-    if (k >= 0) refuse(name(), "asks for the parameter `" + spec.name + "` twice");
+    if (k >= 0) refuse(name(), "requests the parameter `" + spec.name + "` twice");
     if (spec.name.empty()) refuse(name(), "a parameter has no name");
     k = static_cast<int>(declared_.parameters.size());
     declared_.parameters.push_back(spec);
     static_cast<Declaring&>(context_).declare_parameter(spec.shape);
   } else if (k < 0 || !(declared_.parameters[static_cast<size_t>(k)].shape == spec.shape)) {
     refuse(name(),
-           "asks for the parameter `" + spec.name + "` of " + spec.shape.to_string() +
-               ", which it did not when it was built before",
+           "requests the parameter `" + spec.name + "` of " + spec.shape.to_string() +
+               ", which an earlier build() did not request",
            why_the_same);
   }
   const Value made = value(context_.parameter(k));
@@ -112,15 +113,15 @@ Value LayerBuilder::parameter(const ParameterSpec& spec) {
 Value LayerBuilder::state(const std::string& name, const Shape& shape, float initial) {
   int k = place_of(declared_.states, name);
   if (declaring_) {
-    if (k >= 0) refuse(this->name(), "asks for the state `" + name + "` twice");
+    if (k >= 0) refuse(this->name(), "requests the state `" + name + "` twice");
     if (name.empty()) refuse(this->name(), "a state has no name");
     k = static_cast<int>(declared_.states.size());
     declared_.states.push_back({name, shape, initial});
     static_cast<Declaring&>(context_).declare_state(shape);
   } else if (k < 0 || !(declared_.states[static_cast<size_t>(k)].shape == shape)) {
     refuse(this->name(),
-           "asks for the state `" + name + "` of " + shape.to_string() +
-               ", which it did not when it was built before",
+           "requests the state `" + name + "` of " + shape.to_string() +
+               ", which an earlier build() did not request",
            why_the_same);
   }
   const Value made = value(context_.state(k));
@@ -130,7 +131,7 @@ Value LayerBuilder::state(const std::string& name, const Shape& shape, float ini
 }
 
 std::vector<Value> LayerBuilder::apply_all(OpPtr op, const std::vector<Value>& inputs) {
-  if (!op) refuse(name(), "no op given");
+  if (!op) refuse(name(), "the op is null");
   std::vector<int> numbers;
   for (const Value& v : inputs) numbers.push_back(number_of(v));
   note(std::string(op->type()), inputs);
@@ -151,7 +152,7 @@ int LayerBuilder::state_place(const Value& state) {
   const auto found = std::find_if(states_.begin(), states_.end(),
                                   [&](const auto& known) { return known.first == number; });
   if (found == states_.end()) {
-    refuse(name(), "a rule is for a state, received another value",
+    refuse(name(), "a rule needs a state, but received another value",
            "declare it with state(name, shape)");
   }
   if (std::find(followed_.begin(), followed_.end(), found->second) != followed_.end()) {
@@ -247,7 +248,7 @@ int BuiltLayer::lower(LoweringLayer& context, std::span<const int> inputs) const
   const Value result = build(builder, values);
   builder.note("result", {result});
   if (builder.notes_ != notes) {
-    refuse(type(), "build() did something else than before", why_the_same);
+    refuse(type(), "build() differs from an earlier call", why_the_same);
   }
   const int number = builder.number_of(result);
   const Shape& shape = context.shape(number);

@@ -31,7 +31,7 @@ void add_to_layer_registry(LayerInfo info) {
   // Files use the type "shared" for a layer that reuses another layer's parameters.
   if ((at != all.end() && at->type == info.type) || info.type == "shared" || info.type.empty()) {
     throw InvalidArgument("[layers] there is a layer type `" + info.type + "` already",
-                          "call yours otherwise, and register it once");
+                          "use another name, and register it once");
   }
   all.insert(at, std::move(info));
 }
@@ -39,7 +39,7 @@ void add_to_layer_registry(LayerInfo info) {
 LayerPtr read_layer(const nlohmann::json& object, const std::string& where,
                     const FieldReader::Expression& expression, std::vector<std::string> also) {
   if (!object.is_object() || !object.contains("type") || !object["type"].is_string()) {
-    throw InvalidArgument("[" + where + "] a table with a `type` wanted, received " +
+    throw InvalidArgument("[" + where + "] must be a table with a `type`, received " +
                           object.dump().substr(0, 80));
   }
   const std::string type = object["type"].get<std::string>();

@@ -65,7 +65,7 @@ const LayerNode* Network::State::find(const std::string& name) const {
 }
 
 std::string Network::add(LayerPtr layer, std::string name, std::vector<std::string> inputs) {
-  if (!layer) throw InvalidArgument("[network] no layer given");
+  if (!layer) throw InvalidArgument("[network] the layer is null");
   if (name.empty()) {
     const std::string type(layer->type());
     int& number = state_->numbers[type];
@@ -74,10 +74,11 @@ std::string Network::add(LayerPtr layer, std::string name, std::vector<std::stri
     } while (state_->find(name));
   }
   if (!valid_name(name)) {
-    throw InvalidArgument("[network] `" + name + "` is no name for a layer",
+    throw InvalidArgument("[network] `" + name + "` is not a valid layer name",
                           "letters, digits, _ - / and . may be used");
   }
-  if (state_->find(name)) throw InvalidArgument("[network] two layers are called `" + name + "`");
+  if (state_->find(name))
+    throw InvalidArgument("[network] two layers have the name `" + name + "`");
   if (inputs.empty() && !layer->is_input() && !state_->layers.empty()) {
     inputs.push_back(state_->layers.back().name);
   }

@@ -119,7 +119,7 @@ NetworkAnalysis Network::State::analyse() const {
       const auto found = places.find(name);
       if (found == places.end()) {
         a.problems.push_back(
-            {node.name, "its input `" + name + "` is no layer" +
+            {node.name, "its input `" + name + "` is not a layer" +
                             (++unknown > kMostSuggestions ? "" : "; " + suggest(name, names))});
         sound[i] = false;
       } else {
@@ -145,7 +145,7 @@ NetworkAnalysis Network::State::analyse() const {
     for (size_t i = 0; i < n; ++i) {
       if (!done[i]) cycle += (cycle.empty() ? "" : ", ") + layers[i].name;
     }
-    a.problems.push_back({"", "layers wait for each other in a circle: " + cycle});
+    a.problems.push_back({"", "the inputs of these layers form a cycle: " + cycle});
   }
 
   for (size_t i : a.order) {

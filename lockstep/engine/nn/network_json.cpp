@@ -46,13 +46,13 @@ nlohmann::json Network::canonical_layers() const {
 Network Network::from_json(const nlohmann::json& object,
                            const FieldReader::Expression& expression) {
   if (!object.is_object() || !object.contains("layers") || !object["layers"].is_array()) {
-    throw InvalidArgument("[network] a list `layers` wanted");
+    throw InvalidArgument("[network] must have a list `layers`");
   }
   Network network;
   int number = 0;
   for (const auto& entry : object["layers"]) {
     const std::string where = "network, layer " + std::to_string(++number);
-    if (!entry.is_object()) throw InvalidArgument("[" + where + "] a table wanted");
+    if (!entry.is_object()) throw InvalidArgument("[" + where + "] must be a table");
     const auto text = [&](const char* key) -> std::string {
       if (!entry.contains(key)) return {};
       if (!entry[key].is_string()) {

@@ -227,11 +227,11 @@ std::vector<size_t> Network::State::places_of(const std::vector<std::string>& na
     if (place == places.end()) {
       std::vector<std::string> known;
       for (const auto& node : layers) known.push_back(node.name);
-      throw InvalidArgument("[network] no layer `" + name + "` to take the output of",
+      throw InvalidArgument("[network] no layer `" + name + "`, whose output is requested",
                             suggest(name, known));
     }
     if (std::find(found.begin(), found.end(), place->second) != found.end()) {
-      throw InvalidArgument("[network] the output of `" + name + "` is wanted twice");
+      throw InvalidArgument("[network] the output of `" + name + "` is requested twice");
     }
     found.push_back(place->second);
   }
@@ -272,8 +272,8 @@ int64_t Network::check_inputs(std::span<const Tensor> inputs) const {
           inputs[i].spec().to_string() + (i > 0 ? " behind " + inputs[0].spec().to_string() : ""));
     }
     if (inputs[i].device() != device()) {
-      throw InvalidArgument("[network] input " + std::to_string(i + 1) + " lies on " +
-                                to_string(inputs[i].device()) + ", the network on " +
+      throw InvalidArgument("[network] input " + std::to_string(i + 1) + " is on " +
+                                to_string(inputs[i].device()) + ", but the network is on " +
                                 to_string(device()),
                             "move one of them: tensor.to(device) or network.to(device)");
     }
@@ -359,7 +359,7 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
        stale = false](const std::vector<Tensor>& diffs, const std::vector<bool>& need) mutable {
         if (packed->digests() != digests) {
           throw InvalidArgument("[network] parameters were changed between forward and gradient",
-                                "take the gradients of a tape before changing what they are of");
+                                "compute the gradients of a tape before changing the parameters");
         }
         const ArithmeticMode fixed;
         packed->refresh(digests);  // a forward run with other values may have come between

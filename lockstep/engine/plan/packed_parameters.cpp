@@ -21,7 +21,7 @@ PackedParameters::PackedParameters(std::vector<Tensor> parameters)
       made_from_(parameters_.size()) {
   for (const auto& tensor : parameters_) {
     if (tensor.device() == device_) continue;
-    throw InvalidArgument("[parameters] some lie on " + to_string(device_) + " and some on " +
+    throw InvalidArgument("[parameters] some are on " + to_string(device_) + ", others on " +
                               to_string(tensor.device()),
                           "move them to one device: tensor.to(device)");
   }

@@ -157,8 +157,8 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
   State& s = *state_;
   s.plan = std::move(plan);
   if (parameters.count() > 0 && parameters.device() != p.device) {
-    throw InvalidArgument("[plan] the parameters lie on " + to_string(parameters.device()) +
-                              ", the plan runs on " + to_string(p.device),
+    throw InvalidArgument("[plan] the parameters are on " + to_string(parameters.device()) +
+                              ", but the plan runs on " + to_string(p.device),
                           "move them, or compile the plan for " + to_string(parameters.device()));
   }
   s.arena = s.zeros(p.arena_bytes);

@@ -19,8 +19,8 @@ uint64_t next_id() {
 template <class T>
 Tensor from_values(std::span<const T> values, const Shape& shape) {
   if (static_cast<int64_t>(values.size()) != shape.elements()) {
-    throw InvalidArgument("[tensor] " + std::to_string(values.size()) + " values do not fill " +
-                          shape.to_string());
+    throw InvalidArgument("[tensor] " + std::to_string(values.size()) +
+                          " values do not fit the shape " + shape.to_string());
   }
   Tensor tensor(shape, DTypeOf<T>::value);
   std::copy(values.begin(), values.end(), tensor.data<T>());
@@ -123,7 +123,7 @@ std::vector<float> Tensor::to_vector() const {
 
 float Tensor::item() const {
   if (!defined() || shape().elements() != 1) {
-    throw InvalidArgument("[tensor] item() needs exactly one element, this has shape " +
+    throw InvalidArgument("[tensor] item() needs exactly one element, but this tensor has shape " +
                           shape().to_string());
   }
   return *to({}).to_row_major().data<float>();
@@ -131,7 +131,7 @@ float Tensor::item() const {
 
 Tensor Tensor::reshaped(const Shape& shape) const {
   if (shape.elements() != spec_.shape.elements()) {
-    throw InvalidArgument("[tensor] " + spec_.shape.to_string() + " cannot be seen as " +
+    throw InvalidArgument("[tensor] " + spec_.shape.to_string() + " cannot be reshaped to " +
                           shape.to_string() + ": the numbers of elements differ");
   }
   const Tensor plain = to_row_major();
@@ -141,12 +141,12 @@ Tensor Tensor::reshaped(const Shape& shape) const {
 void Tensor::check(DType wanted) const {
   if (!defined()) throw InvalidArgument("[tensor] an undefined tensor has no elements");
   if (dtype() != wanted || !spec_.row_major()) {
-    throw InvalidArgument("[tensor] row-major " + std::string(name_of(wanted)) +
-                          " elements wanted, this tensor is " + spec_.to_string());
+    throw InvalidArgument("[tensor] expected row-major " + std::string(name_of(wanted)) +
+                          " elements, but this tensor is " + spec_.to_string());
   }
   if (!device_.is_cpu()) {
-    throw InvalidArgument("[tensor] the elements of " + spec_.to_string() + " lie on " +
-                              lockstep::to_string(device_) + ", out of the host's reach",
+    throw InvalidArgument("[tensor] the elements of " + spec_.to_string() + " are on " +
+                              lockstep::to_string(device_) + ", which the host cannot access",
                           "copy them first: tensor.to({}), or to_vector()");
   }
 }

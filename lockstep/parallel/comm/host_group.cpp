@@ -30,27 +30,27 @@ std::chrono::milliseconds milliseconds(const TimeLimit& limit) {
 // Gloo's view of a rendezvous.
 class Store final : public gloo::rendezvous::Store {
  public:
-  Store(std::shared_ptr<MeetingPlace> place, const TimeLimit& limit)
-      : place_(std::move(place)), limit_(limit) {}
+  Store(std::shared_ptr<Rendezvous> rendezvous, const TimeLimit& limit)
+      : rendezvous_(std::move(rendezvous)), limit_(limit) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
     const auto* const bytes = reinterpret_cast<const std::byte*>(data.data());
-    place_->set(key, Bytes(bytes, bytes + data.size()));
+    rendezvous_->set(key, Bytes(bytes, bytes + data.size()));
   }
   std::vector<char> get(const std::string& key) override {
-    const Bytes bytes = place_->get(key, limit_);
+    const Bytes bytes = rendezvous_->get(key, limit_);
     const auto* const data = reinterpret_cast<const char*>(bytes.data());
     return {data, data + bytes.size()};
   }
   void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) place_->get(key, limit_);
+    for (const std::string& key : keys) rendezvous_->get(key, limit_);
   }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
     wait(keys);
   }
 
  private:
-  const std::shared_ptr<MeetingPlace> place_;
+  const std::shared_ptr<Rendezvous> rendezvous_;
   const TimeLimit limit_;
 };
 
@@ -89,7 +89,7 @@ bool is_private_address(const std::string& address) {
     return IN6_IS_ADDR_LOOPBACK(&v6) || IN6_IS_ADDR_LINKLOCAL(&v6) ||
            (v6.s6_addr[0] & 0xfe) == 0xfc;
   }
-  throw InvalidArgument("[group] `" + address + "` is no address");
+  throw InvalidArgument("[group] `" + address + "` is not an address");
 }
 
 struct HostGroup::State {
@@ -115,7 +115,7 @@ struct HostGroup::State {
       gloo::transport::tcp::attr attributes;
       attributes.hostname = options.address;
       auto device = create_device(attributes);
-      Store store(options.place, limit);
+      Store store(options.rendezvous, limit);
       gloo::rendezvous::PrefixStore own_store("group-" + std::to_string(options.generation), store);
       context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
       // Gloo waits five times this long for a connection.
@@ -130,8 +130,8 @@ struct HostGroup::State {
 
   [[noreturn]] void apart() const {
     throw Timeout("[group] " + std::to_string(options.size) +
-                  " members did not come together: one of them could not be reached, or did not "
-                  "come in time");
+                  " members did not connect: one of them could not be reached or did not connect "
+                  "in time");
   }
 
   // The first message from `from` to `to`. It cannot be computed without the secret.
@@ -146,43 +146,43 @@ struct HostGroup::State {
 
   void check_members(const TimeLimit& limit) {
     log.begin("greeting", size() * sizeof(Digest));
-    std::vector<Digest> said(size()), heard(size());
-    for (size_t r = 0; r < size(); ++r) said[r] = token(own(), r);
+    std::vector<Digest> sent(size()), received(size());
+    for (size_t r = 0; r < size(); ++r) sent[r] = token(own(), r);
     const std::vector<size_t> counts(size(), sizeof(Digest));
-    exchange(std::as_bytes(std::span(said)), counts, std::as_writable_bytes(std::span(heard)),
+    exchange(std::as_bytes(std::span(sent)), counts, std::as_writable_bytes(std::span(received)),
              counts, limit);
     for (size_t r = 0; r < size(); ++r) {
-      if (heard[r] == token(r, own())) continue;
+      if (received[r] == token(r, own())) continue;
       broken = true;
-      throw Error("[group] who came as " + name(r) + " does not belong to generation " +
-                  std::to_string(options.generation));
+      throw Error("[group] the member that connected as " + name(r) +
+                  " does not belong to generation " + std::to_string(options.generation));
     }
     log.end();
   }
 
-  [[noreturn]] void fail(const std::vector<bool>& heard, const std::string& reason) {
+  [[noreturn]] void fail(const std::vector<bool>& arrived, const std::string& reason) {
     broken = true;
     std::vector<int> missing;
-    for (size_t r = 0; r < heard.size(); ++r) {
-      if (!heard[r]) missing.push_back(static_cast<int>(r));
+    for (size_t r = 0; r < arrived.size(); ++r) {
+      if (!arrived[r]) missing.push_back(static_cast<int>(r));
     }
     const std::string names = names_of(missing, options.names);
     const std::string hint = "the last collectives were: " + log.text();
-    if (aborted) throw WorkerLost("[group] it was ended during " + log.present(), hint);
+    if (aborted) throw WorkerLost("[group] the group was ended during " + log.present(), hint);
     if (reason.find("imed out") != std::string::npos) {
       throw Timeout(
-          "[group] " + log.present() + " did not complete in time: " + names + " did not come",
+          "[group] " + log.present() + " did not complete in time: " + names + " did not arrive",
           hint);
     }
     // Gloo does not report which connection broke: it may be one whose data had already arrived.
-    throw WorkerLost(
-        "[group] a member was lost during " + log.present() + ", while " + names + " had not come",
-        hint);
+    throw WorkerLost("[group] a member was lost during " + log.present() + ", while " + names +
+                         " had not arrived",
+                     hint);
   }
 
   void exchange(std::span<const std::byte> mine, std::span<const size_t> to,
                 std::span<std::byte> all, std::span<const size_t> from, const TimeLimit& limit) {
-    if (broken) throw WorkerLost("[group] it was ended before " + log.present());
+    if (broken) throw WorkerLost("[group] the group was ended before " + log.present());
     if (to[own()] > 0) {
       std::memcpy(all.data() + total(from.first(own())), mine.data() + total(to.first(own())),
                   to[own()]);
@@ -201,12 +201,12 @@ struct HostGroup::State {
       in = input.get();
       out = output.get();
     }
-    std::vector<bool> heard(size(), true);
+    std::vector<bool> arrived(size(), true);
     try {
       size_t receives = 0, sends = 0, to_offset = 0, from_offset = 0;
       for (size_t r = 0; r < size(); ++r) {
         if (r != own() && from[r] > 0) {
-          heard[r] = false;
+          arrived[r] = false;
           ++receives;
           input->recv(static_cast<int>(r), log.sequence(), from_offset, from[r]);
         }
@@ -221,21 +221,21 @@ struct HostGroup::State {
       }
       for (; receives > 0; --receives) {
         int rank = 0;
-        if (aborted || !input->waitRecv(&rank, milliseconds(limit))) fail(heard, "");
-        heard[static_cast<size_t>(rank)] = true;
+        if (aborted || !input->waitRecv(&rank, milliseconds(limit))) fail(arrived, "");
+        arrived[static_cast<size_t>(rank)] = true;
       }
       for (; sends > 0; --sends) {
         int rank = 0;
-        if (aborted || !output->waitSend(&rank, milliseconds(limit))) fail(heard, "");
+        if (aborted || !output->waitSend(&rank, milliseconds(limit))) fail(arrived, "");
       }
       forget();
     } catch (const gloo::Exception& e) {
       forget();
-      fail(heard, e.what());
+      fail(arrived, e.what());
     } catch (const gloo::EnforceNotMet& e) {
       // The received bytes are not those of a member.
       forget();
-      fail(heard, e.what());
+      fail(arrived, e.what());
     } catch (...) {
       forget();
       throw;
@@ -268,10 +268,10 @@ int HostGroup::size() const { return state_->options.size; }
 void HostGroup::barrier(const TimeLimit& limit) {
   State& s = *state_;
   s.log.begin("barrier", 0);
-  const std::vector<std::byte> said(s.size());
-  std::vector<std::byte> heard(s.size());
+  const std::vector<std::byte> sent(s.size());
+  std::vector<std::byte> received(s.size());
   const std::vector<size_t> counts(s.size(), 1);
-  s.exchange(said, counts, heard, counts, limit);
+  s.exchange(sent, counts, received, counts, limit);
   s.log.end();
 }
 

@@ -11,9 +11,9 @@
 namespace lockstep {
 
 // The rendezvous at which members exchange the addresses of their sockets. Thread-safe.
-class MeetingPlace {
+class Rendezvous {
  public:
-  virtual ~MeetingPlace() = default;
+  virtual ~Rendezvous() = default;
   virtual void set(const std::string& key, const Bytes& value) = 0;
   // Waits for the key. Throws Timeout.
   virtual Bytes get(const std::string& key, const TimeLimit& limit) = 0;
@@ -24,7 +24,7 @@ struct HostGroupOptions {
   // The address on which this host listens: loopback, or of a private network. Gloo neither
   // encrypts nor authenticates.
   std::string address = "127.0.0.1";
-  std::shared_ptr<MeetingPlace> place = {};
+  std::shared_ptr<Rendezvous> rendezvous = {};
   // The group's number and secret, equal in all members. They keep out members of other groups and
   // accidental connections. They are no defence against attackers; a private network is.
   int64_t generation = 0;

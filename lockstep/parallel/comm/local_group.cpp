@@ -25,7 +25,7 @@ constexpr const char* kNames[] = {"nothing", "barrier", "all_gather", "all_to_al
 
 // Everything lies in memory that is initially zero.
 struct alignas(cache_line) Member {
-  std::atomic<uint64_t> arrived;   // number of meetings it has reached
+  std::atomic<uint64_t> arrived;   // number of rendezvous it has reached
   std::atomic<uint64_t> sequence;  // of its last collective
   std::atomic<uint32_t> kind;      // of its last collective
 };
@@ -62,7 +62,7 @@ struct LocalGroup::State {
   SharedRegion memory;
   const int rank;
   const LocalGroupOptions options;
-  uint64_t meetings = 0;
+  uint64_t rendezvous_count = 0;
   CollectiveLog log;
 
   Head& head() const { return head_of(memory.get()); }
@@ -71,7 +71,7 @@ struct LocalGroup::State {
 
   bool all_came() const {
     for (int r = 0; r < options.size; ++r) {
-      if (member(r).arrived.load() < meetings) return false;
+      if (member(r).arrived.load() < rendezvous_count) return false;
     }
     return true;
   }
@@ -86,20 +86,20 @@ struct LocalGroup::State {
 
   void check_alive() const {
     if (head().aborted.load() == 0) return;
-    throw WorkerLost("[group] it was ended during " + log.present());
+    throw WorkerLost("[group] the group was ended during " + log.present());
   }
 
   [[noreturn]] void time_out() const {
     throw Timeout("[group] " + log.present() + " did not complete in time: " +
-                      names_of(missing(memory, options), options.names) + " did not come",
+                      names_of(missing(memory, options), options.names) + " did not arrive",
                   "the last collectives were: " + log.text());
   }
 
   // Waits until all members have arrived. Their earlier writes are visible afterwards.
-  void meet(const TimeLimit& limit) {
+  void rendezvous(const TimeLimit& limit) {
     if (options.size == 1) return;
-    ++meetings;
-    member(rank).arrived.store(meetings);
+    ++rendezvous_count;
+    member(rank).arrived.store(rendezvous_count);
     // Of the last two to arrive, at least one sees the other.
     if (all_came()) {
       head().ticks.fetch_add(1);
@@ -162,7 +162,7 @@ int LocalGroup::size() const { return state_->options.size; }
 
 void LocalGroup::barrier(const TimeLimit& limit) {
   state_->begin(barrier_kind, 0);
-  state_->meet(limit);
+  state_->rendezvous(limit);
   state_->end();
 }
 
@@ -175,14 +175,14 @@ void LocalGroup::gather(std::span<const std::byte> mine, std::span<const size_t>
     if (at < mine.size()) {
       std::memcpy(s.stage(s.rank), mine.data() + at, std::min(kStage, mine.size() - at));
     }
-    s.meet(limit);
+    s.rendezvous(limit);
     std::byte* to = all.data();
     for (int r = 0; r < size(); ++r) {
       const size_t count = counts[static_cast<size_t>(r)];
       if (at < count) std::memcpy(to + at, s.stage(r), std::min(kStage, count - at));
       to += count;
     }
-    s.meet(limit);
+    s.rendezvous(limit);
   }
   s.end();
 }
@@ -206,14 +206,14 @@ void LocalGroup::exchange(std::span<const std::byte> mine, std::span<const size_
       const size_t bytes = at < to[target] ? std::min(kStage, to[target] - at) : 0;
       if (bytes > 0) std::memcpy(s.stage(s.rank), sent + at, bytes);
       s.member(s.rank).kind.store(at + bytes < to[target] ? all_to_all_kind : nothing);
-      s.meet(limit);
+      s.rendezvous(limit);
       bool more = false;
       for (int r = 0; r < size(); ++r) more = more || s.member(r).kind.load() != nothing;
       if (at < from[source]) {
         std::memcpy(received + at, s.stage(static_cast<int>(source)),
                     std::min(kStage, from[source] - at));
       }
-      s.meet(limit);
+      s.rendezvous(limit);
       if (!more) break;
     }
   }
@@ -226,9 +226,9 @@ void LocalGroup::send_from(std::span<std::byte> data, int root, const TimeLimit&
   for (size_t at = 0; at < data.size() || at == 0; at += kStage) {
     const size_t bytes = at < data.size() ? std::min(kStage, data.size() - at) : 0;
     if (s.rank == root && bytes > 0) std::memcpy(s.stage(root), data.data() + at, bytes);
-    s.meet(limit);
+    s.rendezvous(limit);
     if (s.rank != root && bytes > 0) std::memcpy(data.data() + at, s.stage(root), bytes);
-    s.meet(limit);
+    s.rendezvous(limit);
   }
   s.end();
 }
@@ -282,8 +282,8 @@ std::string LocalGroup::describe_missing(const SharedRegion& memory,
   const Member& m = member_of(memory.get(), present);
   // During an exchange, `nothing` means that the member has no more to send.
   const uint32_t kind = m.kind.load() == nothing ? all_to_all_kind : m.kind.load();
-  return names_of(ranks, options.names) + (ranks.size() == 1 ? " has" : " have") + " not come to " +
-         kNames[std::min<uint32_t>(kind, broadcast_kind)] + " number " +
+  return names_of(ranks, options.names) + (ranks.size() == 1 ? " has" : " have") +
+         " not arrived at " + kNames[std::min<uint32_t>(kind, broadcast_kind)] + " number " +
          std::to_string(m.sequence.load());
 }
 

@@ -280,11 +280,11 @@ void ChannelServer::stop_checking_keys() { state_->stop_checking(); }
 
 struct ChannelClient::State {
   State(const ChannelOptions& o, int line, std::function<void()> g)
-      : options(o), lifeline(line), gone(std::move(g)) {}
+      : options(o), lifeline(line), on_lost(std::move(g)) {}
 
   const ChannelOptions options;
   const int lifeline;
-  const std::function<void()> gone;
+  const std::function<void()> on_lost;
   Descriptor bell{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // wakes the channel's thread
   Mutex mutex;
   ConditionVariable arrived, left;
@@ -350,7 +350,7 @@ struct ChannelClient::State {
       if (lifeline >= 0) items.push_back({nullptr, lifeline, ZMQ_POLLIN, 0});
       zmq::poll(items, std::chrono::milliseconds(200));
       if (lifeline >= 0 && items[2].revents != 0) {
-        gone();
+        on_lost();
         return;
       }
       if (items[1].revents != 0) {
@@ -362,15 +362,15 @@ struct ChannelClient::State {
   }
 };
 
-ChannelClient::ChannelClient(const ChannelTicket& ticket, int lifeline, std::function<void()> gone,
-                             const ChannelOptions& options)
-    : state_(std::make_unique<State>(options, lifeline, std::move(gone))) {
+ChannelClient::ChannelClient(const ChannelTicket& ticket, int lifeline,
+                             std::function<void()> on_lost, const ChannelOptions& options)
+    : state_(std::make_unique<State>(options, lifeline, std::move(on_lost))) {
   State& s = *state_;
   s.courier = quiet_thread([&s, ticket] {
     try {
       s.run(ticket);
     } catch (const std::exception&) {
-      s.gone();  // without a channel the client counts as gone
+      s.on_lost();  // without a channel the client counts as lost
     }
   });
 }
@@ -390,7 +390,7 @@ void ChannelClient::send(Bytes content) {
     const MutexLock lock(state_->mutex);
     while (state_->outbox.size() >= static_cast<size_t>(state_->options.most_waiting)) {
       if (limit.reached()) {
-        throw Timeout("[channel] the client has taken no message for " +
+        throw Timeout("[channel] the client has read no message for " +
                       std::to_string(static_cast<int>(kSendLimit)) + " seconds");
       }
       state_->left.wait_until(state_->mutex, limit);

@@ -79,9 +79,9 @@ class ChannelServer {
 // A worker's end, with its own thread. Thread-safe.
 class ChannelClient {
  public:
-  // `lifeline`: a descriptor that becomes readable (or closes) when the client is gone; -1: none.
-  // The channel's thread calls `gone` then, or when the channel fails.
-  ChannelClient(const ChannelTicket& ticket, int lifeline, std::function<void()> gone,
+  // `lifeline`: a descriptor that becomes readable (or closes) when the client is lost; -1: none.
+  // The channel's thread calls `on_lost` then, or when the channel fails.
+  ChannelClient(const ChannelTicket& ticket, int lifeline, std::function<void()> on_lost,
                 const ChannelOptions& options = {});
   ~ChannelClient();
 

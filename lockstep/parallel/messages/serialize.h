@@ -125,7 +125,7 @@ T decode(std::span<const std::byte> bytes) {
   try {
     archive(value);
   } catch (const cereal::Exception&) {
-    throw DataError("[message] its contents are not of the type that was said");
+    throw DataError("[message] its contents are not of the expected type");
   }
   if (archive.left() > 0) {
     throw DataError("[message] " + std::to_string(archive.left()) + " bytes too many");

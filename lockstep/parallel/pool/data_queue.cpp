@@ -10,13 +10,13 @@ namespace lockstep::detail {
 
 void send_to_client(uint64_t queue, const Bytes& message) {
   TaskContext* const context = TaskContext::current();
-  if (context == nullptr) throw InvalidArgument("[queue] only tasks of a pool send by this");
+  if (context == nullptr) throw InvalidArgument("[queue] only tasks of a pool can send");
   context->send(queue, message);
 }
 
 std::optional<Bytes> receive_from_client(uint64_t queue, double seconds) {
   TaskContext* const context = TaskContext::current();
-  if (context == nullptr) throw InvalidArgument("[queue] only tasks of a pool receive by this");
+  if (context == nullptr) throw InvalidArgument("[queue] only tasks of a pool can receive");
   return context->receive(queue, TimeLimit(seconds));
 }
 

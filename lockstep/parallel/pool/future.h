@@ -110,7 +110,8 @@ std::shared_ptr<PoolCore> pool_of(std::span<const Future<R>> futures) {
   std::shared_ptr<PoolCore> pool;
   for (const Future<R>& f : futures) {
     if (pool && f.pool() != pool) {
-      throw InvalidArgument("[future] those that are waited for together must be of one pool");
+      throw InvalidArgument(
+          "[future] futures that are waited for together must belong to one pool");
     }
     pool = f.pool();
   }

@@ -26,8 +26,8 @@ std::vector<OpenPool> open_pools LOCKSTEP_GUARDED_BY(open_mutex);
 int workers_of(int wanted) {
   if (wanted < 0 || wanted > kMostWorkers) {
     throw InvalidArgument(
-        fmt::format("[pool] {} workers: there can be 1 to {}", wanted, kMostWorkers),
-        "0 stands for one for each processor");
+        fmt::format("[pool] {} workers: the number must be 1 to {}", wanted, kMostWorkers),
+        "0 means one for each processor");
   }
   return wanted > 0 ? wanted : std::min(available_cores(), kMostWorkers);
 }

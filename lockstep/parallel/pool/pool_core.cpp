@@ -44,7 +44,7 @@ void check(const SubmitOptions& options) {
 }  // namespace
 
 std::string past_limit(const Task& task) {
-  return fmt::format(" ran for longer than its limit of {:g} s", task.options.limit);
+  return fmt::format(" exceeded its limit of {:g} s", task.options.limit);
 }
 
 PoolCore::PoolCore() : callbacks_thread_(quiet_thread([this] { run_callbacks(); })) {}
@@ -76,7 +76,7 @@ TaskPtr PoolCore::submit(const FunctionId& function, Bytes arguments, const Subm
         "give it the name of a file that holds them");
   }
   const MutexLock lock(mutex);
-  if (stopping_) throw InvalidArgument("[pool] it is closed");
+  if (stopping_) throw InvalidArgument("[pool] the pool is closed");
   if (slot >= wanted()) {
     throw InvalidArgument("[pool] there is no worker " + std::to_string(slot) + " among " +
                           std::to_string(wanted()));

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <new>
 
 #include "lockstep/base/error.h"
@@ -126,7 +125,7 @@ struct Spmd::State {
       const uint32_t seen = bell_of(mail, index).rings();
       if (head_of(mail).came.load() == ticket.size) return;
       if (head_of(mail).ended.load() != 0) {
-        throw WorkerLost("[spmd] the block was ended before all had come");
+        throw WorkerLost("[spmd] the block was ended before all workers had joined");
       }
       check_cancelled();
       bell_of(mail, index).wait(seen, TimeLimit(0.1));
@@ -146,7 +145,7 @@ struct Spmd::State {
       check_cancelled();
       if (until.reached()) {
         throw Timeout(std::string("[spmd] ") + what + ": worker " + std::to_string(other) +
-                      " did not come in time");
+                      " did not respond in time");
       }
       bell_of(mail, index).wait(seen, TimeLimit(std::min(until.left(), 0.1)));
     }
@@ -154,7 +153,8 @@ struct Spmd::State {
 };
 
 Spmd::Spmd(const detail::SpmdTicket& ticket) {
-  if (TaskContext::current() == nullptr) throw InvalidArgument("[spmd] this is no task of a pool");
+  if (TaskContext::current() == nullptr)
+    throw InvalidArgument("[spmd] this is not a task of a pool");
   state_ = std::make_unique<State>(decode<Ticket>(ticket.content));
   state_->come_together();
 }

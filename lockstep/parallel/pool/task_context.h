@@ -19,7 +19,7 @@ namespace detail {
 // Seconds that a sender waits for a client that takes nothing.
 inline constexpr double send_patience = 600;
 inline constexpr const char* client_takes_nothing =
-    "[queue] the client has taken nothing for ten minutes";
+    "[queue] the client has read no message for ten minutes";
 
 }  // namespace detail
 

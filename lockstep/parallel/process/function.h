@@ -122,7 +122,7 @@ class Call {
 template <auto F, class... A>
 auto make_call(const A&... arguments) {
   using Arguments = decltype(detail::arguments_of(F));
-  static_assert(std::tuple_size_v<Arguments> == sizeof...(A), "another number of arguments");
+  static_assert(std::tuple_size_v<Arguments> == sizeof...(A), "wrong number of arguments");
   using R = decltype(std::apply(F, std::declval<Arguments>()));
   return Call<R>(detail::Thunk<F, R>::id, encode(Arguments(arguments...)));
 }

@@ -95,7 +95,7 @@ void WorkerContext::send(std::span<const std::byte> content) {
 }
 
 WorkerContext& worker_context() {
-  if (context == nullptr) throw InvalidArgument("[worker] this process is no worker");
+  if (context == nullptr) throw InvalidArgument("[worker] this process is not a worker");
   return *context;
 }
 
@@ -123,11 +123,11 @@ TaskError TaskError::current() {
   } catch (const std::bad_alloc&) {
     return {"Error", out_of_memory_text(), out_of_memory_hint()};
   } catch (const std::system_error& e) {
-    return {"Error", "the system refuses: " + e.code().message(), ""};
+    return {"Error", "system error: " + e.code().message(), ""};
   } catch (const std::exception& e) {
     return {"Error", e.what(), ""};
   } catch (...) {
-    return {"Error", "something was thrown that is no exception", ""};
+    return {"Error", "an object was thrown that is not a std::exception", ""};
   }
 }
 

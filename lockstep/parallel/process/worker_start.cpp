@@ -25,10 +25,10 @@ void receive_all(int from, void* to, size_t bytes) {
     pollfd watched{from, POLLIN, 0};
     const int ready = poll(&watched, 1, limit.milliseconds_left());
     if (ready < 0 && errno != EINTR) fail("waiting");
-    if (limit.reached()) throw Timeout("[worker] starting: the client says nothing");
+    if (limit.reached()) throw Timeout("[worker] start: no message from the client");
     if (ready <= 0) continue;
     const ssize_t n = read(from, static_cast<std::byte*>(to) + done, bytes - done);
-    if (n == 0) throw Error("[worker] starting: the client is gone");
+    if (n == 0) throw Error("[worker] start: the client has ended");
     if (n > 0) {
       done += static_cast<size_t>(n);
     } else if (errno != EAGAIN && errno != EINTR) {
@@ -55,7 +55,7 @@ void send_start(int socket, const Bytes& content) {
 Bytes receive_start(int from) {
   uint32_t size = 0;
   receive_all(from, &size, sizeof size);
-  if (size > kMostBytes) throw DataError("[worker] starting: too long a message");
+  if (size > kMostBytes) throw DataError("[worker] start: the message is too long");
   Bytes content(size);
   receive_all(from, content.data(), size);
   return content;

@@ -81,7 +81,7 @@ struct Workers::State {
 
   void look_at(Worker& w) {
     if (!w.has_task && w.hello.reached()) {
-      w.reason = "said nothing after its start";
+      w.reason = "sent no message after its start";
     } else if (!w.process.stopped()) {
       w.stopped.reset();
       return;
@@ -154,7 +154,8 @@ uint32_t Workers::start(const Call<void>& task, const std::vector<int>& cores) {
   State& s = *state_;
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw Error(std::string("[workers] no socket for a new worker: ") + std::strerror(errno));
+    throw Error(std::string("[workers] cannot make a socket for a new worker: ") +
+                std::strerror(errno));
   }
   Descriptor mine(ends[0]), theirs(ends[1]);
   ChildProcess process(

@@ -79,7 +79,7 @@ struct GroupSum::State {
     leaves = n;
     partition.runs.assign(runs.begin(), runs.end());
     partition.partials.clear();
-    for (const IndexRange& run : runs) partition.partials.push_back(tree.roots(n, run).size());
+    for (const IndexRange& range : runs) partition.partials.push_back(tree.roots(n, range).size());
     exchange->begin(partition);
     partials.clear();
     for (size_t i = 0; i < tree.roots(n, own()).size(); ++i) {
@@ -162,7 +162,7 @@ void GroupSum::begin(int64_t leaves, std::span<const IndexRange> runs) {
   State& s = *state_;
   if (leaves > s.options.most_leaves || runs.size() != static_cast<size_t>(s.group.size())) {
     throw InvalidArgument("[group] a sum over " + std::to_string(leaves) +
-                          " leaves is more than was planned");
+                          " leaves exceeds the planned number");
   }
   if (s.group.size() == 1) {
     s.tree.begin(leaves);

@@ -24,7 +24,7 @@ class MergeTree {
   using Merge = std::function<void(State& left, State& right)>;
 
   MergeTree(int64_t leaves, Merge merge) : leaves_(leaves), merge_(std::move(merge)) {
-    if (leaves < 1) throw InvalidArgument("[tree] at least one leaf wanted");
+    if (leaves < 1) throw InvalidArgument("[tree] at least one leaf is required");
   }
 
   // Adds the state of leaf number `leaf`; once for each leaf.

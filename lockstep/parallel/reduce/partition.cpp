@@ -41,13 +41,13 @@ std::vector<int64_t> most_for_each(int64_t leaves, std::span<const double> loads
 }
 
 // The number of partial sums of a range.
-int64_t partial_sums(const IndexRange& node, const IndexRange& run) {
-  const int64_t end = node.first + node.count, run_end = run.first + run.count;
-  if (node.first >= run_end || end <= run.first) return 0;
-  if (node.first >= run.first && end <= run_end) return 1;
+int64_t partial_sums(const IndexRange& node, const IndexRange& range) {
+  const int64_t end = node.first + node.count, range_end = range.first + range.count;
+  if (node.first >= range_end || end <= range.first) return 0;
+  if (node.first >= range.first && end <= range_end) return 1;
   const int64_t left = tree_split(node.count);
-  return partial_sums({node.first, left}, run) +
-         partial_sums({node.first + left, node.count - left}, run);
+  return partial_sums({node.first, left}, range) +
+         partial_sums({node.first + left, node.count - left}, range);
 }
 
 }  // namespace

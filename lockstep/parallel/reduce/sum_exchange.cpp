@@ -26,8 +26,8 @@ struct Words {
   size_t first, count;
 };
 
-Words words_of(const IndexRange& run, size_t width) {
-  return {static_cast<size_t>(run.first) * width, static_cast<size_t>(run.count) * width};
+Words words_of(const IndexRange& range, size_t width) {
+  return {static_cast<size_t>(range.first) * width, static_cast<size_t>(range.count) * width};
 }
 
 class Windows final : public SumExchange {

@@ -20,23 +20,23 @@ int64_t tree_split(int64_t n) {
 
 namespace {
 
-void add_subtrees(const IndexRange& node, const IndexRange& run, std::vector<IndexRange>& found) {
-  const int64_t end = node.first + node.count, run_end = run.first + run.count;
-  if (node.first >= run_end || end <= run.first) return;
-  if (node.first >= run.first && end <= run_end) {
+void add_subtrees(const IndexRange& node, const IndexRange& range, std::vector<IndexRange>& found) {
+  const int64_t end = node.first + node.count, range_end = range.first + range.count;
+  if (node.first >= range_end || end <= range.first) return;
+  if (node.first >= range.first && end <= range_end) {
     found.push_back(node);
     return;
   }
   const int64_t left = tree_split(node.count);
-  add_subtrees({node.first, left}, run, found);
-  add_subtrees({node.first + left, node.count - left}, run, found);
+  add_subtrees({node.first, left}, range, found);
+  add_subtrees({node.first + left, node.count - left}, range, found);
 }
 
 }  // namespace
 
-std::vector<IndexRange> complete_subtrees(int64_t leaves, const IndexRange& run) {
+std::vector<IndexRange> complete_subtrees(int64_t leaves, const IndexRange& range) {
   std::vector<IndexRange> found;
-  if (leaves > 0 && run.count > 0) add_subtrees({0, leaves}, run, found);
+  if (leaves > 0 && range.count > 0) add_subtrees({0, leaves}, range, found);
   return found;
 }
 
@@ -75,12 +75,12 @@ struct TreeReduction::State {
   Memory result;
   // The expected leaves: those of a range, as one tree for each root.
   int64_t leaves = 0;
-  IndexRange run;
+  IndexRange range;
   std::vector<IndexRange> roots;
   std::vector<float*> targets;   // by root
   std::deque<Node> nodes;        // inner nodes
   std::vector<int> root_nodes;   // by root; -1: a single leaf
-  std::vector<int> leaf_parent;  // by leaf of the run
+  std::vector<int> leaf_parent;  // by leaf of the range
   std::vector<bool> leaf_left;
   std::vector<float*> leaf_to;  // for single leaves
   Mutex mutex;
@@ -90,8 +90,8 @@ struct TreeReduction::State {
 
   void build(int64_t first, int64_t n, int parent, bool is_left) {
     if (n == 1) {
-      leaf_parent[static_cast<size_t>(first - run.first)] = parent;
-      leaf_left[static_cast<size_t>(first - run.first)] = is_left;
+      leaf_parent[static_cast<size_t>(first - range.first)] = parent;
+      leaf_left[static_cast<size_t>(first - range.first)] = is_left;
       return;
     }
     const int me = static_cast<int>(nodes.size());
@@ -107,9 +107,9 @@ struct TreeReduction::State {
     // After a failed step some nodes may still hold arrays.
     for (auto& node : nodes) give(node.waiting.exchange(nullptr));
     forget_arrived();
-    if (all != leaves || own != run) {
+    if (all != leaves || own != range) {
       leaves = all;
-      run = own;
+      range = own;
       roots = order == Order::tree ? complete_subtrees(all, own) : std::vector<IndexRange>{own};
       nodes.clear();
       leaf_parent.assign(static_cast<size_t>(own.count), -1);
@@ -122,15 +122,15 @@ struct TreeReduction::State {
       }
     }
     if (partials.size() != roots.size()) {
-      throw InvalidArgument("[tree] " + std::to_string(roots.size()) + " partial sums, room for " +
-                            std::to_string(partials.size()));
+      throw InvalidArgument("[tree] " + std::to_string(roots.size()) +
+                            " partial sums, memory for " + std::to_string(partials.size()));
     }
     targets.assign(partials.begin(), partials.end());
     for (size_t r = 0; r < roots.size(); ++r) {
       if (root_nodes[r] >= 0) {
         nodes[static_cast<size_t>(root_nodes[r])].to = partials[r];
       } else {
-        leaf_to[static_cast<size_t>(roots[r].first - run.first)] = partials[r];
+        leaf_to[static_cast<size_t>(roots[r].first - range.first)] = partials[r];
       }
     }
   }
@@ -159,7 +159,7 @@ struct TreeReduction::State {
     } else {
       kernels::table_for({}).add(sum, values, sum, count, nullptr);
     }
-    return ++arrived == run.count;
+    return ++arrived == range.count;
   }
 
   void give(float* buffer) LOCKSTEP_EXCLUDES(mutex) {
@@ -174,21 +174,23 @@ TreeReduction::TreeReduction(size_t count, Order order)
 TreeReduction::~TreeReduction() = default;
 
 void TreeReduction::begin(int64_t leaves) {
-  if (leaves < 1) throw InvalidArgument("[tree] at least one leaf wanted");
+  if (leaves < 1) throw InvalidArgument("[tree] at least one leaf is required");
   float* const whole[] = {result()};
   state_->begin(leaves, {0, leaves}, whole);
 }
 
-void TreeReduction::begin(int64_t leaves, const IndexRange& run, std::span<float* const> partials) {
-  if (run.first < 0 || run.count < 1 || run.first + run.count > leaves) {
-    throw InvalidArgument("[tree] no run of " + std::to_string(leaves) + " leaves");
+void TreeReduction::begin(int64_t leaves, const IndexRange& range,
+                          std::span<float* const> partials) {
+  if (range.first < 0 || range.count < 1 || range.first + range.count > leaves) {
+    throw InvalidArgument("[tree] the index range is not within " + std::to_string(leaves) +
+                          " leaves");
   }
-  state_->begin(leaves, run, partials);
+  state_->begin(leaves, range, partials);
 }
 
-std::vector<IndexRange> TreeReduction::roots(int64_t leaves, const IndexRange& run) const {
-  if (order() == Order::tree) return complete_subtrees(leaves, run);
-  return run.count > 0 ? std::vector<IndexRange>{run} : std::vector<IndexRange>{};
+std::vector<IndexRange> TreeReduction::roots(int64_t leaves, const IndexRange& range) const {
+  if (order() == Order::tree) return complete_subtrees(leaves, range);
+  return range.count > 0 ? std::vector<IndexRange>{range} : std::vector<IndexRange>{};
 }
 
 TreeReduction::Order TreeReduction::order() const { return state_->order; }
@@ -199,7 +201,7 @@ bool TreeReduction::add(int64_t leaf, const float* values) {
   State& s = *state_;
   if (s.order == Order::of_arrival) return s.add_as_it_comes(values);
   const auto sum_into = kernels::table_for({}).add;
-  const auto place = static_cast<size_t>(leaf - s.run.first);
+  const auto place = static_cast<size_t>(leaf - s.range.first);
   int at = s.leaf_parent[place];
   bool is_left = s.leaf_left[place];
   const float* mine = values;

@@ -16,9 +16,9 @@ namespace lockstep {
 // Largest power of two below n, for n >= 2.
 int64_t tree_split(int64_t n);
 
-// The largest subtrees of the tree over `leaves` that lie within the range `run`, in order: the
+// The largest subtrees of the tree over `leaves` that lie within `range`, in order: the
 // sums that a worker with only this range can compute.
-std::vector<IndexRange> complete_subtrees(int64_t leaves, const IndexRange& run);
+std::vector<IndexRange> complete_subtrees(int64_t leaves, const IndexRange& range);
 
 // Sum of values by the fixed tree, in double; 0 for no values.
 double tree_sum(std::span<const double> values);
@@ -38,11 +38,11 @@ class TreeReduction {
 
   // Begins a sum over `leaves` >= 1 leaves. No add() of an earlier sum may be running.
   void begin(int64_t leaves);
-  // The same if only the leaves of `run` will be added. The sums of roots() are written to
+  // The same if only the leaves of `range` will be added. The sums of roots() are written to
   // `partials`, in order. result() is not modified.
-  void begin(int64_t leaves, const IndexRange& run, std::span<float* const> partials);
+  void begin(int64_t leaves, const IndexRange& range, std::span<float* const> partials);
   // The partial sums of a range: its complete_subtrees(), or a single one for Order::of_arrival.
-  std::vector<IndexRange> roots(int64_t leaves, const IndexRange& run) const;
+  std::vector<IndexRange> roots(int64_t leaves, const IndexRange& range) const;
   // Adds leaf number `leaf`, once for each leaf. Thread-safe. Returns true if this call completed
   // the sum or a partial sum.
   bool add(int64_t leaf, const float* values);

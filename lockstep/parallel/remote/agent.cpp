@@ -24,7 +24,7 @@ namespace lockstep::detail {
 namespace {
 
 // Seconds between reports of changes.
-constexpr double kTell = 0.05;
+constexpr double kChangesPeriod = 0.05;
 
 class HostAgent {
  public:
@@ -35,7 +35,7 @@ class HostAgent {
         supervisor_(memory_, pool_options(setup), reports()) {}
 
   [[noreturn]] void run() {
-    say(HostReady{available_cores(), host_context().address()});
+    send(HostReady{available_cores(), host_context().address()});
     supervisor_.begin();
     const std::thread report_thread = quiet_thread([this] { serve([this] { carry_reports(); }); });
     serve([this] {
@@ -69,7 +69,7 @@ class HostAgent {
   struct Watched {
     SharedPlace place;
     SharedRegion region;
-    Bytes told;
+    Bytes sent;
   };
 
   static ProcessPoolOptions pool_options(const HostSetup& setup) {
@@ -88,7 +88,7 @@ class HostAgent {
 
   [[noreturn]] static void give_up(const std::string& why) {
     try {
-      say(SlotEnded{no_slot, {.how = why}, ""});
+      send(SlotEnded{no_slot, {.how = why}, ""});
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     } catch (const std::exception&) {
       // The client will detect the end of this process.
@@ -97,7 +97,7 @@ class HostAgent {
   }
 
   template <class Report>
-  static void say(const Report& report) {
+  static void send(const Report& report) {
     host_context().send(encode(HostReport(report)));
   }
 
@@ -165,7 +165,7 @@ class HostAgent {
     const SharedRegion& region = mapped(what.place);
     check(what.place, what.at, what.piece.size());
     std::memcpy(region.get() + what.at, what.piece.data(), what.piece.size());
-    say(MemoryWritten{what.piece.size()});
+    send(MemoryWritten{what.piece.size()});
   }
 
   void take(const MemoryRead& what) LOCKSTEP_REQUIRES(mutex_) {
@@ -173,7 +173,7 @@ class HostAgent {
     size_t at = 0;
     in_pieces({region.get(), what.place.bytes}, [&](Bytes piece, bool last) {
       const size_t bytes = piece.size();
-      say(MemoryPiece{what.place, at, std::move(piece), what.number, last});
+      send(MemoryPiece{what.place, at, std::move(piece), what.number, last});
       at += bytes;
     });
   }
@@ -221,8 +221,8 @@ class HostAgent {
     {
       const MutexLock lock(mutex_);
       for (auto& [place, slot] : slots_) carry_reports(place, slot);
-      if (tell_.reached()) tell_changes();
-      left = tell_.left();
+      if (next_changes_.reached()) send_changes();
+      left = next_changes_.left();
     }
     bell_.wait(seen, TimeLimit(std::max(left, 1e-3)));
   }
@@ -243,29 +243,29 @@ class HostAgent {
           slot.diary = Descriptor(open(path.c_str(), O_RDWR | O_CLOEXEC));
         }
         in_pieces(*message, [&](Bytes piece, bool last) {
-          say(SlotReport{place, last, std::move(piece)});
+          send(SlotReport{place, last, std::move(piece)});
         });
       }
       if (slot.reports.took()) slot.head.bell.ring();
     } catch (const DataError& e) {
       slot.broken = true;
-      supervisor_.kill(slot.worker, std::string("sent what cannot be read (") + e.what() + ")");
+      supervisor_.kill(slot.worker, std::string("sent an invalid message (") + e.what() + ")");
     }
   }
 
-  void tell_changes() LOCKSTEP_REQUIRES(mutex_) {
-    tell_ = TimeLimit(kTell);
+  void send_changes() LOCKSTEP_REQUIRES(mutex_) {
+    next_changes_ = TimeLimit(kChangesPeriod);
     for (auto& [place, slot] : slots_) {
       const uint64_t taken = slot.head.messages_taken.load();
-      if (taken != slot.taken) say(SlotTaken{place, taken});
+      if (taken != slot.taken) send(SlotTaken{place, taken});
       slot.taken = taken;
       if (slot.diary) forget_diary(slot.diary.get());
     }
     for (auto& [place, w] : watched_) {
       const Bytes now = read_words(w.region.get(), w.place.bytes);
-      if (now == w.told) continue;
-      say(MemoryPiece{w.place, 0, now, 0, true});
-      w.told = now;
+      if (now == w.sent) continue;
+      send(MemoryPiece{w.place, 0, now, 0, true});
+      w.sent = now;
     }
   }
 
@@ -288,7 +288,7 @@ class HostAgent {
               if (slot == nullptr) return;
               slot->worker = worker;
               slot->pid = pid;
-              say(SlotStarted{ticket.slot.offset, worker, pid, why});
+              send(SlotStarted{ticket.slot.offset, worker, pid, why});
               if (worker == 0) slots_.erase(ticket.slot.offset);
               bell_.ring();
             },
@@ -298,8 +298,8 @@ class HostAgent {
               for (auto at = slots_.begin(); at != slots_.end(); ++at) {
                 if (at->second.worker != worker) continue;
                 carry_reports(at->first, at->second, true);
-                tell_changes();
-                say(SlotEnded{at->first, end, read_diary(at->second.diary.get())});
+                send_changes();
+                send(SlotEnded{at->first, end, read_diary(at->second.diary.get())});
                 slots_.erase(at);
                 return;
               }
@@ -317,7 +317,7 @@ class HostAgent {
   std::map<size_t, Slot> slots_ LOCKSTEP_GUARDED_BY(mutex_);  // by place
   std::map<size_t, Watched> watched_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<size_t, std::pair<size_t, SharedRegion>> mapped_ LOCKSTEP_GUARDED_BY(mutex_);
-  TimeLimit tell_ LOCKSTEP_GUARDED_BY(mutex_){kTell};
+  TimeLimit next_changes_ LOCKSTEP_GUARDED_BY(mutex_){kChangesPeriod};
   Supervisor supervisor_;
 };
 

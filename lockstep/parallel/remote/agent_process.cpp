@@ -88,7 +88,7 @@ struct HostMain {
   static void pulse(HostContext& mine, double silence, const std::atomic<bool>& done) {
     while (!done) {
       std::this_thread::sleep_for(kPulse);
-      const auto since = TimeLimit::Clock::now() - mine.heard_.load();
+      const auto since = TimeLimit::Clock::now() - mine.last_message_.load();
       if (std::chrono::duration<double>(since).count() > silence) end_at_once();
       try {
         mine.channel_->send(with_prefix(AgentMessage::pulse, {}));
@@ -107,7 +107,7 @@ std::optional<Bytes> HostContext::receive(const TimeLimit& limit) {
   for (;;) {
     const auto message = channel_->receive(limit);
     if (!message) return std::nullopt;
-    heard_ = TimeLimit::Clock::now();
+    last_message_ = TimeLimit::Clock::now();
     std::span<const std::byte> rest = *message;
     if (take_prefix<ClientMessage>(rest) != ClientMessage::pulse)
       return Bytes(rest.begin(), rest.end());
@@ -115,7 +115,7 @@ std::optional<Bytes> HostContext::receive(const TimeLimit& limit) {
 }
 
 HostContext& host_context() {
-  if (context == nullptr) throw InvalidArgument("[host] this process stands for no client");
+  if (context == nullptr) throw InvalidArgument("[host] this process is not a remote agent");
   return *context;
 }
 

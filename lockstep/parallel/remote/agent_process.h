@@ -49,7 +49,7 @@ class HostContext {
   std::string address_;
   std::unique_ptr<ChannelClient> channel_;
   // Time of the client's last message. The maximum until the first one, so that no silence counts.
-  std::atomic<TimeLimit::Clock::time_point> heard_{TimeLimit::Clock::time_point::max()};
+  std::atomic<TimeLimit::Clock::time_point> last_message_{TimeLimit::Clock::time_point::max()};
 };
 
 // The context of this process. Throws InvalidArgument in any other process.

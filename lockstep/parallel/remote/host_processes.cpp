@@ -36,7 +36,7 @@ struct HostProcess {
   Call<void> task;
   TimeLimit hello;
   bool arrived = false;
-  Clock::time_point heard = Clock::now();
+  Clock::time_point last_message = Clock::now();
   std::string reason = {};  // why it was ended by this process, or the error of its task
 };
 
@@ -49,7 +49,7 @@ std::vector<std::string> command_for(const std::string& launch, const std::strin
     if (at != std::string::npos) word.replace(at, 6, host);
     words.push_back(word);
   }
-  if (words.empty()) throw InvalidArgument("[hosts] there is no command that reaches " + host);
+  if (words.empty()) throw InvalidArgument("[hosts] the launch command is empty for " + host);
   std::error_code none;
   std::string path = std::filesystem::read_symlink("/proc/self/exe", none).string();
   // The file was replaced. The agent will report that the new file is another build.
@@ -73,7 +73,7 @@ std::string reason_of(std::span<const std::byte> encoded) {
     const auto error = decode<TaskError>(encoded);
     return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
   } catch (const DataError& e) {
-    return std::string("it sent what cannot be read: ") + e.what();
+    return std::string("it sent an invalid message: ") + e.what();
   }
 }
 
@@ -106,7 +106,7 @@ std::string last_words(int descriptor) {
 ChannelOptions channel_options(const HostProcessOptions& options) {
   if (!is_private_address(options.address)) {
     throw InvalidArgument("[hosts] " + options.address + " is a public address",
-                          "what workers exchange is not encrypted: use a private network");
+                          "the workers' messages are not encrypted: use a private network");
   }
   const bool v6 = options.address.find(':') != std::string::npos;
   ChannelOptions channel;
@@ -133,7 +133,7 @@ struct HostProcesses::State {
       const auto found = hosts.find(message->worker);
       if (found == hosts.end() || message->content.empty()) continue;
       HostProcess& h = found->second;
-      h.heard = Clock::now();
+      h.last_message = Clock::now();
       std::span<const std::byte> rest = message->content;
       const auto says = take_prefix<AgentMessage>(rest);
       if (says == AgentMessage::hello && !h.arrived) {
@@ -159,14 +159,14 @@ struct HostProcesses::State {
     }
     std::vector<uint32_t> lost;
     for (auto& [number, h] : hosts) {
-      const std::chrono::duration<double> silent = Clock::now() - h.heard;
+      const std::chrono::duration<double> silent = Clock::now() - h.last_message;
       std::string how;
       if (h.command.ended()) {
-        how = "the process there " + h.command.how();
+        how = "its process " + h.command.how();
       } else if (!h.arrived && h.hello.reached()) {
-        how = "it said nothing after its start";
+        how = "it sent no message after its start";
       } else if (h.arrived && silent.count() > options.silence) {
-        how = "it has fallen silent";
+        how = "it no longer responds";
       } else {
         continue;
       }
@@ -246,7 +246,7 @@ std::optional<HostEvent> HostProcesses::wait(const TimeLimit& limit, int also) {
       // If this process itself was stopped, it could not receive: do not count that as silence.
       const bool stopped = s.look.late() > s.options.silence / 2;
       if (stopped) {
-        for (auto& [number, h] : s.hosts) h.heard = Clock::now();
+        for (auto& [number, h] : s.hosts) h.last_message = Clock::now();
       }
       s.look_after();
       s.look = TimeLimit(kLook);

@@ -9,8 +9,8 @@
 namespace lockstep::detail {
 
 RemoteHosts::RemoteHosts(SharedMemory& memory, const SharedPlace& bell,
-                         const ProcessPoolOptions& options, HostEvents told)
-    : state_(std::make_unique<RemoteHostsState>(memory, bell, options, std::move(told))) {
+                         const ProcessPoolOptions& options, HostEvents events)
+    : state_(std::make_unique<RemoteHostsState>(memory, bell, options, std::move(events))) {
   RemoteHostsState& s = *state_;
   // Worker numbers have eight bits for the host.
   if (options.hosts.size() > 255) throw InvalidArgument("[pool] more than 255 hosts");
@@ -35,7 +35,7 @@ void RemoteHosts::begin() {
     try {
       run_remote_hosts(s);
     } catch (const std::exception& e) {
-      s.told.reports.failed(e.what());
+      s.events.reports.failed(e.what());
     }
   });
 }

@@ -20,7 +20,7 @@ class RemoteHosts final : public HostMemory {
   // `bell`: the place of the pool's bell. `told`: called by the thread, from begin() on. The memory
   // must outlive it. Throws InvalidArgument for invalid hosts.
   RemoteHosts(SharedMemory& memory, const SharedPlace& bell, const ProcessPoolOptions& options,
-              HostEvents told);
+              HostEvents events);
   ~RemoteHosts() override;
 
   void begin();

@@ -47,9 +47,9 @@ struct RemoteSlot {
   uint32_t worker = 0;  // its number on its host; 0: not started yet
   MessageReader orders;
   MessageWriter reports;
-  bool more = false;            // reports wait for room
-  Bytes report;                 // received part of the next report
-  uint64_t came = 0, told = 0;  // bytes of reports: received, and acknowledged to the host
+  bool more = false;                    // reports wait for room
+  Bytes report;                         // received part of the next report
+  uint64_t came = 0, acknowledged = 0;  // bytes of reports: received, and acknowledged to the host
   uint64_t cancelled = 0;
   std::optional<End> end;  // reported once all reports are in the ring
 
@@ -111,7 +111,7 @@ class HostLine {
       auto event = processes_.wait(TimeLimit(stuck ? 0.005 : 0.5), s_.asked.get());
       for (; event; event = processes_.wait(TimeLimit(0), -1)) take(*event);
       const int64_t refused = processes_.strangers();
-      if (refused > strangers_) s_.told.reports.refused(strangers_ = refused);
+      if (refused > strangers_) s_.events.reports.refused(strangers_ = refused);
     }
   }
 
@@ -137,7 +137,7 @@ class HostLine {
           all.emplace_back(host, SlotOrder{at, last, std::move(piece), s_.memory.size(), number});
         });
       }
-      if (slot.orders.took() && slot.head().orders_wait.load() != 0) s_.told.rung();
+      if (slot.orders.took() && slot.head().orders_wait.load() != 0) s_.events.rung();
       const uint64_t cancelled = slot.head().cancelled.load();
       if (cancelled != slot.cancelled) all.emplace_back(slot.host, SlotCancel{place, cancelled});
       slot.cancelled = cancelled;
@@ -191,7 +191,7 @@ class HostLine {
                               .memory_bytes = s_.options.memory_bytes};
         h.process = processes_.start(h.name, make_call<&serve_as_host>(setup));
       } catch (const std::exception& e) {
-        s_.told.reports.started(ticket, 0, 0, e.what());
+        s_.events.reports.started(ticket, 0, 0, e.what());
         return;
       }
     }
@@ -239,7 +239,7 @@ class HostLine {
     try {
       std::visit([&](auto&& what) { take(*host, what); }, decode<HostReport>(event.content));
     } catch (const std::exception& e) {
-      processes_.kill(host->process, std::string("it sent what cannot be read: ") + e.what());
+      processes_.kill(host->process, std::string("it sent an invalid message: ") + e.what());
     }
   }
 
@@ -257,7 +257,7 @@ class HostLine {
       if (slot.host != number) {
         ++at;
       } else if (slot.worker == 0) {
-        s_.told.reports.started(slot.ticket, 0, 0, why);
+        s_.events.reports.started(slot.ticket, 0, 0, why);
         at = slots_.erase(at);
       } else {
         slot.end = End{number_of(number, slot.worker), {.how = why}};
@@ -272,8 +272,8 @@ class HostLine {
   bool report_end(Place at) {
     RemoteSlot& slot = at->second;
     if (!slot.end || (slot.more && !slot.end->limit.reached())) return false;
-    s_.told.printed(slot.end->number, std::move(slot.end->printed));
-    s_.told.reports.ended(slot.end->number, slot.end->end);
+    s_.events.printed(slot.end->number, std::move(slot.end->printed));
+    s_.events.reports.ended(slot.end->number, slot.end->end);
     return true;
   }
 
@@ -291,7 +291,7 @@ class HostLine {
     if (slot == slots_.end()) return;
     slot->second.worker = what.worker;
     const uint32_t number = what.worker == 0 ? 0 : number_of(number_of_host(host), what.worker);
-    s_.told.reports.started(slot->second.ticket, number, static_cast<pid_t>(what.pid), what.why);
+    s_.events.reports.started(slot->second.ticket, number, static_cast<pid_t>(what.pid), what.why);
     if (number == 0) slots_.erase(slot);
     s_.ring();  // orders may be waiting for it
   }
@@ -310,10 +310,10 @@ class HostLine {
 
   void write_reports(size_t place, RemoteSlot& slot) {
     slot.more = !slot.reports.flush();
-    s_.told.rung();
-    if (slot.more || slot.came - slot.told < kReportsAhead / 4) return;
-    slot.told = slot.came;
-    of(slot.host).waiting.emplace_front(HostOrder(SlotRoom{place, slot.told}));
+    s_.events.rung();
+    if (slot.more || slot.came - slot.acknowledged < kReportsAhead / 4) return;
+    slot.acknowledged = slot.came;
+    of(slot.host).waiting.emplace_front(HostOrder(SlotRoom{place, slot.acknowledged}));
   }
 
   void take(Host&, const SlotTaken& what) {
@@ -378,7 +378,8 @@ std::string own_address(const ProcessPoolOptions& options) {
     try {
       return address_towards(host.name);
     } catch (const Error& e) {
-      throw InvalidArgument(e.what(), "say where the hosts find this machine (host_address)");
+      throw InvalidArgument(
+          e.what(), "set host_address to an address of this machine that the hosts can reach");
     }
   }
   return {};

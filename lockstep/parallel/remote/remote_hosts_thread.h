@@ -59,12 +59,12 @@ std::string own_address(const ProcessPoolOptions& options);
 
 struct RemoteHostsState {
   RemoteHostsState(SharedMemory& m, const SharedPlace& b, const ProcessPoolOptions& o, HostEvents t)
-      : memory(m), bell(b), options(o), told(std::move(t)), address(own_address(options)) {}
+      : memory(m), bell(b), options(o), events(std::move(t)), address(own_address(options)) {}
 
   SharedMemory& memory;
   const SharedPlace bell;
   const ProcessPoolOptions options;
-  const HostEvents told;
+  const HostEvents events;
   const std::string address;
   const Descriptor asked{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   // Set before the thread begins.

@@ -24,8 +24,8 @@ class Relabelled final : public DatastoreWrapper {
       const auto at = std::find(classes_.begin(), classes_.end(), own[i]);
       if (at == classes_.end() && counts[i] > 0) {
         throw InvalidArgument("[data] " + describe() + " has the class `" + own[i] +
-                                  "`, which is none of the " + std::to_string(classes_.size()) +
-                                  " classes trained on",
+                                  "`, which is not one of the " + std::to_string(classes_.size()) +
+                                  " classes of the training",
                               suggest(own[i], classes_));
       }
       labels_.push_back(at - classes_.begin());
@@ -85,7 +85,7 @@ void check_name(const std::string& name) {
                           suggest(name, {builtin_digits_name}));
   }
   if (name.find("://") != std::string::npos) {
-    throw Unsupported("[data] addresses such as " + name + " cannot be read",
+    throw Unsupported("[data] URLs such as " + name + " cannot be read",
                       "copy the images into a folder of this machine first");
   }
 }
@@ -97,7 +97,7 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
   if (name.empty() || name == builtin_digits_name) return name;
   const auto text = [](std::string path) {
     if (is_utf8(path)) return path;
-    throw InvalidArgument("[data] " + path + " is no UTF-8 text, so no job can name it",
+    throw InvalidArgument("[data] " + path + " is not UTF-8, so a job cannot contain it",
                           "rename the folder or file, or make a link to it");
   };
   const auto absolute = [](const std::string& path) {
@@ -127,15 +127,14 @@ DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
   if (!builtin && !local_files().is_folder(name)) {
     const bool file = local_files().exists(name);
     const char* data = std::getenv("LOCKSTEP_DATA");
-    throw DataError(
-        "[data] " + name + (file ? " is no folder" : " is not there"),
-        file || (data != nullptr && *data != '\0')
-            ? "a folder with one folder of images for each class, or a .csv file, is wanted"
-            : "LOCKSTEP_DATA may name a folder where data is looked for as well");
+    throw DataError("[data] " + name + (file ? " is not a folder" : " does not exist"),
+                    file || (data != nullptr && *data != '\0')
+                        ? "use a folder with one folder of images for each class, or a .csv file"
+                        : "LOCKSTEP_DATA can name another folder that is searched for data");
   }
   if (!label_column.empty()) {
     throw InvalidArgument("[data] the label column `" + label_column + "` is for .csv files, but " +
-                          name + " holds images");
+                          name + " contains images");
   }
   return builtin ? builtin_digits() : image_folder(name, options);
 }

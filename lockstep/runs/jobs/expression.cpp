@@ -104,7 +104,7 @@ double Variables::evaluate(const std::string& text, const std::string& where) co
     refuse("cannot be evaluated: " + why);
   }
   if (!std::isfinite(value)) {
-    const std::string number = std::isnan(value) ? "no number" : "an infinite number";
+    const std::string number = std::isnan(value) ? "not a number" : "infinite";
     refuse("gives " + number);
   }
   return value;
@@ -119,8 +119,8 @@ Variables::Variables(const std::map<std::string, Definition>& definitions) {
   for (const auto& [name, unused] : definitions) {
     if (!is_word(name) || is_function(name)) {
       throw InvalidArgument(
-          "[variables] `" + name + "` is no name for a variable",
-          is_function(name) ? "it is a function's" : "letters, digits and _ may be used");
+          "[variables] `" + name + "` is not a valid name for a variable",
+          is_function(name) ? "it is the name of a function" : "letters, digits and _ may be used");
     }
     names.push_back(name);
   }

@@ -30,13 +30,13 @@ std::string difference(const ordered_json& here, const ordered_json& there, cons
   if (here.is_object() && there.is_object()) {
     for (const auto& [key, value] : here.items()) {
       const std::string place = at.empty() ? key : at + "." + key;
-      if (!there.contains(key)) return place + ": nothing there, " + shown(value) + " here";
+      if (!there.contains(key)) return place + ": not there, " + shown(value) + " here";
       const std::string found = difference(value, there[key], place);
       if (!found.empty()) return found;
     }
     for (const auto& [key, value] : there.items()) {
       if (!here.contains(key)) {
-        return (at.empty() ? key : at + "." + key) + ": " + shown(value) + " there, nothing here";
+        return (at.empty() ? key : at + "." + key) + ": " + shown(value) + " there, not here";
       }
     }
     return "";  // only the order of keys differs
@@ -139,10 +139,10 @@ JobDifference other_schedule(const ordered_json& here, const ordered_json& there
   const std::string more = mine["max_epochs"].dump();
   return {.what = "training.max_epochs: " + theirs["max_epochs"].dump() + " there, " + more +
                   " here, and the schedule " + list_of(mine[kSchedules]).back().dump() +
-                  " lasts as long: learning rates of iterations that are done would differ",
+                  " has the same length: the learning rates of finished iterations would differ",
           .hint =
-              "train anew into another folder with --out, or keep the schedule as long as it "
-              "was and go on at the rate it ends with: --set max_epochs=" +
+              "train again into another folder with --out, or keep the length of the schedule "
+              "and continue at its last rate: --set max_epochs=" +
               more + " --set 'schedule_epochs=" + epochs.dump() + "'"};
 }
 

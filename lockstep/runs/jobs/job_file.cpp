@@ -38,11 +38,11 @@ std::vector<FieldInfo> network_fields() {
   FieldLister lister;
   lister.fields = {
       {"input", "table", "none",
-       "height, width and channels: short for an image_input layer called \"input\" in front"},
+       "height, width and channels: short for a first layer image_input with the name \"input\""},
       {"layers", "list of layers and groups", "required",
-       "in order; each takes the one before it"}};
+       "in order; the input of each is the layer before it"}};
   std::string loss = Network().loss();
-  lister.text("loss", loss, "what training makes small", loss_names());
+  lister.text("loss", loss, "the function that training minimizes", loss_names());
   return lister.fields;
 }
 // A key that runs add to their job.json.
@@ -79,13 +79,13 @@ std::string home_of(const json& tree, const std::string& key) {
     known.insert(known.end(), names.begin(), names.end());
     if (std::find(names.begin(), names.end(), key) == names.end()) continue;
     if (!found.empty()) {
-      throw InvalidArgument("[--set] `" + key + "` stands in [" + found + "] and in [" + home + "]",
+      throw InvalidArgument("[--set] `" + key + "` is in [" + found + "] and in [" + home + "]",
                             "write " + found + "." + key + " or " + home + "." + key);
     }
     found = home;
   }
   if (found.empty()) {
-    throw InvalidArgument("[--set] no variable or field is called `" + key + "`",
+    throw InvalidArgument("[--set] there is no variable or field `" + key + "`",
                           suggest(key, known));
   }
   return found;
@@ -111,7 +111,7 @@ Variables read_variables(const json& tree) {
 ordered_json read_network(const json& tree, const JobSource& source,
                           const FieldReader::Expression& expression) {
   if (!tree.contains("network")) {
-    throw InvalidArgument("[network] is missing", "a table [network] with `layers` describes it");
+    throw InvalidArgument("[network] is missing", "describe it in a table [network] with `layers`");
   }
   const json& network = tree["network"];
   if (!network.is_object()) throw InvalidArgument("[network] must be a table");
@@ -206,8 +206,8 @@ Job read_tree(JobSource& source, const std::string& path,
   const bool fit = !job.name.empty() && is_utf8(job.name) && job.name.size() <= 100 &&
                    job.name.front() != '.' && job.name.find('/') == std::string::npos;
   if (!fit) {
-    throw InvalidArgument("[job] `" + job.name + "` is no name for a job",
-                          "it becomes part of a folder's name");
+    throw InvalidArgument("[job] `" + job.name + "` is not a valid job name",
+                          "it becomes a part of a folder name");
   }
   read("data", [&](FieldVisitor& v) { job.data.visit(v); });
   read("augmentation", [&](FieldVisitor& v) { job.augmentation.visit(v); });
@@ -220,8 +220,8 @@ Job read_tree(JobSource& source, const std::string& path,
   }
   if (job.data.resize && job.data.crop != "none") {
     throw InvalidArgument("[data] resize and crop cannot both be given",
-                          "resize brings every image to the network's input, so nothing is left "
-                          "to cut");
+                          "resize already changes every image to the size of the network's input"
+                          "");
   }
   if (!job.data.validation.empty() && job.data.validation_fraction > 0) {
     throw InvalidArgument("[data] validation and validation_fraction cannot both be given");
@@ -245,39 +245,39 @@ Job read_tree(JobSource& source, const std::string& path,
 void JobData::visit(FieldVisitor& v) {
   v.text("train", train,
          "folder of training images, labelled by folder, a .csv file, or \"builtin:digits\"");
-  v.text("validation", validation, "the same for validation while training");
-  v.text("test", test, "the same for the test after training");
-  v.text("label_column", label_column, "of .csv files: the column of labels; \"\": the last");
+  v.text("validation", validation, "same, for validation during training");
+  v.text("test", test, "same, for the test after training");
+  v.text("label_column", label_column, "label column of .csv files; \"\": the last");
   v.text("targets", targets,
-         "image to image: folder of what to make of each image, or \"inputs\"; \"\": labels");
-  v.text("validation_targets", validation_targets, "the same for the folder of validation images");
-  v.text("test_targets", test_targets, "the same for the folder of test images");
+         "image to image: folder of the target images, or \"inputs\"; \"\": labels");
+  v.text("validation_targets", validation_targets, "same, for the validation images");
+  v.text("test_targets", test_targets, "same, for the test images");
   v.flag("resize", resize, "resize images to the network's input and output");
   v.text("crop", crop,
-         "cut images to the network's input: at their \"center\", or at \"random\" while training",
+         "cut images to the network's input: at their \"center\", or at \"random\" positions in "
+         "training",
          {"none", "center", "random"});
-  v.text("bad_images", bad_images,
-         "images that cannot be read: \"stop\" the run, or \"skip\" them and say which",
+  v.text("bad_images", bad_images, "unreadable images: \"stop\" the run, or \"skip\" and list them",
          {"stop", "skip"});
   v.number("validation_fraction", validation_fraction,
-           "share of each label's training images that validate instead",
+           "share of each label's training images that are used for validation",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("test_fraction", test_fraction,
-           "share of each label's training images that are kept for the test",
+           "share of each label's training images that are used for the test",
            {.min = 0, .max = 1, .max_excluded = true});
 }
 
 std::vector<JobTable> job_tables() {
   Job job;
-  return {{"data", "Where the images come from.",
-           fields_of([&](FieldVisitor& v) { job.data.visit(v); })},
-          {"augmentation", "How training images are changed, drawn anew for each use of an image.",
-           fields_of([&](FieldVisitor& v) { job.augmentation.visit(v); })},
-          {"noise", "What is put on the inputs of image-to-image networks.",
-           fields_of([&](FieldVisitor& v) { job.noise.visit(v); })},
-          {"network", "The network.", network_fields()},
-          {"training", "How it is trained.",
-           fields_of([&](FieldVisitor& v) { visit_training(job, v); })}};
+  return {
+      {"data", "The data sets.", fields_of([&](FieldVisitor& v) { job.data.visit(v); })},
+      {"augmentation", "Random changes of training images, drawn again for each use of an image.",
+       fields_of([&](FieldVisitor& v) { job.augmentation.visit(v); })},
+      {"noise", "Noise on the inputs of image-to-image networks.",
+       fields_of([&](FieldVisitor& v) { job.noise.visit(v); })},
+      {"network", "The network.", network_fields()},
+      {"training", "The options of the training.",
+       fields_of([&](FieldVisitor& v) { visit_training(job, v); })}};
 }
 
 ordered_json Job::resolved() const {
@@ -314,7 +314,7 @@ Job read_job(FileSystem& files, const std::string& path, const std::vector<std::
   } catch (const DataError& error) {
     throw DataError(path + ": " + error.what(), error.hint());
   } catch (const json::exception&) {
-    throw InvalidArgument(path + ": a value is not of the type that its field wants",
+    throw InvalidArgument(path + ": a value has the wrong type for its field",
                           "`lockstep reference` lists all fields with their types");
   }
 }

@@ -50,11 +50,11 @@ json convert(const toml::node& node, const std::string& pointer, JobSource& sour
   std::string field = pointer.empty() ? "" : pointer.substr(1);
   std::replace(field.begin(), field.end(), '/', '.');
   throw InvalidArgument((field.empty() ? "" : "[" + field + "] ") + text.str() +
-                            " is a date or a time, which no field takes" +
+                            " is a date or a time, but no field has this type" +
                             (source.lines[pointer] > 0 && !field.empty()
                                  ? " (line " + std::to_string(source.lines[pointer]) + ")"
                                  : ""),
-                        "where text is meant, put it in quotes");
+                        "put text in quotes");
 }
 
 json value_of(const std::string& text) {
@@ -76,7 +76,7 @@ JobSource read_job_source(FileSystem& files, const std::string& path) {
   }
   const std::string text = read_text(files, path);
   if (text.size() > longest_file) {
-    bad_syntax(path, "", "has " + std::to_string(text.size()) + " bytes, too many for a job file");
+    bad_syntax(path, "", "has " + std::to_string(text.size()) + " bytes, too large for a job file");
   }
   JobSource source;
   if (path.ends_with(".json")) {
@@ -87,11 +87,11 @@ JobSource read_job_source(FileSystem& files, const std::string& path) {
     try {
       source.tree = json::parse(text, watch);
     } catch (const json::parse_error& error) {
-      bad_syntax(path, ", byte " + std::to_string(error.byte), "this is no JSON");
+      bad_syntax(path, ", byte " + std::to_string(error.byte), "this is not JSON");
     } catch (const json::exception&) {
-      bad_syntax(path, "", "a number in it is larger than numbers can be");
+      bad_syntax(path, "", "it contains a number that is too large");
     }
-    if (!source.tree.is_object()) bad_syntax(path, "", "a JSON object wanted");
+    if (!source.tree.is_object()) bad_syntax(path, "", "it must be a JSON object");
     return source;
   }
   return parse_job_source(text, path);
@@ -123,7 +123,7 @@ std::string apply_setting(JobSource& source, const std::string& setting,
   const std::string key = equals == std::string::npos ? "" : trimmed(setting.substr(0, equals));
   if (key.empty() || key.front() == '.' || key.back() == '.' ||
       key.find("..") != std::string::npos) {
-    throw InvalidArgument("[--set] KEY=VALUE wanted, received `" + setting + "`",
+    throw InvalidArgument("[--set] expected KEY=VALUE, received `" + setting + "`",
                           "for example: --set training.max_epochs=5");
   }
   std::string path = key;
@@ -148,7 +148,7 @@ std::string apply_setting(JobSource& source, const std::string& setting,
   }
   const std::string value = trimmed(setting.substr(equals + 1));
   if (!is_utf8(setting)) {
-    throw InvalidArgument("[--set] " + key + ": `" + value + "` is no UTF-8 text");
+    throw InvalidArgument("[--set] " + key + ": `" + value + "` is not UTF-8");
   }
   try {
     *at = value_of(value);

@@ -59,7 +59,7 @@ class Expander {
     }
     json layer = fields;
     if (layer.contains("type")) {
-      throw InvalidArgument("[" + where + "] takes no type",
+      throw InvalidArgument("[" + where + "] has no field `type`",
                             "write other input layers in `layers`");
     }
     layer["type"] = "image_input";
@@ -221,7 +221,7 @@ class Expander {
       }
       fields["type"] = "shared";
       if (text_of(entry, "layer", where, pointer).empty()) {
-        refuse(where + " (shared)", pointer, "layer is missing (the layer that is used once more)");
+        refuse(where + " (shared)", pointer, "layer is missing (the layer that is used again)");
       }
     } else {
       fields =
@@ -239,7 +239,7 @@ class Expander {
     ordered_json layer;
     layer["name"] = given.empty() ? "" : given + scope.suffix;
     if (!given.empty() && !taken_.insert(layer["name"]).second) {
-      refuse(where, pointer, "two layers are called `" + layer["name"].get<std::string>() + "`");
+      refuse(where, pointer, "two layers have the name `" + layer["name"].get<std::string>() + "`");
     }
     layer.update(fields);
     if (fields["type"] == "shared") layer["layer"] = scope.find(entry["layer"]);
@@ -253,7 +253,7 @@ class Expander {
         const auto& reference = input.get_ref<const std::string&>();
         inputs.push_back(scope.find(reference));
         if (inputs.back() == "") {
-          refuse(where, pointer, "no layer stands in front of the first `" + reference + "`");
+          refuse(where, pointer, "there is no layer before the first `" + reference + "`");
         }
       }
       layer["inputs"] = std::move(inputs);

@@ -240,7 +240,7 @@ std::string network_text(const Network& network) {
     // Names in a group may collide with other names, so the text is read back as a check.
     if (reads_as(text, network)) return text;
   }
-  throw InternalError("[network] its text would be read as another network");
+  throw InternalError("[network] its text describes another network");
 }
 
 }  // namespace lockstep

@@ -41,8 +41,8 @@ void check_values(const Network& network, const std::vector<NamedTensor>& values
     const auto found = given.find(name);
     if (found == given.end()) refuse("it has no " + name);
     if (!(found->second.shape() == shape) || found->second.dtype() != DType::f32) {
-      refuse("it has " + name + " of " + found->second.shape().to_string() +
-             " where the job has one of " + shape.to_string());
+      refuse("it has " + name + " of " + found->second.shape().to_string() + ", but the job has " +
+             shape.to_string());
     }
     given.erase(found);
   }

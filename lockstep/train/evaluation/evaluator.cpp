@@ -457,7 +457,8 @@ Evaluation evaluate(Network& network, const DatastorePtr& data, const Evaluation
   check_fits(network, data->classes(), options.targets);
   const auto problem = metric_problem(network, *data, options.targets);
   if (options.confusion && options.targets) {
-    throw InvalidArgument("[evaluate] a confusion matrix is of classes, the targets are images");
+    throw InvalidArgument(
+        "[evaluate] a confusion matrix needs classes, but the targets are images");
   }
   return evaluate(
       network, data, options,

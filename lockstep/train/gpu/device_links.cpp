@@ -21,12 +21,13 @@ constexpr std::chrono::microseconds kSpin{500}, kSleep{50};
 constexpr double kKnown = 2;
 constexpr char kInterface[] = "NCCL_SOCKET_IFNAME";
 Mutex environment_mutex;  // guards the variable kInterface
-constexpr char kNotTogether[] = "[group] devices have not come together in time";
+constexpr char kNotTogether[] = "[group] devices did not connect in time";
 
-std::vector<std::string> say_to_all(Group& group, const std::string& mine, const TimeLimit& limit) {
+std::vector<std::string> gather_texts(Group& group, const std::string& mine,
+                                      const TimeLimit& limit) {
   std::vector<std::string> all;
-  for (const Bytes& said : group.gather_each(std::as_bytes(std::span(mine)), limit)) {
-    all.emplace_back(reinterpret_cast<const char*>(said.data()), said.size());
+  for (const Bytes& text : group.gather_each(std::as_bytes(std::span(mine)), limit)) {
+    all.emplace_back(reinterpret_cast<const char*>(text.data()), text.size());
   }
   return all;
 }
@@ -61,10 +62,10 @@ std::unique_ptr<DeviceLinks> DeviceLinks::between(Group& group, Device device, d
   const std::shared_ptr<DeviceGroups> groups = device_groups_of(device);
   std::string identity;
   try_to([&] { identity = groups ? groups->identity() : ""; });
-  std::vector<std::string> devices = say_to_all(group, identity, limit);
+  std::vector<std::string> devices = gather_texts(group, identity, limit);
   std::sort(devices.begin(), devices.end());
   if (devices.front().empty()) {
-    why = "there is no way from GPU to GPU (NCCL) for all of them";
+    why = "not all of them have links from GPU to GPU (NCCL)";
   } else if (std::adjacent_find(devices.begin(), devices.end()) != devices.end()) {
     why = "workers share a GPU";
   }
@@ -72,7 +73,7 @@ std::unique_ptr<DeviceLinks> DeviceLinks::between(Group& group, Device device, d
 
   std::string key, failure;
   if (group.rank() == 0) failure = try_to([&] { key = groups->make_key(); });
-  key = say_to_all(group, key, limit)[0];
+  key = gather_texts(group, key, limit)[0];
   std::unique_ptr<DeviceLinks> links;
   if (!key.empty()) {
     failure = try_to([&] {
@@ -83,8 +84,8 @@ std::unique_ptr<DeviceLinks> DeviceLinks::between(Group& group, Device device, d
   }
   if (!failure.empty()) links.reset();
   // A member that failed knows the cause better than a member that waited for it.
-  for (const std::string& said : say_to_all(group, failure, limit)) {
-    if (why.empty() || (!said.empty() && why == kNotTogether)) why = said;
+  for (const std::string& text : gather_texts(group, failure, limit)) {
+    if (why.empty() || (!text.empty() && why == kNotTogether)) why = text;
   }
   if (!why.empty() || key.empty()) links.reset();
   return links;
@@ -106,7 +107,8 @@ void DeviceLinks::finish(const TimeLimit& limit) {
 void DeviceLinks::wait(DeviceGroup::Progress wanted, const TimeLimit& limit) {
   const auto spin_until = Clock::now() + kSpin;
   while (group_->progress(memory_.default_stream()) < wanted) {
-    if (members_.ended()) throw WorkerLost("[group] it was ended while devices exchanged");
+    if (members_.ended())
+      throw WorkerLost("[group] the group was ended during an exchange between devices");
     if (limit.reached()) throw Timeout(kNotTogether);
     if (Clock::now() > spin_until) std::this_thread::sleep_for(kSleep);
   }

@@ -27,8 +27,8 @@ bool take(std::string_view& rest, std::string& field) {
   return true;
 }
 
-void tell(std::vector<std::string>& parts, const std::vector<std::string>& names,
-          const char* what) {
+void add_part(std::vector<std::string>& parts, const std::vector<std::string>& names,
+              const char* what) {
   if (names.empty()) return;
   parts.push_back(std::to_string(names.size()) + " " + what +
                   (names.size() > 1 ? " (such as " : " (") + names.front() + ")");
@@ -78,29 +78,29 @@ ObservationList ObservationList::read(FileSystem& files, const std::string& path
 }
 
 std::string ObservationList::changes_to(const ObservationList& now) const {
-  std::vector<Entry> before = all_, after = now.all_, gone, come;
+  std::vector<Entry> before = all_, after = now.all_, removed_ones, come;
   std::sort(before.begin(), before.end());
   std::sort(after.begin(), after.end());
   std::set_difference(before.begin(), before.end(), after.begin(), after.end(),
-                      std::back_inserter(gone));
+                      std::back_inserter(removed_ones));
   std::set_difference(after.begin(), after.end(), before.begin(), before.end(),
                       std::back_inserter(come));
   std::vector<std::string> changed, added, removed;
   size_t b = 0, a = 0;
-  while (b < gone.size() || a < come.size()) {
-    if (a == come.size() || (b < gone.size() && gone[b].name < come[a].name)) {
-      removed.push_back(gone[b++].name);
-    } else if (b == gone.size() || come[a].name < gone[b].name) {
+  while (b < removed_ones.size() || a < come.size()) {
+    if (a == come.size() || (b < removed_ones.size() && removed_ones[b].name < come[a].name)) {
+      removed.push_back(removed_ones[b++].name);
+    } else if (b == removed_ones.size() || come[a].name < removed_ones[b].name) {
       added.push_back(come[a++].name);
     } else {
-      changed.push_back(gone[b++].name);
+      changed.push_back(removed_ones[b++].name);
       ++a;
     }
   }
   std::vector<std::string> parts;
-  tell(parts, changed, "changed");
-  tell(parts, added, "added");
-  tell(parts, removed, "removed");
+  add_part(parts, changed, "changed");
+  add_part(parts, added, "added");
+  add_part(parts, removed, "removed");
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
     text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];

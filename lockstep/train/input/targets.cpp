@@ -12,9 +12,9 @@ namespace {
 void check_classifier(const Network& network, const std::vector<std::string>& classes) {
   if (network.loss() != "cross_entropy") {
     throw InvalidArgument(
-        "[training] images with labels train the loss cross_entropy, the network has " +
+        "[training] images with labels need the loss cross_entropy, but the network has " +
             network.loss(),
-        "give images as targets to train it image to image");
+        "to train image to image, set images as targets");
   }
   if (network.output_shapes()[0] == Shape{static_cast<int64_t>(classes.size())}) return;
   const auto& layers = network.layers();
@@ -24,8 +24,8 @@ void check_classifier(const Network& network, const std::vector<std::string>& cl
   }
   throw InvalidArgument(
       "[training] the data has " + std::to_string(classes.size()) +
-          " classes, the network's output is " + network.output_shapes()[0].to_string(),
-      "let layer `" + last + "` have " + std::to_string(classes.size()) + " units");
+          " classes, but the network's output is " + network.output_shapes()[0].to_string(),
+      "set the units of layer `" + last + "` to " + std::to_string(classes.size()));
 }
 
 }  // namespace
@@ -61,17 +61,16 @@ void check_inputs(const Network& network, const ImageDatastore& data) {
   std::string received;
   for (const Shape& shape : shapes) received += (received.empty() ? "" : ", ") + shape.to_string();
   if (arrays) {
-    throw InvalidArgument("[training] a network with one input of " + arrays->to_string() +
-                              " wanted for " + data.describe() + ", this one's inputs are " +
-                              received,
+    throw InvalidArgument("[training] expected a network with one input of " + arrays->to_string() +
+                              " for " + data.describe() + ", but its inputs are " + received,
                           "the input layer must have the shape of the data's arrays");
   }
   throw InvalidArgument(
-      "[training] a network with one image input wanted, this one's inputs are " + received +
-          "; the data are " + data.describe(),
+      "[training] expected a network with one image input, but its inputs are " + received +
+          "; the data is " + data.describe(),
       shapes.size() == 1 ? "vectors, sequences and images with depth come from array_datastore() "
                            "or csv_datastore()"
-                         : "train networks of several inputs with a loop of your own over "
+                         : "train networks with several inputs by a custom loop over "
                            "Network::forward");
 }
 
@@ -85,26 +84,26 @@ void check_fits(const Network& network, const std::vector<std::string>& classes,
                 const DatastorePtr& targets) {
   const auto shapes = network.output_shapes();
   if (shapes.size() != 1) {
-    throw InvalidArgument("[training] a network with one output wanted, this has " +
+    throw InvalidArgument("[training] expected a network with one output, but it has " +
                           std::to_string(shapes.size()));
   }
   if (!targets) return check_classifier(network, classes);
   if (network.loss() != "mean_squared_error") {
     throw InvalidArgument(
-        "[training] images and arrays as targets train the loss mean_squared_error, the network "
+        "[training] images and arrays as targets need the loss mean_squared_error, but the network "
         "has " +
         network.loss());
   }
   if (const std::optional<Shape> arrays = targets->array_shape()) {
     if (shapes[0] == *arrays) return;
     throw InvalidArgument("[training] the targets (" + targets->describe() + ") are of " +
-                          arrays->to_string() + ", the network's output of " +
+                          arrays->to_string() + ", but the network's output is of " +
                           shapes[0].to_string());
   }
   if (shapes[0].rank() != 3 || (shapes[0][0] != 1 && shapes[0][0] != 3)) {
     throw InvalidArgument(
-        "[training] the network's output of " + shapes[0].to_string() + " is no image",
-        "1 or 3 channels x rows x columns are wanted where targets are images");
+        "[training] the network's output of " + shapes[0].to_string() + " is not an image",
+        "image targets need an output of 1 or 3 channels x rows x columns");
   }
 }
 

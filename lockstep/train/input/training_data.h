@@ -46,9 +46,9 @@ struct TrainingData {
   TrainingLoss loss = {};
 };
 
-// What is trained: a network (initialized or not) and its data. Every worker process calls the same
-// function that returns a TrainingProblem. The function must return the same for the same
-// arguments; names and labels of the data are compared.
+// A network (initialized or not) and its data. Each worker process builds its training problem by
+// calling the same function, which must return the same problem for the same arguments. Names and
+// labels of the data are compared.
 struct TrainingProblem {
   Network network;
   TrainingData data;

@@ -36,7 +36,8 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
                                                   parts.program->gradient_layout(), profile);
   } else {
     if (profiler) {
-      throw Unsupported("[training] a profile is taken on the CPU only", "set device = \"cpu\"");
+      throw Unsupported("[training] profiles are supported only on the CPU",
+                        "set device = \"cpu\"");
     }
     // Without determinism a device may choose algorithms whose bits vary, so a check would fail.
     if (!options.deterministic) how.check_frequency = 0;

@@ -25,9 +25,9 @@ void check_end_not_passed(const TrainingOptions& options, int64_t iterations_per
     if (end == 0 || end >= iteration) return;
     throw InvalidArgument("[training] " + std::string(option) + " = " + std::to_string(value) +
                               " ends the training after iteration " + std::to_string(end) +
-                              ", and " + folder + " goes on after iteration " +
+                              ", and " + folder + " continues after iteration " +
                               std::to_string(iteration),
-                          "raise it, or train anew into another folder");
+                          "raise it, or train again into another folder");
   };
   check("max_epochs", options.max_epochs, iterations_per_epoch * options.max_epochs);
   check("max_iterations", options.max_iterations, options.max_iterations);

@@ -43,7 +43,7 @@ void check_gradients(const std::string& solver, const std::vector<NamedTarget>& 
   if (gradients.size() != targets.size()) {
     throw InvalidArgument(where + std::to_string(targets.size()) + " parameters need as many " +
                               "gradients, received " + std::to_string(gradients.size()),
-                          "value_and_gradient() gives one for each, in their order");
+                          "value_and_gradient() returns one for each, in order");
   }
   for (size_t p = 0; p < targets.size(); ++p) {
     const Tensor& value = targets[p].target.value;
@@ -64,10 +64,10 @@ void prepare_state(const std::string& solver, const std::vector<NamedTarget>& ta
       state.push_back(Tensor::zeros(target.value.shape(), DType::f32, target.value.device()));
     }
   }
-  const std::string hint = "begin with an empty state";
+  const std::string hint = "start with an empty state";
   if (state.size() != targets.size()) {
     throw InvalidArgument("[" + solver + "] the state is of " + std::to_string(state.size()) +
-                              " parameters, these are " + std::to_string(targets.size()),
+                              " parameters, but there are " + std::to_string(targets.size()),
                           hint);
   }
   for (size_t p = 0; p < targets.size(); ++p) {

@@ -25,7 +25,7 @@ void check_frozen(const Network& network, const std::vector<std::string>& frozen
   for (const auto& layer : network.layers()) names.push_back(layer.name);
   for (const auto& name : frozen) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    throw InvalidArgument("[training] freeze names `" + name + "`, which is no layer",
+    throw InvalidArgument("[training] freeze contains `" + name + "`, which is not a layer",
                           suggest(name, names));
   }
 }

@@ -35,56 +35,61 @@ std::vector<std::string> fields_with(FieldEffect effect) {
 void TrainingOptions::visit(FieldVisitor& v) {
   constexpr int64_t kMany = int64_t{1} << 40;
   static const std::string metrics_help =
-      fmt::format("of validations: {}; of images: {}", fmt::join(metric_names(false), ", "),
-                  fmt::join(metric_names(true), ", "));
+      fmt::format("metrics of validations: {}; for images: {}",
+                  fmt::join(metric_names(false), ", "), fmt::join(metric_names(true), ", "));
   v.effect(FieldEffect::result);
-  v.text("solver", solver, "how gradients change parameters; see Solvers", solver_names());
-  v.number("momentum", momentum, "sgdm: share of the last step that goes on",
+  v.text("solver", solver, "the method that updates parameters from gradients, see Solvers",
+         solver_names());
+  v.number("momentum", momentum, "sgdm: share of the last step that is added to the next",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("gradient_decay", gradient_decay, "adam, adamw: decay of the mean gradient (beta 1)",
            {.min = 0, .max = 1, .max_excluded = true});
   v.number("squared_gradient_decay", squared_gradient_decay,
-           "decay of the mean squared gradient (beta 2); 0: the solver's own, see Solvers",
+           "decay of the mean squared gradient (beta 2); 0: the default of the solver, see Solvers",
            {.min = 0, .max = 1, .max_excluded = true});
-  v.number("epsilon", epsilon, "all but sgdm: added to the root", {.min = 0, .min_excluded = true});
-  v.number("initial_learning_rate", initial_learning_rate, "0: the solver's own, see Solvers",
-           {.min = 0});
+  v.number("epsilon", epsilon, "all but sgdm: added to the square root",
+           {.min = 0, .min_excluded = true});
+  v.number("initial_learning_rate", initial_learning_rate,
+           "0: the default of the solver, see Solvers", {.min = 0});
   v.texts("learning_rate_schedule", learning_rate_schedule,
-          "how the learning rate changes: one schedule, or several in a row",
+          "changes of the learning rate: one schedule, or several in sequence",
           {"none", "piecewise", "exponential", "polynomial", "cosine", "cyclical", "warmup"});
   v.numbers("schedule_epochs", schedule_epochs,
-            "epochs that each schedule in a row lasts; the last one to the end",
+            "length in epochs of each schedule in a sequence; the last one lasts to the end",
             {.min = 0, .min_excluded = true});
-  v.number("drop_factor", drop_factor, "piecewise, exponential: times this in every period",
+  v.number("drop_factor", drop_factor, "piecewise, exponential: factor of the rate in every period",
            {.min = 0, .min_excluded = true});
-  v.integer("drop_period", drop_period, "piecewise, exponential, cyclical: epochs",
+  v.integer("drop_period", drop_period,
+            "piecewise, exponential, cyclical: length of a period in epochs",
             {.min = 1, .max = kMany});
-  v.number("schedule_power", schedule_power, "polynomial: of what is left", {.min = 0});
+  v.number("schedule_power", schedule_power,
+           "polynomial: exponent of the remaining share of the schedule", {.min = 0});
   v.number("final_factor", final_factor,
-           "polynomial, cosine, cyclical: the lowest rate, as a share of the highest",
+           "polynomial, cosine, cyclical: the lowest rate as a share of the highest",
            {.min = 0, .max = 1});
-  v.number("warmup_factor", warmup_factor, "warmup: where it begins, as a share of the rate",
+  v.number("warmup_factor", warmup_factor, "warmup: the first rate as a share of the full rate",
            {.min = 0, .max = 1});
-  v.number("gradient_threshold", gradient_threshold, "gradients are cut to it; 0: they are not",
-           {.min = 0});
-  v.text("gradient_threshold_method", gradient_threshold_method,
-         "what is cut: the norm of each parameter's gradient, of all together, or each element",
-         {"l2norm", "global-l2norm", "absolute-value"});
-  v.numbers("class_weights", class_weights, "times the loss, by class; none: 1 each",
+  v.number("gradient_threshold", gradient_threshold, "limit of gradients; 0: no limit", {.min = 0});
+  v.text(
+      "gradient_threshold_method", gradient_threshold_method,
+      "what is limited: the norm of each parameter's gradient, of all gradients, or each element",
+      {"l2norm", "global-l2norm", "absolute-value"});
+  v.numbers("class_weights", class_weights, "factor of the loss for each class; none: 1 each",
             {.min = 0, .max = 1e30});
-  v.texts("freeze", freeze, "layers whose parameters stay as they are");
-  v.number("l2", l2, "weight decay in the gradient, times the parameter's factor", {.min = 0});
+  v.texts("freeze", freeze, "layers whose parameters do not change");
+  v.number("l2", l2, "weight decay in the gradient, multiplied by the parameter's factor",
+           {.min = 0});
   v.integer("mini_batch_size", mini_batch_size, "observations in an iteration",
             {.min = 1, .max = 1 << 24});
   v.effect(FieldEffect::ending);
   v.integer("max_epochs", max_epochs, "passes over the training data",
             {.min = 1, .max = (int64_t{1} << 31) - 1});
   v.integer("max_iterations", max_iterations,
-            "iterations after which training ends, also within an epoch; 0: no limit",
-            {.min = 0, .max = kMany});
+            "the most iterations, also within an epoch; 0: no limit", {.min = 0, .max = kMany});
   v.effect(FieldEffect::result);
-  v.text("shuffle", shuffle, "a new order of the observations", {"every-epoch", "once", "never"});
-  v.text("last_mini_batch", last_mini_batch, "what happens to one that is not full",
+  v.text("shuffle", shuffle, "when the observations get a new order",
+         {"every-epoch", "once", "never"});
+  v.text("last_mini_batch", last_mini_batch, "use of a last mini-batch that is not full",
          {"drop", "keep"});
   v.effect(FieldEffect::ending);
   v.integer("validation_patience", validation_patience,
@@ -93,71 +98,76 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.effect(FieldEffect::result);
   v.text("output_network", output_network, "the iteration whose values the trained network has",
          {"last", "best"});
-  v.text("batch_normalization_statistics", batch_normalization_statistics,
-         "of the trained network: those that followed mini-batches, or of all training images",
-         {"moving", "population"});
+  v.text(
+      "batch_normalization_statistics", batch_normalization_statistics,
+      "statistics of the trained network: moving ones of mini-batches, or of all training images",
+      {"moving", "population"});
   v.integer("shard_size", shard_size,
-            "observations computed together, at most; 0: 16, on a GPU 256",
+            "the most observations that are computed together; 0: 16, on a GPU 256",
             {.min = 0, .max = 1 << 24});
-  v.flag("deterministic", deterministic, "equal bits for any threads, stops and resumes");
+  v.flag("deterministic", deterministic, "equal bits for any threads, workers, stops and resumes");
   v.text("precision", precision,
-         "what products are computed of; tf32: of fp32 numbers, which GPUs round to 11 bits",
+         "type of the factors in products; tf32: fp32 numbers that GPUs round to 11 bits",
          {"fp32", "tf32", "bf16", "fp16"});
   v.number("loss_scale", loss_scale,
-           "power of two that losses count as long as gradients are fp16; 0: 128 for fp16, else 1",
+           "power of two that multiplies losses before fp16 gradients; 0: 128 for fp16, else 1",
            {.min = 0, .max = 1 << 24});
-  v.integer("seed", seed, "of all random numbers", {.min = 0});
-  v.text("device", device,
-         "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU where there is one, without workers");
+  v.integer("seed", seed, "seed of all random numbers", {.min = 0});
+  v.text(
+      "device", device,
+      "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU if there is one and no workers are used");
   v.effect(FieldEffect::speed);
   v.texts("metrics", metrics, metrics_help.c_str());
-  v.integer("streams", streams, "GPU: queues that shards are dealt to", {.min = 1, .max = 64});
+  v.integer("streams", streams, "GPU: streams that share the shards", {.min = 1, .max = 64});
   v.integer("threads", threads, "compute threads (of each worker); 0: one for each processor",
             {.min = 0, .max = 1024});
   v.integer("workers", workers, "worker processes; 0: the threads of one process",
             {.min = 0, .max = 1024});
   v.texts("hosts", hosts,
-          "where the workers run, with how many: \"10.0.0.2:4\", \"localhost:4\"; none: here");
+          "hosts of the workers and their numbers: \"10.0.0.2:4\", \"localhost:4\"; none: this "
+          "machine");
   v.text("host_launch", host_launch,
-         "what runs a command on a host, whose name {host} stands for; \"\": ssh");
+         "command that starts a program on a host; {host} is its name; \"\": ssh");
   v.text("host_address", host_address,
-         "of this machine, where the hosts find it; \"\": towards the first of them");
+         "address of this machine for the hosts; \"\": of the interface to the first host");
   v.numbers("worker_load", worker_load,
-            "how many shards each worker gets beside the others; none: even", {.min = 0});
-  v.number("worker_limit", worker_limit,
-           "seconds until a hanging worker is replaced; 0: 10, or 20 shards, or 4 iterations",
-           {.min = 0});
+            "share of the shards of each worker, relative to the others; none: equal shares",
+            {.min = 0});
+  v.number(
+      "worker_limit", worker_limit,
+      "seconds until a hanging worker is replaced; 0: 10, or the time of 20 shards or 4 iterations",
+      {.min = 0});
   v.integer("worker_memory_mib", worker_memory_mib,
-            "MiB of its own data that each worker process may have; 0: no limit",
+            "limit of the private data of each worker process in MiB; 0: no limit",
             {.min = 0, .max = 1 << 24});
   v.texts("worker_environment", worker_environment,
-          "set in the environment of worker processes: \"NAME=VALUE\"");
+          "environment variables of worker processes: \"NAME=VALUE\"");
   v.integer("loader_threads", loader_threads,
             "threads that read and augment images, unless shards keep all cores busy and images "
-            "lie in memory: then those that compute do it",
+            "are in memory: then the compute threads do this",
             {.min = 1, .max = 256});
-  v.integer("prefetch", prefetch, "mini-batches prepared ahead", {.min = 1, .max = 1024});
-  v.integer("cache_mib", cache_mib, "MiB of decoded images kept in memory",
-            {.min = 0, .max = 1 << 24});
+  v.integer("prefetch", prefetch, "mini-batches that are prepared in advance",
+            {.min = 1, .max = 1024});
+  v.integer("cache_mib", cache_mib, "memory for decoded images in MiB", {.min = 0, .max = 1 << 24});
   v.effect(FieldEffect::result);
   v.integer_or("validation_frequency", validation_frequency, "epoch",
                "iterations between validations, or \"epoch\"");
-  v.text("validation_frequency_unit", validation_frequency_unit, "what validation_frequency counts",
+  v.text("validation_frequency_unit", validation_frequency_unit, "the unit of validation_frequency",
          {"iteration", "epoch"});
   v.effect(FieldEffect::speed);
   v.integer("check_frequency", check_frequency,
-            "iterations between checks that a shard, computed again, gives the same bits; 0: none",
+            "iterations between checks that a repeated shard gives the same bits; 0: no checks",
             {.min = 0});
   v.integer_or("checkpoint_frequency", checkpoint_frequency, "epoch",
                "iterations between checkpoints, or \"epoch\"");
-  v.text("checkpoint_frequency_unit", checkpoint_frequency_unit, "what checkpoint_frequency counts",
+  v.text("checkpoint_frequency_unit", checkpoint_frequency_unit, "the unit of checkpoint_frequency",
          {"iteration", "epoch"});
-  v.integer("checkpoints_kept", checkpoints_kept, "newest checkpoints that stay",
+  v.integer("checkpoints_kept", checkpoints_kept, "number of newest checkpoints that are kept",
             {.min = 1, .max = 1 << 20});
-  v.number("max_time", max_time, "seconds until it stops with a checkpoint; 0: no limit",
+  v.number("max_time", max_time, "seconds until the training stops with a checkpoint; 0: no limit",
            {.min = 0});
   v.flag("allow_other_numerics", allow_other_numerics,
-         "resume although processor or libraries differ: the bits will, too");
+         "resume even if the processor or libraries differ: the bits will differ, too");
 }
 
 const std::vector<std::string>& TrainingOptions::free_fields() {
@@ -196,13 +206,13 @@ void TrainingOptions::check() const {
   }
   if (learning_rate_schedule.empty()) {
     throw InvalidArgument("[training] learning_rate_schedule must name a schedule",
-                          "\"none\" leaves the rate as it is");
+                          "\"none\" keeps the rate constant");
   }
   if (!worker_load.empty()) {
     const auto loaded =
         std::count_if(worker_load.begin(), worker_load.end(), [](double load) { return load > 0; });
     if (worker_load.size() != static_cast<size_t>(workers) || loaded == 0) {
-      throw InvalidArgument("[training] worker_load must name a load for each of the " +
+      throw InvalidArgument("[training] worker_load must have a load for each of the " +
                                 std::to_string(workers) + " workers, one of them above 0; it has " +
                                 std::to_string(worker_load.size()) + " entries",
                             workers == 0 ? "set workers, too" : "");
@@ -213,7 +223,7 @@ void TrainingOptions::check() const {
   for (const TrainingHost& host : all_hosts) there += host.workers;
   if (!all_hosts.empty() && there != workers) {
     throw InvalidArgument(
-        fmt::format("[training] hosts must have the {} workers that `workers` says, received {}",
+        fmt::format("[training] hosts must have {} workers in all, as in `workers`, received {}",
                     workers, there),
         fmt::format("set workers = {}", there));
   }
@@ -226,7 +236,7 @@ void TrainingOptions::check() const {
       schedule_epochs.size() + 1 < learning_rate_schedule.size()) {
     throw InvalidArgument("[training] schedule_epochs must have an entry for each of the " +
                               std::to_string(learning_rate_schedule.size()) +
-                              " schedules, the last may be left out; received " +
+                              " schedules, except that the last may be omitted; received " +
                               std::to_string(schedule_epochs.size()),
                           "");
   }
@@ -239,14 +249,14 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
     const auto refuse = [&](const char* why) {
       throw InvalidArgument(
           "[training] hosts must name each host once, received `" + entry + "`: " + why,
-          "write a name or an address, with the number of its workers: "
+          "use a name or an address and the number of workers: "
           "\"10.0.0.2:4\", \"[fd00::2]:4\"");
     };
     TrainingHost host{entry, 1};
     // The colons of an IPv6 address are inside brackets.
     const size_t colon = entry.rfind(':'), bracket = entry.rfind(']');
     if (bracket == std::string::npos && colon != entry.find(':')) {
-      refuse("an IPv6 address stands in brackets");
+      refuse("an IPv6 address must be in brackets");
     }
     if (colon != std::string::npos && (bracket == std::string::npos || bracket < colon)) {
       const std::string count = entry.substr(colon + 1);
@@ -255,7 +265,7 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
                           std::all_of(count.begin(), count.end(),
                                       [](unsigned char c) { return std::isdigit(c) != 0; });
       host.workers = number ? std::stoi(count) : 0;
-      if (host.workers < 1 || host.workers > 1024) refuse("1 to 1024 workers can run there");
+      if (host.workers < 1 || host.workers > 1024) refuse("a host can have 1 to 1024 workers");
     }
     if (host.name.starts_with('[') && host.name.ends_with(']')) {
       host.name = host.name.substr(1, host.name.size() - 2);
@@ -263,8 +273,8 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
     const bool plain = std::all_of(host.name.begin(), host.name.end(), [](unsigned char c) {
       return std::isalnum(c) != 0 || std::strchr("._-:@", c) != nullptr;
     });
-    if (host.name.empty() || host.name.starts_with('-') || !plain) refuse("that is no host");
-    if (!names.insert(host.name).second) refuse("it was there before");
+    if (host.name.empty() || host.name.starts_with('-') || !plain) refuse("the name is invalid");
+    if (!names.insert(host.name).second) refuse("the host is repeated");
     if (host.name == "localhost") host.name.clear();
     all.push_back(host);
   }

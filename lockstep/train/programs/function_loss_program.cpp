@@ -26,8 +26,9 @@ void FunctionLossProgram::set_batch(const MiniBatch& batch) {
   const Shape input = batch_shape(n, network_.input_shapes().at(0));
   const TensorSpec spec{input, inputs_, nullptr};
   if (batch.inputs().size() != spec.bytes()) {
-    throw InvalidArgument("[training] the network takes " + std::to_string(spec.bytes()) +
-                          " bytes for " + std::to_string(n) + " observations, the mini-batch has " +
+    throw InvalidArgument("[training] the network needs " + std::to_string(spec.bytes()) +
+                          " bytes for " + std::to_string(n) +
+                          " observations, but the mini-batch has " +
                           std::to_string(batch.inputs().size()));
   }
   // These are views, because the mini-batch stays alive until the iteration has begun.

@@ -75,15 +75,15 @@ void take_losses(const Tensor& losses, const IndexRange& range, size_t shards,
   summary.whole = count == 1 && range.count != 1;
   if (summary.whole && shards > 1) {
     refuse("the loss of a shard of " + std::to_string(range.count) +
-               " observations is one value; losses across observations are taken only where the "
-               "mini-batch is one shard, here it is " +
+               " observations is one value; losses across observations are accepted only if the "
+               "mini-batch is one shard, but it has " +
                std::to_string(shards),
-           "return one value for each observation (no ops::mean or ops::sum), or give shard_size "
+           "return one value for each observation (no ops::mean or ops::sum), or set shard_size to "
            "the size of the mini-batch");
   }
   if (!summary.whole && count != range.count) {
-    refuse("a loss of " + std::to_string(range.count) +
-           " values wanted, one f32 for each observation of the shard, received " +
+    refuse("expected a loss of " + std::to_string(range.count) +
+           " values, one f32 for each observation of the shard, received " +
            (losses.defined() ? losses.spec().to_string() : "an undefined tensor"));
   }
   const std::vector<float> values = losses.to_vector();
@@ -278,7 +278,7 @@ void FunctionProgram::decode_summaries(const IndexRange& shards, const Bytes& by
   auto theirs = decode<std::vector<FunctionSummary>>(bytes);
   if (static_cast<int64_t>(theirs.size()) != shards.count) {
     throw InternalError("[sharded_value_and_gradient] a member of the group has " +
-                        std::to_string(theirs.size()) + " shards in place of " +
+                        std::to_string(theirs.size()) + " shards instead of " +
                         std::to_string(shards.count));
   }
   std::move(theirs.begin(), theirs.end(), summaries_.begin() + shards.first);
@@ -357,8 +357,8 @@ const StepInfo& Shard::step() const { return state_.step; }
 
 const Tensor& Shard::operator[](size_t i) const {
   if (i >= state_.rows.size()) {
-    refuse("the mini-batch has " + std::to_string(state_.rows.size()) + " tensors, number " +
-           std::to_string(i) + " is wanted");
+    refuse("the mini-batch has " + std::to_string(state_.rows.size()) + " tensors, but number " +
+           std::to_string(i) + " is requested");
   }
   return state_.rows[i];
 }

@@ -17,10 +17,10 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   LoweredNetwork lowered = network_.lower(size, {.training = true, .pixels = inputs_ == DType::u8});
   if (lowered.inputs.size() != 1 || lowered.outputs.size() != 1) {
     throw InvalidArgument(
-        "[training] networks with one input and one output are trained, this has " +
+        "[training] training needs a network with one input and one output, but this one has " +
             std::to_string(lowered.inputs.size()) + " and " +
             std::to_string(lowered.outputs.size()),
-        "train others with a loop of your own");
+        "train other networks by a custom loop");
   }
   const int scores = lowered.outputs[0];
   const LossValues loss = add_loss(lowered.graph, network_.loss(), scores);
@@ -48,15 +48,15 @@ int64_t ShardPlans::statistic_elements() const {
 
 void check_batch(const MiniBatch& batch, const ShardPlans& plans) {
   if (batch.inputs().size() != batch.labels.size() * plans.input_bytes()) {
-    throw InvalidArgument("[training] the network takes " + std::to_string(plans.input_bytes()) +
-                          " bytes for an observation, the mini-batch has " +
+    throw InvalidArgument("[training] the network needs " + std::to_string(plans.input_bytes()) +
+                          " bytes for an observation, but the mini-batch has " +
                           std::to_string(batch.inputs().size()) + " for " +
                           std::to_string(batch.labels.size()) + " observations");
   }
   const size_t wanted = batch.labels.size() * static_cast<size_t>(plans.outputs());
   if (!plans.labelled() && batch.target_elements() != wanted) {
-    throw InvalidArgument("[training] the network gives " + std::to_string(plans.outputs()) +
-                          " elements for an observation, the mini-batch's targets have " +
+    throw InvalidArgument("[training] the network's output has " + std::to_string(plans.outputs()) +
+                          " elements for an observation, but the mini-batch's targets have " +
                           std::to_string(batch.target_elements() / batch.labels.size()));
   }
 }

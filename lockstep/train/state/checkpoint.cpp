@@ -95,18 +95,18 @@ Loaded load(FileSystem& files, const std::string& path) {
   const auto& meta = loaded.file.metadata;
   const auto text = [&](const char* key) {
     const auto found = meta.find(key);
-    if (found == meta.end()) throw DataError("[checkpoint] " + path + ": no `" + key + "` in it");
+    if (found == meta.end()) throw DataError("[checkpoint] " + path + ": it has no `" + key + "`");
     return found->second;
   };
   if (text("lockstep.checkpoint") != kFormat) {
-    throw DataError("[checkpoint] " + path + ": written in format " + text("lockstep.checkpoint") +
-                    ", this program knows format " + kFormat);
+    throw DataError("[checkpoint] " + path + ": it has format " + text("lockstep.checkpoint") +
+                    ", but this program reads only format " + kFormat);
   }
   auto tensors = loaded.file.tensors;
   std::sort(tensors.begin(), tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   if (checkpoint_checksum(tensors, text("lockstep.position")) != text("lockstep.checksum")) {
-    throw DataError("[checkpoint] " + path + ": the checksum does not fit, it is damaged");
+    throw DataError("[checkpoint] " + path + ": it is damaged: the checksum differs");
   }
   loaded.position = nlohmann::ordered_json::parse(text("lockstep.position"));
   return loaded;
@@ -165,7 +165,7 @@ std::string data_difference(const nlohmann::ordered_json& here,
   for (const auto& [key, what] : parts) {
     if (here.value(key, "") == there.value(key, "")) continue;
     return std::string(what) +
-           " are not those of the run: files were added, removed, renamed or relabelled, or their "
+           " differ from the run's: files were added, removed, renamed or relabelled, or their "
            "contents were changed";
   }
   return {};
@@ -183,8 +183,8 @@ void check_identity(const nlohmann::ordered_json& identity, const nlohmann::orde
     std::string data = data_difference(here, there);
     if (!data.empty()) {
       const std::string changes = choice.data_changes ? choice.data_changes() : "";
-      if (!changes.empty()) data = "the data are not those of the run: " + changes;
-      refuse(data, "bring back the data as they were, or train into another folder");
+      if (!changes.empty()) data = "the data differ from the run's: " + changes;
+      refuse(data, "restore the data, or train into another folder");
     }
   };
   if (is_first_identity(there) && !is_first_identity(identity)) {
@@ -192,16 +192,17 @@ void check_identity(const nlohmann::ordered_json& identity, const nlohmann::orde
     const std::string different = first_difference(first_identity, there, "");
     if (different.empty()) return;
     refuse(different,
-           "resume with the same job, or train into another folder; an earlier version of lockstep "
-           "began it, whose trainings also keep max_epochs and validation_patience");
+           "resume with the same job, or train into another folder; it was begun by an earlier "
+           "version of lockstep, "
+           "whose trainings also fix max_epochs and validation_patience");
   }
   const bool other_version = !is_first_identity(there) && (is_first_identity(identity) ||
                                                            there["version"] != identity["version"]);
   if (other_version) {
     throw InvalidArgument("[checkpoint] " + path + " has an identity of version " +
-                              there["version"].dump() + ", this program writes version " +
+                              there["version"].dump() + ", but this program writes version " +
                               std::to_string(identity_version),
-                          "go on with the version of lockstep that wrote it");
+                          "continue with the version of lockstep that wrote it");
   }
   if (!is_first_identity(there)) {
     if (const auto schedule = schedule_difference(identity, there)) {
@@ -217,8 +218,8 @@ void check_identity(const nlohmann::ordered_json& identity, const nlohmann::orde
 void copy_into(const Tensor& from, const Tensor& to, const std::string& name,
                const std::string& path) {
   if (!(from.shape() == to.shape()) || from.dtype() != to.dtype()) {
-    throw DataError("[checkpoint] " + path + ": " + name + " is " + from.spec().to_string() + ", " +
-                    to.spec().to_string() + " wanted");
+    throw DataError("[checkpoint] " + path + ": " + name + " is " + from.spec().to_string() +
+                    ", but must be " + to.spec().to_string());
   }
   to.copy_from(from);
 }
@@ -227,7 +228,7 @@ void copy_into(const Tensor& from, const Tensor& to, const std::string& name,
 void set_aside(FileSystem& files, const std::string& path, const std::string& what,
                const std::function<void(const std::string&)>& notice) {
   files.rename(path, path + ".damaged");
-  notice(what + "; it is called .damaged now, an earlier checkpoint is used if there is one");
+  notice(what + "; it was renamed to .damaged, and an earlier checkpoint is used if there is one");
 }
 
 }  // namespace
@@ -366,7 +367,7 @@ std::optional<TrainingPosition> resume_from_checkpoint(
       pass_over(path, e.what());
       continue;
     } catch (const nlohmann::json::exception&) {
-      pass_over(path, "[checkpoint] " + path + ": its position lacks a field or has a wrong one");
+      pass_over(path, "[checkpoint] " + path + ": its position has a missing or invalid field");
       continue;
     } catch (const InvalidArgument& e) {
       pass_over(path, "[checkpoint] " + path + ": " + e.what());
@@ -378,8 +379,9 @@ std::optional<TrainingPosition> resume_from_checkpoint(
     if (!numerics.empty() && !allow_other_numerics) {
       throw InvalidArgument(
           "[checkpoint] " + path + " was computed with other numerics: " + numerics,
-          "the bits would differ from an uninterrupted run; say allow_other_numerics = true to go "
-          "on");
+          "the bits would differ from an uninterrupted run; set allow_other_numerics = true to "
+          "continue "
+          "anyway");
     }
     auto tensors = training_tensors(network, solver);
     if (position.best) add_best(tensors, network, *position.best);
@@ -387,7 +389,7 @@ std::optional<TrainingPosition> resume_from_checkpoint(
       copy_into(loaded.file.at(t.name, path), t.tensor, t.name, path);
     }
     if (state_digest(network, solver, position.iteration) != position.digest) {
-      throw DataError("[checkpoint] " + path + ": its contents do not have the digest it names");
+      throw DataError("[checkpoint] " + path + ": its contents do not match its digest");
     }
     return position;
   }

@@ -109,11 +109,12 @@ std::optional<IdentityDifference> schedule_difference(const nlohmann::ordered_js
   };
   if (lengths(here) == lengths(there) || rest(here) != rest(there)) return std::nullopt;
   return IdentityDifference{
-      fmt::format("the parts of its learning_rate_schedule last {} iterations there, {} here, so "
-                  "that the learning rates differ",
-                  lengths(there).dump(), lengths(here).dump()),
-      "max_epochs sets how long a schedule lasts unless schedule_epochs does: go on with the same, "
-      "or train anew into another folder"};
+      fmt::format(
+          "the parts of its learning_rate_schedule have {} iterations there, but {} here, so "
+          "that the learning rates differ",
+          lengths(there).dump(), lengths(here).dump()),
+      "schedule_epochs, or else max_epochs, sets the length of a schedule: continue with the same, "
+      "or train again into another folder"};
 }
 
 }  // namespace lockstep

@@ -70,12 +70,13 @@ std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path
       throw DataError(where + e.what());
     }
     if (line.iteration != static_cast<int64_t>(lines.size()) + 1) {
-      throw DataError(where + "iteration " + std::to_string(line.iteration) + " stands where " +
-                      std::to_string(lines.size() + 1) + " should");
+      throw DataError(where + "iteration " + std::to_string(line.iteration) +
+                      " is in the place of " + std::to_string(lines.size() + 1));
     }
     if (!lines.empty() && receipt_link(lines.back().chain, line.iteration, line.observations,
                                        line.loss, line.digest) != line.chain) {
-      throw DataError(where + "it does not fit its chain: it, or the line before it, was changed");
+      throw DataError(where +
+                      "it does not match its chain: it, or the line before it, was changed");
     }
     lines.push_back(line);
   }

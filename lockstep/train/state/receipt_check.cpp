@@ -14,14 +14,14 @@ using nlohmann::json;
 int64_t whole(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) throw DataError(std::string("it has no ") + key);
-  if (!found->is_number_integer()) throw DataError(std::string(key) + " is no whole number");
+  if (!found->is_number_integer()) throw DataError(std::string(key) + " is not a whole number");
   return found->get<int64_t>();
 }
 
 double number(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) throw DataError(std::string("it has no ") + key);
-  if (!found->is_number()) throw DataError(std::string(key) + " is no number");
+  if (!found->is_number()) throw DataError(std::string(key) + " is not a number");
   return found->get<double>();
 }
 
@@ -33,7 +33,7 @@ Digest digest(const json& object, const char* key) {
   } catch (const InvalidArgument&) {
     // Handled like a value that is not text.
   }
-  throw DataError(std::string(key) + " is no digest");
+  throw DataError(std::string(key) + " is not a digest");
 }
 
 // Throws DataError if the line cannot follow the chain `before`.
@@ -42,21 +42,21 @@ ReceiptLine next_line(std::string_view text, int64_t iteration, const Digest& be
   const ReceiptLine line = parse_receipt_line(text);
   if (line.iteration != iteration) {
     throw DataError(
-        fmt::format("it is of iteration {}, where {} should follow: lines are missing, "
-                    "doubled or in another order",
+        fmt::format("it has iteration {} instead of {}: lines are missing, "
+                    "repeated or in another order",
                     line.iteration, iteration));
   }
   if (receipt_link(before, line.iteration, line.observations, line.loss, line.digest) !=
       line.chain) {
     throw DataError(iteration == 1
-                        ? "it does not begin the chain of this run: it was changed, or the receipt "
+                        ? "it does not match the chain of this run: it was changed, or the receipt "
                           "belongs to another run"
-                        : "it does not fit its chain: it was changed");
+                        : "it does not match its chain: it was changed");
   }
   const int64_t epoch = (iteration - 1) / expected.iterations_per_epoch + 1;
   if (line.epoch != epoch) {
-    throw DataError(
-        fmt::format("it says epoch {}, iteration {} is of epoch {}", line.epoch, iteration, epoch));
+    throw DataError(fmt::format("it has epoch {}, but iteration {} is in epoch {}", line.epoch,
+                                iteration, epoch));
   }
   return line;
 }
@@ -72,7 +72,7 @@ std::string receipt_text(const ReceiptLine& line) {
 
 ReceiptLine parse_receipt_line(std::string_view text) {
   const json object = json::parse(text, nullptr, false);
-  if (object.is_discarded() || !object.is_object()) throw DataError("it is no JSON object");
+  if (object.is_discarded() || !object.is_object()) throw DataError("it is not a JSON object");
   const ReceiptLine line{.iteration = whole(object, "iteration"),
                          .epoch = whole(object, "epoch"),
                          .loss = number(object, "loss"),
@@ -80,7 +80,7 @@ ReceiptLine parse_receipt_line(std::string_view text) {
                          .digest = digest(object, "digest"),
                          .chain = digest(object, "chain")};
   if (receipt_text(line) != text) {
-    throw DataError("it is not written as a receipt's lines are: it was changed");
+    throw DataError("it does not have the form of a receipt line: it was changed");
   }
   return line;
 }
@@ -96,7 +96,7 @@ ReceiptFinding check_receipt(std::string_view text, const ReceiptExpectation& ex
     const size_t end = text.find('\n', found.bytes);
     if (end == std::string_view::npos) {
       return problem(found.bytes < text.size() ? "the file ends in the middle of it"
-                     : i == 1                  ? "there is none, nor any other"
+                     : i == 1                  ? "the file has no lines"
                                                : "the file ends before it");
     }
     try {
@@ -105,7 +105,7 @@ ReceiptFinding check_receipt(std::string_view text, const ReceiptExpectation& ex
       return problem(error.what());
     }
     if (i == expected.iterations && chain != expected.last) {
-      return problem("its chain is not the one that the checkpoint names");
+      return problem("its chain differs from the checkpoint's");
     }
     found.sound = i;
     found.bytes = end + 1;
@@ -121,13 +121,12 @@ std::string sound_receipt(FileSystem& files, const std::string& path, const Trai
   const ReceiptFinding found =
       check_receipt(text, {start.first_chain, start.iterations_per_epoch, last, start.chain});
   if (!found.problem.empty()) {
-    throw ReceiptDamage(
-        "[receipt] " + path + (there ? ", " + found.problem : " is not there") +
-            "; the checkpoint of iteration " + std::to_string(last) +
-            " needs its lines up to there",
-        "put back the receipt as it was, or compute the missing iterations again with "
-        "--rebuild-receipt",
-        {found.sound, last, start.chain});
+    throw ReceiptDamage("[receipt] " + path + (there ? ", " + found.problem : " is missing") +
+                            "; the checkpoint of iteration " + std::to_string(last) +
+                            " needs all lines up to this iteration",
+                        "restore the receipt, or compute the missing iterations again with "
+                        "--rebuild-receipt",
+                        {found.sound, last, start.chain});
   }
   text.resize(found.bytes);
   return text;

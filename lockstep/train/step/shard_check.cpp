@@ -10,7 +10,7 @@ namespace {
 
 std::string differs_text(int64_t iteration, int64_t shard, const std::string& what) {
   return "[check] shard " + std::to_string(shard + 1) + " of iteration " +
-         std::to_string(iteration) + ", computed by several, came out differently: " + what;
+         std::to_string(iteration) + ", computed several times, has different results: " + what;
 }
 
 // "the gradient of conv.weights and 3 more"
@@ -57,7 +57,7 @@ std::optional<ShardCheck> check_due(int64_t iteration, int64_t frequency,
 ShardsDiffer::ShardsDiffer(int64_t iteration, int64_t shard, std::vector<int> faulty,
                            const std::string& what)
     : Error(differs_text(iteration, shard, what),
-            "a fault in hardware, or a layer of one's own that keeps a state it does not declare"),
+            "a hardware fault, or a custom layer with an undeclared state"),
       iteration_(iteration),
       shard_(shard),
       faulty_(std::move(faulty)) {}
@@ -92,11 +92,11 @@ void compare_results(int64_t iteration, const ShardCheck& check,
 
 void compare_results(int64_t iteration, const ShardCheck& check,
                      const std::vector<std::string>& parameters,
-                     const std::function<const Digest*(int rank)>& told) {
+                     const std::function<const Digest*(int rank)>& result_of) {
   const size_t each = parameters.size() + 1;
   std::map<int, size_t> times;  // by rank
   const auto of = [&](int rank, size_t again) {
-    const Digest* const from = told(rank) + again * each;
+    const Digest* const from = result_of(rank) + again * each;
     return ShardDigests(from, from + each);
   };
   std::vector<ShardDigests> results{of(check.owner, 0)};

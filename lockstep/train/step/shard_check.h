@@ -59,10 +59,10 @@ class ShardsDiffer : public Error {
 void compare_results(int64_t iteration, const ShardCheck& check,
                      const std::vector<ShardDigests>& results,
                      const std::vector<std::string>& parameters);
-// Same, for results in the members' memory. `told(rank)`: the result of the rank as the owner,
+// Same, for results in the members' memory. `result_of(rank)`: the result of the rank as the owner,
 // followed by the results of its repetitions, with space for kMostResults.
 void compare_results(int64_t iteration, const ShardCheck& check,
                      const std::vector<std::string>& parameters,
-                     const std::function<const Digest*(int rank)>& told);
+                     const std::function<const Digest*(int rank)>& result_of);
 
 }  // namespace lockstep

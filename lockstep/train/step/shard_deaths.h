@@ -21,14 +21,14 @@ class ShardDeaths {
   // Number of workers that a shard must have ended before it is convicted.
   static constexpr int kConvicted = 3;
 
-  // A worker has ended while it computed these shards. `told`: the shards that it was ordered to
-  // compute alone. Returns the shard that is convicted by this, if any.
+  // A worker has ended while it computed these shards. `computed_alone`: those that it was
+  // ordered to compute alone. Returns the shard that is convicted by this, if any.
   std::optional<int64_t> note(int64_t iteration, const std::vector<int64_t>& shards,
-                              const std::vector<ShardOfIteration>& told) {
+                              const std::vector<ShardOfIteration>& computed_alone) {
     for (const int64_t shard : shards) ++deaths_[{iteration, shard}];
     if (shards.size() != 1) return std::nullopt;
     const ShardOfIteration only{iteration, shards.front()};
-    for (const ShardOfIteration& alone : told) {
+    for (const ShardOfIteration& alone : computed_alone) {
       if (alone == only && deaths_[only] >= kConvicted) return only.second;
     }
     return std::nullopt;

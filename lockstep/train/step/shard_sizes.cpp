@@ -41,14 +41,14 @@ std::string shard_size_note(const Network& network, const TrainingOptions& optio
   }
   const std::string text = "a mini-batch of " + std::to_string(size) + " is cut into shards of " +
                            sizes_of(cut_into_shards(size, shard)) +
-                           ", and convolutions compute multiples of " + std::to_string(multiple) +
+                           ", but convolutions compute multiples of " + std::to_string(multiple) +
                            " faster: ";
-  if (shard < multiple) return text + "shard_size = " + std::to_string(multiple) + " has them";
+  if (shard < multiple) return text + "shard_size = " + std::to_string(multiple) + " gives them";
   int64_t below = size, above = size;
   while (below > 0 && !shards_are_multiples(below, shard, multiple)) --below;
   while (!shards_are_multiples(above, shard, multiple)) ++above;
   return text + "mini_batch_size = " + (below > 0 ? std::to_string(below) + " or " : "") +
-         std::to_string(above) + " has them";
+         std::to_string(above) + " gives them";
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Seconds until a host has told what its members do.
+// Seconds to wait for a host's report of its members.
 constexpr double kPatience = 2;
 
 std::string random_words() {
@@ -84,13 +84,14 @@ void ClientGroup::end() {
 
 std::vector<size_t> ClientGroup::missing(std::string& where) {
   std::vector<size_t> ranks;
-  std::vector<const Part*> absent;  // hosts whose members are all elsewhere
-  bool awaited = false;             // a host waits for others
+  std::vector<const Part*> absent;  // hosts whose members are all missing
+  bool awaited = false;             // a host waits for other hosts
   for (const Part& part : parts_) {
-    // Who does not answer falls silent soon, which is told elsewhere.
+    // A host that does not answer is detected as silent elsewhere, shortly after.
     const SharedPlace head{(*part.place).offset, LocalGroup::head_bytes(part.options)};
     if (part.host != 0 && !pool_.hosts()->pull(part.host, part.presence, head, kPatience)) continue;
-    // A host's first member that waits for others keeps its host waiting, and is not to blame.
+    // The first member of a host may keep its host waiting for other hosts. It is not the cause
+    // then.
     const bool abroad = LocalGroup::note(part.memory).load() != 0;
     awaited = awaited || abroad;
     const int excused = abroad ? 0 : -1;
@@ -114,7 +115,7 @@ std::vector<size_t> ClientGroup::missing(std::string& where) {
   }
   if (!where.empty()) {
     where += ranks.size() == 1 ? " has" : " have";
-    where += " not come to where other hosts wait";
+    where += " not arrived where other hosts wait";
   }
   return ranks;
 }

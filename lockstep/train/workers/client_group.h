@@ -1,5 +1,5 @@
-// A group of workers as the client sees it, who is no member: what it can tell of them, and how it
-// ends them.
+// The client's view of a group of workers, of which the client is not a member. The client can find
+// members that are missing and end the group.
 #pragma once
 
 #include <string>
@@ -14,35 +14,35 @@ namespace lockstep {
 
 struct ClientGroupOptions {
   std::vector<std::string> names = {};  // of the members, by rank
-  std::vector<int> hosts = {};          // on which they are, each host's one behind the other
-  size_t window_bytes = 0;              // of members that share one host
+  std::vector<int> hosts = {};          // of the members; members of one host are consecutive
+  size_t window_bytes = 0;              // of members that share a host
   int64_t threads = 1;                  // of each
 };
 
 // One thread at a time.
 class ClientGroup {
  public:
-  // Takes memory of the pool for a group that has not met before.
+  // Reserves the pool's memory for a group that has not formed yet.
   ClientGroup(detail::PoolCore& pool, const ClientGroupOptions& options);
 
-  // Fills in what a member has to know of the group, and its rank.
+  // Fills in the group's description for the member with this rank.
   void describe(FormOrder& order, size_t rank) const;
-  // Those of the hosts' first members.
+  // The ranks of the first members of the hosts.
   std::vector<size_t> first_ranks() const;
-  // For everybody who waits in it.
+  // Ends the group for all members that wait in it.
   void end();
-  // The members that others wait for, and where ("worker 2 has not come to barrier number 17").
-  // Hosts are asked within a few seconds.
+  // The members that others wait for; `where` is set to the place ("worker 2 has not come to
+  // barrier number 17"). Takes up to a few seconds for each other host.
   std::vector<size_t> missing(std::string& where);
 
  private:
   struct Part {
     int host = 0;
-    uint64_t presence = 0;  // of its process
+    uint64_t presence = 0;  // of the host's process
     size_t first = 0;
     LocalGroupOptions options;
     ReservedPlace place;
-    SharedRegion memory;  // of another host: what was asked for last
+    SharedRegion memory;  // on another host: a copy of the last answer
   };
 
   detail::PoolCore& pool_;

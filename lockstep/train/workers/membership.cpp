@@ -1,4 +1,4 @@
-// Workers that join and workers that are lost: see membership.h.
+// Starts, losses and replacements of workers: see membership.h.
 #include "lockstep/train/workers/membership.h"
 
 #include <fmt/format.h>
@@ -19,19 +19,19 @@ namespace {
 
 using Clock = TimeLimit::Clock;
 
-// How long somebody may keep the others waiting, see worker_limit: in shards, but at least so many
-// iterations.
+// How long a worker may keep the others waiting: the time of kShards shards or kIterations
+// iterations, but at least kLeastLimit seconds. See worker_limit.
 constexpr double kLeastLimit = 10, kShards = 20, kIterations = 4;
-// A shard may be computed differently this many times; for each worker so many in a row may end
-// without an iteration, by their own fault or from outside.
+// Limits: how often one shard may be computed differently, and how many ends in a row each worker
+// may have without an iteration, by its own fault or from outside.
 constexpr int kDisagreements = 3;
 constexpr int64_t kLossesInARow = 10, kKillsInARow = 30;
 // The longest pause before workers are started again, seconds.
 constexpr double kLongestPause = 6.4;
-// So often workers may fail to come together before an iteration is finished.
-constexpr int kMeetings = 4;
+// How often in a row workers may fail to form a group before an iteration is finished.
+constexpr int kRendezvousAttempts = 4;
 
-// As much of it as fits into a log.
+// The last part of the text, short enough for a log.
 std::string last_lines(std::string text) {
   constexpr size_t kMost = 1000;
   if (text.size() > kMost) text.erase(0, text.size() - kMost);
@@ -59,7 +59,7 @@ WorkerMembership::WorkerMembership(const WorkerIterationsSetup& s)
 }
 
 WorkerMembership::~WorkerMembership() {
-  // Who waits for others ends at once.
+  // Ends members that wait for others immediately.
   if (group) group->end();
   workers.end();
 }
@@ -71,10 +71,10 @@ SharedPlace WorkerMembership::reserve(size_t bytes) {
 void WorkerMembership::start_worker(int slot, bool replaces) {
   Member m;
   m.slot = slot;
-  m.board = ReservedPlace(memory, sizeof(WorkerBoard));
-  m.board_memory = memory.map(*m.board);
+  m.status_place = ReservedPlace(memory, sizeof(TrainingWorkerStatus));
+  m.status_memory = memory.map(*m.status_place);
   TrainingTask own = task;
-  // Those of another host are taken in turn, too.
+  // The devices of another host are also assigned in turn.
   const int on_host = pool.hosts() ? pool.hosts()->local_rank_of(slot) : slot;
   own.device = to_string(setup.devices[static_cast<size_t>(on_host) % setup.devices.size()]);
   if (const auto number = workers.start(slot, std::move(own), replaces)) {
@@ -88,31 +88,31 @@ double WorkerMembership::limit() const {
   if (setup.options.worker_limit > 0) return setup.options.worker_limit;
   std::vector<double> seconds;
   for (const auto& [number, m] : members) {
-    const WorkerBoard& board = m.on_board();
-    // A worker that has many shards, or all at once, is not slow.
-    const double last = std::max(kShards * board.shard_seconds.load(),
-                                 kIterations * board.iteration_seconds.load());
+    const TrainingWorkerStatus& status = m.status();
+    // A worker that has many shards, or computes all of them at once, is not slow.
+    const double last = std::max(kShards * status.shard_seconds.load(),
+                                 kIterations * status.iteration_seconds.load());
     if (last > 0) seconds.push_back(last);
   }
-  if (seconds.empty()) return kReadyLimit;  // the first iteration may prepare things
+  if (seconds.empty()) return kReadyLimit;  // the first iteration may include preparation
   const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
   std::nth_element(seconds.begin(), middle, seconds.end());
   return std::max(kLeastLimit, *middle);
 }
 
-// One event, if there is one within these seconds.
+// Handles one event, if one arrives within these seconds.
 bool WorkerMembership::step(double seconds) {
   start_replacements();
   look_for_strangers();
   settle();
   if (members.empty() && free_slots.empty()) {
     throw Error("[workers] the pool has no workers left for the training",
-                "it goes on with those of another one when it is resumed");
+                "resume it to continue with the workers of another pool");
   }
   for (auto& [number, m] : members) {
     if (m.phase != Member::Phase::building) continue;
     if (m.pid == 0) {
-      // It has to do with something else yet.
+      // It still has another task.
       m.pid = workers.pid(number);
       m.limit = TimeLimit(kReadyLimit);
     } else if (m.limit.reached() && !m.built) {
@@ -122,18 +122,18 @@ bool WorkerMembership::step(double seconds) {
   const auto event = workers.wait(TimeLimit(seconds));
   if (event) {
     handle(*event);
-    return true;  // others may wait: nobody is late until they are heard
+    return true;  // while events arrive, no worker counts as late
   }
   return false;
 }
 
-// Once: who knocks a thousand times shall not fill the log.
+// Reported once, so that repeated attempts do not fill the log.
 void WorkerMembership::look_for_strangers() {
-  if (strangers_told || !setup.notice) return;
+  if (strangers_reported || !setup.notice) return;
   if (workers.strangers() == 0) return;
-  strangers_told = true;
+  strangers_reported = true;
   setup.notice(
-      "somebody without a key tried to come in on the workers' control channel, and was "
+      "a connection without a key to the workers' control channel was "
       "refused");
 }
 
@@ -144,7 +144,7 @@ void WorkerMembership::handle(const PoolWorkerEvent& event) {
   if (event.kind == PoolWorkerEvent::Kind::failed)
     event.error.rethrow(name_of_worker(event.worker) + ": ");
   if (event.kind == PoolWorkerEvent::Kind::lost) {
-    // Where none comes so far as to begin, no other will.
+    // If no worker gets as far as to begin, a replacement would not either.
     const bool others = std::any_of(members.begin(), members.end(), [&](const auto& entry) {
       return entry.first != event.worker && workers.pid(entry.first) != 0;
     });
@@ -163,7 +163,7 @@ void WorkerMembership::handle_loss(const PoolWorkerEvent& event) {
   Member m = std::move(found->second);
   members.erase(found);
   if (m.pid == 0 && host_of(m) != 0) return miss_host(m, event.how);
-  gone.push_back({event.worker, m.pid, m.on_board().computed.load(), true});
+  lost_workers.push_back({event.worker, m.pid, m.status().computed.load(), true});
   free_slots.push_back(m.slot);
   Loss loss{{.worker = event.worker,
              .pid = m.pid,
@@ -180,18 +180,19 @@ void WorkerMembership::handle_loss(const PoolWorkerEvent& event) {
   const bool member = std::find(ranks.begin(), ranks.end(), event.worker) != ranks.end();
   if (member) {
     end_group();
-    // With a whole host it is not the shard's fault.
+    // If a whole host was lost, the shard is not the cause.
     const int host = host_of(m);
     const bool there = host == 0 || pool.hosts()->status(host).presence == hosts[host].presence;
     if (event.own_fault && there) blame(m, event.how);
   }
   losses.push_back(std::move(loss));
-  // What it did not come to say is progress, too.
-  advance_to(m.on_board().iteration.load());
+  // Iterations that it did not report count as progress, too.
+  advance_to(m.status().iteration.load());
   count_loss(event);
 }
 
-// All may die at once, which is one misfortune; who ends them from outside may mean only some.
+// The limits are for each worker, because all workers may end at once. A cause outside the program
+// may end only some of them.
 void WorkerMembership::count_loss(const PoolWorkerEvent& event) {
   ++(event.outside ? kills_in_a_row : losses_in_a_row);
   if (losses_in_a_row >= kLossesInARow * setup.options.workers ||
@@ -199,39 +200,39 @@ void WorkerMembership::count_loss(const PoolWorkerEvent& event) {
     throw Error(fmt::format("[workers] {} workers in a row were lost before an iteration was "
                             "finished; the last one {}",
                             losses_in_a_row + kills_in_a_row, event.how),
-                "the log of the system (dmesg) may say why");
+                "the system log (dmesg) may show the reason");
   }
-  // At once for the first, then more and more slowly.
+  // The first replacements start immediately, later ones after growing pauses.
   const int64_t rounds = (losses_in_a_row + kills_in_a_row) / setup.options.workers;
   const double delay = rounds < 3 ? 0 : 0.1 * std::exp2(static_cast<double>(rounds - 3));
   restart.emplace(std::min(delay, kLongestPause));
 }
 
-// A host has not come back: it is tried again, and told once.
+// The host has not come back. It is tried again, and reported once.
 void WorkerMembership::miss_host(const Member& m, const std::string& how) {
   free_slots.push_back(m.slot);
   Host& host = hosts[host_of(m)];
-  if (!std::exchange(host.missed, true) && setup.notice) {
-    setup.notice(how + "; the others go on, and it is tried again");
+  if (!std::exchange(host.missing, true) && setup.notice) {
+    setup.notice(how + "; the other workers continue, and a new attempt follows");
   }
 }
 
-// Iterations that are done again are no progress.
+// Iterations that are computed again are not progress.
 void WorkerMembership::advance_to(int64_t iteration) {
   if (iteration <= furthest) return;
   furthest = iteration;
   losses_in_a_row = kills_in_a_row = 0;
-  meetings_in_a_row = 0;
+  failed_rendezvous = 0;
 }
 
-// Who dies of its own fault while it computes shards may die of one of them.
+// A worker that ends by its own fault while it computes shards may have ended because of a shard.
 void WorkerMembership::blame(const Member& m, const std::string& how) {
-  const WorkerBoard& board = m.on_board();
-  const int64_t iteration = board.iteration.load();
+  const TrainingWorkerStatus& status = m.status();
+  const int64_t iteration = status.iteration.load();
   std::set<int64_t> shards;
   const int64_t most = std::max(setup.options.threads, setup.options.streams);
-  for (int64_t t = 0; t < std::min<int64_t>(most, WorkerBoard::kThreads); ++t) {
-    const int64_t shard = board.shards[t].load() - 1;
+  for (int64_t t = 0; t < std::min<int64_t>(most, TrainingWorkerStatus::kThreads); ++t) {
+    const int64_t shard = status.shards[t].load() - 1;
     if (shard >= 0) shards.insert(shard);
   }
   const auto convicted = deaths.note(iteration, {shards.begin(), shards.end()}, alone);
@@ -272,7 +273,7 @@ void WorkerMembership::start_replacements() {
     }
   }
   if (restart && !restart->reached()) return;
-  // A replacement takes the slot that is free for the longest time.
+  // A replacement takes the slot that has been free longest.
   for (const int slot : std::exchange(free_slots, {})) {
     start_worker(slot, true);
     if (!absent_slots.empty() && absent_slots.back() == slot && setup.notice) {
@@ -293,19 +294,19 @@ void WorkerMembership::take(uint32_t worker, const ReadyReport& r) {
   }
   if (r.names != names) {
     throw InvalidArgument("[workers] " + name_of_worker(worker) + " has other data than its client",
-                          "the function that makes the problem must give the same to all who call "
-                          "it, and folders must not change meanwhile");
+                          "the function that makes the problem must return the same data in every "
+                          "process, and folders must not change meanwhile");
   }
   if (!ready) ready = r;
   m.built = true;
   settle();
 }
 
-// What a host's first member says to the others' goes by way of the client.
-void WorkerMembership::take(uint32_t worker, const MeetReport& r) {
+// Messages between the first members of hosts go through the client.
+void WorkerMembership::take(uint32_t worker, const RendezvousReport& r) {
   if (r.generation != generation || !group) return;
   for (const size_t rank : group->first_ranks()) {
-    if (ranks[rank] != worker) order(ranks[rank], MeetOrder{r.generation, r.key, r.value});
+    if (ranks[rank] != worker) order(ranks[rank], RendezvousOrder{r.generation, r.key, r.value});
   }
 }
 
@@ -314,16 +315,17 @@ void WorkerMembership::take(uint32_t worker, const RecordsReport& r) {
   for (const IterationOutcome& record : r.records) {
     const auto [known, is_new] = digests.emplace(record.iteration, record.digest);
     if (known->second != record.digest) {
-      throw Error(fmt::format("[workers] after iteration {} {} has the digest {}, others {}",
-                              record.iteration, name_of_worker(worker), record.digest.to_string(),
-                              known->second.to_string()),
-                  "the processors of this machine disagree: a fault in hardware, or in a layer of "
-                  "one's own");
+      throw Error(
+          fmt::format("[workers] after iteration {} {} has the digest {}, others {}",
+                      record.iteration, name_of_worker(worker), record.digest.to_string(),
+                      known->second.to_string()),
+          "the processors compute different results: a hardware fault, or a fault in a custom "
+          "layer");
     }
     if (record.iteration <= received) continue;
     arrived.emplace(record.iteration, record);
   }
-  // What one worker says may overtake what another said before.
+  // Messages of one worker may arrive before earlier messages of another worker.
   for (auto next = arrived.begin(); next != arrived.end() && next->first <= received + 1;
        next = arrived.erase(next)) {
     if (next->first <= received) continue;
@@ -343,19 +345,20 @@ void WorkerMembership::take(uint32_t worker, const HaltedReport& r) {
   m.halted = true;
   m.finished = r.finished;
   if (!broken && !r.why.empty()) {
-    note_failed_meeting((host_of(m) == 0 ? "this machine" : name_of_host(m)) + " says: " + r.why);
+    note_failed_rendezvous((host_of(m) == 0 ? "this machine" : name_of_host(m)) +
+                           " reports: " + r.why);
   }
   end_group();
 }
 
-// Where nobody was lost, something lies between the hosts or the devices.
-void WorkerMembership::note_failed_meeting(const std::string& why) {
-  const std::string text = "the workers have not come together: " + why;
-  if (++meetings_in_a_row == kMeetings) {
+// If no worker was lost, the cause is the connection between hosts or devices.
+void WorkerMembership::note_failed_rendezvous(const std::string& why) {
+  const std::string text = "the workers did not form a group: " + why;
+  if (++failed_rendezvous == kRendezvousAttempts) {
     throw Error("[workers] " + text,
-                "workers' hosts, and their GPUs, must reach each other, on any port");
+                "the workers' hosts and GPUs must reach each other on all ports");
   }
-  if (meetings_in_a_row == 1 && setup.notice) setup.notice(text + "; it is tried again");
+  if (failed_rendezvous == 1 && setup.notice) setup.notice(text + "; a new attempt follows");
 }
 
 void WorkerMembership::end_group() {
@@ -363,16 +366,16 @@ void WorkerMembership::end_group() {
   broken = true;
 }
 
-// Who got something else than the others is replaced, and the iteration is done again.
+// A worker whose result differs from the others' is replaced, and the iteration is computed again.
 void WorkerMembership::take(uint32_t, const DisagreementReport& r) {
   if (r.generation != generation || r.generation == disagreed) return;
-  disagreed = r.generation;  // all report the same
+  disagreed = r.generation;  // all members report the same
   if (r.faulty.empty() || ++disagreements[{r.iteration, r.shard}] == kDisagreements) {
     throw Error(r.message, r.hint);
   }
   for (const int32_t rank : r.faulty) {
     workers.kill(ranks.at(static_cast<size_t>(rank)),
-                 "computed otherwise than others (" + r.message + ")");
+                 "computed a different result (" + r.message + ")");
   }
 }
 
@@ -385,7 +388,7 @@ void WorkerMembership::take(uint32_t worker, const ValidatedReport& r) {
 }
 
 void WorkerMembership::take(uint32_t worker, const BrokenReport& r) {
-  if (r.generation == generation) workers.kill(worker, "cannot go on (" + r.why + ")");
+  if (r.generation == generation) workers.kill(worker, "cannot continue (" + r.why + ")");
 }
 
 void WorkerMembership::take(uint32_t, const NoticeReport& r) {

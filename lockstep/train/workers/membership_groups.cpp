@@ -1,4 +1,4 @@
-// Groups of the workers that are present: see membership.h.
+// Groups of the present workers: see membership.h.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace {
 
 using Clock = TimeLimit::Clock;
 
-// Seconds without anything of a state that comes from another host.
+// Seconds without data while a state is copied from another host.
 constexpr double kPullPatience = 20;
-// Until hosts, and devices, have found each other; the latter before the first iteration begins.
-constexpr double kHostsMeet = 10, kDevicesMeet = 80;
+// Seconds for hosts, and for devices, to connect. Devices connect before the first iteration.
+constexpr double kHostsConnect = 10, kDevicesConnect = 80;
 
 double load_of(const TrainingOptions& options, int slot) {
   return options.worker_load.empty() ? 1 : options.worker_load[static_cast<size_t>(slot)];
@@ -24,9 +24,10 @@ double load_of(const TrainingOptions& options, int slot) {
 
 }  // namespace
 
-// Brings the members of the present group to rest. False where one was lost meanwhile.
+// Brings the members of the present group to rest. Returns false if one was lost meanwhile.
 bool WorkerMembership::await_rest() {
-  // Who looks for others hears no orders; where nothing is received yet nobody computes.
+  // A member that connects to others does not receive orders. If nothing was received since the
+  // group formed, no member computes.
   if (group && far() && granted == formed) end_group();
   if (group && broken) group->end();
   const auto resting = [&] {
@@ -37,8 +38,8 @@ bool WorkerMembership::await_rest() {
   for (auto& [number, m] : members) {
     if (m.phase == Member::Phase::member && !m.halted) order(number, HaltOrder{generation});
   }
-  // Who computes comes to rest at the next meeting. Where nothing was ever computed hosts may be
-  // forming a group.
+  // Members that compute come to rest at the next exchange. If nothing was ever computed, hosts may
+  // be forming a group.
   const bool forming =
       pool.hosts() != nullptr && granted == received && this->limit() >= kReadyLimit;
   const double busy = forming ? kAnswerLimit : this->limit();
@@ -53,13 +54,13 @@ bool WorkerMembership::await_rest() {
   return true;
 }
 
-// A member writes its state where the others find it.
+// A member writes its state to shared memory.
 bool WorkerMembership::publish(uint32_t source) {
   const int other = 1 - published;
   publishing.reset();
   publisher = source;
   if (!order(source, PublishOrder{other})) {
-    step(0.1);  // it is gone, which has to be heard
+    step(0.1);  // the worker was lost; handle that event
     return false;
   }
   for (const TimeLimit limit(kAnswerLimit + this->limit()); !publishing;) {
@@ -69,11 +70,11 @@ bool WorkerMembership::publish(uint32_t source) {
     workers.kill(source, "did not answer");
     return false;
   }
-  // From another host it comes here, too; who is lost meanwhile is heard of.
+  // From another host the state is copied here. Losses meanwhile are handled.
   const int host = host_of(members.at(source));
   if (host != 0 &&
       !pool.hosts()->pull(host, hosts.at(host).presence, begin.states[other], kPullPatience)) {
-    workers.kill(source, "did not hand over its state");
+    workers.kill(source, "did not publish its state");
     step(0.1);
     return false;
   }
@@ -86,7 +87,7 @@ bool WorkerMembership::publish(uint32_t source) {
 bool WorkerMembership::form(int64_t base, bool from_state) {
   ++generation;
   ranks.clear();
-  // By slot, so that loads stay where they were.
+  // Ordered by slot, so that each slot keeps its load.
   for (const auto& [number, m] : members) {
     if (m.phase != Member::Phase::building) ranks.push_back(number);
   }
@@ -100,7 +101,7 @@ bool WorkerMembership::form(int64_t base, bool from_state) {
     of_group.hosts.push_back(host_of(members.at(number)));
   }
   if (std::none_of(loads.begin(), loads.end(), [](double load) { return load > 0; })) {
-    // Those with a load are gone for the moment; the idle ones step in.
+    // All members with a load are missing at present, so idle members take their place.
     loads.assign(loads.size(), 1);
   }
   const GroupSumOptions sum{.count = static_cast<size_t>(ready->sum_count),
@@ -109,10 +110,10 @@ bool WorkerMembership::form(int64_t base, bool from_state) {
                             .member_bytes = static_cast<size_t>(ready->member_bytes)};
   of_group.window_bytes = GroupSum::window_bytes(sum, static_cast<int>(ranks.size()));
   group.emplace(pool, of_group);
-  // Who speaks has the records that have not arrived.
-  uint32_t speaker = ranks.front();
+  // The reporter must have the records that have not arrived.
+  uint32_t reporter = ranks.front();
   for (const uint32_t number : ranks) {
-    if (members.at(number).finished == base) speaker = number;
+    if (members.at(number).finished == base) reporter = number;
   }
   alone = deaths.suspects();
   bool all = true;
@@ -124,26 +125,26 @@ bool WorkerMembership::form(int64_t base, bool from_state) {
     f.generation = generation;
     group->describe(f, r);
     f.loads = loads;
-    // The client ends who hangs before this.
+    // The client ends hanging workers before this limit.
     f.limit = 4 * std::max(limit(), kAnswerLimit);
     f.next = base + 1;
     f.state = is_behind ? published : -1;
     f.known = std::min(received, base);
-    f.speaks = ranks[r] == speaker;
+    f.reporter = ranks[r] == reporter;
     f.alone = alone;
     all = order(ranks[r], f) && all;
     const bool joined = m.phase == Member::Phase::ready;
     m.phase = Member::Phase::member;
     m.halted = false;
     m.finished = base;
-    if (joined && setup.tell) {
-      setup.tell({.worker = ranks[r],
-                  .pid = m.pid,
-                  .host = name_of_host(m),
-                  .joined = true,
-                  .how = {},
-                  .iteration = base,
-                  .members = static_cast<int64_t>(ranks.size())});
+    if (joined && setup.on_change) {
+      setup.on_change({.worker = ranks[r],
+                       .pid = m.pid,
+                       .host = name_of_host(m),
+                       .joined = true,
+                       .how = {},
+                       .iteration = base,
+                       .members = static_cast<int64_t>(ranks.size())});
     }
   }
   granted = base;
@@ -152,14 +153,14 @@ bool WorkerMembership::form(int64_t base, bool from_state) {
   broken = false;
   formed = base;
   const bool devices = !setup.devices.front().is_cpu() && ranks.size() > 1;
-  const double meet = devices ? kDevicesMeet : std::max(0.0, kHostsMeet - limit());
+  const double meet = devices ? kDevicesConnect : std::max(0.0, kHostsConnect - limit());
   const std::chrono::duration<double> more(far() ? meet : 0);
   progress = Clock::now() + std::chrono::duration_cast<Clock::duration>(more);
   return all;
 }
 
-// At the beginning all come together, but those who have other things to do for long: these come
-// when they are free. Whether somebody is waited for.
+// At the beginning, waits for all workers except those that have other tasks for a long time; these
+// join when they are free. Returns whether it waits for a worker.
 bool WorkerMembership::await_first() {
   std::string busy;
   bool building = !free_slots.empty();
@@ -172,40 +173,40 @@ bool WorkerMembership::await_first() {
     }
   }
   const bool stop = setup.stop && setup.stop();
-  // Other hosts may take long to come.
+  // Other hosts may take a long time to start.
   if (building && stop && pool.hosts() != nullptr) {
-    throw Cancelled("[training] it was stopped before its hosts were there");
+    throw Cancelled("[training] the training was stopped before its hosts were ready");
   }
   if (building && setup.interrupted && setup.interrupted()) {
-    throw Cancelled("[training] it was stopped before its workers were there",
-                    "nothing is lost: no iteration has begun");
+    throw Cancelled("[training] the training was stopped before its workers were ready",
+                    "no iteration had begun, so nothing is lost");
   }
   if (building) return true;
   if (busy.empty()) return false;
   if (!ready) {
     if (!stop) return true;
-    throw Cancelled("[training] it was stopped while the pool's workers had other things to do");
+    throw Cancelled("[training] the training was stopped while the pool's workers had other tasks");
   }
   if (!patience) patience.emplace(kBusyLimit);
   if (!stop && !patience->reached()) return true;
-  if (!std::exchange(busy_told, true) && setup.notice) {
+  if (!std::exchange(busy_reported, true) && setup.notice) {
     setup.notice("the pool's workers " + busy +
-                 " have other things to do: the training begins without them");
+                 " have other tasks: the training begins without them");
   }
   return false;
 }
 
-// Forms a group of all who are there.
+// Forms a group of all present workers.
 void WorkerMembership::regroup() {
   for (;;) {
     if (!await_rest()) continue;
     int64_t base = -1;
     uint32_t source = 0;
-    bool anybody = false;
+    bool any_ready = false;
     for (const auto& [number, m] : members) {
       if (m.phase == Member::Phase::building) continue;
-      anybody = true;
-      // Among equals one of this machine, whose state has no way to go.
+      any_ready = true;
+      // Of equal members it prefers one of this machine, whose state need not be copied.
       const bool nearer =
           source != 0 && m.finished == base && host_of(m) == 0 && host_of(members.at(source)) != 0;
       if (m.phase == Member::Phase::member && (m.finished > base || nearer)) {
@@ -214,16 +215,16 @@ void WorkerMembership::regroup() {
       }
     }
     const bool elsewhere = !workers.own() || pool.hosts() != nullptr;
-    if ((generation > 0 || pool.hosts() != nullptr) && !anybody && elsewhere && setup.stop &&
+    if ((generation > 0 || pool.hosts() != nullptr) && !any_ready && elsewhere && setup.stop &&
         setup.stop()) {
-      throw Cancelled("[training] it was stopped while it had no workers",
-                      "it goes on from its last checkpoint");
+      throw Cancelled("[training] the training was stopped while it had no workers",
+                      "it can resume from its last checkpoint");
     }
-    if ((generation == 0 && await_first()) || !anybody) {
+    if ((generation == 0 && await_first()) || !any_ready) {
       step(0.1);
       continue;
     }
-    const bool from_state = base < 0;  // nobody has any: the published one serves
+    const bool from_state = base < 0;  // no member has a state, so the published one is used
     if (from_state) {
       base = published_iteration;
     } else if (std::any_of(members.begin(), members.end(), [&](const auto& entry) {
@@ -237,14 +238,14 @@ void WorkerMembership::regroup() {
     for (Loss& loss : losses) {
       loss.change.seconds = std::chrono::duration<double>(Clock::now() - loss.noticed).count();
       loss.change.members = static_cast<int64_t>(ranks.size());
-      if (setup.tell) setup.tell(loss.change);
+      if (setup.on_change) setup.on_change(loss.change);
     }
     losses.clear();
     return;
   }
 }
 
-// Nothing has moved for too long: ends those who are not where the others wait.
+// There was no progress for too long: ends the members that the others wait for.
 void WorkerMembership::end_hanging() {
   for (const uint32_t number : validating.value_or(std::set<uint32_t>{})) {
     workers.kill(number, "hung (it has not done its part of a validation)");
@@ -256,9 +257,9 @@ void WorkerMembership::end_hanging() {
   for (const size_t rank : missing) workers.kill(ranks[rank], "hung (" + where + ")");
   if (!missing.empty()) return;
   if (far() && ranks.size() > 1) {
-    // Nobody is late: bytes are lost between hosts or devices. Who does not come to rest then
-    // hangs.
-    note_failed_meeting("nothing has come from one to another for too long");
+    // No member is late, so data was lost between hosts or devices. A member that does not come to
+    // rest after that is hanging.
+    note_failed_rendezvous("no data has arrived for too long");
     return end_group();
   }
   for (const uint32_t number : ranks) workers.kill(number, "hung");

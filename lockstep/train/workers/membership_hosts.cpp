@@ -1,4 +1,4 @@
-// What workers on other hosts need there, and what comes back from them: see membership.h.
+// Data for workers on other hosts, and results from them: see membership.h.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -12,14 +12,14 @@
 namespace lockstep {
 namespace {
 
-// Seconds without anything of a host's part of a validation, and of what its workers have done.
-constexpr double kCollectPatience = 20, kBoardPatience = 2;
-// Until a host has a state, and more for each of its bytes; how long a stop waits for that.
+// Seconds without data, for a host's part of a validation and for the status of its workers.
+constexpr double kCollectPatience = 20, kStatusPatience = 2;
+// Seconds for a host to get a state, in all and for each byte; seconds that a stop waits for that.
 constexpr double kBringPatience = 120, kBringSlowly = 1e-6, kStopPatience = 5;
 
 }  // namespace
 
-// Whether its host has all that is the same for all workers; asks for it where it has not.
+// Whether the member's host has the data that is the same for all workers. Requests it if not.
 bool WorkerMembership::prepared(const Member& m) {
   const int number = host_of(m);
   if (number == 0) return true;
@@ -30,7 +30,7 @@ bool WorkerMembership::prepared(const Member& m) {
   Host& host = hosts[number];
   if (host.presence != presence) {
     host.presence = presence;
-    host.missed = false;
+    host.missing = false;
     host.images = 0;
     const SharedImages& images = begin.images;
     for (const SharedPlace& place :
@@ -54,31 +54,31 @@ void WorkerMembership::settle() {
 
 BeginOrder WorkerMembership::begin_of(const Member& m) {
   BeginOrder own = begin;
-  own.board = *m.board;
+  own.status = *m.status_place;
   const int host = host_of(m);
   if (host == 0) return own;
   if (begin.evaluation.bytes > 0) own.evaluation = *hosts.at(host).evaluation;
-  pool.hosts()->watch(host, board_of(m));
+  pool.hosts()->watch(host, used_status(m));
   return own;
 }
 
-// The published state, to the hosts of those who need it, before any waits for the others; whoever
-// becomes ready meanwhile needs it, too. False where a host is lost.
+// Copies the published state to the hosts of the members that need it, before any member waits for
+// the others. Workers that become ready meanwhile need it, too. Returns false if a host is lost.
 bool WorkerMembership::bring_state(int64_t base, bool from_state) {
   struct Brought {
     uint64_t presence, push;
     TimeLimit limit;
-    std::set<uint32_t> lost = {};  // members for whom it came too late
+    std::set<uint32_t> lost = {};  // members whose state came too late
   };
   std::map<int, Brought> brought;  // by host
   std::optional<TimeLimit> stopped;
   const double each =
       kBringPatience + kBringSlowly * static_cast<double>(begin.states[published].bytes);
   for (;;) {
-    bool all = true, anybody = false;
+    bool all = true, any_ready = false;
     std::vector<int> late;
     for (const auto& [number, m] : members) {
-      anybody = anybody || m.phase != Member::Phase::building;
+      any_ready = any_ready || m.phase != Member::Phase::building;
       const int host = host_of(m);
       const bool behind = from_state || m.phase == Member::Phase::ready || m.finished != base;
       if (host == 0 || m.phase == Member::Phase::building || !behind) continue;
@@ -87,7 +87,7 @@ bool WorkerMembership::bring_state(int64_t base, bool from_state) {
       if (at != brought.end() && !at->second.lost.empty()) {
         all = false;
         if (at->second.lost.count(number) > 0) continue;
-        brought.erase(at);  // who comes instead is given it anew
+        brought.erase(at);  // the replacement gets the state again
         at = brought.end();
       }
       if (at == brought.end()) {
@@ -108,28 +108,30 @@ bool WorkerMembership::bring_state(int64_t base, bool from_state) {
         const bool behind = from_state || m.phase == Member::Phase::ready || m.finished != base;
         if (host_of(m) != host || m.phase == Member::Phase::building || !behind) continue;
         if (!state.lost.insert(number).second) continue;
-        workers.kill(number, "has not been given the others' state in time");
+        workers.kill(number, "did not get the group's state in time");
       }
     }
-    // Nothing must happen between this look and the group.
-    if (all || !anybody) return anybody;
+    // No event may be handled between this check and the forming of the group.
+    if (all || !any_ready) return any_ready;
     if (!stopped && setup.stop && setup.stop()) stopped.emplace(kStopPatience);
     if (stopped && stopped->reached()) {
-      throw Cancelled("[training] it was stopped while its state was on the way to other hosts",
-                      "it goes on from its last checkpoint");
+      throw Cancelled(
+          "[training] the training was stopped while its state was copied to other hosts",
+          "it can resume from its last checkpoint");
     }
     step(0.01);
   }
 }
 
-// What of a board is used.
-SharedPlace WorkerMembership::board_of(const Member& m) const {
+// The used part of the worker's status.
+SharedPlace WorkerMembership::used_status(const Member& m) const {
   const int64_t most = std::max(setup.options.threads, setup.options.streams);
-  const auto threads = static_cast<size_t>(std::min<int64_t>(most, WorkerBoard::kThreads));
-  return {(*m.board).offset, offsetof(WorkerBoard, shards) + threads * sizeof(int64_t)};
+  const auto threads = static_cast<size_t>(std::min<int64_t>(most, TrainingWorkerStatus::kThreads));
+  return {(*m.status_place).offset,
+          offsetof(TrainingWorkerStatus, shards) + threads * sizeof(int64_t)};
 }
 
-// In the order of the ranks, to each host as many as it has members of all.
+// By order of ranks. Each host gets a part in proportion to its members.
 void WorkerMembership::partition_batches(Evaluator& evaluator) {
   partitioned_batches.clear();
   std::map<int, int64_t> count;
@@ -178,18 +180,18 @@ void WorkerMembership::call_off_batches() {
   }
 }
 
-void WorkerMembership::collect_boards() {
+void WorkerMembership::collect_statuses() {
   for (const auto& [number, m] : members) {
     if (m.pid == 0 || host_of(m) == 0) continue;
     const int host = host_of(m);
     if (hosts.count(host) == 0) continue;
-    pool.hosts()->pull(host, hosts.at(host).presence, board_of(m), kBoardPatience);
+    pool.hosts()->pull(host, hosts.at(host).presence, used_status(m), kStatusPatience);
   }
 }
 
 int64_t WorkerMembership::batches_begun() const {
   int64_t begun = 0;
-  for (const auto& [number, m] : members) begun += m.on_board().evaluated.load();
+  for (const auto& [number, m] : members) begun += m.status().evaluated.load();
   return begun;
 }
 

@@ -11,10 +11,10 @@
 namespace lockstep {
 namespace {
 
-// Seconds until a task that shall end has ended.
+// Seconds for a cancelled task to end.
 constexpr double kEndLimit = 5;
 
-// On this machine.
+// Number of workers on this machine.
 int workers_here(const TrainingOptions& options) {
   if (options.hosts.empty()) return static_cast<int>(options.workers);
   int here = 0;
@@ -49,7 +49,7 @@ void PoolWorkers::Events::push(PoolWorkerEvent event) {
   came.notify_one();
 }
 
-// They are few, and nobody shall wait for the client: there is no bound.
+// The messages are few, and workers must not wait for the client, so there is no limit.
 class PoolWorkers::Reports final : public detail::Inbox {
  public:
   Reports(std::shared_ptr<Events> events, uint32_t worker)
@@ -83,7 +83,7 @@ void PoolWorkers::end() {
       try {
         use(w.task);
       } catch (const std::exception&) {
-        // What it shares with its process is damaged: the pool ends it.
+        // If the memory shared with its process is damaged, the pool ends the process.
       }
     }
   };
@@ -117,7 +117,7 @@ std::optional<uint32_t> PoolWorkers::start(int slot, TrainingTask task, bool rep
   w.reports = pool_->add_inbox(w.inbox);
   task.orders = w.orders;
   task.reports = w.reports;
-  // On another host, those that its process has.
+  // Workers on another host use the cores that their processes have.
   if (host_of(slot) == 0) {
     const int own_slot = pool_->hosts() ? pool_->hosts()->local_rank_of(slot) : slot;
     task.cores = cores_of_worker(own_slot, size_, threads_);
@@ -172,7 +172,7 @@ std::optional<PoolWorkerEvent> PoolWorkers::wait(const TimeLimit& limit) {
       const std::string& reason = found->second.reason;
       event.how = reason.empty() ? "was cancelled" : reason + " and was cancelled";
     } else if (task.lost.how.empty()) {
-      // Who never began it has not thrown.
+      // A task that never began has not thrown.
       if (task.attempts > 0) event.kind = PoolWorkerEvent::Kind::failed;
       event.how = task.error.message;
     }

@@ -1,5 +1,5 @@
-// Where the workers of a training come from: processes of a pool, which is open already or opened
-// for this training.
+// The workers of a training as tasks of a pool of processes. The pool is open already or is opened
+// for the training.
 #pragma once
 
 #include <deque>
@@ -25,49 +25,52 @@ struct PoolWorkerEvent {
   Kind kind = Kind::message;
   uint32_t worker = 0;
   int64_t pid = 0;         // of its process; 0: it never began
-  bool cancelled = false;  // is how it was lost
+  bool cancelled = false;  // it was lost because it was cancelled
   Bytes content = {};
   TaskError error = {};
   std::string how = {};
   bool own_fault = false, outside = false;  // see WorkerEnd
-  std::string printed = {};                 // what a lost one has printed last
+  std::string printed = {};                 // the last output of a lost worker
 };
 
 // One thread at a time.
 class PoolWorkers {
  public:
-  // Null: opens a pool for itself, of as many processes as the options (resolved) say. Else those
-  // are among its workers; what else they have to do comes before or after.
+  // If `pool` is null, opens a pool with the number of processes that the (resolved) options name.
+  // Otherwise uses workers of `pool`, which may have other tasks before and after.
   PoolWorkers(std::shared_ptr<detail::PoolCore> pool, const TrainingOptions& options);
   ~PoolWorkers();
   PoolWorkers(const PoolWorkers&) = delete;
   PoolWorkers& operator=(const PoolWorkers&) = delete;
 
-  // Has the worker with this index train. Returns its number here; none is used twice. None where
-  // the pool has no such worker any more. What replaces a lost one goes before all that waits
-  // there.
+  // Starts training on the worker with this index. Returns its number here; numbers are not reused.
+  // Returns none if the pool has no such worker any more. A replacement of a lost worker goes
+  // before the tasks that wait there.
   std::optional<uint32_t> start(int slot, TrainingTask task, bool replaces);
-  // Starts several so that of two trainings, or blocks, one has all workers before the other.
+  // Starts several workers. Of two trainings or blocks that start together, one gets all its
+  // workers before the other.
   void start_together(const std::function<void()>& starts);
-  // Workers that the pool has now.
+  // Number of workers that the pool has at present.
   int present() const { return pool_->size(); }
-  // False where it cannot be reached.
+  // Returns false if the worker cannot be reached.
   bool send(uint32_t worker, std::span<const std::byte> content);
-  // The next event; none at the limit. What a worker said before it was lost comes before that.
+  // Returns the next event; none when the limit is reached. Messages that a worker sent before it
+  // was lost come first.
   std::optional<PoolWorkerEvent> wait(const TimeLimit& limit);
-  // Ends its process at once; it is lost then, for that reason ("hung"; "": as its end says).
+  // Ends the worker's process immediately. It is then lost for this reason ("hung"; "": as its
+  // process ended).
   void kill(uint32_t worker, const std::string& reason);
-  // 0: it does something else yet, or is lost.
+  // 0 if the worker still has another task or is lost.
   int64_t pid(uint32_t worker) const;
-  // Whether the pool's worker has another task to do first.
+  // Whether the pool's worker has another task first.
   bool busy(uint32_t worker) const;
-  // Ends all tasks: the pool's workers are free, or lost and replaced, afterwards.
+  // Ends all tasks. Afterwards the pool's workers are free, or lost and replaced.
   void end();
   bool own() const { return own_; }  // opened for this training
-  // That tried to come in on the control channel since the beginning.
+  // Number of strangers on the control channel since the beginning.
   int64_t strangers() const { return pool_->strangers() - strangers_before_; }
   detail::PoolCore& pool() { return *pool_; }
-  // Of a worker's index: 0: this machine.
+  // The host of a worker's index; 0: this machine.
   int host_of(int slot) const { return pool_->hosts() ? pool_->hosts()->host_of(slot) : 0; }
 
  private:
@@ -83,7 +86,7 @@ class PoolWorkers {
     int slot = 0;
     uint64_t orders = 0, reports = 0;  // queues
     std::shared_ptr<Reports> inbox;
-    std::string reason = {};  // why it was ended from here
+    std::string reason = {};  // why the client ended it
   };
 
   bool ended(double seconds);

@@ -23,10 +23,12 @@
 namespace lockstep {
 namespace {
 
-// How long it waits for the client before it looks again; the channel's thread sees its end.
+// Seconds to wait for the client before checking for cancellation. The channel's thread detects the
+// client's end.
 constexpr double kPatience = 1;
-// Records that wait to be sent together, and those kept to be said again by another client's wish.
-constexpr double kSpeakAfter = 0.02, kWhisperAfter = 0.25;
+// Periods for sending records, for the group's reporter and for other members; the number of
+// records that are kept in case another reporter is needed.
+constexpr double kSendPeriod = 0.02, kLongSendPeriod = 0.25;
 constexpr size_t kKept = 256;
 
 TrainingOptions options_of(const std::string& text) {
@@ -50,13 +52,13 @@ class TrainingWorker {
     build();
   }
 
-  // Until it is cancelled.
+  // Runs until the task is cancelled.
   void run() {
     const ArithmeticMode mode;
     while (!context_.cancelled()) {
       const bool busy = may_compute();
       if (busy) compute();
-      // With something to do it only looks whether there is a message.
+      // Does not wait for messages while there is work.
       for (auto order = next_order(busy ? 0 : kPatience); order; order = next_order(0)) {
         std::visit([this](const auto& what) { take(what); }, *order);
       }
@@ -64,31 +66,31 @@ class TrainingWorker {
   }
 
  private:
-  // Where the hosts' first members leave for each other where they listen: with the client.
-  class Meeting final : public MeetingPlace {
+  // Exchanges the listening addresses of the hosts' first members through the client.
+  class ClientRendezvous final : public Rendezvous {
    public:
-    Meeting(TrainingWorker& worker, int64_t generation)
+    ClientRendezvous(TrainingWorker& worker, int64_t generation)
         : worker_(worker), generation_(generation) {}
 
     void set(const std::string& key, const Bytes& value) override {
-      worker_.say(MeetReport{generation_, key, value});
+      worker_.send(RendezvousReport{generation_, key, value});
     }
 
     Bytes get(const std::string& key, const TimeLimit& limit) override {
       for (;;) {
-        const auto found = heard_.find(key);
-        if (found != heard_.end()) return found->second;
+        const auto found = entries_.find(key);
+        if (found != entries_.end()) return found->second;
         if (worker_.context_.cancelled() || LocalGroup::aborted(worker_.group_memory_)) {
-          throw WorkerLost("[group] it was ended before all had come");
+          throw WorkerLost("[group] the group was ended before all members had connected");
         }
-        if (limit.reached()) throw Timeout("[group] some have not come");
-        const auto order = worker_.hear(std::min(0.02, limit.left()));
+        if (limit.reached()) throw Timeout("[group] members are missing");
+        const auto order = worker_.receive(std::min(0.02, limit.left()));
         if (!order) continue;
-        const auto* const meet = std::get_if<MeetOrder>(&*order);
-        if (meet == nullptr) {
+        const auto* const entry = std::get_if<RendezvousOrder>(&*order);
+        if (entry == nullptr) {
           worker_.later_.push_back(*order);
-        } else if (meet->generation == generation_) {
-          heard_.emplace(meet->key, meet->value);
+        } else if (entry->generation == generation_) {
+          entries_.emplace(entry->key, entry->value);
         }
       }
     }
@@ -96,17 +98,17 @@ class TrainingWorker {
    private:
     TrainingWorker& worker_;
     const int64_t generation_;
-    std::map<std::string, Bytes> heard_;
+    std::map<std::string, Bytes> entries_;
   };
 
-  std::optional<WorkerOrder> hear(double seconds) {
+  std::optional<WorkerOrder> receive(double seconds) {
     const auto message = context_.receive(orders_, TimeLimit(seconds));
     if (!message) return std::nullopt;
     return decode<WorkerOrder>(*message);
   }
 
   std::optional<WorkerOrder> next_order(double seconds) {
-    if (later_.empty()) return hear(seconds);
+    if (later_.empty()) return receive(seconds);
     WorkerOrder order = std::move(later_.front());
     later_.pop_front();
     return order;
@@ -118,7 +120,7 @@ class TrainingWorker {
     network.to(device_);
     solver_ = make_solver(network, options_);
     const TrainingData& data = problem_.data;
-    // Empty ones: the client's take their place, where it shares them.
+    // Empty ones. The client's images replace them if the client shares them.
     images_ = open_images(network, data, options_);
     iterations_ = std::make_unique<LocalIterations>(LocalIterationsSetup{.network = network,
                                                                          .solver = *solver_,
@@ -136,11 +138,11 @@ class TrainingWorker {
                       .most_leaves = sum.most_leaves};
     for (const auto& e : numerics_fingerprint(network.device()))
       ready.fingerprint.emplace_back(e.name, e.value);
-    say(ready);
+    send(ready);
   }
 
   template <class Report>
-  void say(const Report& report) {
+  void send(const Report& report) {
     context_.send(reports_, encode(WorkerReport(report)));
   }
 
@@ -150,10 +152,10 @@ class TrainingWorker {
     for (int i = 0; i < 2; ++i) states_[i] = memory.map(order.states[i]);
     if (order.evaluation.bytes > 0) evaluation_ = memory.map(order.evaluation);
     scores_ = order.scores;
-    board_memory_ = memory.map(order.board);
-    board_ = reinterpret_cast<WorkerBoard*>(board_memory_.get());
+    status_memory_ = memory.map(order.status);
+    status_ = reinterpret_cast<TrainingWorkerStatus*>(status_memory_.get());
     iterations_->step().executor().watch([this](int thread, int64_t shard) {
-      if (thread < WorkerBoard::kThreads) board_->shards[thread].store(shard + 1);
+      if (thread < TrainingWorkerStatus::kThreads) status_->shards[thread].store(shard + 1);
     });
   }
 
@@ -171,13 +173,13 @@ class TrainingWorker {
     try {
       if (device_groups_of(device_)) within.emplace(order.address);
     } catch (const Error&) {
-      register_device_groups(device_, nullptr);  // sums go by way of the hosts
+      register_device_groups(device_, nullptr);  // sums go through the hosts
     }
-    // Where they do not come together some may be gone: the client forms another group.
+    // If no group forms, members may be lost. The client then forms another group.
     std::unique_ptr<Group> group;
     try {
       group = make_worker_group(order, group_memory_,
-                                std::make_shared<Meeting>(*this, order.generation));
+                                std::make_shared<ClientRendezvous>(*this, order.generation));
     } catch (const Error& e) {
       return halt(e.what());
     }
@@ -188,29 +190,30 @@ class TrainingWorker {
     } catch (const Timeout& e) {
       return halt(e.what());
     } catch (const Error& e) {
-      // A device may have failed since, with another's: another process may have it back.
+      // The device may have failed since, together with another one. A new process may be able to
+      // use it.
       if (device_.is_cpu() || !joined_) throw;
-      say(BrokenReport{generation_, e.what()});
+      send(BrokenReport{generation_, e.what()});
       return;
     }
     iterations_->step().executor().compute_alone(order.alone);
     const std::string route = iterations_->step().executor().route();
-    if (order.rank == 0 && !route.empty()) say(NoticeReport{"partial sums go " + route});
+    if (order.rank == 0 && !route.empty()) send(NoticeReport{"partial sums travel " + route});
     together_ = joined_ = true;
-    speaks_ = order.speaks;
-    // Records that the one who spoke before did not send any more.
-    said_ = order.known;
-    speak(0);
+    reporter_ = order.reporter;
+    // Sends records that the former reporter did not send.
+    sent_ = order.known;
+    send_records(0);
     iterations_->begin_timing();
   }
 
   void take(const GrantOrder& order) {
-    // One that was on its way when the group ended is for nobody.
+    // Ignores a grant that was sent before the group ended.
     if (order.generation != generation_ || !together_) return;
     const int64_t expected = finished_ + static_cast<int64_t>(rates_.size()) + 1;
     if (order.first != expected) {
       throw InternalError("[worker] iteration " + std::to_string(order.first) +
-                          " is granted where " + std::to_string(expected) + " is the next");
+                          " is granted, but " + std::to_string(expected) + " is next");
     }
     if (rates_.empty()) iterations_->begin_timing();
     rates_.insert(rates_.end(), order.learning_rates.begin(), order.learning_rates.end());
@@ -223,79 +226,80 @@ class TrainingWorker {
   void take(const PublishOrder& order) {
     fail_point("publish", finished_);
     write_state(problem_.network, *solver_, states_[order.state].get());
-    say(PublishedReport{order.state, finished_});
+    send(PublishedReport{order.state, finished_});
   }
 
-  // Of a group that has not come together.
-  void take(const MeetOrder&) {}
+  // For a group that did not form.
+  void take(const RendezvousOrder&) {}
 
   void take(const ValidateOrder& order) {
     if (order.generation != generation_) return;
-    iterations_->evaluator()->take_part(evaluation_.get(), scores_, &board_->evaluated);
-    say(ValidatedReport{order.generation});
+    iterations_->evaluator()->take_part(evaluation_.get(), scores_, &status_->evaluated);
+    send(ValidatedReport{order.generation});
   }
 
   bool may_compute() const { return together_ && !rates_.empty(); }
 
   void halt(const std::string& why = {}) {
-    speak(0);  // should this one be lost, the others have no records of what they do not know
+    send_records(0);  // if this worker is lost next, no other has its unsent records
     together_ = false;
     rates_.clear();
-    say(HaltedReport{generation_, finished_, why});
+    send(HaltedReport{generation_, finished_, why});
   }
 
   void compute() {
-    board_->iteration.store(finished_ + 1);
+    status_->iteration.store(finished_ + 1);
     IterationOutcome o;
     try {
       o = iterations_->compute(finished_ + 1, rates_.front());
     } catch (const WorkerLost& e) {
-      // That somebody was lost the client knows.
+      // The client knows about lost workers already.
       halt(LocalGroup::aborted(group_memory_) ? "" : e.what());
       return;
     } catch (const ShardsDiffer& e) {
-      say(DisagreementReport{generation_, e.iteration(), e.shard(),
-                             std::vector<int32_t>(e.faulty().begin(), e.faulty().end()), e.what(),
-                             e.hint()});
+      send(DisagreementReport{generation_, e.iteration(), e.shard(),
+                              std::vector<int32_t>(e.faulty().begin(), e.faulty().end()), e.what(),
+                              e.hint()});
       halt();
       return;
     } catch (const Timeout& e) {
-      // The client ends whoever hangs; should it not, there is nothing to go on with.
+      // The client ends hanging workers. If it does not, the group cannot continue.
       halt(LocalGroup::aborted(group_memory_) ? "" : e.what());
       return;
     }
     int64_t shards = 0;
     for (const int64_t n : iterations_->step().executor().shards_by_worker()) shards += n;
-    board_->computed.store(shards);
-    board_->shard_seconds.store(iterations_->step().executor().shard_seconds());
-    board_->iteration_seconds.store(o.seconds);
+    status_->computed.store(shards);
+    status_->shard_seconds.store(iterations_->step().executor().shard_seconds());
+    status_->iteration_seconds.store(o.seconds);
     rates_.pop_front();
     ++finished_;
     records_.push_back(o);
     if (records_.size() > kKept) records_.pop_front();
     if (!std::isfinite(o.loss_sum)) {
-      // Nothing was applied: the values are those of the iteration before, and the training ends.
-      speak(0);
+      // Nothing was applied. The values are those of the iteration before, and the training ends.
+      send_records(0);
       together_ = false;
       rates_.clear();
       return;
     }
-    const double soon = speaks_ ? 0 : kSpeakAfter, later = speaks_ ? kSpeakAfter : kWhisperAfter;
-    speak(rates_.empty() ? soon : later);
+    const double soon = reporter_ ? 0 : kSendPeriod,
+                 later = reporter_ ? kSendPeriod : kLongSendPeriod;
+    send_records(rates_.empty() ? soon : later);
   }
 
-  // Sends the records that were not sent, unless the last time is less than `after` seconds ago.
-  void speak(double after) {
+  // Sends records that were not sent, unless the last report is less than `after` seconds old.
+  void send_records(double after) {
     const auto now = TimeLimit::Clock::now();
-    if (std::chrono::duration<double>(now - spoken_).count() < after) return;
-    spoken_ = now;
+    if (std::chrono::duration<double>(now - sent_at_).count() < after) return;
+    sent_at_ = now;
     RecordsReport report{.generation = generation_, .records = {}};
     for (const IterationOutcome& r : records_) {
-      if (r.iteration > said_) report.records.push_back(r);
+      if (r.iteration > sent_) report.records.push_back(r);
     }
     if (report.records.empty()) return;
-    said_ = report.records.back().iteration;
-    say(report);
+    sent_ = report.records.back().iteration;
+    send(report);
   }
 
   TaskContext& context_;
@@ -307,45 +311,45 @@ class TrainingWorker {
   std::unique_ptr<Solver> solver_;
   TrainingImages images_;
   std::unique_ptr<LocalIterations> iterations_;
-  SharedRegion states_[2], evaluation_, board_memory_, group_memory_;
-  std::deque<WorkerOrder> later_;  // came while others were waited for
-  WorkerBoard* board_ = nullptr;
-  bool scores_ = false, speaks_ = false;
-  bool together_ = false, joined_ = false;  // in the present group; in any, ever
-  int64_t generation_ = 0, finished_ = 0, said_ = 0;
-  std::deque<double> rates_;  // of the iterations that are granted
+  SharedRegion states_[2], evaluation_, status_memory_, group_memory_;
+  std::deque<WorkerOrder> later_;  // received while waiting for other orders
+  TrainingWorkerStatus* status_ = nullptr;
+  bool scores_ = false, reporter_ = false;
+  bool together_ = false, joined_ = false;  // in the present group; in any group so far
+  int64_t generation_ = 0, finished_ = 0, sent_ = 0;
+  std::deque<double> rates_;  // of the granted iterations
   std::deque<IterationOutcome> records_;
-  TimeLimit::Clock::time_point spoken_ = TimeLimit::Clock::now();
+  TimeLimit::Clock::time_point sent_at_ = TimeLimit::Clock::now();
 };
 
-// Takes what a training that ended has not: it would wait here for ever.
-class NothingLeft {
+// Receives the orders that an ended training has not received, because they would stay in the pool.
+class DrainOrders {
  public:
-  explicit NothingLeft(uint64_t orders) : orders_(orders) {}
-  ~NothingLeft() {
+  explicit DrainOrders(uint64_t orders) : orders_(orders) {}
+  ~DrainOrders() {
     try {
       while (TaskContext::current()->receive(orders_, TimeLimit(0))) {
       }
     } catch (const std::exception&) {
-      // The memory is damaged: whoever reads on hears of it.
+      // The memory is damaged; the next reader reports it.
     }
   }
-  NothingLeft(const NothingLeft&) = delete;
-  NothingLeft& operator=(const NothingLeft&) = delete;
+  DrainOrders(const DrainOrders&) = delete;
+  DrainOrders& operator=(const DrainOrders&) = delete;
 
  private:
   const uint64_t orders_;
 };
 
-// Gives a GPU's memory back that would be kept for this process: others share it.
-class NothingCached {
+// Frees cached GPU memory at the end, because other processes share the GPU.
+class ReleaseCachedMemory {
  public:
-  explicit NothingCached(Device device) : device_(device) {}
-  ~NothingCached() {
+  explicit ReleaseCachedMemory(Device device) : device_(device) {}
+  ~ReleaseCachedMemory() {
     if (!device_.is_cpu()) release_cached_memory(device_);
   }
-  NothingCached(const NothingCached&) = delete;
-  NothingCached& operator=(const NothingCached&) = delete;
+  ReleaseCachedMemory(const ReleaseCachedMemory&) = delete;
+  ReleaseCachedMemory& operator=(const ReleaseCachedMemory&) = delete;
 
  private:
   const Device device_;
@@ -375,10 +379,10 @@ Digest digest_of_names(const TrainingData& data) {
 }
 
 void train_as_worker(const TrainingTask& task) {
-  refuse_stray_environment();  // the pool may have been opened with one
+  refuse_stray_environment();  // the pool may have been opened with such variables
   const OnCores cores(task.cores);
-  const NothingLeft orders(task.orders);
-  const NothingCached device(parse_device(task.device));
+  const DrainOrders orders(task.orders);
+  const ReleaseCachedMemory device(parse_device(task.device));
   TrainingWorker(task).run();
 }
 

@@ -1,4 +1,4 @@
-// Who computes a training, and where. Functions are thread-safe.
+// Chooses the pool and the devices that compute a training. Functions are thread-safe.
 #pragma once
 
 #include <memory>
@@ -12,24 +12,24 @@
 namespace lockstep {
 
 struct TrainingWorkers {
-  std::shared_ptr<detail::PoolCore> pool = {};  // null: one that is opened for the training
-  std::vector<Device> devices = {};             // on which they compute, in turn
+  std::shared_ptr<detail::PoolCore> pool = {};  // null: a pool is opened for the training
+  std::vector<Device> devices = {};             // assigned to workers in turn
 };
 
-// The pool of processes that is open; null where there is none, and for options that name hosts.
-// Where it has fewer workers than the options want, these become as many; loads of the others fall
-// away, and where none is left all have the same. Throws InvalidArgument for options that do not
-// hold, as they were.
+// Returns the open pool of processes; null if there is none, or if the options name hosts. If the
+// pool has fewer workers than the options request, options.workers is lowered to its size. Loads of
+// missing workers are ignored; if no load remains, all workers have the same load. Throws
+// InvalidArgument for options that were invalid before this change.
 std::shared_ptr<detail::PoolCore> pool_for_training(TrainingOptions& options);
 
-// For the text of options.device and what it was resolved to: "cuda" without a number stands for
-// all GPUs that can be used.
+// The devices for the text of options.device and the device that it was resolved to. "cuda" without
+// a number means all usable GPUs.
 std::vector<Device> devices_of_workers(const std::string& text, Device resolved);
 
-// A network on another device for a while. One thread at a time.
+// Moves a network to another device during its lifetime. One thread at a time.
 class Moved {
  public:
-  // Throws as Network::to().
+  // Throws what Network::to() throws.
   Moved(Network& network, Device device);
   ~Moved();
   Moved(const Moved&) = delete;

@@ -10,12 +10,12 @@ namespace {
 
 // Seconds until the first members of all hosts have come together; less than the client waits for
 // an answer.
-constexpr double kMeetLimit = 8;
+constexpr double kRendezvousLimit = 8;
 
 }  // namespace
 
 std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedRegion& memory,
-                                         std::shared_ptr<MeetingPlace> place) {
+                                         std::shared_ptr<Rendezvous> rendezvous) {
   const auto host = static_cast<size_t>(order.host);
   const int before = std::accumulate(order.members.begin(), order.members.begin() + order.host, 0);
   LocalGroupOptions own{.size = order.members[host],
@@ -34,7 +34,7 @@ std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedReg
     HostGroupOptions all{.rank = order.host,
                          .size = static_cast<int>(order.members.size()),
                          .address = order.address,
-                         .place = std::move(place),
+                         .rendezvous = std::move(rendezvous),
                          .generation = order.generation,
                          .secret = order.secret};
     int first = 0;
@@ -42,7 +42,7 @@ std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedReg
       all.names.push_back(order.names[static_cast<size_t>(first)]);
       first += members;
     }
-    hosts = std::make_unique<HostGroup>(all, TimeLimit(std::min(order.limit, kMeetLimit)));
+    hosts = std::make_unique<HostGroup>(all, TimeLimit(std::min(order.limit, kRendezvousLimit)));
     options.abroad = &LocalGroup::note(memory);
     options.ended = [memory] { return LocalGroup::aborted(memory); };
   }

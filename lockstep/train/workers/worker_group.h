@@ -1,5 +1,5 @@
-// The groups that workers of a training form: of one host, through memory that they share; of
-// several, by their hosts' first members, who find each other by way of the client.
+// The groups that workers of a training form. Workers of one host share memory. Over several hosts,
+// the first members of the hosts connect through the client.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-// A member, as the order says; `memory` is its host's LocalGroup's, whose note is 1 while the first
-// member there waits for other hosts. `place`: of hosts' first members, where there are several
-// hosts. Throws as HostGroup does.
+// Makes a member as the order describes. `memory` is that of its host's LocalGroup, whose note is 1
+// while the first member there waits for other hosts. `rendezvous`: for the first member of each
+// host, if there are several hosts. Throws what HostGroup throws.
 std::unique_ptr<Group> make_worker_group(const FormOrder& order, const SharedRegion& memory,
-                                         std::shared_ptr<MeetingPlace> place);
+                                         std::shared_ptr<Rendezvous> rendezvous);
 
 }  // namespace lockstep

@@ -166,20 +166,20 @@ void WorkerIterations::fetch() {
 }
 
 std::vector<int64_t> WorkerIterations::shards() const {
-  state_->collect_boards();
+  state_->collect_statuses();
   std::vector<int64_t> all;
   for (const auto& [number, m] : state_->members) {
-    if (m.pid != 0) all.push_back(m.on_board().computed.load());
+    if (m.pid != 0) all.push_back(m.status().computed.load());
   }
   return all;
 }
 
 std::vector<WorkerSummary> WorkerIterations::summaries() const {
-  state_->collect_boards();
-  std::vector<WorkerSummary> all = state_->gone;
+  state_->collect_statuses();
+  std::vector<WorkerSummary> all = state_->lost_workers;
   for (const auto& [number, m] : state_->members) {
     // Some may have had other things to do all the time.
-    if (m.pid != 0) all.push_back({number, m.pid, m.on_board().computed.load(), false});
+    if (m.pid != 0) all.push_back({number, m.pid, m.status().computed.load(), false});
   }
   std::sort(all.begin(), all.end(),
             [](const WorkerSummary& a, const WorkerSummary& b) { return a.worker < b.worker; });

@@ -1,5 +1,6 @@
-// Iterations by worker processes of this machine: the client's side. Who dies is replaced; the
-// others go on at once, from the last iteration that anybody finished.
+// Iterations by worker processes, on this machine or other hosts: the client's side. A lost worker
+// is replaced. The other workers continue immediately from the last iteration that any of them
+// finished.
 #pragma once
 
 #include <functional>
@@ -13,21 +14,21 @@
 
 namespace lockstep {
 
-// Keeps what the setup refers to.
+// Keeps references to the members of the setup.
 class WorkerIterations final : public Iterations {
  public:
-  // Starts the workers, which prepare themselves meanwhile. Throws InvalidArgument in a program
-  // without a Runtime.
+  // Starts the workers, which prepare themselves in the background. Throws InvalidArgument in a
+  // program without a Runtime.
   explicit WorkerIterations(const WorkerIterationsSetup& setup);
   ~WorkerIterations() override;
 
-  // Hears the workers, while this process reads images: who is lost is replaced.
+  // Handles events of the workers while this process reads images. Lost workers are replaced.
   void attend();
-  // Lets the workers use the caches, before anything is read. What is read is there as long as this
-  // is.
+  // Shares the caches with the workers, before anything is read. The cached data is available as
+  // long as this object.
   void share(const TrainingImages& images);
-  // When they are read and everything is resolved: iterations from `first` on, with the values
-  // that network and solver have. `evaluator` may be null.
+  // Begins when all images are read and all options are resolved. Continues with iteration `first`,
+  // from the values of network and solver. `evaluator` may be null.
   void begin(Network& network, Solver& solver, std::unique_ptr<Evaluator> evaluator, int64_t first);
 
   IterationOutcome next(int64_t iteration, int64_t last) override;
@@ -38,7 +39,7 @@ class WorkerIterations final : public Iterations {
   std::vector<int64_t> shards() const override;
   std::optional<Profile> profile() override { return std::nullopt; }
 
-  // Every worker there was.
+  // All workers of the training, including lost ones.
   std::vector<WorkerSummary> summaries() const;
 
  private:

@@ -1,4 +1,4 @@
-// What the client of a training and its workers say to each other, and the memory they share.
+// The messages between the client of a training and its workers, and their shared memory.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,8 @@ namespace lockstep {
 struct TrainingTask {
   Call<TrainingProblem> problem;
   std::string options;               // JSON, resolved
-  uint64_t orders = 0, reports = 0;  // the pool's queues to it and from it
-  std::vector<int> cores;            // for its threads; none: as the process has them
+  uint64_t orders = 0, reports = 0;  // the pool's queues to the worker and from it
+  std::vector<int> cores;            // for its threads; none: the cores of the process
   std::string device;                // "cpu", "cuda:0", ...
 
   template <class Archive>
@@ -33,34 +33,34 @@ struct TrainingTask {
   }
 };
 
-// Trains, as a task of a pool of processes, until it is cancelled.
+// Trains as a task of a pool of processes, until it is cancelled.
 void train_as_worker(const TrainingTask& task);
 
-// Where a worker is, for the client to look at when it is lost or hangs.
-struct WorkerBoard {
+// The progress of a worker. The client reads it when the worker is lost or hangs.
+struct TrainingWorkerStatus {
   static constexpr int kThreads = 1024;
 
-  std::atomic<int64_t> iteration;         // that is computed
+  std::atomic<int64_t> iteration;         // that is being computed
   std::atomic<int64_t> computed;          // shards since its beginning
-  std::atomic<double> shard_seconds;      // what one took, last
-  std::atomic<double> iteration_seconds;  // what all of it took, last
+  std::atomic<double> shard_seconds;      // duration of the last shard
+  std::atomic<double> iteration_seconds;  // duration of the last iteration
   std::atomic<int64_t> evaluated;         // batches begun in validations, since its beginning
-  std::atomic<int64_t> shards[kThreads];  // by thread: number + 1 of the one under way; 0: none
+  std::atomic<int64_t> shards[kThreads];  // by thread: number + 1 of the present shard; 0: none
 };
 
 // ---- to workers ----
 
-// Where things lie; once, after Ready.
+// Describes the shared memory. Sent once, after ReadyReport.
 struct BeginOrder {
   SharedImages images;
   SharedPlace states[2];
   SharedPlace evaluation;
-  SharedPlace board;
-  bool scores = false;  // validations say them
+  SharedPlace status;
+  bool scores = false;  // validations return scores
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(images, states[0], states[1], evaluation, board, scores);
+    archive(images, states[0], states[1], evaluation, status, scores);
   }
 };
 
@@ -73,26 +73,26 @@ struct FormOrder {
   int32_t rank = 0;
   std::vector<std::string> names;       // by rank
   std::vector<double> loads;            // by rank
-  double limit = 0;                     // seconds of a meeting
+  double limit = 0;                     // seconds of an exchange
   int64_t next = 1;                     // the first iteration
-  int32_t state = -1;                   // which of the states to take; -1: it has its own
+  int32_t state = -1;                   // which of the states to read; -1: the worker has its own
   int64_t known = 0;                    // records up to this iteration have arrived
-  bool speaks = false;                  // sends records at once, others now and then
-  std::vector<int32_t> members;         // by host, whose ranks follow each other
-  int32_t host = 0;                     // its own among these
-  std::string address;                  // of its host
+  bool reporter = false;                // it sends records immediately, other members less often
+  std::vector<int32_t> members;         // number of members by host, whose ranks are consecutive
+  int32_t host = 0;                     // the worker's host among these
+  std::string address;                  // of the worker's host
   std::string secret;                   // of the group
-  std::vector<ShardOfIteration> alone;  // shards that are computed so
+  std::vector<ShardOfIteration> alone;  // shards that are computed alone
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(generation, memory, window_bytes, spin, rank, names, loads, limit, next, state, known,
-            speaks, members, host, address, secret, alone);
+            reporter, members, host, address, secret, alone);
   }
 };
 
-// What another host's first member has left for the others (see MeetingPlace).
-struct MeetOrder {
+// An entry that another host's first member has written (see Rendezvous).
+struct RendezvousOrder {
   int64_t generation = 0;
   std::string key;
   Bytes value;
@@ -103,7 +103,7 @@ struct MeetOrder {
   }
 };
 
-// Iterations may be computed, with these learning rates.
+// Permits iterations with these learning rates.
 struct GrantOrder {
   int64_t generation = 0;
   int64_t first = 0;
@@ -115,7 +115,7 @@ struct GrantOrder {
   }
 };
 
-// The group is over: say where you are.
+// The group has ended. The worker answers with HaltedReport.
 struct HaltOrder {
   int64_t generation = 0;
 
@@ -125,7 +125,7 @@ struct HaltOrder {
   }
 };
 
-// Write the state where the others find it.
+// Requests the worker's state in shared memory.
 struct PublishOrder {
   int32_t state = 0;
 
@@ -145,13 +145,13 @@ struct ValidateOrder {
 };
 
 using WorkerOrder = std::variant<BeginOrder, FormOrder, GrantOrder, HaltOrder, PublishOrder,
-                                 ValidateOrder, MeetOrder>;
+                                 ValidateOrder, RendezvousOrder>;
 
 // ---- from workers ----
 
-// What the worker has built.
+// The worker has built its problem.
 struct ReadyReport {
-  Digest names;  // of what is trained on: classes, names, labels
+  Digest names;  // of the data: classes, names, labels
   std::vector<std::pair<std::string, std::string>> fingerprint;
   uint64_t sum_count = 0, leaf_bytes = 0, member_bytes = 0;
   int64_t most_leaves = 0;
@@ -175,7 +175,7 @@ struct RecordsReport {
 struct HaltedReport {
   int64_t generation = 0;
   int64_t finished = 0;  // the last iteration whose values it has
-  std::string why;       // where it is not that somebody was lost
+  std::string why;       // the reason, unless a worker was lost
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -183,11 +183,11 @@ struct HaltedReport {
   }
 };
 
-// A check has failed; nothing was applied.
+// A check has failed. Nothing was applied.
 struct DisagreementReport {
   int64_t generation = 0;
   int64_t iteration = 0, shard = 0;
-  std::vector<int32_t> faulty;  // ranks; none: it is not known who
+  std::vector<int32_t> faulty;  // ranks; none: unknown
   std::string message, hint;
 
   template <class Archive>
@@ -215,8 +215,8 @@ struct ValidatedReport {
   }
 };
 
-// For the first members of the other hosts.
-struct MeetReport {
+// An entry for the first members of the other hosts.
+struct RendezvousReport {
   int64_t generation = 0;
   std::string key;
   Bytes value;
@@ -227,7 +227,7 @@ struct MeetReport {
   }
 };
 
-// Its device answers no longer.
+// The worker's device does not respond any more.
 struct BrokenReport {
   int64_t generation = 0;
   std::string why;
@@ -238,7 +238,7 @@ struct BrokenReport {
   }
 };
 
-// For people.
+// A message for the user.
 struct NoticeReport {
   std::string text;
 
@@ -250,9 +250,9 @@ struct NoticeReport {
 
 using WorkerReport =
     std::variant<ReadyReport, RecordsReport, HaltedReport, DisagreementReport, PublishedReport,
-                 ValidatedReport, MeetReport, BrokenReport, NoticeReport>;
+                 ValidatedReport, RendezvousReport, BrokenReport, NoticeReport>;
 
-// Of a problem's classes, names and labels.
+// A digest of a problem's classes, names and labels.
 Digest digest_of_names(const TrainingData& data);
 
 }  // namespace lockstep

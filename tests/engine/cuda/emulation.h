@@ -21,7 +21,7 @@ namespace emulation {
 struct Index {
   unsigned x = 0;
 };
-// Of the thread that runs now.
+// Values for the present thread.
 inline thread_local Index thread_index, block_index, block_size, grid_size;
 
 enum class Order { forwards, backwards };

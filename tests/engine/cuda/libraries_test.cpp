@@ -168,7 +168,7 @@ TEST(CudaLibraries, WhatNoLayoutDoesIsUnsupported) {
   EXPECT_THROW(cuda::convolution(p), Unsupported);
 }
 
-TEST(CudaLibraries, AsksForTheChoiceOfAlgorithms) {
+TEST(CudaLibraries, RequestsTheChoiceOfAlgorithms) {
   EXPECT_TRUE(cuda::choice().deterministic);
   EXPECT_FALSE(cuda::choice().tf32);
   cuda::follow(kernels::choice);

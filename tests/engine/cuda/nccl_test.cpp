@@ -128,11 +128,11 @@ TEST_F(Nccl, FailuresAreErrors) {
     group.abort();
     group.exchange({}, {&other, 1}, &stream);
   });
-  EXPECT_EQ(errors, (std::vector<std::string>{"[nccl] this group of GPUs was ended", ""}));
+  EXPECT_EQ(errors, (std::vector<std::string>{"[nccl] this group of GPUs has ended", ""}));
 }
 
 // Like NCCL, the stand-in does not wait.
-TEST_F(Nccl, NothingIsAskedForBeforeItIsThere) {
+TEST_F(Nccl, NoRequestIsMadeBeforeNcclIsReady) {
   const auto errors = together(2, [](DeviceGroup& group, int rank) {
     int stream = 0, out = rank, in = 0;
     const DeviceTransfer send{1 - rank, &out, sizeof out}, receive{1 - rank, &in, sizeof in};
@@ -142,7 +142,7 @@ TEST_F(Nccl, NothingIsAskedForBeforeItIsThere) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
-TEST_F(Nccl, WhatItRefusesIsSaid) {
+TEST_F(Nccl, RefusalsAreReported) {
   const auto errors = together(2, [](DeviceGroup& group, int rank) {
     int stream = 0, value = 0;
     const DeviceTransfer itself{rank, &value, sizeof value};

@@ -21,10 +21,10 @@
 namespace lockstep::kernels {
 namespace {
 
-TEST(Backend, SaysWhatIsWrongWithTheDriver) {
+TEST(Backend, ReportsDriverProblems) {
   EXPECT_EQ(driver_problem("x", 0, 13000), "there is no NVIDIA driver");
   EXPECT_EQ(driver_problem("x", 12080, 13000),
-            "the NVIDIA driver is too old: it serves CUDA 12.8, this library needs 13.0");
+            "the NVIDIA driver is too old: it supports CUDA 12.8, but this library needs 13.0");
   EXPECT_EQ(driver_problem("no CUDA-capable device is detected", 13010, 13000),
             "the NVIDIA driver (CUDA 13.1) finds no GPU: no CUDA-capable device is detected");
 }
@@ -57,7 +57,7 @@ TEST(Backend, ALibraryThatCannotServeIsRefusedWithTheReason) {
   const auto other = open_backend("libz.so.1");
   EXPECT_EQ(other.backend, nullptr);
   EXPECT_EQ(other.reason.text,
-            "libz.so.1 is no back end of Lockstep: it has no lockstep_cuda_backend");
+            "libz.so.1 is not a Lockstep back end: it has no lockstep_cuda_backend");
 }
 
 #ifdef LOCKSTEP_BUILT_CUDA_LIBRARY
@@ -82,7 +82,7 @@ TEST(Backend, AMissingLibraryOfNvidiaIsNamed) {
             "install cuDNN, or add the folder of libcudnn.so.0 to LD_LIBRARY_PATH");
 }
 
-TEST(Backend, TheBuiltLibraryLoadsAndSaysWhichGpusThereAre) {
+TEST(Backend, TheBuiltLibraryLoadsAndListsGpus) {
   const auto library = open_backend(LOCKSTEP_BUILT_CUDA_LIBRARY);
   ASSERT_NE(library.backend, nullptr) << library.reason.text;
   std::string reason;
@@ -97,7 +97,7 @@ TEST(Backend, TheBuiltLibraryLoadsAndSaysWhichGpusThereAre) {
 }
 #endif
 
-TEST(Devices, WithoutAGpuAllSayWhyAndAutoIsTheCpu) {
+TEST(Devices, WithoutAGpuTheReasonIsReportedAndAutoIsTheCpu) {
   const Reason reason = no_devices_reason();
   if (reason.text.empty()) GTEST_SKIP() << "there is a GPU here";
   EXPECT_EQ(resolve_device("cpu"), Device{});
@@ -143,13 +143,13 @@ TEST(Support, KernelsThatAreMissingOrHaveNeverRunAreRefused) {
   EXPECT_EQ(strict.relu, table.relu);
   EXPECT_NO_THROW(strict.relu(relu));
   EXPECT_EQ(message_of([&] { strict.addition(addition); }),
-            "[kernels] addition has never run on a GPU | name it in "
-            "LOCKSTEP_UNVERIFIED=addition,... (or all) to use it all the same");
+            "[kernels] addition has not been verified on a GPU | set "
+            "LOCKSTEP_UNVERIFIED=addition,... (or all) to use it anyway");
   EXPECT_EQ(message_of([&] { strict.softmax(softmax); }),
-            "[kernels] softmax has no CUDA kernel | the CPU has one");
+            "[kernels] softmax has no CUDA kernel | use the CPU for it");
   EXPECT_EQ(message_of([&] { strict.add(nullptr, nullptr, nullptr, 0, nullptr); }),
-            "[kernels] add has never run on a GPU | name it in LOCKSTEP_UNVERIFIED=add,... (or "
-            "all) to use it all the same");
+            "[kernels] add has not been verified on a GPU | set LOCKSTEP_UNVERIFIED=add,... (or "
+            "all) to use it anyway");
   EXPECT_EQ(guarded(table, kRelu, "pooling,addition").addition, table.addition);
   // An update for each parameter is an alternative.
   table.sgdm_of_all = [](const Updates<SgdmUpdate>&, void*) {};
@@ -161,7 +161,7 @@ TEST(Support, KernelsThatAreMissingOrHaveNeverRunAreRefused) {
   EXPECT_EQ(open.dropout, table.dropout);
   EXPECT_THROW(open.softmax(softmax), Unsupported);
   EXPECT_EQ(message_of([&] { guarded(table, kRelu, "adition"); }),
-            "[kernels] LOCKSTEP_UNVERIFIED names `adition`, which is no kernel | did you mean "
+            "[kernels] LOCKSTEP_UNVERIFIED names `adition`, which is not a kernel | did you mean "
             "`addition`?");
 }
 

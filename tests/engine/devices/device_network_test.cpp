@@ -177,7 +177,7 @@ TEST(DeviceNetwork, RefusesInputsOnAnotherDevice) {
     network.predict(images(2, 1));
     FAIL() << "no error";
   } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "[network] input 1 lies on cpu, the network on cuda:0");
+    EXPECT_STREQ(error.what(), "[network] input 1 is on cpu, but the network is on cuda:0");
     EXPECT_EQ(error.hint(), "move one of them: tensor.to(device) or network.to(device)");
   }
 }

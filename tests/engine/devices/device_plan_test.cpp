@@ -117,7 +117,7 @@ TEST(DevicePlan, RunsWithoutWaitingInBetween) {
   }
 }
 
-TEST(DevicePlan, RunsOnDevicesThatRecordNothing) {
+TEST(DevicePlan, RunsOnDevicesWithoutRecordings) {
   const FakeDevice fake(0, {.records = false});
   const Model model;
   const Values here = values_of(model);
@@ -144,7 +144,7 @@ TEST(DevicePlan, PackedCopiesFollowTheParameters) {
                    Planned(model.graph, here, model.seeds)(model.graph, here, model.seeds));
 }
 
-TEST(DevicePlan, MemoryGoesBackWithTheRun) {
+TEST(DevicePlan, MemoryIsFreedWithTheRun) {
   const FakeDevice fake;
   const Model model;
   const Values there = moved(values_of(model), fake);
@@ -169,7 +169,7 @@ TEST(DevicePlan, RefusesParametersOnAnotherDevice) {
     PlanRun(plan, packed, {});
     FAIL() << "no error";
   } catch (const InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "[plan] the parameters lie on cpu, the plan runs on cuda:0");
+    EXPECT_STREQ(error.what(), "[plan] the parameters are on cpu, but the plan runs on cuda:0");
   }
   EXPECT_THROW(PackedParameters({here.parameters[0], here.parameters[1].to(fake)}),
                InvalidArgument);

@@ -59,9 +59,10 @@ TEST(DeviceTensor, IsMadeThere) {
 TEST(DeviceTensor, ElementsAreOutOfTheHostsReach) {
   const FakeDevice fake;
   const Tensor there = Tensor::full({2, 3}, 1, fake);
-  EXPECT_EQ(message_of([&] { there.data<float>(); }),
-            "[tensor] the elements of 2x3 f32 lie on cuda:0, out of the host's reach | copy them "
-            "first: tensor.to({}), or to_vector()");
+  EXPECT_EQ(
+      message_of([&] { there.data<float>(); }),
+      "[tensor] the elements of 2x3 f32 are on cuda:0, which the host cannot access | copy them "
+      "first: tensor.to({}), or to_vector()");
 }
 
 TEST(DeviceTensor, CopiesAreIndependent) {
@@ -142,7 +143,8 @@ TEST(DeviceMemory, CachedMemoryServesBeforeADeviceIsFull) {
   EXPECT_GE(allocator_statistics(fake).cached, size_t{8} << 20);
   const Memory kept = allocate(size_t{5} << 20, fake);
   EXPECT_EQ(message_of([&] { allocate(size_t{12} << 20, fake); }),
-            "[memory] cuda:0 has no 12 MiB left: 5 MiB are in use here, 11 MiB of its 16 MiB are "
+            "[memory] cuda:0 does not have 12 MiB left: 5 MiB are in use by this process, 11 MiB of its "
+            "16 MiB are "
             "free | a smaller shard_size or mini_batch_size needs less; other programs may use "
             "the device too");
   EXPECT_EQ(allocator_statistics(fake).cached, 0u);

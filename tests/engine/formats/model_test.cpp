@@ -94,7 +94,7 @@ TEST_F(ModelFile, WhatDoesNotFitGivesDataErrorOnly) {
       file.metadata["lockstep.network"] = network.dump();
     };
   };
-  EXPECT_NE(refusal([](auto& f) { f.metadata.clear(); }).find("no model"), std::string::npos);
+  EXPECT_NE(refusal([](auto& f) { f.metadata.clear(); }).find("not a Lockstep model"), std::string::npos);
   EXPECT_NE(refusal([](auto& f) { f.metadata["lockstep.format"] = "2"; }).find("format"),
             std::string::npos);
   refusal([](auto& f) { f.metadata.erase("lockstep.network"); });
@@ -108,7 +108,7 @@ TEST_F(ModelFile, WhatDoesNotFitGivesDataErrorOnly) {
   EXPECT_NE(refusal([](auto& f) { f.metadata["lockstep.classes"] = "[\"a\"]"; }).find("1 classes"),
             std::string::npos);
   // The names of tensors.
-  EXPECT_NE(refusal([](auto& f) { f.tensors.pop_back(); }).find("not there"), std::string::npos);
+  EXPECT_NE(refusal([](auto& f) { f.tensors.pop_back(); }).find("is missing"), std::string::npos);
   EXPECT_NE(refusal([](auto& f) {
               f.tensors.push_back({"more", Tensor::scalar(1)});
             }).find("more"),
@@ -133,7 +133,7 @@ TEST_F(ModelFile, NoFileGivesFileError) {
   EXPECT_THROW(load_model(local_files(), folder + "/none"), FileError);
 }
 
-TEST_F(ModelFile, ItsDigestCoversEverythingItSays) {
+TEST_F(ModelFile, ItsDigestCoversAllContents) {
   save_model(local_files(), path, small(), {"no", "yes"});
   EXPECT_EQ(load_model(local_files(), path).digest.size(), 32u);
   const SafetensorsFile sound = read_safetensors(local_files().read(path), path);
@@ -185,7 +185,7 @@ TEST_F(ModelFile, ADigestUnderADamagedNameIsNoMissingOne) {
   }
 }
 
-TEST_F(ModelFile, OneWithoutADigestIsReadAndSaysSo) {
+TEST_F(ModelFile, OneWithoutADigestIsReadWithANotice) {
   save_model(local_files(), path, small(), {"no", "yes"});
   SafetensorsFile file = read_safetensors(local_files().read(path), path);
   file.metadata.erase("lockstep.digest");

@@ -62,13 +62,13 @@ TEST(Analyse, ACircleIsNamedWithAllItsLayers) {
   network.add(addition(), "sum", {"image_input_1", "back"});
   network.add(convolution(4), "there", {"sum"});
   network.add(relu(), "back", {"there"});
-  expect_problem(network, "", {"circle", "sum", "there", "back"});
+  expect_problem(network, "", {"cycle", "sum", "there", "back"});
 }
 
 TEST(Analyse, ALayerThatWaitsForItselfIsACircle) {
   Network network{image(8, 4)};
   network.add(addition(), "sum", {"image_input_1", "sum"});
-  expect_problem(network, "", {"circle", "sum"});
+  expect_problem(network, "", {"cycle", "sum"});
 }
 
 TEST(Analyse, GroupsThatDoNotDivideAreNamed) {
@@ -164,7 +164,7 @@ TEST(Analyse, TheWrongNumberOfInputsIsNamed) {
   expect_problem(zero, "second", {"takes 0 inputs", "has 1"});
 }
 
-TEST(Analyse, EveryProblemIsToldOnceAndNotItsConsequences) {
+TEST(Analyse, EveryProblemIsReportedOnceWithoutItsConsequences) {
   Network network{image()};
   network.add(convolution(4, 2), "first");  // does not fit
   network.add(relu(), "follows");

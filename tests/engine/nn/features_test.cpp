@@ -122,7 +122,7 @@ TEST(ImagesWithDepth, SizesAreNamedAndReshaped) {
   const Network wrong{sequence_input({.channels = 5, .length = 33}),
                       convolution2d({.filters = 2, .kernel = {3, 3}})};
   ASSERT_EQ(wrong.analyse().size(), 1u);
-  EXPECT_NE(wrong.analyse()[0].message.find("[conv2d] images of n x c x h x w wanted"),
+  EXPECT_NE(wrong.analyse()[0].message.find("[conv2d] expected images of n x c x h x w"),
             std::string::npos);
   const Network folded{sequence_input({.channels = 2, .length = 24}),
                        reshape({.size = {2, 2, 3, 4}}), convolution3d({.filters = 5}),

@@ -104,7 +104,7 @@ TEST(Initializer, ZerosAndOnesAreThat) {
   EXPECT_EQ((Drawn{"ones", {100}}()), std::vector<float>(100, 1));
 }
 
-TEST(Initializer, ValuesDependOnSeedAndNameAndOnNothingElse) {
+TEST(Initializer, ValuesDependOnSeedAndNameOnly) {
   for (const std::string kind : {"glorot", "he", "narrow-normal", "orthogonal"}) {
     SCOPED_TRACE(kind);
     const Drawn base{kind, {6, 10}, 10, 6};

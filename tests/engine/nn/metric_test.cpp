@@ -80,7 +80,7 @@ TEST(Metrics, ClassesThatDoNotOccurAreLeftOut) {
   EXPECT_DOUBLE_EQ(value_of("f1", 4, data), 1.0 / 3);
 }
 
-TEST(Metrics, OneClassAndNothing) {
+TEST(Metrics, OneClassAndNoObservations) {
   const std::vector<Scored> one{{{1.0f}, 0}, {{0.5f}, 0}};
   for (const char* name : {"accuracy", "top-1", "precision", "recall", "f1"}) {
     EXPECT_EQ(value_of(name, 1, one), 1) << name;
@@ -191,7 +191,7 @@ struct OrderedCount {
   double finish() const { return static_cast<double>(n + offset); }
 };
 
-TEST(Metrics, OnesOwn) {
+TEST(Metrics, CustomMetrics) {
   const MetricProblem problem{names(2), Shape{2}};
   const MetricPtr merging = make_metric("merging", MergingCount{10});
   const MetricPtr ordered = make_metric("ordered", OrderedCount{});
@@ -229,7 +229,7 @@ TEST(Metrics, WrongOnesAreRefusedByName) {
   }
   EXPECT_TRUE(has(refusal({"rmse"}, classes), "rmse measures images"));
   EXPECT_TRUE(has(refusal({"mae"}, classes), "mae measures images"));
-  EXPECT_TRUE(has(refusal({"f1", "auc", "f1"}, classes), "`f1` is there twice"));
+  EXPECT_TRUE(has(refusal({"f1", "auc", "f1"}, classes), "`f1` is given twice"));
   EXPECT_TRUE(has(refusal({"f1"}, classes, {make_metric("f1", MergingCount{})}), "twice"));
   EXPECT_TRUE(has(refusal({}, classes, {make_metric("", MergingCount{})}), "printable"));
   EXPECT_TRUE(has(refusal({}, classes, {nullptr}), "null"));

@@ -138,7 +138,7 @@ TEST(NetworkOutputs, HaveGradientsWithRespectToEachOther) {
   EXPECT_THROW(tape.gradient(predicted, {w}), InvalidArgument);
 }
 
-TEST(NetworkState, StaysWhereItIsWanted) {
+TEST(NetworkState, StaysUnchangedOnRequest) {
   Network n = network();
   const auto before = n.state_value("norm.mean").to_vector();
   const Tensor x = images(5, 1);

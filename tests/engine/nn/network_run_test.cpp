@@ -151,7 +151,7 @@ TEST(NetworkRun, GradientsAreThoseOfEagerOps) {
   }
 }
 
-TEST(NetworkRun, GradientsMayBeAskedForTwiceAndForwardRunTwice) {
+TEST(NetworkRun, GradientsMayBeRequestedTwiceAndForwardRunTwice) {
   Network network{image_input({.height = 6, .width = 6, .channels = 2}), convolution(16),
                   dropout({.probability = 0.4}), relu(), fully_connected({.units = 4})};
   network.initialize(1);
@@ -277,7 +277,7 @@ TEST(NetworkRun, TheCallersRoundingDoesNotReachResults) {
   EXPECT_EQ(upward, expected);
 }
 
-TEST(NetworkRun, ARecordedRunIsUsedAgainWhenItsTapeIsGone) {
+TEST(NetworkRun, ARecordedRunIsReusedWhenItsTapeIsDestroyed) {
   Network network = chain();
   const Tensor x = pixels({4, 3, 8, 8}, 1);
   const auto in_use = [] { return allocator_statistics().in_use; };

@@ -72,7 +72,7 @@ TEST(Network, NamesThatAreTakenOrStrangeAreRefused) {
   EXPECT_NE(error_of([&] { network.add(relu(), "stage/block-1_a"); }).first.find("stage/block-1_a"),
             std::string::npos);
   for (const char* name : {"a b", "a\n", "\xc3\xa9", "a:b", "a\"b"}) {
-    EXPECT_NE(error_of([&] { network.add(relu(), name); }).first.find("no name for a layer"),
+    EXPECT_NE(error_of([&] { network.add(relu(), name); }).first.find("not a valid layer name"),
               std::string::npos)
         << name;
   }

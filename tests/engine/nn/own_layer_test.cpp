@@ -267,12 +267,12 @@ TEST(CustomLayer, RefusesWhatCouldBreakTheLaw) {
   const auto expect = [](const std::string& message, const char* part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  expect(refused<0>(), "asks for the parameter `w");
-  expect(refused<1>(), "did not when it was built before");
-  expect(refused<2>(), "build() did something else than before");
-  expect(refused<3>(), "asks for the parameter `w` twice");
-  expect(refused<4>(), "asks for the parameter `w` of 3");
-  expect(refused<5>(), "a rule is for a state");
+  expect(refused<0>(), "requests the parameter `w");
+  expect(refused<1>(), "an earlier build() did not request");
+  expect(refused<2>(), "build() differs from an earlier call");
+  expect(refused<3>(), "requests the parameter `w` twice");
+  expect(refused<4>(), "requests the parameter `w` of 3");
+  expect(refused<5>(), "a rule needs a state");
   expect(refused<6>(), "the state `s` has two rules");
   expect(refused<7>(), "a state of 3 cannot follow a value of 1x1x2x2");
   expect(refused<8>(), "momentum must be from 0 to 1");

@@ -335,7 +335,7 @@ TEST_P(Tables, ImagesAreChangedByTheirMaps) {
     ++support()["augment_images            " + name_of_device(device) + "  u8"].forward;
 }
 
-TEST_P(Tables, UpdatesMatchTheirFormulasWholeAndByParts) {
+TEST_P(Tables, UpdatesMatchTheirFormulasWholeAndInParts) {
   check_updates(GetParam());
   check_updates_of_all(GetParam());
 }

@@ -154,7 +154,7 @@ TEST(InPlace, ChainsShareOnePlace) {
   EXPECT_EQ(chain.buffers[3].offset, chain.buffers[0].offset);
 }
 
-TEST(InPlace, OnlyOverWhatNobodyReadsAfterwards) {
+TEST(InPlace, OnlyOverValuesWithoutLaterReads) {
   Chain chain;
   for (int i = 0; i < 4; ++i) chain.add();
   chain.touch(0, -1);

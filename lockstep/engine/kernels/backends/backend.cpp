@@ -14,8 +14,8 @@ std::string version_text(int cuda) {
 std::string driver_problem(const std::string& error, int driver, int runtime) {
   if (driver == 0) return "there is no NVIDIA driver";
   if (driver < runtime) {
-    return "the NVIDIA driver is too old: it serves CUDA " + version_text(driver) +
-           ", this library needs " + version_text(runtime);
+    return "the NVIDIA driver is too old: it supports CUDA " + version_text(driver) +
+           ", but this library needs " + version_text(runtime);
   }
   return "the NVIDIA driver (CUDA " + version_text(driver) + ") finds no GPU: " + error;
 }

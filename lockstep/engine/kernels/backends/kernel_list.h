@@ -1,7 +1,7 @@
 // The list of all kernels, in the order of struct Table. From it follow the members of Table
 // (table.h), the declarations and the tables of both back ends (cpu/, cuda/), the names, guards and
 // support of kernels (kernel_info.h, support.h), and the stand-ins of the tests. A new kernel is
-// one line here; kTableVersion below grows with it.
+// one line here, and the next LOCKSTEP_TABLE_VERSION below.
 //
 // LOCKSTEP_KERNELS(OP, FUNCTION) applies one of two macros to each line:
 //

@@ -16,11 +16,10 @@ template <KernelId id, bool present, class Result, class... Arguments>
 Result refuse(Arguments...) {
   const std::string text(info_of(id).name);
   if constexpr (present) {
-    throw Unsupported(
-        "[kernels] " + text + " has never run on a GPU",
-        "name it in LOCKSTEP_UNVERIFIED=" + text + ",... (or all) to use it all the same");
+    throw Unsupported("[kernels] " + text + " has not been verified on a GPU",
+                      "set LOCKSTEP_UNVERIFIED=" + text + ",... (or all) to use it anyway");
   } else {
-    throw Unsupported("[kernels] " + text + " has no CUDA kernel", "the CPU has one");
+    throw Unsupported("[kernels] " + text + " has no CUDA kernel", "use the CPU for it");
   }
 }
 
@@ -75,8 +74,9 @@ std::vector<KernelSupport> kernel_support(const Table& table,
   for (const auto& s : support) known.emplace_back(s.name);
   for (const std::string& name : named) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw InvalidArgument("[kernels] LOCKSTEP_UNVERIFIED names `" + name + "`, which is no kernel",
-                          suggest(name, known));
+    throw InvalidArgument(
+        "[kernels] LOCKSTEP_UNVERIFIED names `" + name + "`, which is not a kernel",
+        suggest(name, known));
   }
   return support;
 }

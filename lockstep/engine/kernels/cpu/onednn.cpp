@@ -72,8 +72,7 @@ dnnl::memory::data_type data_type(DType dtype) {
     case DType::f16:
       break;
   }
-  throw Unsupported("[kernels] the CPU's library has no elements of " +
-                    std::string(name_of(dtype)));
+  throw Unsupported("[kernels] oneDNN does not support elements of " + std::string(name_of(dtype)));
 }
 
 namespace {
@@ -122,8 +121,8 @@ void reorder(const dnnl::memory::desc& from, const void* source, const dnnl::mem
 const Shape& countable(const Shape& shape) {
   for (int64_t d : shape.dims()) {
     if (d <= std::numeric_limits<int32_t>::max()) continue;
-    throw Unsupported("[kernels] oneDNN cannot count to " + std::to_string(d) + " along one " +
-                      "dimension of " + shape.to_string());
+    throw Unsupported("[kernels] oneDNN does not support a size of " + std::to_string(d) +
+                      " in a " + "dimension of " + shape.to_string());
   }
   return shape;
 }
@@ -184,7 +183,7 @@ TensorSpec spec_of(const dnnl::memory::desc& desc) {
   const DType dtype = dtype_of(desc);
   const Shape shape(OnednnLayout::dims(desc));
   if (shape.elements() > kMostElements) {
-    throw Unsupported("[kernels] oneDNN cannot lay out the elements of " + shape.to_string());
+    throw Unsupported("[kernels] oneDNN does not support the layout of " + shape.to_string());
   }
   if (desc == row_major_desc(shape, dtype)) return {shape, dtype, nullptr};
   return {shape, dtype, std::make_shared<OnednnLayout>(desc, dtype)};

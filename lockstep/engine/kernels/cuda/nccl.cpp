@@ -117,13 +117,13 @@ class NcclGroup final : public DeviceGroup {
 
  private:
   ncclComm_t comm() const {
-    if (comm_ == nullptr) throw Error("[nccl] this group of GPUs was ended");
+    if (comm_ == nullptr) throw Error("[nccl] this group of GPUs has ended");
     return comm_;
   }
 
   bool pending() const {
     ncclResult_t state = ncclSuccess;
-    nccl_.check(nccl_.async_error(comm(), &state), "looking after a group of GPUs");
+    nccl_.check(nccl_.async_error(comm(), &state), "checking a group of GPUs");
     nccl_.check(state, "a group of GPUs");
     return state == ncclInProgress;
   }
@@ -151,7 +151,8 @@ class NcclGroups final : public DeviceGroups {
 
   std::unique_ptr<DeviceGroup> join(const std::string& key, int rank, int size) override {
     ncclUniqueId id;
-    if (key.size() != sizeof id.internal) throw InvalidArgument("[nccl] this is no key of its");
+    if (key.size() != sizeof id.internal)
+      throw InvalidArgument("[nccl] the key of the group is invalid");
     std::memcpy(id.internal, key.data(), key.size());
     return std::make_unique<NcclGroup>(index_, id, rank, size);
   }

@@ -23,13 +23,36 @@ struct ActivationProblem {
   double parameter = 0;  // of leaky_relu and elu; not negative
 };
 
-// Backward reads dst if the sign of dst suffices, so that src need not be kept. Otherwise it reads
-// src, because dst has lost the information where f saturates.
-inline bool backward_reads_dst(ActivationKind kind) { return kind == ActivationKind::leaky_relu; }
+// What is to be decided for each kind.
+struct ActivationTraits {
+  // Whether f(0) = 0. If so, the zeros in the padding of padded layouts stay zeros.
+  bool keeps_zero;
+  // Backward reads dst if the sign of dst suffices, so that src need not be kept. Otherwise it
+  // reads src, because dst has lost the information where f saturates.
+  bool backward_reads_dst;
+};
 
-// Whether f(0) = 0. If so, the zeros in the padding of padded layouts stay zeros.
-inline bool keeps_zero(ActivationKind kind) {
-  return kind != ActivationKind::sigmoid && kind != ActivationKind::softplus;
+// Without a default: the compiler asks for a new kind.
+constexpr ActivationTraits activation_traits(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::leaky_relu:
+      return {.keeps_zero = true, .backward_reads_dst = true};
+    case ActivationKind::elu:
+    case ActivationKind::gelu:
+    case ActivationKind::gelu_tanh:
+    case ActivationKind::swish:
+    case ActivationKind::tanh:
+      return {.keeps_zero = true, .backward_reads_dst = false};
+    case ActivationKind::sigmoid:
+    case ActivationKind::softplus:
+      return {.keeps_zero = false, .backward_reads_dst = false};
+  }
+  return {.keeps_zero = false, .backward_reads_dst = false};
 }
+
+constexpr bool backward_reads_dst(ActivationKind kind) {
+  return activation_traits(kind).backward_reads_dst;
+}
+constexpr bool keeps_zero(ActivationKind kind) { return activation_traits(kind).keeps_zero; }
 
 }  // namespace lockstep::kernels

@@ -66,7 +66,7 @@ std::vector<MetricPtr> metrics_for(const std::vector<std::string>& names,
   std::vector<MetricPtr> all;
   for (const std::string& name : names) all.push_back(metric_by_name(name));
   for (const MetricPtr& metric : own) {
-    if (!metric) throw InvalidArgument("[metrics] a metric of one's own is null");
+    if (!metric) throw InvalidArgument("[metrics] a custom metric is null");
     all.push_back(metric);
   }
   for (size_t i = 0; i < all.size(); ++i) {
@@ -77,7 +77,7 @@ std::vector<MetricPtr> metrics_for(const std::vector<std::string>& names,
     }
     for (size_t j = 0; j < i; ++j) {
       if (all[j]->name() != name) continue;
-      throw InvalidArgument("[metrics] `" + name + "` is there twice");
+      throw InvalidArgument("[metrics] `" + name + "` is given twice");
     }
     all[i]->init(problem);
   }

@@ -14,7 +14,8 @@ class Dropout final : public Op {
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 1, 1);
     if (in[0].rank() < 1) {
-      throw InvalidArgument("[dropout] an input of n x ... wanted, received " + in[0].to_string());
+      throw InvalidArgument("[dropout] expected an input of n x ..., received " +
+                            in[0].to_string());
     }
     return {in[0]};
   }
@@ -33,7 +34,7 @@ class Dropout final : public Op {
 
 OpPtr make_dropout(double p, uint64_t layer) {
   if (!(p >= 0 && p < 1)) {
-    throw InvalidArgument("[dropout] a probability of at least 0 and below 1 wanted, received " +
+    throw InvalidArgument("[dropout] expected a probability of at least 0 and below 1, received " +
                           std::to_string(p));
   }
   return std::make_shared<Dropout>(p, layer);

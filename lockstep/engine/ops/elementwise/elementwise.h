@@ -32,8 +32,9 @@ class ElementwiseOfMany : public Op {
     check_count(*this, in, 1, static_cast<size_t>(-1));
     for (const auto& shape : in) {
       if (shape == in[0]) continue;
-      throw InvalidArgument("[" + std::string(type()) + "] inputs of one shape wanted, received " +
-                            in[0].to_string() + " and " + shape.to_string());
+      throw InvalidArgument("[" + std::string(type()) +
+                            "] expected inputs of one shape, received " + in[0].to_string() +
+                            " and " + shape.to_string());
     }
     return {in[0]};
   }

@@ -15,7 +15,7 @@ class NormalizeImages final : public Op {
     check_count(*this, in, 3, 3);
     if (in[0].rank() < 2 || in[0].elements() == 0) {
       throw InvalidArgument(
-          "[normalize_images] an input of n x c or n x c x space wanted, received " +
+          "[normalize_images] expected an input of n x c or n x c x space, received " +
           in[0].to_string());
     }
     for (size_t i = 1; i < 3; ++i) {

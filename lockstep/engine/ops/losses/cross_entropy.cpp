@@ -18,7 +18,7 @@ class CrossEntropy final : public Op {
     if (in[0].rank() != 2 || in[0].elements() == 0 ||
         !(in[1] == Shape{in[0][0]} || in[1] == in[0])) {
       throw InvalidArgument("[" + std::string(type()) +
-                            "] scores of n x c and n labels, or n x c shares, wanted, received " +
+                            "] expected scores of n x c and n labels, or n x c shares, received " +
                             in[0].to_string() + " and " + in[1].to_string());
     }
     if (from_logits_) return {Shape{in[0][0]}, in[0]};
@@ -29,8 +29,8 @@ class CrossEntropy final : public Op {
     check_floats(*this, in.first(1));
     const bool shares = in[1].shape.rank() == 2;
     if (in[1].dtype != (shares ? DType::f32 : DType::i32)) {
-      throw InvalidArgument("[" + std::string(type()) + "] " +
-                            (shares ? "shares of f32" : "labels of i32") + " wanted, received " +
+      throw InvalidArgument("[" + std::string(type()) + "] expected " +
+                            (shares ? "shares of f32" : "labels of i32") + ", received " +
                             std::string(name_of(in[1].dtype)));
     }
     return table.cross_entropy({in[0], from_logits_, shares});

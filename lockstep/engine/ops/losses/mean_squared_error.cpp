@@ -14,7 +14,7 @@ class MeanSquaredError final : public Op {
     check_count(*this, in, 2, 2);
     if (!(in[0] == in[1]) || in[0].rank() < 1 || in[0].elements() == 0) {
       throw InvalidArgument(
-          "[mean_squared_error] prediction and target of one shape wanted, received " +
+          "[mean_squared_error] expected prediction and target of one shape, received " +
           in[0].to_string() + " and " + in[1].to_string());
     }
     return {Shape{in[0][0]}};

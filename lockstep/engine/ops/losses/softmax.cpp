@@ -13,7 +13,7 @@ class Softmax final : public Op {
   std::vector<Shape> infer(std::span<const Shape> in) const override {
     check_count(*this, in, 1, 1);
     if (in[0].rank() < 2 || in[0].elements() == 0) {
-      throw InvalidArgument("[softmax] an input of n x c or n x c x space wanted, received " +
+      throw InvalidArgument("[softmax] expected an input of n x c or n x c x space, received " +
                             in[0].to_string());
     }
     return {in[0]};

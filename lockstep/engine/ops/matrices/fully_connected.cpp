@@ -19,16 +19,16 @@ class FullyConnected final : public Op {
     const Shape &x = in[0], &w = in[1];
     const std::string received = " (input " + x.to_string() + ", weights " + w.to_string() + ")";
     if (x.rank() < 2 || x.elements() == 0) {
-      throw InvalidArgument("[fully_connected] an input of n x ... wanted" + received);
+      throw InvalidArgument("[fully_connected] expected an input of n x ..." + received);
     }
     if (w.rank() != 2 || w[0] < 1 || w[1] != x.elements() / x[0]) {
       throw InvalidArgument("[fully_connected] an observation has " +
                             std::to_string(x.elements() / x[0]) +
-                            " elements, the weights do not fit" + received);
+                            " elements, which do not fit the weights" + received);
     }
     if (bias_ && !(in[2] == Shape{w[0]})) {
-      throw InvalidArgument("[fully_connected] a bias of " + std::to_string(w[0]) +
-                            " elements wanted, received " + in[2].to_string());
+      throw InvalidArgument("[fully_connected] expected a bias of " + std::to_string(w[0]) +
+                            " elements, received " + in[2].to_string());
     }
     return {Shape{x[0], w[0]}};
   }

@@ -21,7 +21,7 @@ class BatchNormalization final : public Op {
     const Shape& x = in[0];
     if (x.rank() < 2 || x.rank() > 5 || x.elements() == 0) {
       throw InvalidArgument(
-          "[batch_normalization] an input of n x c or n x c x space wanted, received " +
+          "[batch_normalization] expected an input of n x c or n x c x space, received " +
           x.to_string());
     }
     const Shape channels{x[1]};

@@ -13,7 +13,7 @@ class GroupNormalization final : public Op {
  public:
   GroupNormalization(int64_t groups, double epsilon) : groups_(groups), epsilon_(epsilon) {
     if (groups < 0) {
-      throw InvalidArgument("[group_normalization] 1 or more groups wanted, received " +
+      throw InvalidArgument("[group_normalization] expected 1 or more groups, received " +
                             std::to_string(groups));
     }
     if (!(epsilon > 0) || !std::isfinite(epsilon)) {
@@ -28,7 +28,7 @@ class GroupNormalization final : public Op {
     const Shape& x = in[0];
     if (x.rank() < 2 || x.elements() == 0) {
       throw InvalidArgument(
-          "[group_normalization] an input of n x c or n x c x space wanted, received " +
+          "[group_normalization] expected an input of n x c or n x c x space, received " +
           x.to_string());
     }
     if (x[1] % groups_in(x) != 0) {

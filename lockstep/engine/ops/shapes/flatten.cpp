@@ -12,7 +12,7 @@ class Flatten final : public Reshaping {
  private:
   Shape result(const Shape& x) const override {
     if (x.rank() < 1) {
-      throw InvalidArgument("[flatten] an input of n x ... wanted, received " + x.to_string());
+      throw InvalidArgument("[flatten] expected an input of n x ..., received " + x.to_string());
     }
     return Shape{x[0], x.without_batch().elements()};
   }

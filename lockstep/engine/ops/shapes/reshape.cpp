@@ -13,12 +13,12 @@ class Reshape final : public Reshaping {
  private:
   Shape result(const Shape& x) const override {
     if (x.rank() < 1) {
-      throw InvalidArgument("[reshape] an input of n x ... wanted, received " + x.to_string());
+      throw InvalidArgument("[reshape] expected an input of n x ..., received " + x.to_string());
     }
     const int64_t given = x.without_batch().elements(), wanted = observation_.elements();
     if (given != wanted) {
       throw InvalidArgument("[reshape] " + observation_.to_string() + " has " +
-                            std::to_string(wanted) + " elements, an observation has " +
+                            std::to_string(wanted) + " elements, but an observation has " +
                             std::to_string(given) + " (input " + x.to_string() + ")");
     }
     std::vector<int64_t> dims = observation_.dims();

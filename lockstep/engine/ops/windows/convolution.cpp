@@ -26,7 +26,7 @@ class Convolution final : public Op {
     const std::string received = " (input " + x.to_string() + ", weights " + w.to_string() + ")";
     if (w.rank() != 2 + axes() || w.elements() == 0) {
       constexpr const char* kernels[] = {"k", "kh x kw", "kd x kh x kw"};
-      throw InvalidArgument(where + "weights of o x c x " + kernels[axes() - 1] + " wanted" +
+      throw InvalidArgument(where + "expected weights of o x c x " + kernels[axes() - 1] +
                             received);
     }
     if (groups < 1 || x[1] % groups != 0 || w[0] % groups != 0) {
@@ -35,11 +35,12 @@ class Convolution final : public Op {
     }
     if (w[1] * groups != x[1]) {
       throw InvalidArgument(where + "weights have " + std::to_string(w[1] * groups) +
-                            " input channels, the input has " + std::to_string(x[1]) + received);
+                            " input channels, but the input has " + std::to_string(x[1]) +
+                            received);
     }
     if (bias_ && !(in[2] == Shape{w[0]})) {
-      throw InvalidArgument(where + "a bias of " + std::to_string(w[0]) +
-                            " elements wanted, received " + in[2].to_string());
+      throw InvalidArgument(where + "expected a bias of " + std::to_string(w[0]) +
+                            " elements, received " + in[2].to_string());
     }
     return {slid_over(x, w[0], window_for(x, w))};
   }

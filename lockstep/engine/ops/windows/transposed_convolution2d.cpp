@@ -22,11 +22,12 @@ class TransposedConvolution2d final : public Op {
     const int64_t groups = params_.groups;
     const std::string received = " (input " + x.to_string() + ", weights " + w.to_string() + ")";
     if (w.rank() != 4 || w.elements() == 0) {
-      throw InvalidArgument("[transposed_conv2d] weights of c x o x kh x kw wanted" + received);
+      throw InvalidArgument("[transposed_conv2d] expected weights of c x o x kh x kw" + received);
     }
     if (w[0] != x[1]) {
       throw InvalidArgument("[transposed_conv2d] weights have " + std::to_string(w[0]) +
-                            " input channels, the input has " + std::to_string(x[1]) + received);
+                            " input channels, but the input has " + std::to_string(x[1]) +
+                            received);
     }
     if (groups < 1 || x[1] % groups != 0) {
       throw InvalidArgument("[transposed_conv2d] " + std::to_string(groups) +
@@ -34,8 +35,8 @@ class TransposedConvolution2d final : public Op {
     }
     const int64_t filters = w[1] * groups;
     if (bias_ && !(in[2] == Shape{filters})) {
-      throw InvalidArgument("[transposed_conv2d] a bias of " + std::to_string(filters) +
-                            " elements wanted, received " + in[2].to_string());
+      throw InvalidArgument("[transposed_conv2d] expected a bias of " + std::to_string(filters) +
+                            " elements, received " + in[2].to_string());
     }
     return {result(x, w, window_for(x, w))};
   }

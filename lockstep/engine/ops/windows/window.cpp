@@ -50,7 +50,7 @@ void check_axes(std::string_view op, std::initializer_list<Sizes> sizes) {
   for (const Sizes& s : sizes) {
     if (s.axes() >= 1 && s.axes() == sizes.begin()->axes()) continue;
     throw InvalidArgument(
-        "[" + std::string(op) + "] strides, windows and padding need one number " +
+        "[" + std::string(op) + "] strides, windows and padding need the same number " +
         "of axes, from 1 to 3; received " + std::to_string(sizes.begin()->axes()) + " and " +
         std::to_string(s.axes()));
   }
@@ -92,7 +92,7 @@ kernels::Window resolve_transposed_window(std::string_view op, const Sizes& kern
       if (extent < stride[a]) {
         throw InvalidArgument(where + "a window of " + kernel.to_string() + " with dilation " +
                               dilation.to_string() + " is smaller than the stride of " +
-                              stride.to_string() + ", so \"same\" padding cannot be");
+                              stride.to_string() + ", so \"same\" padding is not possible");
       }
       w.pad_begin[a] = (extent - stride[a]) / 2;
       w.pad_end[a] = extent - stride[a] - w.pad_begin[a];
@@ -101,7 +101,7 @@ kernels::Window resolve_transposed_window(std::string_view op, const Sizes& kern
     if (w.pad_begin[a] >= extent || w.pad_end[a] >= extent ||
         kernels::transposed_size(w, axis, size[a]) < 1) {
       throw InvalidArgument(where + "padding of " + std::to_string(w.pad_begin[a]) + " and " +
-                            std::to_string(w.pad_end[a]) + " leaves nothing of a window of " +
+                            std::to_string(w.pad_end[a]) + " leaves no result of a window of " +
                             kernel.to_string() + " over an input of " + size.to_string());
     }
   }
@@ -113,7 +113,7 @@ void check_space(std::string_view op, const Shape& shape, int axes) {
   const char* wanted = axes == 1   ? "sequences of n x c x l"
                        : axes == 2 ? "images of n x c x h x w"
                                    : "images of n x c x d x h x w";
-  throw InvalidArgument("[" + std::string(op) + "] " + wanted + " wanted, received " +
+  throw InvalidArgument("[" + std::string(op) + "] expected " + wanted + ", received " +
                         shape.to_string());
 }
 

@@ -36,7 +36,7 @@ class PoolWorker final : public TaskContext {
 
   [[noreturn]] void serve() {
     const Scope scope(*this, true);
-    say(Report::ready, encode(ReadyNote{diary_}));
+    report(Report::ready, encode(ReadyNote{diary_}));
     for (;;) {
       const uint32_t seen = head_.bell.rings();
       std::optional<TaskOrder> order;
@@ -89,7 +89,7 @@ class PoolWorker final : public TaskContext {
   bool cancelled() const override { return head_.cancelled.load() == order_.load() + 1; }
 
   void send(uint64_t queue, std::span<const std::byte> message) override {
-    say(Report::message, with_prefix(queue, message));
+    report(Report::message, with_prefix(queue, message));
   }
 
  private:
@@ -136,7 +136,7 @@ class PoolWorker final : public TaskContext {
     std::cout.flush();
     note.diary = read_diary(diary_);
     if (!note.diary.empty() && ftruncate(diary_, 0) != 0) note.diary += "\n(the diary is damaged)";
-    say(note.error.kind.empty() ? Report::finished : Report::failed, encode(note));
+    report(note.error.kind.empty() ? Report::finished : Report::failed, encode(note));
   }
 
   // Redirects output to memory that the client can read, too.
@@ -152,7 +152,7 @@ class PoolWorker final : public TaskContext {
   }
 
   // May be called by any thread of the task.
-  void say(Report what, std::span<const std::byte> rest) LOCKSTEP_EXCLUDES(mutex_) {
+  void report(Report what, std::span<const std::byte> rest) LOCKSTEP_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     reports_.push(with_prefix(what, rest));
     for (const TimeLimit limit(send_patience);;) {

@@ -68,7 +68,7 @@ bool ProcessSlots::send_to(int index, uint64_t queue, std::span<const std::byte>
       const MutexLock lock(mutex);
       Slot* const slot = slot_of(index);
       if (slot == nullptr) return false;
-      const uint64_t waiting = slot->messages_said - slot->head.messages_taken.load();
+      const uint64_t waiting = slot->messages_sent - slot->head.messages_taken.load();
       if (slot->lost || slot->ending || waiting < kMostMessages) return post(*slot, content);
     }
     if (limit.reached()) return false;
@@ -111,14 +111,14 @@ WorkerSlot* ProcessSlots::slot_that_runs(const TaskPtr& task) const {
 
 bool ProcessSlots::post(Slot& slot, const Bytes& message) {
   if (slot.lost || slot.ending) return false;
-  slot.messages_said += message.size();
-  slot.say(Order::message, message);
+  slot.messages_sent += message.size();
+  slot.send(Order::message, message);
   return true;
 }
 
 void ProcessSlots::open_slot(int index) {
   auto slot = std::make_unique<Slot>(memory_, index);
-  for (const auto& [name, path] : files()) tell_of_file(*slot, name);
+  for (const auto& [name, path] : files()) send_file(*slot, name);
   const bool spin = wanted_ * options_.threads < available_cores();
   const SlotTicket ticket{slot->place, bell_place_, index, hosts_.local_rank_of(index), spin};
   if (hosts_.far(index)) {
@@ -137,11 +137,11 @@ void ProcessSlots::end_process(Slot& slot, const std::string& reason) {
 }
 
 void ProcessSlots::file_came(const std::string& name) {
-  for (const auto& slot : slots_) tell_of_file(*slot, name);
+  for (const auto& slot : slots_) send_file(*slot, name);
 }
 
-void ProcessSlots::tell_of_file(Slot& slot, const std::string& name) {
-  slot.say(Order::file, encode(std::pair(name, files().at(name))));
+void ProcessSlots::send_file(Slot& slot, const std::string& name) {
+  slot.send(Order::file, encode(std::pair(name, files().at(name))));
 }
 
 void ProcessSlots::work_came() {
@@ -178,7 +178,7 @@ void ProcessSlots::give(Slot& slot, TaskPtr task) {
                   .workers = wanted_,
                   .function = task->function,
                   .arguments = task->arguments};
-  slot.say(Order::task, encode(order));
+  slot.send(Order::task, encode(order));
   slot.sent.push_back({std::move(task), order.order, Clock::now()});
   if (slot.sent.size() == 1) begin_first(slot);
 }
@@ -303,18 +303,18 @@ SupervisorEvents ProcessSlots::reports() {
   };
 }
 
-HostEvents ProcessSlots::told_by_hosts() {
-  HostEvents told{.reports = reports(),
-                  .printed =
-                      [this](uint32_t worker, std::string text) {
-                        const MutexLock lock(mutex);
-                        for (const auto& slot : slots_) {
-                          if (slot->worker == worker) slot->printed = std::move(text);
-                        }
-                      },
-                  .rung = [this] { bell_.ring(); }};
-  told.reports.refused = [this](int64_t strangers) { far_strangers_ = strangers; };
-  return told;
+HostEvents ProcessSlots::events_of_hosts() {
+  HostEvents events{.reports = reports(),
+                    .printed =
+                        [this](uint32_t worker, std::string text) {
+                          const MutexLock lock(mutex);
+                          for (const auto& slot : slots_) {
+                            if (slot->worker == worker) slot->printed = std::move(text);
+                          }
+                        },
+                    .rung = [this] { bell_.ring(); }};
+  events.reports.refused = [this](int64_t strangers) { far_strangers_ = strangers; };
+  return events;
 }
 
 ProcessPoolOptions ProcessSlots::own_options() const {

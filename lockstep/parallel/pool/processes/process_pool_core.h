@@ -53,7 +53,7 @@ class ProcessSlots final : public PoolCore {
   int wanted() const override LOCKSTEP_REQUIRES(mutex) { return wanted_; }
   void file_came(const std::string& name) override LOCKSTEP_REQUIRES(mutex);
   // The worker learns of the file before any task that it is given later.
-  void tell_of_file(Slot& slot, const std::string& name) LOCKSTEP_REQUIRES(mutex);
+  void send_file(Slot& slot, const std::string& name) LOCKSTEP_REQUIRES(mutex);
   void work_came() override LOCKSTEP_REQUIRES(mutex);
   void hand_out() LOCKSTEP_REQUIRES(mutex);
   // The slot that gets the next task: the one with the fewest tasks among those that may have
@@ -98,7 +98,7 @@ class ProcessSlots final : public PoolCore {
 
   // Callbacks for the supervisor and for the remote hosts.
   SupervisorEvents reports();
-  HostEvents told_by_hosts();
+  HostEvents events_of_hosts();
   // Options of the supervisor: the workers of this machine.
   ProcessPoolOptions own_options() const;
 
@@ -114,7 +114,7 @@ class ProcessSlots final : public PoolCore {
   std::atomic<int64_t> strangers_{0}, far_strangers_{0};
   std::vector<std::unique_ptr<Slot>> slots_ LOCKSTEP_GUARDED_BY(mutex);
   Supervisor supervisor_{memory_, own_options(), reports()};
-  RemoteHosts hosts_{memory_, bell_place_, options_, told_by_hosts()};
+  RemoteHosts hosts_{memory_, bell_place_, options_, events_of_hosts()};
   std::thread report_thread_;
 };
 

@@ -85,10 +85,11 @@ void ProcessSlots::fail_what_nobody_takes() {
         index < wanted_ || std::any_of(slots_.begin(), slots_.end(),
                                        [&](const auto& slot) { return slot->index == index; });
     if (there) continue;
-    fail_queued(index, {"WorkerLost",
-                        "[pool] worker " + std::to_string(index) + " is no more: the pool has " +
-                            std::to_string(wanted_) + " now",
-                        ""});
+    fail_queued(index,
+                {"WorkerLost",
+                 "[pool] worker " + std::to_string(index) + " was removed: the pool now has " +
+                     std::to_string(wanted_) + " workers",
+                 ""});
   }
 }
 
@@ -96,7 +97,7 @@ bool ProcessSlots::drain(Slot& slot) {
   if (slot.broken) return false;
   bool more = false;
   try {
-    slot.say_more();
+    slot.send_waiting();
     for (int taken = 0;; ++taken) {
       if (slot.held && !deliver_held(slot)) break;
       if (taken == kReportsAtATime) {
@@ -111,7 +112,7 @@ bool ProcessSlots::drain(Slot& slot) {
     // It wrote invalid data, or more than there is memory for.
     slot.broken = true;
     slot.held.reset();
-    end_process(slot, std::string("sent what cannot be read (") + e.what() + ")");
+    end_process(slot, std::string("sent an invalid message (") + e.what() + ")");
     return false;
   }
   if (slot.reports.took()) slot.ring();
@@ -144,7 +145,7 @@ void ProcessSlots::take(Slot& slot, std::span<const std::byte> rest) {
 
 void ProcessSlots::end_first(Slot& slot, Report what, EndNote note) {
   if (slot.sent.empty() || slot.sent.front().order != note.order) {
-    throw DataError("[pool] the end of a task that it was not given");
+    throw DataError("[pool] the end of a task that the worker does not have");
   }
   const Sent first = std::move(slot.sent.front());
   slot.sent.pop_front();
@@ -163,7 +164,7 @@ void ProcessSlots::end_first(Slot& slot, Report what, EndNote note) {
 
 void ProcessSlots::bury(Slot& slot) {
   const uint64_t next = slot.head.next.load();
-  const bool gone = stopping();
+  const bool ending = stopping();
   for (; !slot.sent.empty(); slot.sent.pop_back()) {
     const Sent& sent = slot.sent.back();
     const TaskPtr task = sent.task;
@@ -175,7 +176,7 @@ void ProcessSlots::bury(Slot& slot) {
                                    slot.pid, slot.lost->how, when, task->number),
                        ""};
     };
-    if (task->cancelling || gone) {
+    if (task->cancelling || ending) {
       end_as_cancelled(task);
     } else if (!begun) {
       if (task->state == TaskState::running) --task->attempts;
@@ -192,7 +193,7 @@ void ProcessSlots::bury(Slot& slot) {
     }
   }
   memory_.free(slot.place);
-  if (slot.retiring || gone) return;
+  if (slot.retiring || ending) return;
   if (slot.ready) {
     restarts_.plan(slot.index);
   } else {
@@ -210,7 +211,7 @@ double ProcessSlots::look_after(Slot& slot) {
     stop_first(slot);
   }
   if (slot.grace && slot.grace->reached()) {
-    end_process(slot, "did not stop when it was told to");
+    end_process(slot, "did not stop on request");
     return 1;
   }
   double wait = 1;

@@ -40,7 +40,7 @@ struct WorkerSlot {
         reports(reports_of(region)) {}
 
   // Sends an order. It waits here while the ring has no room for it.
-  void say(Order what, std::span<const std::byte> rest) {
+  void send(Order what, std::span<const std::byte> rest) {
     orders.push(with_prefix(what, rest));
     if (!orders.flush()) {
       head.orders_wait = 1;
@@ -50,7 +50,7 @@ struct WorkerSlot {
     ring();
   }
   // Writes waiting orders.
-  void say_more() {
+  void send_waiting() {
     if (head.orders_wait.load() == 0) return;
     if (orders.flush()) head.orders_wait = 0;
     ring();
@@ -69,7 +69,7 @@ struct WorkerSlot {
   uint32_t worker = 0;             // 0: not started yet
   pid_t pid = 0;
   std::optional<QueueMessage> held;  // has no room in its inbox
-  uint64_t messages_said = 0;        // bytes
+  uint64_t messages_sent = 0;        // bytes
   bool ready = false, retiring = false, ending = false;
   bool broken = false;            // its reports are unreadable
   std::optional<WorkerEnd> lost;  // once the process has ended

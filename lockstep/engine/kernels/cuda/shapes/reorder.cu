@@ -95,13 +95,13 @@ bool known(const TensorSpec& spec) {
 
 Pass reorder(const TensorSpec& from, const TensorSpec& to) {
   if (!known(from) || !known(to)) {
-    throw Unsupported("[kernels] the GPU does not know this change of layout: " + from.to_string() +
-                      " to " + to.to_string());
+    throw Unsupported("[kernels] the GPU does not support this change of layout: " +
+                      from.to_string() + " to " + to.to_string());
   }
   const bool same_type = from.dtype == to.dtype, narrows = is_narrow(to.dtype);
   if (!same_type && !convertible(from.dtype, to.dtype)) {
-    throw Unsupported("[kernels] the GPU does not know this change of type: " + from.to_string() +
-                      " to " + to.to_string());
+    throw Unsupported("[kernels] the GPU does not support this change of type: " +
+                      from.to_string() + " to " + to.to_string());
   }
   const DType narrow = narrows ? to.dtype : from.dtype;
   if (from.row_major() == to.row_major() && !same_type) {

@@ -15,7 +15,8 @@ namespace {
 int as_int(int64_t n) {
   if (n > std::numeric_limits<int>::max()) {
     throw Unsupported(
-        "[cuda] cuDNN counts in 32 bits, this convolution has a dimension or stride of " +
+        "[cuda] cuDNN supports sizes of 32 bits, but this convolution has a dimension or stride "
+        "of " +
         std::to_string(n));
   }
   return static_cast<int>(n);
@@ -113,7 +114,7 @@ void choose(const char* what, DType dtype, std::span<const Candidate> candidates
     if (fits(a, CUDNN_DEFAULT_MATH)) return;
   }
   throw Unsupported(std::string("[cuda] cuDNN has no ") + what + " for this convolution" +
-                    (cuda::choice().deterministic ? " that gives the same bits each time" : "") +
+                    (cuda::choice().deterministic ? " that is deterministic" : "") +
                     cudnn_details());
 }
 

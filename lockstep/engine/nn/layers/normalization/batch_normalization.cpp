@@ -46,7 +46,7 @@ class BatchNormalization final : public LayerWith<BatchNormalizationOptions> {
  private:
   static Shape channels(std::span<const Shape> in) {
     if (in[0].rank() < 2) {
-      throw InvalidArgument("[batch_normalization] an input with channels wanted, received " +
+      throw InvalidArgument("[batch_normalization] expected an input with channels, received " +
                             in[0].to_string());
     }
     return Shape{in[0][1]};

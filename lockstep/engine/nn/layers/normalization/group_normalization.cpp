@@ -28,7 +28,7 @@ class Normalization final : public LayerWith<Options> {
     const auto& o = this->options();
     if (in[0].rank() < 2) {
       throw InvalidArgument("[" + std::string(Options::kType) +
-                            "] an input with channels wanted, received " + in[0].to_string());
+                            "] expected an input with channels, received " + in[0].to_string());
     }
     const Shape c{in[0][1]};
     return {{"scale", c, "ones", 1, 1, o.l2_factor, o.learning_rate_factor},
