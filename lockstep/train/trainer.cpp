@@ -15,15 +15,13 @@
 #include "lockstep/engine/kernels/interface/fast_sizes.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/parallel/process/function.h"
-#include "lockstep/train/evaluation/evaluator.h"
 #include "lockstep/train/evaluation/population_statistics.h"
-#include "lockstep/train/evaluation/validation.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/observation_list.h"
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/input/training_images.h"
-#include "lockstep/train/loop/local_iterations.h"
+#include "lockstep/train/loop/iterations.h"
 #include "lockstep/train/loop/training_end.h"
 #include "lockstep/train/options/learning_rate.h"
 #include "lockstep/train/state/checkpoint.h"
@@ -68,9 +66,8 @@ class Training {
         options_(options.resolved()),
         control_(replaying(control)),
         files_(control.files ? *control.files : local_files()),
-        pool_(client_threads(options_)) {
-    if (options_.workers > 0) start_workers(*call, workers);
-  }
+        pool_(client_threads(options_)),
+        iterations_(make_iterations(setup(), call, workers)) {}
 
   TrainingResult run() {
     // This thread also computes sums over shards and scalars.
@@ -86,7 +83,7 @@ class Training {
       result_.images_per_second = static_cast<double>(timed_observations_) / timed_seconds_;
     }
     result_.shards_by_thread = iterations_->shards();
-    if (workers_) result_.workers = workers_->summaries();
+    result_.workers = iterations_->workers();
     iterations_->fetch();
     if (control_.replay) result_.replayed = training_tensors(network_, *solver_);
     finish_network();
@@ -120,27 +117,18 @@ class Training {
     for (TrainingObserver* observer : control_.observers) event(*observer);
   }
 
-  // The workers prepare themselves while this process reads images.
-  void start_workers(const Call<TrainingProblem>& call, const TrainingWorkers& workers) {
-    if (control_.profile) {
-      throw Unsupported("[training] profiles are supported only without worker processes",
-                        "set workers = 0");
-    }
-    auto made = std::make_unique<WorkerIterations>(WorkerIterationsSetup{
-        .problem = call,
+  IterationsSetup setup() {
+    return {
         .options = options_,
         .data = data_,
         .learning_rate = [this](int64_t i) { return learning_rate(i); },
+        .profile = control_.profile,
         .on_change =
             [this](const WorkerChange& c) { notify([&](TrainingObserver& o) { o.worker(c); }); },
         .notice =
             [this](const std::string& n) { notify([&](TrainingObserver& o) { o.notice(n); }); },
-        .pool = workers.pool,
-        .devices = workers.devices,
         .stop = [this] { return wants_to_stop(); },
-        .interrupted = [this] { return interrupted(); }});
-    workers_ = made.get();
-    iterations_ = std::move(made);
+        .interrupted = [this] { return interrupted(); }};
   }
 
   double learning_rate(int64_t iteration) const {
@@ -150,9 +138,9 @@ class Training {
   // Reads all images once: for the digests of the listings and the statistics of the inputs.
   std::vector<ChannelSummary> read_all() {
     images_ = open_images(network_, data_, options_);
-    if (workers_) workers_->share(images_);
+    iterations_->share(images_);
     const ImagesRead read = read_images(images_, pool_, [&](int64_t done, int64_t total) {
-      if (workers_) workers_->attend();
+      iterations_->attend();
       if (interrupted()) {
         throw Cancelled("[training] the training was stopped while its data was read",
                         "no iteration had begun, so nothing is lost");
@@ -183,23 +171,12 @@ class Training {
         observations().write(files_, control_.observation_list);
       }
     }
-    if (workers_) {
-      workers_->begin(network_, *solver_,
-                      make_validation(network_, images_, data_, options_, pool_, metrics()),
-                      position_.iteration + 1);
-      return;
-    }
-    iterations_ = std::make_unique<LocalIterations>(
-        LocalIterationsSetup{.network = network_,
-                             .solver = *solver_,
-                             .pool = pool_,
-                             .options = options_,
-                             .data = data_,
-                             .images = images_,
-                             .metrics = metrics(),
-                             .learning_rate = [this](int64_t i) { return learning_rate(i); },
-                             .profile = control_.profile},
-        position_.iteration + 1);
+    iterations_->begin({.network = network_,
+                        .solver = *solver_,
+                        .pool = pool_,
+                        .images = images_,
+                        .metrics = metrics(),
+                        .first = position_.iteration + 1});
   }
 
   ObservationList observations() const {
@@ -510,8 +487,6 @@ class Training {
   const Clock::time_point started_ = Clock::now();
   TrainingImages images_;
   std::unique_ptr<Solver> solver_;
-  std::unique_ptr<Iterations> iterations_;
-  WorkerIterations* workers_ = nullptr;  // set if worker processes compute; owned by iterations_
   Listings listings_;
   TrainingPosition position_;
   int64_t iterations_per_epoch_ = 0;
@@ -520,6 +495,9 @@ class Training {
   double timed_seconds_ = 0;
   int64_t timed_observations_ = 0;
   TrainingResult result_;
+  // Workers prepare themselves from the beginning. Declared last because its callbacks use the
+  // members above.
+  std::unique_ptr<Iterations> iterations_;
 };
 
 }  // namespace

@@ -84,5 +84,14 @@ TEST(Partition, RefusesLoadsThatAreNone) {
   EXPECT_THROW(partition_shards(4, std::vector<double>{1, std::nan("")}), InvalidArgument);
 }
 
+TEST(Partitions, AreComputedOnceForEachNumberOfLeaves) {
+  const std::vector<double> loads{2, 0, 1};
+  Partitions partitions(loads);
+  const std::vector<IndexRange>& seven = partitions.of(7);
+  EXPECT_EQ(seven, partition_shards(7, loads));
+  EXPECT_EQ(partitions.of(6), partition_shards(6, loads));
+  EXPECT_EQ(&partitions.of(7), &seven);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/pause.h"
@@ -199,7 +200,7 @@ struct MiniBatchQueue::State {
   // changes all members that it needs without the mutex.
   struct Slot {
     std::unique_ptr<MiniBatch> batch;
-    std::vector<MiniBatchQueueOptions::Rows> wanted;
+    std::vector<IndexRange> wanted;
     int64_t rows = 0, claimed = 0;  // rows that pieces have claimed
     int pieces = 0;                 // pieces in progress
     int64_t failed = 0;             // first row that failed, if there is an error
@@ -465,7 +466,7 @@ struct MiniBatchQueue::State {
     const auto i = static_cast<size_t>(row);
     const int64_t observation = batch.observations[i];
     batch.labels[i] = static_cast<int32_t>(cache->label(observation));
-    const auto holds = [&](auto& r) { return row >= r.first && row < r.first + r.count; };
+    const auto holds = [&](auto& r) { return row >= r.first && row < r.end(); };
     if (options.rows && std::none_of(slot.wanted.begin(), slot.wanted.end(), holds)) return;
     const bool changes = options.augmentation.any();
     const AugmentationDraw drawn =

@@ -19,6 +19,7 @@ namespace lockstep {
 
 enum class Shuffle { never, once, every_epoch };
 
+struct IndexRange;  // base/numeric/index_range.h
 struct MiniBatch;
 
 struct MiniBatchQueueOptions {
@@ -43,10 +44,7 @@ struct MiniBatchQueueOptions {
   int64_t max_epochs = 1;  // epochs 0 to max_epochs - 1
   // Returns the rows of mini-batch number `index` with n observations whose inputs and targets are
   // needed. The contents of other rows are undefined. Without a function, all rows are needed.
-  struct Rows {
-    int64_t first = 0, count = 0;
-  };
-  std::function<std::vector<Rows>(int64_t epoch, int64_t index, int64_t n)> rows = {};
+  std::function<std::vector<IndexRange>(int64_t epoch, int64_t index, int64_t n)> rows = {};
   // Called with every finished mini-batch, by several threads at the same time. May change inputs,
   // labels and targets, including their number. Mini-batches do not depend on the threads if its
   // result depends on the mini-batch only, including its epoch and index. next() rethrows its

@@ -13,16 +13,16 @@ constexpr double kLook = 0.1;
 
 }  // namespace
 
-Supervisor::Supervisor(const SharedMemory& memory, const ProcessPoolOptions& options,
-                       SupervisorEvents reports)
+LocalSupervisor::LocalSupervisor(const SharedMemory& memory, const ProcessPoolOptions& options,
+                                 SupervisorEvents reports)
     : memory_(memory),
       options_(options),
       reports_(std::move(reports)),
       asked_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-Supervisor::~Supervisor() { stop(); }
+LocalSupervisor::~LocalSupervisor() { stop(); }
 
-void Supervisor::begin() {
+void LocalSupervisor::begin() {
   thread_ = quiet_thread([this] {
     try {
       run();
@@ -32,18 +32,20 @@ void Supervisor::begin() {
   });
 }
 
-void Supervisor::start(const SlotTicket& ticket) { ask({ticket, 0, {}}); }
+void LocalSupervisor::start(const SlotTicket& ticket) { ask({ticket, 0, {}}); }
 
-void Supervisor::kill(uint32_t worker, const std::string& reason) { ask({{}, worker, reason}); }
+void LocalSupervisor::kill(uint32_t worker, const std::string& reason) {
+  ask({{}, worker, reason});
+}
 
-void Supervisor::ask(Request request) {
+void LocalSupervisor::ask(Request request) {
   const MutexLock lock(mutex_);
   requests_.push_back(std::move(request));
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = write(asked_.get(), &one, sizeof one);
 }
 
-void Supervisor::stop() {
+void LocalSupervisor::stop() {
   {
     const MutexLock lock(mutex_);
     ended_ = true;
@@ -53,7 +55,7 @@ void Supervisor::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Supervisor::run() {
+void LocalSupervisor::run() {
   WorkerOptions options;
   options.memory_bytes = options_.memory_bytes;
   options.environment = options_.environment;
@@ -77,7 +79,8 @@ void Supervisor::run() {
     }
     const auto event = workers.wait(TimeLimit(kLook), asked_.get());
     const int64_t refused = workers.strangers();
-    if (refused > strangers) reports_.refused(strangers = refused);
+    if (refused > strangers) reports_.refused(refused - strangers);
+    strangers = refused;
     if (!event || event->kind == WorkerEvent::Kind::message) continue;
     reports_.ended(
         event->worker,
@@ -87,7 +90,7 @@ void Supervisor::run() {
   }
 }
 
-void Supervisor::start(Workers& workers, const SlotTicket& ticket) {
+void LocalSupervisor::start(Workers& workers, const SlotTicket& ticket) {
   uint32_t number = 0;
   std::string why;
   try {

@@ -1,5 +1,6 @@
-// The thread that owns a pool's worker processes on this machine: it starts them, ends them and
-// detects their ends. (Workers end with the thread that started them.)
+// The supervisor of a pool's worker processes: a thread that starts them, ends them and detects
+// their ends. LocalSupervisor does so on this machine, RemoteHosts (remote/remote_hosts.h) on
+// others; both report in the same way.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +18,7 @@
 
 namespace lockstep::detail {
 
-// Callbacks to the pool, in the supervisor's thread.
+// Callbacks to the owner of a supervisor, in the supervisor's thread.
 struct SupervisorEvents {
   // A process serves the ticket. If `worker` is 0, none could be started for the reason `why`.
   std::function<void(const SlotTicket&, uint32_t worker, pid_t pid, const std::string& why)>
@@ -26,25 +27,40 @@ struct SupervisorEvents {
   std::function<void(uint32_t worker, const WorkerEnd& end)> ended;
   // No process can be started or monitored any more.
   std::function<void(const std::string& why)> failed;
-  // Total number of strangers' attempts to connect.
+  // Number of strangers' attempts to connect since the last call.
   std::function<void(int64_t strangers)> refused;
+  // There are reports of workers on other hosts, or there is room for their orders. (Workers on
+  // this machine ring the pool's bell.)
+  std::function<void()> rung = {};
 };
 
 // Thread-safe.
 class Supervisor {
  public:
-  // The memory must outlive it. `reports` are called from begin() on.
-  Supervisor(const SharedMemory& memory, const ProcessPoolOptions& options,
-             SupervisorEvents reports);
-  ~Supervisor();
+  virtual ~Supervisor() = default;
 
-  void begin();
-  void start(const SlotTicket& ticket);
+  // Reports begin.
+  virtual void begin() = 0;
+  virtual void start(const SlotTicket& ticket) = 0;
   // Kills it at once. Its end is reported with this reason ("": with the way the process ended).
-  void kill(uint32_t worker, const std::string& reason);
+  virtual void kill(uint32_t worker, const std::string& reason) = 0;
   // Ends all processes; nothing is reported afterwards. The caller must not hold a mutex that the
   // callbacks lock.
-  void stop();
+  virtual void stop() = 0;
+};
+
+// Owns the processes in its thread, with which workers end.
+class LocalSupervisor final : public Supervisor {
+ public:
+  // The memory must outlive it.
+  LocalSupervisor(const SharedMemory& memory, const ProcessPoolOptions& options,
+                  SupervisorEvents reports);
+  ~LocalSupervisor() override;
+
+  void begin() override;
+  void start(const SlotTicket& ticket) override;
+  void kill(uint32_t worker, const std::string& reason) override;
+  void stop() override;
 
  private:
   struct Request {

@@ -13,10 +13,12 @@ struct WorkerEnd {
   bool own_fault = false;
   bool outside = false;   // by a signal unrelated to its work (SIGKILL, SIGTERM, SIGSTOP, ...)
   bool hopeless = false;  // any replacement would end the same way
+  // The end of its output, if it ran on another host. On this machine its client reads the output.
+  std::string printed = {};
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(how, hint, own_fault, outside, hopeless);
+    archive(how, hint, own_fault, outside, hopeless, printed);
   }
 };
 

@@ -29,7 +29,7 @@ struct WorkerOptions {
 // may be >= `workers`, for workers that were added later. Thread-safe.
 std::vector<int> cores_of_worker(int local_rank, int workers, int threads);
 
-// An event of a worker.
+// An event of a worker, or of a remote agent (remote/host_processes.h).
 struct WorkerEvent {
   enum class Kind {
     message,   // a message of its task
@@ -44,6 +44,9 @@ struct WorkerEvent {
   WorkerEnd end = {};
 };
 
+// The processes of a LocalSupervisor, without its thread and for any task, so that starts, messages
+// and ends can be tested by themselves.
+//
 // Starts workers, exchanges messages with them, and ends them all in its destructor. They also end
 // at once when this process ends, however that happens. Used by one thread, which must live as long
 // as the workers (they end with the thread that started them).

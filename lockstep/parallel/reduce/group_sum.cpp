@@ -126,13 +126,14 @@ struct GroupSum::State {
   }
 
   void add_slice() {
-    const Slice own_slice = slice_of(options.count, group.rank(), group.size());
-    const auto pieces = static_cast<int64_t>((own_slice.count + kPiece - 1) / kPiece);
+    const auto count =
+        static_cast<size_t>(slice_of(options.count, group.rank(), group.size()).count);
+    const auto pieces = static_cast<int64_t>((count + kPiece - 1) / kPiece);
     float* const to = exchange->slice();
     const auto body = [&](int64_t piece, int thread) {
       const ArithmeticMode mode;
       const size_t first = static_cast<size_t>(piece) * kPiece;
-      add_piece(first, std::min(kPiece, own_slice.count - first), to + first,
+      add_piece(first, std::min(kPiece, count - first), to + first,
                 scratch[static_cast<size_t>(thread)]);
       mode.check();
     };

@@ -109,4 +109,11 @@ std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double>
   return runs;
 }
 
+const std::vector<IndexRange>& Partitions::of(int64_t leaves) {
+  const MutexLock lock(mutex_);
+  const auto found = partitions_.find(leaves);
+  if (found != partitions_.end()) return found->second;
+  return partitions_.emplace(leaves, partition_shards(leaves, loads_)).first->second;
+}
+
 }  // namespace lockstep

@@ -1,10 +1,13 @@
 // Partition of the tree's leaves among workers.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
 #include "lockstep/base/numeric/index_range.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
@@ -16,5 +19,18 @@ namespace lockstep {
 // only on the arguments. Thread-safe. Throws InvalidArgument for a load that is negative or not
 // finite, and if all are 0.
 std::vector<IndexRange> partition_shards(int64_t leaves, std::span<const double> loads);
+
+// Partitions for the same loads by number of leaves, each computed once. Thread-safe.
+class Partitions {
+ public:
+  explicit Partitions(std::vector<double> loads) : loads_(std::move(loads)) {}
+  // Throws what partition_shards() throws. The result is valid as long as this object.
+  const std::vector<IndexRange>& of(int64_t leaves) LOCKSTEP_EXCLUDES(mutex_);
+
+ private:
+  const std::vector<double> loads_;
+  Mutex mutex_;
+  std::map<int64_t, std::vector<IndexRange>> partitions_ LOCKSTEP_GUARDED_BY(mutex_);
+};
 
 }  // namespace lockstep

@@ -21,13 +21,14 @@ size_t longest_slice(size_t count, int size) {
   return std::min(count, (count / kBlock / static_cast<size_t>(size) + 2) * kBlock);
 }
 
-// Position and size of the additional bytes of a range's leaves.
-struct Words {
-  size_t first, count;
-};
+// The additional bytes of a range's leaves.
+IndexRange words_of(const IndexRange& range, size_t width) {
+  const auto bytes = static_cast<int64_t>(width);
+  return {range.first * bytes, range.count * bytes};
+}
 
-Words words_of(const IndexRange& range, size_t width) {
-  return {static_cast<size_t>(range.first) * width, static_cast<size_t>(range.count) * width};
+size_t float_bytes(const IndexRange& elements) {
+  return static_cast<size_t>(elements.count) * sizeof(float);
 }
 
 class Windows final : public SumExchange {
@@ -52,7 +53,7 @@ class Windows final : public SumExchange {
                const TimeLimit& limit) override {
     const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
     const auto rank = static_cast<size_t>(group_.rank());
-    const Words own = words_of(partition_.runs[rank], width);
+    const IndexRange own = words_of(partition_.runs[rank], width);
     std::byte* const window = group_.window(group_.rank());
     if (own.count > 0) std::memcpy(window + own.first, leaf_metadata.data() + own.first, own.count);
     if (by > 0) std::memcpy(window + member_offset_, member_metadata.data() + rank * by, by);
@@ -60,7 +61,7 @@ class Windows final : public SumExchange {
     for (size_t r = 0; r < partition_.runs.size(); ++r) {
       if (r == rank) continue;
       const std::byte* const theirs = group_.window(static_cast<int>(r));
-      const Words w = words_of(partition_.runs[r], width);
+      const IndexRange w = words_of(partition_.runs[r], width);
       if (w.count > 0) std::memcpy(leaf_metadata.data() + w.first, theirs + w.first, w.count);
       if (by > 0) std::memcpy(member_metadata.data() + r * by, theirs + member_offset_, by);
     }
@@ -69,8 +70,8 @@ class Windows final : public SumExchange {
   void gather(float* result, const TimeLimit& limit) override {
     group_.barrier(limit);
     for (int r = 0; r < group_.size(); ++r) {
-      const Slice s = slice_of(options_.count, r, group_.size());
-      std::memcpy(result + s.first, slice_in(r), s.count * sizeof(float));
+      const IndexRange s = slice_of(options_.count, r, group_.size());
+      std::memcpy(result + s.first, slice_in(r), float_bytes(s));
     }
   }
 
@@ -86,7 +87,7 @@ class Windows final : public SumExchange {
   LocalGroup& group_;
   const GroupSumOptions options_;
   const size_t member_offset_;
-  const Slice own_;
+  const IndexRange own_;
   SumPartition partition_;
 };
 
@@ -102,7 +103,7 @@ class Messages final : public SumExchange {
     partition_ = partition;
     const auto n = partition.runs.size();
     partials_.resize(width_ * partition.partials[rank()]);
-    slice_.resize(own_.count);
+    slice_.resize(static_cast<size_t>(own_.count));
     to_.assign(n, 0);
     from_.assign(n, 0);
     firsts_.assign(n, 0);
@@ -112,7 +113,7 @@ class Messages final : public SumExchange {
       firsts_[r] = received;
       to_[r] = partial_bytes(rank(), theirs(r)) + words_bytes(rank());
       from_[r] = partial_bytes(r, own_) + words_bytes(r);
-      slices_[r] = theirs(r).count * sizeof(float);
+      slices_[r] = float_bytes(theirs(r));
       sent += to_[r];
       received += from_[r];
     }
@@ -124,7 +125,7 @@ class Messages final : public SumExchange {
 
   const float* operand(int member, size_t number) const override {
     return reinterpret_cast<const float*>(received_.data() + firsts_[static_cast<size_t>(member)]) +
-           number * own_.count;
+           number * static_cast<size_t>(own_.count);
   }
 
   float* slice() override { return slice_.data(); }
@@ -134,12 +135,12 @@ class Messages final : public SumExchange {
   void scatter(std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
                const TimeLimit& limit) override {
     const size_t width = round_up(options_.leaf_bytes), by = round_up(options_.member_bytes);
-    const Words own = words_of(partition_.runs[rank()], width);
+    const IndexRange own = words_of(partition_.runs[rank()], width);
     std::byte* to = sent_.data();
     for (size_t r = 0; r < partition_.runs.size(); ++r) {
-      const Slice s = theirs(r);
+      const IndexRange s = theirs(r);
       for (size_t i = 0; i < partition_.partials[rank()]; ++i) {
-        to = put(to, partial(i) + s.first, s.count * sizeof(float));
+        to = put(to, partial(i) + s.first, float_bytes(s));
       }
       to = put(to, leaf_metadata.data() + own.first, own.count);
       to = put(to, member_metadata.data() + rank() * by, by);
@@ -147,7 +148,7 @@ class Messages final : public SumExchange {
     group_.all_to_all(sent_, to_, received_, from_, limit);
     for (size_t r = 0; r < partition_.runs.size(); ++r) {
       const std::byte* const from = received_.data() + firsts_[r] + partial_bytes(r, own_);
-      const Words w = words_of(partition_.runs[r], width);
+      const IndexRange w = words_of(partition_.runs[r], width);
       put(leaf_metadata.data() + w.first, from, w.count);
       put(member_metadata.data() + r * by, from + w.count, by);
     }
@@ -160,11 +161,11 @@ class Messages final : public SumExchange {
 
  private:
   size_t rank() const { return static_cast<size_t>(group_.rank()); }
-  Slice theirs(size_t member) const {
+  IndexRange theirs(size_t member) const {
     return slice_of(options_.count, static_cast<int>(member), group_.size());
   }
-  size_t partial_bytes(size_t member, const Slice& of) const {
-    return partition_.partials[member] * of.count * sizeof(float);
+  size_t partial_bytes(size_t member, const IndexRange& of) const {
+    return partition_.partials[member] * float_bytes(of);
   }
   size_t words_bytes(size_t member) const {
     return words_of(partition_.runs[member], round_up(options_.leaf_bytes)).count +
@@ -178,7 +179,7 @@ class Messages final : public SumExchange {
   Group& group_;
   const GroupSumOptions options_;
   const size_t width_;  // distance between partial sums, in floats
-  const Slice own_;
+  const IndexRange own_;
   SumPartition partition_;
   std::vector<float> partials_, slice_;
   std::vector<std::byte> sent_, received_;
@@ -188,11 +189,12 @@ class Messages final : public SumExchange {
 
 }  // namespace
 
-Slice slice_of(size_t count, int rank, int size) {
+IndexRange slice_of(size_t count, int rank, int size) {
   const size_t blocks = (count + kBlock - 1) / kBlock;
   const auto r = static_cast<size_t>(rank), n = static_cast<size_t>(size);
   const size_t first = std::min(count, blocks * r / n * kBlock);
-  return {first, std::min(count, blocks * (r + 1) / n * kBlock) - first};
+  const size_t end = std::min(count, blocks * (r + 1) / n * kBlock);
+  return {static_cast<int64_t>(first), static_cast<int64_t>(end - first)};
 }
 
 std::unique_ptr<SumExchange> SumExchange::by_windows(LocalGroup& group,

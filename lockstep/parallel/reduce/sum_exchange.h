@@ -10,14 +10,9 @@
 
 namespace lockstep {
 
-// A range of elements of the array.
-struct Slice {
-  size_t first = 0, count = 0;
-};
-
-// The slice of member `rank` of an array of `count` elements: whole blocks of 1,024, except for the
-// last.
-Slice slice_of(size_t count, int rank, int size);
+// The slice of member `rank`: a range of the elements of an array of `count` elements, whole blocks
+// of 1,024 except for the last.
+IndexRange slice_of(size_t count, int rank, int size);
 
 // The range of leaves of each member, and the number of partial sums of each.
 struct SumPartition {

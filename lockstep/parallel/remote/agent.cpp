@@ -88,7 +88,7 @@ class HostAgent {
 
   [[noreturn]] static void give_up(const std::string& why) {
     try {
-      send(SlotEnded{no_slot, {.how = why}, ""});
+      send(SlotEnded{no_slot, {.how = why}});
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     } catch (const std::exception&) {
       // The client will detect the end of this process.
@@ -299,7 +299,9 @@ class HostAgent {
                 if (at->second.worker != worker) continue;
                 carry_reports(at->first, at->second, true);
                 send_changes();
-                send(SlotEnded{at->first, end, read_diary(at->second.diary.get())});
+                SlotEnded ended{at->first, end};
+                ended.end.printed = read_diary(at->second.diary.get());
+                send(ended);
                 slots_.erase(at);
                 return;
               }
@@ -318,7 +320,7 @@ class HostAgent {
   std::map<size_t, Watched> watched_ LOCKSTEP_GUARDED_BY(mutex_);
   std::map<size_t, std::pair<size_t, SharedRegion>> mapped_ LOCKSTEP_GUARDED_BY(mutex_);
   TimeLimit next_changes_ LOCKSTEP_GUARDED_BY(mutex_){kChangesPeriod};
-  Supervisor supervisor_;
+  LocalSupervisor supervisor_;
 };
 
 }  // namespace

@@ -184,11 +184,10 @@ struct SlotTaken {
 struct SlotEnded {
   size_t slot = 0;  // no_slot: the agent itself cannot continue
   WorkerEnd end;
-  std::string printed;  // the end of its output
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(slot, end, printed);
+    archive(slot, end);
   }
 };
 

@@ -123,7 +123,7 @@ struct HostProcesses::State {
   const HostProcessOptions options;
   ChannelServer channel;
   std::map<uint32_t, HostProcess> hosts;
-  std::deque<HostEvent> events;
+  std::deque<WorkerEvent> events;
   uint32_t next = 1;
   TimeLimit look{kLook}, pulse{kPulse};
   Strangers strangers;
@@ -141,8 +141,8 @@ struct HostProcesses::State {
         strangers.came(found->first, 0);  // an agent has only one try
         channel.send(found->first, with_prefix(ClientMessage::task, encode(h.task)));
       } else if (says == AgentMessage::message) {
-        events.push_back({.kind = HostEvent::Kind::message,
-                          .number = found->first,
+        events.push_back({.kind = WorkerEvent::Kind::message,
+                          .worker = found->first,
                           .content = Bytes(rest.begin(), rest.end())});
       } else if (says == AgentMessage::failed && h.reason.empty()) {
         h.reason = reason_of(rest);
@@ -176,8 +176,9 @@ struct HostProcesses::State {
       h.reason = words.empty() ? how : how + ": " + words;
     }
     for (const uint32_t number : lost) {
-      events.push_back(
-          {.kind = HostEvent::Kind::lost, .number = number, .how = hosts.at(number).reason});
+      events.push_back({.kind = WorkerEvent::Kind::lost,
+                        .worker = number,
+                        .end = {.how = hosts.at(number).reason}});
       strangers.died(number);
       channel.dismiss(number);
       hosts.erase(number);
@@ -238,7 +239,7 @@ bool HostProcesses::send(uint32_t number, std::span<const std::byte> content) {
          state_->channel.send(number, with_prefix(ClientMessage::message, content));
 }
 
-std::optional<HostEvent> HostProcesses::wait(const TimeLimit& limit, int also) {
+std::optional<WorkerEvent> HostProcesses::wait(const TimeLimit& limit, int also) {
   State& s = *state_;
   for (;;) {
     s.take_messages();
@@ -258,7 +259,7 @@ std::optional<HostEvent> HostProcesses::wait(const TimeLimit& limit, int also) {
       s.pulse = TimeLimit(kPulse);
     }
     if (!s.events.empty()) {
-      HostEvent event = std::move(s.events.front());
+      WorkerEvent event = std::move(s.events.front());
       s.events.pop_front();
       return event;
     }

@@ -11,6 +11,7 @@
 
 #include "lockstep/parallel/messages/channel.h"
 #include "lockstep/parallel/process/function.h"
+#include "lockstep/parallel/process/workers.h"
 
 namespace lockstep {
 
@@ -26,17 +27,9 @@ struct HostProcessOptions {
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
-struct HostEvent {
-  enum class Kind {
-    message,  // a message of its task
-    lost,     // it is gone, or its task threw; see `how`
-  };
-  Kind kind = Kind::message;
-  uint32_t number = 0;
-  Bytes content = {};
-  std::string how = {};
-};
-
+// Beside Workers because an agent is started by a command and judged by its silence, while the
+// system reports ends and stops of a worker of this machine.
+//
 // Starts remote agents and exchanges messages with them. They end when this process ends, or when
 // they receive nothing from it for ten seconds. Used by one thread, which must live as long as they
 // do.
@@ -53,8 +46,9 @@ class HostProcesses {
   uint32_t start(const std::string& host, const Call<void>& task);
   // False if the agent is lost, or takes no message now.
   bool send(uint32_t number, std::span<const std::byte> content);
-  // The next event; none at the limit, or when the descriptor `also` is readable.
-  std::optional<HostEvent> wait(const TimeLimit& limit, int also);
+  // The next event, a message or a loss; none at the limit, or when the descriptor `also` is
+  // readable. An agent whose task threw is lost.
+  std::optional<WorkerEvent> wait(const TimeLimit& limit, int also);
   // Ends the agent; it is then reported as lost for this reason.
   void kill(uint32_t number, const std::string& reason);
   // Number of strangers' attempts to connect so far, like Workers::strangers().

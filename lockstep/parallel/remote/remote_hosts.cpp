@@ -9,7 +9,7 @@
 namespace lockstep::detail {
 
 RemoteHosts::RemoteHosts(SharedMemory& memory, const SharedPlace& bell,
-                         const ProcessPoolOptions& options, HostEvents events)
+                         const ProcessPoolOptions& options, SupervisorEvents events)
     : state_(std::make_unique<RemoteHostsState>(memory, bell, options, std::move(events))) {
   RemoteHostsState& s = *state_;
   // Worker numbers have eight bits for the host.
@@ -35,7 +35,7 @@ void RemoteHosts::begin() {
     try {
       run_remote_hosts(s);
     } catch (const std::exception& e) {
-      s.events.reports.failed(e.what());
+      s.events.failed(e.what());
     }
   });
 }

@@ -1,5 +1,5 @@
-// The workers of a pool on other hosts. A thread takes their place at the rings that local worker
-// processes would use.
+// The supervisor of a pool's workers on other hosts. Its thread also takes their place at the rings
+// that local worker processes would use.
 #pragma once
 
 #include <memory>
@@ -7,34 +7,32 @@
 
 #include "lockstep/parallel/process/process_pool_options.h"
 #include "lockstep/parallel/process/slot_memory.h"
+#include "lockstep/parallel/process/supervisor.h"
 #include "lockstep/parallel/remote/host_memory.h"
 
 namespace lockstep::detail {
 
 struct RemoteHostsState;
-struct HostEvents;
 
-// Thread-safe. Its worker numbers lie above those of the pool's supervisor.
-class RemoteHosts final : public HostMemory {
+// Thread-safe. Its worker numbers lie above those of the pool's local supervisor.
+class RemoteHosts final : public Supervisor, public HostMemory {
  public:
-  // `bell`: the place of the pool's bell. `told`: called by the thread, from begin() on. The memory
-  // must outlive it. Throws InvalidArgument for invalid hosts.
+  // `bell`: the place of the pool's bell. The memory must outlive it. Throws InvalidArgument for
+  // invalid hosts.
   RemoteHosts(SharedMemory& memory, const SharedPlace& bell, const ProcessPoolOptions& options,
-              HostEvents events);
+              SupervisorEvents events);
   ~RemoteHosts() override;
 
-  void begin();
+  void begin() override;
+  void start(const SlotTicket& ticket) override;
+  void kill(uint32_t worker, const std::string& reason) override;
+  void stop() override;
   // Whether the worker with this index runs on another host.
   bool far(int slot) const { return host_of(slot) > 0; }
-  void start(const SlotTicket& ticket);
-  void kill(uint32_t worker, const std::string& reason);
   // Must be called after writing to a ring of orders, or making room in a ring of reports.
   void ring();
   // The region was freed on this machine.
   void forget(const SharedPlace& place);
-  // Ends all workers; nothing is reported afterwards. The caller must not hold a mutex that `told`
-  // locks.
-  void stop();
 
   int host_of(int slot) const override;
   int local_rank_of(int slot) const override;

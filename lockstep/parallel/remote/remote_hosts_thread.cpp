@@ -27,7 +27,6 @@ uint32_t number_of(int host, uint32_t worker) {
 struct End {
   uint32_t number;
   WorkerEnd end;
-  std::string printed = {};
   // The deadline for the pool to take the worker's earlier reports.
   TimeLimit limit{5};
 };
@@ -111,7 +110,8 @@ class HostLine {
       auto event = processes_.wait(TimeLimit(stuck ? 0.005 : 0.5), s_.asked.get());
       for (; event; event = processes_.wait(TimeLimit(0), -1)) take(*event);
       const int64_t refused = processes_.strangers();
-      if (refused > strangers_) s_.events.reports.refused(strangers_ = refused);
+      if (refused > strangers_) s_.events.refused(refused - strangers_);
+      strangers_ = refused;
     }
   }
 
@@ -191,7 +191,7 @@ class HostLine {
                               .memory_bytes = s_.options.memory_bytes};
         h.process = processes_.start(h.name, make_call<&serve_as_host>(setup));
       } catch (const std::exception& e) {
-        s_.events.reports.started(ticket, 0, 0, e.what());
+        s_.events.started(ticket, 0, 0, e.what());
         return;
       }
     }
@@ -230,12 +230,12 @@ class HostLine {
 
   // ---- from the hosts ----
 
-  void take(const HostEvent& event) {
+  void take(const WorkerEvent& event) {
     const auto host = std::find_if(hosts_.begin(), hosts_.end(),
-                                   [&](const Host& h) { return h.process == event.number; });
+                                   [&](const Host& h) { return h.process == event.worker; });
     if (host == hosts_.end()) return;
-    if (event.kind == HostEvent::Kind::lost) return lose(*host, event.how);
-    if (event.kind != HostEvent::Kind::message) return;
+    if (event.kind == WorkerEvent::Kind::lost) return lose(*host, event.end.how);
+    if (event.kind != WorkerEvent::Kind::message) return;
     try {
       std::visit([&](auto&& what) { take(*host, what); }, decode<HostReport>(event.content));
     } catch (const std::exception& e) {
@@ -257,7 +257,7 @@ class HostLine {
       if (slot.host != number) {
         ++at;
       } else if (slot.worker == 0) {
-        s_.events.reports.started(slot.ticket, 0, 0, why);
+        s_.events.started(slot.ticket, 0, 0, why);
         at = slots_.erase(at);
       } else {
         slot.end = End{number_of(number, slot.worker), {.how = why}};
@@ -272,8 +272,7 @@ class HostLine {
   bool report_end(Place at) {
     RemoteSlot& slot = at->second;
     if (!slot.end || (slot.more && !slot.end->limit.reached())) return false;
-    s_.events.printed(slot.end->number, std::move(slot.end->printed));
-    s_.events.reports.ended(slot.end->number, slot.end->end);
+    s_.events.ended(slot.end->number, slot.end->end);
     return true;
   }
 
@@ -291,7 +290,7 @@ class HostLine {
     if (slot == slots_.end()) return;
     slot->second.worker = what.worker;
     const uint32_t number = what.worker == 0 ? 0 : number_of(number_of_host(host), what.worker);
-    s_.events.reports.started(slot->second.ticket, number, static_cast<pid_t>(what.pid), what.why);
+    s_.events.started(slot->second.ticket, number, static_cast<pid_t>(what.pid), what.why);
     if (number == 0) slots_.erase(slot);
     s_.ring();  // orders may be waiting for it
   }
@@ -325,8 +324,7 @@ class HostLine {
     const auto slot = slots_.find(what.slot);
     if (what.slot == no_slot) processes_.kill(host.process, what.end.how);
     if (slot == slots_.end()) return;
-    slot->second.end =
-        End{number_of(number_of_host(host), slot->second.worker), what.end, what.printed};
+    slot->second.end = End{number_of(number_of_host(host), slot->second.worker), what.end};
     if (report_end(slot)) slots_.erase(slot);
   }
 

@@ -22,14 +22,6 @@
 
 namespace lockstep::detail {
 
-// Callbacks to the pool, in this thread.
-struct HostEvents {
-  SupervisorEvents reports;
-  // The end of a worker's output, before its end is reported.
-  std::function<void(uint32_t worker, std::string text)> printed;
-  std::function<void()> rung;  // there are reports, or there is room for orders
-};
-
 // A region's contents to be copied to a host.
 struct Push {
   SharedPlace place;
@@ -58,13 +50,14 @@ using Request = std::variant<StartRequest, KillRequest, HostRequest>;
 std::string own_address(const ProcessPoolOptions& options);
 
 struct RemoteHostsState {
-  RemoteHostsState(SharedMemory& m, const SharedPlace& b, const ProcessPoolOptions& o, HostEvents t)
+  RemoteHostsState(SharedMemory& m, const SharedPlace& b, const ProcessPoolOptions& o,
+                   SupervisorEvents t)
       : memory(m), bell(b), options(o), events(std::move(t)), address(own_address(options)) {}
 
   SharedMemory& memory;
   const SharedPlace bell;
   const ProcessPoolOptions options;
-  const HostEvents events;
+  const SupervisorEvents events;
   const std::string address;
   const Descriptor asked{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   // Set before the thread begins.

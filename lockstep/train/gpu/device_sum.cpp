@@ -40,7 +40,7 @@ void DeviceSum::add(size_t first, size_t count) {
 
 // Same, for a slice of the elements. The sums within each member's index range exist already.
 void DeviceSum::add_over_members(size_t first, size_t count, std::span<const IndexRange> partition,
-                                 const Slice& slice) {
+                                 const IndexRange& slice) {
   const auto begin = static_cast<int64_t>(first), end = begin + static_cast<int64_t>(count);
   const bool there = std::any_of(partition.begin(), partition.end(), [&](const IndexRange& run) {
     return run.first <= begin && end <= run.first + run.count;
@@ -52,10 +52,10 @@ void DeviceSum::add_over_members(size_t first, size_t count, std::span<const Ind
   add_pair(first, first + left, slice);
 }
 
-void DeviceSum::add_pair(size_t left, size_t right, const Slice& slice) {
+void DeviceSum::add_pair(size_t left, size_t right, const IndexRange& slice) {
   auto* const sum = static_cast<float*>(leaf(left)) + slice.first;
-  table_.add(sum, static_cast<const float*>(leaf(right)) + slice.first, sum, slice.count,
-             memory_.default_stream());
+  table_.add(sum, static_cast<const float*>(leaf(right)) + slice.first, sum,
+             static_cast<size_t>(slice.count), memory_.default_stream());
 }
 
 void DeviceSum::exchange(Group& group, size_t leaves, std::span<const IndexRange> partition,
@@ -94,15 +94,15 @@ void DeviceSum::exchange(Group& group, size_t leaves, std::span<const IndexRange
   add_over_members(0, leaves, partition, whole());
 }
 
-DeviceTransfer DeviceSum::transfer(int64_t leaf, int rank, const Slice& slice) {
+DeviceTransfer DeviceSum::transfer(int64_t leaf, int rank, const IndexRange& slice) {
   return {rank, static_cast<float*>(this->leaf(static_cast<size_t>(leaf))) + slice.first,
-          slice.count * sizeof(float)};
+          static_cast<size_t>(slice.count) * sizeof(float)};
 }
 
 void DeviceSum::exchange(DeviceLinks& links, size_t leaves, std::span<const IndexRange> partition,
                          const TimeLimit& limit) {
   const int own = links.rank();
-  const auto slice = [&](int rank) { return slice_of(whole().count, rank, links.size()); };
+  const auto slice = [&](int rank) { return slice_of(bytes_ / sizeof(float), rank, links.size()); };
   const auto roots = [&](int rank) {
     return complete_subtrees(static_cast<int64_t>(leaves), partition[static_cast<size_t>(rank)]);
   };

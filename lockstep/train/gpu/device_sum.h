@@ -46,10 +46,10 @@ class DeviceSum {
  private:
   void add(size_t first, size_t count);
   void add_over_members(size_t first, size_t count, std::span<const IndexRange> partition,
-                        const Slice& slice);
-  void add_pair(size_t left, size_t right, const Slice& slice);
-  Slice whole() const { return {0, bytes_ / sizeof(float)}; }
-  DeviceTransfer transfer(int64_t leaf, int rank, const Slice& slice);
+                        const IndexRange& slice);
+  void add_pair(size_t left, size_t right, const IndexRange& slice);
+  IndexRange whole() const { return {0, static_cast<int64_t>(bytes_ / sizeof(float))}; }
+  DeviceTransfer transfer(int64_t leaf, int rank, const IndexRange& slice);
 
   const Device device_;
   DeviceMemory& memory_;

@@ -1,26 +1,62 @@
-// Computes the iterations of a training, by threads of this process or by worker processes.
+// Computes the iterations of a training, by threads of this process or by worker processes
+// (make_iterations(), workers/worker_iterations.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/metrics/metric.h"
+#include "lockstep/engine/nn/network.h"
 #include "lockstep/train/evaluation/evaluation.h"
+#include "lockstep/train/input/training_data.h"
 #include "lockstep/train/input/training_images.h"
 #include "lockstep/train/optimizer/solver.h"
+#include "lockstep/train/options/options.h"
 #include "lockstep/train/profile/profile.h"
 #include "lockstep/train/records/iteration_outcome.h"
 #include "lockstep/train/records/observer.h"
 
 namespace lockstep {
 
-// One thread at a time.
+struct IterationsSetup {
+  const TrainingOptions& options;  // resolved
+  const TrainingData& data;
+  std::function<double(int64_t)> learning_rate = {};  // by iteration
+  bool profile = false;                               // take a time profile
+  // For iterations by workers:
+  std::function<void(const WorkerChange&)> on_change = {};
+  std::function<void(const std::string&)> notice = {};  // other messages for the user
+  std::function<bool()> stop = {};         // whether to stop waiting for workers on other hosts
+  std::function<bool()> interrupted = {};  // whether to stop waiting for any worker
+};
+
+// What is known once all images are read.
+struct IterationsStart {
+  Network& network;
+  Solver& solver;
+  ThreadPool& pool;
+  TrainingImages images;
+  std::vector<MetricPtr> metrics = {};  // of validations
+  int64_t first = 1;                    // the first iteration
+};
+
+// One thread at a time. Keeps references to the members of setup and start.
 class Iterations {
  public:
   virtual ~Iterations() = default;
+  // Before anything is read: gives the images' caches to the workers. The cached data is available
+  // as long as this object.
+  virtual void share(const TrainingImages&) {}
+  // Handles events of the workers while this process reads images. Lost workers are replaced.
+  virtual void attend() {}
+  // Begins with the first iteration, from the values of network and solver. Must be called before
+  // the functions below. Throws what the constructors of queue, step and evaluator throw.
+  virtual void begin(const IterationsStart& start) = 0;
   // Computes the next iteration. Iterations up to `last` may begin before the caller asks for them.
   // Throws DataError for data that cannot be read, and what computing throws.
   virtual IterationOutcome next(int64_t iteration, int64_t last) = 0;
@@ -35,8 +71,10 @@ class Iterations {
   virtual void fetch() = 0;
   // Number of shards that each thread (on a GPU: stream) has computed; with workers, each worker.
   virtual std::vector<int64_t> shards() const = 0;
+  // All workers of the training, including lost ones.
+  virtual std::vector<WorkerSummary> workers() const { return {}; }
   // The time profile, if one was requested.
-  virtual std::optional<Profile> profile() = 0;
+  virtual std::optional<Profile> profile() { return std::nullopt; }
 };
 
 }  // namespace lockstep

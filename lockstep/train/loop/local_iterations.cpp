@@ -5,13 +5,11 @@
 #include <cmath>
 #include <deque>
 #include <exception>
-#include <map>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/threads/cores.h"
-#include "lockstep/base/threads/mutex.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/parallel/reduce/partition.h"
 #include "lockstep/train/evaluation/evaluator.h"
@@ -41,31 +39,13 @@ struct Parts {
   int records = 0, mini_batch = 0, digest = 0;
 };
 
-// Partitions by number of shards. A training has at most two. Thread-safe.
-class Partitions {
- public:
-  explicit Partitions(std::vector<double> loads) : loads_(std::move(loads)) {}
-  const std::vector<IndexRange>& of(int64_t shards) {
-    const MutexLock lock(mutex_);
-    const auto found = partitions_.find(shards);
-    if (found != partitions_.end()) return found->second;
-    return partitions_.emplace(shards, partition_shards(shards, loads_)).first->second;
-  }
-
- private:
-  const std::vector<double> loads_;
-  Mutex mutex_;
-  std::map<int64_t, std::vector<IndexRange>> partitions_ LOCKSTEP_GUARDED_BY(mutex_);
-};
-
 }  // namespace
 
 struct LocalIterations::State {
-  explicit State(const LocalIterationsSetup& s) : setup(s) {
-    if (setup.profile) parts = Parts(profiler.emplace(setup.pool.size()));
-  }
+  explicit State(const IterationsSetup& s) : setup(s) {}
 
-  const LocalIterationsSetup setup;
+  const IterationsSetup setup;
+  std::optional<IterationsStart> start;
   std::optional<StepProfiler> profiler;  // declared before the step, which uses it
   Parts parts;
   std::optional<MiniBatchQueue> queue;
@@ -91,35 +71,40 @@ struct LocalIterations::State {
 
   void make_queue(int64_t next, decltype(MiniBatchQueueOptions::rows) rows) {
     MiniBatchQueueOptions options = mini_batches_of(setup.data, setup.options);
-    options.targets = setup.images.targets;
+    options.targets = start->images.targets;
     options.augment_inputs = options.noise.any() || !step->augments();
     options.rows = std::move(rows);
     // If all cores compute shards, another thread would slow one of them down.
     const auto shards = cut_into_shards(setup.options.mini_batch_size, setup.options.shard_size);
     options.helped =
-        std::min<int64_t>(setup.pool.size(), static_cast<int64_t>(shards.size())) >=
+        std::min<int64_t>(start->pool.size(), static_cast<int64_t>(shards.size())) >=
             available_cores() &&
         step->executor().work_meanwhile([this](bool ahead) { return queue->help(ahead); });
     queue.reset();
-    queue.emplace(setup.images.training, options, (next - 1) / per_epoch, (next - 1) % per_epoch);
+    queue.emplace(start->images.training, options, (next - 1) / per_epoch, (next - 1) % per_epoch);
     begun = next - 1;
   }
 };
 
-LocalIterations::LocalIterations(const LocalIterationsSetup& setup, int64_t first)
-    : state_(std::make_unique<State>(setup)) {
-  State& s = *state_;
-  s.per_epoch =
-      batches_per_epoch(setup.images.training->size(), mini_batches_of(setup.data, setup.options));
-  s.step = make_training_step(setup.network, setup.solver, setup.pool, setup.options,
-                              setup.images.training->dtype(), &setup.data.loss,
-                              s.profiler ? &*s.profiler : nullptr);
-  if (first > 0) s.make_queue(first, {});
-  s.evaluator = make_validation(setup.network, setup.images, setup.data, setup.options, setup.pool,
-                                setup.metrics);
-}
+LocalIterations::LocalIterations(const IterationsSetup& setup)
+    : state_(std::make_unique<State>(setup)) {}
 
 LocalIterations::~LocalIterations() = default;
+
+void LocalIterations::begin(const IterationsStart& start) {
+  State& s = *state_;
+  const IterationsSetup& setup = s.setup;
+  s.start.emplace(start);
+  if (setup.profile) s.parts = Parts(s.profiler.emplace(start.pool.size()));
+  s.per_epoch =
+      batches_per_epoch(start.images.training->size(), mini_batches_of(setup.data, setup.options));
+  s.step = make_training_step(start.network, start.solver, start.pool, setup.options,
+                              start.images.training->dtype(), &setup.data.loss,
+                              s.profiler ? &*s.profiler : nullptr);
+  if (start.first > 0) s.make_queue(start.first, {});
+  s.evaluator = make_validation(start.network, start.images, setup.data, setup.options, start.pool,
+                                start.metrics);
+}
 
 void LocalIterations::begin_timing() {
   if (state_->profiler) state_->profiler->begin_iteration();
@@ -203,7 +188,7 @@ std::vector<int64_t> LocalIterations::shards() const {
 std::optional<Profile> LocalIterations::profile() {
   State& s = *state_;
   if (!s.profiler || s.computed == 0) return std::nullopt;
-  s.step->time_passes(s.setup.pool);
+  s.step->time_passes(s.start->pool);
   return s.profiler->finish(s.queue->seconds_each());
 }
 
@@ -214,26 +199,27 @@ Evaluator* LocalIterations::evaluator() { return state_->evaluator.get(); }
 void LocalIterations::join(std::shared_ptr<Group> group, std::vector<double> loads, double limit,
                            int64_t next) {
   State& s = *state_;
+  const int rank = group->rank();
+  step().join(std::move(group), std::move(loads), limit);
   // Loads only the rows of this member's shards.
-  const auto rows = [rank = group->rank(), shard_size = s.setup.options.shard_size,
+  const auto rows = [rank, shard_size = s.setup.options.shard_size,
                      check_frequency = step().executor().check_frequency(), per_epoch = s.per_epoch,
-                     partitions = std::make_shared<Partitions>(loads)](int64_t epoch, int64_t index,
-                                                                       int64_t n) {
+                     partitions = step().executor().partitions()](int64_t epoch, int64_t index,
+                                                                  int64_t n) {
     const std::vector<IndexRange> shards = cut_into_shards(n, shard_size);
     const std::vector<IndexRange>& partition = partitions->of(static_cast<int64_t>(shards.size()));
     const IndexRange own = partition[static_cast<size_t>(rank)];
-    std::vector<MiniBatchQueueOptions::Rows> wanted;
+    std::vector<IndexRange> wanted;
     const auto add = [&](int64_t from, int64_t count) {
       const IndexRange& first = shards[static_cast<size_t>(from)];
       const IndexRange& last = shards[static_cast<size_t>(from + count - 1)];
-      wanted.push_back({first.first, last.first + last.count - first.first});
+      wanted.push_back({first.first, last.end() - first.first});
     };
     if (own.count > 0) add(own.first, own.count);
     const auto check = check_due(epoch * per_epoch + index + 1, check_frequency, partition);
     if (check && check->times(rank) > 0) add(check->shard, 1);
     return wanted;
   };
-  step().join(std::move(group), std::move(loads), limit);
   s.make_queue(next, rows);
 }
 

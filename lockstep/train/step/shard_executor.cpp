@@ -6,7 +6,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/parallel/comm/local_group.h"
-#include "lockstep/parallel/reduce/partition.h"
 #include "lockstep/train/step/shards.h"
 
 namespace lockstep {
@@ -16,7 +15,8 @@ ShardExecutor::ShardExecutor(const Network& network, ShardProgram& program,
     : network_(network),
       program_(program),
       options_(options),
-      group_(std::move(LocalGroup::of_threads({.size = 1})[0])) {
+      group_(std::move(LocalGroup::of_threads({.size = 1})[0])),
+      partitions_(std::make_shared<Partitions>(std::vector<double>{1})) {
   for (size_t i = 0; i < kSlots; ++i) slots_[i].slot = i;
 }
 
@@ -38,8 +38,7 @@ void ShardExecutor::prepare(int64_t rows) {
 void ShardExecutor::join(std::shared_ptr<Group> group, std::vector<double> loads, double limit) {
   abandon();
   group_ = std::move(group);
-  loads_ = std::move(loads);
-  partitions_.clear();
+  partitions_ = std::make_shared<Partitions>(std::move(loads));
   limit_ = limit;
   if (!has_sum_) return;
   joined();
@@ -66,10 +65,7 @@ ShardIteration& ShardExecutor::begin(int64_t rows, int64_t iteration) {
   ShardIteration& it = slots_[newest_];
   it.number = iteration;
   it.shards = cut_into_shards(rows, options_.shard_size);
-  const auto count = static_cast<int64_t>(it.shards.size());
-  auto& partition = partitions_[count];
-  if (partition.empty()) partition = partition_shards(count, loads_);
-  it.partition = partition;
+  it.partition = partitions_->of(static_cast<int64_t>(it.shards.size()));
   it.own = it.partition[static_cast<size_t>(group_->rank())];
   it.check = check_due(iteration, options_.check_frequency, it.partition);
   it.repeats = it.check ? it.check->times(group_->rank()) : 0;

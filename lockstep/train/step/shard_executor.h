@@ -12,7 +12,6 @@
 #include <atomic>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +21,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/reduce/group_sum.h"
+#include "lockstep/parallel/reduce/partition.h"
 #include "lockstep/train/programs/shard_program.h"
 #include "lockstep/train/step/shard_check.h"
 #include "lockstep/train/step/shard_deaths.h"
@@ -70,6 +70,8 @@ class ShardExecutor {
   // most seconds for an exchange with the other members. Iterations under way are abandoned.
   void join(std::shared_ptr<Group> group, std::vector<double> loads, double limit);
   Group& group() const { return *group_; }
+  // The shards of each member by the number of shards. A later join() makes another object.
+  std::shared_ptr<Partitions> partitions() const { return partitions_; }
   // How sums travel between members if there are several ways ("from GPU to GPU"); else "".
   virtual std::string route() const { return {}; }
   // The sizes that the windows of a group's members need (see GroupSum::window_bytes()).
@@ -169,8 +171,7 @@ class ShardExecutor {
   ShardProgram& program_;
   const ShardExecutorOptions options_;
   std::shared_ptr<Group> group_;
-  std::vector<double> loads_{1};
-  std::map<int64_t, std::vector<IndexRange>> partitions_;  // by number of shards
+  std::shared_ptr<Partitions> partitions_;
   double limit_ = 1;
   std::function<void(int worker, int64_t shard)> watch_;
   std::vector<ShardOfIteration> alone_;

@@ -16,6 +16,8 @@
 
 namespace lockstep {
 
+// Beside SupervisorEvents because it concerns a task: a worker's process may have other tasks
+// before and after.
 struct PoolWorkerEvent {
   enum class Kind {
     message,

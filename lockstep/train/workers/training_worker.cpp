@@ -122,13 +122,10 @@ class TrainingWorker {
     const TrainingData& data = problem_.data;
     // Empty ones. The client's images replace them if the client shares them.
     images_ = open_images(network, data, options_);
-    iterations_ = std::make_unique<LocalIterations>(LocalIterationsSetup{.network = network,
-                                                                         .solver = *solver_,
-                                                                         .pool = pool_,
-                                                                         .options = options_,
-                                                                         .data = data,
-                                                                         .images = images_},
-                                                    0);
+    iterations_ =
+        std::make_unique<LocalIterations>(IterationsSetup{.options = options_, .data = data});
+    iterations_->begin(
+        {.network = network, .solver = *solver_, .pool = pool_, .images = images_, .first = 0});
     const GroupSumOptions sum = iterations_->step().executor().sum_options();
     ReadyReport ready{.names = digest_of_names(data),
                       .fingerprint = {},

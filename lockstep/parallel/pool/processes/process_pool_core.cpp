@@ -121,19 +121,20 @@ void ProcessSlots::open_slot(int index) {
   for (const auto& [name, path] : files()) send_file(*slot, name);
   const bool spin = wanted_ * options_.threads < available_cores();
   const SlotTicket ticket{slot->place, bell_place_, index, hosts_.local_rank_of(index), spin};
-  if (hosts_.far(index)) {
-    slot->far = [this] { hosts_.ring(); };
-    hosts_.start(ticket);
-  } else {
-    supervisor_.start(ticket);
-  }
+  if (hosts_.far(index)) slot->far = [this] { hosts_.ring(); };
+  supervisor_of(index).start(ticket);
   slots_.push_back(std::move(slot));
 }
 
 void ProcessSlots::end_process(Slot& slot, const std::string& reason) {
   if (slot.worker == 0 || slot.ending) return;
   slot.ending = true;
-  slot.far ? hosts_.kill(slot.worker, reason) : supervisor_.kill(slot.worker, reason);
+  supervisor_of(slot.index).kill(slot.worker, reason);
+}
+
+Supervisor& ProcessSlots::supervisor_of(int index) {
+  if (hosts_.far(index)) return hosts_;
+  return supervisor_;
 }
 
 void ProcessSlots::file_came(const std::string& name) {
@@ -299,22 +300,9 @@ SupervisorEvents ProcessSlots::reports() {
             wanted_ = 0;
             bell_.ring();
           },
-      .refused = [this](int64_t strangers) { strangers_ = strangers; },
+      .refused = [this](int64_t strangers) { strangers_ += strangers; },
+      .rung = [this] { bell_.ring(); },
   };
-}
-
-HostEvents ProcessSlots::events_of_hosts() {
-  HostEvents events{.reports = reports(),
-                    .printed =
-                        [this](uint32_t worker, std::string text) {
-                          const MutexLock lock(mutex);
-                          for (const auto& slot : slots_) {
-                            if (slot->worker == worker) slot->printed = std::move(text);
-                          }
-                        },
-                    .rung = [this] { bell_.ring(); }};
-  events.reports.refused = [this](int64_t strangers) { far_strangers_ = strangers; };
-  return events;
 }
 
 ProcessPoolOptions ProcessSlots::own_options() const {

@@ -17,7 +17,6 @@
 #include "lockstep/parallel/process/slot_memory.h"
 #include "lockstep/parallel/process/supervisor.h"
 #include "lockstep/parallel/remote/remote_hosts.h"
-#include "lockstep/parallel/remote/remote_hosts_thread.h"
 
 namespace lockstep::detail {
 
@@ -33,7 +32,7 @@ class ProcessSlots final : public PoolCore {
                const TimeLimit& limit) override;
   bool send_to(const TaskPtr& task, uint64_t queue, std::span<const std::byte> message) override;
   HostMemory* hosts() override { return options_.hosts.empty() ? nullptr : &hosts_; }
-  int64_t strangers() const override { return strangers_.load() + far_strangers_.load(); }
+  int64_t strangers() const override { return strangers_.load(); }
   SharedMemory& memory() override { return memory_; }
   void room() override { bell_.ring(); }
   std::vector<WorkerStatus> slots() override;
@@ -96,10 +95,11 @@ class ProcessSlots final : public PoolCore {
   void drain_messages(Slot& slot) LOCKSTEP_REQUIRES(mutex);
   void stop_slots() override LOCKSTEP_REQUIRES(mutex);
 
-  // Callbacks for the supervisor and for the remote hosts.
+  // Callbacks for both supervisors.
   SupervisorEvents reports();
-  HostEvents events_of_hosts();
-  // Options of the supervisor: the workers of this machine.
+  // The supervisor of the worker with this index.
+  Supervisor& supervisor_of(int index);
+  // Options of the local supervisor: the workers of this machine.
   ProcessPoolOptions own_options() const;
 
   const ProcessPoolOptions options_;
@@ -111,10 +111,10 @@ class ProcessSlots final : public PoolCore {
   Restarts restarts_ LOCKSTEP_GUARDED_BY(mutex);
   // Why there are no workers any more.
   std::string broken_ LOCKSTEP_GUARDED_BY(mutex);
-  std::atomic<int64_t> strangers_{0}, far_strangers_{0};
+  std::atomic<int64_t> strangers_{0};
   std::vector<std::unique_ptr<Slot>> slots_ LOCKSTEP_GUARDED_BY(mutex);
-  Supervisor supervisor_{memory_, own_options(), reports()};
-  RemoteHosts hosts_{memory_, bell_place_, options_, events_of_hosts()};
+  LocalSupervisor supervisor_{memory_, own_options(), reports()};
+  RemoteHosts hosts_{memory_, bell_place_, options_, reports()};
   std::thread report_thread_;
 };
 

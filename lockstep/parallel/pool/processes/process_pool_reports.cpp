@@ -169,7 +169,7 @@ void ProcessSlots::bury(Slot& slot) {
     const Sent& sent = slot.sent.back();
     const TaskPtr task = sent.task;
     const bool first = &sent == &slot.sent.front(), begun = sent.order < next;
-    if (first && begun) task->diary = slot.far ? slot.printed : read_diary(slot.diary.get());
+    if (first && begun) task->diary = slot.far ? slot.lost->printed : read_diary(slot.diary.get());
     const auto lost = [&](const char* when) {
       return TaskError{"WorkerLost",
                        fmt::format("[pool] worker {} (process {}) {} {} task {}", slot.index,

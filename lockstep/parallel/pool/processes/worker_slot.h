@@ -74,7 +74,6 @@ struct WorkerSlot {
   bool broken = false;            // its reports are unreadable
   std::optional<WorkerEnd> lost;  // once the process has ended
   Descriptor diary;
-  std::string printed;        // output of an ended worker on another host
   std::deque<SentTask> sent;  // the first one runs
   uint64_t next_order = 0;
   double mean_seconds = 1;  // of its tasks

@@ -1,0 +1,44 @@
+// How the present workers form a group: they come to rest, those behind get the state of one that
+// is ahead, and all continue from the same iteration.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/train/workers/membership/worker_events.h"
+
+namespace lockstep {
+
+// One thread at a time. All functions handle events of the workers while they wait.
+class GroupFormation {
+ public:
+  // Parts and events must outlive it.
+  GroupFormation(WorkerParts& parts, WorkerEvents& events) : parts_(parts), events_(events) {}
+
+  // Forms a group of all present workers, from the last iteration that any of them finished.
+  // Repeats this until it succeeds. Throws Cancelled if the user stops the training meanwhile.
+  void regroup();
+  // A member writes its state to shared memory. Returns false if the member is lost instead.
+  bool publish(uint32_t source);
+
+ private:
+  // What the members of the next group continue from.
+  struct Base {
+    int64_t iteration = -1;
+    uint32_t source = 0;     // a member that has its values; 0: none
+    bool published = false;  // no member has values, so the published ones are used
+    bool any_ready = false;  // any worker is not building
+    bool behind(const WorkerMember& m) const {
+      return published || m.phase == WorkerMember::Phase::ready || m.finished != iteration;
+    }
+  };
+
+  bool await_rest();
+  Base find_base() const;
+  bool bring_state(const Base& base);
+  bool form(const Base& base);
+
+  WorkerParts& parts_;
+  WorkerEvents& events_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#include "lockstep/train/workers/membership/losses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/step/shards.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = TimeLimit::Clock;
+
+// Limits: how often one shard may be computed differently, and how many ends in a row each worker
+// may have without an iteration, by its own fault or from outside.
+constexpr int kDisagreements = 3;
+constexpr int64_t kLossesInARow = 10, kKillsInARow = 30;
+// The longest pause before workers are started again, seconds.
+constexpr double kLongestPause = 6.4;
+// How often in a row workers may fail to form a group before an iteration is finished.
+constexpr int kRendezvousAttempts = 4;
+
+}  // namespace
+
+void WorkerLosses::report(int64_t members) {
+  for (Loss& loss : losses_) {
+    loss.change.seconds = std::chrono::duration<double>(Clock::now() - loss.noticed).count();
+    loss.change.members = members;
+    if (setup_.on_change) setup_.on_change(loss.change);
+  }
+  losses_.clear();
+}
+
+void WorkerLosses::count(const PoolWorkerEvent& event) {
+  ++(event.outside ? kills_in_a_row_ : losses_in_a_row_);
+  if (losses_in_a_row_ >= kLossesInARow * setup_.options.workers ||
+      kills_in_a_row_ >= kKillsInARow * setup_.options.workers) {
+    throw Error(fmt::format("[workers] {} workers in a row were lost before an iteration was "
+                            "finished; the last one {}",
+                            losses_in_a_row_ + kills_in_a_row_, event.how),
+                "the system log (dmesg) may show the reason");
+  }
+  // The first replacements start immediately, later ones after growing pauses.
+  const int64_t rounds = (losses_in_a_row_ + kills_in_a_row_) / setup_.options.workers;
+  const double delay = rounds < 3 ? 0 : 0.1 * std::exp2(static_cast<double>(rounds - 3));
+  restart_.emplace(std::min(delay, kLongestPause));
+}
+
+void WorkerLosses::count_failed_rendezvous(const std::string& why) {
+  const std::string text = "the workers did not form a group: " + why;
+  if (++failed_rendezvous_ == kRendezvousAttempts) {
+    throw Error("[workers] " + text,
+                "the workers' hosts and GPUs must reach each other on all ports");
+  }
+  if (failed_rendezvous_ == 1 && setup_.notice) setup_.notice(text + "; a new attempt follows");
+}
+
+void WorkerLosses::advance_to(int64_t iteration) {
+  if (iteration <= furthest_) return;
+  furthest_ = iteration;
+  losses_in_a_row_ = kills_in_a_row_ = 0;
+  failed_rendezvous_ = 0;
+}
+
+void WorkerLosses::blame(const TrainingWorkerStatus& status, const std::string& how) {
+  const int64_t iteration = status.iteration.load();
+  std::set<int64_t> shards;
+  const int64_t most = std::max(setup_.options.threads, setup_.options.streams);
+  for (int64_t t = 0; t < std::min<int64_t>(most, TrainingWorkerStatus::kThreads); ++t) {
+    const int64_t shard = status.shards[t].load() - 1;
+    if (shard >= 0) shards.insert(shard);
+  }
+  const auto convicted = deaths_.note(iteration, {shards.begin(), shards.end()}, alone_);
+  if (!convicted) return;
+  throw Error(
+      fmt::format("[workers] shard {} of iteration {} has ended {} workers, the last time computed "
+                  "alone; the last one {}; its observations are: {}",
+                  *convicted + 1, iteration, ShardDeaths::kConvicted, how,
+                  observations_of(iteration, *convicted)),
+      "try these observations alone, in one process");
+}
+
+void WorkerLosses::count_disagreement(const DisagreementReport& r) {
+  if (r.faulty.empty() || ++disagreements_[{r.iteration, r.shard}] == kDisagreements) {
+    throw Error(r.message, r.hint);
+  }
+}
+
+// "a.png, b.png"
+std::string WorkerLosses::observations_of(int64_t iteration, int64_t shard) const {
+  const ImageDatastore& data = *setup_.data.training;
+  const MiniBatchQueueOptions queue = mini_batches_of(setup_.data, setup_.options);
+  const int64_t per_epoch = batches_per_epoch(data.size(), queue);
+  const auto order =
+      epoch_order(data.size(), queue.shuffle, queue.seed, (iteration - 1) / per_epoch);
+  const int64_t first = (iteration - 1) % per_epoch * queue.mini_batch_size;
+  const int64_t n = std::min(queue.mini_batch_size, data.size() - first);
+  const IndexRange range =
+      cut_into_shards(n, setup_.options.shard_size)[static_cast<size_t>(shard)];
+  std::string text;
+  for (int64_t i = 0; i < range.count; ++i) {
+    const int64_t observation = order[static_cast<size_t>(first + range.first + i)];
+    text += (i > 0 ? ", " : "") + data.name(observation);
+  }
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+#include "lockstep/train/workers/membership/training_hosts.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "lockstep/train/evaluation/evaluator.h"
+
+namespace lockstep {
+namespace {
+
+// Seconds without data, for a host's part of a validation and for the status of its workers.
+constexpr double kCollectPatience = 20, kStatusPatience = 2;
+
+}  // namespace
+
+void TrainingHosts::share(const TrainingImages& images) {
+  SharedMemory& memory = membership_.pool().memory();
+  const SharedImages& places = begin_.images = share_images(images, memory);
+  for (const SharedPlace& place :
+       {places.training, places.targets, places.validation, places.validation_targets}) {
+    if (place.bytes > 0) images_.emplace_back(memory, place);
+  }
+}
+
+void TrainingHosts::begin(const SharedPlace (&states)[2], const SharedPlace& evaluation,
+                          bool scores) {
+  for (int i = 0; i < 2; ++i) begin_.states[i] = states[i];
+  begin_.evaluation = evaluation;
+  begin_.scores = scores;
+  may_prepare_ = true;
+}
+
+// Whether the member's host has the data that is the same for all workers. Requests it if not.
+bool TrainingHosts::prepared(const WorkerMember& m) {
+  const int number = membership_.host_of(m);
+  if (number == 0) return true;
+  if (!may_prepare_) return false;
+  const uint64_t presence = there().status(number).presence;
+  if (presence == 0) return false;
+  Host& host = hosts_[number];
+  if (host.presence != presence) {
+    host.presence = presence;
+    host.missing = false;
+    host.images = 0;
+    const SharedImages& images = begin_.images;
+    for (const SharedPlace& place :
+         {images.training, images.targets, images.validation, images.validation_targets}) {
+      if (place.bytes > 0) host.images = there().push(number, place);
+    }
+    if (begin_.evaluation.bytes > 0 && !host.evaluation_memory) {
+      SharedMemory& memory = membership_.pool().memory();
+      host.evaluation = ReservedPlace(memory, begin_.evaluation.bytes);
+      host.evaluation_memory = memory.map(*host.evaluation);
+    }
+  }
+  return host.images == 0 || there().pushed(number, host.images);
+}
+
+void TrainingHosts::settle() {
+  for (auto& [number, m] : membership_.members()) {
+    if (m.phase != WorkerMember::Phase::building || !m.built || !prepared(m)) continue;
+    m.phase = WorkerMember::Phase::ready;
+  }
+}
+
+BeginOrder TrainingHosts::order_for(const WorkerMember& m) {
+  BeginOrder own = begin_;
+  own.status = *m.status_place;
+  const int host = membership_.host_of(m);
+  if (host == 0) return own;
+  if (begin_.evaluation.bytes > 0) own.evaluation = *hosts_.at(host).evaluation;
+  there().watch(host, used_status(m));
+  return own;
+}
+
+// The used part of the worker's status.
+SharedPlace TrainingHosts::used_status(const WorkerMember& m) const {
+  const int64_t most = std::max(setup_.options.threads, setup_.options.streams);
+  const auto threads = static_cast<size_t>(std::min<int64_t>(most, TrainingWorkerStatus::kThreads));
+  return {(*m.status_place).offset,
+          offsetof(TrainingWorkerStatus, shards) + threads * sizeof(int64_t)};
+}
+
+bool TrainingHosts::same_agent(int host) {
+  return host == 0 || there().status(host).presence == hosts_[host].presence;
+}
+
+bool TrainingHosts::note_missing(int host) { return !std::exchange(hosts_[host].missing, true); }
+
+bool TrainingHosts::pull(int host, const SharedPlace& place, double patience) {
+  return there().pull(host, hosts_.at(host).presence, place, patience);
+}
+
+void TrainingHosts::collect_statuses() {
+  for (const auto& [number, m] : membership_.members()) {
+    if (m.pid == 0 || membership_.host_of(m) == 0) continue;
+    const int host = membership_.host_of(m);
+    if (hosts_.count(host) == 0) continue;
+    pull(host, used_status(m), kStatusPatience);
+  }
+}
+
+void TrainingHosts::push_evaluation(int host) {
+  there().push(host, {(*hosts_.at(host).evaluation).offset, Evaluator::kAreaHead});
+}
+
+bool TrainingHosts::pull_evaluation(int host) {
+  return pull(host, *hosts_.at(host).evaluation, kCollectPatience);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// The other hosts that have workers of a training, and the memory that is shared with all workers:
+// what is copied to other hosts and back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "lockstep/base/os/shared_memory.h"
+#include "lockstep/train/workers/membership/membership.h"
+#include "lockstep/train/workers/worker_messages.h"
+
+namespace lockstep {
+
+// Hosts are numbered as in HostMemory; 0 is this machine. One thread at a time.
+class TrainingHosts {
+ public:
+  TrainingHosts(const IterationsSetup& setup, WorkerMembership& membership)
+      : setup_(setup), membership_(membership) {}
+
+  // Shares the images' caches, before anything is read.
+  void share(const TrainingImages& images);
+  // All images are read. Sets the memory that the workers share besides; `scores`: validations
+  // return scores.
+  void begin(const SharedPlace (&states)[2], const SharedPlace& evaluation, bool scores);
+  // The order that describes the shared memory to this worker.
+  BeginOrder order_for(const WorkerMember& m);
+
+  // Copies data that is the same for all workers to the hosts of workers that have built their
+  // problem. These are ready when it has arrived.
+  void settle();
+  // Whether the host's agent is the one that got this data.
+  bool same_agent(int host);
+  // The host has not come. Returns whether this was not noted since it last came.
+  bool note_missing(int host);
+
+  // Copies a region from the host. Returns false if the host is lost, or if nothing arrives for
+  // `patience` seconds.
+  bool pull(int host, const SharedPlace& place, double patience);
+  // Copies the present status of workers on other hosts.
+  void collect_statuses();
+  // The area of a validation by the host's workers: its memory here; copies its head to the host;
+  // copies the results from the host, and returns false if the host is lost.
+  std::byte* evaluation(int host) { return hosts_.at(host).evaluation_memory.get(); }
+  void push_evaluation(int host);
+  bool pull_evaluation(int host);
+
+ private:
+  struct Host {
+    uint64_t presence = 0;  // of the process there, which has been prepared
+    uint64_t images = 0;    // number of the last push of images to it
+    ReservedPlace evaluation;
+    SharedRegion evaluation_memory;
+    bool missing = false;  // it has not come back, and this was reported
+  };
+
+  detail::HostMemory& there() const { return *membership_.pool().hosts(); }
+  bool prepared(const WorkerMember& m);
+  SharedPlace used_status(const WorkerMember& m) const;
+
+  const IterationsSetup& setup_;
+  WorkerMembership& membership_;
+  BeginOrder begin_;
+  std::vector<ReservedPlace> images_;
+  std::map<int, Host> hosts_;
+  bool may_prepare_ = false;  // images have been read and all places are known
+};
+
+}  // namespace lockstep

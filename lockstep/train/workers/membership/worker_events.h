@@ -1,0 +1,81 @@
+// Handles what workers of a training report, their losses, and missing progress.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/base/time_limit.h"
+#include "lockstep/train/loop/iterations.h"
+#include "lockstep/train/workers/membership/iteration_records.h"
+#include "lockstep/train/workers/membership/losses.h"
+#include "lockstep/train/workers/membership/membership.h"
+#include "lockstep/train/workers/membership/present_group.h"
+#include "lockstep/train/workers/membership/published_state.h"
+#include "lockstep/train/workers/membership/training_hosts.h"
+#include "lockstep/train/workers/membership/worker_validation.h"
+
+namespace lockstep {
+
+// The client's parts of a training by workers.
+struct WorkerParts {
+  WorkerParts(const IterationsSetup& iterations, const Call<TrainingProblem>& problem,
+              const TrainingWorkers& workers)
+      : setup(iterations), membership(setup, problem, workers) {}
+  // Ends members that wait for others immediately, and all workers before their memory is freed.
+  ~WorkerParts() {
+    group.end();
+    membership.end();
+  }
+  WorkerParts(const WorkerParts&) = delete;
+  WorkerParts& operator=(const WorkerParts&) = delete;
+
+  const IterationsSetup setup;
+  WorkerLosses losses{setup};
+  WorkerMembership membership;
+  TrainingHosts hosts{setup, membership};
+  IterationRecords records;
+  PublishedState state{membership.pool().memory()};
+  WorkerValidation validation{membership, hosts};
+  PresentGroup group;
+};
+
+// One thread at a time.
+class WorkerEvents {
+ public:
+  // The parts must outlive it.
+  explicit WorkerEvents(WorkerParts& parts) : parts_(parts) {}
+
+  // Starts replacements and handles one event, if one arrives within `seconds`. Rethrows exceptions
+  // of workers. Returns whether there was an event.
+  bool step(double seconds);
+  // The same for a tenth of a second. Members that make no progress are ended.
+  void await_progress();
+  // The caller begins to call await_progress(): the time before does not count.
+  void begin_waiting();
+  // The workers make progress, by other signs than records.
+  void progressed();
+  // The present group begins; it has `seconds` more for its first progress.
+  void group_begins(double seconds);
+
+ private:
+  using Clock = TimeLimit::Clock;
+
+  void handle(const PoolWorkerEvent& event);
+  void handle_loss(const PoolWorkerEvent& event);
+  void end_hanging();
+  void take(uint32_t worker, const ReadyReport& r);
+  void take(uint32_t worker, const RecordsReport& r);
+  void take(uint32_t worker, const HaltedReport& r);
+  void take(uint32_t worker, const DisagreementReport& r);
+  void take(uint32_t worker, const PublishedReport& r);
+  void take(uint32_t worker, const ValidatedReport& r);
+  void take(uint32_t worker, const RendezvousReport& r);
+  void take(uint32_t worker, const BrokenReport& r);
+  void take(uint32_t worker, const NoticeReport& r);
+
+  WorkerParts& parts_;
+  Clock::time_point progress_ = Clock::now(), looked_ = Clock::now();
+  int64_t disagreed_ = 0;  // the last generation with a disagreement
+};
+
+}  // namespace lockstep
