@@ -27,8 +27,8 @@ int main(int argc, char** argv) {
                    {.threads = available_cores(), .shard_size = 16, .seed = 0, .profile = profile});
 
   // Reads all images once. They stay in memory, and the input layer subtracts their mean.
-  const auto images = std::make_shared<const ImageCache>(parts[0], 28, 28, 1, size_t{64} << 20);
-  set_input_normalization(network, images->fill(group.pool()).statistics);
+  const auto images = std::make_shared<const ExampleCache>(parts[0], 28, 28, 1, size_t{64} << 20);
+  set_input_normalization(network, images->fill(group.pool()).channels());
   constexpr int64_t kEpochs = 3;
   MiniBatchQueue queue(images, {.mini_batch_size = 128,
                                 .augmentation = {.translate_x = {-2, 2}, .translate_y = {-2, 2}},
@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   SgdmState state;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {
     const auto batch = queue.next();
-    const Tensor x = Tensor::from(std::span(batch->pixels), {batch->size(), 1, 28, 28});
+    const Tensor x = Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28});
     const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
     const auto step = sharded_value_and_gradient(loss, {x, labels}, group, iteration);
     // Rises during the first 20 iterations, then falls linearly to 0.

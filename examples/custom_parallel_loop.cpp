@@ -59,23 +59,23 @@ Network make_network() {
   return network;
 }
 
-std::shared_ptr<const ImageCache> cached(const DatastorePtr& store) {
-  return std::make_shared<const ImageCache>(store, 28, 28, 1, size_t{64} << 20);
+std::shared_ptr<const ExampleCache> cached(const DatastorePtr& store) {
+  return std::make_shared<const ExampleCache>(store, 28, 28, 1, size_t{64} << 20);
 }
 
 // The input layer subtracts the mean of all training images, in all workers.
-void normalize_inputs(Network& network, const ImageCache& all) {
+void normalize_inputs(Network& network, const ExampleCache& all) {
   ThreadPool one(1);
-  set_input_normalization(network, all.fill(one).statistics);
+  set_input_normalization(network, all.fill(one).channels());
 }
 
 // Called when a mini-batch is prepared, ahead of its use. The targets are one-hot.
 void preprocess(MiniBatch& batch) {
-  batch.target_values = one_hot(batch.labels, kClasses).to_vector();
+  batch.targets.values = one_hot(batch.labels, kClasses).to_vector();
 }
 
 Tensor images_of(const MiniBatch& batch) {
-  return Tensor::from(std::span(batch.pixels), {batch.size(), 1, 28, 28});
+  return Tensor::from(std::span(batch.inputs[0].pixels), {batch.size(), 1, 28, 28});
 }
 
 // This worker's share of a mini-batch of n observations: one more for each of the first n % size
@@ -124,7 +124,7 @@ Trained literal_loop(Spmd& block, int64_t epochs, const QueueSender<Point>& clie
   for (int64_t iteration = 1; block.reduce(queue.has_data(), both); ++iteration) {
     const auto batch = queue.next();
     const Tensor images = images_of(*batch);
-    const Tensor wanted = Tensor::from(std::span(batch->target_values), {batch->size(), kClasses});
+    const Tensor wanted = Tensor::from(std::span(batch->targets.values), {batch->size(), kClasses});
     auto [loss, gradients] = value_and_gradient(
         [&] {
           const Tensor scores =

@@ -93,7 +93,7 @@ class Sender : public TrainingObserver {
 // Runs in a worker.
 Trained train_one(const Task& task, const QueueSender<Point>& queue) {
   const Data data = open_data(task.folder);
-  const Image image = data.training->read(0);
+  const Image image = read_image(*data.training, 0);
   const auto filters = static_cast<int64_t>(std::lround(16 / std::sqrt(task.depth)));
   Network network = plain_cnn({.height = image.height,
                                .width = image.width,

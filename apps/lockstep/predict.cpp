@@ -34,7 +34,7 @@ bool is_table(const PredictArguments& a) {
 }
 
 // Prints one line for each observation: the classes with the highest scores, best first.
-void print_classes(const PredictArguments& a, const Model& model, const ImageDatastore& data,
+void print_classes(const PredictArguments& a, const Model& model, const Datastore& data,
                    const std::vector<float>& values) {
   const auto count = static_cast<size_t>(data.size());
   const size_t outputs = count == 0 ? 0 : values.size() / count;
@@ -87,7 +87,7 @@ Image image_of(const float* values, const Shape& shape) {
 
 // Writes PNG files, named after the inputs, to the folder --out. Prints one line for each file:
 // input and result.
-void write_images(const PredictArguments& a, const Shape& shape, const ImageDatastore& images,
+void write_images(const PredictArguments& a, const Shape& shape, const Datastore& images,
                   const std::vector<float>& values) {
   if (a.out.empty()) {
     throw InvalidArgument("[predict] the network makes images", "set --out to a folder for them");

@@ -122,7 +122,7 @@ class Opener {
 };
 
 // A class without readable images cannot be learned.
-void check_classes_left(const ImageDatastore& images) {
+void check_classes_left(const Datastore& images) {
   const std::vector<int64_t> counts = count_each_label(images);
   for (size_t c = 0; c < counts.size(); ++c) {
     if (counts[c] > 0) continue;

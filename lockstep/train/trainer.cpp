@@ -136,7 +136,7 @@ class Training {
   }
 
   // Reads all images once: for the digests of the listings and the statistics of the inputs.
-  std::vector<ChannelSummary> read_all() {
+  std::vector<std::vector<ChannelSummary>> read_all() {
     images_ = open_images(network_, data_, options_);
     iterations_->share(images_);
     const ImagesRead read = read_images(images_, pool_, [&](int64_t done, int64_t total) {
@@ -177,6 +177,11 @@ class Training {
                         .images = images_,
                         .metrics = metrics(),
                         .first = position_.iteration + 1});
+  }
+
+  // Whether iterations have an accuracy.
+  bool classifies() const {
+    return !target_spec(*data_.training, data_.training_targets) && !data_.loss;
   }
 
   ObservationList observations() const {
@@ -243,7 +248,7 @@ class Training {
     s.device = network_.device();
     s.threads = static_cast<int>(options_.threads);
     s.workers = static_cast<int>(options_.workers);
-    s.classifies = !images_.targets && !data_.loss;
+    s.classifies = classifies();
     s.data = listings_.training;
     s.chain = position_.chain;
     s.first_chain = first_link(position_.identity);
@@ -348,8 +353,7 @@ class Training {
     r.learning_rate = learning_rate(next);
     const auto n = static_cast<double>(outcome.observations);
     r.loss = outcome.loss_sum / n;
-    r.accuracy =
-        images_.targets || data_.loss ? std::nan("") : static_cast<double>(outcome.correct) / n;
+    r.accuracy = classifies() ? static_cast<double>(outcome.correct) / n : std::nan("");
     if (!std::isfinite(r.loss)) {
       iterations_->fetch();
       // Non-finite values may have given finite losses before.

@@ -20,7 +20,8 @@ void try_shard(const Network& network, Device device, DType precision, const Tra
     ShardPlans(network, device, precision).plan(1);
     return;
   }
-  LoweredNetwork lowered = network.lower(1, {.training = true, .pixels = true});
+  const std::vector<DType> inputs(network.input_shapes().size(), DType::u8);
+  LoweredNetwork lowered = network.lower(1, {.training = true, .inputs = inputs});
   PlanOptions options;
   options.gradients = true;
   options.precision = precision;
@@ -47,7 +48,7 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
 namespace {
 
 // Class names are text in models, logs and results.
-void check_class_names(const ImageDatastore& data) {
+void check_class_names(const Datastore& data) {
   for (const std::string& name : data.classes()) {
     if (is_utf8(name)) continue;
     throw InvalidArgument("[data] the class `" + printable(name) + "` of " + data.describe() +
@@ -86,31 +87,33 @@ void check_training(const Network& network, const TrainingData& data,
   }
   check_inputs(network, *data.training);
   check_changes(data);
-  if (!data.training_targets) check_class_names(*data.training);
+  const std::optional<ValueSpec> targets = target_spec(*data.training, data.training_targets);
+  if (!targets) check_class_names(*data.training);
   if (data.loss) {
     check_loss(data, options);
   } else {
-    check_fits(network, data.training->classes(), data.training_targets);
+    check_fits(network, *data.training, data.training_targets);
   }
-  if (data.validation && !data.training_targets &&
-      data.validation->classes() != data.training->classes()) {
-    throw InvalidArgument("[training] training and validation data have different classes");
-  }
-  if (data.validation && !data.validation_targets != !data.training_targets) {
-    throw InvalidArgument(
-        "[training] training and validation data must both have targets, or none");
-  }
-  if (data.validation && data.validation_targets && !data.loss) {
-    check_fits(network, data.validation->classes(), data.validation_targets);
+  if (data.validation) {
+    if (data.validation->size() > 0) check_inputs(network, *data.validation);
+    const bool has_targets = target_spec(*data.validation, data.validation_targets).has_value();
+    if (!targets && data.validation->classes() != data.training->classes()) {
+      throw InvalidArgument("[training] training and validation data have different classes");
+    }
+    if (has_targets != targets.has_value()) {
+      throw InvalidArgument(
+          "[training] training and validation data must both have targets, or none");
+    }
+    if (has_targets && !data.loss) check_fits(network, *data.validation, data.validation_targets);
   }
   if (!options.class_weights.empty()) {
     const size_t classes = data.training->classes().size();
-    if (data.training_targets || options.class_weights.size() != classes) {
-      throw InvalidArgument("[training] class_weights must have " +
-                            (data.training_targets ? "no entries where there are targets"
-                                                   : "an entry for each of the " +
-                                                         std::to_string(classes) + " classes") +
-                            ", received " + std::to_string(options.class_weights.size()));
+    if (targets || options.class_weights.size() != classes) {
+      throw InvalidArgument(
+          "[training] class_weights must have " +
+          (targets ? "no entries where there are targets"
+                   : "an entry for each of the " + std::to_string(classes) + " classes") +
+          ", received " + std::to_string(options.class_weights.size()));
     }
   }
   check_frozen(network, options.freeze);

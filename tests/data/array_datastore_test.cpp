@@ -3,7 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
@@ -35,9 +35,8 @@ TEST(ArrayDatastore, HoldsImagesOfAnySizeWithLabels) {
   EXPECT_EQ(count_each_label(*store), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(store->describe(), "3 images in memory");
   for (int64_t i = 0; i < 3; ++i) {
-    Digest content;
-    EXPECT_EQ(store->read(i), images[static_cast<size_t>(i)]);
-    EXPECT_EQ(store->read(i, content), images[static_cast<size_t>(i)]);
+    const Digest content = store->read(i).content;
+    EXPECT_EQ(read_image(*store, i), images[static_cast<size_t>(i)]);
     EXPECT_EQ(content, store->content_digest(i));
     EXPECT_EQ(content, digest_of_image(images[static_cast<size_t>(i)]));
     EXPECT_EQ(store->name(i), "image " + std::to_string(i));
@@ -65,7 +64,7 @@ TEST(ArrayDatastore, ABlockIsCutIntoImages) {
   const DatastorePtr store = array_datastore(block, {.labels = {0, 1, 0}, .classes = {"a", "b"}});
   for (int64_t i = 0; i < 3; ++i) {
     const auto begin = block.pixels.begin() + 12 * i;
-    EXPECT_EQ(store->read(i), (Image{2, 2, 3, {begin, begin + 12}}));
+    EXPECT_EQ(read_image(*store, i), (Image{2, 2, 3, {begin, begin + 12}}));
   }
   EXPECT_EQ(array_datastore(ImageBlock{0, 2, 2, 3, {}})->size(), 0);
   EXPECT_THROW(store->read(3), InvalidArgument);
@@ -104,11 +103,11 @@ TEST(Transform, ChangesImagesAndTheirDigestsButNothingElse) {
   EXPECT_EQ(changed->label(4), store->label(4));
   EXPECT_EQ(changed->name(4), store->name(4));
   EXPECT_EQ(changed->describe(), "memory, transformed by inverted");
-  Digest content;
-  EXPECT_EQ(changed->read(4, content), inverted(store->images[4]));
+  const Digest content = changed->read(4).content;
+  EXPECT_EQ(read_image(*changed, 4), inverted(store->images[4]));
   EXPECT_EQ(content, digest_of_image(inverted(store->images[4])));
   EXPECT_EQ(changed->content_digest(4), content);
-  EXPECT_EQ(transform(changed, inverted)->read(2), store->images[2]);
+  EXPECT_EQ(read_image(*transform(changed, inverted), 2), store->images[2]);
   ThreadPool pool(2);
   const DatastorePtr same = transform(store, [](Image image) { return image; });
   EXPECT_NE(listing_digest(*changed, pool), listing_digest(*same, pool));
@@ -117,7 +116,7 @@ TEST(Transform, ChangesImagesAndTheirDigestsButNothingElse) {
     std::swap(image.height, image.width);
     return image;
   });
-  EXPECT_EQ(flat->read(0).width, 3);
+  EXPECT_EQ(read_image(*flat, 0).width, 3);
   EXPECT_NE(flat->content_digest(0), same->content_digest(0));
 }
 

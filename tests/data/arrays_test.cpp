@@ -27,11 +27,10 @@ DatastorePtr some_arrays(int64_t n, const Shape& shape = {2, 3}) {
   return array_datastore(std::move(block), labels);
 }
 
-std::vector<float> array_of(const ImageDatastore& store, int64_t index) {
-  Digest content;
-  auto values = store.read_array(index, content);
-  EXPECT_EQ(content, store.content_digest(index));
-  return values;
+std::vector<float> array_of(const Datastore& store, int64_t index) {
+  const Example example = store.read(index);
+  EXPECT_EQ(example.content, store.content_digest(index));
+  return std::get<Array>(example.inputs.at(0)).values;
 }
 
 void expect_says(const std::string& message, const std::string& part) {
@@ -42,7 +41,7 @@ TEST(Arrays, AreReadAsTheyWereGiven) {
   const DatastorePtr store =
       array_datastore(ArrayBlock{2, {3}, {1, 2, 3, 4, 5, 6}}, {.labels = {1, 0}});
   ASSERT_EQ(store->size(), 2);
-  EXPECT_EQ(store->array_shape(), Shape({3}));
+  EXPECT_EQ(store->spec(), (ExampleSpec{{{ValueKind::array, Shape{3}}}}));
   EXPECT_EQ(array_of(*store, 1), (std::vector<float>{4, 5, 6}));
   EXPECT_EQ(store->label(0), 1);
   EXPECT_EQ(store->name(1), "observation 1");
@@ -52,8 +51,9 @@ TEST(Arrays, AreReadAsTheyWereGiven) {
       array_datastore(Tensor::from(std::span(values), {2, 3}), {.labels = {1, 0}});
   ThreadPool pool(2);
   EXPECT_EQ(listing_digest(*tensor, pool), listing_digest(*store, pool));
-  EXPECT_EQ(message_of<Unsupported>([&] { store->read(1); }),
-            "[datastore] observation 1 (2 arrays of 3 in memory) is not an image");
+  EXPECT_EQ(message_of<Unsupported>([&] { read_image(*store, 1); }),
+            "[datastore] observation 1 (2 arrays of 3 in memory) is not an image: the inputs are "
+            "arrays of 3 floats");
 }
 
 TEST(Arrays, PartsAreThoseOfImages) {
@@ -62,7 +62,7 @@ TEST(Arrays, PartsAreThoseOfImages) {
   EXPECT_EQ(array_of(*partition(store, 3, 1), 0), array_of(*store, 4));
   const auto parts = split_each_label(store, {0.5}, 3);
   EXPECT_EQ(parts[0]->size() + parts[1]->size(), 10);
-  EXPECT_EQ(parts[0]->array_shape(), store->array_shape());
+  EXPECT_EQ(parts[0]->spec(), store->spec());
   ThreadPool pool(2);
   EXPECT_EQ(readable_images(store, pool).store, store);
 }
@@ -105,10 +105,11 @@ TEST(Arrays, WhatIsForImagesIsRefusedByName) {
   EXPECT_EQ(message_of<Unsupported>([&] { center_cropped(store, 1, 1); }), "[crop]" + are);
   EXPECT_EQ(message_of<Unsupported>([&] { transform(store, [](Image i) { return i; }); }),
             "[transform]" + are);
-  EXPECT_EQ(message_of<Unsupported>([&] { ImageCache(store, 2, 3, 1, 0); }), "[image cache]" + are);
-  expect_says(message_of<InvalidArgument>([&] { ImageCache(store, Shape{6}, 0); }),
+  EXPECT_EQ(message_of<Unsupported>([&] { ExampleCache(store, 2, 3, 1, 0); }),
+            "[example cache]" + are);
+  expect_says(message_of<InvalidArgument>([&] { ExampleCache(store, Shape{6}, 0); }),
               "expected arrays of 6 floats");
-  const auto cache = std::make_shared<const ImageCache>(store, Shape{2, 3}, 0);
+  const auto cache = std::make_shared<const ExampleCache>(store, Shape{2, 3}, 0);
   EXPECT_EQ(message_of<Unsupported>([&] {
               MiniBatchQueue(cache, {.mini_batch_size = 2, .augmentation = {.reflect_x = true}});
             }),
@@ -123,25 +124,27 @@ TEST(Arrays, MiniBatchesAreTheSameWhateverTheCacheAndTheThreads) {
   const DatastorePtr store = some_arrays(50);
   const DatastorePtr targets = some_arrays(50, {2});
   const auto batches = [&](size_t budget, int threads) {
-    MiniBatchQueue queue(std::make_shared<const ImageCache>(store, Shape{2, 3}, budget),
-                         {.mini_batch_size = 8,
-                          .drop_last = false,
-                          .seed = 4,
-                          .targets = std::make_shared<const ImageCache>(targets, Shape{2}, budget),
-                          .threads = threads,
-                          .max_epochs = 2});
+    MiniBatchQueue queue(
+        std::make_shared<const ExampleCache>(store, Shape{2, 3}, budget),
+        {.mini_batch_size = 8,
+         .drop_last = false,
+         .seed = 4,
+         .targets = std::make_shared<const ExampleCache>(targets, Shape{2}, budget),
+         .threads = threads,
+         .max_epochs = 2});
     std::vector<float> all;
     while (queue.has_data()) {
       const auto batch = queue.next();
-      EXPECT_TRUE(batch->pixels.empty());
-      EXPECT_EQ(batch->inputs().size(), static_cast<size_t>(batch->size()) * 6 * sizeof(float));
+      EXPECT_TRUE(batch->inputs[0].pixels.empty());
+      EXPECT_EQ(batch->inputs[0].bytes().size(),
+                static_cast<size_t>(batch->size()) * 6 * sizeof(float));
       for (size_t i = 0; i < batch->observations.size(); ++i) {
         const auto expected = array_of(*store, batch->observations[i]);
-        EXPECT_EQ(std::memcmp(batch->values.data() + 6 * i, expected.data(), 24), 0);
-        EXPECT_EQ(batch->target_values[2 * i], array_of(*targets, batch->observations[i])[0]);
+        EXPECT_EQ(std::memcmp(batch->inputs[0].values.data() + 6 * i, expected.data(), 24), 0);
+        EXPECT_EQ(batch->targets.values[2 * i], array_of(*targets, batch->observations[i])[0]);
         EXPECT_EQ(batch->labels[i], batch->observations[i] % 3);
       }
-      all.insert(all.end(), batch->values.begin(), batch->values.end());
+      all.insert(all.end(), batch->inputs[0].values.begin(), batch->inputs[0].values.end());
     }
     return all;
   };
@@ -173,10 +176,10 @@ TEST(Arrays, StatisticsAreOfChannelsAndIndependentOfThreads) {
   std::vector<ChannelSummary> first;
   for (int threads : {1, 2, 5}) {
     ThreadPool pool(threads);
-    const ImageCache cache(store, Shape{2, 3}, threads == 2 ? 0 : 1 << 20);
+    const ExampleCache cache(store, Shape{2, 3}, threads == 2 ? 0 : 1 << 20);
     const auto contents = cache.fill(pool);
     EXPECT_EQ(contents.listing, listing_digest(*store, pool));
-    const auto channels = contents.channels();
+    const auto channels = contents.channels().at(0);
     ASSERT_EQ(channels.size(), 2u);
     if (first.empty()) first = channels;
     for (size_t c = 0; c < 2; ++c) {
@@ -192,9 +195,9 @@ TEST(Arrays, StatisticsAreOfChannelsAndIndependentOfThreads) {
 
 TEST(Arrays, EqualElementsHaveNoDeviation) {
   ThreadPool pool(2);
-  const ImageCache cache(array_datastore(ArrayBlock{200, {3}, std::vector<float>(600, 0.1f)}),
-                         Shape{3}, 0);
-  const auto channels = cache.fill(pool).channels();
+  const ExampleCache cache(array_datastore(ArrayBlock{200, {3}, std::vector<float>(600, 0.1f)}),
+                           Shape{3}, 0);
+  const auto channels = cache.fill(pool).channels().at(0);
   ASSERT_EQ(channels.size(), 3u);
   for (const ChannelSummary& channel : channels) {
     EXPECT_EQ(channel.standard_deviation, 0);

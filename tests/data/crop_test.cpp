@@ -5,7 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
@@ -61,8 +61,8 @@ TEST(Crop, CentersOfADatastoreHaveDigestsOfTheirOwnAndNameWhatIsTooSmall) {
   const auto store = different(6);
   const DatastorePtr cropped = center_cropped(store, 5, 4);
   for (int64_t i = 0; i < 6; ++i) {
-    Digest content;
-    EXPECT_EQ(cropped->read(i, content), crop(store->images[static_cast<size_t>(i)], 5, 4));
+    const Digest content = cropped->read(i).content;
+    EXPECT_EQ(read_image(*cropped, i), crop(store->images[static_cast<size_t>(i)], 5, 4));
     EXPECT_EQ(content, cropped->content_digest(i));
     EXPECT_NE(content, store->content_digest(i));
     EXPECT_NE(content, center_cropped(store, 4, 5)->content_digest(i));
@@ -77,16 +77,16 @@ TEST(Crop, CentersOfADatastoreHaveDigestsOfTheirOwnAndNameWhatIsTooSmall) {
 TEST(Crop, ACacheOfWholeImagesGivesAnyWindowWhateverItsBudget) {
   const auto store = different(9);
   ThreadPool pool(2);
-  ImageCache centres(center_cropped(store, 5, 4), 5, 4, 3, 1 << 20);
-  const ImageCache::Contents expected = centres.fill(pool);
+  ExampleCache centres(center_cropped(store, 5, 4), 5, 4, 3, 1 << 20);
+  const ExampleCache::Contents expected = centres.fill(pool);
   for (const size_t budget : {size_t{0}, size_t{400}, size_t{1} << 20}) {
     for (const bool filled : {false, true}) {
-      ImageCache cache(store, 5, 4, 3, budget, CachedImages::windowed);
+      ExampleCache cache(store, 5, 4, 3, budget, CachedImages::windowed);
       if (filled) {
-        const ImageCache::Contents contents = cache.fill(pool);
+        const ExampleCache::Contents contents = cache.fill(pool);
         EXPECT_NE(contents.listing, expected.listing) << "whole images are others than cut ones";
         EXPECT_EQ(contents.statistics, expected.statistics);
-        EXPECT_EQ(channel_statistics(cache, pool), expected.statistics);
+        EXPECT_EQ(channel_statistics(cache, pool), expected.statistics.at(0));
       }
       std::vector<uint8_t> scratch, other;
       for (int repeat = 0; repeat < 2; ++repeat) {
@@ -110,11 +110,11 @@ TEST(Crop, ACacheOfWholeImagesGivesAnyWindowWhateverItsBudget) {
 
 TEST(Crop, WholeImagesAreReadOnceWhereTheBudgetHoldsThem) {
   const auto store = different(9);
-  ImageCache cache(store, 5, 4, 3, 1 << 20, CachedImages::windowed);
+  ExampleCache cache(store, 5, 4, 3, 1 << 20, CachedImages::windowed);
   std::vector<uint8_t> scratch;
   for (int i = 0; i < 27; ++i) cache.get(i % 9, draw_window(1, i, i % 9), scratch);
   EXPECT_EQ(store->reads, 9);
-  ImageCache small(different(9), 6, 4, 3, 1 << 20, CachedImages::windowed);
+  ExampleCache small(different(9), 6, 4, 3, 1 << 20, CachedImages::windowed);
   const std::string message = message_of<DataError>([&] { small.get(0, scratch); });
   EXPECT_NE(message.find("image 0"), std::string::npos) << message;
 }
@@ -136,7 +136,7 @@ TEST(Crop, TheQueueCutsAndThenAugmentsTheSameWhoeverDoesIt) {
   for (const int threads : {1, 3}) {
     for (const size_t budget : {size_t{0}, size_t{1} << 20}) {
       const auto cache =
-          std::make_shared<ImageCache>(store, 5, 4, 3, budget, CachedImages::windowed);
+          std::make_shared<ExampleCache>(store, 5, 4, 3, budget, CachedImages::windowed);
       MiniBatchQueueOptions options = options_of();
       options.threads = threads;
       options.targets = cache;
@@ -144,8 +144,8 @@ TEST(Crop, TheQueueCutsAndThenAugmentsTheSameWhoeverDoesIt) {
       std::vector<uint8_t> all;
       while (queue.has_data()) {
         const auto batch = queue.next();
-        EXPECT_EQ(batch->pixels, batch->targets);
-        all.insert(all.end(), batch->pixels.begin(), batch->pixels.end());
+        EXPECT_EQ(batch->inputs[0].pixels, batch->targets.pixels);
+        all.insert(all.end(), batch->inputs[0].pixels.begin(), batch->inputs[0].pixels.end());
         for (int64_t i = 0; i < batch->size(); ++i) {
           const int64_t index = batch->observations[static_cast<size_t>(i)];
           const Image cut = crop(store->images[static_cast<size_t>(index)], 5, 4,
@@ -153,7 +153,7 @@ TEST(Crop, TheQueueCutsAndThenAugmentsTheSameWhoeverDoesIt) {
           Image expected = cut;
           augment_into(cut, draw_augmentation(options.augmentation, 5, batch->epoch, index),
                        expected.pixels.data());
-          const auto begin = batch->pixels.begin() + i * 60;
+          const auto begin = batch->inputs[0].pixels.begin() + i * 60;
           ASSERT_EQ(std::vector<uint8_t>(begin, begin + 60), to_planes(expected));
         }
       }
@@ -165,16 +165,17 @@ TEST(Crop, TheQueueCutsAndThenAugmentsTheSameWhoeverDoesIt) {
 
 TEST(Crop, TargetsOfAnotherSizeAreRefused) {
   const auto cache =
-      std::make_shared<ImageCache>(different(11), 5, 4, 3, 0, CachedImages::windowed);
+      std::make_shared<ExampleCache>(different(11), 5, 4, 3, 0, CachedImages::windowed);
   MiniBatchQueueOptions options = options_of();
-  options.targets = std::make_shared<ImageCache>(different(11), 5, 4, 3, 0);
+  options.targets = std::make_shared<ExampleCache>(different(11), 5, 4, 3, 0);
   EXPECT_THROW(MiniBatchQueue(cache, options), InvalidArgument) << "not cut";
   options.augmentation = {};
-  options.targets = std::make_shared<ImageCache>(different(11), 5, 3, 3, 0, CachedImages::windowed);
+  options.targets =
+      std::make_shared<ExampleCache>(different(11), 5, 3, 3, 0, CachedImages::windowed);
   EXPECT_THROW(MiniBatchQueue(cache, options), InvalidArgument) << "another window";
   const auto larger = different(11, 1);
   larger->images[7] = patterned(9, 9, 1, 1);
-  options.targets = std::make_shared<ImageCache>(larger, 5, 4, 1, 0, CachedImages::windowed);
+  options.targets = std::make_shared<ExampleCache>(larger, 5, 4, 1, 0, CachedImages::windowed);
   MiniBatchQueue queue(cache, options);
   const std::string message = message_of<DataError>([&] {
     while (queue.has_data()) queue.next();

@@ -3,7 +3,7 @@
 
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
@@ -26,9 +26,8 @@ class CsvDatastore : public ::testing::Test {
     const size_t at = message.find(path());
     return at == std::string::npos ? message : message.substr(at + path().size());
   }
-  static std::vector<float> row(const ImageDatastore& store, int64_t index) {
-    Digest content;
-    return store.read_array(index, content);
+  static std::vector<float> row(const Datastore& store, int64_t index) {
+    return read_array(store, index).values;
   }
 
  private:
@@ -39,7 +38,7 @@ TEST_F(CsvDatastore, ReadsNumbersAndLabels) {
   const DatastorePtr store =
       open("width,height,kind\n1,2.5,zebra\n\n -3e-1 ,+4,ant\n0,1e-60,\"a \"\"b\"\", c\"\n");
   ASSERT_EQ(store->size(), 3);
-  EXPECT_EQ(store->array_shape(), Shape({2}));
+  EXPECT_EQ(store->spec().inputs[0].shape, Shape({2}));
   EXPECT_EQ(store->classes(), (std::vector<std::string>{"a \"b\", c", "ant", "zebra"}));
   EXPECT_EQ(row(*store, 0), (std::vector<float>{1, 2.5f}));
   EXPECT_EQ(row(*store, 1), (std::vector<float>{-0.3f, 4}));
@@ -54,7 +53,7 @@ TEST_F(CsvDatastore, TheLabelsColumnMayBeNamedOrMissing) {
   EXPECT_EQ(row(*first, 1), (std::vector<float>{2}));
   EXPECT_EQ(first->classes(), (std::vector<std::string>{"a", "b"}));
   const DatastorePtr none = open("x,y\n1,2\n", {.labelled = false});
-  EXPECT_EQ(none->array_shape(), Shape({2}));
+  EXPECT_EQ(none->spec().inputs[0].shape, Shape({2}));
   EXPECT_EQ(none->classes(), (std::vector<std::string>{""}));
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 using testing::MemoryStore;
 
-std::vector<std::string> names_of(const ImageDatastore& store) {
+std::vector<std::string> names_of(const Datastore& store) {
   std::vector<std::string> names;
   for (int64_t i = 0; i < store.size(); ++i) names.push_back(store.name(i));
   return names;
@@ -32,11 +32,11 @@ TEST(Subset, KeepsOrderLabelsAndTheClassesOfTheWhole) {
   ASSERT_EQ(part->size(), 3);
   EXPECT_EQ(names_of(*part), (std::vector<std::string>{"image 7", "image 0", "image 7"}));
   EXPECT_EQ(part->label(0), 1);
-  EXPECT_EQ(part->read(1), store->images[0]);
+  EXPECT_EQ(read_image(*part, 1), store->images[0]);
   EXPECT_EQ(part->content_digest(2), store->content_digest(7));
   EXPECT_EQ(part->classes(), store->classes());
   EXPECT_EQ(part->describe(), "3 of memory");
-  EXPECT_THROW(part->read(3), InvalidArgument);
+  EXPECT_THROW(read_image(*part, 3), InvalidArgument);
   EXPECT_THROW(subset(store, {10}), InvalidArgument);
   EXPECT_THROW(subset(store, {-1}), InvalidArgument);
   EXPECT_EQ(count_each_label(*subset(store, {})), (std::vector<int64_t>{0, 0, 0}));
@@ -100,7 +100,7 @@ TEST(MatchByName, PutsTargetsIntoTheOrderOfTheInputs) {
   ASSERT_EQ(matched->size(), 3);
   for (int64_t i = 0; i < 3; ++i) {
     EXPECT_EQ(matched->name(i), inputs->name(i));
-    EXPECT_EQ(matched->read(i), inputs->read(i));
+    EXPECT_EQ(read_image(*matched, i), read_image(*inputs, i));
   }
   EXPECT_EQ(match_by_name(*subset(store, {}), targets)->size(), 0);
 }

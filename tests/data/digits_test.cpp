@@ -7,7 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "tests/data/support.h"
 
@@ -19,7 +19,7 @@ TEST(Digits, AllTenThousandHaveThePinnedBytes) {
   ASSERT_EQ(digits->size(), 10000);
   Digester digester;
   for (int64_t i = 0; i < digits->size(); ++i) {
-    const Image image = digits->read(i);
+    const Image image = read_image(*digits, i);
     ASSERT_EQ(image.height, 28);
     ASSERT_EQ(image.width, 28);
     ASSERT_EQ(image.channels, 1);
@@ -43,7 +43,7 @@ TEST(Digits, NoTwoAreAlikeAndEachHasInkInsideAndADarkRim) {
   std::set<std::string> seen;
   double rim = 0;
   for (int64_t i = 0; i < digits->size(); i += 7) {
-    const Image image = digits->read(i);
+    const Image image = read_image(*digits, i);
     seen.insert(digits->content_digest(i).to_string());
     int64_t bright = 0;
     for (size_t p = 0; p < image.pixels.size(); ++p) {
@@ -62,13 +62,13 @@ TEST(Digits, TheMeanImagesTellMostApartButFarFromAll) {
   const DatastorePtr digits = builtin_digits();
   std::array<std::array<int64_t, 784>, 10> sums{};
   for (int64_t i = 0; i < digits->size(); i += 2) {
-    const Image image = digits->read(i);
+    const Image image = read_image(*digits, i);
     auto& sum = sums[static_cast<size_t>(digits->label(i))];
     for (size_t p = 0; p < 784; ++p) sum[p] += image.pixels[p];
   }
   int64_t right = 0, all = 0;
   for (int64_t i = 1; i < digits->size(); i += 10, ++all) {
-    const Image image = digits->read(i);
+    const Image image = read_image(*digits, i);
     size_t best = 0;
     int64_t nearest = std::numeric_limits<int64_t>::max();
     for (size_t c = 0; c < 10; ++c) {
@@ -99,7 +99,7 @@ TEST(Digits, AnExportedFolderHoldsTheSameImagesInTheSameOrder) {
   ASSERT_EQ(read->size(), drawn->size());
   EXPECT_EQ(read->classes(), drawn->classes());
   for (int64_t i = 0; i < read->size(); ++i) {
-    ASSERT_EQ(read->read(i), drawn->read(i)) << read->name(i);
+    ASSERT_EQ(read_image(*read, i), read_image(*drawn, i)) << read->name(i);
     ASSERT_EQ(read->label(i), drawn->label(i));
   }
   EXPECT_EQ(read->name(0), "0/00.png");

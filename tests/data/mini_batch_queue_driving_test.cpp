@@ -12,9 +12,9 @@ namespace {
 using testing::MemoryStore;
 using testing::message_of;
 
-std::shared_ptr<const ImageCache> cache_of(const DatastorePtr& store) {
-  const Image first = store->read(0);
-  return std::make_shared<ImageCache>(store, first.height, first.width, first.channels, 0);
+std::shared_ptr<const ExampleCache> cache_of(const DatastorePtr& store) {
+  const Image first = read_image(*store, 0);
+  return std::make_shared<ExampleCache>(store, first.height, first.width, first.channels, 0);
 }
 
 MiniBatchQueueOptions options_of() {
@@ -40,7 +40,8 @@ Seen drain(MiniBatchQueue& queue) {
     const auto batch = queue.next();
     seen.observations.insert(seen.observations.end(), batch->observations.begin(),
                              batch->observations.end());
-    seen.pixels.insert(seen.pixels.end(), batch->pixels.begin(), batch->pixels.end());
+    seen.pixels.insert(seen.pixels.end(), batch->inputs[0].pixels.begin(),
+                       batch->inputs[0].pixels.end());
   }
   return seen;
 }
@@ -55,9 +56,9 @@ TEST(MiniBatchQueueByHand, ResetBeginsAgainFromAnywhere) {
   queue.reset();
   queue.next();
   const auto kept = queue.next();  // outlives the queue
-  const std::vector<uint8_t> pixels = kept->pixels;
+  const std::vector<uint8_t> pixels = kept->inputs[0].pixels;
   queue.reset(1);
-  EXPECT_EQ(kept->pixels, pixels);
+  EXPECT_EQ(kept->inputs[0].pixels, pixels);
   EXPECT_EQ(queue.epoch(), 1);
   EXPECT_EQ(queue.batch(), 0);
   EXPECT_EQ(drain(queue).observations,
@@ -76,7 +77,7 @@ TEST(MiniBatchQueueByHand, ResetForgetsAnError) {
   store->on_read = [&](int64_t) {
     if (broken) throw DataError("the disk is gone");
   };
-  const auto cache = std::make_shared<ImageCache>(store, 3, 2, 1, 0);
+  const auto cache = std::make_shared<ExampleCache>(store, 3, 2, 1, 0);
   MiniBatchQueue queue(cache, options_of());
   EXPECT_THROW(queue.next(), DataError);
   EXPECT_THROW(queue.next(), DataError);
@@ -117,11 +118,11 @@ TEST(MiniBatchQueueByHand, MiniBatchesAreChangedOnTheWay) {
   options.preprocess = [](MiniBatch& batch) {
     // Doubles the width of each image and writes the epoch beside it.
     std::vector<uint8_t> wide;
-    for (const uint8_t v : batch.pixels) {
+    for (const uint8_t v : batch.inputs[0].pixels) {
       wide.push_back(v);
       wide.push_back(static_cast<uint8_t>(batch.epoch));
     }
-    batch.pixels = std::move(wide);
+    batch.inputs[0].pixels = std::move(wide);
   };
   std::vector<Seen> changed;
   for (const int threads : {1, 3}) {

@@ -23,13 +23,13 @@ using testing::comes_to_rest;
 using testing::MemoryStore;
 using testing::message_of;
 
-std::shared_ptr<const ImageCache> cache_of(std::shared_ptr<MemoryStore> store,
-                                           size_t budget = 1 << 20) {
+std::shared_ptr<const ExampleCache> cache_of(std::shared_ptr<MemoryStore> store,
+                                             size_t budget = 1 << 20) {
   const Image& first = store->images[0];
-  return std::make_shared<ImageCache>(store, first.height, first.width, first.channels, budget);
+  return std::make_shared<ExampleCache>(store, first.height, first.width, first.channels, budget);
 }
 
-std::shared_ptr<const ImageCache> small_cache(int64_t n = 23, size_t budget = 1 << 20) {
+std::shared_ptr<const ExampleCache> small_cache(int64_t n = 23, size_t budget = 1 << 20) {
   return cache_of(std::make_shared<MemoryStore>(n, 5, 4, 3), budget);
 }
 
@@ -58,8 +58,8 @@ void expect_equal(const std::vector<MiniBatch>& a, const std::vector<MiniBatch>&
     EXPECT_EQ(a[i].index, b[i].index);
     EXPECT_EQ(a[i].observations, b[i].observations);
     EXPECT_EQ(a[i].labels, b[i].labels);
-    EXPECT_EQ(a[i].pixels, b[i].pixels);
-    EXPECT_EQ(a[i].targets, b[i].targets);
+    EXPECT_EQ(a[i].inputs[0].pixels, b[i].inputs[0].pixels);
+    EXPECT_EQ(a[i].targets.pixels, b[i].targets.pixels);
     EXPECT_EQ(a[i].observations_digest, b[i].observations_digest);
   }
 }
@@ -108,7 +108,7 @@ TEST(MiniBatchQueue, MatchesItsDefinition) {
       EXPECT_EQ(batch.epoch, epoch);
       EXPECT_EQ(batch.index, b);
       ASSERT_EQ(batch.size(), b < 4 ? 5 : 3);
-      ASSERT_EQ(batch.pixels.size(), static_cast<size_t>(batch.size()) * 60);
+      ASSERT_EQ(batch.inputs[0].pixels.size(), static_cast<size_t>(batch.size()) * 60);
       ASSERT_EQ(batch.labels.size(), static_cast<size_t>(batch.size()));
       EXPECT_EQ(batch.observations_digest, digest_observations(batch.observations));
       for (int64_t i = 0; i < batch.size(); ++i) {
@@ -116,11 +116,11 @@ TEST(MiniBatchQueue, MatchesItsDefinition) {
         const int64_t observation = order[static_cast<size_t>(b * 5 + i)];
         EXPECT_EQ(batch.observations[at], observation);
         EXPECT_EQ(batch.labels[at], observation % 3);
-        Image expected = cache->store()->read(observation);
-        augment_into(cache->store()->read(observation),
+        Image expected = read_image(*cache->store(), observation);
+        augment_into(read_image(*cache->store(), observation),
                      draw_augmentation(options.augmentation, 42, epoch, observation, 0),
                      expected.pixels.data());
-        const auto begin = batch.pixels.begin() + i * 60;
+        const auto begin = batch.inputs[0].pixels.begin() + i * 60;
         EXPECT_EQ(std::vector<uint8_t>(begin, begin + 60), to_planes(expected));
       }
     }
@@ -246,16 +246,17 @@ TEST(MiniBatchQueue, EachOptionThatShouldChangesTheContent) {
     MiniBatchQueueOptions options = awkward();
     change(options);
     MiniBatchQueue queue(small_cache(), options);
-    return drain(queue)[5].pixels;  // of the second epoch
+    return drain(queue)[5].inputs[0].pixels;  // of the second epoch
   };
   using O = MiniBatchQueueOptions;
-  EXPECT_EQ(pixels_with([](O&) {}), expected[5].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.seed = 43; }), expected[5].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::once; }), expected[5].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::never; }), expected[5].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.augmentation.reflect_x = false; }), expected[5].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.mini_batch_size = 6; }), expected[5].pixels);
-  EXPECT_NE(pixels_with([](O& o) { o.drop_last = true; }), expected[4].pixels);
+  EXPECT_EQ(pixels_with([](O&) {}), expected[5].inputs[0].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.seed = 43; }), expected[5].inputs[0].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::once; }), expected[5].inputs[0].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.shuffle = Shuffle::never; }), expected[5].inputs[0].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.augmentation.reflect_x = false; }),
+            expected[5].inputs[0].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.mini_batch_size = 6; }), expected[5].inputs[0].pixels);
+  EXPECT_NE(pixels_with([](O& o) { o.drop_last = true; }), expected[4].inputs[0].pixels);
 }
 
 TEST(MiniBatchQueue, EveryObservationComesOncePerEpochUnlessDropped) {
@@ -365,12 +366,12 @@ TEST(MiniBatchQueue, BuffersAreUsedAgainAndMayOutliveTheQueue) {
     MiniBatchQueue queue(small_cache(), options);
     while (queue.has_data()) {
       last = queue.next();
-      buffers.insert(last->pixels.data());
+      buffers.insert(last->inputs[0].pixels.data());
     }
-    content = last->pixels;
+    content = last->inputs[0].pixels;
   }
   EXPECT_LE(buffers.size(), 4u + 1u + 2u);
-  EXPECT_EQ(last->pixels, content);
+  EXPECT_EQ(last->inputs[0].pixels, content);
 }
 
 TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
@@ -385,12 +386,12 @@ TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
   const auto batches = drain(queue);
   ASSERT_EQ(batches.size(), expected.size());
   for (size_t i = 0; i < batches.size(); ++i) {
-    EXPECT_EQ(batches[i].targets, expected[i].pixels);
-    EXPECT_EQ(expected[i].targets, expected[i].pixels);
-    EXPECT_NE(batches[i].pixels, expected[i].pixels);
-    for (size_t k = 0; k < batches[i].pixels.size(); ++k) {
-      const uint8_t v = batches[i].pixels[k];
-      EXPECT_TRUE(v == expected[i].pixels[k] || v == 0 || v == 255);
+    EXPECT_EQ(batches[i].targets.pixels, expected[i].inputs[0].pixels);
+    EXPECT_EQ(expected[i].targets.pixels, expected[i].inputs[0].pixels);
+    EXPECT_NE(batches[i].inputs[0].pixels, expected[i].inputs[0].pixels);
+    for (size_t k = 0; k < batches[i].inputs[0].pixels.size(); ++k) {
+      const uint8_t v = batches[i].inputs[0].pixels[k];
+      EXPECT_TRUE(v == expected[i].inputs[0].pixels[k] || v == 0 || v == 255);
     }
   }
   options.threads = 1;
@@ -402,8 +403,8 @@ TEST(MiniBatchQueue, TargetsAreChangedAsTheirImagesAreWithoutNoise) {
   MiniBatchQueue plain(images, options);
   const auto all = drain(plain);
   const auto per_epoch = static_cast<size_t>(plain.batches_per_epoch());
-  EXPECT_EQ(all[0].targets, all[per_epoch].targets);
-  EXPECT_NE(all[0].pixels, all[per_epoch].pixels);
+  EXPECT_EQ(all[0].targets.pixels, all[per_epoch].targets.pixels);
+  EXPECT_NE(all[0].inputs[0].pixels, all[per_epoch].inputs[0].pixels);
 }
 
 // A caller that augments images itself gets the same images.
@@ -422,14 +423,16 @@ TEST(MiniBatchQueue, InputsAsReadComeWithTheMapsThatChangeThem) {
   for (size_t i = 0; i < batches.size(); ++i) {
     ASSERT_TRUE(expected[i].maps.empty());
     ASSERT_EQ(batches[i].maps.size(), batches[i].observations.size());
-    EXPECT_EQ(batches[i].targets, expected[i].targets);
-    EXPECT_NE(batches[i].pixels, expected[i].pixels);
-    std::vector<uint8_t> result(batches[i].pixels.size());
+    EXPECT_EQ(batches[i].targets.pixels, expected[i].targets.pixels);
+    EXPECT_NE(batches[i].inputs[0].pixels, expected[i].inputs[0].pixels);
+    std::vector<uint8_t> result(batches[i].inputs[0].pixels.size());
     kernels::table_for({}).augment_images(
-        {batches[i].pixels.data(), batches[i].maps.data(), result.data(), batches[i].size(),
-         kernels::planar(images->channels(), images->height(), images->width())},
+        {batches[i].inputs[0].pixels.data(), batches[i].maps.data(), result.data(),
+         batches[i].size(),
+         kernels::planar(images->inputs()[0].channels(), images->inputs()[0].height(),
+                         images->inputs()[0].width())},
         nullptr);
-    EXPECT_EQ(result, expected[i].pixels);
+    EXPECT_EQ(result, expected[i].inputs[0].pixels);
   }
   options.noise.salt_and_pepper = 0.1;
   EXPECT_NE(message_of<InvalidArgument>([&] { MiniBatchQueue(images, options); }).find("noise"),
@@ -446,7 +449,7 @@ TEST(MiniBatchQueue, TargetsMayHaveAnotherSizeAndMustBeAsMany) {
   options.augmentation = {.reflect_x = true};
   MiniBatchQueue queue(small_cache(), options);
   const auto batch = queue.next();
-  EXPECT_EQ(batch->targets.size(), static_cast<size_t>(batch->size() * 3 * 2));
+  EXPECT_EQ(batch->targets.pixels.size(), static_cast<size_t>(batch->size() * 3 * 2));
   options.targets = cache_of(std::make_shared<MemoryStore>(22, 3, 2, 1));
   EXPECT_THROW(MiniBatchQueue(small_cache(), options), InvalidArgument);
   options.targets = nullptr;

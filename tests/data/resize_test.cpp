@@ -81,10 +81,8 @@ TEST(Resize, AStoreKeepsAllButThePixels) {
   const DatastorePtr small = resized(store, 3, 2);
   ASSERT_EQ(small->size(), 5);
   for (int64_t i = 0; i < 5; ++i) {
-    Digest content;
-    EXPECT_EQ(small->read(i), resize(store->images[static_cast<size_t>(i)], 3, 2));
-    EXPECT_EQ(small->read(i, content), small->read(i));
-    EXPECT_EQ(content, store->content_digest(i));
+    EXPECT_EQ(read_image(*small, i), resize(store->images[static_cast<size_t>(i)], 3, 2));
+    EXPECT_EQ(small->read(i).content, store->content_digest(i));
     EXPECT_EQ(small->label(i), store->label(i));
     EXPECT_EQ(small->name(i), store->name(i));
   }

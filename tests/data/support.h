@@ -54,7 +54,7 @@ inline Image patterned(int64_t height, int64_t width, int64_t channels, uint32_t
 }
 
 // `n` patterned images in memory, label i % 3, that counts its reads.
-class MemoryStore : public ImageDatastore {
+class MemoryStore : public Datastore {
  public:
   MemoryStore(int64_t n, int64_t height, int64_t width, int64_t channels) {
     for (int64_t i = 0; i < n; ++i) {
@@ -63,14 +63,11 @@ class MemoryStore : public ImageDatastore {
   }
 
   int64_t size() const override { return static_cast<int64_t>(images.size()); }
-  Image read(int64_t index) const override {
+  Example read(int64_t index) const override {
     ++reads;
     if (on_read) on_read(index);
-    return images.at(static_cast<size_t>(index));
-  }
-  Image read(int64_t index, Digest& content) const override {
-    content = content_digest(index);
-    return read(index);
+    return one_input(images.at(static_cast<size_t>(index)), ClassLabel{label(index)},
+                     content_digest(index));
   }
   int64_t label(int64_t index) const override { return index % 3; }
   const std::vector<std::string>& classes() const override { return names; }

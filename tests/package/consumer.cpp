@@ -69,12 +69,12 @@ bool trains() {
 Digest looped(int threads) {
   Network network = make_network();
   ShardGroup group(network, {.threads = threads, .shard_size = 4});
-  const auto cache = std::make_shared<const ImageCache>(points(), Shape{2}, size_t{1} << 20);
+  const auto cache = std::make_shared<const ExampleCache>(points(), Shape{2}, size_t{1} << 20);
   MiniBatchQueue queue(cache, {.mini_batch_size = 16});
   SgdmState state;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {
     const auto batch = queue.next();
-    const Tensor x = Tensor::from(std::span(batch->values), {batch->size(), 2});
+    const Tensor x = Tensor::from(std::span(batch->inputs[0].values), {batch->size(), 2});
     const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
     const auto step = sharded_value_and_gradient(
         [](Shard& shard) { return ops::cross_entropy(shard.forward(shard[0]), shard[1]); },

@@ -67,13 +67,14 @@ MiniBatch make_batch(const Network& network, const Json& description, int64_t it
   const auto rows = description["rows"].get<int64_t>();
   const Shape input = network.input_shapes()[0], output = network.output_shapes()[0];
   MiniBatch batch;
+  batch.inputs.resize(1);
   const bool pixels = input.rank() == 3;
   const int64_t elements = rows * input.elements();
   for (int64_t i = 0; i < elements && pixels; ++i) {
-    batch.pixels.push_back(static_cast<uint8_t>(dice.between(0, 255)));
+    batch.inputs[0].pixels.push_back(static_cast<uint8_t>(dice.between(0, 255)));
   }
   for (int64_t i = 0; i < elements && !pixels; ++i) {
-    batch.values.push_back(static_cast<float>(0.5 + dice.normal()));
+    batch.inputs[0].values.push_back(static_cast<float>(0.5 + dice.normal()));
   }
   const bool labelled = network.loss() == "cross_entropy";
   for (int64_t i = 0; i < rows; ++i) {
@@ -82,7 +83,7 @@ MiniBatch make_batch(const Network& network, const Json& description, int64_t it
     batch.labels.push_back(static_cast<int32_t>(dice.between(0, classes - 1)));
   }
   for (int64_t i = 0; i < rows * output.elements() && !labelled; ++i) {
-    batch.target_values.push_back(static_cast<float>(dice.normal()));
+    batch.targets.values.push_back(static_cast<float>(dice.normal()));
   }
   return batch;
 }

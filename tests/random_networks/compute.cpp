@@ -66,16 +66,17 @@ void add_solver_state(Frame& frame, const Network& network, const Solver& solver
 void add_batch(Frame& frame, const MiniBatch& batch, const Network& network) {
   std::vector<int64_t> dims = network.input_shapes()[0].dims();
   dims.insert(dims.begin(), batch.size());
-  if (batch.values.empty()) {
-    frame.add<uint8_t>("input.0", batch.pixels, Shape(dims));
+  const MiniBatchValues& input = batch.inputs[0];
+  if (input.values.empty()) {
+    frame.add<uint8_t>("input.0", input.pixels, Shape(dims));
   } else {
-    frame.add<float>("input.0", batch.values, Shape(dims));
+    frame.add<float>("input.0", input.values, Shape(dims));
   }
   frame.add<int32_t>("labels", batch.labels, Shape{batch.size()});
-  if (batch.target_values.empty()) return;
+  if (batch.targets.values.empty()) return;
   dims = network.output_shapes()[0].dims();
   dims.insert(dims.begin(), batch.size());
-  frame.add<float>("targets", batch.target_values, Shape(dims));
+  frame.add<float>("targets", batch.targets.values, Shape(dims));
 }
 
 void begin(Frame& frame, const Json& description, const Network& network) {
@@ -100,7 +101,7 @@ void compute_training(const Json& description, ThreadPool& pool,
   Listener listener(network, options);
   const bool pixels = network.input_shapes()[0].rank() == 3;
   const auto step =
-      make_training_step(network, listener, pool, options, pixels ? DType::u8 : DType::f32);
+      make_training_step(network, listener, pool, options, {pixels ? DType::u8 : DType::f32});
   Frame frame;
   const auto iterations = description["iterations"].get<int64_t>();
   for (int64_t iteration = 1; iteration <= iterations; ++iteration) {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/train/records/observer.h"
@@ -177,7 +177,7 @@ device = "cpu"
   for (int64_t i = 0; i < 35; ++i) {
     EXPECT_NE(data.training->name(i), "1/03.png");
     EXPECT_EQ(data.training->name(i), data.training_targets->name(i));
-    EXPECT_EQ(data.training_targets->read(i).width, 24);
+    EXPECT_EQ(read_image(*data.training_targets, i).width, 24);
   }
   for (const char* crop : {"center", "random"}) {
     const RunResult result = run_job(job({settings[0], settings[1], std::string("crop=") + crop}),
@@ -210,21 +210,21 @@ TEST_F(Images, ALabelOnlyInValidationIsNamed) {
 
 TEST_F(Images, CropsFitImagesOfAnySizeToTheNetwork) {
   // One image is larger than the others.
-  const Image large = resize(builtin_digits()->read(5), 40, 31);
+  const Image large = resize(read_image(*builtin_digits(), 5), 40, 31);
   const std::vector<std::byte> bytes = encode_png(large);
   write("digits/0/large.png", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   EXPECT_CONTAINS(refusal<DataError>([&] { run_job(job(), into("none")); }), "resize or crop");
   const RunData center = open({"data.crop=center", "data.validation=held"});
   EXPECT_FALSE(center.random_crop);
   for (int64_t i = 0; i < center.training->size(); ++i) {
-    const Image image = center.training->read(i);
+    const Image image = read_image(*center.training, i);
     EXPECT_EQ(image.height, 20);
     EXPECT_EQ(image.width, 24);
   }
   const RunData random = open({"data.crop=random", "data.validation=held"});
   EXPECT_TRUE(random.random_crop);
-  EXPECT_EQ(random.training->read(0).height, 28);
-  EXPECT_EQ(random.validation->read(0).height, 20);
+  EXPECT_EQ(read_image(*random.training, 0).height, 28);
+  EXPECT_EQ(read_image(*random.validation, 0).height, 20);
   // The number of threads and the memory for images have no effect.
   const std::vector<std::string> settings = {"data.crop=random", "data.validation=held",
                                              "rotation=10", "scale=[0.9, 1.1]", "reflect_y=true"};
@@ -251,7 +251,7 @@ TEST_F(Images, CropsThatCannotBeAreRefused) {
                   "did you mean `center`?");
   EXPECT_CONTAINS(refusal<InvalidArgument>([&] { job({"data.bad_images=ignore"}); }),
                   "[data] bad_images must be one of \"stop\", \"skip\"");
-  const Image small = resize(builtin_digits()->read(5), 19, 24);
+  const Image small = resize(read_image(*builtin_digits(), 5), 19, 24);
   const std::vector<std::byte> bytes = encode_png(small);
   write("digits/0/small.png", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   for (const char* crop : {"data.crop=center", "data.crop=random"}) {

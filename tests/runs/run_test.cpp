@@ -135,7 +135,7 @@ device = "cpu"
   const RunData data = open_run_data(with("wanted"));
   for (int64_t i : {0, 57, 199}) {
     EXPECT_EQ(data.training_targets->name(i), data.training->name(i));
-    EXPECT_EQ(data.training_targets->read(i), data.training->read(i));
+    EXPECT_EQ(read_image(*data.training_targets, i), read_image(*data.training, i));
   }
   // Flat folders have no labels to learn.
   std::filesystem::copy(folder + "/digits/1", folder + "/flat");

@@ -55,9 +55,10 @@ Loop run(ShardGroupOptions how, Device device = {}, Group* members = nullptr,
   TrainingData data = testing::law_data();
   data.validation = nullptr;
   const TrainingOptions options = testing::law_options(1);
-  const auto images = std::make_shared<const ImageCache>(data.training, 28, 28, 1, size_t{1} << 22);
+  const auto images =
+      std::make_shared<const ExampleCache>(data.training, 28, 28, 1, size_t{1} << 22);
   ThreadPool readers(1);
-  set_input_normalization(network, images->fill(readers).statistics);
+  set_input_normalization(network, images->fill(readers).channels());
   network.to(device);
   how.shard_size = testing::law_shard;
   how.seed = 5;
@@ -69,7 +70,7 @@ Loop run(ShardGroupOptions how, Device device = {}, Group* members = nullptr,
     for (int64_t iteration = 1; queue.has_data(); ++iteration) {
       const auto batch = queue.next();
       std::vector<Tensor> tensors{
-          Tensor::from(std::span(batch->pixels), {batch->size(), 1, 28, 28}),
+          Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28}),
           Tensor::from(std::span(batch->labels), {batch->size()})};
       if (batches_on_device) {
         for (Tensor& t : tensors) t = t.to(device);

@@ -80,7 +80,7 @@ TEST(DeviceAhead, TwoIterationsUnderWayGiveWhatTheyGiveOneByOne) {
   options.solver = "adam";
   options.check_frequency = 5;
   options = options.resolved();
-  const auto images = std::make_shared<ImageCache>(some_digits(60), 28, 28, 1, size_t{1} << 20);
+  const auto images = std::make_shared<ExampleCache>(some_digits(60), 28, 28, 1, size_t{1} << 20);
   const auto with = [&](bool ahead) {
     Network network = small_classifier();
     network.to(fake);
@@ -168,14 +168,9 @@ class Failing final : public DatastoreWrapper {
  public:
   Failing(DatastorePtr store, int64_t readings)
       : DatastoreWrapper(std::move(store)), left_(readings) {}
-  using DatastoreWrapper::read;
-  Image read(int64_t index) const override {
+  Example read(int64_t index) const override {
     if (left_-- <= 0) throw DataError("[test] no further reading");
     return DatastoreWrapper::read(index);
-  }
-  Image read(int64_t index, Digest& content) const override {
-    if (left_-- <= 0) throw DataError("[test] no further reading");
-    return DatastoreWrapper::read(index, content);
   }
 
  private:

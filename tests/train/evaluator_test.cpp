@@ -59,7 +59,7 @@ TEST(Evaluator, AgreesWithPlainForward) {
   std::vector<uint8_t> pixels;
   std::vector<int32_t> labels;
   for (int64_t i = 0; i < 150; ++i) {
-    const auto planes = to_planes(data->read(i));
+    const auto planes = to_planes(read_image(*data, i));
     pixels.insert(pixels.end(), planes.begin(), planes.end());
     labels.push_back(static_cast<int32_t>(data->label(i)));
   }
@@ -157,17 +157,18 @@ TEST(Classifier, AnotherNumberOfClassesNamesTheLayerToChange) {
 }
 
 TEST(Classifier, OtherLossesAndSeveralOutputsAreRefused) {
-  const std::vector<std::string> classes{"a", "b"};
+  const DatastorePtr data = array_datastore(ImageBlock{2, 4, 4, 1, std::vector<uint8_t>(32)},
+                                            {.labels = {0, 1}, .classes = {"a", "b"}});
   Network network;
   network.add(image_input({.height = 4, .width = 4, .channels = 1}), "in");
   network.add(fully_connected({.units = 2}), "x", {"in"});
-  EXPECT_EQ(error_of([&] { check_fits(network, classes, nullptr); }), "nothing was thrown");
+  EXPECT_EQ(error_of([&] { check_fits(network, *data, nullptr); }), "nothing was thrown");
   network.set_loss("mean_squared_error");
-  EXPECT_NE(error_of([&] { check_fits(network, classes, nullptr); }).find("mean_squared_error"),
+  EXPECT_NE(error_of([&] { check_fits(network, *data, nullptr); }).find("mean_squared_error"),
             std::string::npos);
   network.set_loss("cross_entropy");
   network.add(fully_connected({.units = 2}), "y", {"in"});
-  EXPECT_NE(error_of([&] { check_fits(network, classes, nullptr); }).find("one output"),
+  EXPECT_NE(error_of([&] { check_fits(network, *data, nullptr); }).find("one output"),
             std::string::npos);
   network.add(image_input({.height = 4, .width = 4, .channels = 1}), "second");
   EXPECT_NE(error_of([&] {

@@ -72,7 +72,7 @@ TEST(ImageToImage, TheLossIsThatOfPlainForward) {
   const auto made = outputs.to_vector();
   double sum = 0;
   for (int64_t i = 0; i < 70; ++i) {
-    const auto pixels = to_planes(images->read(i));
+    const auto pixels = to_planes(read_image(*images, i));
     double squares = 0;
     for (size_t k = 0; k < pixels.size(); ++k) {
       const double d =

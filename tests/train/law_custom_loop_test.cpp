@@ -66,13 +66,14 @@ Loop run(int threads, const ShardLoss& loss, const Update& update, Group* member
   const TrainingOptions options = test_options();
   const ShardGroupOptions how{.threads = threads, .shard_size = kShard, .seed = 5};
   ShardGroup group = members ? ShardGroup(network, how, *members) : ShardGroup(network, how);
-  const auto images = std::make_shared<const ImageCache>(data.training, 28, 28, 1, size_t{1} << 22);
-  set_input_normalization(network, images->fill(group.pool()).statistics);
+  const auto images =
+      std::make_shared<const ExampleCache>(data.training, 28, 28, 1, size_t{1} << 22);
+  set_input_normalization(network, images->fill(group.pool()).channels());
   MiniBatchQueue queue(images, mini_batches_of(data, options));
   Loop loop;
   for (int64_t iteration = 1; queue.has_data(); ++iteration) {
     const auto batch = queue.next();
-    const Tensor x = Tensor::from(std::span(batch->pixels), {batch->size(), 1, 28, 28});
+    const Tensor x = Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28});
     const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
     const auto [value, gradients] = sharded_value_and_gradient(loss, {x, labels}, group, iteration);
     loop.losses.push_back(value);
@@ -147,12 +148,13 @@ TEST(LawOfCustomLoops, OneDigestForAnyNumberOfWorkers) {
 // threads can continue from it.
 TEST(LawOfCustomLoops, StoppedAndContinuedByOtherProcesses) {
   const TrainingData data = test_data();
-  const auto images = std::make_shared<const ImageCache>(data.training, 28, 28, 1, size_t{1} << 22);
+  const auto images =
+      std::make_shared<const ExampleCache>(data.training, 28, 28, 1, size_t{1} << 22);
   MiniBatchQueue queue(images, mini_batches_of(data, test_options()));
   std::vector<std::vector<Tensor>> batches;
   while (queue.has_data()) {
     const auto batch = queue.next();
-    batches.push_back({Tensor::from(std::span(batch->pixels), {batch->size(), 1, 28, 28}),
+    batches.push_back({Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28}),
                        Tensor::from(std::span(batch->labels), {batch->size()})});
   }
   const auto steps = [&](Network& network, SgdmState& state, int threads, size_t from, size_t to) {

@@ -143,7 +143,7 @@ TEST(Evaluation, ImagesAsTargets) {
   double squares = 0, distances = 0, targets = 0;
   const auto made = predict(network, images).to_vector();
   for (int64_t i = 0; i < 150; ++i) {
-    const auto pixels = to_planes(images->read(i));
+    const auto pixels = to_planes(read_image(*images, i));
     for (size_t k = 0; k < pixels.size(); ++k) {
       const double wanted = pixels[k] / 255.0,
                    d = static_cast<double>(made[static_cast<size_t>(i) * pixels.size() + k]) -

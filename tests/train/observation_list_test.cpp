@@ -22,8 +22,8 @@ class Named final : public DatastoreWrapper {
 };
 
 ObservationList list_of(std::vector<int64_t> digits, std::vector<std::string> names) {
-  const ImageCache cache(std::make_shared<Named>(subset(builtin_digits(), digits), names), 28, 28,
-                         1, /*budget_bytes=*/0);
+  const ExampleCache cache(std::make_shared<Named>(subset(builtin_digits(), digits), names), 28, 28,
+                           1, /*budget_bytes=*/0);
   ThreadPool pool(2);
   cache.fill(pool);
   ObservationList list;

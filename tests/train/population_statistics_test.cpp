@@ -57,7 +57,7 @@ void copy_known_values(const Network& from, const Network& to) {
 Tensor pixels_of(const DatastorePtr& images) {
   std::vector<uint8_t> pixels;
   for (int64_t i = 0; i < images->size(); ++i) {
-    const auto planes = to_planes(images->read(i));
+    const auto planes = to_planes(read_image(*images, i));
     pixels.insert(pixels.end(), planes.begin(), planes.end());
   }
   return Tensor::from(pixels, {images->size(), 1, 28, 28});

@@ -218,7 +218,7 @@ CustomLoop custom_loop(int iterations, const OwnLoopWay& way) {
     return ops::addition({once, ops::cross_entropy(shard.forward(shard[0]), shard[1])});
   };
   const auto images =
-      std::make_shared<const ImageCache>(some_digits(40), 28, 28, 1, size_t{1} << 20);
+      std::make_shared<const ExampleCache>(some_digits(40), 28, 28, 1, size_t{1} << 20);
   MiniBatchQueue queue(images,
                        {.mini_batch_size = 40, .helped = way.helped, .max_epochs = iterations});
   std::atomic<int> meanwhile = 0;
@@ -233,7 +233,7 @@ CustomLoop custom_loop(int iterations, const OwnLoopWay& way) {
   SgdmState state;
   for (int64_t i = 1; queue.has_data(); ++i) {
     const auto batch = queue.next();
-    const Tensor x = Tensor::from(std::span(batch->pixels), {batch->size(), 1, 28, 28});
+    const Tensor x = Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28});
     const Tensor labels = Tensor::from(std::span(batch->labels), {batch->size()});
     const auto step = sharded_value_and_gradient(loss, {x, labels}, group, i);
     spend(0.001);

@@ -10,7 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/plan/packed_parameters.h"
 #include "lockstep/train/input/training_data.h"

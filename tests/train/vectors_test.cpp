@@ -19,7 +19,7 @@ DatastorePtr as_arrays(const DatastorePtr& digits, const Shape& shape = {784}) {
   ArrayBlock block{digits->size(), shape, {}};
   ImageLabels labels{.classes = digits->classes()};
   for (int64_t i = 0; i < digits->size(); ++i) {
-    for (uint8_t pixel : digits->read(i).pixels) block.values.push_back(pixel);
+    for (uint8_t pixel : read_image(*digits, i).pixels) block.values.push_back(pixel);
     labels.labels.push_back(digits->label(i));
   }
   return array_datastore(std::move(block), std::move(labels));

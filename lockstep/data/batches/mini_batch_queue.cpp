@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <ctime>
 #include <exception>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,7 +19,8 @@
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/pause.h"
-#include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/batches/mini_batch_rows.h"
+#include "lockstep/data/batches/mini_batch_tensors.h"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,7 @@ class FreeList {
   }
 
   void put(std::unique_ptr<MiniBatch> batch) {
+    batch->tensors.clear();
     const MutexLock lock(mutex_);
     if (free_.size() < limit_) free_.push_back(std::move(batch));
   }
@@ -95,9 +97,9 @@ void require(bool holds, const std::string& message, const std::string& hint = {
   if (!holds) throw InvalidArgument("[mini-batch queue] " + message, hint);
 }
 
-void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_t first_epoch,
+void check(const ExampleCache* cache, const MiniBatchQueueOptions& options, int64_t first_epoch,
            int64_t first_batch) {
-  require(cache != nullptr, "the image cache is null");
+  require(cache != nullptr, "the cache is null");
   const int64_t n = cache->size();
   require(n > 0, "there are no observations (" + cache->store()->describe() + ")");
   check_mini_batches(n, options);
@@ -108,27 +110,7 @@ void check(const ImageCache* cache, const MiniBatchQueueOptions& options, int64_
   require(first_batch >= 0 && first_batch <= per_epoch,
           "cannot start at mini-batch " + std::to_string(first_batch) + " of " +
               std::to_string(per_epoch) + " in an epoch");
-  require(!options.targets || options.targets->size() == n,
-          "there are " + std::to_string(options.targets ? options.targets->size() : 0) +
-              " targets for " + std::to_string(n) + " observations");
-  if (cache->dtype() == DType::f32) {
-    if (options.augmentation.any()) check_images(*cache->store(), "augmentation");
-    if (options.noise.any()) check_images(*cache->store(), "noise");
-  }
-  require(options.augment_inputs || !options.noise.any(),
-          "noise needs augmented images, but augment_inputs is off",
-          "set augment_inputs, or remove the noise");
-  if (options.targets && options.targets->dtype() == DType::f32) return;
-  const bool of_one_size = !options.targets || (options.targets->height() == cache->height() &&
-                                                options.targets->width() == cache->width());
-  require(of_one_size || !options.augmentation.moves(),
-          "images are translated, rotated, scaled or sheared, but their targets have another size",
-          "only reflections are possible for targets of another size");
-  const bool cut = cache->images() == CachedImages::windowed;
-  require(!options.targets || cut == (options.targets->images() == CachedImages::windowed),
-          "images and targets must both be cut at random, or neither");
-  require(of_one_size || !cut, "images are cut at random, but their targets have another size",
-          "random crops need targets of the size of the network's input");
+  MiniBatchRows::check(*cache, options);
 }
 
 }  // namespace
@@ -214,11 +196,12 @@ struct MiniBatchQueue::State {
   };
   static constexpr int64_t kPiece = 8;
 
-  const std::shared_ptr<const ImageCache> cache;
+  const std::shared_ptr<const ExampleCache> cache;
   const MiniBatchQueueOptions options;
   const int64_t per_epoch;
   const int64_t end;  // number of mini-batches in all epochs
   const bool helped;  // whether compute threads call help()
+  const MiniBatchRows rows;
   const std::shared_ptr<FreeList> free_list;
   Orders orders;
   std::atomic<bool> stop{false};
@@ -239,9 +222,11 @@ struct MiniBatchQueue::State {
   // Processor time of makers for `made` mini-batches.
   double seconds LOCKSTEP_GUARDED_BY(mutex) = 0;
   int64_t made LOCKSTEP_GUARDED_BY(mutex) = 0;
+  // Destroyed before the slots, so that copies are done before their memory is freed.
+  std::optional<MiniBatchTensors> tensors;
   std::vector<std::thread> makers;
 
-  State(std::shared_ptr<const ImageCache> images, MiniBatchQueueOptions o, int64_t first_epoch,
+  State(std::shared_ptr<const ExampleCache> images, MiniBatchQueueOptions o, int64_t first_epoch,
         int64_t first_batch)
       : cache(std::move(images)),
         options(std::move(o)),
@@ -249,13 +234,16 @@ struct MiniBatchQueue::State {
         end(per_epoch * options.max_epochs),
         helped(options.helped && lies_in_memory(*cache) &&
                (!options.targets || lies_in_memory(*options.targets))),
+        rows(*cache, options),
         free_list(std::make_shared<FreeList>(
             static_cast<size_t>(options.prefetch + options.threads + 2))),
         orders(cache->size(), options.shuffle, options.seed),
         taken(std::min(end, first_epoch * per_epoch + first_batch)),
         working(taken),
         begun(taken),
-        slots(static_cast<size_t>(options.prefetch)) {}
+        slots(static_cast<size_t>(options.prefetch)) {
+    if (!options.device.empty()) tensors.emplace(options.device, slots.size());
+  }
 
   ~State() {
     {
@@ -267,9 +255,11 @@ struct MiniBatchQueue::State {
   }
 
   // Compute threads must not wait for a disk.
-  static bool lies_in_memory(const ImageCache& images) {
+  static bool lies_in_memory(const ExampleCache& images) {
     return images.capacity() >= images.size();
   }
+  // The number of a mini-batch, counted over all epochs.
+  int64_t number_of(const MiniBatch& batch) const { return batch.epoch * per_epoch + batch.index; }
 
   // Not checked: only next() changes `taken`, and only the caller's thread calls next() and this,
   // so the value needs no lock here.
@@ -380,6 +370,10 @@ struct MiniBatchQueue::State {
           const ArithmeticMode mode;
           slot.batch->observations_digest = digest_observations(slot.batch->observations);
           if (options.preprocess) options.preprocess(*slot.batch);
+          if (tensors) {
+            tensors->make(*slot.batch, number_of(*slot.batch), cache->inputs(),
+                          rows.targets().value);
+          }
         } catch (...) {
           error = std::current_exception();
         }
@@ -408,42 +402,6 @@ struct MiniBatchQueue::State {
     }
   }
 
-  // Copies an image, cut and augmented as drawn (null: unchanged), plane by plane. Returns its size
-  // before the cut.
-  Size2d place(const ImageCache& images, int64_t observation, const Window& where,
-               const AugmentationDraw* draw, std::vector<uint8_t>& scratch, uint8_t* to) const {
-    Size2d whole;
-    const uint8_t* const from = images.get(observation, where, scratch, &whole);
-    if (draw && images.dtype() == DType::u8) {
-      augment_planes_into(from, images.height(), images.width(), images.channels(), *draw, to);
-    } else {
-      std::memcpy(to, from, images.image_bytes());
-    }
-    return whole;
-  }
-
-  // Targets are cut at the same place, so they must have the size of their images.
-  void check_same_size(int64_t observation, const Size2d& image, const Size2d& target) const {
-    if (image == target) return;
-    throw DataError("[mini-batch queue] " + cache->store()->name(observation) + " has " +
-                        std::to_string(image[0]) + " x " + std::to_string(image[1]) +
-                        " pixels, but its target has " + std::to_string(target[0]) + " x " +
-                        std::to_string(target[1]),
-                    "random crops need targets of the same size as the images");
-  }
-
-  // Makes room for n observations of a cache's kind. The other vector becomes empty.
-  static void make_room(const ImageCache* images, int64_t n, std::vector<uint8_t>& pixels,
-                        std::vector<float>& values) {
-    const size_t elements = images ? static_cast<size_t>(n * images->elements()) : 0;
-    const bool arrays = images && images->dtype() == DType::f32;
-    pixels.resize(arrays ? 0 : elements);
-    values.resize(arrays ? elements : 0);
-  }
-  static uint8_t* start_of(std::vector<uint8_t>& pixels, std::vector<float>& values) {
-    return values.empty() ? pixels.data() : reinterpret_cast<uint8_t*>(values.data());
-  }
-
   void begin(int64_t number, Slot& slot) {
     MiniBatch& batch = *slot.batch;
     batch.epoch = number / per_epoch;
@@ -452,46 +410,20 @@ struct MiniBatchQueue::State {
     const int64_t first = batch.index * options.mini_batch_size;
     const int64_t n = std::min(options.mini_batch_size, cache->size() - first);
     batch.observations.assign(order->begin() + first, order->begin() + first + n);
-    batch.labels.resize(static_cast<size_t>(n));
-    make_room(cache.get(), n, batch.pixels, batch.values);
-    const bool as_read = options.augmentation.any() && !options.augment_inputs;
-    batch.maps.resize(as_read ? static_cast<size_t>(n) : 0);
-    make_room(options.targets.get(), n, batch.targets, batch.target_values);
+    rows.begin(batch);
     if (options.rows) slot.wanted = options.rows(batch.epoch, batch.index, n);
     slot.rows = n;
   }
 
   void make(Slot& slot, int64_t row, std::vector<uint8_t>& scratch) const {
-    MiniBatch& batch = *slot.batch;
-    const auto i = static_cast<size_t>(row);
-    const int64_t observation = batch.observations[i];
-    batch.labels[i] = static_cast<int32_t>(cache->label(observation));
+    rows.label(*slot.batch, row);
     const auto holds = [&](auto& r) { return row >= r.first && row < r.end(); };
     if (options.rows && std::none_of(slot.wanted.begin(), slot.wanted.end(), holds)) return;
-    const bool changes = options.augmentation.any();
-    const AugmentationDraw drawn =
-        draw_augmentation(options.augmentation, options.seed, batch.epoch, observation, 0);
-    const AugmentationDraw* const draw = changes ? &drawn : nullptr;
-    if (!batch.maps.empty()) batch.maps[i] = map_of(drawn);
-    const Window where = cache->images() == CachedImages::windowed
-                             ? draw_window(options.seed, batch.epoch, observation)
-                             : Window{};
-    const size_t bytes = cache->image_bytes();
-    uint8_t* const pixels = start_of(batch.pixels, batch.values) + i * bytes;
-    const Size2d size =
-        place(*cache, observation, where, options.augment_inputs ? draw : nullptr, scratch, pixels);
-    add_noise(options.noise, options.seed, batch.epoch, observation, pixels,
-              static_cast<int64_t>(bytes));
-    if (!options.targets) return;
-    const ImageCache& targets = *options.targets;
-    uint8_t* const target =
-        start_of(batch.targets, batch.target_values) + i * targets.image_bytes();
-    const Size2d other = place(targets, observation, where, draw, scratch, target);
-    if (!where.centre && targets.dtype() == DType::u8) check_same_size(observation, size, other);
+    rows.make(*slot.batch, row, scratch);
   }
 };
 
-MiniBatchQueue::MiniBatchQueue(std::shared_ptr<const ImageCache> cache,
+MiniBatchQueue::MiniBatchQueue(std::shared_ptr<const ExampleCache> cache,
                                MiniBatchQueueOptions options, int64_t first_epoch,
                                int64_t first_batch) {
   check(cache.get(), options, first_epoch, first_batch);
@@ -529,6 +461,7 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
     wake = state.can_work(state.makers_limit());
   }
   if (wake) state.wake_makers.notify_one();
+  if (state.tensors) state.tensors->join(state.number_of(*batch));
   // Captures the list, because the mini-batch may outlive the queue.
   return {batch.release(), [list = state.free_list](const MiniBatch* dropped) {
             list->put(std::unique_ptr<MiniBatch>(const_cast<MiniBatch*>(dropped)));

@@ -1,5 +1,4 @@
-// Mini-batches of images or arrays of floats. Background threads decode and augment them before
-// they are needed.
+// Mini-batches of examples. Background threads decode and augment them before they are needed.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +6,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/numeric/image_map.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/images/augmentation.h"
 #include "lockstep/engine/tensor/tensor.h"
 
@@ -32,10 +32,11 @@ struct MiniBatchQueueOptions {
   // augmented.
   bool augment_inputs = true;
   InputNoise noise = {};
-  // Targets of an image-to-image network, one for each image. May be the cache of the images
-  // itself. Targets that are images are augmented like the images, without noise. Targets that are
-  // arrays of floats stay unchanged. Null: labels only.
-  std::shared_ptr<const ImageCache> targets = {};
+  // Targets of their own cache, one for each example: the first input of its examples. May be the
+  // cache of the examples itself. Targets that are images are augmented like the images, without
+  // noise. Targets that are arrays of floats stay unchanged. Null: the targets of the examples, if
+  // they have some, otherwise labels only.
+  std::shared_ptr<const ExampleCache> targets = {};
   int threads = 1;   // background threads
   int prefetch = 4;  // mini-batches prepared ahead of the caller
   // Compute threads call help(). Background threads then only make the mini-batch for which next()
@@ -50,28 +51,39 @@ struct MiniBatchQueueOptions {
   // result depends on the mini-batch only, including its epoch and index. next() rethrows its
   // exceptions.
   std::function<void(MiniBatch&)> preprocess = {};
+  // "cpu", "cuda" or "cuda:N": mini-batches have tensors there (MiniBatch::tensors), for custom
+  // loops. The threads that make mini-batches copy them ahead, while the device works. Work that is
+  // added to the device's default stream after next() waits for the copies by itself. "": no
+  // tensors.
+  std::string device = {};
+};
+
+// One input, or the target, of all examples of a mini-batch, row-major.
+struct MiniBatchValues {
+  std::vector<uint8_t> pixels;  // of images: n x channels x height x width
+  std::vector<float> values;    // of arrays: n x shape; `pixels` is then empty
+
+  std::span<const std::byte> bytes() const {
+    return values.empty() ? std::as_bytes(std::span(pixels)) : std::as_bytes(std::span(values));
+  }
+  size_t elements() const { return pixels.size() + values.size(); }
 };
 
 // One mini-batch of n observations.
 struct MiniBatch {
-  int64_t epoch = 0, index = 0;       // epoch from 0, mini-batch within the epoch from 0
-  std::vector<int64_t> observations;  // n indices into the listing
-  std::vector<uint8_t> pixels;        // n x channels x height x width
-  std::vector<ImageMap> maps;         // n maps to apply to `pixels`, or none
-  std::vector<int32_t> labels;        // n indices into the classes
-  std::vector<uint8_t> targets;       // n target images, or none
-  // The observations (targets) if they are arrays of floats, row-major. `pixels` (`targets`) is
-  // then empty.
-  std::vector<float> values, target_values;
+  int64_t epoch = 0, index = 0;         // epoch from 0, mini-batch within the epoch from 0
+  std::vector<int64_t> observations;    // n indices into the listing
+  std::vector<MiniBatchValues> inputs;  // one for each input of the network
+  std::vector<ImageMap> maps;           // n maps to apply to the images in `inputs`, or none
+  std::vector<int32_t> labels;          // n indices into the classes
+  MiniBatchValues targets;              // empty if there are only labels
+  // If options.device is set: each of `inputs` (u8 or f32, n x shape), then the targets (f32, n x
+  // shape; pixels 0 to 255 are 0 to 1) or labels (i32, n). On "cpu", the inputs are views that are
+  // valid as long as the mini-batch.
+  std::vector<Tensor> tensors;
   Digest observations_digest;  // digest of `observations`, for the receipt
 
   int64_t size() const { return static_cast<int64_t>(observations.size()); }
-  // The network's input: the bytes of `pixels` or of `values`.
-  std::span<const std::byte> inputs() const {
-    return values.empty() ? std::as_bytes(std::span(pixels)) : std::as_bytes(std::span(values));
-  }
-  // Number of elements of all targets, images or arrays.
-  size_t target_elements() const { return targets.size() + target_values.size(); }
 };
 
 // Returns the order of n observations in an epoch: a permutation that is a function of the
@@ -97,17 +109,18 @@ Digest digest_observations(const std::vector<int64_t>& observations);
 
 // Returns the mini-batches from (first_epoch, first_batch) to the end of the last epoch, in order.
 // Their content depends on the cache's datastore and size and on the options except `threads`,
-// `prefetch` and `helped`. It does not depend on the cache's budget or on the start. has_data(),
-// next(), reset() and shuffle() must not be called by several threads at the same time.
+// `prefetch`, `helped` and `device`. It does not depend on the cache's budget or on the start.
+// has_data(), next(), reset() and shuffle() must not be called by several threads at the same time.
 class MiniBatchQueue {
  public:
   // Starts the threads. Throws InvalidArgument for options that cannot work: sizes below 1, a
   // mini-batch larger than the data with drop_last, no observations, a start out of range, another
-  // number of targets than observations, targets of another size if images are translated, rotated,
-  // scaled, sheared or cut at random, only one of images and targets cut at random, noise without
-  // augment_inputs. Throws Unsupported for augmentation or noise of arrays. first_batch may equal
-  // the number of batches per epoch; the next epoch follows.
-  MiniBatchQueue(std::shared_ptr<const ImageCache> cache, MiniBatchQueueOptions options,
+  // number of targets than observations, images or targets of different sizes in an example if
+  // images are translated, rotated, scaled, sheared or cut at random, only one of images and
+  // targets cut at random, noise without augment_inputs. Throws Unsupported for augmentation or
+  // noise without images, and for a device that cannot be used. first_batch may equal the number of
+  // batches per epoch; the next epoch follows.
+  MiniBatchQueue(std::shared_ptr<const ExampleCache> cache, MiniBatchQueueOptions options,
                  int64_t first_epoch = 0, int64_t first_batch = 0);
   // Stops the threads. Each one first finishes its current image.
   ~MiniBatchQueue();
@@ -117,8 +130,8 @@ class MiniBatchQueue {
   // Whether next() can return a mini-batch; false after the last epoch.
   bool has_data() const;
   // Returns the next mini-batch; waits for it. Its buffers are reused after the last pointer to it
-  // is destroyed, so a running queue allocates no memory. The mini-batch may outlive the queue.
-  // Rethrows the exception of reading it (DataError), also on each further call. Throws
+  // is destroyed, so a running queue allocates no memory on the host. The mini-batch may outlive
+  // the queue. Rethrows the exception of reading it (DataError), also on each further call. Throws
   // InvalidArgument at the end.
   std::shared_ptr<const MiniBatch> next();
 

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 
 namespace lockstep {
 namespace {
@@ -148,18 +148,19 @@ std::vector<ChannelSummary> ArrayStatistics::summaries() const {
   return all;
 }
 
-ChannelStatistics channel_statistics(const ImageCache& cache, ThreadPool& pool) {
+ChannelStatistics channel_statistics(const ExampleCache& cache, ThreadPool& pool) {
   struct alignas(64) Part {
     ChannelStatistics statistics;
     std::vector<uint8_t> scratch;
   };
   std::vector<Part> parts(static_cast<size_t>(pool.size()));
-  for (Part& part : parts) part.statistics = ChannelStatistics(cache.channels());
+  const CachedValue& input = cache.inputs().at(0);
+  for (Part& part : parts) part.statistics = ChannelStatistics(input.channels());
   pool.for_each(cache.size(), [&](int64_t i, int thread) {
     Part& part = parts[static_cast<size_t>(thread)];
-    part.statistics.add(cache.get(i, part.scratch), cache.height() * cache.width());
+    part.statistics.add(cache.get(i, part.scratch) + input.offset, input.height() * input.width());
   });
-  ChannelStatistics total(cache.channels());
+  ChannelStatistics total(input.channels());
   for (const Part& part : parts) total.merge(part.statistics);
   return total;
 }

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-class ImageCache;
+class ExampleCache;
 class ThreadPool;
 
 // The statistics of one channel that input normalisation uses.
@@ -66,8 +66,9 @@ struct ArrayStatistics {
   void add_channel(size_t c, double share, double their_mean, double their_squares);
 };
 
-// Returns the statistics of all images of the cache, without augmentation. Decodes uncached images
-// and caches them within the budget. Does not depend on the number of threads. Throws DataError.
-ChannelStatistics channel_statistics(const ImageCache& cache, ThreadPool& pool);
+// Returns the statistics of the images that are the first inputs of the cache, without
+// augmentation. Decodes uncached images and caches them within the budget. Does not depend on the
+// number of threads. Throws DataError.
+ChannelStatistics channel_statistics(const ExampleCache& cache, ThreadPool& pool);
 
 }  // namespace lockstep

@@ -28,7 +28,7 @@ void check_size(int64_t height, int64_t width, int64_t channels, const std::stri
 }
 
 // Base class of datastores in memory.
-class InMemory : public ImageDatastore {
+class InMemory : public Datastore {
  public:
   // `names` returns the name of an observation by index. `kind` describes all of them, for example
   // "images".
@@ -97,13 +97,14 @@ class ImagesInMemory : public InMemory {
  public:
   ImagesInMemory(int64_t size, ImageLabels labels)
       : InMemory(size, std::move(labels), name_of, "images") {}
-  using ImageDatastore::read;
-  Image read(int64_t index, Digest& content) const override {
-    Image image = read(index);
-    content = digest_of_image(image);
-    return image;
+  Example read(int64_t index) const override {
+    Image made = image(check(index));
+    const Digest content = digest_of_image(made);
+    return one_input(std::move(made), ClassLabel{label(index)}, content);
   }
-  Digest content_digest(int64_t index) const override { return digest_of_image(read(index)); }
+
+ private:
+  virtual Image image(size_t index) const = 0;
 };
 
 class ImageList final : public ImagesInMemory {
@@ -122,10 +123,10 @@ class ImageList final : public ImagesInMemory {
       }
     }
   }
-  using ImagesInMemory::read;
-  Image read(int64_t index) const override { return images_[check(index)]; }
 
  private:
+  Image image(size_t index) const override { return images_[index]; }
+
   std::vector<Image> images_;
 };
 
@@ -133,14 +134,14 @@ class Block final : public ImagesInMemory {
  public:
   Block(ImageBlock block, ImageLabels labels)
       : ImagesInMemory(block.count, std::move(labels)), block_(std::move(block)) {}
-  using ImagesInMemory::read;
-  Image read(int64_t index) const override {
+
+ private:
+  Image image(size_t index) const override {
     const auto bytes = static_cast<int64_t>(block_.height * block_.width * block_.channels);
-    const auto begin = block_.pixels.begin() + static_cast<std::ptrdiff_t>(check(index)) * bytes;
+    const auto begin = block_.pixels.begin() + static_cast<std::ptrdiff_t>(index) * bytes;
     return {block_.height, block_.width, block_.channels, {begin, begin + bytes}};
   }
 
- private:
   ImageBlock block_;
 };
 
@@ -150,21 +151,18 @@ class Arrays final : public InMemory {
       : InMemory(block.count, std::move(labels), name_of_array,
                  "arrays of " + block.shape.to_string()),
         block_(std::move(block)) {}
-  Image read(int64_t index) const override {
-    throw Unsupported("[datastore] " + name(index) + " (" + describe() + ") is not an image");
+  ExampleSpec spec() const override {
+    ExampleSpec spec;
+    spec.inputs[0] = {.kind = ValueKind::array, .shape = block_.shape};
+    return spec;
   }
-  Image read(int64_t index, Digest&) const override { return read(index); }
-  std::optional<Shape> array_shape() const override { return block_.shape; }
-  std::vector<float> read_array(int64_t index, Digest& content) const override {
-    content = content_digest(index);
+  Example read(int64_t index) const override {
     const float* const from = elements(index);
-    return {from, from + block_.shape.elements()};
+    return one_input(Array{block_.shape, {from, from + block_.shape.elements()}},
+                     ClassLabel{label(index)}, digest_of_array(block_.shape, from));
   }
   Digest content_digest(int64_t index) const override {
-    Digester digester;
-    for (int64_t dim : block_.shape.dims()) digester.add(static_cast<uint64_t>(dim));
-    digester.bytes(elements(index), static_cast<size_t>(block_.shape.elements()) * sizeof(float));
-    return digester.finish();
+    return digest_of_array(block_.shape, elements(index));
   }
 
  private:

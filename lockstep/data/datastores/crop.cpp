@@ -16,14 +16,15 @@ class CenterCropped final : public DatastoreWrapper {
  public:
   CenterCropped(DatastorePtr store, int64_t height, int64_t width)
       : DatastoreWrapper(std::move(store)), height_(height), width_(width) {
-    check_images(wrapped(), "crop");
+    check_single_images(wrapped(), "crop");
   }
 
-  Image read(int64_t index) const override { return cut(wrapped().read(index), index); }
-  Image read(int64_t index, Digest& content) const override {
-    Image image = cut(wrapped().read(index, content), index);
-    content = of_window(content);
-    return image;
+  Example read(int64_t index) const override {
+    Example example = wrapped().read(index);
+    Image& image = image_in(example, index);
+    image = cut(image, index);
+    example.content = of_window(example.content);
+    return example;
   }
   // Differs from the digest of a resized image of the same size.
   Digest content_digest(int64_t index) const override {

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-class Subset final : public ImageDatastore {
+class Subset final : public Datastore {
  public:
   Subset(DatastorePtr store, std::vector<int64_t> indices)
       : store_(std::move(store)), indices_(std::move(indices)) {
@@ -26,14 +26,8 @@ class Subset final : public ImageDatastore {
   }
 
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
-  Image read(int64_t index) const override { return store_->read(at(index)); }
-  Image read(int64_t index, Digest& content) const override {
-    return store_->read(at(index), content);
-  }
-  std::optional<Shape> array_shape() const override { return store_->array_shape(); }
-  std::vector<float> read_array(int64_t index, Digest& content) const override {
-    return store_->read_array(at(index), content);
-  }
+  ExampleSpec spec() const override { return store_->spec(); }
+  Example read(int64_t index) const override { return store_->read(at(index)); }
   int64_t label(int64_t index) const override { return store_->label(at(index)); }
   const std::vector<std::string>& classes() const override { return store_->classes(); }
   std::string name(int64_t index) const override { return store_->name(at(index)); }
@@ -60,11 +54,12 @@ class Transformed final : public DatastoreWrapper {
   Transformed(DatastorePtr store, std::function<Image(Image)> function, std::string name)
       : DatastoreWrapper(std::move(store)), function_(std::move(function)), name_(std::move(name)) {
     if (!function_) throw InvalidArgument("[transform] the function is empty");
-    check_images(wrapped(), "transform");
+    check_single_images(wrapped(), "transform");
   }
 
-  Image read(int64_t index) const override {
-    Image image = wrapped().read(index);
+  Example read(int64_t index) const override {
+    Example example = wrapped().read(index);
+    Image& image = image_in(example, index);
     try {
       image = function_(std::move(image));
     } catch (const std::exception& error) {
@@ -79,17 +74,13 @@ class Transformed final : public DatastoreWrapper {
                         std::to_string(image.width) + " x " + std::to_string(image.channels) +
                         " with " + std::to_string(image.pixels.size()) + " bytes of pixels");
     }
-    return image;
-  }
-  Image read(int64_t index, Digest& content) const override {
-    Image image = read(index);
-    content = digest_of_image(image);
-    return image;
+    example.content = digest_of_image(image);
+    return example;
   }
   std::string describe() const override {
     return wrapped().describe() + ", transformed by " + name_;
   }
-  Digest content_digest(int64_t index) const override { return digest_of_image(read(index)); }
+  Digest content_digest(int64_t index) const override { return read(index).content; }
 
  private:
   [[noreturn]] void refuse(int64_t index, const std::string& why) const {
@@ -103,20 +94,58 @@ class Transformed final : public DatastoreWrapper {
 
 }  // namespace
 
-ImageDatastore::~ImageDatastore() = default;
+Datastore::~Datastore() = default;
 
-std::optional<Shape> ImageDatastore::array_shape() const { return std::nullopt; }
+ExampleSpec Datastore::spec() const { return {}; }
 
-std::vector<float> ImageDatastore::read_array(int64_t index, Digest&) const {
-  throw Unsupported("[datastore] " + name(index) + " (" + describe() +
-                    ") is an image, not an array of floats");
+Digest Datastore::content_digest(int64_t index) const { return read(index).content; }
+
+namespace {
+
+std::string kinds_of(const ExampleSpec& spec) {
+  std::string text;
+  for (const ValueSpec& input : spec.inputs) {
+    text += (text.empty() ? "" : " and ") + input.to_string();
+    if (input.kind == ValueKind::array && spec.inputs.size() == 1) text += " floats";
+  }
+  return text + (spec.target ? " with targets" : "");
 }
 
-void check_images(const ImageDatastore& store, const std::string& what) {
-  const std::optional<Shape> shape = store.array_shape();
-  if (!shape) return;
+template <class Value>
+Value only_input(const Datastore& store, int64_t index, const char* kind) {
+  Example example = store.read(index);
+  if (example.inputs.size() == 1) {
+    if (Value* const value = std::get_if<Value>(&example.inputs[0])) return std::move(*value);
+  }
+  throw Unsupported("[datastore] " + store.name(index) + " (" + store.describe() + ") is not " +
+                    kind + ": the inputs are " + kinds_of(store.spec()));
+}
+
+}  // namespace
+
+Image read_image(const Datastore& store, int64_t index) {
+  return only_input<Image>(store, index, "an image");
+}
+
+Array read_array(const Datastore& store, int64_t index) {
+  return only_input<Array>(store, index, "an array of floats");
+}
+
+void check_images(const Datastore& store, const std::string& what) {
+  const ExampleSpec spec = store.spec();
+  const auto is_image = [](const ValueSpec& input) { return input.kind == ValueKind::image; };
+  if (std::any_of(spec.inputs.begin(), spec.inputs.end(), is_image)) return;
   throw Unsupported("[" + what + "] is for images, but the observations (" + store.describe() +
-                    ") are arrays of " + shape->to_string() + " floats");
+                    ") are " + kinds_of(spec));
+}
+
+void check_single_images(const Datastore& store, const std::string& what) {
+  check_images(store, what);
+  const ExampleSpec spec = store.spec();
+  if (spec.inputs.size() == 1 && !spec.target) return;
+  throw Unsupported("[" + what + "] is for images, but the observations (" + store.describe() +
+                        ") are " + kinds_of(spec),
+                    "change the images first, then combine them or set their targets");
 }
 
 DatastorePtr subset(DatastorePtr store, std::vector<int64_t> indices) {
@@ -141,11 +170,11 @@ DatastorePtr transform(DatastorePtr store, std::function<Image(Image)> function,
   return std::make_shared<Transformed>(std::move(store), std::move(function), name);
 }
 
-std::vector<Image> read_all(const ImageDatastore& store, int threads) {
+std::vector<Image> read_all(const Datastore& store, int threads) {
   std::vector<Image> images(static_cast<size_t>(store.size()));
   ThreadPool pool(threads);
   pool.for_each(store.size(),
-                [&](int64_t i, int) { images[static_cast<size_t>(i)] = store.read(i); });
+                [&](int64_t i, int) { images[static_cast<size_t>(i)] = read_image(store, i); });
   return images;
 }
 
@@ -155,6 +184,13 @@ Digest digest_of_image(const Image& image) {
   digester.add(static_cast<uint64_t>(image.width));
   digester.add(static_cast<uint64_t>(image.channels));
   digester.bytes(image.pixels.data(), image.pixels.size());
+  return digester.finish();
+}
+
+Digest digest_of_array(const Shape& shape, const float* values) {
+  Digester digester;
+  for (int64_t dim : shape.dims()) digester.add(static_cast<uint64_t>(dim));
+  digester.bytes(values, static_cast<size_t>(shape.elements()) * sizeof(float));
   return digester.finish();
 }
 
@@ -203,7 +239,7 @@ std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector
   return result;
 }
 
-DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets) {
+DatastorePtr match_by_name(const Datastore& inputs, DatastorePtr targets) {
   if (targets == nullptr) throw InvalidArgument("[match_by_name] the targets are null");
   std::map<std::string, int64_t> places;
   for (int64_t i = 0; i < targets->size(); ++i) places.emplace(targets->name(i), i);
@@ -220,7 +256,7 @@ DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets) {
   return subset(std::move(targets), std::move(indices));
 }
 
-std::vector<int64_t> count_each_label(const ImageDatastore& store) {
+std::vector<int64_t> count_each_label(const Datastore& store) {
   std::vector<int64_t> counts(store.classes().size(), 0);
   for (int64_t i = 0; i < store.size(); ++i) ++counts[static_cast<size_t>(store.label(i))];
   return counts;

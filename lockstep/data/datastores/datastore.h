@@ -1,5 +1,8 @@
-// Datastores of labelled images or arrays of floats: a listing in a fixed order that reads one
-// observation at a time.
+// Examples, and datastores: a listing of examples in a fixed order that reads one example at a
+// time.
+//
+// An example has one or several inputs and a class label or a target. Inputs and targets are images
+// or arrays of floats.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "lockstep/base/digest.h"
@@ -15,25 +20,84 @@
 
 namespace lockstep {
 
-// A listing of labelled observations with indices 0 to size() - 1. They are images, or arrays of
-// floats of one shape (vectors of features, sequences, images with depth). Immutable; all members
-// are thread-safe. Errors about an observation name it.
-class ImageDatastore {
+// ---- Examples ----
+
+// Finite floats of one shape, row-major: features, channels x length, channels x depth x height x
+// width. A value type.
+struct Array {
+  Shape shape;
+  std::vector<float> values;
+
+  friend bool operator==(const Array&, const Array&) = default;
+};
+
+// One class of a datastore.
+struct ClassLabel {
+  int64_t index = 0;  // into Datastore::classes()
+
+  friend bool operator==(const ClassLabel&, const ClassLabel&) = default;
+};
+
+using ExampleValue = std::variant<Image, Array>;
+using ExampleTarget = std::variant<ClassLabel, Image, Array>;
+
+// A value type.
+struct Example {
+  std::vector<ExampleValue> inputs;  // one for each input of the network
+  ExampleTarget target;
+  Digest content;  // equal to Datastore::content_digest()
+};
+
+// An example with one input. Moves the value: a braced list of inputs would copy it.
+inline Example one_input(ExampleValue input, ExampleTarget target, const Digest& content) {
+  Example example;
+  example.inputs.push_back(std::move(input));
+  example.target = std::move(target);
+  example.content = content;
+  return example;
+}
+
+enum class ValueKind { image, array };
+
+// What is known of an input or a target before an example is read.
+struct ValueSpec {
+  ValueKind kind = ValueKind::image;
+  Shape shape = {};        // of an array. The size of an image is known when it is read
+  std::string input = {};  // name of the network's input layer; "": by position
+
+  // "images", "arrays of 3x4"
+  std::string to_string() const {
+    return kind == ValueKind::image ? "images" : "arrays of " + shape.to_string();
+  }
+  friend bool operator==(const ValueSpec&, const ValueSpec&) = default;
+};
+
+// The kinds of all inputs and of the target, the same for all examples of a datastore. The default
+// is one image with a class label.
+struct ExampleSpec {
+  std::vector<ValueSpec> inputs = {ValueSpec{}};
+  std::optional<ValueSpec> target = {};  // nothing: a class label
+
+  friend bool operator==(const ExampleSpec&, const ExampleSpec&) = default;
+};
+
+// ---- Datastores ----
+
+// A listing of examples (observations) with indices 0 to size() - 1. Immutable; all members are
+// thread-safe, and what they return depends on the index alone. Errors about an example name it.
+class Datastore {
  public:
-  virtual ~ImageDatastore();
+  virtual ~Datastore();
 
   virtual int64_t size() const = 0;
-  // Returns the decoded image. Throws DataError (FileError) if it cannot be read or decoded, and
-  // Unsupported if observations are arrays.
-  virtual Image read(int64_t index) const = 0;
-  // The same, and sets `content` to its content_digest() without a second reading.
-  virtual Image read(int64_t index, Digest& content) const = 0;
-  // Shape of one observation if observations are arrays of floats; nothing if they are images.
-  virtual std::optional<Shape> array_shape() const;
-  // Returns the elements of an array, row-major and finite, and sets `content` to its
-  // content_digest(). Throws Unsupported if observations are images.
-  virtual std::vector<float> read_array(int64_t index, Digest& content) const;
-  // Index into classes().
+  // Kinds and shapes of the inputs and the target of every example. The default is one image with a
+  // class label.
+  virtual ExampleSpec spec() const;
+  // Returns the example, which fits spec(). Throws DataError (FileError) if it cannot be read or
+  // decoded.
+  virtual Example read(int64_t index) const = 0;
+  // Index into classes(), without reading the example. Examples with a target have labels as well,
+  // by which a listing can be split.
   virtual int64_t label(int64_t index) const = 0;
   // Names of the classes. An image folder sorts them bytewise.
   virtual const std::vector<std::string>& classes() const = 0;
@@ -41,12 +105,17 @@ class ImageDatastore {
   virtual std::string name(int64_t index) const = 0;
   // Description for messages: "folder cifar10/train", "built-in digits".
   virtual std::string describe() const = 0;
-  // Digest of the observation's encoded bytes. For observations that are not read from a file,
-  // digest of their shape and elements.
-  virtual Digest content_digest(int64_t index) const = 0;
+  // Digest of the example's encoded bytes. For examples that are not read from a file, digest of
+  // shape and elements. The default reads the example.
+  virtual Digest content_digest(int64_t index) const;
 };
 
-using DatastorePtr = std::shared_ptr<const ImageDatastore>;
+using DatastorePtr = std::shared_ptr<const Datastore>;
+
+// Returns the example's input, which is its only one. Throw Unsupported, naming the example, if it
+// has several inputs or one of the other kind. Thread-safe.
+Image read_image(const Datastore& store, int64_t index);
+Array read_array(const Datastore& store, int64_t index);
 
 // Returns the observations of `store` with the given indices, in that order. The classes are those
 // of `store`. Throws InvalidArgument for an index out of range. Thread-safe.
@@ -67,9 +136,9 @@ DatastorePtr partition(DatastorePtr store, int64_t parts, int64_t index);
 DatastorePtr transform(DatastorePtr store, std::function<Image(Image)> function,
                        const std::string& name = "a function");
 
-// Returns all images in order, read by `threads` threads. Throws DataError for the invalid image
-// with the lowest index.
-std::vector<Image> read_all(const ImageDatastore& store, int threads = 1);
+// Returns all images in order, read by `threads` threads, as read_image() does. Throws DataError
+// for the invalid image with the lowest index.
+std::vector<Image> read_all(const Datastore& store, int threads = 1);
 
 // Partitions the observations of each label at random (RandomUse::split, key a = label) into
 // fractions.size() + 1 parts. Part p has round-half-up(fraction p x n) of the n observations of
@@ -82,16 +151,32 @@ std::vector<DatastorePtr> split_each_label(DatastorePtr store, const std::vector
 // Returns the observations of `targets` with the names of those of `inputs`, in the order of
 // `inputs`: the targets of an image-to-image network. Throws InvalidArgument, naming the
 // observation, if one has no target. Thread-safe.
-DatastorePtr match_by_name(const ImageDatastore& inputs, DatastorePtr targets);
+DatastorePtr match_by_name(const Datastore& inputs, DatastorePtr targets);
 
-// Digest of an image's size and pixels.
+// Returns examples with the inputs of all stores, index by index: example i has the inputs of
+// example i of each store, in the order of the stores. Label, classes and target are those of the
+// first store. `inputs`, if given, names the network's input layer for each input; otherwise inputs
+// go to the network's input layers in their order. Names and digests of contents are combined from
+// those of the stores. Throws InvalidArgument for null stores, fewer than two, different sizes, a
+// target in another store than the first, or names that do not fit. Thread-safe.
+DatastorePtr combine(std::vector<DatastorePtr> stores, std::vector<std::string> inputs = {});
+
+// Returns the examples of `inputs` with a target in place of their label: the only input of example
+// i of `targets`. Throws InvalidArgument for different sizes, for examples of `inputs` that have
+// targets already, and for targets with several inputs or targets. Thread-safe.
+DatastorePtr with_targets(DatastorePtr inputs, DatastorePtr targets);
+
+// Digest of an image's size and pixels, and of an array's shape and elements.
 Digest digest_of_image(const Image& image);
+Digest digest_of_array(const Shape& shape, const float* values);
 
-// Throws Unsupported if observations are arrays: "[crop] is for images, ...". `what` is the name in
-// brackets.
-void check_images(const ImageDatastore& store, const std::string& what);
+// Throws Unsupported unless an input is an image: "[augmentation] is for images, ...". `what` is
+// the name in brackets.
+void check_images(const Datastore& store, const std::string& what);
+// Throws Unsupported unless examples are one image with a class label.
+void check_single_images(const Datastore& store, const std::string& what);
 
 // Number of observations of each class, in the order of classes().
-std::vector<int64_t> count_each_label(const ImageDatastore& store);
+std::vector<int64_t> count_each_label(const Datastore& store);
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-class DatastoreWrapper : public ImageDatastore {
+class DatastoreWrapper : public Datastore {
  public:
   // Throws InvalidArgument if `store` is null.
   explicit DatastoreWrapper(DatastorePtr store) : store_(std::move(store)) {
@@ -17,12 +17,8 @@ class DatastoreWrapper : public ImageDatastore {
   }
 
   int64_t size() const override { return store_->size(); }
-  Image read(int64_t index) const override { return store_->read(index); }
-  Image read(int64_t index, Digest& content) const override { return store_->read(index, content); }
-  std::optional<Shape> array_shape() const override { return store_->array_shape(); }
-  std::vector<float> read_array(int64_t index, Digest& content) const override {
-    return store_->read_array(index, content);
-  }
+  ExampleSpec spec() const override { return store_->spec(); }
+  Example read(int64_t index) const override { return store_->read(index); }
   int64_t label(int64_t index) const override { return store_->label(index); }
   const std::vector<std::string>& classes() const override { return store_->classes(); }
   std::string name(int64_t index) const override { return store_->name(index); }
@@ -30,7 +26,16 @@ class DatastoreWrapper : public ImageDatastore {
   Digest content_digest(int64_t index) const override { return store_->content_digest(index); }
 
  protected:
-  const ImageDatastore& wrapped() const { return *store_; }
+  const Datastore& wrapped() const { return *store_; }
+  // The first input of an example of the wrapped datastore. Throws DataError, naming the example,
+  // if it is no image.
+  Image& image_in(Example& example, int64_t index) const {
+    if (!example.inputs.empty()) {
+      if (auto* const image = std::get_if<Image>(&example.inputs[0])) return *image;
+    }
+    throw DataError("[datastore] " + name(index) + " (" + store_->describe() +
+                    ") is not the image that its datastore announces");
+  }
 
  private:
   DatastorePtr store_;

@@ -110,7 +110,7 @@ DatastorePtr builtin_digits();
 
 // Writes every observation to <folder>/<class>/<number>.png. Numbers start at 0 in each class and
 // have leading zeros, so that the order of the listing stays the same. Throws FileError.
-void export_as_folder(const ImageDatastore& store, const std::string& folder);
+void export_as_folder(const Datastore& store, const std::string& folder);
 
 // ---- Resized images ----
 
@@ -164,7 +164,7 @@ DatastorePtr center_cropped(DatastorePtr store, int64_t height, int64_t width);
 // ---- The images of a datastore that can be read ----
 
 struct UnreadableImage {
-  std::string name;    // as ImageDatastore::name()
+  std::string name;    // as Datastore::name()
   std::string reason;  // message of the error from reading it
 };
 

@@ -238,18 +238,17 @@ Image draw_digit(int64_t index) {
   return image;
 }
 
-class BuiltinDigits final : public ImageDatastore {
+class BuiltinDigits final : public Datastore {
  public:
   BuiltinDigits() {
     for (char c = '0'; c <= '9'; ++c) classes_.emplace_back(1, c);
   }
 
   int64_t size() const override { return 10 * per_class; }
-  Image read(int64_t index) const override { return draw_digit(check(index)); }
-  Image read(int64_t index, Digest& content) const override {
-    Image image = read(index);
-    content = digest_of_image(image);
-    return image;
+  Example read(int64_t index) const override {
+    Image image = draw_digit(check(index));
+    const Digest content = digest_of_image(image);
+    return one_input(std::move(image), ClassLabel{label(index)}, content);
   }
   int64_t label(int64_t index) const override { return check(index) / per_class; }
   const std::vector<std::string>& classes() const override { return classes_; }
@@ -259,7 +258,6 @@ class BuiltinDigits final : public ImageDatastore {
            std::string(3 - number.size(), '0') + number + ".png";
   }
   std::string describe() const override { return "built-in digits"; }
-  Digest content_digest(int64_t index) const override { return digest_of_image(read(index)); }
 
  private:
   int64_t check(int64_t index) const {
@@ -277,7 +275,7 @@ class BuiltinDigits final : public ImageDatastore {
 
 DatastorePtr builtin_digits() { return std::make_shared<BuiltinDigits>(); }
 
-void export_as_folder(const ImageDatastore& store, const std::string& folder) {
+void export_as_folder(const Datastore& store, const std::string& folder) {
   FileSystem& files = local_files();
   const std::vector<int64_t> counts = count_each_label(store);
   std::vector<size_t> widths;
@@ -292,7 +290,7 @@ void export_as_folder(const ImageDatastore& store, const std::string& folder) {
     const std::string path = join_path(join_path(folder, store.classes()[label]),
                                        std::string(widths[label] - number.size(), '0') + number) +
                              ".png";
-    files.open(path, false)->append(encode_png(store.read(i)));
+    files.open(path, false)->append(encode_png(read_image(store, i)));
   }
 }
 

@@ -117,7 +117,7 @@ class Walk {
   std::vector<FolderId> inside_;  // folders from the root to the current one
 };
 
-class ImageFolder final : public ImageDatastore {
+class ImageFolder final : public Datastore {
  public:
   ImageFolder(const std::string& path, ImageFolderOptions options) : root_(path) {
     if (path.empty()) throw InvalidArgument("[image_folder] the folder's path is empty");
@@ -138,11 +138,10 @@ class ImageFolder final : public ImageDatastore {
   }
 
   int64_t size() const override { return static_cast<int64_t>(names_.size()); }
-  Image read(int64_t index) const override { return decode_image(bytes(index), path(index)); }
-  Image read(int64_t index, Digest& content) const override {
+  Example read(int64_t index) const override {
     const std::vector<std::byte> encoded = bytes(index);
-    content = digest_of(encoded.data(), encoded.size());
-    return decode_image(encoded, path(index));
+    return one_input(decode_image(encoded, path(index)), ClassLabel{label(index)},
+                     digest_of(encoded.data(), encoded.size()));
   }
   int64_t label(int64_t index) const override { return labels_[check(index)]; }
   const std::vector<std::string>& classes() const override { return classes_; }

@@ -10,7 +10,6 @@ namespace lockstep {
 ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
                                const std::function<bool()>& stop) {
   if (store == nullptr) throw InvalidArgument("[readable_images] the datastore is null");
-  const bool arrays = store->array_shape().has_value();
   std::vector<std::string> reasons(static_cast<size_t>(store->size()));
   Mutex asking;  // `stop` need not be thread-safe
   const auto stopped = [&] {
@@ -24,12 +23,7 @@ ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
                       "no iteration had begun, so nothing is lost");
     }
     try {
-      Digest content;
-      if (arrays) {
-        store->read_array(i, content);
-      } else {
-        store->read(i);
-      }
+      store->read(i);
     } catch (const DataError& error) {
       reasons[static_cast<size_t>(i)] = error.what();
     }

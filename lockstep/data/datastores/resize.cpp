@@ -69,14 +69,14 @@ class Resized final : public DatastoreWrapper {
  public:
   Resized(DatastorePtr store, int64_t height, int64_t width)
       : DatastoreWrapper(std::move(store)), height_(height), width_(width) {
-    check_images(wrapped(), "resize");
+    check_single_images(wrapped(), "resize");
   }
 
-  Image read(int64_t index) const override {
-    return resize(wrapped().read(index), height_, width_);
-  }
-  Image read(int64_t index, Digest& content) const override {
-    return resize(wrapped().read(index, content), height_, width_);
+  Example read(int64_t index) const override {
+    Example example = wrapped().read(index);
+    Image& image = image_in(example, index);
+    image = resize(std::move(image), height_, width_);
+    return example;
   }
 
  private:

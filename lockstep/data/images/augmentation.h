@@ -83,10 +83,11 @@ struct InputNoise {
 // The epoch number for draws in validation and tests, which is not an epoch of training.
 inline constexpr int64_t fixed_noise_epoch = -1;
 
-// Changes `count` bytes in place for one use of one observation: a function of its arguments only
-// (RandomUse::noise, key a = epoch, b = index in the listing; position = element, channel by
-// channel). Throws InvalidArgument for a share outside [0, 1]. Thread-safe.
+// Changes `count` bytes in place for one use of one input of an observation: a function of its
+// arguments only (RandomUse::noise, key a = epoch, b = index in the listing, c = number of the
+// input; position = element, channel by channel). Throws InvalidArgument for a share outside
+// [0, 1]. Thread-safe.
 void add_noise(const InputNoise& noise, uint64_t seed, int64_t epoch, int64_t index_in_listing,
-               uint8_t* pixels, int64_t count);
+               uint8_t* pixels, int64_t count, int64_t input = 0);
 
 }  // namespace lockstep

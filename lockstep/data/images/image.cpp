@@ -80,13 +80,17 @@ Image convert_channels(Image image, int64_t channels) {
                         "only 1 (grey) and 3 (colour) can be converted to each other");
 }
 
-std::vector<uint8_t> to_planes(const Image& image) {
+void to_planes_into(const Image& image, uint8_t* planes) {
   const auto channels = static_cast<size_t>(image.channels);
   const auto space = static_cast<size_t>(image.height * image.width);
-  std::vector<uint8_t> planes(image.pixels.size());
   for (size_t c = 0; c < channels; ++c) {
     for (size_t i = 0; i < space; ++i) planes[c * space + i] = image.pixels[i * channels + c];
   }
+}
+
+std::vector<uint8_t> to_planes(const Image& image) {
+  std::vector<uint8_t> planes(image.pixels.size());
+  to_planes_into(image, planes.data());
   return planes;
 }
 

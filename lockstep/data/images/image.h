@@ -48,6 +48,9 @@ Image convert_channels(Image image, int64_t channels);
 // Thread-safe.
 std::vector<uint8_t> to_planes(const Image& image);
 
+// The same into memory for height x width x channels bytes.
+void to_planes_into(const Image& image, uint8_t* planes);
+
 // Encodes the image as a PNG file (8 bits, grey or RGB, not interlaced). Throws InvalidArgument for
 // an image that is empty or inconsistent, or has neither 1 nor 3 channels. Thread-safe.
 std::vector<std::byte> encode_png(const Image& image);

@@ -13,7 +13,7 @@ void InputNoise::visit(FieldVisitor& v) {
 }
 
 void add_noise(const InputNoise& noise, uint64_t seed, int64_t epoch, int64_t index_in_listing,
-               uint8_t* pixels, int64_t count) {
+               uint8_t* pixels, int64_t count, int64_t input) {
   if (!(noise.salt_and_pepper >= 0 && noise.salt_and_pepper <= 1)) {
     throw InvalidArgument("[noise] salt_and_pepper is " + std::to_string(noise.salt_and_pepper) +
                           ", but must be between 0 and 1");
@@ -22,7 +22,8 @@ void add_noise(const InputNoise& noise, uint64_t seed, int64_t epoch, int64_t in
   const RandomStream stream({.seed = seed,
                              .use = RandomUse::noise,
                              .a = static_cast<uint64_t>(epoch),
-                             .b = static_cast<uint64_t>(index_in_listing)});
+                             .b = static_cast<uint64_t>(index_in_listing),
+                             .c = static_cast<uint64_t>(input)});
   // Of the 2^32 equally likely words, those below `pepper` mean 0, other words below `either` mean
   // 255.
   const auto either = static_cast<uint64_t>(std::ldexp(noise.salt_and_pepper, 32));

@@ -38,7 +38,8 @@ struct LoweredNetwork {
 
 struct LoweringOptions {
   bool training = false;
-  bool pixels = false;  // u8 inputs instead of f32
+  // The type of each input layer's observations: u8 (pixels) or f32. Empty: f32.
+  std::vector<DType> inputs = {};
   // Names of layers whose results are the outputs. Layers that they do not depend on are left out.
   // Empty: the output layers.
   std::vector<std::string> outputs = {};

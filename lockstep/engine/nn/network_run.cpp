@@ -43,7 +43,9 @@ class Lowering final : public LoweringLayer {
   int input() override {
     std::vector<int64_t> dims = node_->layer->input_shape().dims();
     dims.insert(dims.begin(), n_);
-    const int value = out_.graph.add_input(Shape(dims), options_.pixels ? DType::u8 : DType::f32);
+    const size_t k = out_.inputs.size();
+    const DType type = k < options_.inputs.size() ? options_.inputs[k] : DType::f32;
+    const int value = out_.graph.add_input(Shape(dims), type);
     out_.inputs.push_back(value);
     return value;
   }
@@ -264,11 +266,10 @@ int64_t Network::check_inputs(std::span<const Tensor> inputs) const {
     const Shape& shape = inputs[i].shape();
     if (i == 0 && shape.rank() > 0) n = shape[0];
     if (shape.rank() == 0 || !(shape.without_batch() == wanted[i]) || shape[0] != n || n < 1 ||
-        inputs[i].dtype() != inputs[0].dtype() ||
         (inputs[i].dtype() != DType::f32 && inputs[i].dtype() != DType::u8)) {
       throw InvalidArgument(
           "[network] input " + std::to_string(i + 1) + " must be n x " + wanted[i].to_string() +
-          " of f32 or u8" + (i > 0 ? ", with n and type of the first" : "") + ", received " +
+          " of f32 or u8" + (i > 0 ? ", with n of the first" : "") + ", received " +
           inputs[i].spec().to_string() + (i > 0 ? " behind " + inputs[0].spec().to_string() : ""));
     }
     if (inputs[i].device() != device()) {
@@ -284,8 +285,8 @@ int64_t Network::check_inputs(std::span<const Tensor> inputs) const {
 std::shared_ptr<NetworkPlan> Network::plan_for(int64_t n, const LoweringOptions& options,
                                                DType precision, bool gradients) {
   std::string key = options.training ? "training" : "inference";
-  key +=
-      " " + std::to_string(n) + (gradients ? " gradients" : "") + (options.pixels ? " pixels" : "");
+  key += " " + std::to_string(n) + (gradients ? " gradients" : "");
+  for (const DType type : options.inputs) key += " " + std::string(name_of(type));
   key += " " + std::string(name_of(precision));
   for (const auto& name : options.outputs) key += " " + name;
   const MutexLock lock(state_->mutex);
@@ -319,9 +320,10 @@ std::vector<Tensor> Network::forward_all(const std::vector<Tensor>& inputs,
   std::vector<Tensor> tracked = inputs;
   for (const auto& l : state_->parameters) tracked.push_back(l.value);
   const bool record = options.record && Tape::any_tracks(tracked);
-  const bool pixels = inputs[0].dtype() == DType::u8;
+  std::vector<DType> types;
+  for (const Tensor& input : inputs) types.push_back(input.dtype());
   const std::shared_ptr<NetworkPlan> mine =
-      plan_for(n, {options.training, pixels, options.outputs}, options.precision, record);
+      plan_for(n, {options.training, types, options.outputs}, options.precision, record);
   const std::shared_ptr<NetworkRun> lent = lend(mine, packed(), state_->states);
   const std::shared_ptr<PlanRun> run(lent, lent->run.get());
   const ArithmeticMode mode;
@@ -419,7 +421,7 @@ Tensor Network::predict(const Tensor& input) {
   const bool on_cpu = device().is_cpu();
   const int64_t rows = on_cpu ? kPredictedTogether : kPredictedTogetherOnGpu;
   const std::shared_ptr<NetworkPlan> mine =
-      plan_for(rows, {.pixels = input.dtype() == DType::u8}, DType::f32, false);
+      plan_for(rows, {.inputs = {input.dtype()}}, DType::f32, false);
   const std::shared_ptr<NetworkRun> run = lend(mine, packed(), state_->states);
   const ArithmeticMode mode;
   packed().refresh(on_cpu ? packed().digests() : std::vector<Digest>());

@@ -31,6 +31,13 @@ class Relabelled final : public DatastoreWrapper {
       labels_.push_back(at - classes_.begin());
     }
   }
+  Example read(int64_t index) const override {
+    Example example = wrapped().read(index);
+    if (auto* const label = std::get_if<ClassLabel>(&example.target)) {
+      label->index = labels_[static_cast<size_t>(label->index)];
+    }
+    return example;
+  }
   int64_t label(int64_t index) const override {
     return labels_[static_cast<size_t>(wrapped().label(index))];
   }
@@ -41,17 +48,14 @@ class Relabelled final : public DatastoreWrapper {
   std::vector<int64_t> labels_;  // indexed by the store's own label
 };
 
-class Files : public ImageDatastore {
+class Files : public Datastore {
  public:
   explicit Files(std::vector<std::string> paths) : paths_(std::move(paths)) {}
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
-  Image read(int64_t index) const override {
-    return decode_image(local_files().read(path(index)), path(index));
-  }
-  Image read(int64_t index, Digest& content) const override {
+  Example read(int64_t index) const override {
     const std::vector<std::byte> bytes = local_files().read(path(index));
-    content = digest_of(bytes.data(), bytes.size());
-    return decode_image(bytes, path(index));
+    return one_input(decode_image(bytes, path(index)), ClassLabel{0},
+                     digest_of(bytes.data(), bytes.size()));
   }
   int64_t label(int64_t index) const override {
     path(index);

@@ -23,10 +23,11 @@ struct Evaluation {
 };
 
 struct EvaluationOptions {
-  int threads = 0;            // 0: one for each processor
-  DatastorePtr targets = {};  // image to image: a target for each observation; null: labels
-  InputNoise noise = {};      // on the inputs, drawn once
-  uint64_t seed = 0;          // of the noise
+  int threads = 0;  // 0: one for each processor
+  // A target for each observation; null: the targets of the examples, or their labels.
+  DatastorePtr targets = {};
+  InputNoise noise = {};                       // on the inputs, drawn once
+  uint64_t seed = 0;                           // of the noise
   std::vector<std::string> metrics = {};       // names, see engine/nn/metrics/metric.h
   std::vector<MetricPtr> custom_metrics = {};  // metrics that the user implements
   bool confusion = false;  // also count the predicted classes of each true class

@@ -35,10 +35,15 @@ struct Evaluator::State {
   enum class Against { labels, images, nothing };
 
   State(Network& n, Data d, ThreadPool& p, Measures m)
-      : network(n), data(std::move(d)), pool(p), measures(std::move(m)) {}
+      : network(n),
+        data(std::move(d)),
+        targets(targets_of(*data.images, data.targets.get())),
+        pool(p),
+        measures(std::move(m)) {}
 
   Network& network;
   Data data;
+  const CachedTargets targets;
   ThreadPool& pool;
   const Measures measures;
   Against against = Against::nothing;
@@ -46,8 +51,8 @@ struct Evaluator::State {
   std::vector<PlanRun> runs;  // by thread
   std::vector<std::vector<uint8_t>> scratch;
   // On a GPU: host memory for inputs and outputs.
-  std::vector<uint8_t> pixels;
-  std::vector<std::byte> targets;
+  std::vector<std::vector<uint8_t>> inputs;
+  std::vector<std::byte> wanted;
   std::vector<float> scores, row_losses;
   Shape output;  // of one observation
   std::vector<double> losses;
@@ -71,7 +76,16 @@ struct Evaluator::State {
                                               const float* made_targets) const;
   void measure(int64_t chunk, const float* made_scores, const float* made_targets);
   void compute(int64_t first_chunk, int64_t end, float* outputs);
-  void fill_inputs(uint8_t* pixels, void* wanted, int64_t first, int64_t rows, int thread);
+  void fill_inputs(const std::vector<uint8_t*>& to, void* wanted, int64_t first, int64_t rows,
+                   int thread);
+  // Number of the plans' input for labels or targets.
+  int target_input() const { return static_cast<int>(data.images->inputs().size()); }
+  // Bytes of a label or a target.
+  size_t wanted_bytes() const {
+    return against == Against::images
+               ? static_cast<size_t>(targets.value->elements()) * sizeof(float)
+               : sizeof(int32_t);
+  }
   void run_on_device(PlanRun& run, int64_t first, int64_t rows);
   // Whether plans compute the loss.
   bool plans_have_loss() const { return against != Against::nothing && !data.loss; }
@@ -95,13 +109,13 @@ Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures mea
   State& s = *state_;
   using Against = State::Against;
   if (s.data.noise.any()) check_images(*s.data.images->store(), "noise");
-  if (s.data.targets) {
+  if (s.targets) {
     s.against = Against::images;
   } else if (network.loss() == "cross_entropy" || s.data.loss) {
     s.against = Against::labels;
   }
   LoweredNetwork lowered =
-      network.lower(kBatch, {.training = false, .pixels = s.data.images->dtype() == DType::u8});
+      network.lower(kBatch, {.training = false, .inputs = s.data.images->input_types()});
   const int scores = lowered.outputs.at(0);
   lowered.graph.mark_output(scores);
   if (s.against != Against::nothing && !s.data.loss) {
@@ -125,48 +139,61 @@ Evaluator::Evaluator(Network& network, Data data, ThreadPool& pool, Measures mea
 
 Evaluator::~Evaluator() = default;
 
-// Fills the inputs with `rows` observations; further rows are zero. `wanted` receives the loss's
-// input, if there is a loss.
-void Evaluator::State::fill_inputs(uint8_t* to, void* wanted, int64_t first, int64_t rows,
-                                   int thread) {
-  const size_t bytes = data.images->image_bytes();
+// Fills the inputs with `rows` observations; further rows are zero. `labels_or_targets` is the
+// loss's input, if there is a loss.
+void Evaluator::State::fill_inputs(const std::vector<uint8_t*>& to, void* labels_or_targets,
+                                   int64_t first, int64_t rows, int thread) {
   auto& memory = scratch[static_cast<size_t>(thread)];
-  std::memset(to + static_cast<size_t>(rows) * bytes, 0,
-              static_cast<size_t>(kBatch - rows) * bytes);
-  for (int64_t i = 0; i < rows; ++i) {
-    uint8_t* const row = to + static_cast<size_t>(i) * bytes;
-    std::memcpy(row, data.images->get(first + i, memory), bytes);
-    add_noise(data.noise, data.seed, fixed_noise_epoch, first + i, row,
-              static_cast<int64_t>(bytes));
+  for (size_t k = 0; k < to.size(); ++k) {
+    const size_t bytes = data.images->inputs()[k].bytes;
+    std::memset(to[k] + static_cast<size_t>(rows) * bytes, 0,
+                static_cast<size_t>(kBatch - rows) * bytes);
   }
-  if (against == Against::labels) {
-    auto* const labels = static_cast<int32_t*>(wanted);
-    for (int64_t i = 0; i < kBatch; ++i) {
-      labels[i] = i < rows ? static_cast<int32_t>(data.images->label(first + i)) : 0;
+  if (against != Against::nothing) {
+    std::memset(
+        static_cast<uint8_t*>(labels_or_targets) + static_cast<size_t>(rows) * wanted_bytes(), 0,
+        static_cast<size_t>(kBatch - rows) * wanted_bytes());
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const uint8_t* const example = data.images->get(first + i, memory);
+    for (size_t k = 0; k < to.size(); ++k) {
+      const CachedValue& input = data.images->inputs()[k];
+      uint8_t* const row = to[k] + static_cast<size_t>(i) * input.bytes;
+      std::memcpy(row, example + input.offset, input.bytes);
+      if (input.kind == ValueKind::array) continue;
+      add_noise(data.noise, data.seed, fixed_noise_epoch, first + i, row,
+                static_cast<int64_t>(input.bytes), static_cast<int64_t>(k));
     }
-  } else if (against == Against::images) {
-    const auto count = static_cast<size_t>(data.targets->elements());
-    auto* const values = static_cast<float*>(wanted);
-    std::fill_n(values + static_cast<size_t>(rows) * count,
-                static_cast<size_t>(kBatch - rows) * count, 0.0f);
-    for (int64_t i = 0; i < rows; ++i) {
-      copy_target(*data.targets, first + i, memory, values + static_cast<size_t>(i) * count);
+    if (against == Against::labels) {
+      static_cast<int32_t*>(labels_or_targets)[i] =
+          static_cast<int32_t>(data.images->label(first + i));
+    } else if (against == Against::images) {
+      float* const row = static_cast<float*>(labels_or_targets) + i * targets.value->elements();
+      if (targets.cache == data.images.get()) {
+        copy_target(*targets.value, example, row);
+      } else {
+        copy_target(targets, first + i, memory, row);
+      }
     }
   }
 }
 
 void Evaluator::State::run_on_device(PlanRun& run, int64_t first, int64_t rows) {
   const auto batch = static_cast<size_t>(kBatch), width = static_cast<size_t>(output.elements());
-  pixels.resize(batch * data.images->image_bytes());
-  const size_t each = against == Against::images
-                          ? static_cast<size_t>(data.targets->elements()) * sizeof(float)
-                          : sizeof(int32_t);
-  targets.resize(batch * each);
+  std::vector<uint8_t*> to;
+  inputs.resize(data.images->inputs().size());
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    inputs[k].resize(batch * data.images->inputs()[k].bytes);
+    to.push_back(inputs[k].data());
+  }
+  wanted.resize(batch * wanted_bytes());
   scores.resize(batch * width);
   row_losses.resize(batch);
-  fill_inputs(pixels.data(), targets.data(), first, rows, 0);
-  run.set_input(0, pixels.data(), pixels.size());
-  if (plans_have_loss()) run.set_input(1, targets.data(), targets.size());
+  fill_inputs(to, wanted.data(), first, rows, 0);
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    run.set_input(static_cast<int>(k), inputs[k].data(), inputs[k].size());
+  }
+  if (plans_have_loss()) run.set_input(target_input(), wanted.data(), wanted.size());
   run.forward({});
   run.get_output(kScores, scores.data(), scores.size() * sizeof(float));
   if (plans_have_loss()) {
@@ -177,17 +204,24 @@ void Evaluator::State::run_on_device(PlanRun& run, int64_t first, int64_t rows) 
 
 // The user's loss of a chunk, of which `rows` observations count.
 std::vector<float> Evaluator::State::custom_losses(int64_t first, int64_t rows, int thread) {
-  const Tensor inputs(batch_shape(kBatch, network.input_shapes().at(0)), data.images->dtype());
-  Tensor wanted(Shape{kBatch}, DType::i32);
-  if (against == Against::images) {
-    const Shape shape = output.elements() == data.targets->elements()
-                            ? batch_shape(kBatch, output)
-                            : Shape{kBatch, data.targets->elements()};
-    wanted = Tensor(shape, DType::f32);
+  std::vector<Tensor> tensors;
+  std::vector<uint8_t*> to;
+  const std::vector<Shape> shapes = network.input_shapes();
+  for (size_t k = 0; k < shapes.size(); ++k) {
+    tensors.emplace_back(batch_shape(kBatch, shapes[k]), data.images->inputs()[k].dtype());
+    to.push_back(static_cast<uint8_t*>(tensors.back().raw()));
   }
-  fill_inputs(static_cast<uint8_t*>(inputs.raw()), wanted.raw(), first, rows, thread);
-  return evaluate_loss(network, data.loss.function,
-                       {inputs.to(network.device()), wanted.to(network.device())});
+  Tensor compared(Shape{kBatch}, DType::i32);
+  if (against == Against::images) {
+    const int64_t elements = targets.value->elements();
+    const Shape shape =
+        output.elements() == elements ? batch_shape(kBatch, output) : Shape{kBatch, elements};
+    compared = Tensor(shape, DType::f32);
+  }
+  fill_inputs(to, compared.raw(), first, rows, thread);
+  tensors.push_back(compared);
+  for (Tensor& tensor : tensors) tensor = tensor.to(network.device());
+  return evaluate_loss(network, data.loss.function, tensors);
 }
 
 std::vector<ScoredObservation> Evaluator::State::observations(int64_t chunk,
@@ -225,21 +259,20 @@ void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, const Arithmeti
   const float *made = nullptr, *loss = nullptr, *wanted_image = nullptr;
   if (network.device() == Device{}) {
     std::vector<std::byte> unused;  // the wanted outputs, where only the user's loss reads them
-    void* wanted = nullptr;
+    void* compared = nullptr;
     if (plans_have_loss()) {
-      wanted = run.input(1);
+      compared = run.input(target_input());
     } else if (against != Against::nothing) {
-      const auto each = against == Against::labels
-                            ? sizeof(int32_t)
-                            : static_cast<size_t>(data.targets->elements()) * sizeof(float);
-      unused.resize(static_cast<size_t>(kBatch) * each);
-      wanted = unused.data();
+      unused.resize(static_cast<size_t>(kBatch) * wanted_bytes());
+      compared = unused.data();
     }
-    fill_inputs(static_cast<uint8_t*>(run.input(0)), wanted, first, rows, thread);
+    std::vector<uint8_t*> to;
+    for (int k = 0; k < target_input(); ++k) to.push_back(static_cast<uint8_t*>(run.input(k)));
+    fill_inputs(to, compared, first, rows, thread);
     if (metrics && against == Against::images) {
       // The run may reuse its inputs' memory.
       auto& copy = wanted_images[static_cast<size_t>(thread)];
-      copy.assign(static_cast<float*>(wanted), static_cast<float*>(wanted) + rows * width);
+      copy.assign(static_cast<float*>(compared), static_cast<float*>(compared) + rows * width);
       wanted_image = copy.data();
     }
     run.forward({});
@@ -250,7 +283,7 @@ void Evaluator::State::evaluate_chunk(int64_t chunk, int thread, const Arithmeti
     run_on_device(run, first, rows);
     made = scores.data();
     loss = row_losses.data();
-    if (against == Against::images) wanted_image = reinterpret_cast<const float*>(targets.data());
+    if (against == Against::images) wanted_image = reinterpret_cast<const float*>(wanted.data());
   }
   std::vector<float> custom;
   if (data.loss && against != Against::nothing) {
@@ -424,7 +457,7 @@ Evaluation Evaluator::result(const std::byte* memory) {
     if (s.against == State::Against::images) {
       wanted.resize(static_cast<size_t>(s.rows_of(chunk) * width));
       for (int64_t i = 0; i < s.rows_of(chunk); ++i) {
-        copy_target(*s.data.targets, chunk * kBatch + i, scratch, wanted.data() + i * width);
+        copy_target(s.targets, chunk * kBatch + i, scratch, wanted.data() + i * width);
       }
     }
     const auto observations =
@@ -444,8 +477,10 @@ Evaluation evaluate(Network& network, const DatastorePtr& data, const Evaluation
   TrainingOptions resources;
   resources.threads = options.threads;
   ThreadPool pool(static_cast<int>(resources.resolved().threads));
-  const auto images = cache_for(network, data, 0);
-  const auto targets = target_cache_for(network, options.targets, images, 0);
+  // Outputs do not depend on targets, which need not fit the network then.
+  const bool compares = outputs == nullptr;
+  const auto images = cache_for(network, data, 0, CachedImages::exact, compares);
+  const auto targets = target_cache_for(network, compares ? options.targets : nullptr, images, 0);
   return Evaluator(network, {images, targets, options.noise, options.seed}, pool,
                    std::move(measures))
       .run(outputs);
@@ -454,9 +489,9 @@ Evaluation evaluate(Network& network, const DatastorePtr& data, const Evaluation
 }  // namespace
 
 Evaluation evaluate(Network& network, const DatastorePtr& data, const EvaluationOptions& options) {
-  check_fits(network, data->classes(), options.targets);
+  check_fits(network, *data, options.targets);
   const auto problem = metric_problem(network, *data, options.targets);
-  if (options.confusion && options.targets) {
+  if (options.confusion && target_spec(*data, options.targets)) {
     throw InvalidArgument(
         "[evaluate] a confusion matrix needs classes, but the targets are images");
   }

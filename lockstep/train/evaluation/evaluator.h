@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/evaluation/evaluation.h"
@@ -29,9 +29,9 @@ class Evaluator {
 
   // The evaluated data: cached images with noise, and labels or other images to compare with.
   struct Data {
-    std::shared_ptr<const ImageCache> images;
-    std::shared_ptr<const ImageCache> targets =
-        {};  // null: labels, if the network's loss uses them
+    std::shared_ptr<const ExampleCache> images;
+    std::shared_ptr<const ExampleCache> targets =
+        {};  // null: those of the examples, or labels, if the network's loss uses them
     InputNoise noise = {};
     uint64_t seed = 0;       // of the noise
     TrainingLoss loss = {};  // in place of the network's

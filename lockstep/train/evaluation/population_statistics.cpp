@@ -53,7 +53,7 @@ std::vector<Normalization> normalizations_of(const Graph& graph) {
 }
 
 std::vector<Normalization> normalizations_of(const Network& network) {
-  return normalizations_of(network.lower(1, {.training = false, .pixels = true}).graph);
+  return normalizations_of(network.lower(1, {.training = false}).graph);
 }
 
 // Groups the layers into passes, in an order in which their statistics can be computed.
@@ -159,7 +159,7 @@ struct Stopped {};
 // Computes the statistics of the layers of one pass.
 class Pass {
  public:
-  Pass(Network& network, const ImageCache& images, ThreadPool& pool,
+  Pass(Network& network, const ExampleCache& images, ThreadPool& pool,
        const PopulationOptions& options, const std::vector<Normalization>& layers)
       : network_(network),
         images_(images),
@@ -177,7 +177,7 @@ class Pass {
     for (const IndexRange& shard : shards_) {
       if (runs_.contains(shard.count)) continue;
       const LoweredNetwork lowered =
-          network.lower(shard.count, {.training = false, .pixels = images.dtype() == DType::u8});
+          network.lower(shard.count, {.training = false, .inputs = images.input_types()});
       const Graph part = up_to(lowered.graph, layers);
       auto& [elements, runs] = runs_[shard.count];
       for (const Normalization& layer : layers) {
@@ -193,7 +193,7 @@ class Pass {
       }
     }
     scratch_.resize(workers);
-    pixels_.resize(workers);
+    values_.resize(workers);
   }
 
   std::vector<Moments> compute() {
@@ -204,7 +204,7 @@ class Pass {
       mode.check();
     };
     for_each_shard(pool_, static_cast<int64_t>(shards_.size()), body,
-                   static_cast<int>(pixels_.size()));
+                   static_cast<int>(values_.size()));
     return tree_.take();
   }
 
@@ -217,16 +217,23 @@ class Pass {
   std::vector<Moments> moments(const IndexRange& shard, size_t worker) {
     Runs& of = runs_.at(shard.count);
     PlanRun& run = of.runs[worker];
-    const size_t bytes = images_.image_bytes();
-    auto& pixels = pixels_[worker];
-    pixels.resize(static_cast<size_t>(shard.count) * bytes);
+    std::vector<std::vector<uint8_t>>& values = values_[worker];
+    values.resize(images_.inputs().size());
     for (int64_t i = 0; i < shard.count; ++i) {
-      uint8_t* const row = pixels.data() + static_cast<size_t>(i) * bytes;
-      std::memcpy(row, images_.get(shard.first + i, scratch_[worker]), bytes);
-      add_noise(options_.noise, options_.seed, fixed_noise_epoch, shard.first + i, row,
-                static_cast<int64_t>(bytes));
+      const uint8_t* const example = images_.get(shard.first + i, scratch_[worker]);
+      for (size_t k = 0; k < values.size(); ++k) {
+        const CachedValue& input = images_.inputs()[k];
+        values[k].resize(static_cast<size_t>(shard.count) * input.bytes);
+        uint8_t* const row = values[k].data() + static_cast<size_t>(i) * input.bytes;
+        std::memcpy(row, example + input.offset, input.bytes);
+        if (input.kind == ValueKind::array) continue;
+        add_noise(options_.noise, options_.seed, fixed_noise_epoch, shard.first + i, row,
+                  static_cast<int64_t>(input.bytes), static_cast<int64_t>(k));
+      }
     }
-    run.set_input(0, pixels.data(), pixels.size());
+    for (size_t k = 0; k < values.size(); ++k) {
+      run.set_input(static_cast<int>(k), values[k].data(), values[k].size());
+    }
     run.forward({});
     std::vector<Moments> all;
     size_t node = 0;
@@ -257,13 +264,14 @@ class Pass {
   }
 
   Network& network_;
-  const ImageCache& images_;
+  const ExampleCache& images_;
   ThreadPool& pool_;
   const PopulationOptions& options_;
   const std::vector<Normalization>& layers_;
   const std::vector<IndexRange> shards_;
   std::map<int64_t, Runs> runs_;  // by shard size
-  std::vector<std::vector<uint8_t>> scratch_, pixels_;
+  std::vector<std::vector<uint8_t>> scratch_;
+  std::vector<std::vector<std::vector<uint8_t>>> values_;  // by worker and input
   MergeTree<std::vector<Moments>> tree_;
 };
 
@@ -280,7 +288,7 @@ void check_population_statistics(const Network& network) {
   in_passes(normalizations_of(network), network);
 }
 
-PopulationResult set_population_statistics(Network& network, const ImageCache& images,
+PopulationResult set_population_statistics(Network& network, const ExampleCache& images,
                                            ThreadPool& pool, const PopulationOptions& options) {
   const ArithmeticMode mode;
   PopulationResult result;

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/images/augmentation.h"
 #include "lockstep/engine/nn/network.h"
 
@@ -39,7 +39,7 @@ struct PopulationResult {
 // in double by the fixed tree, so the bits do not depend on threads. If stop() ends the
 // computation, the statistics are unchanged. Throws like check_population_statistics(), without
 // changing anything.
-PopulationResult set_population_statistics(Network& network, const ImageCache& images,
+PopulationResult set_population_statistics(Network& network, const ExampleCache& images,
                                            ThreadPool& pool, const PopulationOptions& options);
 
 // Throws InvalidArgument for a shared layer whose inputs depend on its own statistics. `network`

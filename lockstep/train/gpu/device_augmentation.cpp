@@ -3,7 +3,7 @@
 namespace lockstep {
 
 DeviceAugmentation::DeviceAugmentation(const Shape& image, int64_t rows, const PlanRun& run,
-                                       Device device)
+                                       int input, Device device)
     : table_(kernels::table_for(device)), device_(memory_of(device)) {
   const auto image_bytes = static_cast<size_t>(rows * image.elements());
   const size_t maps = (image_bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -13,7 +13,7 @@ DeviceAugmentation::DeviceAugmentation(const Shape& image, int64_t rows, const P
   device_.follow(run.stream(), device_.default_stream());
   work_.source = memory_.as<uint8_t>();
   work_.maps = reinterpret_cast<const ImageMap*>(memory_.as<std::byte>() + maps);
-  work_.destination = static_cast<uint8_t*>(run.input(0));
+  work_.destination = static_cast<uint8_t*>(run.input(input));
   work_.images = rows;
   work_.image = kernels::planar(image[0], image[1], image[2]);
 }

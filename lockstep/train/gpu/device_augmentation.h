@@ -20,11 +20,12 @@ class DeviceAugmentation {
   static bool possible(Device device) {
     return kernels::table_for(device).augment_images != nullptr;
   }
-  // `image`: channels x height x width. With `rows` rows it is input 0 of the run's plan.
-  DeviceAugmentation(const Shape& image, int64_t rows, const PlanRun& run, Device device);
+  // `image`: channels x height x width. With `rows` rows it is input `input` of the run's plan.
+  DeviceAugmentation(const Shape& image, int64_t rows, const PlanRun& run, int input,
+                     Device device);
 
-  // Adds work to the run's stream: copies the images, augments them and writes the result to input
-  // 0. `host`: pinned memory with the images, padded to kAlignment bytes, then the maps.
+  // Adds work to the run's stream: copies the images, augments them and writes the result to the
+  // input. `host`: pinned memory with the images, padded to kAlignment bytes, then the maps.
   void add(const std::byte* host, const PlanRun& run);
 
   static constexpr size_t kAlignment = 64;

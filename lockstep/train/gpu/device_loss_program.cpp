@@ -1,5 +1,6 @@
 #include "lockstep/train/gpu/device_loss_program.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "lockstep/base/fail_point.h"
@@ -12,11 +13,13 @@ constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 
 }  // namespace
 
-DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options, DType inputs)
+DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options,
+                                     const std::vector<DType>& inputs)
     : BuiltInLossProgram(network, options, inputs),
       device_(network.device()),
       choice_{options.deterministic, options.precision == "tf32"},
-      augments_(inputs == DType::u8 && DeviceAugmentation::possible(device_)) {}
+      augments_(std::count(inputs.begin(), inputs.end(), DType::u8) > 0 &&
+                DeviceAugmentation::possible(device_)) {}
 
 void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers) {
   for (const IndexRange& shard : shards) {
@@ -41,13 +44,23 @@ void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers)
 void DeviceLossProgram::set_inputs(StreamRun& run, const ShardTask& task, const ShardExchange& at) {
   const auto rows = static_cast<size_t>(task.rows.count);
   const auto first = static_cast<size_t>(task.rows.first);
-  const size_t row_bytes = plans_.input_bytes();
-  std::byte* const host = task.staging;
-  std::memcpy(host + at.inputs, batch_->inputs().data() + first * row_bytes, rows * row_bytes);
-  if (batch_->maps.empty()) return run.plan.set_input(0, host + at.inputs, rows * row_bytes);
-  if (!run.images) run.images.emplace(plans_.input(), task.rows.count, run.plan, device_);
-  std::memcpy(host + at.maps, batch_->maps.data() + first, rows * sizeof batch_->maps[0]);
-  run.images->add(host + at.inputs, run.plan);
+  run.images.resize(plans_.inputs().size());
+  for (size_t k = 0; k < plans_.inputs().size(); ++k) {
+    const ShardPlans::Input& input = plans_.inputs()[k];
+    const int number = static_cast<int>(k);
+    const size_t row_bytes = input.bytes(), bytes = rows * row_bytes;
+    std::byte* const host = task.staging + at.inputs[k];
+    std::memcpy(host, batch_->inputs[k].bytes().data() + first * row_bytes, bytes);
+    if (batch_->maps.empty() || input.type != DType::u8) {
+      run.plan.set_input(number, host, bytes);
+      continue;
+    }
+    std::optional<DeviceAugmentation>& images = run.images[k];
+    if (!images) images.emplace(input.shape, task.rows.count, run.plan, number, device_);
+    std::memcpy(host + ShardExchange::padded(bytes), batch_->maps.data() + first,
+                rows * sizeof batch_->maps[0]);
+    images->add(host, run.plan);
+  }
 }
 
 ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
@@ -73,7 +86,7 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
   }
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
   set_inputs(stream, task, at);
-  run.set_input(1, host + at.targets, at.target_bytes);
+  run.set_input(plans_.target_input(), host + at.targets, at.target_bytes);
   run.forward(step);
   run.get_output(kLosses, host + at.losses, rows * sizeof(float));
   if (plans_.labelled()) {

@@ -18,7 +18,8 @@ namespace lockstep {
 class DeviceLossProgram final : public BuiltInLossProgram {
  public:
   // See BuiltInLossProgram. Also uses options.deterministic.
-  DeviceLossProgram(Network& network, const TrainingOptions& options, DType inputs);
+  DeviceLossProgram(Network& network, const TrainingOptions& options,
+                    const std::vector<DType>& inputs);
 
   bool augments() const override { return augments_; }
 
@@ -33,7 +34,7 @@ class DeviceLossProgram final : public BuiltInLossProgram {
   // A run for shards of one size. Each stream has several, which it uses in turn.
   struct StreamRun {
     PlanRun plan;
-    std::optional<DeviceAugmentation> images;  // if the device augments them
+    std::vector<std::optional<DeviceAugmentation>> images;  // by input, if the device augments it
   };
 
   void set_inputs(StreamRun& run, const ShardTask& task, const ShardExchange& at);

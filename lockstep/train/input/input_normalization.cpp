@@ -5,37 +5,58 @@
 
 namespace lockstep {
 
+namespace {
+
+void set_input(Network& network, const LayerNode& node,
+               const std::vector<ChannelSummary>& channels) {
+  const auto fields = write_layer(*node.layer);
+  const std::string how = fields.value("normalization", "none");
+  const Tensor offsets = network.state_value(node.name + ".offset"),
+               factors = network.state_value(node.name + ".factor");
+  if (offsets.shape().elements() != static_cast<int64_t>(channels.size())) {
+    throw InvalidArgument("[training] statistics of " + std::to_string(channels.size()) +
+                          " channels do not fit the input `" + node.name + "` of " +
+                          node.layer->input_shape().to_string());
+  }
+  std::vector<float> offset(channels.size()), factor(offset.size());
+  for (size_t i = 0; i < channels.size(); ++i) {
+    const auto& [mean, deviation, low, high] = channels[i];
+    double shift = 0, scale = 1;
+    if (how == "zero-center" || how == "z-score") shift = mean;
+    if (how == "z-score" && deviation > 0) scale = 1 / deviation;
+    if (how == "rescale-zero-one" && high > low) {
+      shift = low;
+      scale = 1 / (high - low);
+    }
+    if (how == "rescale-symmetric" && high > low) {
+      shift = (low + high) / 2;
+      scale = 2 / (high - low);
+    }
+    offset[i] = static_cast<float>(shift);
+    factor[i] = static_cast<float>(scale);
+  }
+  offsets.copy_from(Tensor::from(std::span<const float>(offset), offsets.shape()));
+  factors.copy_from(Tensor::from(std::span<const float>(factor), factors.shape()));
+}
+
+}  // namespace
+
+void set_input_normalization(Network& network,
+                             const std::vector<std::vector<ChannelSummary>>& inputs) {
+  const size_t wanted = network.input_shapes().size();
+  if (inputs.size() != wanted) {
+    throw InvalidArgument("[training] statistics of " + std::to_string(inputs.size()) +
+                          " inputs do not fit a network with " + std::to_string(wanted));
+  }
+  size_t next = 0;
+  for (const auto& node : network.layers()) {
+    if (node.layer->is_input()) set_input(network, node, inputs[next++]);
+  }
+}
+
 void set_input_normalization(Network& network, const std::vector<ChannelSummary>& channels) {
   for (const auto& node : network.layers()) {
-    if (!node.layer->is_input()) continue;
-    const auto fields = write_layer(*node.layer);
-    const std::string how = fields.value("normalization", "none");
-    const Tensor offsets = network.state_value(node.name + ".offset"),
-                 factors = network.state_value(node.name + ".factor");
-    if (offsets.shape().elements() != static_cast<int64_t>(channels.size())) {
-      throw InvalidArgument("[training] statistics of " + std::to_string(channels.size()) +
-                            " channels do not fit the input `" + node.name + "` of " +
-                            node.layer->input_shape().to_string());
-    }
-    std::vector<float> offset(channels.size()), factor(offset.size());
-    for (size_t i = 0; i < channels.size(); ++i) {
-      const auto& [mean, deviation, low, high] = channels[i];
-      double shift = 0, scale = 1;
-      if (how == "zero-center" || how == "z-score") shift = mean;
-      if (how == "z-score" && deviation > 0) scale = 1 / deviation;
-      if (how == "rescale-zero-one" && high > low) {
-        shift = low;
-        scale = 1 / (high - low);
-      }
-      if (how == "rescale-symmetric" && high > low) {
-        shift = (low + high) / 2;
-        scale = 2 / (high - low);
-      }
-      offset[i] = static_cast<float>(shift);
-      factor[i] = static_cast<float>(scale);
-    }
-    offsets.copy_from(Tensor::from(std::span<const float>(offset), offsets.shape()));
-    factors.copy_from(Tensor::from(std::span<const float>(factor), factors.shape()));
+    if (node.layer->is_input()) set_input(network, node, channels);
   }
 }
 

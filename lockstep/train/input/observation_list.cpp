@@ -36,8 +36,8 @@ void add_part(std::vector<std::string>& parts, const std::vector<std::string>& n
 
 }  // namespace
 
-void ObservationList::add(const ImageCache& cache) {
-  const ImageDatastore& store = *cache.store();
+void ObservationList::add(const ExampleCache& cache) {
+  const Datastore& store = *cache.store();
   for (int64_t i = 0; i < store.size(); ++i) {
     const auto label = static_cast<size_t>(store.label(i));
     all_.push_back({store.name(i), label < store.classes().size() ? store.classes()[label] : "",

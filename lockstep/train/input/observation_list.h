@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/os/file.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 
 namespace lockstep {
 
@@ -14,7 +14,7 @@ namespace lockstep {
 class ObservationList {
  public:
   // Adds all observations of a filled cache.
-  void add(const ImageCache& cache);
+  void add(const ExampleCache& cache);
 
   // Writes the list atomically. Throws FileError.
   void write(FileSystem& files, const std::string& path) const;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/suggest.h"
 
 namespace lockstep {
 namespace {
@@ -41,37 +42,154 @@ void pixels_to_targets(const uint8_t* pixels, size_t count, float* targets) {
 }
 
 void copy_targets(const MiniBatch& batch, size_t first, size_t count, float* to) {
-  if (batch.target_values.empty())
-    return pixels_to_targets(batch.targets.data() + first, count, to);
-  std::copy_n(batch.target_values.data() + first, count, to);
+  if (batch.targets.values.empty())
+    return pixels_to_targets(batch.targets.pixels.data() + first, count, to);
+  std::copy_n(batch.targets.values.data() + first, count, to);
 }
 
-void copy_target(const ImageCache& targets, int64_t index, std::vector<uint8_t>& scratch,
+void copy_target(const CachedTargets& targets, int64_t index, std::vector<uint8_t>& scratch,
                  float* to) {
-  const uint8_t* const from = targets.get(index, scratch);
-  const auto count = static_cast<size_t>(targets.elements());
-  if (targets.dtype() == DType::u8) return pixels_to_targets(from, count, to);
-  std::memcpy(to, from, count * sizeof(float));
+  copy_target(*targets.value, targets.cache->get(index, scratch), to);
 }
 
-void check_inputs(const Network& network, const ImageDatastore& data) {
-  const std::optional<Shape> arrays = data.array_shape();
-  const auto shapes = network.input_shapes();
-  if (shapes.size() == 1 && (arrays ? shapes[0] == *arrays : shapes[0].rank() == 3)) return;
-  std::string received;
-  for (const Shape& shape : shapes) received += (received.empty() ? "" : ", ") + shape.to_string();
-  if (arrays) {
-    throw InvalidArgument("[training] expected a network with one input of " + arrays->to_string() +
-                              " for " + data.describe() + ", but its inputs are " + received,
-                          "the input layer must have the shape of the data's arrays");
+void copy_target(const CachedValue& value, const uint8_t* example, float* to) {
+  const uint8_t* const from = example + value.offset;
+  if (value.kind == ValueKind::image) {
+    return pixels_to_targets(from, static_cast<size_t>(value.elements()), to);
   }
-  throw InvalidArgument(
-      "[training] expected a network with one image input, but its inputs are " + received +
-          "; the data is " + data.describe(),
-      shapes.size() == 1 ? "vectors, sequences and images with depth come from array_datastore() "
-                           "or csv_datastore()"
-                         : "train networks with several inputs by a custom loop over "
-                           "Network::forward");
+  std::memcpy(to, from, value.bytes);
+}
+
+namespace {
+
+struct InputLayer {
+  std::string name;
+  Shape shape;
+};
+
+std::vector<InputLayer> input_layers(const Network& network) {
+  std::vector<InputLayer> layers;
+  for (const auto& node : network.layers()) {
+    if (node.layer->is_input()) layers.push_back({node.name, node.layer->input_shape()});
+  }
+  return layers;
+}
+
+std::string text_of(const std::vector<InputLayer>& layers) {
+  std::string text;
+  for (const InputLayer& layer : layers) {
+    text += (text.empty() ? "`" : ", `") + layer.name + "` of " + layer.shape.to_string();
+  }
+  return text;
+}
+
+std::string text_of(const ExampleSpec& spec) {
+  std::string text;
+  for (const ValueSpec& input : spec.inputs) {
+    text += (text.empty() ? "" : ", ") + input.to_string();
+    if (!input.input.empty()) text += " for `" + input.input + "`";
+  }
+  return text;
+}
+
+bool fits(const Shape& layer, const ValueSpec& input) {
+  return input.kind == ValueKind::array ? layer == input.shape : layer.rank() == 3;
+}
+
+// The numbers of the example's inputs for the network's input layers, by name if they have names.
+std::vector<size_t> match_names(const std::vector<InputLayer>& layers, const ExampleSpec& spec,
+                                const Datastore& data) {
+  std::vector<std::string> known, given;
+  for (const InputLayer& layer : layers) known.push_back(layer.name);
+  for (const ValueSpec& input : spec.inputs) given.push_back(input.input);
+  std::vector<size_t> from;
+  if (std::all_of(given.begin(), given.end(), [](const auto& name) { return name.empty(); })) {
+    for (size_t i = 0; i < layers.size(); ++i) from.push_back(i);
+    return from;
+  }
+  for (const std::string& name : given) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw InvalidArgument("[training] the data (" + data.describe() + ") has the input `" + name +
+                              "`, but the network's inputs are " + text_of(layers),
+                          suggest(name, known));
+  }
+  for (const std::string& name : known) {
+    const auto found = std::find(given.begin(), given.end(), name);
+    if (found == given.end()) {
+      throw InvalidArgument("[training] the network's input `" + name +
+                            "` has no input in the data (" + data.describe() +
+                            "): " + text_of(spec));
+    }
+    from.push_back(static_cast<size_t>(found - given.begin()));
+  }
+  return from;
+}
+
+// The error of examples with one input that do not fit a network.
+[[noreturn]] void refuse_single(const std::vector<InputLayer>& layers, const ValueSpec& input,
+                                const Datastore& data) {
+  std::string received;
+  for (const InputLayer& layer : layers) {
+    received += (received.empty() ? "" : ", ") + layer.shape.to_string();
+  }
+  const std::string combine =
+      "examples with several inputs come from combine(): the network's inputs are " +
+      text_of(layers);
+  if (input.kind == ValueKind::array) {
+    throw InvalidArgument(
+        "[training] expected a network with one input of " + input.shape.to_string() + " for " +
+            data.describe() + ", but its inputs are " + received,
+        layers.size() == 1 ? "the input layer must have the shape of the data's arrays" : combine);
+  }
+  throw InvalidArgument("[training] expected a network with one image input, but its inputs are " +
+                            received + "; the data is " + data.describe(),
+                        layers.size() == 1 ? "vectors, sequences and images with depth come from "
+                                             "array_datastore() or csv_datastore()"
+                                           : combine);
+}
+
+}  // namespace
+
+std::vector<size_t> check_inputs(const Network& network, const Datastore& data) {
+  const ExampleSpec spec = data.spec();
+  const std::vector<InputLayer> layers = input_layers(network);
+  if (spec.inputs.size() == 1 && (layers.size() != 1 || !fits(layers[0].shape, spec.inputs[0]))) {
+    refuse_single(layers, spec.inputs[0], data);
+  }
+  if (layers.size() != spec.inputs.size()) {
+    throw InvalidArgument("[training] the network has " + std::to_string(layers.size()) +
+                          " inputs (" + text_of(layers) + "), but the examples of " +
+                          data.describe() + " have " + std::to_string(spec.inputs.size()) + ": " +
+                          text_of(spec));
+  }
+  const std::vector<size_t> from = match_names(layers, spec, data);
+  for (size_t k = 0; k < layers.size(); ++k) {
+    const ValueSpec& input = spec.inputs[from[k]];
+    if (fits(layers[k].shape, input)) continue;
+    throw InvalidArgument("[training] the network's input `" + layers[k].name + "` is of " +
+                              layers[k].shape.to_string() + ", but input " +
+                              std::to_string(from[k] + 1) + " of the data (" + data.describe() +
+                              ") has " + input.to_string(),
+                          "input layers take the inputs of the data in order, or by the names that "
+                          "combine() gives them");
+  }
+  return from;
+}
+
+std::optional<ValueSpec> target_spec(const Datastore& data, const DatastorePtr& targets) {
+  const std::optional<ValueSpec> own = data.spec().target;
+  if (!targets) return own;
+  if (own) {
+    throw InvalidArgument("[training] the examples of " + data.describe() +
+                          " have targets, but others (" + targets->describe() +
+                          ") are given as well");
+  }
+  const ExampleSpec spec = targets->spec();
+  if (spec.inputs.size() != 1 || spec.target) {
+    throw InvalidArgument("[training] a target is one image or array, but the examples of " +
+                          targets->describe() + " have several inputs or targets");
+  }
+  return spec.inputs[0];
 }
 
 void check_changes(const TrainingData& data) {
@@ -80,25 +198,25 @@ void check_changes(const TrainingData& data) {
   if (data.random_crop) check_images(*data.training, "random crop");
 }
 
-void check_fits(const Network& network, const std::vector<std::string>& classes,
-                const DatastorePtr& targets) {
+void check_fits(const Network& network, const Datastore& data, const DatastorePtr& targets) {
   const auto shapes = network.output_shapes();
   if (shapes.size() != 1) {
     throw InvalidArgument("[training] expected a network with one output, but it has " +
                           std::to_string(shapes.size()));
   }
-  if (!targets) return check_classifier(network, classes);
+  const std::optional<ValueSpec> target = target_spec(data, targets);
+  if (!target) return check_classifier(network, data.classes());
   if (network.loss() != "mean_squared_error") {
     throw InvalidArgument(
         "[training] images and arrays as targets need the loss mean_squared_error, but the network "
         "has " +
         network.loss());
   }
-  if (const std::optional<Shape> arrays = targets->array_shape()) {
-    if (shapes[0] == *arrays) return;
-    throw InvalidArgument("[training] the targets (" + targets->describe() + ") are of " +
-                          arrays->to_string() + ", but the network's output is of " +
-                          shapes[0].to_string());
+  if (target->kind == ValueKind::array) {
+    if (shapes[0] == target->shape) return;
+    throw InvalidArgument("[training] the targets (" + (targets ? *targets : data).describe() +
+                          ") are of " + target->shape.to_string() +
+                          ", but the network's output is of " + shapes[0].to_string());
   }
   if (shapes[0].rank() != 3 || (shapes[0][0] != 1 && shapes[0][0] != 3)) {
     throw InvalidArgument(
@@ -107,38 +225,41 @@ void check_fits(const Network& network, const std::vector<std::string>& classes,
   }
 }
 
-MetricProblem metric_problem(const Network& network, const ImageDatastore& data,
+MetricProblem metric_problem(const Network& network, const Datastore& data,
                              const DatastorePtr& targets) {
-  return {targets ? std::vector<std::string>{} : data.classes(), network.output_shapes().at(0)};
+  return {target_spec(data, targets) ? std::vector<std::string>{} : data.classes(),
+          network.output_shapes().at(0)};
 }
 
-std::shared_ptr<const ImageCache> cache_for(const Network& network, const DatastorePtr& data,
-                                            size_t budget_bytes, CachedImages images) {
-  check_inputs(network, *data);
-  const Shape shape = network.input_shapes()[0];
-  if (data->array_shape()) return std::make_shared<ImageCache>(data, shape, budget_bytes);
-  return std::make_shared<ImageCache>(data, shape[1], shape[2], shape[0], budget_bytes, images);
+std::shared_ptr<const ExampleCache> cache_for(const Network& network, const DatastorePtr& data,
+                                              size_t budget_bytes, CachedImages images,
+                                              bool targets) {
+  CachedShapes shapes{.inputs = network.input_shapes(), .from = check_inputs(network, *data)};
+  if (const std::optional<ValueSpec> target = data->spec().target; target && targets) {
+    shapes.target =
+        target->kind == ValueKind::array ? target->shape : network.output_shapes().at(0);
+  }
+  return std::make_shared<ExampleCache>(data, shapes, budget_bytes, images);
 }
 
-std::shared_ptr<const ImageCache> target_cache_for(const Network& network,
-                                                   const DatastorePtr& targets,
-                                                   const std::shared_ptr<const ImageCache>& inputs,
-                                                   size_t budget_bytes) {
+std::shared_ptr<const ExampleCache> target_cache_for(
+    const Network& network, const DatastorePtr& targets,
+    const std::shared_ptr<const ExampleCache>& inputs, size_t budget_bytes) {
   if (!targets) return nullptr;
   if (targets->size() != inputs->size()) {
     throw InvalidArgument("[training] there are " + std::to_string(targets->size()) + " targets (" +
                           targets->describe() + ") for " + std::to_string(inputs->size()) +
                           " observations (" + inputs->store()->describe() + ")");
   }
+  const std::optional<ValueSpec> spec = target_spec(*inputs->store(), targets);
   const Shape shape = network.output_shapes().at(0);
-  if (targets->array_shape()) {
+  if (spec->kind == ValueKind::array) {
     if (targets == inputs->store()) return inputs;
-    return std::make_shared<ImageCache>(targets, shape, budget_bytes);
+    return std::make_shared<ExampleCache>(targets, shape, budget_bytes);
   }
-  const Shape size{inputs->channels(), inputs->height(), inputs->width()};
-  if (targets == inputs->store() && shape == size) return inputs;
-  return std::make_shared<ImageCache>(targets, shape[1], shape[2], shape[0], budget_bytes,
-                                      inputs->images());
+  if (targets == inputs->store() && shape == inputs->inputs()[0].shape) return inputs;
+  return std::make_shared<ExampleCache>(targets, CachedShapes{{shape}}, budget_bytes,
+                                        inputs->images());
 }
 
 }  // namespace lockstep

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/nn/metrics/metric.h"
 #include "lockstep/engine/nn/network.h"
@@ -21,38 +23,45 @@ void pixels_to_targets(const uint8_t* pixels, size_t count, float* targets);
 // Copies elements [first, first + count) of a mini-batch's targets as floats, from pixels or
 // floats.
 void copy_targets(const MiniBatch& batch, size_t first, size_t count, float* to);
-// Copies the target of one observation from a cache. `scratch` is for ImageCache::get().
-void copy_target(const ImageCache& targets, int64_t index, std::vector<uint8_t>& scratch,
+// Copies a value of an example that a cache returned, as a target.
+void copy_target(const CachedValue& value, const uint8_t* example, float* to);
+// Copies the target of one example from a cache. `scratch` is for ExampleCache::get().
+void copy_target(const CachedTargets& targets, int64_t index, std::vector<uint8_t>& scratch,
                  float* to);
 
-// Throws InvalidArgument unless the network has one input that fits the observations: three
-// dimensions for images, or the shape of the arrays.
-void check_inputs(const Network& network, const ImageDatastore& data);
+// For each input layer of the network, the number of the example's input that it gets: the one with
+// its name, or the one at its position if inputs have no names. Throws InvalidArgument, naming the
+// input layer, unless the inputs fit: three dimensions for images, or the shape of the arrays.
+std::vector<size_t> check_inputs(const Network& network, const Datastore& data);
 
-// Throws Unsupported if augmentation, noise or random crops are set and the observations are
-// arrays.
+// The targets that the network learns: the first input of `targets`, or the target of the examples
+// if `targets` is null; nothing: labels. Throws InvalidArgument if both exist, and for targets with
+// several inputs.
+std::optional<ValueSpec> target_spec(const Datastore& data, const DatastorePtr& targets);
+
+// Throws Unsupported if augmentation, noise or random crops are set and no input is an image.
 void check_changes(const TrainingData& data);
 
-// Throws InvalidArgument unless the network can learn `targets`, or labels of `classes` if
-// `targets` is null: it needs one output of the right size and a suitable loss.
-void check_fits(const Network& network, const std::vector<std::string>& classes,
-                const DatastorePtr& targets);
+// Throws InvalidArgument unless the network can learn the targets (see target_spec()) or else the
+// labels: it needs one output of the right size and a suitable loss.
+void check_fits(const Network& network, const Datastore& data, const DatastorePtr& targets);
 
 // The description of the data that metrics need.
-MetricProblem metric_problem(const Network& network, const ImageDatastore& data,
+MetricProblem metric_problem(const Network& network, const Datastore& data,
                              const DatastorePtr& targets);
 
-// A cache of images in the size of the network's input, or of arrays. `images` is the kind of
-// cached images. Throws like check_inputs().
-std::shared_ptr<const ImageCache> cache_for(const Network& network, const DatastorePtr& data,
-                                            size_t budget_bytes,
-                                            CachedImages images = CachedImages::exact);
+// A cache of examples whose images have the sizes of the network's inputs, and the size of its
+// output if they are targets. `images` is the kind of cached images; without `targets`, those of
+// the examples are left out. Throws like check_inputs().
+std::shared_ptr<const ExampleCache> cache_for(const Network& network, const DatastorePtr& data,
+                                              size_t budget_bytes,
+                                              CachedImages images = CachedImages::exact,
+                                              bool targets = true);
 // The same for targets, in the size of the network's output; exact or windowed like the inputs.
 // Null if `targets` is null. Returns the cache of the inputs if the targets are the same images in
 // the same size. Throws InvalidArgument if there are not as many targets as inputs.
-std::shared_ptr<const ImageCache> target_cache_for(const Network& network,
-                                                   const DatastorePtr& targets,
-                                                   const std::shared_ptr<const ImageCache>& inputs,
-                                                   size_t budget_bytes);
+std::shared_ptr<const ExampleCache> target_cache_for(
+    const Network& network, const DatastorePtr& targets,
+    const std::shared_ptr<const ExampleCache>& inputs, size_t budget_bytes);
 
 }  // namespace lockstep

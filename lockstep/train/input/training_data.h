@@ -20,7 +20,8 @@ using ShardLoss = std::function<Tensor(Shard&)>;
 
 // A loss of the user in place of the network's. In training and validation alike shard[0] has the
 // inputs (u8 images, f32 arrays), shard[1] the labels (i32) or the targets (f32), and
-// shard.forward(shard[0]) the network's outputs. Several threads call it at once.
+// shard.forward(shard[0]) the network's outputs. With k inputs, shard[0] to shard[k - 1] have them
+// and shard[k] the labels or targets. Several threads call it at once.
 struct TrainingLoss {
   ShardLoss function = {};  // empty: the network's loss
   // Names the loss in checkpoints and receipts: a training resumes only with a loss of its name.
@@ -30,11 +31,13 @@ struct TrainingLoss {
 };
 
 struct TrainingData {
+  // Examples of a network with several inputs have as many; see combine().
   DatastorePtr training;
   DatastorePtr validation = {};    // null: no validation
   Augmentation augmentation = {};  // for training images only
-  // Image to image: the desired outputs, in the order of the images. May be the same datastores as
-  // the inputs. Null: the network learns the images' labels.
+  // The desired outputs, images or arrays, in the order of the examples. May be the same datastores
+  // as the inputs. Null: the network learns the targets of the examples, if they have some (see
+  // with_targets()), or their labels.
   DatastorePtr training_targets = {}, validation_targets = {};
   InputNoise noise = {};  // on inputs, never on targets
   // Training images (and their targets) may be larger than the network's input. A window of the
@@ -54,9 +57,12 @@ struct TrainingProblem {
   TrainingData data;
 };
 
-// Sets the state (offset, factor) of the network's input from the statistics of each channel
+// Sets the state (offset, factor) of the network's inputs from the statistics of each channel
 // (feature) of the training data without augmentation; see ImageInputOptions. A constant channel
-// gets factor 1. Throws InvalidArgument if an input has another number of channels.
+// gets factor 1. The first form has an entry for each input layer; the others are for all inputs.
+// Throws InvalidArgument for another number of inputs or of an input's channels.
+void set_input_normalization(Network& network,
+                             const std::vector<std::vector<ChannelSummary>>& inputs);
 void set_input_normalization(Network& network, const std::vector<ChannelSummary>& channels);
 void set_input_normalization(Network& network, const ChannelStatistics& statistics);
 

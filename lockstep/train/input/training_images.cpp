@@ -59,14 +59,15 @@ void for_each_cache(const TrainingImages& images, Places& places, Use use) {
 
 SharedImages share_images(const TrainingImages& images, SharedMemory& arena) {
   SharedImages places;
-  for_each_cache(images, places,
-                 [&](const ImageCache& cache, SharedPlace& place) { place = cache.share(arena); });
+  for_each_cache(images, places, [&](const ExampleCache& cache, SharedPlace& place) {
+    place = cache.share(arena);
+  });
   return places;
 }
 
 void attach_images(const TrainingImages& images, const SharedMemory& arena,
                    const SharedImages& places) {
-  for_each_cache(images, places, [&](const ImageCache& cache, const SharedPlace& place) {
+  for_each_cache(images, places, [&](const ExampleCache& cache, const SharedPlace& place) {
     cache.attach(arena, place);
   });
 }
@@ -74,14 +75,14 @@ void attach_images(const TrainingImages& images, const SharedMemory& arena,
 ImagesRead read_images(const TrainingImages& images, ThreadPool& pool,
                        const std::function<void(int64_t done, int64_t total)>& progress) {
   struct Reading {
-    const ImageCache* cache;
+    const ExampleCache* cache;
     Digest* listing;
   };
   ImagesRead read;
   Listings& listings = read.listings;
   std::vector<Reading> readings;
   int64_t total = 0, before = 0;
-  const auto add = [&](const std::shared_ptr<const ImageCache>& cache, Digest& listing) {
+  const auto add = [&](const std::shared_ptr<const ExampleCache>& cache, Digest& listing) {
     if (!cache) return;
     total += cache->size();
     readings.push_back({cache.get(), &listing});

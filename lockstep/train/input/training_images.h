@@ -7,7 +7,7 @@
 
 #include "lockstep/base/os/shared_memory.h"
 #include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/options/options.h"
@@ -17,7 +17,7 @@ namespace lockstep {
 // Targets and validation may be null. If the targets are the inputs themselves, both are the same
 // cache.
 struct TrainingImages {
-  std::shared_ptr<const ImageCache> training, targets, validation, validation_targets;
+  std::shared_ptr<const ExampleCache> training, targets, validation, validation_targets;
 };
 
 // Makes caches within the options' budget and reads nothing. Throws like cache_for().
@@ -37,7 +37,7 @@ struct SharedImages {
 
 // share_images() moves all caches into an arena for other processes, before anything is read.
 // attach_images() makes the caches of another process use them after they have been read. Throw
-// like ImageCache::share() and attach().
+// like ExampleCache::share() and attach().
 SharedImages share_images(const TrainingImages& images, SharedMemory& arena);
 void attach_images(const TrainingImages& images, const SharedMemory& arena,
                    const SharedImages& places);
@@ -50,7 +50,7 @@ struct Listings {
 // Results of one pass over all images.
 struct ImagesRead {
   Listings listings;
-  std::vector<ChannelSummary> channels;  // of the training inputs
+  std::vector<std::vector<ChannelSummary>> channels;  // of each training input
 };
 
 // Reads all images once. Calls `progress` from time to time in the calling thread, at first with 0.

@@ -99,7 +99,7 @@ void LocalIterations::begin(const IterationsStart& start) {
   s.per_epoch =
       batches_per_epoch(start.images.training->size(), mini_batches_of(setup.data, setup.options));
   s.step = make_training_step(start.network, start.solver, start.pool, setup.options,
-                              start.images.training->dtype(), &setup.data.loss,
+                              start.images.training->input_types(), &setup.data.loss,
                               s.profiler ? &*s.profiler : nullptr);
   if (start.first > 0) s.make_queue(start.first, {});
   s.evaluator = make_validation(start.network, start.images, setup.data, setup.options, start.pool,

@@ -13,9 +13,11 @@
 namespace lockstep {
 
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
-                                                 const TrainingOptions& options, DType inputs,
+                                                 const TrainingOptions& options,
+                                                 std::vector<DType> inputs,
                                                  const TrainingLoss* loss, StepProfiler* profiler) {
   if (loss && !*loss) loss = nullptr;
+  if (inputs.empty()) inputs.assign(network.input_shapes().size(), DType::u8);
   ShardExecutorOptions how{.shard_size = options.shard_size,
                            .check_frequency = options.check_frequency,
                            .deterministic = options.deterministic,

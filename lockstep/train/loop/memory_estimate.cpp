@@ -10,6 +10,7 @@
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/plan/compile.h"
 #include "lockstep/train/input/mini_batches.h"
+#include "lockstep/train/input/targets.h"
 #include "lockstep/train/optimizer/solver.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/step/shards.h"
@@ -44,11 +45,14 @@ class Estimate {
       : network_(network),
         data_(data),
         options_(options),
-        arrays_(data.training->array_shape().has_value()),
         ranges_(cut_into_shards(std::min<int64_t>(options.mini_batch_size, data.training->size()),
                                 options.shard_size)),
         threads_(static_cast<size_t>(std::min(options.threads, shards()))) {
-    ShardPlans plans(network, Device{}, options.dtype(), arrays_ ? DType::f32 : DType::u8);
+    const std::vector<ValueSpec> inputs = data.training->spec().inputs;
+    for (const size_t from : check_inputs(network, *data.training)) {
+      types_.push_back(inputs[from].kind == ValueKind::image ? DType::u8 : DType::f32);
+    }
+    ShardPlans plans(network, Device{}, options.dtype(), types_);
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
@@ -93,13 +97,18 @@ class Estimate {
   }
 
   size_t observation_bytes() const {
-    return static_cast<size_t>(network_.input_shapes().at(0).elements()) *
-           (arrays_ ? sizeof(float) : 1);
+    const std::vector<Shape> shapes = network_.input_shapes();
+    size_t bytes = 0;
+    for (size_t k = 0; k < shapes.size(); ++k) {
+      bytes += static_cast<size_t>(shapes[k].elements()) * size_of(types_[k]);
+    }
+    return bytes;
   }
   size_t target_bytes() const {
-    if (!data_.training_targets) return sizeof(int32_t);
+    const auto target = target_spec(*data_.training, data_.training_targets);
+    if (!target) return sizeof(int32_t);
     return static_cast<size_t>(network_.output_shapes().at(0).elements()) *
-           (data_.training_targets->array_shape() ? sizeof(float) : 1);
+           (target->kind == ValueKind::array ? sizeof(float) : 1);
   }
 
   size_t caches() const {
@@ -107,7 +116,9 @@ class Estimate {
     const auto images = [](const DatastorePtr& store) {
       return store ? static_cast<size_t>(store->size()) : 0;
     };
-    size_t bytes = (images(data_.training) + images(data_.validation)) * observation_bytes();
+    const size_t own_target = data_.training->spec().target ? target_bytes() : 0;
+    size_t bytes =
+        (images(data_.training) + images(data_.validation)) * (observation_bytes() + own_target);
     if (data_.training_targets && data_.training_targets != data_.training) {
       bytes += images(data_.training_targets) * target_bytes();
     }
@@ -126,7 +137,7 @@ class Estimate {
   const Network& network_;
   const TrainingData& data_;
   const TrainingOptions& options_;
-  const bool arrays_;
+  std::vector<DType> types_;                        // of the inputs
   const std::vector<IndexRange> ranges_;            // of a full mini-batch
   const size_t threads_;                            // compute threads
   std::vector<std::shared_ptr<const Plan>> plans_;  // largest shards first

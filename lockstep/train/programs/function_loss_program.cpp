@@ -7,7 +7,7 @@
 namespace lockstep {
 
 FunctionLossProgram::FunctionLossProgram(Network& network, const TrainingOptions& options,
-                                         DType inputs, const TrainingLoss& loss,
+                                         const std::vector<DType>& inputs, const TrainingLoss& loss,
                                          StepProfile* profile)
     : network_(network),
       inputs_(inputs),
@@ -23,19 +23,26 @@ FunctionLossProgram::FunctionLossProgram(Network& network, const TrainingOptions
 
 void FunctionLossProgram::set_batch(const MiniBatch& batch) {
   const int64_t n = batch.size();
-  const Shape input = batch_shape(n, network_.input_shapes().at(0));
-  const TensorSpec spec{input, inputs_, nullptr};
-  if (batch.inputs().size() != spec.bytes()) {
-    throw InvalidArgument("[training] the network needs " + std::to_string(spec.bytes()) +
-                          " bytes for " + std::to_string(n) +
-                          " observations, but the mini-batch has " +
-                          std::to_string(batch.inputs().size()));
+  const std::vector<Shape> shapes = network_.input_shapes();
+  if (batch.inputs.size() != shapes.size()) {
+    throw InvalidArgument("[training] the network has " + std::to_string(shapes.size()) +
+                          " inputs, but the mini-batch has " + std::to_string(batch.inputs.size()));
   }
   // These are views, because the mini-batch stays alive until the iteration has begun.
-  std::vector<Tensor> tensors{
-      Tensor::view(const_cast<std::byte*>(batch.inputs().data()), spec, nullptr)};
-  if (batch.target_elements() > 0) {
-    targets_.resize(batch.target_elements());
+  std::vector<Tensor> tensors;
+  for (size_t k = 0; k < shapes.size(); ++k) {
+    const TensorSpec spec{batch_shape(n, shapes[k]), inputs_.at(k), nullptr};
+    const std::span<const std::byte> bytes = batch.inputs[k].bytes();
+    if (bytes.size() != spec.bytes()) {
+      throw InvalidArgument("[training] the network needs " + std::to_string(spec.bytes()) +
+                            " bytes for " + std::to_string(n) +
+                            " observations, but the mini-batch has " +
+                            std::to_string(bytes.size()));
+    }
+    tensors.push_back(Tensor::view(const_cast<std::byte*>(bytes.data()), spec, nullptr));
+  }
+  if (batch.targets.elements() > 0) {
+    targets_.resize(batch.targets.elements());
     copy_targets(batch, 0, targets_.size(), targets_.data());
     const Shape each{n, static_cast<int64_t>(targets_.size()) / n};
     const Shape output = batch_shape(n, network_.output_shapes().at(0));

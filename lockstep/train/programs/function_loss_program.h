@@ -13,8 +13,9 @@ namespace lockstep {
 class FunctionLossProgram final : public MiniBatchProgram {
  public:
   // See LossProgram. The loss must stay alive, too.
-  FunctionLossProgram(Network& network, const TrainingOptions& options, DType inputs,
-                      const TrainingLoss& loss, StepProfile* profile = nullptr);
+  FunctionLossProgram(Network& network, const TrainingOptions& options,
+                      const std::vector<DType>& inputs, const TrainingLoss& loss,
+                      StepProfile* profile = nullptr);
 
   void set_batch(const MiniBatch& batch) override;
   void report(std::span<const IndexRange> shards, const SummaryOf& summary,
@@ -46,7 +47,7 @@ class FunctionLossProgram final : public MiniBatchProgram {
 
  private:
   Network& network_;
-  const DType inputs_;
+  const std::vector<DType> inputs_;
   const TrainingLoss& loss_;
   FunctionProgram program_;
   std::vector<float> targets_;

@@ -132,7 +132,6 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
   }
   batch_.clear();
   for (const Tensor& t : batch) batch_.push_back(row_major(t).to(device));
-  inputs_ = batch_.front().dtype();
   loss_ = &loss;
 }
 
@@ -164,8 +163,12 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
     if (profile_) profile_->passes.clear();
     forget_plans();
     layout_ = {};
-    layout_ =
-        plan({shards[0].count, true, inputs_ == DType::u8, false, {}}).plan->gradient_layout();
+    std::vector<DType> types = expected_;
+    if (types.empty()) {
+      types.assign(network_.input_shapes().size(),
+                   batch_.empty() ? DType::f32 : batch_.front().dtype());
+    }
+    layout_ = plan({shards[0].count, true, false, types, {}}).plan->gradient_layout();
     parameters_ = parameter_ids();
     ++layout_version_;
   }
@@ -187,7 +190,7 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
   const MutexLock lock(mutex_);
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
-  LoweredNetwork lowered = network_.lower(key.n, {key.training, key.pixels, key.outputs});
+  LoweredNetwork lowered = network_.lower(key.n, {key.training, key.inputs, key.outputs});
   ShardPlan made;
   PlanOptions options;
   options.gradients = true;
@@ -380,8 +383,8 @@ std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
   const Device device = network.device();
   const int64_t n = network.check_inputs(inputs);
   const bool differentiable = Tape::any_tracks(inputs);
-  const ForwardStatistics::Key key{n, options.training, inputs[0].dtype() == DType::u8,
-                                   differentiable, options.outputs};
+  ForwardStatistics::Key key{n, options.training, differentiable, {}, options.outputs};
+  for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
   const FunctionProgram::ShardPlan& plan = s.program->plan(key);
   auto& runs = s.worker->runs[&plan];
   const size_t number = s.used[&plan]++;

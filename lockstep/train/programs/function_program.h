@@ -21,16 +21,17 @@ namespace lockstep {
 
 // Batch statistics of one forward run of the network.
 struct ForwardStatistics {
-  // Identifies the plan: rows, mode, kind of input, gradients for inputs, outputs.
+  // Identifies the plan: rows, mode, types of the inputs, gradients for inputs, outputs.
   struct Key {
     int64_t n = 0;
-    bool training = true, pixels = false, input_gradients = false;
+    bool training = true, input_gradients = false;
+    std::vector<DType> inputs;
     std::vector<std::string> outputs;
     auto operator<=>(const Key&) const = default;
 
     template <class Archive>
     void serialize(Archive& archive) {
-      archive(n, training, pixels, input_gradients, outputs);
+      archive(n, training, input_gradients, inputs, outputs);
     }
   };
   Key key;
@@ -76,8 +77,9 @@ class FunctionProgram final : public ShardProgram {
   // row-major, and lie on the CPU or on the network's device. The loss must stay alive until the
   // iteration has begun. Throws InvalidArgument for tensors that do not fit together.
   void set_batch(const std::vector<Tensor>& batch, const ShardLoss& loss);
-  // For prepare() before the first mini-batch: the type of its first tensor.
-  void expect_inputs(DType type) { inputs_ = type; }
+  // For prepare(): the types of the network's inputs. Otherwise each one has the type of the
+  // mini-batch's first tensor.
+  void expect_inputs(std::vector<DType> types) { expected_ = std::move(types); }
   uint64_t random_seed() const { return options_.seed; }
   int64_t rows() const { return batch_.front().shape()[0]; }
 
@@ -132,7 +134,7 @@ class FunctionProgram final : public ShardProgram {
   const FunctionProgramOptions options_;
   StepProfile* const profile_;
   std::vector<Tensor> batch_;
-  DType inputs_ = DType::f32;  // of the first tensor
+  std::vector<DType> expected_;
   const ShardLoss* loss_ = nullptr;
 
   // The plans belong to these parameters. A network that is initialized again has new ones.

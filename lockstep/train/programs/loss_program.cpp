@@ -39,12 +39,12 @@ void BuiltInLossProgram::follow_statistics(std::span<const IndexRange> shards,
 }
 
 BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& options,
-                                       DType inputs)
+                                       std::vector<DType> inputs)
     : network_(network),
       seed_(static_cast<uint64_t>(options.seed)),
       class_weights_(options.class_weights.begin(), options.class_weights.end()),
       loss_scale_(options.scale_of_losses()),
-      plans_(network, options.dtype(), inputs) {}
+      plans_(network, options.dtype(), std::move(inputs)) {}
 
 void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
   check_batch(batch, plans_);
@@ -77,15 +77,19 @@ ShardGradients LossProgram::compute(const ShardTask& task) {
   const MiniBatch& batch = *batch_;
   const auto rows = static_cast<size_t>(task.rows.count);
   const auto first = static_cast<size_t>(task.rows.first);
-  const size_t row_bytes = plans_.input_bytes();
   ThreadTimer charge(profile_, task.worker);
   charge(&StepAccounts::waiting);
-  std::memcpy(run.input(0), batch.inputs().data() + first * row_bytes, rows * row_bytes);
+  for (size_t k = 0; k < batch.inputs.size(); ++k) {
+    const size_t row_bytes = plans_.inputs()[k].bytes();
+    std::memcpy(run.input(static_cast<int>(k)), batch.inputs[k].bytes().data() + first * row_bytes,
+                rows * row_bytes);
+  }
+  void* const targets = run.input(plans_.target_input());
   if (plans_.labelled()) {
-    std::memcpy(run.input(1), batch.labels.data() + first, rows * sizeof(int32_t));
+    std::memcpy(targets, batch.labels.data() + first, rows * sizeof(int32_t));
   } else {
     const auto count = static_cast<size_t>(plans_.outputs());
-    copy_targets(batch, first * count, rows * count, static_cast<float*>(run.input(1)));
+    copy_targets(batch, first * count, rows * count, static_cast<float*>(targets));
   }
 
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};

@@ -51,9 +51,9 @@ class BuiltInLossProgram : public MiniBatchProgram {
   Digest summary_digest(const ShardTask& task) const final;
 
  protected:
-  // Uses seed, class_weights, loss_scale and precision of the resolved options. `inputs`: u8 for
-  // images, f32 for arrays. The network must stay alive.
-  BuiltInLossProgram(Network& network, const TrainingOptions& options, DType inputs);
+  // Uses seed, class_weights, loss_scale and precision of the resolved options. `inputs`: as for
+  // ShardPlans. The network must stay alive.
+  BuiltInLossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs);
 
   Network& network_;
   const uint64_t seed_;
@@ -67,9 +67,9 @@ class BuiltInLossProgram : public MiniBatchProgram {
 class LossProgram final : public BuiltInLossProgram {
  public:
   // See BuiltInLossProgram. The profile must stay alive.
-  LossProgram(Network& network, const TrainingOptions& options, DType inputs,
+  LossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs,
               StepProfile* profile = nullptr)
-      : BuiltInLossProgram(network, options, inputs), profile_(profile) {}
+      : BuiltInLossProgram(network, options, std::move(inputs)), profile_(profile) {}
 
   void prepare(std::span<const IndexRange> shards, int workers) override;
   ShardGradients compute(const ShardTask& task) override;

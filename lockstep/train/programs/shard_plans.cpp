@@ -14,13 +14,13 @@ namespace lockstep {
 std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   const auto found = plans_.find(size);
   if (found != plans_.end()) return found->second;
-  LoweredNetwork lowered = network_.lower(size, {.training = true, .pixels = inputs_ == DType::u8});
-  if (lowered.inputs.size() != 1 || lowered.outputs.size() != 1) {
-    throw InvalidArgument(
-        "[training] training needs a network with one input and one output, but this one has " +
-            std::to_string(lowered.inputs.size()) + " and " +
-            std::to_string(lowered.outputs.size()),
-        "train other networks by a custom loop");
+  const std::vector<DType> types =
+      types_.empty() ? std::vector<DType>(network_.input_shapes().size(), DType::u8) : types_;
+  LoweredNetwork lowered = network_.lower(size, {.training = true, .inputs = types});
+  if (lowered.outputs.size() != 1) {
+    throw InvalidArgument("[training] training needs a network with one output, but this one has " +
+                              std::to_string(lowered.outputs.size()),
+                          "train other networks with a loss of the user or by a custom loop");
   }
   const int scores = lowered.outputs[0];
   const LossValues loss = add_loss(lowered.graph, network_.loss(), scores);
@@ -31,7 +31,10 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   options.differentiated = {lowered.graph.mark_output(loss.loss)};
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   statistics_ = lowered.mark_statistics();
-  input_ = lowered.graph.shape(lowered.inputs[0]).without_batch();
+  inputs_.clear();
+  for (size_t k = 0; k < lowered.inputs.size(); ++k) {
+    inputs_.push_back({lowered.graph.shape(lowered.inputs[k]).without_batch(), types.at(k)});
+  }
   labelled_ = network_.loss() == "cross_entropy";
   outputs_ = lowered.graph.shape(scores).elements() / size;
   auto made =
@@ -47,17 +50,23 @@ int64_t ShardPlans::statistic_elements() const {
 }
 
 void check_batch(const MiniBatch& batch, const ShardPlans& plans) {
-  if (batch.inputs().size() != batch.labels.size() * plans.input_bytes()) {
-    throw InvalidArgument("[training] the network needs " + std::to_string(plans.input_bytes()) +
+  if (batch.inputs.size() != plans.inputs().size()) {
+    throw InvalidArgument("[training] the network has " + std::to_string(plans.inputs().size()) +
+                          " inputs, but the mini-batch has " + std::to_string(batch.inputs.size()));
+  }
+  for (size_t k = 0; k < batch.inputs.size(); ++k) {
+    const size_t bytes = plans.inputs()[k].bytes(), given = batch.inputs[k].bytes().size();
+    if (given == batch.labels.size() * bytes) continue;
+    throw InvalidArgument("[training] the network needs " + std::to_string(bytes) +
                           " bytes for an observation, but the mini-batch has " +
-                          std::to_string(batch.inputs().size()) + " for " +
-                          std::to_string(batch.labels.size()) + " observations");
+                          std::to_string(given) + " for " + std::to_string(batch.labels.size()) +
+                          " observations");
   }
   const size_t wanted = batch.labels.size() * static_cast<size_t>(plans.outputs());
-  if (!plans.labelled() && batch.target_elements() != wanted) {
+  if (!plans.labelled() && batch.targets.elements() != wanted) {
     throw InvalidArgument("[training] the network's output has " + std::to_string(plans.outputs()) +
                           " elements for an observation, but the mini-batch's targets have " +
-                          std::to_string(batch.target_elements() / batch.labels.size()));
+                          std::to_string(batch.targets.elements() / batch.labels.size()));
   }
 }
 

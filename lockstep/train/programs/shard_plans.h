@@ -21,11 +21,18 @@ class ShardPlans {
   // Outputs of the plans, by number; from kFirstStatistic on come those that `statistics` names.
   static constexpr int kScores = 0, kLosses = 1, kFirstStatistic = 2;
 
-  // `inputs`: u8 for images, f32 for arrays.
-  ShardPlans(const Network& network, DType precision, DType inputs = DType::u8)
-      : ShardPlans(network, network.device(), precision, inputs) {}
-  ShardPlans(const Network& network, Device device, DType precision, DType inputs = DType::u8)
-      : network_(network), device_(device), precision_(precision), inputs_(inputs) {}
+  // An input of the plans: run.input(k) for input layer k. The targets follow the inputs.
+  struct Input {
+    Shape shape;  // of an observation
+    DType type = DType::u8;
+    size_t bytes() const { return static_cast<size_t>(shape.elements()) * size_of(type); }
+  };
+
+  // `inputs`: for each input layer u8 for images, f32 for arrays. Empty: u8.
+  ShardPlans(const Network& network, DType precision, std::vector<DType> inputs = {})
+      : ShardPlans(network, network.device(), precision, std::move(inputs)) {}
+  ShardPlans(const Network& network, Device device, DType precision, std::vector<DType> inputs = {})
+      : network_(network), device_(device), precision_(precision), types_(std::move(inputs)) {}
 
   // Compiles the plan on the first call. Throws InvalidArgument for a network that does not fit its
   // loss.
@@ -33,9 +40,9 @@ class ShardPlans {
 
   // The following functions need a first plan.
   const GradientLayout& gradient_layout() const { return layout_; }
-  bool labelled() const { return labelled_; }    // targets are labels, else images or arrays
-  const Shape& input() const { return input_; }  // of an observation
-  size_t input_bytes() const { return static_cast<size_t>(input_.elements()) * size_of(inputs_); }
+  bool labelled() const { return labelled_; }  // targets are labels, else images or arrays
+  const std::vector<Input>& inputs() const { return inputs_; }
+  int target_input() const { return static_cast<int>(inputs_.size()); }
   int64_t outputs() const {
     return outputs_;
   }  // of an observation: the number of classes, or the elements of an image
@@ -46,8 +53,9 @@ class ShardPlans {
  private:
   const Network& network_;
   const Device device_;
-  const DType precision_, inputs_;
-  Shape input_;
+  const DType precision_;
+  const std::vector<DType> types_;
+  std::vector<Input> inputs_;
   std::map<int64_t, std::shared_ptr<const Plan>> plans_;
   GradientLayout layout_;
   bool labelled_ = true;
@@ -55,8 +63,8 @@ class ShardPlans {
   std::vector<MovingStatistics> statistics_;
 };
 
-// Throws InvalidArgument if inputs differ from the plans' inputs in size or type, or targets from
-// the network's output in size.
+// Throws InvalidArgument if inputs differ from the plans' inputs in number, size or type, or
+// targets from the network's output in size.
 void check_batch(const MiniBatch& batch, const ShardPlans& plans);
 
 // Number of observations whose label has the highest score. Of equal scores the first counts.

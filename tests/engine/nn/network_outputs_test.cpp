@@ -44,7 +44,7 @@ TEST(NetworkOutputs, OfInnerLayers) {
   EXPECT_THROW(n.forward({x}, {.outputs = {"logits", "logits"}}), InvalidArgument);
 }
 
-TEST(NetworkInputs, AreOfOneTypeAndTheMessageSaysSo) {
+TEST(NetworkInputs, HaveAsManyRowsAndTheMessageSaysSo) {
   Network n;
   n.add(image_input({.height = 2, .width = 2, .channels = 1}), "a");
   n.add(image_input({.height = 2, .width = 2, .channels = 1}), "b");
@@ -52,13 +52,19 @@ TEST(NetworkInputs, AreOfOneTypeAndTheMessageSaysSo) {
   n.initialize(1);
   const Shape shape{3, 1, 2, 2};
   try {
-    n.forward({Tensor::zeros(shape, DType::u8), Tensor::zeros(shape)});
+    n.forward({Tensor::zeros(shape, DType::u8), Tensor::zeros({2, 1, 2, 2})});
     FAIL() << "accepted";
   } catch (const InvalidArgument& e) {
     EXPECT_STREQ(e.what(),
-                 "[network] input 2 must be n x 1x2x2 of f32 or u8, with n and type of the first, "
-                 "received 3x1x2x2 f32 behind 3x1x2x2 u8");
+                 "[network] input 2 must be n x 1x2x2 of f32 or u8, with n of the first, "
+                 "received 2x1x2x2 f32 behind 3x1x2x2 u8");
   }
+  // Types may differ: pixels beside features.
+  const std::vector<uint8_t> pixels(12, 7);
+  const Tensor ones = Tensor::full(shape, 1);
+  const Tensor mixed = n.forward({Tensor::from(std::span(pixels), shape), ones});
+  EXPECT_EQ(mixed.to_vector(), n.forward({Tensor::full(shape, 7), ones}).to_vector());
+  EXPECT_EQ(mixed.to_vector()[0], 8);
 }
 
 // A result that another result depends on gets the derivatives of both.

@@ -93,7 +93,7 @@ void WorkerLosses::count_disagreement(const DisagreementReport& r) {
 
 // "a.png, b.png"
 std::string WorkerLosses::observations_of(int64_t iteration, int64_t shard) const {
-  const ImageDatastore& data = *setup_.data.training;
+  const Datastore& data = *setup_.data.training;
   const MiniBatchQueueOptions queue = mini_batches_of(setup_.data, setup_.options);
   const int64_t per_epoch = batches_per_epoch(data.size(), queue);
   const auto order =

@@ -1,5 +1,5 @@
 // The cache changes only the speed. Statistics are exact.
-#include "lockstep/data/batches/image_cache.h"
+#include "lockstep/data/batches/example_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -20,16 +20,16 @@ using testing::MemoryStore;
 using testing::message_of;
 using testing::patterned;
 
-std::vector<uint8_t> copy_of(const ImageCache& cache, int64_t index) {
+std::vector<uint8_t> copy_of(const ExampleCache& cache, int64_t index) {
   std::vector<uint8_t> scratch;
   const uint8_t* data = cache.get(index, scratch);
-  return {data, data + cache.image_bytes()};
+  return {data, data + cache.example_bytes()};
 }
 
-TEST(ImageCache, AnyBudgetGivesTheSameImagesAndKeepsWhatItHolds) {
+TEST(ExampleCache, AnyBudgetGivesTheSameImagesAndKeepsWhatItHolds) {
   for (const size_t budget : {size_t{0}, size_t{59}, size_t{60}, size_t{250}, size_t{100000}}) {
     const auto store = std::make_shared<MemoryStore>(10, 4, 5, 3);
-    const ImageCache cache(store, 4, 5, 3, budget);
+    const ExampleCache cache(store, 4, 5, 3, budget);
     EXPECT_EQ(cache.capacity(), std::min<int64_t>(10, static_cast<int64_t>(budget / 60)));
     for (int round = 0; round < 3; ++round) {
       for (int64_t i = 9; i >= 0; --i) {
@@ -41,12 +41,12 @@ TEST(ImageCache, AnyBudgetGivesTheSameImagesAndKeepsWhatItHolds) {
 }
 
 // Worker processes do this; they have the datastore, too.
-TEST(ImageCache, SharedImagesAreDecodedOnce) {
+TEST(ExampleCache, SharedImagesAreDecodedOnce) {
   for (const size_t budget : {size_t{0}, size_t{250}, size_t{100000}}) {
     const auto first = std::make_shared<MemoryStore>(10, 4, 5, 3);
     const auto second = std::make_shared<MemoryStore>(10, 4, 5, 3);
     SharedMemory arena("lockstep-test");
-    const ImageCache one(first, 4, 5, 3, budget), other(second, 4, 5, 3, 1 << 20);
+    const ExampleCache one(first, 4, 5, 3, budget), other(second, 4, 5, 3, 1 << 20);
     const SharedPlace place = one.share(arena);
     ThreadPool pool(2);
     one.fill(pool);
@@ -56,18 +56,18 @@ TEST(ImageCache, SharedImagesAreDecodedOnce) {
       EXPECT_EQ(copy_of(other, i), to_planes(first->images[static_cast<size_t>(i)]));
     }
     EXPECT_EQ(second->reads, 10 - one.capacity());
-    const ImageCache fewer(std::make_shared<MemoryStore>(9, 4, 5, 3), 4, 5, 3, budget);
+    const ExampleCache fewer(std::make_shared<MemoryStore>(9, 4, 5, 3), 4, 5, 3, budget);
     EXPECT_THROW(fewer.attach(arena, place), InvalidArgument);
   }
 }
 
-TEST(ImageCache, ThoseWhoShareNoticeChangedImages) {
+TEST(ExampleCache, ThoseWhoShareNoticeChangedImages) {
   for (const CachedImages kind : {CachedImages::exact, CachedImages::windowed}) {
     const auto first = std::make_shared<MemoryStore>(3, 4, 5, 3);
     const auto second = std::make_shared<MemoryStore>(3, 4, 5, 3);
     second->images[1].pixels[0] ^= 1;
     SharedMemory arena("lockstep-test");
-    const ImageCache one(first, 4, 5, 3, 0, kind), other(second, 4, 5, 3, 0, kind);
+    const ExampleCache one(first, 4, 5, 3, 0, kind), other(second, 4, 5, 3, 0, kind);
     const SharedPlace place = one.share(arena);
     ThreadPool pool(1);
     one.fill(pool);
@@ -77,9 +77,9 @@ TEST(ImageCache, ThoseWhoShareNoticeChangedImages) {
   }
 }
 
-TEST(ImageCache, ManyThreadsSeeWholeImages) {
+TEST(ExampleCache, ManyThreadsSeeWholeImages) {
   const auto store = std::make_shared<MemoryStore>(50, 8, 8, 1);
-  const ImageCache cache(store, 8, 8, 1, 64 * 30);
+  const ExampleCache cache(store, 8, 8, 1, 64 * 30);
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -96,10 +96,10 @@ TEST(ImageCache, ManyThreadsSeeWholeImages) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(ImageCache, GreyAndColourAreConvertedToWhatIsExpected) {
+TEST(ExampleCache, GreyAndColourAreConvertedToWhatIsExpected) {
   const auto store = std::make_shared<MemoryStore>(2, 3, 3, 1);
   store->images[1] = patterned(3, 3, 3, 4);
-  const ImageCache colour(store, 3, 3, 3, 1000), grey(store, 3, 3, 1, 0);
+  const ExampleCache colour(store, 3, 3, 3, 1000), grey(store, 3, 3, 1, 0);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(copy_of(colour, static_cast<int64_t>(i)),
               to_planes(convert_channels(store->images[i], 3)));
@@ -108,10 +108,10 @@ TEST(ImageCache, GreyAndColourAreConvertedToWhatIsExpected) {
   }
 }
 
-TEST(ImageCache, AnotherSizeIsADataErrorThatNamesTheFileAndBothSizes) {
+TEST(ExampleCache, AnotherSizeIsADataErrorThatNamesTheFileAndBothSizes) {
   const testing::TemporaryFolder folder;
   folder.write("cat/1.png", encode_png(patterned(4, 6, 3, 1)));
-  const ImageCache cache(image_folder(folder.path), 32, 32, 3, 10000);
+  const ExampleCache cache(image_folder(folder.path), 32, 32, 3, 10000);
   const std::string message = message_of<DataError>([&] { copy_of(cache, 0); });
   for (const char* part : {"cat/1.png", "4 x 6 x 3", "32 x 32 x 3"}) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
@@ -120,32 +120,32 @@ TEST(ImageCache, AnotherSizeIsADataErrorThatNamesTheFileAndBothSizes) {
   EXPECT_THROW(copy_of(cache, -1), InvalidArgument);
 }
 
-TEST(ImageCache, SizesThatCannotBeAreRefused) {
+TEST(ExampleCache, SizesThatCannotBeAreRefused) {
   const auto store = std::make_shared<MemoryStore>(2, 3, 3, 1);
-  EXPECT_THROW(ImageCache(store, 0, 3, 1, 0), InvalidArgument);
-  EXPECT_THROW(ImageCache(store, 3, -3, 1, 0), InvalidArgument);
-  EXPECT_THROW(ImageCache(store, 3, 3, 2, 0), InvalidArgument);
-  EXPECT_THROW(ImageCache(nullptr, 3, 3, 1, 0), InvalidArgument);
+  EXPECT_THROW(ExampleCache(store, 0, 3, 1, 0), InvalidArgument);
+  EXPECT_THROW(ExampleCache(store, 3, -3, 1, 0), InvalidArgument);
+  EXPECT_THROW(ExampleCache(store, 3, 3, 2, 0), InvalidArgument);
+  EXPECT_THROW(ExampleCache(nullptr, 3, 3, 1, 0), InvalidArgument);
 }
 
-TEST(ImageCache, FillReadsEachImageOnceAndTellsDigestAndStatistics) {
+TEST(ExampleCache, FillReadsEachImageOnceAndTellsDigestAndStatistics) {
   ThreadPool two(2), one(1);
   const auto store = std::make_shared<MemoryStore>(40, 4, 4, 3);
-  const ImageCache cache(store, 4, 4, 3, 48 * 25);
-  const ImageCache::Contents contents = cache.fill(two);
+  const ExampleCache cache(store, 4, 4, 3, 48 * 25);
+  const ExampleCache::Contents contents = cache.fill(two);
   EXPECT_EQ(store->reads, 40);
   EXPECT_EQ(contents.listing, listing_digest(*store, one));
-  EXPECT_EQ(contents.statistics, channel_statistics(cache, one));
+  EXPECT_EQ(contents.statistics.at(0), channel_statistics(cache, one));
   EXPECT_EQ(store->reads, 40 + 15);  // 25 were cached
-  EXPECT_EQ(contents.statistics, channel_statistics(cache, two));
+  EXPECT_EQ(contents.statistics.at(0), channel_statistics(cache, two));
 }
 
-TEST(ImageCache, FillReportsTheFirstBadImage) {
+TEST(ExampleCache, FillReportsTheFirstBadImage) {
   ThreadPool two(2);
   const auto store = std::make_shared<MemoryStore>(40, 4, 4, 1);
   store->images[31] = patterned(1, 1, 1, 1);
   store->images[17] = patterned(2, 2, 1, 1);
-  const ImageCache cache(store, 4, 4, 1, 0);
+  const ExampleCache cache(store, 4, 4, 1, 0);
   EXPECT_NE(message_of<DataError>([&] { cache.fill(two); }).find("image 17"), std::string::npos);
 }
 
@@ -181,7 +181,7 @@ TEST(Statistics, AreExactForKnownPixels) {
   store->images[0].pixels = {0, 10, 255, 2, 10, 255};
   store->images[1].pixels = {4, 10, 255, 6, 10, 0};
   ThreadPool two(2);
-  const ChannelStatistics s = channel_statistics(ImageCache(store, 1, 2, 3, 0), two);
+  const ChannelStatistics s = channel_statistics(ExampleCache(store, 1, 2, 3, 0), two);
   EXPECT_EQ(s.sum, (std::vector<uint64_t>{12, 40, 765}));
   EXPECT_EQ(s.sum_of_squares, (std::vector<uint64_t>{0 + 4 + 16 + 36, 400, 3 * 65025}));
   EXPECT_EQ(s.min, (std::vector<uint8_t>{0, 10, 0}));
@@ -195,7 +195,7 @@ TEST(Statistics, AreExactForKnownPixels) {
 
 TEST(Statistics, DoNotDependOnTheNumberOfThreads) {
   const auto store = std::make_shared<MemoryStore>(101, 5, 3, 3);
-  const ImageCache cache(store, 5, 3, 3, 45 * 50);
+  const ExampleCache cache(store, 5, 3, 3, 45 * 50);
   ThreadPool one(1);
   const ChannelStatistics expected = channel_statistics(cache, one);
   for (const int threads : {2, 3, 8}) {

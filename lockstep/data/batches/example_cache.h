@@ -1,0 +1,212 @@
+// A cache of decoded examples within a memory budget.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/base/fields.h"
+#include "lockstep/base/numeric/dtype.h"
+#include "lockstep/base/numeric/shape.h"
+#include "lockstep/data/batches/statistics.h"
+#include "lockstep/data/datastores/datastore.h"
+
+namespace lockstep {
+
+class SharedMemory;
+class ThreadPool;
+struct SharedPlace;
+struct Window;  // data/datastores/datastores.h
+
+// The image sizes that an ExampleCache accepts.
+enum class CachedImages {
+  exact,     // images of the cache's size
+  windowed,  // images of at least that size; get() returns a window of the cache's size
+};
+
+// How a cache returns an input or the target of an example: u8 for images, channel by channel, and
+// f32 for arrays.
+struct CachedValue {
+  ValueKind kind = ValueKind::image;
+  Shape shape;                   // channels x rows x columns for images
+  size_t from = 0;               // number of the example's input; unused for the target
+  size_t offset = 0, bytes = 0;  // within an example of the cache
+
+  DType dtype() const { return kind == ValueKind::image ? DType::u8 : DType::f32; }
+  int64_t elements() const { return shape.elements(); }
+  // For arrays, the number of channels is dimension 0, the height is 1, and the width is the number
+  // of elements per channel.
+  int64_t channels() const { return shape[0]; }
+  int64_t height() const { return kind == ValueKind::image ? shape[1] : 1; }
+  int64_t width() const {
+    return kind == ValueKind::image ? shape[2] : shape.elements() / shape[0];
+  }
+};
+
+// What a cache returns of the examples of its datastore.
+struct CachedShapes {
+  // For each input of the network: channels x rows x columns of an image (1 or 3 channels), or the
+  // shape of an array.
+  std::vector<Shape> inputs;
+  std::optional<Shape> target = {};  // of targets; nothing: the cache leaves them out
+  // For each of `inputs`, the number of the example's input; empty: in order.
+  std::vector<size_t> from = {};
+};
+
+// Examples of one datastore, decoded on first use, with images of one size for each input. The
+// cache keeps as many as the budget allows: the first ones of the listing, or for windowed images
+// the first ones that were read, whole. All others are decoded each time. The budget affects the
+// speed only, never the results. All const members are thread-safe. A hit takes no lock.
+class ExampleCache {
+ public:
+  // The system provides the memory of the budget as the cache fills. Throws InvalidArgument for an
+  // invalid size, for shapes that do not fit the datastore's arrays, and for windowed images of
+  // different sizes in one example.
+  ExampleCache(DatastorePtr store, const CachedShapes& shapes, size_t budget_bytes,
+               CachedImages images = CachedImages::exact);
+  // One image of height x width x channels bytes (channels 1 or 3). Throws Unsupported for arrays.
+  ExampleCache(DatastorePtr store, int64_t height, int64_t width, int64_t channels,
+               size_t budget_bytes, CachedImages images = CachedImages::exact);
+  // One array of floats with at least one dimension.
+  ExampleCache(DatastorePtr store, const Shape& shape, size_t budget_bytes);
+  ~ExampleCache();
+  ExampleCache(const ExampleCache&) = delete;
+  ExampleCache& operator=(const ExampleCache&) = delete;
+
+  int64_t size() const { return size_; }
+  // The inputs in the network's order.
+  const std::vector<CachedValue>& inputs() const { return inputs_; }
+  // The type of each input.
+  std::vector<DType> input_types() const;
+  bool has_images() const;  // among the inputs
+  // Null if examples have class labels.
+  const CachedValue* target() const { return target_ ? &*target_ : nullptr; }
+  // Distance of consecutive examples in memory, in bytes.
+  size_t example_bytes() const { return example_bytes_; }
+  CachedImages images() const { return images_; }
+  // Number of examples that the budget can hold if all have one size, otherwise 0.
+  int64_t capacity() const { return capacity_; }
+  // The largest amount of memory that the cache takes, in bytes.
+  size_t reserved_bytes() const { return reserved_bytes_; }
+  const DatastorePtr& store() const { return store_; }
+  int64_t label(int64_t index) const { return store_->label(index); }
+  // Digest of an example's contents, after fill().
+  const Digest& content(int64_t index) const { return contents_.at(static_cast<size_t>(index)); }
+
+  // Returns the decoded example: each input and the target at its offset, floats aligned as floats.
+  // The pointer is into the cache, or into `scratch` if the example is not cached. Grey and colour
+  // are converted as in convert_channels(). Of larger images, returns the centre. Throws DataError
+  // if the file cannot be decoded or has another size (with its name, its size and the expected
+  // size), and InvalidArgument for an index outside the listing.
+  const uint8_t* get(int64_t index, std::vector<uint8_t>& scratch) const;
+  // The same for any window. `whole`, if not null, receives the rows and columns of the whole
+  // images.
+  const uint8_t* get(int64_t index, const Window& where, std::vector<uint8_t>& scratch,
+                     Size2d* whole = nullptr) const;
+
+  // Moves the cache's memory into an arena, where other processes with the same datastore can use
+  // it. Must be called before anything is read. Returns the place for attach(). Windowed images
+  // share only the digests, which detect changes. If a process ends while it fills a slot, the
+  // example of that slot is never cached.
+  SharedPlace share(SharedMemory& arena) const;
+  // Uses the memory of another process's cache of the same datastore and size, after its fill().
+  // Does nothing for an empty place. Throws InvalidArgument for another size.
+  void attach(const SharedMemory& arena, const SharedPlace& place) const;
+
+  // Results of one pass over all examples.
+  struct Contents {
+    Digest listing;  // equal to listing_digest()
+    // For each input: statistics of images, or of arrays; the other one has a count of 0.
+    std::vector<ChannelStatistics> statistics;
+    std::vector<ArrayStatistics> array_statistics;
+    // The statistics of each input, for set_input_normalization().
+    std::vector<std::vector<ChannelSummary>> channels() const;
+  };
+  // Reads and decodes every example once, caches as many as the budget allows, and returns the
+  // listing's digest and the statistics. The calling thread calls `progress`, if given, from time
+  // to time with the number of finished examples, and at the end with all. Throws DataError for the
+  // invalid example with the lowest index.
+  Contents fill(ThreadPool& pool, const std::function<void(int64_t)>& progress = {}) const;
+
+ private:
+  enum State : uint8_t { empty, busy, ready };
+  // Whole images, planar, and arrays, for each input and then the target.
+  struct Whole {
+    int64_t height = 0, width = 0;
+    std::vector<std::vector<uint8_t>> values;
+    size_t bytes() const;
+  };
+
+  void place_values(const CachedShapes& shapes);
+  void place_value(CachedValue& value, const ValueSpec& spec, const std::string& what);
+  void make_slots(size_t budget_bytes);
+  size_t shared_bytes() const;
+  void use(const std::shared_ptr<std::byte[]>& region) const;
+  void check_index(int64_t index) const;
+  // Stores the digest of the contents read in `content`. If `content` is null, throws DataError
+  // unless the digest equals that of the first reading.
+  void take_content(int64_t index, const Digest& read, Digest* content) const;
+  std::string named(int64_t index) const;
+  // Reads an example and checks it. Images have the cache's channels afterwards.
+  Example load(int64_t index, Digest* content) const;
+  void check_value(int64_t index, const CachedValue& value, Example& example) const;
+  // Calls function(value, number, example's image or null, example's array or null) for each input
+  // and the target.
+  template <class Function>
+  void for_each_value(const Example& example, Function function) const;
+  // Writes a loaded example of exact size.
+  void write(const Example& example, uint8_t* to) const;
+  // Caches a loaded example if it has a slot that no thread fills. Returns its address there, or in
+  // `scratch`.
+  const uint8_t* keep(int64_t index, const Example& example, std::vector<uint8_t>& scratch) const;
+  // The same for windowed images, within the budget, unless another thread was first. `own` is the
+  // memory of an example that is not kept.
+  const Whole* keep_whole(int64_t index, const Example& example, Whole& own) const;
+  // Keeps the digests of all contents, also for other processes.
+  void keep_contents(std::vector<Digest> contents) const;
+  void cut(const Whole& whole, const Window& where, std::vector<uint8_t>& scratch) const;
+
+  DatastorePtr store_;
+  int64_t size_ = 0;
+  std::vector<CachedValue> inputs_;
+  std::optional<CachedValue> target_;
+  size_t example_bytes_ = 0;
+  mutable int64_t capacity_ = 0;  // number of slots; in an arena, that of the arena
+  CachedImages images_ = CachedImages::exact;
+  size_t reserved_bytes_ = 0;
+  // Slots and their states, in this process's memory or in an arena.
+  mutable std::unique_ptr<uint8_t[]> own_slots_;
+  mutable std::unique_ptr<std::atomic<uint8_t>[]> own_states_;
+  mutable std::shared_ptr<std::byte[]> shared_;
+  mutable uint8_t* slots_ = nullptr;                // capacity_ x example_bytes_, uninitialised
+  mutable std::atomic<uint8_t>* states_ = nullptr;  // State of each slot
+  std::unique_ptr<std::atomic<const Whole*>[]> wholes_;  // by example; only if windowed
+  mutable std::atomic<size_t> taken_bytes_{0};           // bytes of the examples in wholes_
+  // Digest of each example, set by fill(). An example that is read again must not have changed.
+  mutable std::vector<Digest> contents_;
+};
+
+// The targets of a cache's examples: their own ones, or the first inputs of another cache.
+struct CachedTargets {
+  const ExampleCache* cache = nullptr;  // null: class labels
+  const CachedValue* value = nullptr;
+
+  explicit operator bool() const { return cache != nullptr; }
+};
+
+// `targets`: the other cache, or null. Throws InvalidArgument if the examples have
+// targets already.
+CachedTargets targets_of(const ExampleCache& examples, const ExampleCache* targets);
+
+// Returns the digest of a listing: its classes, and the name, label and content digest of every
+// observation in order. Reads every file. Does not depend on the number of threads. Throws
+// DataError.
+Digest listing_digest(const Datastore& store, ThreadPool& pool);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// The rows of mini-batches: examples from a cache, cut, augmented and with noise.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lockstep/data/batches/example_cache.h"
+#include "lockstep/data/batches/mini_batch_queue.h"
+
+namespace lockstep {
+
+// Makes the rows of a MiniBatchQueue. Thread-safe; several threads may make different rows of one
+// mini-batch.
+class MiniBatchRows {
+ public:
+  // Uses cache, targets, augmentation, noise and seed. Both arguments must stay alive.
+  MiniBatchRows(const ExampleCache& cache, const MiniBatchQueueOptions& options);
+
+  // Throws InvalidArgument and Unsupported for changes of images that cannot work with these data;
+  // see MiniBatchQueue.
+  static void check(const ExampleCache& cache, const MiniBatchQueueOptions& options);
+
+  // Sizes a mini-batch for its observations.
+  void begin(MiniBatch& batch) const;
+  // Writes the label of a row.
+  void label(MiniBatch& batch, int64_t row) const;
+  // Writes inputs and target of a row. `scratch` is for ExampleCache::get().
+  void make(MiniBatch& batch, int64_t row, std::vector<uint8_t>& scratch) const;
+
+  const CachedTargets& targets() const { return targets_; }
+
+ private:
+  const ExampleCache& cache_;
+  const MiniBatchQueueOptions& options_;
+  const CachedTargets targets_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/datastores/datastore_wrapper.h"
+
+namespace lockstep {
+namespace {
+
+// Names that are equal appear once.
+std::string joined(std::string name, const std::string& other) {
+  return name == other ? name : name + " + " + other;
+}
+
+void check_sizes(const char* where, const Datastore& one, const Datastore& other,
+                 const std::string& what) {
+  if (one.size() == other.size()) return;
+  throw InvalidArgument("[" + std::string(where) + "] there are " + std::to_string(other.size()) +
+                            " " + what + " (" + other.describe() + ") for " +
+                            std::to_string(one.size()) + " observations (" + one.describe() + ")",
+                        "example i of each belong together: select them with subset()");
+}
+
+class Combined final : public DatastoreWrapper {
+ public:
+  Combined(std::vector<DatastorePtr> stores, std::vector<std::string> inputs)
+      : DatastoreWrapper(stores.empty() ? nullptr : stores[0]), stores_(std::move(stores)) {
+    if (stores_.size() < 2) {
+      throw InvalidArgument("[combine] expected two or more datastores, received one");
+    }
+    for (const DatastorePtr& store : stores_) {
+      if (!store) throw InvalidArgument("[combine] a datastore is null");
+      check_sizes("combine", wrapped(), *store, "observations");
+      ExampleSpec spec = store->spec();
+      if (store != stores_[0] && spec.target) {
+        throw InvalidArgument("[combine] only the first datastore may have targets, but " +
+                              store->describe() + " has some");
+      }
+      if (store == stores_[0]) spec_.target = spec.target;
+      std::move(spec.inputs.begin(), spec.inputs.end(), std::back_inserter(spec_.inputs));
+    }
+    if (inputs.empty()) return;
+    if (inputs.size() != spec_.inputs.size()) {
+      throw InvalidArgument("[combine] there are " + std::to_string(inputs.size()) + " names for " +
+                            std::to_string(spec_.inputs.size()) + " inputs");
+    }
+    if (std::set<std::string>(inputs.begin(), inputs.end()).size() != inputs.size()) {
+      throw InvalidArgument("[combine] two inputs have the same name");
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].empty()) throw InvalidArgument("[combine] the name of an input is empty");
+      spec_.inputs[i].input = std::move(inputs[i]);
+    }
+  }
+
+  ExampleSpec spec() const override { return spec_; }
+  Example read(int64_t index) const override {
+    Example all = wrapped().read(index);
+    std::vector<Digest> contents{all.content};
+    for (size_t i = 1; i < stores_.size(); ++i) {
+      Example more = stores_[i]->read(index);
+      contents.push_back(more.content);
+      std::move(more.inputs.begin(), more.inputs.end(), std::back_inserter(all.inputs));
+    }
+    all.content = content_of(contents);
+    return all;
+  }
+  std::string name(int64_t index) const override {
+    std::string name = wrapped().name(index);
+    for (size_t i = 1; i < stores_.size(); ++i) {
+      name = joined(std::move(name), stores_[i]->name(index));
+    }
+    return name;
+  }
+  std::string describe() const override {
+    std::string text = wrapped().describe();
+    for (size_t i = 1; i < stores_.size(); ++i) text += " + " + stores_[i]->describe();
+    return text;
+  }
+  Digest content_digest(int64_t index) const override {
+    std::vector<Digest> contents;
+    for (const DatastorePtr& store : stores_) contents.push_back(store->content_digest(index));
+    return content_of(contents);
+  }
+
+ private:
+  // The names are part of it, because they determine which input of the network gets which value.
+  Digest content_of(const std::vector<Digest>& contents) const {
+    Digester digester;
+    for (const Digest& content : contents) digester.add(content);
+    for (const ValueSpec& input : spec_.inputs) digester.add(std::string_view(input.input));
+    return digester.finish();
+  }
+
+  std::vector<DatastorePtr> stores_;
+  ExampleSpec spec_{.inputs = {}};
+};
+
+class WithTargets final : public DatastoreWrapper {
+ public:
+  WithTargets(DatastorePtr inputs, DatastorePtr targets)
+      : DatastoreWrapper(std::move(inputs)), targets_(std::move(targets)) {
+    if (!targets_) throw InvalidArgument("[with_targets] the targets are null");
+    check_sizes("with_targets", wrapped(), *targets_, "targets");
+    if (wrapped().spec().target) {
+      throw InvalidArgument("[with_targets] the examples of " + wrapped().describe() +
+                            " have targets already");
+    }
+    const ExampleSpec spec = targets_->spec();
+    if (spec.inputs.size() != 1 || spec.target) {
+      throw InvalidArgument("[with_targets] a target is one image or array, but the examples of " +
+                            targets_->describe() + " have several inputs or targets");
+    }
+  }
+
+  ExampleSpec spec() const override {
+    ExampleSpec spec = wrapped().spec();
+    spec.target = targets_->spec().inputs[0];
+    return spec;
+  }
+  Example read(int64_t index) const override {
+    Example example = wrapped().read(index);
+    Example target = targets_->read(index);
+    std::visit([&](auto& value) { example.target = std::move(value); }, target.inputs[0]);
+    example.content = content_of(example.content, target.content);
+    return example;
+  }
+  std::string name(int64_t index) const override {
+    return joined(wrapped().name(index), targets_->name(index));
+  }
+  std::string describe() const override {
+    return wrapped().describe() + " with the targets " + targets_->describe();
+  }
+  Digest content_digest(int64_t index) const override {
+    return content_of(wrapped().content_digest(index), targets_->content_digest(index));
+  }
+
+ private:
+  static Digest content_of(const Digest& input, const Digest& target) {
+    Digester digester;
+    digester.add(input);
+    digester.add("target");
+    digester.add(target);
+    return digester.finish();
+  }
+
+  DatastorePtr targets_;
+};
+
+}  // namespace
+
+DatastorePtr combine(std::vector<DatastorePtr> stores, std::vector<std::string> inputs) {
+  return std::make_shared<Combined>(std::move(stores), std::move(inputs));
+}
+
+DatastorePtr with_targets(DatastorePtr inputs, DatastorePtr targets) {
+  return std::make_shared<WithTargets>(std::move(inputs), std::move(targets));
+}
+
+}  // namespace lockstep
