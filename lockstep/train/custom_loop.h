@@ -20,6 +20,8 @@
 //       [](Shard& shard) { return ops::cross_entropy(shard.forward(shard[0]), shard[1]); },
 //       {images, labels}, group, iteration);
 //
+// save_loop() and load_loop() stop a loop and continue it with the same bits.
+//
 // The states of a network, such as moving statistics, are read and set by network.state(): the
 // tensors there are the network's, and copy_from() overwrites them.
 #pragma once
@@ -29,6 +31,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "lockstep/engine/nn/network.h"
@@ -37,8 +40,12 @@
 
 namespace lockstep {
 
-class Group;  // Spmd::group()
+class FileSystem;  // local_files()
+class Group;       // Spmd::group()
 class ThreadPool;
+struct SgdmState;  // updates.h
+struct AdamState;
+struct RmspropState;
 
 struct ValueAndGradients {
   double value = 0;               // of the loss
@@ -129,6 +136,10 @@ class ShardGroup {
 // nothing but the shard and values that do not change. It may use the network's parameters
 // directly, call predict() of this and other networks, and write to memory of its rows.
 //
+// On a GPU one thread calls `loss` for one shard after the other, and their work is spread over two
+// streams. A tensor that a loss keeps for other shards must be made before, or in the group's first
+// call of a loss.
+//
 // A loss across observations (one value for a shard) has no sum over shards: it is accepted only
 // where V = 1. Random numbers depend on `iteration`, which counts from 1.
 //
@@ -142,5 +153,47 @@ class ShardGroup {
 ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
                                              const std::vector<Tensor>& batch, ShardGroup& group,
                                              int64_t iteration);
+
+// A network that a loop trains, and the state of the solver that updates it.
+struct LoopPart {
+  Network& network;
+  std::variant<SgdmState*, AdamState*, RmspropState*> solver;
+  std::string name = "network";  // distinguishes the networks of a loop that trains several
+};
+
+// How far a loop is.
+struct LoopPosition {
+  int64_t iteration = 0;         // the last finished iteration
+  int64_t epoch = 0, batch = 0;  // of the next mini-batch: MiniBatchQueue::epoch() and batch()
+};
+
+// save_loop() writes one file with everything that a loop needs to continue: parameters, network
+// states and solver states of all parts, and the position. load_loop() sets them and returns the
+// position. A loop that continues with the same data and options has the bits of one that was never
+// stopped, on any number of threads and workers, and on any device of the same kind:
+//
+//   AdamState state;
+//   LoopPosition at;
+//   if (local_files().exists(path)) at = load_loop(local_files(), path, {{network, &state}});
+//   MiniBatchQueue queue(images, options, at.epoch, at.batch);
+//   for (int64_t iteration = at.iteration + 1; queue.has_data(); ++iteration) {
+//     ...
+//     adam_update(network, gradients, state);
+//     save_loop(local_files(), path, {iteration, queue.epoch(), queue.batch()},
+//               {{network, &state}});
+//   }
+//
+// Call them between two iterations. Of the members of a group, one saves and all load. The file is
+// written atomically: after a crash it has the old or the new content. Missing folders are made.
+//
+// Both throw FileError, and InvalidArgument for parts without a network, a state or a name of their
+// own. load_loop() throws DataError naming the file if the file is damaged or not a saved loop, and
+// InvalidArgument naming the difference if it has other parts, networks or solvers (adam and adamw
+// have the same state), or was written with other numerics, unless `allow_other_numerics`. Nothing
+// has changed then.
+void save_loop(FileSystem& files, const std::string& path, const LoopPosition& position,
+               const std::vector<LoopPart>& parts);
+LoopPosition load_loop(FileSystem& files, const std::string& path,
+                       const std::vector<LoopPart>& parts, bool allow_other_numerics = false);
 
 }  // namespace lockstep

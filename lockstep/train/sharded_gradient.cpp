@@ -90,7 +90,8 @@ struct ShardGroup::State {
       executor = std::make_unique<ThreadExecutor>(network, program, pool, how,
                                                   profile ? &profile->step : nullptr);
     } else {
-      executor = std::make_unique<DeviceExecutor>(network, program, 1, training.shard_size, how);
+      executor = std::make_unique<DeviceExecutor>(
+          network, program, static_cast<int>(training.streams), training.shard_size, how);
     }
     if (members == nullptr) {
       if (options.loads.size() <= 1) return;

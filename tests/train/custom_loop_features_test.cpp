@@ -1,91 +1,25 @@
 // Features that custom loops share with the trainer: devices, precisions, loads, shard checks.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <string>
-
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
-#include "lockstep/base/threads/thread_pool.h"
-#include "lockstep/data/batches/mini_batch_queue.h"
 #include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/ops/ops.h"
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/pool/spmd.h"
 #include "lockstep/train/custom_loop.h"
-#include "lockstep/train/input/mini_batches.h"
-#include "lockstep/train/input/training_data.h"
-#include "lockstep/train/optimizer/updates.h"
-#include "lockstep/train/state/state_digest.h"
 #include "lockstep/train/step/shard_check.h"
-#include "lockstep/train/trainer.h"
 #include "tests/engine/devices/fake_device.h"
-#include "tests/train/law_problem.h"
+#include "tests/train/custom_loop_runs.h"
 
 namespace lockstep {
 namespace {
 
 using devicetest::FakeDevice;
 
-Tensor trainers_loss(Shard& shard) {
-  const Tensor logits = shard.forward(shard[0], {.outputs = {"fully_connected_1"}});
-  return ops::softmax_cross_entropy(logits, shard[1]);
-}
-
-struct Loop {
-  std::vector<double> losses;
-  std::vector<std::vector<float>> values;
-  int64_t shards = 0;  // computed by this member
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(losses, values, shards);
-  }
-};
-
-void expect_same(const Loop& a, const Loop& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.values, b.values);
-}
-
-// Uses the mini-batches and the update of a training with law_options().
-Loop run(ShardGroupOptions how, Device device = {}, Group* members = nullptr,
-         bool batches_on_device = false) {
-  Network network = testing::law_network();
-  TrainingData data = testing::law_data();
-  data.validation = nullptr;
-  const TrainingOptions options = testing::law_options(1);
-  const auto images =
-      std::make_shared<const ExampleCache>(data.training, 28, 28, 1, size_t{1} << 22);
-  ThreadPool readers(1);
-  set_input_normalization(network, images->fill(readers).channels());
-  network.to(device);
-  how.shard_size = testing::law_shard;
-  how.seed = 5;
-  Loop loop;
-  {
-    ShardGroup group = members ? ShardGroup(network, how, *members) : ShardGroup(network, how);
-    MiniBatchQueue queue(images, mini_batches_of(data, options));
-    SgdmState state;
-    for (int64_t iteration = 1; queue.has_data(); ++iteration) {
-      const auto batch = queue.next();
-      std::vector<Tensor> tensors{
-          Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28}),
-          Tensor::from(std::span(batch->labels), {batch->size()})};
-      if (batches_on_device) {
-        for (Tensor& t : tensors) t = t.to(device);
-      }
-      const auto [loss, gradients] =
-          sharded_value_and_gradient(trainers_loss, tensors, group, iteration);
-      loop.losses.push_back(loss);
-      sgdm_update(network, gradients, state, {.learning_rate = 0.05, .l2 = 1e-4});
-    }
-    for (const int64_t n : group.shards_by_thread()) loop.shards += n;
-  }
-  for (const auto& p : network.parameters()) loop.values.push_back(p.value.to_vector());
-  for (const auto& s : network.state()) loop.values.push_back(s.value.to_vector());
-  return loop;
-}
+using testing::expect_same;
+using testing::Loop;
+using testing::run;
+using testing::trainers_loss;
 
 TEST(CustomLoopFeatures, ADeviceGivesTheBitsOfItsKernels) {
   const Loop here = run({.threads = 2});
@@ -140,17 +74,6 @@ TEST(CustomLoopFeatures, LoadsChangeTheSpeedAlone) {
                InvalidArgument);
 }
 
-// Changes a gradient of shard 0 in iteration 4 on its first computation.
-void flip_once(const char*, int64_t iteration, int64_t shard, void* data, size_t bytes) {
-  static std::atomic<int> flips = 0;
-  if (bytes == 0) {
-    flips = 0;  // a new test
-    return;
-  }
-  if (iteration != 4 || shard != 0 || flips++ > 0) return;
-  static_cast<unsigned char*>(data)[2] ^= 64;
-}
-
 TEST(CustomLoopFeatures, ChecksFindAFaultAndChangeNoBit) {
   const Loop plain = run({.threads = 2});
   const FakeDevice fake;
@@ -158,17 +81,104 @@ TEST(CustomLoopFeatures, ChecksFindAFaultAndChangeNoBit) {
   for (const Device& device : devices) {
     SCOPED_TRACE(to_string(device));
     expect_same(run({.threads = 2, .check_frequency = 4}, device), plain);
-    flip_once("", 0, 0, nullptr, 0);
-    set_corruption_hook(flip_once);
+    testing::plant_corruption();
     try {
       run({.threads = 2, .check_frequency = 4}, device);
       ADD_FAILURE() << "the fault was not found";
     } catch (const ShardsDiffer& e) {
-      EXPECT_EQ(e.iteration(), 4);
+      EXPECT_EQ(e.iteration(), testing::planted_iteration);
       EXPECT_EQ(e.shard(), 0);
     }
     set_corruption_hook(nullptr);
   }
+}
+
+// A loss with all that may go to a stream besides the shards' plans: predictions, parameters,
+// constants, values that the host reads.
+Tensor wide_loss(Shard& shard, Network& network, Network& teacher) {
+  const auto run = shard.forward_all({shard[0]}, {.outputs = {"dropout_1", "fully_connected_1"}});
+  const Tensor again = shard.forward(shard[0], {.outputs = {"fully_connected_1"}});
+  const Tensor direct =
+      ops::fully_connected(ops::flatten(run[0]), network.parameter("fully_connected_1.weights"),
+                           network.parameter("fully_connected_1.bias"));
+  const Tensor targets = teacher.predict(shard[0]), own = network.predict(shard[0]);
+  const Tensor loss = ops::addition({ops::softmax_cross_entropy(run[1], shard[1]),
+                                     ops::softmax_cross_entropy(again, shard[1]),
+                                     ops::mean_squared_error(ops::tanh(direct), run[1]),
+                                     ops::mean_squared_error(ops::softmax(run[1]), targets),
+                                     ops::mean_squared_error(ops::softmax(again), own)});
+  const float factor = own.to_vector()[0] > 0.1f ? 0.5f : 0.25f;
+  return ops::multiplication({loss, Tensor::full(loss.shape(), factor, loss.device())});
+}
+
+// The shards of a call are spread over the device's streams.
+TEST(CustomLoopFeatures, AnyLossHasItsBitsOnSeveralStreams) {
+  const FakeDevice fake;
+  const auto run_on = [&](Device device) {
+    Network network = testing::law_network(), teacher = testing::law_network();
+    teacher.initialize(12);
+    network.to(device);
+    teacher.to(device);
+    Loop loop;
+    {
+      ShardGroup group(network, {.threads = 2, .shard_size = testing::law_shard, .seed = 5});
+      const TrainingData data = testing::law_data();
+      const auto images =
+          std::make_shared<const ExampleCache>(data.training, 28, 28, 1, size_t{1} << 22);
+      MiniBatchQueue queue(images, {.mini_batch_size = 20});
+      SgdmState state;
+      for (int64_t iteration = 1; iteration <= 2; ++iteration) {
+        const auto batch = queue.next();
+        const auto [loss, gradients] = sharded_value_and_gradient(
+            [&](Shard& shard) { return wide_loss(shard, network, teacher); },
+            {Tensor::from(std::span(batch->inputs[0].pixels), {batch->size(), 1, 28, 28}),
+             Tensor::from(std::span(batch->labels), {batch->size()})},
+            group, iteration);
+        loop.losses.push_back(loss);
+        sgdm_update(network, gradients, state, {.learning_rate = 0.01});
+      }
+      EXPECT_EQ(group.shards_by_thread().size(), 2u);
+      if (!device.is_cpu()) {
+        EXPECT_GT(group.shards_by_thread()[0], 0);
+        EXPECT_GT(group.shards_by_thread()[1], 0);
+      }
+    }
+    network.to({});
+    for (const auto& p : network.parameters()) loop.values.push_back(p.value.to_vector());
+    for (const auto& s : network.state()) loop.values.push_back(s.value.to_vector());
+    return loop;
+  };
+  const Loop here = run_on({});
+  expect_same(run_on(fake), here);
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+}
+
+// A loss that fails leaves nothing under way that a later call could disturb.
+TEST(CustomLoopFeatures, ADeviceContinuesAfterALossThatFails) {
+  const FakeDevice fake;
+  Network network = testing::law_network();
+  network.to(fake);
+  {
+    ShardGroup group(network, {.shard_size = 7});
+    const Tensor x = Tensor::full({40, 1, 28, 28}, 0.5f);
+    const std::vector<int32_t> classes(40, 1);
+    const Tensor y = Tensor::from(std::span(classes), {40});
+    const ValueAndGradients before = sharded_value_and_gradient(trainers_loss, {x, y}, group, 1);
+    EXPECT_THROW(sharded_value_and_gradient(
+                     [](Shard& shard) {
+                       if (shard.first() > 20) throw DataError("[test] enough");
+                       return trainers_loss(shard);
+                     },
+                     {x, y}, group, 1),
+                 DataError);
+    const ValueAndGradients after = sharded_value_and_gradient(trainers_loss, {x, y}, group, 1);
+    EXPECT_EQ(before.value, after.value);
+    for (size_t p = 0; p < before.gradients.size(); ++p) {
+      EXPECT_EQ(before.gradients[p].to_vector(), after.gradients[p].to_vector());
+    }
+  }
+  network.to({});
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
 }
 
 TEST(CustomLoopFeatures, NameWhatIsWrong) {

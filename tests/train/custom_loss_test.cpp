@@ -134,6 +134,100 @@ TEST(CustomLoss, NetworksOfSeveralOutputsAreTrained) {
   EXPECT_EQ(trained(1, "cuda:0").digest, one.digest);
 }
 
+// Without moving statistics, which a loss may read.
+Network without_statistics() {
+  Network network({image_input({.height = 28, .width = 28, .channels = 1}),
+                   convolution2d({.filters = 6, .kernel = {5, 5}, .stride = {2, 2}}), relu(),
+                   dropout({.probability = 0.3}), fully_connected({.units = 10}), softmax()});
+  network.initialize(3);
+  return network;
+}
+
+// What a training that was ended by its loss leaves.
+struct Ended {
+  std::string message;
+  std::vector<std::vector<float>> values;
+  std::vector<Digest> digests;  // of the iterations that were reported
+
+  friend bool operator==(const Ended&, const Ended&) = default;
+};
+
+Ended ended(const std::string& device, const TrainingLoss& loss, double rate) {
+  Network network = without_statistics();
+  TrainingData data = testing::law_data();
+  data.loss = loss;
+  TrainingOptions options = testing::law_options(2);
+  options.device = device;
+  options.initial_learning_rate = rate;
+  Recorder recorder;
+  TrainingControl control;
+  control.observers = {&recorder};
+  Ended outcome;
+  try {
+    train(network, data, options, control);
+    ADD_FAILURE() << "nothing ended the training";
+  } catch (const Error& e) {
+    outcome.message = e.what();
+  }
+  for (const auto& p : network.parameters()) outcome.values.push_back(p.value.to_vector());
+  for (const auto& r : recorder.iterations) outcome.digests.push_back(r.digest);
+  return outcome;
+}
+
+TEST(CustomLoss, IterationsRunAheadOnADevice) {
+  const devicetest::FakeDevice fake;
+  const auto trained = [](const std::string& device, int64_t streams, int64_t check_frequency) {
+    Network network = without_statistics();
+    TrainingData data = testing::law_data();
+    data.loss = {halved_loss, "halved"};
+    TrainingOptions options = testing::law_options(2);
+    options.device = device;
+    options.streams = streams;
+    options.check_frequency = check_frequency;
+    options.max_epochs = 1;
+    return train(network, data, options);
+  };
+  const TrainingResult here = trained("cpu", 2, 0);
+  for (const int64_t streams : {1, 3}) {
+    SCOPED_TRACE(streams);
+    const int marks = fake.marks();
+    const TrainingResult there = trained("cuda:0", streams, 0);
+    EXPECT_EQ(there.digest, here.digest);
+    EXPECT_EQ(losses_of(there), losses_of(here));
+    EXPECT_EQ(fake.marks() - marks, 4) << "iterations that ran ahead";
+    ASSERT_EQ(there.shards_by_thread.size(), static_cast<size_t>(streams));
+    for (const int64_t shards : there.shards_by_thread) EXPECT_GT(shards, 0);
+  }
+  // An iteration with a check is finished before the next one begins.
+  const int marks = fake.marks();
+  EXPECT_EQ(trained("cuda:0", 2, 4).digest, here.digest);
+  EXPECT_EQ(fake.marks() - marks, 3);
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+}
+
+TEST(CustomLoss, ALossThatEndsATrainingLeavesTheLastFinishedIteration) {
+  const devicetest::FakeDevice fake;
+  for (const uint64_t at : {1, 2, 6}) {
+    SCOPED_TRACE(at);
+    const TrainingLoss failing{[at](Shard& shard) {
+                                 if (shard.step().iteration == at && shard.first() > 50) {
+                                   throw DataError("[test] enough");
+                                 }
+                                 return halved_loss(shard);
+                               },
+                               "failing"};
+    const Ended here = ended("cpu", failing, 0.01);
+    EXPECT_EQ(here.message, "[test] enough");
+    EXPECT_EQ(here.digests.size(), at - 1);
+    EXPECT_EQ(ended("cuda:0", failing, 0.01), here);
+  }
+  const TrainingLoss halved{halved_loss, "halved"};
+  const Ended here = ended("cpu", halved, 1e15);
+  EXPECT_NE(here.message.find("is not a finite number"), std::string::npos) << here.message;
+  EXPECT_EQ(ended("cuda:0", halved, 1e15), here);
+  EXPECT_TRUE(fake.misuse().empty()) << fake.misuse().front();
+}
+
 TEST(CustomLoss, NamesWhatIsWrong) {
   TrainingOptions options = testing::law_options(1);
   EXPECT_THROW(run(options, {halved_loss, ""}), InvalidArgument) << "a loss without a name";

@@ -10,6 +10,7 @@
 #include "lockstep/engine/autograd/op.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/eager_stream.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +24,7 @@ struct Node {
   bool linked = false;
 };
 
-// Runs a pass. On a device other than the CPU, adds it to the default stream.
+// Runs a pass. On a device other than the CPU, adds it to the stream of eager work.
 void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& reads,
          const std::vector<Tensor>& writes, const StepInfo& step = {}) {
   std::vector<void*> r, w;
@@ -36,7 +37,7 @@ void run(Device device, const kernels::Pass& pass, const std::vector<Tensor>& re
     return;
   }
   DeviceMemory& there = memory_of(device);
-  void* const stream = there.default_stream();
+  void* const stream = eager_stream_of(device);
   const Memory device_step = allocate(sizeof step, device);
   there.copy_from_host(device_step.data(), &step, sizeof step, stream);
   there.activate();

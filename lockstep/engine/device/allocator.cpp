@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/device/poison.h"
 
 namespace lockstep {
@@ -37,9 +38,15 @@ size_t rounded(size_t bytes, Device device) {
   return (bytes + step - 1) / step * step;
 }
 
+using Pieces = std::map<size_t, std::vector<void*>>;  // by capacity
+
 struct Cache {
   Mutex mutex;
-  std::map<size_t, std::vector<void*>> free LOCKSTEP_GUARDED_BY(mutex);
+  Pieces free LOCKSTEP_GUARDED_BY(mutex);
+  // Pieces of streams for eager work besides the default stream, and the streams of all such
+  // pieces.
+  std::map<void*, Pieces> free_of_streams LOCKSTEP_GUARDED_BY(mutex);
+  std::map<void*, void*> streams LOCKSTEP_GUARDED_BY(mutex);
   AllocatorStatistics statistics LOCKSTEP_GUARDED_BY(mutex);
 };
 
@@ -93,12 +100,25 @@ void give_back(void* data, size_t capacity, Device device) {
     const MutexLock lock(c.mutex);
     c.statistics.in_use -= capacity;
     if (!device.is_cpu() || c.statistics.cached + capacity <= kMostCached) {
-      c.free[capacity].push_back(data);
+      const auto owner = c.streams.find(data);
+      Pieces& free = owner == c.streams.end() ? c.free : c.free_of_streams[owner->second];
+      free[capacity].push_back(data);
       c.statistics.cached += capacity;
       return;
     }
   }
   std::free(data);
+}
+
+void release_pieces(Cache& c, Pieces& free, Device device) LOCKSTEP_REQUIRES(c.mutex) {
+  for (auto& [capacity, pieces] : free) {
+    for (void* data : pieces) {
+      c.streams.erase(data);
+      system_release(data, device);
+    }
+    c.statistics.cached -= capacity * pieces.size();
+    pieces.clear();
+  }
 }
 
 std::string mib(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -146,10 +166,12 @@ Memory allocate(size_t bytes, Device device) {
   check_allocatable(bytes);
   const size_t capacity = rounded(bytes, device);
   Cache& c = cache_of(device);
+  void* const stream = device.is_cpu() ? nullptr : EagerStream::of_thread(device);
   {
     const MutexLock lock(c.mutex);
-    auto found = c.free.find(capacity);
-    if (found != c.free.end() && !found->second.empty()) {
+    Pieces& free = stream ? c.free_of_streams[stream] : c.free;
+    auto found = free.find(capacity);
+    if (found != free.end() && !found->second.empty()) {
       void* data = found->second.back();
       found->second.pop_back();
       c.statistics.cached -= capacity;
@@ -166,6 +188,7 @@ Memory allocate(size_t bytes, Device device) {
   if (!data) refuse(bytes, device);
   if (device.is_cpu()) fill_with_poison(data, bytes);
   const MutexLock lock(c.mutex);
+  if (stream) c.streams[data] = stream;
   c.statistics.in_use += capacity;
   ++c.statistics.system_allocations;
   return {data, bytes, capacity, device};
@@ -176,8 +199,7 @@ Memory allocate_zeros(size_t bytes, Device device) {
   if (device.is_cpu()) {
     std::memset(memory.data(), 0, bytes);
   } else {
-    DeviceMemory& there = memory_of(device);
-    there.zero(memory.data(), bytes, there.default_stream());
+    memory_of(device).zero(memory.data(), bytes, eager_stream_of(device));
   }
   return memory;
 }
@@ -191,11 +213,19 @@ AllocatorStatistics allocator_statistics(Device device) {
 void release_cached_memory(Device device) {
   Cache& c = cache_of(device);
   const MutexLock lock(c.mutex);
-  for (auto& [capacity, pieces] : c.free) {
-    for (void* data : pieces) system_release(data, device);
-    c.statistics.cached -= capacity * pieces.size();
-    pieces.clear();
+  release_pieces(c, c.free, device);
+  for (auto& [stream, free] : c.free_of_streams) release_pieces(c, free, device);
+}
+
+void release_stream_memory(Device device, void* stream) {
+  Cache& c = cache_of(device);
+  const MutexLock lock(c.mutex);
+  for (auto& [capacity, pieces] : c.free_of_streams[stream]) {
+    std::vector<void*>& free = c.free[capacity];
+    free.insert(free.end(), pieces.begin(), pieces.end());
   }
+  c.free_of_streams.erase(stream);
+  std::erase_if(c.streams, [&](const auto& piece) { return piece.second == stream; });
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/device/eager_stream.h"
 
 namespace lockstep {
 namespace {
@@ -74,16 +75,19 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
     std::memcpy(to, from, bytes);
   } else if (from_device.is_cpu()) {
     DeviceMemory& memory = memory_of(to_device);
-    memory.copy_from_host(to, from, bytes, memory.default_stream());
-    memory.synchronize(memory.default_stream());
+    void* const stream = eager_stream_of(to_device);
+    memory.copy_from_host(to, from, bytes, stream);
+    memory.synchronize(stream);
   } else if (to_device.is_cpu()) {
     DeviceMemory& memory = memory_of(from_device);
-    memory.copy_to_host(to, from, bytes, memory.default_stream());
-    memory.synchronize(memory.default_stream());
+    void* const stream = eager_stream_of(from_device);
+    memory.copy_to_host(to, from, bytes, stream);
+    memory.synchronize(stream);
   } else if (to_device == from_device) {
     DeviceMemory& memory = memory_of(to_device);
-    memory.copy(to, from, bytes, memory.default_stream());
-    memory.synchronize(memory.default_stream());
+    void* const stream = eager_stream_of(to_device);
+    memory.copy(to, from, bytes, stream);
+    memory.synchronize(stream);
   } else {
     std::vector<std::byte> between(bytes);
     copy_bytes(between.data(), {}, from, from_device, bytes);

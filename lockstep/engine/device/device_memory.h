@@ -2,10 +2,10 @@
 // of back ends.
 //
 // Work on a device is added to streams, and each stream runs its work in order. Each device has one
-// default stream for all eager work: ops on tensors, conversions and copies. Memory returned to the
-// cache may be handed out again while work in the default stream still reads it. Code that uses
-// another stream must therefore order its work after the default stream, and order later work of
-// the default stream (or of the host) after its own.
+// default stream for eager work (see also eager_stream.h): ops, conversions, copies. Memory
+// returned to the cache may be handed out again while work in the default stream still reads it.
+// Code that uses another stream must therefore order its work after the default stream, and order
+// later work of the default stream (or of the host) after its own.
 #pragma once
 
 #include <cstddef>

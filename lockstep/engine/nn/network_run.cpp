@@ -6,6 +6,7 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/nn/network_state.h"
 
 namespace lockstep {
@@ -95,14 +96,13 @@ void update_moving(float* state, const double* statistic, int64_t count, double 
 
 namespace {
 
-// Copies within a device. On the CPU the copy is immediate, otherwise on the default stream. Runs
-// wait for that stream, and it waits for runs after PlanRun::join().
+// Copies within a device. On the CPU the copy is immediate, otherwise on the stream of
+// eager work. Runs wait for that stream, and it waits for runs after PlanRun::join().
 void copy(Device device, void* to, const void* from, size_t bytes) {
   if (device.is_cpu()) {
     std::memcpy(to, from, bytes);
   } else {
-    DeviceMemory& memory = memory_of(device);
-    memory.copy(to, from, bytes, memory.default_stream());
+    memory_of(device).copy(to, from, bytes, eager_stream_of(device));
   }
 }
 
@@ -159,15 +159,19 @@ void follow(StateRule rule, const Tensor& state, const PlanRun& run, int output,
 std::shared_ptr<NetworkRun> lend(const std::shared_ptr<NetworkPlan>& plan, PackedParameters& packed,
                                  const std::vector<NetworkState>& states) {
   std::unique_ptr<NetworkRun> run;
+  void* const stream = EagerStream::of_thread(plan->plan->device());
   {
     const MutexLock lock(plan->mutex);
-    if (!plan->idle.empty()) {
-      run = std::move(plan->idle.back());
-      plan->idle.pop_back();
+    const auto found = std::find_if(plan->idle.rbegin(), plan->idle.rend(),
+                                    [&](const auto& idle) { return idle->stream == stream; });
+    if (found != plan->idle.rend()) {
+      run = std::move(*found);
+      plan->idle.erase(std::next(found).base());
     }
   }
   if (!run) {
     run = std::make_unique<NetworkRun>();
+    run->stream = stream;
     std::vector<const float*> pointers;
     for (const auto& s : states) {
       run->states.push_back(Tensor(s.value.spec(), s.value.device()));

@@ -13,6 +13,7 @@ namespace lockstep {
 // A run with copies of the states from the start of forward(), so that a later gradient uses the
 // same values.
 struct NetworkRun {
+  void* stream = nullptr;  // EagerStream::of_thread() of all its uses, which are thus in order
   std::vector<Tensor> states;
   std::unique_ptr<PlanRun> run;
 };

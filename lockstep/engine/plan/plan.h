@@ -86,9 +86,9 @@ class Plan {
 //
 // On a device other than the CPU, a run has its own stream. forward(), backward() and the copying
 // functions add work to it without waiting. Results can be read after synchronize(). Each run waits
-// for earlier work on the device's default stream, such as packing. The default stream waits for a
-// run only after join(). From the second time on, a run is replayed from a recording if the device
-// supports recordings.
+// for earlier work on the device's default stream, such as packing, and for the thread's eager
+// work, which waits for a run only after join(). From the second time on, a run is replayed from a
+// recording if the device supports recordings.
 class PlanRun {
  public:
   // `states`, by slot: row-major f32 memory on the plan's device, which the plan reads. Throws
@@ -137,7 +137,7 @@ class PlanRun {
   void* stream() const;
   // Waits until all work on the stream is finished.
   void synchronize() const;
-  // Makes work that is added to the default stream from now on wait for this run.
+  // Makes eager work that this thread adds from now on wait for this run (see eager_stream.h).
   void join() const;
 
  private:

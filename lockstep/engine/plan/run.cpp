@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/eager_stream.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/plan/compile.h"
@@ -143,7 +144,10 @@ struct PlanRun::State {
   void run_on_device(Phase& phase, const StepInfo& step) {
     void* const q = stream->get();
     device->activate();
+    // Packing uses the default stream, inputs come by the stream of eager work.
     device->follow(q, device->default_stream());
+    void* const own = EagerStream::of_thread(plan->state().device);
+    if (own != nullptr) device->follow(q, own);
     device_step->set(step);
     if (phase.first == phase.end) return;
     phase.recording->run([&] { run(phase, step); });
@@ -154,6 +158,9 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
                  const std::vector<const float*>& states)
     : state_(std::make_unique<State>()) {
   const Plan::State& p = plan->state();
+  // Other streams may use the packed parameters, too, so that memory comes from the default stream.
+  void* const own = EagerStream::of_thread(p.device);
+  const EagerStream by_default(p.device, nullptr);
   State& s = *state_;
   s.plan = std::move(plan);
   if (parameters.count() > 0 && parameters.device() != p.device) {
@@ -170,6 +177,7 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
     s.stream = std::make_unique<DeviceStream>(p.device);
     // Waits for work of the memory's former users and for the zeros.
     s.device->follow(s.stream->get(), s.device->default_stream());
+    if (own != nullptr) s.device->follow(own, s.device->default_stream());
     s.device_step = std::make_unique<DeviceStep>(p.device, s.stream->get());
     for (Phase* phase : {&s.forward, &s.backward}) {
       phase->recording.emplace(*s.device, s.stream->get());
@@ -288,7 +296,8 @@ void PlanRun::synchronize() const {
 }
 
 void PlanRun::join() const {
-  if (state_->device) state_->device->follow(state_->device->default_stream(), stream());
+  const State& s = *state_;
+  if (s.device) s.device->follow(eager_stream_of(s.plan->state().device), stream());
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/eager_stream.h"
 
 namespace lockstep {
 namespace {
@@ -41,8 +42,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   if (device.is_cpu()) {
     std::memset(tensor.data_, 0, tensor.bytes());
   } else if (tensor.bytes() > 0) {
-    DeviceMemory& memory = memory_of(device);
-    memory.zero(tensor.data_, tensor.bytes(), memory.default_stream());
+    memory_of(device).zero(tensor.data_, tensor.bytes(), eager_stream_of(device));
   }
   return tensor;
 }

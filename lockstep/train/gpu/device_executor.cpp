@@ -61,8 +61,7 @@ void DeviceExecutor::link() {
 
 bool DeviceExecutor::runs_ahead(int64_t number) const {
   const bool checked = check_frequency() > 0 && number % check_frequency() == 0;
-  // Summaries that vary in size are kept for one iteration alone.
-  return group().size() == 1 && !checked && program().summary_bytes() > 0;
+  return group().size() == 1 && !checked && program().runs_ahead();
 }
 
 void DeviceExecutor::mark(ShardIteration& it) {

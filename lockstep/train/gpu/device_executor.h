@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/pinned.h"
 #include "lockstep/train/gpu/device_links.h"
 #include "lockstep/train/gpu/device_sum.h"
-#include "lockstep/train/gpu/pinned.h"
 #include "lockstep/train/step/shard_executor.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/nn/network.h"
-#include "lockstep/train/gpu/pinned.h"
 #include "lockstep/train/optimizer/solver.h"
 
 namespace lockstep {

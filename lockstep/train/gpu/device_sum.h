@@ -8,12 +8,12 @@
 #include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/parallel/comm/group.h"
 #include "lockstep/parallel/reduce/sum_exchange.h"
 #include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/gpu/device_links.h"
-#include "lockstep/train/gpu/pinned.h"
 
 namespace lockstep {
 

@@ -7,7 +7,13 @@
 
 namespace lockstep {
 
-DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const TrainingOptions& options,
+DeviceUpdateSettings::DeviceUpdateSettings(const Network& network, const TrainingOptions& options)
+    : threshold{options.gradient_threshold, options.gradient_threshold_method},
+      loss_scale(options.scale_of_losses()) {
+  for (const auto& l : network.parameters()) frozen.push_back(is_frozen(l.name, options.freeze));
+}
+
+DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateSettings& settings,
                            const GradientLayout& layout, std::byte* sums, DeviceMirror& mirror)
     : network_(network),
       solver_(solver),
@@ -15,10 +21,8 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const TrainingOptio
       mirror_(mirror),
       memory_(memory_of(network.device())),
       table_(kernels::table_for(network.device())),
-      threshold_{options.gradient_threshold, options.gradient_threshold_method},
-      loss_scale_(options.scale_of_losses()) {
+      settings_(settings) {
   memory_.activate();
-  for (const auto& l : network.parameters()) frozen_.push_back(is_frozen(l.name, options.freeze));
   for (const auto& entry : layout.entries) {
     std::byte* const from_here = sums + entry.offset;
     if (entry.spec.row_major()) {
@@ -35,8 +39,8 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const TrainingOptio
                    scratch_.back().data(), memory_.default_stream()}));
     values_.push_back(gradients_.back().as<float>());
   }
-  if (waits()) place_squares();
-  of_all_ = UpdateOfAll::make(network, solver, values_, frozen_);
+  if (settings.waits()) place_squares();
+  of_all_ = UpdateOfAll::make(network, solver, values_, settings_.frozen);
 }
 
 size_t DeviceUpdate::count(size_t parameter) const {
@@ -46,12 +50,12 @@ size_t DeviceUpdate::count(size_t parameter) const {
 
 // Frozen parameters have no blocks, because their gradients are not used.
 size_t DeviceUpdate::blocks(size_t parameter) const {
-  return frozen_[parameter] ? 0 : kernels::norm_blocks(count(parameter));
+  return settings_.frozen[parameter] ? 0 : kernels::norm_blocks(count(parameter));
 }
 
 void DeviceUpdate::place_squares() {
   size_t bytes = 0;
-  for (size_t p = 0; p < frozen_.size(); ++p) bytes += blocks(p) * sizeof(double);
+  for (size_t p = 0; p < settings_.frozen.size(); ++p) bytes += blocks(p) * sizeof(double);
   squares_ = allocate(bytes, network_.device());
   squares_here_ = std::make_unique<Pinned>(memory_, bytes);
 }
@@ -64,33 +68,34 @@ void DeviceUpdate::convert() {
 // host computes it by the CPU's code, from one number for each block.
 std::vector<double> DeviceUpdate::cut(double observations) {
   void* const stream = memory_.default_stream();
-  if (threshold_.of_elements()) {
-    for (size_t p = 0; p < frozen_.size(); ++p) {
-      if (!frozen_[p]) table_.limit(values_[p], count(p), threshold_.most(observations), stream);
+  if (settings_.threshold.of_elements()) {
+    for (size_t p = 0; p < settings_.frozen.size(); ++p) {
+      if (!settings_.frozen[p])
+        table_.limit(values_[p], count(p), settings_.threshold.most(observations), stream);
     }
-    return std::vector<double>(frozen_.size(), observations);
+    return std::vector<double>(settings_.frozen.size(), observations);
   }
   auto* next = squares_.as<double>();
-  for (size_t p = 0; p < frozen_.size(); ++p) {
-    if (!frozen_[p]) table_.block_squares(values_[p], count(p), next, stream);
+  for (size_t p = 0; p < settings_.frozen.size(); ++p) {
+    if (!settings_.frozen[p]) table_.block_squares(values_[p], count(p), next, stream);
     next += blocks(p);
   }
   memory_.copy_to_host(squares_here_->data(), squares_.data(), squares_.bytes(), stream);
   memory_.synchronize(stream);
   std::vector<std::vector<double>> by_parameter;
   const auto* here = reinterpret_cast<const double*>(squares_here_->data());
-  for (size_t p = 0; p < frozen_.size(); ++p) {
+  for (size_t p = 0; p < settings_.frozen.size(); ++p) {
     by_parameter.emplace_back(here, here + blocks(p));
     here += blocks(p);
   }
-  return threshold_.divisors(by_parameter, observations);
+  return settings_.threshold.divisors(by_parameter, observations);
 }
 
 void DeviceUpdate::add(const UpdateScalars& scalars, size_t slot) {
-  const double observations = scalars.observations * loss_scale_;
+  const double observations = scalars.observations * settings_.loss_scale;
   std::vector<double> divisors(values_.size(), observations);
   convert();
-  if (threshold_.wanted()) {
+  if (settings_.threshold.wanted()) {
     divisors = cut(observations);
   }
   const auto scalars_of = [&](size_t p) {

@@ -12,19 +12,28 @@
 
 namespace lockstep {
 
+// The options of a training that the update uses.
+struct DeviceUpdateSettings {
+  DeviceUpdateSettings(const Network& network, const TrainingOptions& options);
+
+  GradientThreshold threshold;
+  double loss_scale = 1;
+  std::vector<bool> frozen;  // by parameter
+
+  // Whether the update waits for the device, which is the case for thresholds of norms.
+  bool waits() const { return threshold.wanted() && !threshold.of_elements(); }
+};
+
 // One thread at a time. Work is added to the device's default stream.
 class DeviceUpdate {
  public:
-  // `sums`: in the layout of the plans' gradients, on the network's device. Keeps references. Uses
-  // freeze, loss_scale, gradient_threshold and its method of the options.
-  DeviceUpdate(Network& network, Solver& solver, const TrainingOptions& options,
+  // `sums`: in the layout of the plans' gradients, on the network's device. Keeps references.
+  DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateSettings& settings,
                const GradientLayout& layout, std::byte* sums, DeviceMirror& mirror);
 
   // Limits gradients, updates the parameters and their packed copies, and copies the values for a
   // digest to a slot of the mirror. The device must have finished earlier work for that slot.
   void add(const UpdateScalars& scalars, size_t slot);
-  // Whether add() waits for the device, which is the case for thresholds of norms.
-  bool waits() const { return threshold_.wanted() && !threshold_.of_elements(); }
 
  private:
   size_t count(size_t parameter) const;
@@ -39,9 +48,7 @@ class DeviceUpdate {
   DeviceMirror& mirror_;
   DeviceMemory& memory_;
   const kernels::Table& table_;
-  const GradientThreshold threshold_;
-  const double loss_scale_;
-  std::vector<bool> frozen_;  // by parameter
+  const DeviceUpdateSettings& settings_;
 
   // Row-major sums by parameter, and the conversions that fill them.
   std::vector<Memory> gradients_, scratch_;

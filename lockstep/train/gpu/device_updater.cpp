@@ -8,13 +8,13 @@ DeviceUpdater::DeviceUpdater(Network& network, Solver& solver, const TrainingOpt
                              const GradientLayout& layout)
     : network_(network),
       solver_(solver),
-      options_(options),
+      settings_(network, options),
       layout_(layout),
       memory_(memory_of(network.device())),
       mirror_(network, solver, memory_) {}
 
 void DeviceUpdater::bind(std::byte* gradient_sum) {
-  update_.emplace(network_, solver_, options_, layout_, gradient_sum, mirror_);
+  update_.emplace(network_, solver_, settings_, layout_, gradient_sum, mirror_);
 }
 
 void DeviceUpdater::apply(const UpdateScalars& scalars, size_t slot) {
@@ -24,12 +24,6 @@ void DeviceUpdater::apply(const UpdateScalars& scalars, size_t slot) {
 }
 
 void DeviceUpdater::wait() { memory_.synchronize(memory_.default_stream()); }
-
-bool DeviceUpdater::waits() const {
-  const GradientThreshold threshold{options_.gradient_threshold,
-                                    options_.gradient_threshold_method};
-  return threshold.wanted() && !threshold.of_elements();
-}
 
 void DeviceUpdater::states_changed() {
   memory_.activate();

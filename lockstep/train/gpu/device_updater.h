@@ -19,7 +19,7 @@ class DeviceUpdater final : public Updater {
   void bind(std::byte* gradient_sum) override;
   void apply(const UpdateScalars& scalars, size_t slot) override;
   void wait() override;
-  bool waits() const override;
+  bool waits() const override { return settings_.waits(); }
   float* state(int k) override { return mirror_.state(k); }
   void states_changed() override;
   Digest digest(int64_t iteration, size_t slot) override;
@@ -30,7 +30,7 @@ class DeviceUpdater final : public Updater {
  private:
   Network& network_;
   Solver& solver_;
-  const TrainingOptions options_;
+  const DeviceUpdateSettings settings_;
   const GradientLayout& layout_;
   DeviceMemory& memory_;
   DeviceMirror mirror_;

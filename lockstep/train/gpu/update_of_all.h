@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/train/gpu/device_mirror.h"
-#include "lockstep/train/gpu/pinned.h"
 #include "lockstep/train/optimizer/solver.h"
 
 namespace lockstep {

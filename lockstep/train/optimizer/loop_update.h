@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/optimizer/update_target.h"
@@ -39,6 +40,16 @@ void check_option(const std::string& solver, const char* field, double value, do
                   double high);
 // The same for the options that all solvers have.
 void check_options(const std::string& solver, double learning_rate, double l2);
+
+// The numbers of each array's update, which all pieces of the array use.
+template <class NumbersOf>
+auto numbers_of_all(const std::vector<NamedTarget>& targets, const NumbersOf& numbers_of) {
+  const ArithmeticMode mode;
+  std::vector<decltype(numbers_of(targets[0].target))> all;
+  for (const NamedTarget& target : targets) all.push_back(numbers_of(target.target));
+  mode.check();
+  return all;
+}
 
 // A range of elements of one array.
 struct Piece {

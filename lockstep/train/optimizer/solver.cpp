@@ -9,7 +9,6 @@
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/train/optimizer/gradient_threshold.h"
-#include "lockstep/train/optimizer/update_numbers.h"
 #include "lockstep/train/optimizer/updates.h"
 #include "lockstep/train/options/solver_info.h"
 

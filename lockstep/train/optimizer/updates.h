@@ -10,7 +10,7 @@
 //
 // A state is empty at first. The first update makes its arrays, one for each parameter and filled
 // with zeros, and later updates use them: "velocity", "mean" and "square" of the trainer's solvers.
-// A loop that saves its position must save the state too. Not thread-safe.
+// save_loop() (custom_loop.h) saves states with the network. Not thread-safe.
 //
 // See TrainingOptions for the fields of the options. The default of l2 is 0 here, but 1e-4 in the
 // trainer. `pool` divides the parameters among threads, without an effect on the bits.

@@ -56,19 +56,21 @@ void FunctionLossProgram::set_batch(const MiniBatch& batch) {
   program_.set_batch(tensors, loss_.function);
 }
 
-void FunctionLossProgram::report(std::span<const IndexRange> shards, const SummaryOf&,
+ShardGradients FunctionLossProgram::compute(const ShardTask& task) {
+  const ShardGradients gradients = program_.compute(task);
+  if (!program_.is_whole(task)) return gradients;
+  throw InvalidArgument("[training] the loss " + loss_.name +
+                            " returns one value for the mini-batch; a training adds a value for "
+                            "each of the " +
+                            std::to_string(task.rows.count) + " observations",
+                        "return one value for each row (no ops::mean or ops::sum)");
+}
+
+void FunctionLossProgram::report(std::span<const IndexRange>, const SummaryOf&,
                                  IterationOutcome& outcome) const {
   std::vector<double> losses;
   for (const FunctionSummary& summary : program_.summaries()) losses.push_back(summary.loss);
   outcome.loss_sum = tree_sum(losses);
-  // One loss for the whole mini-batch counts as the mean over its observations.
-  if (program_.summaries()[0].whole) {
-    throw InvalidArgument("[training] the loss " + loss_.name +
-                              " returns one value for the mini-batch; a training adds a value for "
-                              "each of the " +
-                              std::to_string(shards.back().end()) + " observations",
-                          "return one value for each row (no ops::mean or ops::sum)");
-  }
 }
 
 void FunctionLossProgram::follow_statistics(std::span<const IndexRange>, const SummaryOf&,

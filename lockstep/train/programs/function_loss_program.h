@@ -28,10 +28,12 @@ class FunctionLossProgram final : public MiniBatchProgram {
   }
   const GradientLayout& gradient_layout() const override { return program_.gradient_layout(); }
   uint64_t layout_version() const override { return program_.layout_version(); }
-  int most_workers() const override { return program_.most_workers(); }
   size_t summary_bytes() const override { return 0; }
-  ShardGradients compute(const ShardTask& task) override { return program_.compute(task); }
+  bool runs_ahead() const override { return program_.runs_ahead(); }
+  ShardGradients compute(const ShardTask& task) override;
+  void complete(const ShardTask& task) override { program_.complete(task); }
   void wait() override { program_.wait(); }
+  void join() override { program_.join(); }
   Digest summary_digest(const ShardTask& task) const override {
     return program_.summary_digest(task);
   }

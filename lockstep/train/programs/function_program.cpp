@@ -3,56 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <optional>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/ops/ops.h"
 #include "lockstep/parallel/messages/serialize.h"
+#include "lockstep/train/programs/shard_state.h"
 
 namespace lockstep {
-
-struct Shard::State {
-  Network& network;
-  // Null if a loss is evaluated without recording; the following members are then unused.
-  FunctionProgram* program = nullptr;
-  FunctionProgram::Worker* worker = nullptr;
-  ThreadTimer* charge = nullptr;
-  FunctionSummary* summary = nullptr;
-  IndexRange range;
-  StepInfo step;
-  std::vector<Tensor> rows;
-  // Represents all parameters on the tape. Its gradient has the layout of the plans' gradients.
-  Tensor parameters;
-  std::map<const FunctionProgram::ShardPlan*, size_t> used;  // runs of this shard so far
-  bool reached = false;                                      // by the backward pass
-};
-
 namespace {
 
-[[noreturn]] void refuse(const std::string& what, const std::string& hint = {}) {
-  throw InvalidArgument("[sharded_value_and_gradient] " + what, hint);
-}
-
-void copy(Device device, void* to, const void* from, size_t bytes) {
-  if (device.is_cpu()) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
-  DeviceMemory& memory = memory_of(device);
-  memory.copy(to, from, bytes, memory.default_stream());
-}
-
-Tensor row_major(const Tensor& tensor) { return convert(tensor, tensor.spec().plain()); }
-
-// Copies values to memory of `device`.
-Tensor copy_of(const float* from, const Shape& shape, Device device) {
-  Tensor tensor(shape, DType::f32, device);
-  copy(device, tensor.raw(), from, tensor.bytes());
-  return tensor;
-}
+using shards::refuse;
+using shards::row_major;
 
 // Adds gradients of parameters that the loss used directly to the gradients of the plans.
 void add_direct(const GradientLayout& layout, const std::vector<size_t>& parameters,
@@ -61,19 +26,19 @@ void add_direct(const GradientLayout& layout, const std::vector<size_t>& paramet
     const auto& entry = layout.entries[parameters[i]];
     const Tensor term = convert(gradients[i], entry.spec);
     float* const sum = static_cast<float*>(all.raw()) + entry.offset / sizeof(float);
-    void* const stream = all.device().is_cpu() ? nullptr : memory_of(all.device()).default_stream();
+    void* const stream = all.device().is_cpu() ? nullptr : eager_stream_of(all.device());
     kernels::table_for(all.device())
         .add(sum, static_cast<const float*>(term.raw()), sum, term.bytes() / sizeof(float), stream);
   }
 }
 
-// Adds up the values that a loss function returned.
-void take_losses(const Tensor& losses, const IndexRange& range, size_t shards,
-                 FunctionSummary& summary) {
+// Throws InvalidArgument unless a loss function returned one value, or one for each row. Returns
+// whether it is one value for all rows.
+bool check_losses(const Tensor& losses, const IndexRange& range, size_t shards) {
   const bool defined = losses.defined() && losses.dtype() == DType::f32;
   const int64_t count = defined ? losses.shape().elements() : 0;
-  summary.whole = count == 1 && range.count != 1;
-  if (summary.whole && shards > 1) {
+  const bool whole = count == 1 && range.count != 1;
+  if (whole && shards > 1) {
     refuse("the loss of a shard of " + std::to_string(range.count) +
                " observations is one value; losses across observations are accepted only if the "
                "mini-batch is one shard, but it has " +
@@ -81,12 +46,16 @@ void take_losses(const Tensor& losses, const IndexRange& range, size_t shards,
            "return one value for each observation (no ops::mean or ops::sum), or set shard_size to "
            "the size of the mini-batch");
   }
-  if (!summary.whole && count != range.count) {
+  if (!whole && count != range.count) {
     refuse("expected a loss of " + std::to_string(range.count) +
            " values, one f32 for each observation of the shard, received " +
            (losses.defined() ? losses.spec().to_string() : "an undefined tensor"));
   }
-  const std::vector<float> values = losses.to_vector();
+  return whole;
+}
+
+// Adds up the values that a loss function returned.
+void add_losses(std::span<const float> values, const IndexRange& range, FunctionSummary& summary) {
   for (size_t i = 0; i < values.size(); ++i) {
     const auto value = static_cast<double>(values[i]);
     summary.loss += value;
@@ -130,19 +99,59 @@ void FunctionProgram::set_batch(const std::vector<Tensor>& batch, const ShardLos
            (t.defined() ? t.spec().to_string() + " on " + to_string(t.device())
                         : "an undefined tensor"));
   }
-  batch_.clear();
-  for (const Tensor& t : batch) batch_.push_back(row_major(t).to(device));
+  // An iteration that failed may still use its memory.
+  if (std::exchange(is_broken_, false)) wait();
+  finished_ = present_ = (present_ + 1) % kIterations;
+  present().batch.clear();
+  for (size_t i = 0; i < batch.size(); ++i) present().batch.push_back(upload(batch[i], i));
   loss_ = &loss;
+}
+
+// Returns the tensor on the network's device, without waiting for earlier work.
+Tensor FunctionProgram::upload(const Tensor& tensor, size_t i) {
+  const Tensor plain = row_major(tensor);
+  const Device device = network_.device();
+  if (plain.device() == device) return plain;
+  DeviceMemory& memory = memory_of(device);
+  Iteration& it = present();
+  if (i == it.uploads.size()) {
+    it.uploads.emplace_back();
+    it.upload_bytes.push_back(0);
+  }
+  if (!it.uploads[i] || it.upload_bytes[i] < plain.bytes()) {
+    it.uploads[i] = std::make_unique<Pinned>(memory, plain.bytes());
+    it.upload_bytes[i] = plain.bytes();
+  }
+  std::memcpy(it.uploads[i]->data(), plain.raw(), plain.bytes());
+  Tensor there(plain.shape(), plain.dtype(), device);
+  memory.copy_from_host(there.raw(), it.uploads[i]->data(), plain.bytes(), memory.default_stream());
+  return there;
+}
+
+size_t FunctionProgram::place_of(const ShardTask& task) const {
+  for (size_t i = 0; i < kIterations; ++i) {
+    // The present one first: it may be computed again under the same number.
+    const size_t place = (present_ + kIterations - i) % kIterations;
+    if (iterations_[place].number == task.iteration) return place;
+  }
+  return present_;
 }
 
 void FunctionProgram::wait() {
   if (network_.device().is_cpu()) return;
   DeviceMemory& memory = memory_of(network_.device());
   memory.synchronize(memory.default_stream());
+  for (const Worker& worker : workers_) {
+    if (worker.stream) memory.synchronize(worker.stream->get());
+  }
 }
 
-int FunctionProgram::most_workers() const {
-  return network_.device().is_cpu() ? std::numeric_limits<int>::max() : 1;
+void FunctionProgram::join() {
+  if (network_.device().is_cpu()) return;
+  DeviceMemory& memory = memory_of(network_.device());
+  for (const Worker& worker : workers_) {
+    if (worker.stream) memory.follow(memory.default_stream(), worker.stream->get());
+  }
 }
 
 std::vector<uint64_t> FunctionProgram::parameter_ids() const {
@@ -166,16 +175,24 @@ void FunctionProgram::prepare(std::span<const IndexRange> shards, int workers) {
     std::vector<DType> types = expected_;
     if (types.empty()) {
       types.assign(network_.input_shapes().size(),
-                   batch_.empty() ? DType::f32 : batch_.front().dtype());
+                   present().batch.empty() ? DType::f32 : present().batch.front().dtype());
     }
-    layout_ = plan({shards[0].count, true, false, types, {}}).plan->gradient_layout();
+    const ShardPlan& first = plan({shards[0].count, true, false, types, {}});
+    layout_ = first.plan->gradient_layout();
+    has_statistics_ = !first.statistics.empty();
     parameters_ = parameter_ids();
     ++layout_version_;
   }
   if (workers_.size() < static_cast<size_t>(workers)) {
     workers_.resize(static_cast<size_t>(workers));
   }
-  summaries_.assign(shards.size(), {});
+  present().summaries.assign(shards.size(), {});
+  if (!network_.device().is_cpu()) {
+    for (Worker& worker : workers_) {
+      if (!worker.stream) worker.stream = std::make_unique<StreamForEager>(network_.device());
+    }
+    if (present().readings.size() < shards.size()) present().readings.resize(shards.size());
+  }
   if (!profile_) return;
   const MutexLock lock(mutex_);
   for (const auto& [key, made] : plans_) profile_->open(*made.plan);
@@ -212,13 +229,24 @@ const FunctionProgram::ShardPlan& FunctionProgram::plan(const ForwardStatistics:
 ShardGradients FunctionProgram::compute(const ShardTask& task) {
   const Device device = network_.device();
   std::optional<kernels::ThreadChoice> settings;
-  if (!device.is_cpu()) settings.emplace(options_.choice);
+  std::optional<EagerStream> stream;
   ThreadTimer charge(profile_, task.worker);
   charge(&StepAccounts::waiting);
-  FunctionSummary& summary =
-      task.repeat > 0 ? repeated_[task.repeat - 1] : summaries_[static_cast<size_t>(task.shard)];
+  Iteration& it = present();
+  FunctionSummary& summary = it.summary_of(task);
   summary = {};
   Worker& worker = workers_[static_cast<size_t>(task.worker)];
+  DeviceReadings* readings = nullptr;
+  if (!device.is_cpu()) {
+    it.number = task.iteration;
+    is_broken_ = true;
+    settings.emplace(options_.choice);
+    DeviceMemory& memory = memory_of(device);
+    memory.follow(worker.stream->get(), memory.default_stream());
+    stream.emplace(device, worker.stream->get());
+    readings = &it.readings_of(task);
+    readings->begin();
+  }
   const TensorSpec flat{Shape{static_cast<int64_t>(layout_.bytes / sizeof(float))}, DType::f32,
                         nullptr};
   static std::byte nowhere;  // never read: the tensor only stands on the tape
@@ -228,19 +256,26 @@ ShardGradients FunctionProgram::compute(const ShardTask& task) {
       .worker = &worker,
       .charge = &charge,
       .summary = &summary,
+      .readings = readings,
       .range = task.rows,
       .step = {options_.seed, static_cast<uint64_t>(task.iteration), task.rows.first},
       .rows = {},
       .parameters = Tensor::view(&nowhere, flat, nullptr, device),
       .used = {}};
-  for (const Tensor& t : batch_) state.rows.push_back(rows_of(t, task.rows));
+  for (const Tensor& t : it.batch) state.rows.push_back(rows_of(t, task.rows));
   const std::vector<Tensor> parameters = network_.parameter_values();
   Tape tape;
   tape.watch(state.parameters);
   tape.watch(parameters);
   Shard shard(state);
   const Tensor losses = (*loss_)(shard);
-  take_losses(losses, task.rows, summaries_.size(), summary);
+  summary.whole = check_losses(losses, task.rows, it.summaries.size());
+  if (readings) {
+    const Tensor plain = row_major(losses);
+    readings->add(device, static_cast<const float*>(plain.raw()), plain.shape().elements());
+  } else {
+    add_losses(losses.to_vector(), task.rows, summary);
+  }
   // If the loss is a sum, the derivative of each term is 1.
   Tensor total = summary.whole ? losses : ops::sum(losses);
   if (options_.loss_scale != 1)
@@ -263,8 +298,26 @@ ShardGradients FunctionProgram::compute(const ShardTask& task) {
   add_direct(layout_, direct, std::span(gradients).subspan(1), gradients[0]);
   charge(&StepAccounts::losses);
   worker.gradients = std::move(gradients[0]);
-  return {static_cast<std::byte*>(worker.gradients.raw()),
-          device.is_cpu() ? nullptr : memory_of(device).default_stream()};
+  if (device.is_cpu()) return {static_cast<std::byte*>(worker.gradients.raw()), nullptr};
+  // What a loss makes at its first call and keeps must be complete before other streams use it.
+  if (!std::exchange(has_computed_, true)) memory_of(device).synchronize(worker.stream->get());
+  is_broken_ = false;
+  return {static_cast<std::byte*>(worker.gradients.raw()), worker.stream->get()};
+}
+
+void FunctionProgram::complete(const ShardTask& task) {
+  if (network_.device().is_cpu()) return;
+  finished_ = place_of(task);
+  FunctionSummary& summary = iterations_[finished_].summary_of(task);
+  const DeviceReadings& readings = iterations_[finished_].readings_of(task);
+  size_t next = 0;
+  for (ForwardStatistics& run : summary.runs) {
+    for (auto to = run.values.begin(); to != run.values.end();) {
+      const std::span<const float> values = readings.of(next++);
+      to = std::copy(values.begin(), values.end(), to);
+    }
+  }
+  add_losses(readings.of(next), task.rows, summary);
 }
 
 Digest FunctionProgram::summary_digest(const ShardTask& task) const {
@@ -273,7 +326,7 @@ Digest FunctionProgram::summary_digest(const ShardTask& task) const {
 }
 
 Bytes FunctionProgram::encode_summaries(const IndexRange& shards) const {
-  const auto first = summaries_.begin() + shards.first;
+  const auto first = summaries().begin() + shards.first;
   return encode(std::vector<FunctionSummary>(first, first + shards.count));
 }
 
@@ -284,16 +337,16 @@ void FunctionProgram::decode_summaries(const IndexRange& shards, const Bytes& by
                         std::to_string(theirs.size()) + " shards instead of " +
                         std::to_string(shards.count));
   }
-  std::move(theirs.begin(), theirs.end(), summaries_.begin() + shards.first);
+  std::move(theirs.begin(), theirs.end(), iterations_[finished_].summaries.begin() + shards.first);
 }
 
 bool FunctionProgram::is_finite() const {
-  return std::all_of(summaries_.begin(), summaries_.end(),
+  return std::all_of(summaries().begin(), summaries().end(),
                      [](const FunctionSummary& s) { return s.not_finite < 0; });
 }
 
 void FunctionProgram::check_finite(int64_t iteration) const {
-  for (const FunctionSummary& s : summaries_) {
+  for (const FunctionSummary& s : summaries()) {
     if (s.not_finite < 0) continue;
     // Batch normalisation spreads one non-finite value over all observations of its shard.
     const std::string first = std::to_string(s.not_finite);
@@ -309,11 +362,11 @@ void FunctionProgram::check_finite(int64_t iteration) const {
 }
 
 void FunctionProgram::follow_statistics(const std::function<float*(int k)>& state) {
-  const std::vector<ForwardStatistics>& first = summaries_[0].runs;
-  for (size_t j = 1; j < summaries_.size(); ++j) {
-    bool alike = summaries_[j].runs.size() == first.size();
+  const std::vector<ForwardStatistics>& first = summaries()[0].runs;
+  for (size_t j = 1; j < summaries().size(); ++j) {
+    bool alike = summaries()[j].runs.size() == first.size();
     for (size_t r = 0; alike && r < first.size(); ++r) {
-      alike = summaries_[j].runs[r].values.size() == first[r].values.size();
+      alike = summaries()[j].runs[r].values.size() == first[r].values.size();
     }
     if (!alike) {
       refuse("shard " + std::to_string(j) +
@@ -325,7 +378,7 @@ void FunctionProgram::follow_statistics(const std::function<float*(int k)>& stat
   for (size_t r = 0; r < first.size(); ++r) {
     std::vector<IndexRange> rows;
     std::vector<const float*> values;
-    for (const FunctionSummary& summary : summaries_) {
+    for (const FunctionSummary& summary : summaries()) {
       rows.push_back({0, summary.runs[r].key.n});
       values.push_back(summary.runs[r].values.data());
     }
@@ -354,115 +407,6 @@ void FunctionProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
   }
 }
 
-int64_t Shard::first() const { return state_.range.first; }
-int64_t Shard::size() const { return state_.range.count; }
-const StepInfo& Shard::step() const { return state_.step; }
-
-const Tensor& Shard::operator[](size_t i) const {
-  if (i >= state_.rows.size()) {
-    refuse("the mini-batch has " + std::to_string(state_.rows.size()) + " tensors, but number " +
-           std::to_string(i) + " is requested");
-  }
-  return state_.rows[i];
-}
-
-Tensor Shard::forward(const Tensor& input, const ShardForwardOptions& options) {
-  return forward_all({input}, options).front();
-}
-
-std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
-                                       const ShardForwardOptions& options) {
-  State& s = state_;
-  Network& network = s.network;
-  if (s.program == nullptr) {
-    return network.forward_all(inputs,
-                               {.training = false, .record = false, .outputs = options.outputs});
-  }
-  ThreadTimer& charge = *s.charge;
-  charge(&StepAccounts::losses);
-  const Device device = network.device();
-  const int64_t n = network.check_inputs(inputs);
-  const bool differentiable = Tape::any_tracks(inputs);
-  ForwardStatistics::Key key{n, options.training, differentiable, {}, options.outputs};
-  for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
-  const FunctionProgram::ShardPlan& plan = s.program->plan(key);
-  auto& runs = s.worker->runs[&plan];
-  const size_t number = s.used[&plan]++;
-  if (runs.size() == number) {
-    const kernels::ThreadChoice settings(s.program->options_.choice);
-    runs.push_back(
-        std::make_unique<PlanRun>(plan.plan, network.packed(), network.state_pointers()));
-  }
-  PlanRun* const run = runs[number].get();
-  charge(&StepAccounts::plans);
-  if (s.program->profile_) ++s.worker->calls[&plan];
-  const auto forward = [run, inputs, device, &plan, &s, &charge] {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const Tensor plain = row_major(inputs[i]);
-      copy(device, run->input(static_cast<int>(i)), plain.raw(), plain.bytes());
-    }
-    charge(&StepAccounts::inputs);
-    run->forward(s.step, charge.watch(*plan.plan));
-    run->join();
-  };
-  forward();
-
-  std::vector<Tensor> outputs;
-  for (const Shape& shape : plan.outputs) {
-    outputs.push_back(copy_of(run->output(static_cast<int>(outputs.size())), shape, device));
-  }
-  if (!plan.statistics.empty()) {
-    ForwardStatistics followed{key, {}};
-    for (const MovingStatistics& of : plan.statistics) {
-      for (int output : {of.mean_output, of.variance_output}) {
-        const auto values = copy_of(run->output(output), Shape{of.channels}, device).to_vector();
-        followed.values.insert(followed.values.end(), values.begin(), values.end());
-      }
-    }
-    s.summary->runs.push_back(std::move(followed));
-  }
-
-  charge(&StepAccounts::results);
-  std::vector<Tensor> tracked = inputs;
-  tracked.push_back(s.parameters);
-  Tape::record_everywhere(
-      tracked, outputs,
-      [run, forward, device, &plan, &s, &charge, tracked, differentiable, stale = false](
-          const std::vector<Tensor>& output_gradients, const std::vector<bool>& wanted) mutable {
-        charge(&StepAccounts::losses);
-        // A backward run reuses the memory of its inputs, so a second one needs a new forward run.
-        if (stale) forward();
-        stale = true;
-        for (size_t k = 0; k < output_gradients.size(); ++k) {
-          // Zeros where the loss does not depend on this output.
-          const Tensor plain = output_gradients[k].defined()
-                                   ? row_major(output_gradients[k])
-                                   : Tensor::zeros(plan.outputs[k], DType::f32, device);
-          copy(device, run->output_gradient(static_cast<int>(k)), plain.raw(), plain.bytes());
-        }
-        charge(&StepAccounts::inputs);
-        run->backward(s.step, charge.watch(*plan.plan));
-        run->join();
-        s.reached = true;
-        std::vector<Tensor> results(tracked.size() + output_gradients.size());
-        for (size_t k = 0; k < output_gradients.size(); ++k) {
-          const float* const from = run->total_output_gradient(static_cast<int>(k));
-          if (!from || !wanted[tracked.size() + k]) continue;
-          results[tracked.size() + k] = copy_of(from, plan.outputs[k], device);
-        }
-        for (size_t i = 0; differentiable && i + 1 < tracked.size(); ++i) {
-          const float* const from = run->input_gradient(static_cast<int>(i));
-          if (wanted[i] && from) results[i] = copy_of(from, tracked[i].shape(), device);
-        }
-        results[tracked.size() - 1] =
-            Tensor::view(run->gradients(), tracked.back().spec(), nullptr, device);
-        charge(&StepAccounts::results);
-        return results;
-      },
-      Tape::Outputs::linked);
-  return outputs;
-}
-
 std::vector<float> evaluate_loss(Network& network, const ShardLoss& loss,
                                  const std::vector<Tensor>& batch) {
   Shard::State state{.network = network,
@@ -472,9 +416,8 @@ std::vector<float> evaluate_loss(Network& network, const ShardLoss& loss,
                      .parameters = {},
                      .used = {}};
   Shard shard(state);
-  FunctionSummary summary;
   const Tensor losses = loss(shard);
-  take_losses(losses, state.range, 2, summary);
+  check_losses(losses, state.range, 2);
   return losses.to_vector();
 }
 

@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/engine/device/eager_stream.h"
+#include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/profile/step_profile.h"
+#include "lockstep/train/programs/device_readings.h"
 #include "lockstep/train/programs/shard.h"
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"
@@ -65,8 +68,13 @@ struct FunctionProgramOptions {
   double loss_scale = 1;        // the gradients are multiplied by it
 };
 
-// On a device, shards are computed one after the other, by its default stream and the network's
-// plans. Losses are read as soon as they are available.
+// On a device, each worker has its own stream for the eager work of losses (EagerStream), besides
+// those of its plan runs. Losses and statistics are copied to pinned memory and read by complete(),
+// so that the host adds the next shards meanwhile, unless a loss itself waits for values. Plan runs
+// are recorded. The rest of a loss is not: nothing says that a function adds the same work again.
+//
+// Iterations run ahead if the network has no moving statistics. A loss may read these (predict()),
+// and the host updates them when an iteration is finished.
 class FunctionProgram final : public ShardProgram {
  public:
   // The network must be initialized. The network and the profile must stay alive.
@@ -81,22 +89,26 @@ class FunctionProgram final : public ShardProgram {
   // mini-batch's first tensor.
   void expect_inputs(std::vector<DType> types) { expected_ = std::move(types); }
   uint64_t random_seed() const { return options_.seed; }
-  int64_t rows() const { return batch_.front().shape()[0]; }
+  int64_t rows() const { return present().batch.front().shape()[0]; }
 
   void prepare(std::span<const IndexRange> shards, int workers) override;
   const GradientLayout& gradient_layout() const override { return layout_; }
   uint64_t layout_version() const override { return layout_version_; }
-  int most_workers() const override;
   size_t summary_bytes() const override { return 0; }
+  bool runs_ahead() const override { return !has_statistics_; }
   ShardGradients compute(const ShardTask& task) override;
+  void complete(const ShardTask& task) override;
   void wait() override;
+  void join() override;
   Digest summary_digest(const ShardTask& task) const override;
   Bytes encode_summaries(const IndexRange& shards) const override;
   void decode_summaries(const IndexRange& shards, const Bytes& bytes) override;
   void time_passes(ThreadPool& pool, PassFloors& floors) override;
 
+  // Whether the loss returned one value for all rows of the shard. After compute().
+  bool is_whole(const ShardTask& task) const { return summary_of(task).whole; }
   // After an iteration: the summaries of the shards of all members of the group.
-  const std::vector<FunctionSummary>& summaries() const { return summaries_; }
+  const std::vector<FunctionSummary>& summaries() const { return finished().summaries; }
   // Throws Error naming the rows with a non-finite loss. `iteration` is for the message.
   void check_finite(int64_t iteration) const;
   bool is_finite() const;
@@ -112,8 +124,9 @@ class FunctionProgram final : public ShardProgram {
     std::vector<Shape> outputs;
     std::vector<MovingStatistics> statistics;
   };
-  // Data of one thread.
+  // Data of one thread, or of one stream.
   struct Worker {
+    std::unique_ptr<StreamForEager> stream;  // null on the CPU
     std::map<const ShardPlan*, std::vector<std::unique_ptr<PlanRun>>> runs;
     std::map<const ShardPlan*, int64_t> calls;  // forward runs, for a profiler
     Tensor gradients;                           // of the last shard
@@ -125,15 +138,43 @@ class FunctionProgram final : public ShardProgram {
   // Whether plans and runs belong to the network's present parameters.
   bool is_present() const;
   std::vector<uint64_t> parameter_ids() const;
+  // Data of one iteration. On a device, several are under way.
+  struct Iteration {
+    int64_t number = 0;
+    std::vector<Tensor> batch;
+    std::vector<std::unique_ptr<Pinned>> uploads;  // by tensor; what the device copies `batch` from
+    std::vector<size_t> upload_bytes;
+    std::vector<FunctionSummary> summaries;
+    FunctionSummary repeated[2];
+    std::vector<DeviceReadings> readings;  // by shard; on a device
+    DeviceReadings repeated_readings[2];
+
+    FunctionSummary& summary_of(const ShardTask& task) {
+      return task.repeat > 0 ? repeated[task.repeat - 1]
+                             : summaries[static_cast<size_t>(task.shard)];
+    }
+    DeviceReadings& readings_of(const ShardTask& task) {
+      return task.repeat > 0 ? repeated_readings[task.repeat - 1]
+                             : readings[static_cast<size_t>(task.shard)];
+    }
+  };
+  // As many as an executor keeps.
+  static constexpr size_t kIterations = 3;
+  // The iteration that begins, and the one that a task belongs to.
+  Iteration& present() { return iterations_[present_]; }
+  const Iteration& present() const { return iterations_[present_]; }
+  size_t place_of(const ShardTask& task) const;
+  const Iteration& finished() const { return iterations_[finished_]; }
   const FunctionSummary& summary_of(const ShardTask& task) const {
-    return task.repeat > 0 ? repeated_[task.repeat - 1]
-                           : summaries_[static_cast<size_t>(task.shard)];
+    return const_cast<FunctionProgram*>(this)->iterations_[place_of(task)].summary_of(task);
   }
+  Tensor upload(const Tensor& tensor, size_t i);
 
   Network& network_;
   const FunctionProgramOptions options_;
   StepProfile* const profile_;
-  std::vector<Tensor> batch_;
+  Iteration iterations_[kIterations];
+  size_t present_ = 0, finished_ = 0;
   std::vector<DType> expected_;
   const ShardLoss* loss_ = nullptr;
 
@@ -144,8 +185,8 @@ class FunctionProgram final : public ShardProgram {
   GradientLayout layout_;
   uint64_t layout_version_ = 0;
   std::vector<Worker> workers_;
-  std::vector<FunctionSummary> summaries_;
-  FunctionSummary repeated_[2];
+  bool has_statistics_ = true;                     // that iterations change
+  bool has_computed_ = false, is_broken_ = false;  // broken: compute() has failed
 };
 
 }  // namespace lockstep

@@ -56,6 +56,8 @@ class ShardProgram {
   // Bytes of a shard's summary: its results besides the gradients. 0: summaries vary in size; then
   // the program stores them, and encode_summaries() transfers them.
   virtual size_t summary_bytes() const = 0;
+  // Whether an iteration may begin before the one before it is finished, on a device.
+  virtual bool runs_ahead() const { return summary_bytes() > 0; }
   // Pinned memory that a shard with `rows` rows needs on a device.
   virtual size_t staging_bytes(int64_t rows) const {
     (void)rows;

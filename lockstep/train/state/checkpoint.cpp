@@ -46,6 +46,11 @@ std::vector<std::pair<int64_t, std::string>> newest_first(FileSystem& files,
   return found;
 }
 
+void sort_by_name(std::vector<NamedTensor>& tensors) {
+  std::sort(tensors.begin(), tensors.end(),
+            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
+}
+
 void add_best(std::vector<NamedTensor>& all, const Network& network, const BestNetwork& best) {
   for (size_t i = 0; i < best.parameters.size(); ++i) {
     all.push_back({"best/learnable/" + network.parameters()[i].name, best.parameters[i]});
@@ -84,65 +89,10 @@ ValidationRecord validation_from(const nlohmann::json& j) {
   return v;
 }
 
-struct Loaded {
-  SafetensorsFile file;
-  nlohmann::ordered_json position;
-};
+constexpr const char* kKind = "checkpoint";
 
-Loaded load(FileSystem& files, const std::string& path) {
-  Loaded loaded;
-  loaded.file = read_safetensors(files.read(path), path);
-  const auto& meta = loaded.file.metadata;
-  const auto text = [&](const char* key) {
-    const auto found = meta.find(key);
-    if (found == meta.end()) throw DataError("[checkpoint] " + path + ": it has no `" + key + "`");
-    return found->second;
-  };
-  if (text("lockstep.checkpoint") != kFormat) {
-    throw DataError("[checkpoint] " + path + ": it has format " + text("lockstep.checkpoint") +
-                    ", but this program reads only format " + kFormat);
-  }
-  auto tensors = loaded.file.tensors;
-  std::sort(tensors.begin(), tensors.end(),
-            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
-  if (checkpoint_checksum(tensors, text("lockstep.position")) != text("lockstep.checksum")) {
-    throw DataError("[checkpoint] " + path + ": it is damaged: the checksum differs");
-  }
-  loaded.position = nlohmann::ordered_json::parse(text("lockstep.position"));
-  return loaded;
-}
-
-// The first field in which two trainings differ: "training.l2: 0.1 here, 0.2 there". Missing fields
-// are null.
-std::string first_difference(const nlohmann::ordered_json& here,
-                             const nlohmann::ordered_json& there, const std::string& path) {
-  if (here == there) return {};
-  if (here.is_object() && there.is_object()) {
-    const auto value = [](const nlohmann::ordered_json& object, const std::string& key) {
-      return object.contains(key) ? object[key] : nlohmann::ordered_json();
-    };
-    for (const auto* one : {&here, &there}) {
-      for (const auto& [key, unused] : one->items()) {
-        const std::string name = path.empty() ? key : path + "." + key;
-        const std::string inner = first_difference(value(here, key), value(there, key), name);
-        if (!inner.empty()) return inner;
-      }
-    }
-    return {};  // only the order of keys
-  }
-  if (here.is_array() && there.is_array() && here.size() == there.size()) {
-    for (size_t i = 0; i < here.size(); ++i) {
-      const auto inner =
-          first_difference(here[i], there[i], path + "[" + std::to_string(i + 1) + "]");
-      if (!inner.empty()) return inner;
-    }
-    return {};
-  }
-  const auto shown = [&](const nlohmann::ordered_json& value) -> std::string {
-    if (!value.is_null()) return value.dump().substr(0, 120);
-    return path.find('.') == std::string::npos ? "nothing" : "the default";
-  };
-  return path + ": " + shown(here) + " here, " + shown(there) + " there";
+CheckedFile load(FileSystem& files, const std::string& path) {
+  return read_checked(files, path, kKind);
 }
 
 // Describes a difference in data in terms of files and labels instead of digests. Returns "" if the
@@ -233,6 +183,37 @@ void set_aside(FileSystem& files, const std::string& path, const std::string& wh
 
 }  // namespace
 
+std::string first_difference(const nlohmann::ordered_json& here,
+                             const nlohmann::ordered_json& there, const std::string& path) {
+  if (here == there) return {};
+  if (here.is_object() && there.is_object()) {
+    const auto value = [](const nlohmann::ordered_json& object, const std::string& key) {
+      return object.contains(key) ? object[key] : nlohmann::ordered_json();
+    };
+    for (const auto* one : {&here, &there}) {
+      for (const auto& [key, unused] : one->items()) {
+        const std::string name = path.empty() ? key : path + "." + key;
+        const std::string inner = first_difference(value(here, key), value(there, key), name);
+        if (!inner.empty()) return inner;
+      }
+    }
+    return {};  // only the order of keys
+  }
+  if (here.is_array() && there.is_array() && here.size() == there.size()) {
+    for (size_t i = 0; i < here.size(); ++i) {
+      const auto inner =
+          first_difference(here[i], there[i], path + "[" + std::to_string(i + 1) + "]");
+      if (!inner.empty()) return inner;
+    }
+    return {};
+  }
+  const auto shown = [&](const nlohmann::ordered_json& value) -> std::string {
+    if (!value.is_null()) return value.dump().substr(0, 120);
+    return path.find('.') == std::string::npos ? "nothing" : "the default";
+  };
+  return path + ": " + shown(here) + " here, " + shown(there) + " there";
+}
+
 std::vector<NamedTensor> training_tensors(const Network& network, const Solver& solver) {
   std::vector<NamedTensor> all;
   const auto names = solver.state_names();
@@ -266,6 +247,37 @@ std::string checkpoint_checksum(const std::vector<NamedTensor>& tensors,
     digester.bytes(host.raw(), host.bytes());
   }
   return digester.finish().to_string();
+}
+
+std::vector<std::byte> write_checked(std::vector<NamedTensor> tensors, const std::string& kind,
+                                     const nlohmann::ordered_json& position) {
+  sort_by_name(tensors);
+  const std::string text = position.dump();
+  return write_safetensors(tensors, {{"lockstep." + kind, kFormat},
+                                     {"lockstep.position", text},
+                                     {"lockstep.checksum", checkpoint_checksum(tensors, text)}});
+}
+
+CheckedFile read_checked(FileSystem& files, const std::string& path, const std::string& kind) {
+  const std::string where = "[" + kind + "] " + path + ": ";
+  CheckedFile checked{read_safetensors(files.read(path), path), {}};
+  const auto text = [&](const std::string& key) {
+    const auto found = checked.file.metadata.find(key);
+    if (found == checked.file.metadata.end()) throw DataError(where + "it has no `" + key + "`");
+    return found->second;
+  };
+  const std::string format = text("lockstep." + kind);
+  if (format != kFormat) {
+    throw DataError(where + "it has format " + format + ", but this program reads only format " +
+                    kFormat);
+  }
+  auto tensors = checked.file.tensors;
+  sort_by_name(tensors);
+  if (checkpoint_checksum(tensors, text("lockstep.position")) != text("lockstep.checksum")) {
+    throw DataError(where + "it is damaged: the checksum differs");
+  }
+  checked.position = nlohmann::ordered_json::parse(text("lockstep.position"));
+  return checked;
 }
 
 bool holds_checkpoints(FileSystem& files, const std::string& folder) {
@@ -311,13 +323,7 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
 
   auto tensors = training_tensors(network, solver);
   if (position.best) add_best(tensors, network, *position.best);
-  std::sort(tensors.begin(), tensors.end(),
-            [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
-  const std::string text = json.dump();
-  const auto bytes =
-      write_safetensors(tensors, {{"lockstep.checkpoint", kFormat},
-                                  {"lockstep.position", text},
-                                  {"lockstep.checksum", checkpoint_checksum(tensors, text)}});
+  const auto bytes = write_checked(std::move(tensors), kKind, json);
   make_folders(files, folder);
   const std::string path =
       join_path(folder, fmt::format("{}{:08}{}", kPrefix, position.iteration, kSuffix));
@@ -342,7 +348,7 @@ std::optional<TrainingPosition> resume_from_checkpoint(
   };
   for (const auto& [iteration, path] : newest_first(files, folder)) {
     if (choice.before > 0 && iteration >= choice.before) continue;
-    Loaded loaded;
+    CheckedFile loaded;
     TrainingPosition position;
     std::vector<FingerprintEntry> fingerprint;
     try {

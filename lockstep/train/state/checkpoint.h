@@ -54,6 +54,22 @@ std::string write_checkpoint(FileSystem& files, const std::string& folder, const
 std::string checkpoint_checksum(const std::vector<NamedTensor>& tensors,
                                 const std::string& position);
 
+// The form of checkpoints and of saved loops (custom_loop.h): tensors, a position and their
+// checksum. `kind` ("checkpoint") names the form in the file and in errors.
+struct CheckedFile {
+  SafetensorsFile file;
+  nlohmann::ordered_json position;
+};
+std::vector<std::byte> write_checked(std::vector<NamedTensor> tensors, const std::string& kind,
+                                     const nlohmann::ordered_json& position);
+// Throws FileError, and DataError for a file of another kind or with another checksum.
+CheckedFile read_checked(FileSystem& files, const std::string& path, const std::string& kind);
+
+// The first field in which two descriptions differ: "training.l2: 0.1 here, 0.2 there"; "" if they
+// agree. Missing fields are null. `path` is the name of the whole.
+std::string first_difference(const nlohmann::ordered_json& here,
+                             const nlohmann::ordered_json& there, const std::string& path);
+
 // Whether the folder contains checkpoints, valid or damaged.
 bool holds_checkpoints(FileSystem& files, const std::string& folder);
 

@@ -27,10 +27,9 @@ kernels::AdamUpdate numbers_of(const UpdateTarget& target, double observations,
 }
 
 void update(const UpdateTarget& target, std::span<const Tensor> state, const float* gradient_sum,
-            double observations, const AdamOptions& options, int64_t iteration, bool decoupled) {
-  target.table().adam(
-      target.elements(), elements_of(state[0]), elements_of(state[1]), gradient_sum, target.count(),
-      numbers_of(target, observations, options, iteration, decoupled), target.stream());
+            const kernels::AdamUpdate& numbers) {
+  target.table().adam(target.elements(), elements_of(state[0]), elements_of(state[1]), gradient_sum,
+                      target.count(), numbers, target.stream());
 }
 
 void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
@@ -44,11 +43,13 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
   prepare_state(name, targets, state.mean);
   prepare_state(name, targets, state.square);
   ++state.iteration;
+  const auto numbers = numbers_of_all(targets, [&](const UpdateTarget& target) {
+    return numbers_of(target, 1, options, state.iteration, decoupled);
+  });
   for_all_pieces(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
     const Tensor arrays[] = {part_of(state.mean[piece.array], piece),
                              part_of(state.square[piece.array], piece)};
-    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, 1, options,
-           state.iteration, decoupled);
+    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, numbers[piece.array]);
   });
 }
 
@@ -66,8 +67,7 @@ class Adam final : public SlotSolver<kernels::AdamUpdate> {
  private:
   void update_slot(const UpdateSlot& s, const float* gradient_sum,
                    const UpdateScalars& scalars) override {
-    lockstep::update(s.target, s.state, gradient_sum, scalars.observations, now(scalars),
-                     scalars.iteration, decoupled_);
+    lockstep::update(s.target, s.state, gradient_sum, numbers_of(s.target, scalars));
   }
   kernels::AdamUpdate numbers_of(const UpdateTarget& target,
                                  const UpdateScalars& scalars) const override {

@@ -16,9 +16,9 @@ kernels::RmspropUpdate numbers_of(const UpdateTarget& target, double observation
 }
 
 void update(const UpdateTarget& target, std::span<const Tensor> state, const float* gradient_sum,
-            double observations, const RmspropOptions& options) {
+            const kernels::RmspropUpdate& numbers) {
   target.table().rmsprop(target.elements(), elements_of(state[0]), gradient_sum, target.count(),
-                         numbers_of(target, observations, options), target.stream());
+                         numbers, target.stream());
 }
 
 void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
@@ -28,9 +28,11 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
   check_option("rmsprop", "squared_gradient_decay", options.squared_gradient_decay, 0, 1);
   check_option("rmsprop", "epsilon", options.epsilon, 0, kInfinite);
   prepare_state("rmsprop", targets, state.square);
+  const auto numbers = numbers_of_all(
+      targets, [&](const UpdateTarget& target) { return numbers_of(target, 1, options); });
   for_all_pieces(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
     const Tensor arrays[] = {part_of(state.square[piece.array], piece)};
-    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, 1, options);
+    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, numbers[piece.array]);
   });
 }
 
@@ -45,7 +47,7 @@ class Rmsprop final : public SlotSolver<kernels::RmspropUpdate> {
  private:
   void update_slot(const UpdateSlot& s, const float* gradient_sum,
                    const UpdateScalars& scalars) override {
-    lockstep::update(s.target, s.state, gradient_sum, scalars.observations, now(scalars));
+    lockstep::update(s.target, s.state, gradient_sum, numbers_of(s.target, scalars));
   }
   kernels::RmspropUpdate numbers_of(const UpdateTarget& target,
                                     const UpdateScalars& scalars) const override {

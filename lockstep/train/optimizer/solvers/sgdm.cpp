@@ -15,9 +15,9 @@ kernels::SgdmUpdate numbers_of(const UpdateTarget& target, double observations,
 }
 
 void update(const UpdateTarget& target, std::span<const Tensor> state, const float* gradient_sum,
-            double observations, const SgdmOptions& options) {
+            const kernels::SgdmUpdate& numbers) {
   target.table().sgdm(target.elements(), elements_of(state[0]), gradient_sum, target.count(),
-                      numbers_of(target, observations, options), target.stream());
+                      numbers, target.stream());
 }
 
 void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
@@ -26,9 +26,11 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
   check_options("sgdm", options.learning_rate, options.l2);
   check_option("sgdm", "momentum", options.momentum, 0, 1);
   prepare_state("sgdm", targets, state.velocity);
+  const auto numbers = numbers_of_all(
+      targets, [&](const UpdateTarget& target) { return numbers_of(target, 1, options); });
   for_all_pieces(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
     const Tensor arrays[] = {part_of(state.velocity[piece.array], piece)};
-    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, 1, options);
+    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, numbers[piece.array]);
   });
 }
 
@@ -41,7 +43,7 @@ class Sgdm final : public SlotSolver<kernels::SgdmUpdate> {
  private:
   void update_slot(const UpdateSlot& s, const float* gradient_sum,
                    const UpdateScalars& scalars) override {
-    lockstep::update(s.target, s.state, gradient_sum, scalars.observations, now(scalars));
+    lockstep::update(s.target, s.state, gradient_sum, numbers_of(s.target, scalars));
   }
   kernels::SgdmUpdate numbers_of(const UpdateTarget& target,
                                  const UpdateScalars& scalars) const override {

@@ -1,0 +1,38 @@
+#include "lockstep/engine/device/eager_stream.h"
+
+namespace lockstep {
+namespace {
+
+thread_local const EagerStream* newest = nullptr;
+
+}  // namespace
+
+EagerStream::EagerStream(Device device, void* stream)
+    : device_(device), stream_(stream), before_(newest) {
+  newest = this;
+}
+
+EagerStream::~EagerStream() { newest = before_; }
+
+void* EagerStream::of_thread(Device device) {
+  for (const EagerStream* s = newest; s != nullptr; s = s->before_) {
+    if (s->device_ == device) return s->stream_;
+  }
+  return nullptr;
+}
+
+void* eager_stream_of(Device device) {
+  void* const own = EagerStream::of_thread(device);
+  return own != nullptr ? own : memory_of(device).default_stream();
+}
+
+StreamForEager::~StreamForEager() {
+  try {
+    memory_of(device_).synchronize(stream_.get());
+  } catch (const Error&) {
+    // The device has failed. Its next use throws.
+  }
+  release_stream_memory(device_, stream_.get());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,126 @@
+#include "lockstep/train/programs/shard.h"
+
+#include "lockstep/train/programs/shard_state.h"
+
+namespace lockstep {
+
+using shards::copy;
+using shards::copy_of;
+using shards::refuse;
+using shards::row_major;
+
+int64_t Shard::first() const { return state_.range.first; }
+int64_t Shard::size() const { return state_.range.count; }
+const StepInfo& Shard::step() const { return state_.step; }
+
+const Tensor& Shard::operator[](size_t i) const {
+  if (i >= state_.rows.size()) {
+    refuse("the mini-batch has " + std::to_string(state_.rows.size()) + " tensors, but number " +
+           std::to_string(i) + " is requested");
+  }
+  return state_.rows[i];
+}
+
+Tensor Shard::forward(const Tensor& input, const ShardForwardOptions& options) {
+  return forward_all({input}, options).front();
+}
+
+std::vector<Tensor> Shard::forward_all(const std::vector<Tensor>& inputs,
+                                       const ShardForwardOptions& options) {
+  State& s = state_;
+  Network& network = s.network;
+  if (s.program == nullptr) {
+    return network.forward_all(inputs,
+                               {.training = false, .record = false, .outputs = options.outputs});
+  }
+  ThreadTimer& charge = *s.charge;
+  charge(&StepAccounts::losses);
+  const Device device = network.device();
+  const int64_t n = network.check_inputs(inputs);
+  const bool differentiable = Tape::any_tracks(inputs);
+  ForwardStatistics::Key key{n, options.training, differentiable, {}, options.outputs};
+  for (const Tensor& input : inputs) key.inputs.push_back(input.dtype());
+  const FunctionProgram::ShardPlan& plan = s.program->plan(key);
+  auto& runs = s.worker->runs[&plan];
+  const size_t number = s.used[&plan]++;
+  if (runs.size() == number) {
+    const kernels::ThreadChoice settings(s.program->options_.choice);
+    runs.push_back(
+        std::make_unique<PlanRun>(plan.plan, network.packed(), network.state_pointers()));
+  }
+  PlanRun* const run = runs[number].get();
+  charge(&StepAccounts::plans);
+  if (s.program->profile_) ++s.worker->calls[&plan];
+  const auto forward = [run, inputs, device, &plan, &s, &charge] {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor plain = row_major(inputs[i]);
+      copy(device, run->input(static_cast<int>(i)), plain.raw(), plain.bytes());
+    }
+    charge(&StepAccounts::inputs);
+    run->forward(s.step, charge.watch(*plan.plan));
+    run->join();
+  };
+  forward();
+
+  std::vector<Tensor> outputs;
+  for (const Shape& shape : plan.outputs) {
+    outputs.push_back(copy_of(run->output(static_cast<int>(outputs.size())), shape, device));
+  }
+  if (!plan.statistics.empty()) {
+    ForwardStatistics followed{key, {}};
+    for (const MovingStatistics& of : plan.statistics) {
+      for (int output : {of.mean_output, of.variance_output}) {
+        const float* const from = run->output(output);
+        if (s.readings) {
+          s.readings->add(device, from, of.channels);
+          followed.values.resize(followed.values.size() + static_cast<size_t>(of.channels));
+        } else {
+          followed.values.insert(followed.values.end(), from, from + of.channels);
+        }
+      }
+    }
+    s.summary->runs.push_back(std::move(followed));
+  }
+
+  charge(&StepAccounts::results);
+  std::vector<Tensor> tracked = inputs;
+  tracked.push_back(s.parameters);
+  Tape::record_everywhere(
+      tracked, outputs,
+      [run, forward, device, &plan, &s, &charge, tracked, differentiable, stale = false](
+          const std::vector<Tensor>& output_gradients, const std::vector<bool>& wanted) mutable {
+        charge(&StepAccounts::losses);
+        // A backward run reuses the memory of its inputs, so a second one needs a new forward run.
+        if (stale) forward();
+        stale = true;
+        for (size_t k = 0; k < output_gradients.size(); ++k) {
+          // Zeros where the loss does not depend on this output.
+          const Tensor plain = output_gradients[k].defined()
+                                   ? row_major(output_gradients[k])
+                                   : Tensor::zeros(plan.outputs[k], DType::f32, device);
+          copy(device, run->output_gradient(static_cast<int>(k)), plain.raw(), plain.bytes());
+        }
+        charge(&StepAccounts::inputs);
+        run->backward(s.step, charge.watch(*plan.plan));
+        run->join();
+        s.reached = true;
+        std::vector<Tensor> results(tracked.size() + output_gradients.size());
+        for (size_t k = 0; k < output_gradients.size(); ++k) {
+          const float* const from = run->total_output_gradient(static_cast<int>(k));
+          if (!from || !wanted[tracked.size() + k]) continue;
+          results[tracked.size() + k] = copy_of(from, plan.outputs[k], device);
+        }
+        for (size_t i = 0; differentiable && i + 1 < tracked.size(); ++i) {
+          const float* const from = run->input_gradient(static_cast<int>(i));
+          if (wanted[i] && from) results[i] = copy_of(from, tracked[i].shape(), device);
+        }
+        results[tracked.size() - 1] =
+            Tensor::view(run->gradients(), tracked.back().spec(), nullptr, device);
+        charge(&StepAccounts::results);
+        return results;
+      },
+      Tape::Outputs::linked);
+  return outputs;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// What a Shard refers to while its loss is computed, for function_program.cpp and shard.cpp.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/eager_stream.h"
+#include "lockstep/train/programs/function_program.h"
+
+namespace lockstep {
+
+struct Shard::State {
+  Network& network;
+  // Null if a loss is evaluated without recording; the following members are then unused.
+  FunctionProgram* program = nullptr;
+  FunctionProgram::Worker* worker = nullptr;
+  ThreadTimer* charge = nullptr;
+  FunctionSummary* summary = nullptr;
+  DeviceReadings* readings = nullptr;  // on a device
+  IndexRange range;
+  StepInfo step;
+  std::vector<Tensor> rows;
+  // Represents all parameters on the tape. Its gradient has the layout of the plans' gradients.
+  Tensor parameters;
+  std::map<const FunctionProgram::ShardPlan*, size_t> used;  // runs of this shard so far
+  bool reached = false;                                      // by the backward pass
+};
+
+namespace shards {
+
+[[noreturn]] inline void refuse(const std::string& what, const std::string& hint = {}) {
+  throw InvalidArgument("[sharded_value_and_gradient] " + what, hint);
+}
+
+inline void copy(Device device, void* to, const void* from, size_t bytes) {
+  if (device.is_cpu()) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  memory_of(device).copy(to, from, bytes, eager_stream_of(device));
+}
+
+inline Tensor row_major(const Tensor& tensor) { return convert(tensor, tensor.spec().plain()); }
+
+// Copies values to memory of `device`.
+inline Tensor copy_of(const float* from, const Shape& shape, Device device) {
+  Tensor tensor(shape, DType::f32, device);
+  copy(device, tensor.raw(), from, tensor.bytes());
+  return tensor;
+}
+
+}  // namespace shards
+}  // namespace lockstep
