@@ -40,6 +40,7 @@ MOST_FILES = 24
 HEAVY = {
     "cereal/": ["lockstep/parallel/messages/serialize.h"],
     "hwy/": ["lockstep/engine/kernels/cpu/batch_lanes/vectors.h",
+             "lockstep/engine/kernels/cpu/matrices/tiles.h",
              "lockstep/engine/kernels/cpu/vector_elements.h"],
     "muParser": [],
     "nlohmann/json.hpp": ["lockstep/base/field_words.h", "lockstep/runs/jobs/job_source.h",

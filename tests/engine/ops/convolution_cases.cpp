@@ -195,6 +195,8 @@ std::vector<Case> convolution_cases() {
       fully_connected("one_unit", {7, 11}, 1),
       fully_connected("without_bias", {3, 17}, 11, false),
       fully_connected("batch_16_of_64", {16, 64}, 10),
+      fully_connected("many_of_everything", {20, 600}, 50),
+      fully_connected("rows_300", {300, 5}, 49),
       fully_connected("three_dimensions", {2, 3, 5}, 7),
       fully_connected("five_dimensions", {2, 2, 3, 2, 2}, 3),
       fully_connected("image_of_11_channels", {3, 11, 5, 3}, 6),

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/tensor/spec.h"
 
@@ -54,6 +55,40 @@ struct PassMemory {
   const StepInfo* device_step = nullptr;
 };
 
+// A leaf of the fixed tree over shards, with what follows it in the tree's order: `additions` sums
+// of the last two subtrees. Then the subtree is complete up to `root`; -1: its sibling follows.
+struct ShardLeaf {
+  int64_t rows = 0;
+  int additions = 0;
+  int root = -1;
+};
+
+// A subtree whose sum is wanted, with one address for each result of a SumOverShards.
+struct ShardRoot {
+  std::vector<void*> writes;
+};
+
+// The gradients of parameters, summed over shards by the fixed tree without a copy for each shard.
+// Every shard's rows are kept first; then threads divide the pieces of the sum. The bits are those
+// of the pass for each shard, added by the tree. Functions are thread-safe for different rows and
+// pieces.
+struct SumOverShards {
+  // Memory for the kept rows of some shards, aligned to cache lines.
+  std::function<size_t(int64_t rows)> kept_bytes;
+  // Keeps the operands of rows [rows.first, rows.end()) of `all`. `reads`: as of the pass, for
+  // these rows alone.
+  std::function<void(std::span<void* const> reads, const IndexRange& rows, int64_t all, void* kept)>
+      keep;
+  // Writes one of `pieces` parts of the results. The leaves' rows lie one after another and are
+  // `all` together.
+  std::function<void(const void* kept, int64_t all, std::span<const ShardLeaf> leaves,
+                     std::span<const ShardRoot> roots, int64_t piece)>
+      add;
+  int64_t pieces = 0;
+
+  bool defined() const { return static_cast<bool>(add); }
+};
+
 // Immutable. Threads share it, and each binds it to its own memory.
 struct Pass {
   std::vector<Operand> reads;
@@ -66,6 +101,8 @@ struct Pass {
   // Indices into `reads` of operands whose memory the first result may overwrite, if both have the
   // same number of bytes. The preferred operand comes first.
   std::vector<int> in_place = {};
+  // How several shards compute the pass together; undefined if they cannot.
+  SumOverShards over_shards = {};
 
   bool defined() const { return static_cast<bool>(bind); }
 };
@@ -76,6 +113,9 @@ struct Pass {
 struct Kernel {
   Pass forward;
   std::vector<Pass> backward;
+  // The bits of a row's results depend on that row of the operands alone, not on the number of
+  // rows. Gradients of parameters are excepted, which are sums over rows.
+  bool rows_apart = false;
 };
 
 }  // namespace lockstep::kernels

@@ -25,6 +25,7 @@ Kernel kernel_of(const Function& f, const TensorSpec& spec, const Operand& kept)
                                      }));
   kernel.forward.in_place = {0};
   kernel.backward.back().in_place = {1, 0};
+  kernel.rows_apart = true;
   return kernel;
 }
 

@@ -27,6 +27,7 @@ Kernel addition(const AdditionProblem& p) {
     });
   });
   if (terms > 1) kernel.forward.in_place = {0, 1};
+  kernel.rows_apart = true;
   for (int i = 0; i < terms; ++i) {
     kernel.backward.push_back(own_pass(
         {diff_output(0, spec)}, {diff_input(i, spec)},

@@ -22,6 +22,7 @@ Kernel clipped_relu(const ClippedReluProblem& p) {
                }));
   kernel.forward.in_place = {0};
   kernel.backward.back().in_place = {1, 0};
+  kernel.rows_apart = true;
   return kernel;
 }
 

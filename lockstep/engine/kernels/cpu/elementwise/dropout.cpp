@@ -65,6 +65,7 @@ Kernel dropout(const DropoutProblem& p) {
                    }
                  }
                });
+  kernel.rows_apart = true;
   const int64_t count = rows * columns;
   kernel.backward.push_back(own_pass({diff_output(0, spec), kept}, {diff_input(0, spec)},
                                      [=](void* const* r, void* const* w, const StepInfo&) {

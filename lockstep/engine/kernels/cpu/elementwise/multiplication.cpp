@@ -28,6 +28,7 @@ Kernel multiplication(const MultiplicationProblem& p) {
   std::vector<Operand> reads;
   for (int i = 0; i < factors; ++i) reads.push_back(input(i, spec));
   kernel.forward = own_pass(reads, {output(0, spec)}, product(factors));
+  kernel.rows_apart = true;
   for (int i = 0; i < factors; ++i) {
     std::vector<Operand> others = reads;
     others.erase(others.begin() + i);

@@ -30,6 +30,7 @@ Kernel normalize_images(const NormalizeImagesProblem& p) {
   const int64_t space = src.shape.elements() / planes;
   const TensorSpec per_channel = plain_spec(Shape{channels});
   Kernel kernel;
+  kernel.rows_apart = true;
   if (src.dtype == DType::u8) {
     kernel.forward = forward<uint8_t>(src, per_channel, planes, channels, space);
     return kernel;

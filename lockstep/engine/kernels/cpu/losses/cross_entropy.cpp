@@ -40,6 +40,7 @@ RowSum softmax_row(const float* x, float* y, int64_t classes) {
 Kernel from_logits(const TensorSpec& scores, int64_t rows, int64_t classes) {
   const TensorSpec labels = plain_spec(Shape{rows}, DType::i32), loss = plain_spec(Shape{rows});
   Kernel kernel;
+  kernel.rows_apart = true;
   kernel.forward =
       own_pass({input(0, scores), input(1, labels)}, {output(0, loss), output(1, scores)},
                [=](void* const* r, void* const* w, const StepInfo&) {
@@ -70,6 +71,7 @@ Kernel from_logits(const TensorSpec& scores, int64_t rows, int64_t classes) {
 Kernel from_probabilities(const TensorSpec& scores, int64_t rows, int64_t classes) {
   const TensorSpec labels = plain_spec(Shape{rows}, DType::i32), loss = plain_spec(Shape{rows});
   Kernel kernel;
+  kernel.rows_apart = true;
   kernel.forward = own_pass({input(0, scores), input(1, labels)}, {output(0, loss)},
                             [=](void* const* r, void* const* w, const StepInfo&) {
                               const auto* label = in<int32_t>(r, 1);
@@ -108,6 +110,7 @@ float expected(const float* shares, int64_t classes, const Surprise& surprise) {
 Kernel shares_from_logits(const TensorSpec& scores, int64_t rows, int64_t classes) {
   const TensorSpec shares = plain_spec(scores.shape), loss = plain_spec(Shape{rows});
   Kernel kernel;
+  kernel.rows_apart = true;
   kernel.forward =
       own_pass({input(0, scores), input(1, shares)}, {output(0, loss), output(1, scores)},
                [=](void* const* r, void* const* w, const StepInfo&) {
@@ -148,6 +151,7 @@ Kernel shares_from_logits(const TensorSpec& scores, int64_t rows, int64_t classe
 Kernel shares_from_probabilities(const TensorSpec& scores, int64_t rows, int64_t classes) {
   const TensorSpec shares = plain_spec(scores.shape), loss = plain_spec(Shape{rows});
   Kernel kernel;
+  kernel.rows_apart = true;
   kernel.forward = own_pass(
       {input(0, scores), input(1, shares)}, {output(0, loss)},
       [=](void* const* r, void* const* w, const StepInfo&) {

@@ -13,6 +13,7 @@ Kernel mean_squared_error(const MeanSquaredErrorProblem& p) {
   const int64_t columns = spec.shape.elements() / std::max<int64_t>(rows, 1);
   const TensorSpec loss = plain_spec(Shape{rows});
   Kernel kernel;
+  kernel.rows_apart = true;
   kernel.forward =
       own_pass({input(0, spec), input(1, spec)}, {output(0, loss)},
                [=](void* const* r, void* const* w, const StepInfo&) {

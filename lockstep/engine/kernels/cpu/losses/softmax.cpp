@@ -14,6 +14,7 @@ Kernel softmax(const SoftmaxProblem& p) {
   const int64_t rows = spec.shape[0], channels = spec.shape[1];
   const int64_t space = spec.shape.elements() / std::max<int64_t>(rows * channels, 1);
   Kernel kernel;
+  kernel.rows_apart = true;
   kernel.forward = own_pass({input(0, spec)}, {output(0, spec)},
                             [=](void* const* r, void* const* w, const StepInfo&) {
                               for (int64_t n = 0; n < rows; ++n) {

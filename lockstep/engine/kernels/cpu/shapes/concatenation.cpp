@@ -40,6 +40,7 @@ Kernel concatenation(const ConcatenationProblem& p) {
           }
         }
       });
+  kernel.rows_apart = axis > 0;
   size_t before = 0;
   for (size_t i = 0; i < p.src.size(); ++i) {
     kernel.backward.push_back(own_pass(

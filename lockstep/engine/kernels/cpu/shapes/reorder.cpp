@@ -4,6 +4,7 @@
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/weights.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
+#include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/onednn.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
@@ -12,7 +13,10 @@ namespace lockstep::kernels::cpu {
 
 namespace {
 
-// Converts row-major weights to the batch-lanes layout, or back.
+// Layouts of this project's kernels for weights.
+bool is_own(const TensorSpec& spec) { return in_lanes_weights(spec) || in_panels(spec); }
+
+// Converts row-major weights to such a layout, or back.
 Pass reorder_weights(const TensorSpec& from, const TensorSpec& to) {
   return own_pass({input(0, from)}, {output(0, to)},
                   [from, to](void* const* r, void* const* w, const StepInfo&) {
@@ -45,7 +49,7 @@ Pass reorder_by_way_of(const TensorSpec& way, const TensorSpec& from, const Tens
 }
 
 Pass make_reorder(const TensorSpec& from, const TensorSpec& to) {
-  if (in_lanes_weights(from) || in_lanes_weights(to)) {
+  if (is_own(from) || is_own(to)) {
     const TensorSpec plain{from.shape, DType::f32, nullptr};
     if (from == plain || to == plain) return reorder_weights(from, to);
     return reorder_by_way_of(plain, from, to);

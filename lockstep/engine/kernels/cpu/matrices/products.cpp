@@ -1,0 +1,174 @@
+#include "lockstep/engine/kernels/cpu/matrices/products.h"
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/matrices/products.cpp"
+#include <hwy/foreach_target.h>  // compiles what follows once for each instruction set
+#include <hwy/highway.h>
+
+#include "lockstep/engine/kernels/cpu/matrices/tiles.h"
+
+#ifndef LOCKSTEP_PRODUCTS_ONCE
+#define LOCKSTEP_PRODUCTS_ONCE
+namespace lockstep::kernels::cpu {
+
+// Panels of a row-major factor that are made at a time.
+constexpr int64_t kPanelsAtOnce = 4;
+
+}  // namespace lockstep::kernels::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+class Multiplication {
+ public:
+  Multiplication(const Product& p, const float* a, const float* bias, float* result)
+      : p_(p), a_(a), bias_(bias), result_(result) {}
+
+  void by_panels(const float* panels) const {
+    for_each_block([&](int64_t first, int64_t count) {
+      const int64_t panel = p_.terms * kPanel;
+      multiply(first, count, panels + first * kPanel, panel, 0, p_.columns);
+    });
+  }
+
+  void by_rows(const float* b, float* scratch) const {
+    for_each_block([&](int64_t first, int64_t count) {
+      for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
+        const int64_t columns = std::min(kPanelsAtOnce * kPanel, p_.columns - column);
+        make_panels(b + first * p_.columns + column, count, columns, scratch);
+        multiply(first, count, scratch, count * kPanel, column, columns);
+      }
+    });
+  }
+
+ private:
+  template <class Body>
+  void for_each_block(const Body& body) const {
+    for (int64_t first = 0; first < p_.terms; first += kSumBlock) {
+      body(first, std::min(kSumBlock, p_.terms - first));
+    }
+  }
+
+  // Copies rows of b to panels, all columns of a row at once.
+  void make_panels(const float* b, int64_t count, int64_t columns, float* panels) const {
+    const D d;
+    const int64_t whole = columns / kPanel, rest = columns % kPanel;
+    for (int64_t k = 0; k < count; ++k, b += p_.columns, panels += kPanel) {
+      float* to = panels;
+      for (int64_t panel = 0; panel < whole; ++panel, to += count * kPanel) {
+        for (int v = 0; v < kVectorsOfPanel; ++v) {
+          hn::Store(hn::LoadU(d, b + panel * kPanel + v * kLanesOfVector), d,
+                    to + v * kLanesOfVector);
+        }
+      }
+      if (rest > 0) {
+        for (int64_t c = 0; c < kPanel; ++c) to[c] = c < rest ? b[whole * kPanel + c] : 0.0f;
+      }
+    }
+  }
+
+  // Adds the products of terms [first, first + count) to the columns from `column` on. `b`: the
+  // panels of these terms and columns, `panel` floats apart.
+  void multiply(int64_t first, int64_t count, const float* b, int64_t panel, int64_t column,
+                int64_t columns) const {
+    int64_t c = 0;
+    for (; columns - c > (kTilePanels - 1) * kPanel; c += kTilePanels * kPanel) {
+      multiply_tiles<kTileVectors>(first, count, b + c / kPanel * panel, panel, column + c,
+                                   columns - c);
+    }
+    for (; c < columns; c += kPanel) {
+      multiply_tiles<kVectorsOfPanel>(first, count, b + c / kPanel * panel, panel, column + c,
+                                      columns - c);
+    }
+  }
+
+  template <int vectors>
+  void multiply_tiles(int64_t first, int64_t count, const float* b, int64_t panel, int64_t column,
+                      int64_t columns) const {
+    const D d;
+    constexpr int64_t kColumns = vectors * kLanesOfVector;
+    columns = std::min(columns, kColumns);
+    const bool begins = first == 0, adds_bias = bias_ && first + count == p_.terms;
+    HWY_ALIGN float bias[kColumns] = {};
+    if (adds_bias) std::memcpy(bias, bias_ + column, static_cast<size_t>(columns) * sizeof(float));
+    for (int64_t row = 0; row < p_.rows; row += kTileRows) {
+      with_constant<kTileRows>(p_.rows - row, [&](auto constant) {
+        constexpr int kRows = decltype(constant)::value;
+        V sum[kRows][vectors];
+        sum_products<kRows, vectors>(a_ + row * p_.terms + first, p_.terms, 1, b, panel, count,
+                                     sum);
+        float* to = result_ + row * p_.columns + column;
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) {
+          if (!begins) {
+            HWY_ALIGN float earlier[kColumns];
+            const float* from = to;
+            if (columns < kColumns) {
+              std::memcpy(earlier, to, static_cast<size_t>(columns) * sizeof(float));
+              from = earlier;
+            }
+#pragma GCC unroll 16
+            for (int v = 0; v < vectors; ++v) {
+              sum[r][v] = hn::Add(hn::LoadU(d, from + v * kLanesOfVector), sum[r][v]);
+            }
+          }
+          if (adds_bias) {
+#pragma GCC unroll 16
+            for (int v = 0; v < vectors; ++v) {
+              sum[r][v] = hn::Add(sum[r][v], hn::Load(d, bias + v * kLanesOfVector));
+            }
+          }
+          store_row<vectors>(sum[r], columns, to);
+          to += p_.columns;
+        }
+      });
+    }
+  }
+
+  const Product& p_;
+  const float* const a_;
+  const float* const bias_;
+  float* const result_;
+};
+
+void by_panels(const Product& p, const float* a, const float* panels, const float* bias,
+               float* result) {
+  Multiplication(p, a, bias, result).by_panels(panels);
+}
+
+void by_rows(const Product& p, const float* a, const float* b, float* result, void* scratch) {
+  Multiplication(p, a, nullptr, result).by_rows(b, static_cast<float*>(scratch));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels::cpu {
+
+HWY_EXPORT(by_panels);
+HWY_EXPORT(by_rows);
+
+size_t product_scratch() {
+  return static_cast<size_t>(kPanelsAtOnce * kPanel * kSumBlock) * sizeof(float);
+}
+
+void multiply_panels(const Product& p, const float* a, const float* b_panels, const float* bias,
+                     float* result) {
+  HWY_DYNAMIC_DISPATCH(by_panels)(p, a, b_panels, bias, result);
+}
+
+void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch) {
+  HWY_DYNAMIC_DISPATCH(by_rows)(p, a, b, result, scratch);
+}
+
+}  // namespace lockstep::kernels::cpu
+#endif

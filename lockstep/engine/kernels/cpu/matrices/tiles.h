@@ -1,0 +1,129 @@
+// Tiles of products in registers, for files that Highway compiles once per instruction set.
+#include "lockstep/engine/kernels/cpu/matrices/panels.h"
+
+// The include guard allows one inclusion per instruction set.
+#if defined(LOCKSTEP_MATRIX_TILES) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_MATRIX_TILES
+#undef LOCKSTEP_MATRIX_TILES
+#else
+#define LOCKSTEP_MATRIX_TILES
+#endif
+
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, kPanel>;
+using V = hn::Vec<D>;
+
+// A tile is kTileRows rows of kTileVectors vectors, whose sums fit in registers. Its columns are
+// those of kTilePanels panels.
+constexpr int kLanesOfVector = static_cast<int>(hn::MaxLanes(D()));
+constexpr int kVectorsOfPanel = static_cast<int>(kPanel) / kLanesOfVector;
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kTileRows = 12, kTileVectors = 2;
+#elif HWY_TARGET == HWY_AVX2
+constexpr int kTileRows = 6, kTileVectors = 2;
+#else
+constexpr int kTileRows = 2, kTileVectors = kVectorsOfPanel;
+#endif
+constexpr int kTilePanels = kTileVectors / kVectorsOfPanel;
+static_assert(kTilePanels >= 1 && kTilePanels * kVectorsOfPanel == kTileVectors);
+
+// a b + sum, rounded once.
+HWY_INLINE V multiply_add(V a, V b, V sum) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  // As assembler, because GCC 12 chooses forms of the instruction that move sums between registers
+  // and memory.
+  asm("vfmadd231ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+  return sum;
+#elif HWY_NATIVE_FMA
+  return hn::MulAdd(a, b, sum);
+#else
+  const D d;
+  HWY_ALIGN float x[kLanesOfVector], y[kLanesOfVector], z[kLanesOfVector];
+  hn::Store(a, d, x);
+  hn::Store(b, d, y);
+  hn::Store(sum, d, z);
+  for (int i = 0; i < kLanesOfVector; ++i) z[i] = std::fma(x[i], y[i], z[i]);
+  return hn::Load(d, z);
+#endif
+}
+
+// sum[r][v] += sum over k < count of a[r * a_row + k * a_step] * b[k * kPanel + v], beginning with
+// zeros. Panels of b are `panel` floats apart.
+template <int rows, int vectors>
+HWY_INLINE void sum_products(const float* HWY_RESTRICT a, int64_t a_row, int64_t a_step,
+                             const float* HWY_RESTRICT b, int64_t panel, int64_t count,
+                             V (&sum)[rows][vectors]) {
+  const D d;
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Zero(d);
+  }
+  const auto add_term = [&]() __attribute__((always_inline)) {
+    V of_b[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) {
+      of_b[v] = hn::Load(d, b + v / kVectorsOfPanel * panel + v % kVectorsOfPanel * kLanesOfVector);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+      const V of_a = hn::Set(d, a[r * a_row]);
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) sum[r][v] = multiply_add(of_a, of_b[v], sum[r][v]);
+    }
+    a += a_step;
+    b += kPanel;
+  };
+  // Few branches, because leaves of the tree are short.
+  int64_t k = count % 4;
+#pragma GCC unroll 1
+  for (int64_t i = 0; i < k; ++i) add_term();
+#pragma GCC unroll 1
+  for (; k < count; k += 4) {
+    add_term();
+    add_term();
+    add_term();
+    add_term();
+  }
+}
+
+// Calls body with an integral constant for a number from 1 to `most`.
+template <int most, class Body>
+HWY_INLINE void with_constant(int64_t number, const Body& body) {
+  if constexpr (most > 1) {
+    if (number < most) return with_constant<most - 1>(number, body);
+  }
+  body(std::integral_constant<int, most>());
+}
+
+// Stores the first `columns` numbers of a row of a tile.
+template <int vectors>
+HWY_INLINE void store_row(const V (&row)[vectors], int64_t columns, float* to) {
+  const D d;
+  if (columns >= vectors * kLanesOfVector) {
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) hn::StoreU(row[v], d, to + v * kLanesOfVector);
+    return;
+  }
+  HWY_ALIGN float all[vectors * kLanesOfVector];
+#pragma GCC unroll 16
+  for (int v = 0; v < vectors; ++v) hn::Store(row[v], d, all + v * kLanesOfVector);
+  std::memcpy(to, all, static_cast<size_t>(columns) * sizeof(float));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif
