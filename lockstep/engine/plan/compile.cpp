@@ -46,7 +46,14 @@ class Compiler {
       out_.outputs.push_back(buffer);
     }
     out_.forward_steps = static_cast<int>(out_.steps.size());
-    if (options_.gradients) backward();
+    if (options_.gradients) {
+      backward();
+      out_.shards_together = shards_together();
+    }
+    if (options_.sums_over_shards) {
+      if (!out_.shards_together) throw InternalError("[plan] gradients have no sums over shards");
+      out_.gradient_layout.bytes = 0;
+    }
     for (const auto& step : out_.steps) {
       out_.scratch_bytes = std::max(out_.scratch_bytes, step.pass.scratch_bytes);
     }
@@ -284,6 +291,42 @@ class Compiler {
     written_.assign(parameters_.size(), false);
   }
 
+  // See Plan::shards_together(). Every parameter must be the operand of one op, and its gradient a
+  // result of one pass.
+  bool shards_together() const {
+    std::vector<int> sums(parameters_.size(), 0);
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+      const Graph::Node& node = graph_.nodes()[i];
+      if (!compiled_[i].kernel.rows_apart) return false;
+      for (const int v : node.inputs) {
+        if (value_of(v).source != Graph::Source::parameter) continue;
+        ++sums[static_cast<size_t>(value_of(v).slot)];
+      }
+      for (const auto& pass : compiled_[i].kernel.backward) {
+        for (const auto& o : pass.writes) {
+          const int v = node.inputs[static_cast<size_t>(o.index)];
+          const bool parameter = value_of(v).source == Graph::Source::parameter;
+          if (parameter != pass.over_shards.defined()) return false;
+        }
+      }
+    }
+    return std::all_of(sums.begin(), sums.end(), [](int count) { return count == 1; }) &&
+           std::all_of(written_.begin(), written_.end(), [](bool written) { return written; });
+  }
+
+  // Leaves a pass to the caller, who sums its results over shards.
+  void sum_over_shards(const Graph::Node& node, const Pass& pass, std::vector<int> reads) {
+    PlanShardSum sum{node.name, pass.over_shards, {}};
+    for (const auto& o : pass.writes) {
+      const int slot = value_of(node.inputs[static_cast<size_t>(o.index)]).slot;
+      sum.parameters.push_back(slot);
+      written_[static_cast<size_t>(slot)] = true;
+    }
+    for (int b : reads) touch(b, kAfterAll);
+    out_.shard_sums.push_back(std::move(sum));
+    out_.shard_sum_reads.push_back(std::move(reads));
+  }
+
   // Adds a derivative that the caller provides and that must not be overwritten.
   void contribute_read_only(int v, int buffer) {
     int& diff = diffs_[static_cast<size_t>(v)];
@@ -309,6 +352,10 @@ class Compiler {
       if (!any) continue;
       std::vector<int> reads;
       for (const auto& o : pass.reads) reads.push_back(backward_read(node, i, o));
+      if (options_.sums_over_shards && pass.over_shards.defined()) {
+        sum_over_shards(node, pass, std::move(reads));
+        continue;
+      }
       const int first = node.inputs[static_cast<size_t>(pass.writes.front().index)];
       if (value_of(first).source != Graph::Source::parameter && needs_no_copy(pass, reads)) {
         contribute(first, reads.front(), node.name);
@@ -481,43 +528,6 @@ Plan::Plan(const Graph& graph, std::vector<Shape> parameters, const PlanOptions&
   const Graph fused = graph.fused(options.gradients ? options.differentiated : std::vector<int>(),
                                   &kernels::table_for(device));
   Compiler(fused, parameters, options, device, *state_).compile();
-}
-
-Plan::~Plan() = default;
-
-Device Plan::device() const { return state_->device; }
-
-const GradientLayout& Plan::gradient_layout() const { return state_->gradient_layout; }
-
-size_t Plan::arena_bytes() const { return state_->arena_bytes + state_->scratch_bytes; }
-
-int Plan::reorders() const {
-  return static_cast<int>(std::count_if(state_->steps.begin(), state_->steps.end(),
-                                        [](const PlanStep& s) { return s.conversion; }));
-}
-
-std::vector<PlanPass> Plan::passes() const {
-  std::vector<PlanPass> passes;
-  for (const PlanStep& step : state_->steps) {
-    const bool backward = static_cast<int>(passes.size()) >= state_->forward_steps;
-    passes.push_back({step.name, backward, step.conversion});
-  }
-  return passes;
-}
-
-std::string Plan::describe() const {
-  std::string text;
-  for (size_t i = 0; i < state_->steps.size(); ++i) {
-    const PlanStep& step = state_->steps[i];
-    text += static_cast<int>(i) < state_->forward_steps ? "forward  " : "backward ";
-    text += step.name + ":";
-    for (int b : step.reads) text += " " + state_->buffers[static_cast<size_t>(b)].spec.to_string();
-    text += " ->";
-    for (int b : step.writes)
-      text += " " + state_->buffers[static_cast<size_t>(b)].spec.to_string();
-    text += "\n";
-  }
-  return text;
 }
 
 }  // namespace lockstep

@@ -38,7 +38,10 @@ struct Plan::State {
   // Buffers; -1: none.
   std::vector<int> inputs, outputs, output_gradients, input_gradients, total_output_gradients;
   GradientLayout gradient_layout;
-  size_t arena_bytes = 0;  // without the scratch memory
+  bool shards_together = false;
+  std::vector<PlanShardSum> shard_sums;
+  std::vector<std::vector<int>> shard_sum_reads;  // buffers, by sum
+  size_t arena_bytes = 0;                         // without the scratch memory
   size_t scratch_bytes = 0;
 };
 

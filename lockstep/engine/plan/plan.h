@@ -37,6 +37,16 @@ struct PlanOptions {
   DType precision = DType::f32;
   // The layout that another plan of the same parameters chose. Null: this plan chooses it.
   const GradientLayout* gradient_layout = nullptr;
+  // Leaves gradients of parameters to Plan::shard_sums(): the backward run does not compute them,
+  // and runs have no memory for them. Needs a network for which Plan::shards_together() holds.
+  bool sums_over_shards = false;
+};
+
+// A sum of parameter gradients over shards.
+struct PlanShardSum {
+  std::string name;
+  kernels::SumOverShards sum;
+  std::vector<int> parameters;  // of the results, in order
 };
 
 // One pass of a plan: a kernel, a conversion of layout or a sum.
@@ -65,6 +75,11 @@ class Plan {
 
   Device device() const;
   const GradientLayout& gradient_layout() const;
+  // Whether a plan for the rows of several shards computes the bits of one plan for each shard: no
+  // row's results depend on other rows, and all gradients of parameters have sums over shards.
+  bool shards_together() const;
+  // With PlanOptions::sums_over_shards.
+  const std::vector<PlanShardSum>& shard_sums() const;
   // Number of layout conversions in one forward and one backward run.
   int reorders() const;
   // Memory of one run in bytes, without gradients.
@@ -120,6 +135,9 @@ class PlanRun {
   const float* total_output_gradient(int i) const;
   // Derivatives of all parameters, after backward(), in the plan's gradient_layout().
   std::byte* gradients() const;
+  // After backward(): keeps the operands of sum number `sum` of Plan::shard_sums(). The run's rows
+  // are rows [first, ...) of `all`.
+  void keep(size_t sum, int64_t first, int64_t all, void* kept) const;
 
   // Copies of the same data from and to host memory, for every device. Throw InvalidArgument unless
   // `bytes` is the size of the operand. On a device, pinned source memory must stay valid until
