@@ -166,6 +166,7 @@ void GroupSum::begin(int64_t leaves, std::span<const IndexRange> runs) {
                           " leaves exceeds the planned number");
   }
   if (s.group.size() == 1) {
+    s.leaves = leaves;
     s.tree.begin(leaves);
     return;
   }
@@ -186,6 +187,17 @@ std::byte* GroupSum::own_metadata() { return state_->by(state_->group.rank()); }
 const std::byte* GroupSum::member_metadata(int rank) const { return state_->by(rank); }
 
 void GroupSum::add(int64_t leaf, const float* values) { state_->tree.add(leaf, values); }
+
+std::vector<GroupSum::Partial> GroupSum::partials() const {
+  const State& s = *state_;
+  if (s.tree.order() != TreeReduction::Order::tree) return {};
+  if (s.group.size() == 1) return {{{0, s.leaves}, s.tree.result()}};
+  std::vector<Partial> partials;
+  for (const IndexRange& root : s.tree.roots(s.leaves, s.own())) {
+    partials.push_back({root, s.partials[partials.size()]});
+  }
+  return partials;
+}
 
 void GroupSum::finish(const TimeLimit& limit) {
   State& s = *state_;

@@ -41,6 +41,14 @@ class GroupSum {
   // The additional bytes of a leaf of this member, for writing.
   std::byte* leaf(int64_t leaf);
   void add(int64_t leaf, const float* values);
+  // A complete subtree of this member's leaves, and the memory for its sum.
+  struct Partial {
+    IndexRange leaves;
+    float* sum = nullptr;
+  };
+  // After begin(): the subtrees, which cover the member's leaves in order. A caller who writes all
+  // of them must not call add(). Empty if leaves are added in order of arrival.
+  std::vector<Partial> partials() const;
   // The additional bytes of this member, for writing.
   std::byte* own_metadata();
   // Must be called when all leaves of this member are added. Throws like collectives.

@@ -58,6 +58,7 @@ class Estimate {
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
       plans_.push_back(plans.plan(*size));
     }
+    if (plans.shards_together()) bundles_ = bundle_bytes(plans);
     for (const auto& [name, shape] : network.value_shapes()) {
       values_ += static_cast<size_t>(shape.elements()) * sizeof(float);
     }
@@ -75,6 +76,7 @@ class Estimate {
       estimate.shards += plan->arena_bytes() * threads_;
       passes += plan->passes().size();
     }
+    estimate.shards += bundles_;
     estimate.images = caches() + mini_batches();
     // The checkpoint's bytes exist in addition to the values. The model is saved later and is
     // smaller.
@@ -87,6 +89,18 @@ class Estimate {
 
  private:
   int64_t shards() const { return static_cast<int64_t>(ranges_.size()); }
+
+  // Memory of shards that are computed together: of the threads, and of the rows that are kept.
+  size_t bundle_bytes(ShardPlans& plans) const {
+    const auto bundles =
+        cut_into_bundles({0, shards()}, ranges_.front().count, static_cast<int>(threads_));
+    const auto plan = plans.plan_of_bundle(bundles.front().count * ranges_.front().count);
+    size_t bytes = plan->arena_bytes() * threads_;
+    for (const PlanShardSum& sum : plan->shard_sums()) {
+      bytes += sum.sum.kept_bytes(ranges_.back().end());
+    }
+    return bytes;
+  }
 
   // Gradients of each thread and shard size, the sum with its slices, and subtrees that wait.
   size_t gradients() const {
@@ -141,7 +155,7 @@ class Estimate {
   const std::vector<IndexRange> ranges_;            // of a full mini-batch
   const size_t threads_;                            // compute threads
   std::vector<std::shared_ptr<const Plan>> plans_;  // largest shards first
-  size_t values_ = 0, parameters_ = 0;
+  size_t values_ = 0, parameters_ = 0, bundles_ = 0;
 };
 
 }  // namespace

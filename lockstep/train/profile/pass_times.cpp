@@ -34,6 +34,11 @@ double PassTimes::median(size_t pass) {
   return *middle;
 }
 
+bool PassTimes::complete() const {
+  return std::none_of(seconds_.begin(), seconds_.end(),
+                      [](const std::vector<double>& times) { return times.empty(); });
+}
+
 std::vector<PassTimes> time_passes(ThreadPool& pool, const Plan& plan,
                                    const std::vector<PlanRun*>& runs, const StepInfo& step) {
   constexpr int kMost = 25, kLeast = 3;

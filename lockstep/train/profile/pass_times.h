@@ -18,6 +18,8 @@ class PassTimes final : public PassWatch {
   void begin() { last_ = std::chrono::steady_clock::now(); }
   void passed(size_t pass) override;
   double median(size_t pass);
+  // Whether every pass has a time.
+  bool complete() const;
 
  private:
   std::vector<std::vector<double>> seconds_;

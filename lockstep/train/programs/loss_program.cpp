@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/fail_point.h"
+#include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/parallel/reduce/tree.h"
 #include "lockstep/train/input/targets.h"
 
@@ -57,28 +58,89 @@ Digest BuiltInLossProgram::summary_digest(const ShardTask& task) const {
 
 void LossProgram::prepare(std::span<const IndexRange> shards, int workers) {
   for (const IndexRange& shard : shards) {
-    std::vector<ThreadRun>& runs = runs_[shard.count];
-    if (runs.size() >= static_cast<size_t>(workers)) continue;
-    const auto plan = plans_.plan(shard.count);
-    while (runs.size() < static_cast<size_t>(workers)) {
-      runs.push_back({PlanRun(plan, network_.packed(), network_.state_pointers())});
-      // The loss of a mini-batch is a sum until the one division at the root.
-      std::fill_n(runs.back().plan.output_gradient(kLosses), shard.count,
-                  static_cast<float>(loss_scale_));
-    }
-    if (profile_) profile_->open(*plan);
+    plans_.plan(shard.count);
+    wanted_[shard.count] = std::max(wanted_[shard.count], workers);
   }
+  if (!plans_.shards_together()) prepare_shards();
+}
+
+void LossProgram::prepare_shards() {
+  for (const auto& [rows, threads] : wanted_) add_runs(runs_, rows, threads, plans_.plan(rows));
+}
+
+void LossProgram::add_runs(Runs& all, int64_t rows, int threads,
+                           const std::shared_ptr<const Plan>& plan) {
+  std::vector<ThreadRun>& runs = all[rows];
+  if (runs.size() >= static_cast<size_t>(threads)) return;
+  while (runs.size() < static_cast<size_t>(threads)) {
+    runs.push_back({PlanRun(plan, network_.packed(), network_.state_pointers())});
+    // The loss of a mini-batch is a sum until the one division at the root.
+    std::fill_n(runs.back().plan.output_gradient(kLosses), rows, static_cast<float>(loss_scale_));
+  }
+  if (profile_) profile_->open(*plan);
 }
 
 ShardGradients LossProgram::compute(const ShardTask& task) {
   ThreadRun& own = runs_.at(task.rows.count)[static_cast<size_t>(task.worker)];
+  ThreadTimer charge(profile_, task.worker);
+  charge(&StepAccounts::waiting);
+  run(own, {task.iteration, task.shard, {&task.rows, 1}, {&task.summary, 1}, task.worker}, charge);
+  return {own.plan.gradients(), nullptr};
+}
+
+void LossProgram::prepare_bundles(const ShardBundles& work, int threads) {
+  work_ = &work;
+  for (const IndexRange& bundle : work.bundles) {
+    int64_t rows = 0;
+    for (int64_t i = 0; i < bundle.count; ++i) {
+      rows += work.rows[static_cast<size_t>(bundle.first - work.own.first + i)].count;
+    }
+    if (bundle_runs_[rows].size() >= static_cast<size_t>(threads)) continue;
+    const auto plan = plans_.plan_of_bundle(rows);
+    add_runs(bundle_runs_, rows, threads, plan);
+    if (sums_) continue;
+    sums_.emplace(plan->shard_sums(), gradient_layout());
+    if (!profile_) continue;
+    using Phase = StepProfiler::Phase;
+    for (const PlanShardSum& sum : plan->shard_sums()) {
+      const std::string name = sum.name + ": gradient of parameters";
+      sum_accounts_.push_back(profile_->profiler.account(Phase::backward, name));
+    }
+    keeping_ = profile_->profiler.account(Phase::step, "operands of sums over shards");
+  }
+  sums_->begin(work);
+}
+
+void LossProgram::compute_bundle(size_t bundle, int thread) {
+  const IndexRange& shards = work_->bundles[bundle];
+  const auto at = static_cast<size_t>(shards.first - work_->own.first);
+  const auto count = static_cast<size_t>(shards.count);
+  const auto rows = std::span(work_->rows).subspan(at, count);
+  const int64_t first = rows.front().first;
+  ThreadRun& own = bundle_runs_.at(rows.back().end() - first)[static_cast<size_t>(thread)];
+  ThreadTimer charge(profile_, thread);
+  charge(&StepAccounts::waiting);
+  run(own,
+      {work_->iteration, shards.first, rows, std::span(work_->summaries).subspan(at, count),
+       thread},
+      charge);
+  sums_->keep(own.plan, first - work_->rows.front().first);
+  if (profile_) profile_->profiler.charge(thread, keeping_);
+}
+
+void LossProgram::add_gradients(int64_t piece, int thread) {
+  const ThreadTimer charge(profile_, thread);
+  charge(&StepAccounts::waiting);
+  sums_->add(piece);
+  if (profile_) profile_->profiler.charge(thread, sum_accounts_[sums_->sum_of(piece)]);
+}
+
+void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
   PlanRun& run = own.plan;
   ++own.calls;
   const MiniBatch& batch = *batch_;
-  const auto rows = static_cast<size_t>(task.rows.count);
-  const auto first = static_cast<size_t>(task.rows.first);
-  ThreadTimer charge(profile_, task.worker);
-  charge(&StepAccounts::waiting);
+  const auto first = static_cast<size_t>(task.rows.front().first);
+  const auto rows = static_cast<size_t>(task.rows.back().end()) - first;
   for (size_t k = 0; k < batch.inputs.size(); ++k) {
     const size_t row_bytes = plans_.inputs()[k].bytes();
     std::memcpy(run.input(static_cast<int>(k)), batch.inputs[k].bytes().data() + first * row_bytes,
@@ -92,49 +154,85 @@ ShardGradients LossProgram::compute(const ShardTask& task) {
     copy_targets(batch, first * count, rows * count, static_cast<float*>(targets));
   }
 
-  const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
+  const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.front().first};
   charge(&StepAccounts::inputs);
   run.forward(step, charge.watch(run.plan()));
-  const float* const loss = run.output(kLosses);
-  float* const output_gradients = run.output_gradient(kLosses);
-  auto& summary = *reinterpret_cast<ShardSummary*>(task.summary);
-  summary = {};
-  for (size_t i = 0; i < rows; ++i) {
-    double weight = 1;
-    if (!class_weights_.empty()) {
-      weight = static_cast<double>(class_weights_[static_cast<size_t>(batch.labels[first + i])]);
-      output_gradients[i] = static_cast<float>(weight * loss_scale_);
-    }
-    summary.loss += weight * static_cast<double>(loss[i]);
-  }
-  if (plans_.labelled()) {
-    summary.correct = count_correct(run.output(kScores), batch.labels.data() + first,
-                                    task.rows.count, plans_.outputs());
-  }
-  auto* to = reinterpret_cast<float*>(&summary + 1);
-  for (const MovingStatistics& s : plans_.statistics()) {
-    const auto channels = static_cast<size_t>(s.channels);
-    to = std::copy_n(run.output(s.mean_output), channels, to);
-    to = std::copy_n(run.output(s.variance_output), channels, to);
-  }
+  summarize(run, task);
   charge(&StepAccounts::losses);
-  fail_point("backward", task.iteration, task.shard);
+  for (size_t i = 0; i < task.rows.size(); ++i) {
+    fail_point("backward", task.iteration, task.shard + static_cast<int64_t>(i));
+  }
   run.backward(step, charge.watch(run.plan()));
-  return {run.gradients(), nullptr};
+}
+
+// Writes the summaries, and the output gradients if classes have weights.
+void LossProgram::summarize(PlanRun& run, const Task& task) const {
+  const MiniBatch& batch = *batch_;
+  const float* loss = run.output(kLosses);
+  const float* scores = run.output(kScores);
+  float* output_gradient = run.output_gradient(kLosses);
+  for (size_t s = 0; s < task.rows.size(); ++s) {
+    const IndexRange& rows = task.rows[s];
+    auto& summary = *reinterpret_cast<ShardSummary*>(task.summaries[s]);
+    summary = {};
+    for (int64_t row = rows.first; row < rows.end(); ++row) {
+      double weight = 1;
+      if (!class_weights_.empty()) {
+        const int32_t label = batch.labels[static_cast<size_t>(row)];
+        weight = static_cast<double>(class_weights_[static_cast<size_t>(label)]);
+        *output_gradient = static_cast<float>(weight * loss_scale_);
+      }
+      ++output_gradient;
+      summary.loss += weight * static_cast<double>(*loss++);
+    }
+    if (plans_.labelled()) {
+      summary.correct =
+          count_correct(scores, batch.labels.data() + rows.first, rows.count, plans_.outputs());
+    }
+    scores += rows.count * plans_.outputs();
+    auto* to = reinterpret_cast<float*>(&summary + 1);
+    for (const MovingStatistics& statistic : plans_.statistics()) {
+      const auto channels = static_cast<size_t>(statistic.channels);
+      to = std::copy_n(run.output(statistic.mean_output), channels, to);
+      to = std::copy_n(run.output(statistic.variance_output), channels, to);
+    }
+  }
 }
 
 void LossProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
-  for (auto& [size, runs] : runs_) {
-    std::vector<PlanRun*> all;
-    double calls = 0;
-    for (ThreadRun& run : runs) {
-      all.push_back(&run.plan);
-      calls += static_cast<double>(run.calls);
+  for (Runs* all : {&runs_, &bundle_runs_}) {
+    for (auto& [rows, runs] : *all) {
+      std::vector<PlanRun*> plans;
+      double calls = 0;
+      for (ThreadRun& run : runs) {
+        plans.push_back(&run.plan);
+        calls += static_cast<double>(run.calls);
+      }
+      const Plan& plan = runs.front().plan.plan();
+      floors.add(profile_->passes.at(&plan), calls,
+                 lockstep::time_passes(pool, plan, plans, {seed_, 1, 0}));
     }
-    const Plan& plan = runs.front().plan.plan();
-    floors.add(profile_->passes.at(&plan), calls,
-               lockstep::time_passes(pool, plan, all, {seed_, 1, 0}));
   }
+  if (sums_) time_sums(pool, floors);
+}
+
+// Times the pieces of sums over the rows that were kept last.
+void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
+  constexpr int kRepeats = 5;
+  std::vector<PassTimes> times(static_cast<size_t>(pool.size()), PassTimes(sum_accounts_.size()));
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    pool.run([&](int thread) {
+      const ArithmeticMode mode;
+      PassTimes& own = times[static_cast<size_t>(thread)];
+      own.begin();
+      for (int64_t i = thread; i < sums_->pieces(); i += pool.size()) {
+        sums_->add(i);
+        own.passed(sums_->sum_of(i));
+      }
+    });
+  }
+  std::erase_if(times, [](const PassTimes& of) { return !of.complete(); });
+  floors.add(sum_accounts_, 1, std::move(times));
 }
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/data/batches/mini_batch_queue.h"
@@ -13,6 +15,7 @@
 #include "lockstep/train/programs/shard_plans.h"
 #include "lockstep/train/programs/shard_program.h"
 #include "lockstep/train/programs/shard_summary.h"
+#include "lockstep/train/programs/shard_sums.h"
 #include "lockstep/train/records/iteration_outcome.h"
 
 namespace lockstep {
@@ -64,7 +67,7 @@ class BuiltInLossProgram : public MiniBatchProgram {
 };
 
 // Computes on the CPU. Each plan run belongs to one thread.
-class LossProgram final : public BuiltInLossProgram {
+class LossProgram final : public BuiltInLossProgram, private BundledProgram {
  public:
   // See BuiltInLossProgram. The profile must stay alive.
   LossProgram(Network& network, const TrainingOptions& options, std::vector<DType> inputs,
@@ -72,17 +75,43 @@ class LossProgram final : public BuiltInLossProgram {
       : BuiltInLossProgram(network, options, std::move(inputs)), profile_(profile) {}
 
   void prepare(std::span<const IndexRange> shards, int workers) override;
+  BundledProgram* bundled() override { return plans_.shards_together() ? this : nullptr; }
+  void prepare_shards() override;
   ShardGradients compute(const ShardTask& task) override;
   void time_passes(ThreadPool& pool, PassFloors& floors) override;
 
  private:
   struct ThreadRun {
     PlanRun plan;
-    int64_t calls = 0;  // shards computed
+    int64_t calls = 0;  // times that it was computed
+  };
+  using Runs = std::map<int64_t, std::vector<ThreadRun>>;  // by number of rows, then by thread
+
+  // Consecutive shards, with their rows and places for their summaries.
+  struct Task {
+    int64_t iteration, shard;
+    std::span<const IndexRange> rows;
+    std::span<std::byte* const> summaries;
+    int thread;
   };
 
+  void prepare_bundles(const ShardBundles& work, int threads) override;
+  void compute_bundle(size_t bundle, int thread) override;
+  int64_t gradient_pieces() const override { return sums_->pieces(); }
+  void add_gradients(int64_t piece, int thread) override;
+
+  void add_runs(Runs& runs, int64_t rows, int threads, const std::shared_ptr<const Plan>& plan);
+  void run(ThreadRun& own, const Task& task, ThreadTimer& charge);
+  void summarize(PlanRun& run, const Task& task) const;
+  void time_sums(ThreadPool& pool, PassFloors& floors);
+
   StepProfile* const profile_;
-  std::map<int64_t, std::vector<ThreadRun>> runs_;  // by size, then by thread
+  std::map<int64_t, int> wanted_;  // threads that compute shards of this size one by one
+  Runs runs_, bundle_runs_;
+  const ShardBundles* work_ = nullptr;
+  std::optional<ShardSums> sums_;
+  std::vector<int> sum_accounts_;  // of the profile, by sum
+  int keeping_ = 0;                // account
 };
 
 }  // namespace lockstep

@@ -14,6 +14,21 @@ namespace lockstep {
 std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   const auto found = plans_.find(size);
   if (found != plans_.end()) return found->second;
+  auto made = compiled(size, false);
+  if (layout_.entries.empty()) {
+    layout_ = made->gradient_layout();
+    together_ = made->shards_together() && statistics_.empty();
+  }
+  return plans_.emplace(size, std::move(made)).first->second;
+}
+
+std::shared_ptr<const Plan> ShardPlans::plan_of_bundle(int64_t rows) {
+  std::shared_ptr<const Plan>& plan = plans_of_bundles_[rows];
+  if (!plan) plan = compiled(rows, true);
+  return plan;
+}
+
+std::shared_ptr<const Plan> ShardPlans::compiled(int64_t size, bool bundle) {
   const std::vector<DType> types =
       types_.empty() ? std::vector<DType>(network_.input_shapes().size(), DType::u8) : types_;
   LoweredNetwork lowered = network_.lower(size, {.training = true, .inputs = types});
@@ -29,6 +44,7 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   options.gradients = true;
   options.precision = precision_;
   options.differentiated = {lowered.graph.mark_output(loss.loss)};
+  options.sums_over_shards = bundle;
   if (!layout_.entries.empty()) options.gradient_layout = &layout_;
   statistics_ = lowered.mark_statistics();
   inputs_.clear();
@@ -37,10 +53,7 @@ std::shared_ptr<const Plan> ShardPlans::plan(int64_t size) {
   }
   labelled_ = network_.loss() == "cross_entropy";
   outputs_ = lowered.graph.shape(scores).elements() / size;
-  auto made =
-      std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options, device_);
-  if (layout_.entries.empty()) layout_ = made->gradient_layout();
-  return plans_.emplace(size, std::move(made)).first->second;
+  return std::make_shared<const Plan>(lowered.graph, network_.parameter_shapes(), options, device_);
 }
 
 int64_t ShardPlans::statistic_elements() const {

@@ -37,9 +37,14 @@ class ShardPlans {
   // Compiles the plan on the first call. Throws InvalidArgument for a network that does not fit its
   // loss.
   std::shared_ptr<const Plan> plan(int64_t size);
+  // A plan for `rows` rows of several shards, which leaves gradients of parameters to sums over
+  // shards. Needs shards_together().
+  std::shared_ptr<const Plan> plan_of_bundle(int64_t rows);
 
   // The following functions need a first plan.
   const GradientLayout& gradient_layout() const { return layout_; }
+  // Whether several shards may be computed together (Plan::shards_together()).
+  bool shards_together() const { return together_; }
   bool labelled() const { return labelled_; }  // targets are labels, else images or arrays
   const std::vector<Input>& inputs() const { return inputs_; }
   int target_input() const { return static_cast<int>(inputs_.size()); }
@@ -51,12 +56,15 @@ class ShardPlans {
   int64_t statistic_elements() const;
 
  private:
+  std::shared_ptr<const Plan> compiled(int64_t size, bool bundle);
+
   const Network& network_;
   const Device device_;
   const DType precision_;
   const std::vector<DType> types_;
   std::vector<Input> inputs_;
-  std::map<int64_t, std::shared_ptr<const Plan>> plans_;
+  std::map<int64_t, std::shared_ptr<const Plan>> plans_, plans_of_bundles_;
+  bool together_ = false;
   GradientLayout layout_;
   bool labelled_ = true;
   int64_t outputs_ = 0;

@@ -13,6 +13,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/plan/plan.h"
 #include "lockstep/train/profile/pass_times.h"
+#include "lockstep/train/programs/shard_bundles.h"
 
 namespace lockstep {
 
@@ -63,6 +64,11 @@ class ShardProgram {
     (void)rows;
     return 0;
   }
+
+  // After prepare(), on the CPU: computes several shards together. Null if the program cannot.
+  virtual BundledProgram* bundled() { return nullptr; }
+  // Must be called after prepare() and before compute(), by one thread.
+  virtual void prepare_shards() {}
 
   // On the CPU: computes the shard. On a device: adds the work to the worker's stream.
   virtual ShardGradients compute(const ShardTask& task) = 0;

@@ -78,9 +78,10 @@ class ShardExecutor {
   virtual GroupSumOptions sum_options() const = 0;
   int64_t check_frequency() const { return options_.check_frequency; }
 
-  // Each thread (or, for each stream, the host) calls `watch` with the shard's number when it
-  // begins a shard, and with -1 when the shard is done.
-  void watch(std::function<void(int worker, int64_t shard)> watch) { watch_ = std::move(watch); }
+  // Each thread (or, for each stream, the host) calls `watch` with the numbers of the shards that
+  // it begins to compute together, and with an empty range when they are done.
+  using Watch = std::function<void(int worker, const IndexRange& shards)>;
+  void watch(Watch watch) { watch_ = std::move(watch); }
   // Sets the shards that are computed one by one, while no other shard is under way. If the process
   // ends during such a computation, the shard is known to be the cause.
   void compute_alone(std::vector<ShardOfIteration> shards) { alone_ = std::move(shards); }
@@ -136,8 +137,11 @@ class ShardExecutor {
   double limit() const { return limit_; }
   // Whether the shard must be computed alone.
   bool is_alone(int64_t iteration, int64_t shard) const;
+  void note(int worker, const IndexRange& shards) const {
+    if (watch_) watch_(worker, shards);
+  }
   void note(int worker, int64_t shard) const {
-    if (watch_) watch_(worker, shard);
+    note(worker, shard < 0 ? IndexRange{} : IndexRange{shard, 1});
   }
   size_t digests() const { return network_.parameters().size() + 1; }
   // Writes the digests of a computation of the checked shard: each parameter's gradient, then the
@@ -173,7 +177,7 @@ class ShardExecutor {
   std::shared_ptr<Group> group_;
   std::shared_ptr<Partitions> partitions_;
   double limit_ = 1;
-  std::function<void(int worker, int64_t shard)> watch_;
+  Watch watch_;
   std::vector<ShardOfIteration> alone_;
 
   int64_t most_shards_ = 0;

@@ -1,5 +1,7 @@
 #include "lockstep/train/step/shards.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -15,6 +17,16 @@ std::vector<IndexRange> cut_into_shards(int64_t n, int64_t shard_size) {
     first += size;
   }
   return shards;
+}
+
+std::vector<IndexRange> cut_into_bundles(const IndexRange& shards, int64_t rows, int threads) {
+  // More rows do not make products faster, and their inputs leave the second cache.
+  constexpr int64_t kMostRows = 128;
+  const int64_t fair = (shards.count + threads - 1) / threads;
+  const int64_t most = std::max<int64_t>(1, std::min(fair, kMostRows / rows));
+  std::vector<IndexRange> bundles = cut_into_shards(shards.count, most);
+  for (IndexRange& bundle : bundles) bundle.first += shards.first;
+  return bundles;
 }
 
 void for_each_shard(

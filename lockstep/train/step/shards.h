@@ -15,6 +15,10 @@ namespace lockstep {
 // V = ceil(n / shard_size) shards. Their sizes differ by at most one, larger ones first.
 std::vector<IndexRange> cut_into_shards(int64_t n, int64_t shard_size);
 
+// Divides consecutive shards of `rows` rows or fewer into bundles that threads compute together, at
+// least one for each thread if there are enough shards. The bits do not depend on the bundles.
+std::vector<IndexRange> cut_into_bundles(const IndexRange& shards, int64_t rows, int threads);
+
 // Runs body(shard, thread, mode) for every shard in [0, count). Each thread uses the law's
 // floating-point mode, which the body checks at its end. The first `threads` threads of the pool
 // (0: all) each begin with one shard; the remaining shards go to the next free thread. After an

@@ -94,13 +94,13 @@ void ThreadExecutor::for_each(const ShardIteration& it, int64_t count, const Bod
   }
 }
 
-void ThreadExecutor::rest(int thread, const std::atomic<int>& busy) const {
+void ThreadExecutor::rest(int thread, const std::atomic<int>& busy, bool until_idle) const {
   if (!meanwhile_) return;
   const ThreadTimer charge(profile_, thread);
   charge(&StepAccounts::waiting);
   const ArithmeticMode mode;
   // Other members must not wait for work that only the next iteration needs.
-  const bool only_member = group().size() == 1;
+  const bool only_member = group().size() == 1 && until_idle;
   for (;;) {
     const bool ahead = busy.load(std::memory_order_relaxed) > 0;
     if ((!ahead && !only_member) || !meanwhile_(ahead)) break;
@@ -108,13 +108,70 @@ void ThreadExecutor::rest(int thread, const std::atomic<int>& busy) const {
   charge(&StepAccounts::meanwhile);
 }
 
+void ThreadExecutor::compute_one_by_one(ShardIteration& it) {
+  program().prepare_shards();
+  for_each(it, it.own.count + it.repeats, [&](int64_t i, int thread, const ArithmeticMode& mode) {
+    compute(it, i, thread, mode);
+  });
+}
+
+bool ThreadExecutor::can_bundle(const ShardIteration& it) const {
+  if (!program().bundled() || it.own.count == 0 || it.check || corruption_is_set()) return false;
+  for (int64_t i = 0; i < it.own.count; ++i) {
+    if (is_alone(it.number, it.own.first + i)) return false;
+  }
+  return !sum_->partials().empty();
+}
+
+void ThreadExecutor::compute_bundles(ShardIteration& it) {
+  const int threads = static_cast<int>(std::min<int64_t>(pool_.size(), most_shards()));
+  ShardBundles work;
+  work.iteration = it.number;
+  work.own = it.own;
+  for (int64_t i = 0; i < it.own.count; ++i) {
+    work.rows.push_back(it.shards[static_cast<size_t>(it.own.first + i)]);
+    work.summaries.push_back(sum_->leaf(it.own.first + i));
+  }
+  for (const GroupSum::Partial& partial : sum_->partials()) {
+    work.subtrees.push_back({partial.leaves, reinterpret_cast<std::byte*>(partial.sum)});
+  }
+  work.bundles = cut_into_bundles(it.own, work.rows.front().count, threads);
+  BundledProgram& program = *this->program().bundled();
+  program.prepare_bundles(work, threads);
+  const auto compute_bundle = [&](int64_t g, int thread, const ArithmeticMode& mode) {
+    const IndexRange& shards = work.bundles[static_cast<size_t>(g)];
+    note(thread, shards);
+    program.compute_bundle(static_cast<size_t>(g), thread);
+    mode.check();
+    shards_by_worker_[static_cast<size_t>(thread)] += shards.count;
+    note(thread, IndexRange{});
+  };
+  // Gradients need the rows of all threads, so nothing else may hold a thread up.
+  const auto between = [this](int thread, const std::atomic<int>& busy) {
+    rest(thread, busy, false);
+  };
+  for_each_shard(pool_, static_cast<int64_t>(work.bundles.size()), compute_bundle, threads,
+                 between);
+  const auto add_gradients = [&](int64_t piece, int thread, const ArithmeticMode& mode) {
+    program.add_gradients(piece, thread);
+    mode.check();
+  };
+  const auto at_rest = [this](int thread, const std::atomic<int>& busy) {
+    ended_[static_cast<size_t>(thread)] = std::chrono::steady_clock::now();
+    rest(thread, busy);
+  };
+  for_each_shard(pool_, program.gradient_pieces(), add_gradients, threads, at_rest);
+}
+
 void ThreadExecutor::add(ShardIteration& it) {
   ThreadTimer(profile_, 0)(&StepAccounts::plans);
   sum_->begin(static_cast<int64_t>(it.shards.size()), it.partition);
   const auto begun = std::chrono::steady_clock::now();
-  for_each(it, it.own.count + it.repeats, [&](int64_t i, int thread, const ArithmeticMode& mode) {
-    compute(it, i, thread, mode);
-  });
+  if (can_bundle(it)) {
+    compute_bundles(it);
+  } else {
+    compute_one_by_one(it);
+  }
   if (it.own.count > 0) {
     const std::chrono::duration<double> taken =
         *std::max_element(ended_.begin(), ended_.end()) - begun;

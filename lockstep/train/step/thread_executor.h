@@ -38,9 +38,14 @@ class ThreadExecutor final : public ShardExecutor {
   const Digest* check_digests(int rank) const override;
 
   void compute(ShardIteration& it, int64_t i, int thread, const ArithmeticMode& mode);
+  void compute_one_by_one(ShardIteration& it);
+  // Whether the shards can be computed together. Checks, shards that are suspected, and tests that
+  // change gradients need the gradients of each shard.
+  bool can_bundle(const ShardIteration& it) const;
+  void compute_bundles(ShardIteration& it);
   // Runs body(i) for [0, count). Shards that must be computed alone come last.
   void for_each(const ShardIteration& it, int64_t count, const Body& body);
-  void rest(int thread, const std::atomic<int>& busy) const;
+  void rest(int thread, const std::atomic<int>& busy, bool until_idle = true) const;
   static int64_t shard_of(const ShardIteration& it, int64_t i) {
     return i < it.own.count ? it.own.first + i : it.check->shard;
   }

@@ -151,8 +151,9 @@ class TrainingWorker {
     scores_ = order.scores;
     status_memory_ = memory.map(order.status);
     status_ = reinterpret_cast<TrainingWorkerStatus*>(status_memory_.get());
-    iterations_->step().executor().watch([this](int thread, int64_t shard) {
-      if (thread < TrainingWorkerStatus::kThreads) status_->shards[thread].store(shard + 1);
+    iterations_->step().executor().watch([this](int thread, const IndexRange& shards) {
+      if (thread >= TrainingWorkerStatus::kThreads) return;
+      status_->shards[thread].store(encoded_shards(shards));
     });
   }
 

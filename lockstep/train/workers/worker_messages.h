@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/os/shared_memory.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/process/function.h"
@@ -36,6 +37,14 @@ struct TrainingTask {
 // Trains as a task of a pool of processes, until it is cancelled.
 void train_as_worker(const TrainingTask& task);
 
+// Consecutive shards as one number, which is 0 for none.
+constexpr int64_t encoded_shards(const IndexRange& shards) {
+  return shards.count == 0 ? 0 : (shards.first + 1) | (shards.count - 1) << 32;
+}
+constexpr IndexRange decoded_shards(int64_t code) {
+  return code == 0 ? IndexRange{} : IndexRange{(code & 0xffffffff) - 1, (code >> 32) + 1};
+}
+
 // The progress of a worker. The client reads it when the worker is lost or hangs.
 struct TrainingWorkerStatus {
   static constexpr int kThreads = 1024;
@@ -45,7 +54,7 @@ struct TrainingWorkerStatus {
   std::atomic<double> shard_seconds;      // duration of the last shard
   std::atomic<double> iteration_seconds;  // duration of the last iteration
   std::atomic<int64_t> evaluated;         // batches begun in validations, since its beginning
-  std::atomic<int64_t> shards[kThreads];  // by thread: number + 1 of the present shard; 0: none
+  std::atomic<int64_t> shards[kThreads];  // by thread: encoded_shards() that it computes at present
 };
 
 // ---- to workers ----

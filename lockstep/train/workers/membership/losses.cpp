@@ -72,8 +72,8 @@ void WorkerLosses::blame(const TrainingWorkerStatus& status, const std::string& 
   std::set<int64_t> shards;
   const int64_t most = std::max(setup_.options.threads, setup_.options.streams);
   for (int64_t t = 0; t < std::min<int64_t>(most, TrainingWorkerStatus::kThreads); ++t) {
-    const int64_t shard = status.shards[t].load() - 1;
-    if (shard >= 0) shards.insert(shard);
+    const IndexRange computed = decoded_shards(status.shards[t].load());
+    for (int64_t i = 0; i < computed.count; ++i) shards.insert(computed.first + i);
   }
   const auto convicted = deaths_.note(iteration, {shards.begin(), shards.end()}, alone_);
   if (!convicted) return;

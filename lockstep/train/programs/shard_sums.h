@@ -1,0 +1,51 @@
+// Sums of parameter gradients over the shards of a member, without a gradient of each shard.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/numeric/index_range.h"
+#include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/plan/plan.h"
+#include "lockstep/train/programs/shard_bundles.h"
+
+namespace lockstep {
+
+// The fixed tree over the rows of complete subtrees, as kernels take it. `rows`: by shard, from
+// shard number `first` on.
+std::vector<kernels::ShardLeaf> shard_leaves(std::span<const ShardSubtree> subtrees,
+                                             std::span<const IndexRange> rows, int64_t first);
+
+// One thread calls begin(). Several threads call keep() for different rows, and later add() for
+// different pieces.
+class ShardSums {
+ public:
+  // All plans of a program have equal sums. `layout` must stay valid.
+  ShardSums(const std::vector<PlanShardSum>& sums, const GradientLayout& layout);
+
+  void begin(const ShardBundles& work);
+  // Keeps the operands of a run whose rows begin with row `first` of the member.
+  void keep(const PlanRun& run, int64_t first);
+  int64_t pieces() const { return static_cast<int64_t>(pieces_.size()); }
+  // Number of the sum that a piece belongs to.
+  size_t sum_of(int64_t piece) const { return pieces_[static_cast<size_t>(piece)].sum; }
+  void add(int64_t piece) const;
+
+ private:
+  struct Piece {
+    size_t sum = 0;
+    int64_t number = 0;
+  };
+
+  const std::vector<PlanShardSum> sums_;
+  const GradientLayout& layout_;
+  std::vector<Piece> pieces_;
+  int64_t rows_ = 0;          // of the member
+  std::vector<Memory> kept_;  // by sum
+  std::vector<size_t> kept_bytes_;
+  std::vector<kernels::ShardLeaf> leaves_;
+  std::vector<std::vector<kernels::ShardRoot>> roots_;  // by sum, then by subtree
+};
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+// The law for networks of fully connected layers, whose shards threads compute together. A second
+// build adds sums in order of arrival; there each test of the suite Law must fail.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "lockstep/base/fail_point.h"
+#include "lockstep/engine/device/poison.h"
+#include "lockstep/parallel/process/function.h"
+#include "lockstep/train/trainer.h"
+#include "tests/train/law_problem.h"
+#include "tests/train/same_history.h"
+
+namespace lockstep {
+namespace {
+
+using testing::expect_same_history;
+
+// Odd sizes on purpose.
+Network dense_network() {
+  Network network({image_input({.height = 28, .width = 28, .channels = 1}), flatten(),
+                   fully_connected({.units = 51}), relu(), dropout({.probability = 0.2}),
+                   fully_connected({.units = 17, .bias = false}), gelu(),
+                   fully_connected({.units = 1}), tanh(), fully_connected({.units = 10}),
+                   softmax()});
+  network.initialize(11);
+  return network;
+}
+
+TrainingProblem dense_problem() { return {dense_network(), testing::law_data()}; }
+
+TrainingResult run(const TrainingOptions& options, const TrainingControl& control = {}) {
+  const auto call = make_call<&dense_problem>();
+  TrainingProblem problem = call();
+  return train(call, problem.network, problem.data, options, control);
+}
+
+TrainingOptions options_of(int64_t threads, int64_t workers = 0) {
+  TrainingOptions options = testing::law_options(threads);
+  options.class_weights = {1, 2, 1, 3, 1, 1, 0.5, 1, 1, 0};
+  options.check_frequency = 5;
+  options.workers = workers;
+  return options;
+}
+
+void keep_gradients(const char*, int64_t, int64_t, void*, size_t) {}
+
+// With a hook for gradients of shards, shards are computed one by one.
+struct OneByOne {
+  OneByOne() { set_corruption_hook(keep_gradients); }
+  ~OneByOne() { set_corruption_hook(nullptr); }
+};
+
+TEST(Law, OneDigestForDenseNetworksByAnyThreads) {
+  const TrainingResult one = run(options_of(1));
+  ASSERT_EQ(one.last_iteration, testing::law_iterations);
+  for (const int threads : {2, 5}) {
+    const TrainingResult many = run(options_of(threads));
+    for (const int64_t shards : many.shards_by_thread) EXPECT_GT(shards, 0) << "an idle thread";
+    expect_same_history(one, many);
+  }
+}
+
+TEST(DenseNetworks, HaveTheSameBitsShardByShard) {
+  const TrainingResult together = run(options_of(2));
+  const OneByOne hook;
+  expect_same_history(together, run(options_of(2)));
+}
+
+TEST(DenseNetworks, HaveTheSameBitsInFilledMemory) {
+  const TrainingResult plain = run(options_of(2));
+  for (const Poison pattern : {Poison::not_a_number, Poison::huge}) {
+    const Poisoned memory(pattern);
+    expect_same_history(plain, run(options_of(2)));
+  }
+}
+
+TEST(DenseNetworks, HaveTheSameBitsOverWorkers) {
+  const TrainingResult one = run(options_of(1));
+  for (const int64_t workers : {2, 3}) {
+    TrainingOptions options = options_of(2, workers);
+    if (workers == 3) options.worker_load = {1, 2, 3};
+    expect_same_history(one, run(options));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
