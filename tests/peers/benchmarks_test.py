@@ -51,6 +51,13 @@ class Benchmarks(unittest.TestCase):
         for row in rows:
             self.assertRegex(row, r"^[12]( +\d+){2} +\d\.\d\d +\d+( +[\d,]+){2}$")
 
+    def test_dense(self):
+        text = peer("dense.py", "--network", "small", "--rounds", "1", "--seconds", "0.05",
+                    "--python", sys.executable, "--before", COMMAND)
+        for row in ("Lockstep", "Lockstep before", "PyTorch [^,]+, 2 threads, eager"):
+            found = re.findall(rf"(?m)^{row}( +[\d,]+ +[\d.]+ +[\d.-]+ +[\d.-]+)$", text)
+            self.assertEqual(len(found), 2, text)  # sgdm, adam
+
     def test_speed(self):
         # This Python has PyTorch, which may be too old to compile, and neither of the other
         # libraries.
