@@ -1,0 +1,94 @@
+// Kernel::rows_apart: the bits of a row's results do not depend on other rows. Shards are computed
+// together on this promise, so a kernel that breaks it breaks the law.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "lockstep/engine/kernels/backends/table.h"
+#include "tests/engine/ops/cases.h"
+
+namespace lockstep::optest {
+namespace {
+
+Array rows_of(const Array& all, int64_t first, int64_t count) {
+  Array rows = all;
+  const auto width = static_cast<std::ptrdiff_t>(all.count() / all.dims[0]);
+  rows.dims[0] = count;
+  rows.values.assign(all.values.begin() + first * width,
+                     all.values.begin() + (first + count) * width);
+  return rows;
+}
+
+// Operands that have a row for each observation; the others are parameters.
+bool has_rows(const Case& c, size_t i) {
+  const bool weighs = c.op->type() == "fully_connected" || c.op->type() == "normalize_images";
+  return i == 0 || (!weighs && !c.inputs[i].value.dims.empty() &&
+                    c.inputs[i].value.dims[0] == c.inputs[0].value.dims[0]);
+}
+
+bool promises(const Case& c) {
+  std::vector<TensorSpec> specs;
+  for (const Input& input : c.inputs)
+    specs.push_back({shape_of(input.value), input.dtype, nullptr});
+  return c.op->compile(kernels::table_for({}), specs).rows_apart;
+}
+
+// Bits of the outputs and gradients of rows [first, first + count), one string for each.
+std::vector<std::string> results_of(const Case& c, const Array& dy, int64_t first, int64_t count) {
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    const Input& input = c.inputs[i];
+    const Array value = has_rows(c, i) ? rows_of(input.value, first, count) : input.value;
+    inputs.push_back(tensor_of(value, input.dtype));
+  }
+  StepInfo step = c.step;
+  step.first_row += first;
+  Tape tape;
+  tape.watch(inputs);
+  std::vector<Tensor> results = apply_op(c.op, inputs, step);
+  std::vector<Tensor> asked;
+  for (size_t i = 0; i < inputs.size() && c.backward; ++i) {
+    if (c.inputs[i].gradient && has_rows(c, i)) asked.push_back(inputs[i]);
+  }
+  if (!asked.empty()) {
+    const Tensor scalar = apply_op(make_weighted_sum(rows_of(dy, first, count)), {results[0]})[0];
+    for (const Tensor& gradient : tape.gradient(scalar, asked)) results.push_back(gradient);
+  }
+  std::vector<std::string> bits;
+  for (const Tensor& result : results) {
+    const Tensor plain = result.to_row_major();
+    bits.emplace_back(static_cast<const char*>(plain.raw()), plain.bytes());
+  }
+  return bits;
+}
+
+TEST(RowsApart, IsTrueOfEveryKernelThatPromisesIt) {
+  std::set<std::string> tested;
+  for (const Case& c : all_cases()) {
+    if (c.inputs.empty() || c.inputs[0].value.dims.empty()) continue;
+    const int64_t n = c.inputs[0].value.dims[0];
+    if (n < 2 || !promises(c)) continue;
+    SCOPED_TRACE(std::string(c.op->type()) + ", " + c.name);
+    std::vector<Shape> shapes;
+    for (const Input& input : c.inputs) shapes.push_back(shape_of(input.value));
+    const Array dy = random_array(c.op->infer(shapes)[0].dims(), 5);
+    const std::vector<std::string> together = results_of(c, dy, 0, n);
+    for (const int64_t step : {int64_t{1}, (n + 1) / 2}) {
+      std::vector<std::string> parts(together.size());
+      for (int64_t first = 0; first < n; first += step) {
+        const auto some = results_of(c, dy, first, std::min(step, n - first));
+        for (size_t i = 0; i < parts.size(); ++i) parts[i] += some[i];
+      }
+      EXPECT_EQ(parts, together) << step << " rows at a time";
+    }
+    tested.emplace(c.op->type());
+  }
+  for (const char* type :
+       {"fully_connected", "relu", "dropout", "softmax", "softmax_cross_entropy"}) {
+    EXPECT_TRUE(tested.count(type)) << type;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::optest
