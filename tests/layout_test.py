@@ -38,6 +38,7 @@ MOST_FILES = 24
 # Libraries whose headers take long to compile, and the headers that may include them. Others use
 # forward declarations (nlohmann/json_fwd.hpp).
 HEAVY = {
+    "CLI/": [],
     "cereal/": ["lockstep/parallel/messages/serialize.h"],
     "hwy/": ["lockstep/engine/kernels/cpu/batch_lanes/vectors.h",
              "lockstep/engine/kernels/cpu/matrices/tiles.h",

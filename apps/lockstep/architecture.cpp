@@ -48,18 +48,18 @@ int architecture_command(const ArchitectureArguments& a) {
 
 void add_architecture(Commands& commands) {
   auto a = std::make_shared<ArchitectureArguments>();
-  CLI::App* sub = commands.add(
+  Subcommand sub = commands.add(
       "architecture", "Print the job file of a known architecture",
       "A well-known network, written out layer by layer with suitable training options. Save it, "
       "change it and train it. Without a name, all architectures are listed.",
       {{"lockstep architecture", "the list"},
        {"lockstep architecture resnet20 --classes 100 > job.toml", "for a hundred classes"}},
       [a] { return architecture_command(*a); });
-  sub->add_option("name", a->name, "Architecture (default: list all)")->type_name("ARCHITECTURE");
+  sub.add_option("name", a->name, "Architecture (default: list all)").type_name("ARCHITECTURE");
   for (const Architecture& known : architectures()) {
     for (const FieldInfo& field : known.fields) {
       if (a->fields.contains(field.name)) continue;
-      sub->add_option("--" + field.name, a->fields[field.name], field.help)->type_name("N");
+      sub.add_option("--" + field.name, a->fields[field.name], field.help).type_name("N");
     }
   }
 }

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -17,122 +16,34 @@
 #include "lockstep/runs/run_state.h"
 
 namespace lockstep::command {
-namespace {
-
-// Breaks text between words into lines of at most `width` columns.
-std::string wrapped(const std::string& text, size_t width) {
-  std::string out;
-  size_t column = 0;
-  for (size_t at = 0; at < text.size();) {
-    if (text[at] == '\n') {
-      out += '\n';
-      column = 0;
-      ++at;
-      continue;
-    }
-    const size_t end = std::min(text.find_first_of(" \n", at), text.size());
-    if (column > 0 && column + 1 + end - at > width) {
-      out += '\n';
-      column = 0;
-    }
-    if (column > 0) {
-      out += ' ';
-      ++column;
-    }
-    out.append(text, at, end - at);
-    column += end - at;
-    at = end < text.size() && text[end] == ' ' ? end + 1 : end;
-  }
-  return out + '\n';
-}
-
-// Breaks descriptions in the right column at 80 columns.
-class Formatter : public CLI::Formatter {
- public:
-  Formatter() { column_width(kLeft); }
-
-  std::string make_description(const CLI::App* app) const override {
-    return wrapped(CLI::Formatter::make_description(app), kWidth);
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    return narrow(CLI::Formatter::make_option_desc(option));
-  }
-  // The list of options that an option excludes can be long.
-  std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    const std::string text = CLI::Formatter::make_option(option, is_positional);
-    const size_t end = text.find('\n');
-    if (end <= kWidth) return text;
-    std::string head = wrapped(text.substr(0, end).substr(2), kWidth - kHang);
-    head.pop_back();
-    for (size_t at = head.find('\n'); at != std::string::npos; at = head.find('\n', at + 1)) {
-      head.insert(at + 1, kHang, ' ');
-    }
-    return "  " + head + text.substr(end);
-  }
-  std::string make_subcommand(const CLI::App* command) const override {
-    std::stringstream out;
-    CLI::detail::format_help(out, command->get_name(), narrow(command->get_description()), kLeft);
-    return out.str();
-  }
-
- private:
-  static constexpr size_t kWidth = 80, kLeft = 30, kHang = 6;
-
-  static std::string narrow(const std::string& text) {
-    std::string lines = wrapped(text, kWidth - kLeft);
-    lines.pop_back();
-    return lines;
-  }
-};
-
-}  // namespace
-
-Commands::Commands()
-    : app_(
-          "Lockstep trains deep networks in parallel: who computes changes the speed, never the "
-          "answer.",
-          "lockstep") {
-  app_.formatter(std::make_shared<Formatter>());
-  app_.set_version_flag("--version", std::string("lockstep ") + LOCKSTEP_VERSION,
-                        "Print the version");
-  app_.set_help_flag("-h,--help", "Print this help");
-  app_.require_subcommand(1);
+std::unique_ptr<Commands> all_commands() {
   std::string codes = "Exit codes:\n";
   for (const auto& [code, meaning] : exit_codes()) {
     codes += fmt::format("  {:<4}{}\n", code, meaning);
   }
-  app_.footer("`lockstep COMMAND --help` describes each command, with examples.\n\n" + codes);
-  add_train(*this);
-  add_evaluate(*this);
-  add_predict(*this);
-  add_summary(*this);
-  add_verify(*this);
-  add_diff(*this);
-  add_architecture(*this);
-  add_info(*this);
-  add_export_digits(*this);
-  add_reference(*this);
-  add_completion(*this);
-  add_man(*this);
+  auto commands = std::make_unique<Commands>(
+      "Lockstep trains deep networks in parallel: who computes changes the speed, never the "
+      "answer.",
+      "`lockstep COMMAND --help` describes each command, with examples.\n\n" + codes);
+  add_train(*commands);
+  add_evaluate(*commands);
+  add_predict(*commands);
+  add_summary(*commands);
+  add_verify(*commands);
+  add_diff(*commands);
+  add_architecture(*commands);
+  add_info(*commands);
+  add_export_digits(*commands);
+  add_reference(*commands);
+  add_completion(*commands);
+  add_man(*commands);
+  return commands;
 }
 
-CLI::App* Commands::add(const std::string& name, const std::string& purpose,
-                        const std::string& details, std::vector<Example> examples, Action action) {
-  CLI::App* const command = app_.add_subcommand(name, purpose);
-  std::string footer = wrapped(details, 80) + "\nExamples:\n";
-  for (const auto& [line, meaning] : examples) {
-    footer += fmt::format("  {}\n      {}\n", line, meaning);
-  }
-  command->footer(footer);
-  command->callback([this, action = std::move(action)] { action_ = action; });
-  pages_.push_back({command, details, std::move(examples)});
-  return command;
-}
-
-void add_threads(CLI::App& sub, int& threads) {
+void add_threads(Subcommand& sub, int& threads) {
   sub.add_option("--threads", threads, "Compute threads (default: one for each processor)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+      .type_name("N")
+      .range(1, 1024);
 }
 
 const std::vector<ExitCode>& exit_codes() {
@@ -164,14 +75,6 @@ void print(const std::string& text) {
 
 void print_json(const nlohmann::ordered_json& object) {
   print(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
-}
-
-CLI::Validator not_empty() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        return text.empty() ? std::string("the name must not be empty") : "";
-      },
-      "");
 }
 
 void print_table(const std::vector<std::pair<std::string, std::string>>& rows) {

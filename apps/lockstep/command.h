@@ -1,13 +1,13 @@
 // Common parts of the subcommands.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "apps/lockstep/command_line.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/nn/metrics/metric.h"
@@ -18,46 +18,10 @@ inline constexpr int exit_failure = 1;
 inline constexpr int exit_usage = 2;
 inline constexpr int exit_stopped = 130;  // exit code of shells after Ctrl-C
 
-// The work of a subcommand. Returns the exit code.
-using Action = std::function<int()>;
-
-struct Example {
-  std::string line, meaning;
-};
-
-// A subcommand with its description. Help, manual and completion are made from it and from the
-// subcommand's options.
-struct Page {
-  CLI::App* command = nullptr;
-  std::string details;  // paragraphs, separated by empty lines
-  std::vector<Example> examples;
-};
-
 // The command with all its subcommands.
-class Commands {
- public:
-  Commands();
-  Commands(const Commands&) = delete;
-  Commands& operator=(const Commands&) = delete;
+std::unique_ptr<Commands> all_commands();
 
-  CLI::App& app() { return app_; }
-  const CLI::App& app() const { return app_; }
-  const std::vector<Page>& pages() const { return pages_; }
-  // The action of the subcommand that was parsed.
-  const Action& action() const { return action_; }
-
-  // For the add_...() functions below. `purpose` is one line.
-  CLI::App* add(const std::string& name, const std::string& purpose, const std::string& details,
-                std::vector<Example> examples, Action action);
-
- private:
-  CLI::App app_;
-  Action action_;
-  std::vector<Page> pages_;
-};
-
-// Each function adds its subcommand. The type names of values (JOB, MODEL, DIR, ...; "a|b" for
-// words) determine what completion.cpp offers.
+// Each function adds its subcommand.
 void add_train(Commands& commands);
 void add_evaluate(Commands& commands);
 void add_predict(Commands& commands);
@@ -72,7 +36,7 @@ void add_completion(Commands& commands);
 void add_man(Commands& commands);
 
 // Adds the option --threads N, for subcommands that compute.
-void add_threads(CLI::App& sub, int& threads);
+void add_threads(Subcommand& sub, int& threads);
 
 // Exit codes that scripts may rely on, with their meaning.
 struct ExitCode {
@@ -94,8 +58,6 @@ void print(const std::string& text);
 void print_json(const nlohmann::ordered_json& object);
 // Prints lines "name  value" with aligned values.
 void print_table(const std::vector<std::pair<std::string, std::string>>& rows);
-// For options that name a file or folder: refuses "".
-CLI::Validator not_empty();
 
 // Prints "error:" and "hint:" lines on standard error.
 void print_error(const std::string& message, const std::string& hint);

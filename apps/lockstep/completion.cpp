@@ -6,7 +6,7 @@
 #include <map>
 #include <memory>
 
-#include "apps/lockstep/definitions.h"
+#include "apps/lockstep/command.h"
 #include "apps/lockstep/reference.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/architectures.h"
@@ -209,7 +209,7 @@ std::string bash_completion(const Commands& commands) {
   std::string options = "_lockstep_options() {\n  case $1 in\n";
   std::string positional = "_lockstep_positional() {\n  case \"$1 $2\" in\n";
   std::string taking;
-  for (const Definition& d : definitions(commands)) {
+  for (const Definition& d : commands.definitions()) {
     names.push_back(d.name);
     std::vector<std::string> all;
     for (const Argument& a : d.options) {
@@ -228,7 +228,7 @@ std::string bash_completion(const Commands& commands) {
           fmt::format("    {}\\ {}) {};;\n", d.name, place, bash_action(offer_for(a.value)));
     }
   }
-  for (const Argument& a : global_options(commands)) {
+  for (const Argument& a : commands.global_options()) {
     global.insert(global.end(), a.names.begin(), a.names.end());
   }
   const std::string end = "  esac\n}\n\n";
@@ -302,15 +302,15 @@ std::string zsh_completion(const Commands& commands) {
   text +=
       "  )\n  _describe field found -S = -q\n}\n\n_lockstep() {\n  local context state line\n"
       "  typeset -A opt_args\n  local -a found\n  _arguments -C";
-  for (const Argument& a : global_options(commands)) text += zsh_option(a);
+  for (const Argument& a : commands.global_options()) text += zsh_option(a);
   text +=
       " \\\n        '1:command:->command' '*::argument:->argument'\n  case $state in\n"
       "    command)\n      found=(\n";
-  for (const Definition& d : definitions(commands)) {
+  for (const Definition& d : commands.definitions()) {
     text += fmt::format("        '{}:{}'\n", zsh_text(d.name), zsh_text(d.purpose));
   }
   text += "      )\n      _describe command found ;;\n    argument)\n      case $words[1] in\n";
-  for (const Definition& d : definitions(commands)) {
+  for (const Definition& d : commands.definitions()) {
     text += "      " + d.name + ")\n        _arguments";
     for (const Argument& a : d.options) text += zsh_option(a);
     for (size_t i = 0; i < d.positionals.size(); ++i) {
@@ -371,10 +371,10 @@ std::string fish_completion(const Commands& commands) {
     if (!a.value.empty()) words += (takes_files(offer) ? " -r" : " -x") + fish_values(offer);
     return words + " -d '" + fish_text(a.help) + "'\n";
   };
-  for (const Argument& a : global_options(commands)) {
+  for (const Argument& a : commands.global_options()) {
     text += "complete -c lockstep -n __fish_use_subcommand" + option(a);
   }
-  for (const Definition& d : definitions(commands)) {
+  for (const Definition& d : commands.definitions()) {
     text += fmt::format("complete -c lockstep -n __fish_use_subcommand -a {} -d '{}'\n", d.name,
                         fish_text(d.purpose));
     const std::string within =
@@ -390,7 +390,7 @@ std::string fish_completion(const Commands& commands) {
 
 void add_completion(Commands& commands) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* sub = commands.add(
+  Subcommand sub = commands.add(
       "completion", "A completion script for a shell",
       "It completes commands, options, files, the fields of --set and their values. These scripts "
       "are part of an installed Lockstep.",
@@ -403,10 +403,10 @@ void add_completion(Commands& commands) {
                                 : fish_completion(commands));
         return 0;
       });
-  sub->add_option("shell", *shell, "The shell")
-      ->required()
-      ->type_name("bash|zsh|fish")
-      ->check([](const std::string& given) {
+  sub.add_option("shell", *shell, "The shell")
+      .required()
+      .type_name("bash|zsh|fish")
+      .check([](const std::string& given) {
         const bool known = given == "bash" || given == "zsh" || given == "fish";
         return known ? "" : "`" + given + "` is unknown; known shells: bash, zsh, fish";
       });

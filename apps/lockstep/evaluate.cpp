@@ -89,7 +89,7 @@ int evaluate_command(const EvaluateArguments& a) {
 
 void add_evaluate(Commands& commands) {
   auto a = std::make_shared<EvaluateArguments>();
-  CLI::App* sub = commands.add(
+  Subcommand sub = commands.add(
       "evaluate", "Accuracy and loss of a model on labelled images, or loss against other images",
       "Every image counts once, so the result does not depend on threads or on the order of the "
       "images.",
@@ -98,41 +98,39 @@ void add_evaluate(Commands& commands) {
        {"lockstep evaluate denoiser.safetensors images --targets inputs --salt-and-pepper 0.1",
         "the quality of noise removal"}},
       [a] { return evaluate_command(*a); });
-  sub->add_option("model", a->model, "Model file, or the folder of a run")
-      ->required()
-      ->type_name("MODEL");
-  sub->add_option("data", a->data,
-                  "Folder with one folder of images for each class, a .csv file, or builtin:digits")
-      ->required()
-      ->type_name("DATA");
-  sub->add_option("--label-column", a->label_column,
-                  "Label column of a .csv file (default: the last)")
-      ->type_name("NAME");
-  sub->add_option("--targets", a->targets,
-                  "Image to image: folder of the target images, or \"inputs\"")
-      ->type_name("DATA");
-  sub->add_option("--salt-and-pepper", a->noise.salt_and_pepper,
-                  "Share of input elements that become 0 or 255")
-      ->type_name("SHARE")
-      ->check(CLI::Range(0.0, 1.0));
-  sub->add_option("--seed", a->seed, "Seed of the noise")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
-  CLI::Option* resize =
-      sub->add_flag("--resize", a->resize, "Resize images to the network's input and output");
-  sub->add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
-      ->excludes(resize);
-  add_threads(*sub, a->threads);
+  sub.add_option("model", a->model, "Model file, or the folder of a run")
+      .required()
+      .type_name("MODEL");
+  sub.add_option("data", a->data,
+                 "Folder with one folder of images for each class, a .csv file, or builtin:digits")
+      .required()
+      .type_name("DATA");
+  sub.add_option("--label-column", a->label_column,
+                 "Label column of a .csv file (default: the last)")
+      .type_name("NAME");
+  sub.add_option("--targets", a->targets,
+                 "Image to image: folder of the target images, or \"inputs\"")
+      .type_name("DATA");
+  sub.add_option("--salt-and-pepper", a->noise.salt_and_pepper,
+                 "Share of input elements that become 0 or 255")
+      .type_name("SHARE")
+      .share();
+  sub.add_option("--seed", a->seed, "Seed of the noise").type_name("N").not_negative();
+  const Option resize =
+      sub.add_flag("--resize", a->resize, "Resize images to the network's input and output");
+  sub.add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
+      .excludes(resize);
+  add_threads(sub, a->threads);
   std::vector<std::string> of_classes = metric_names(false);
   std::erase(of_classes, "accuracy");
-  sub->add_option("--metrics", a->metrics,
-                  fmt::format("Additional metrics: {}; for images: {}", fmt::join(of_classes, ", "),
-                              fmt::join(metric_names(true), ", ")))
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("NAME");
-  sub->add_flag("--confusion", a->confusion, "Also print the confusion matrix");
-  sub->add_flag("--json", a->json, "Print one JSON object");
+  sub.add_option("--metrics", a->metrics,
+                 fmt::format("Additional metrics: {}; for images: {}", fmt::join(of_classes, ", "),
+                             fmt::join(metric_names(true), ", ")))
+      .separated_by_commas()
+      .one_value_each()
+      .type_name("NAME");
+  sub.add_flag("--confusion", a->confusion, "Also print the confusion matrix");
+  sub.add_flag("--json", a->json, "Print one JSON object");
 }
 
 }  // namespace lockstep::command

@@ -40,15 +40,15 @@ int export_command(const ExportArguments& a) {
 
 void add_export_digits(Commands& commands) {
   auto a = std::make_shared<ExportArguments>();
-  CLI::App* sub = commands.add(
+  Subcommand sub = commands.add(
       "export-digits", "Write the built-in digits as a folder of PNG files",
       "10,000 images of 28 x 28 pixels in one folder for each digit, for `train` and `evaluate`.",
       {{"lockstep export-digits digits --per-class 20", "20 of each digit"}},
       [a] { return export_command(*a); });
-  sub->add_option("folder", a->folder, "New folder")->required()->type_name("DIR");
-  sub->add_option("--per-class", a->per_class, "Only the first N of each digit (default: all)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1000));
+  sub.add_option("folder", a->folder, "New folder").required().type_name("DIR");
+  sub.add_option("--per-class", a->per_class, "Only the first N of each digit (default: all)")
+      .type_name("N")
+      .range(1, 1000);
 }
 
 }  // namespace lockstep::command

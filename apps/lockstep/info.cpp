@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <CLI/Version.hpp>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -192,7 +193,7 @@ int info_command(bool as_json) {
 
 void add_info(Commands& commands) {
   auto a = std::make_shared<InfoArguments>();
-  CLI::App* sub = commands.add(
+  Subcommand sub = commands.add(
       "info", "Version, processor, GPUs, libraries; or the state of a run",
       "Two runs can have the same bits only if their `fingerprint` lines are equal.\n\n"
       "For a run it prints the state (running, interrupted by a kill, stopped, failed or "
@@ -202,8 +203,8 @@ void add_info(Commands& commands) {
        {"lockstep info runs/digits-1", "the state of a run"},
        {"lockstep info --json", "for programs"}},
       [a] { return a->run.empty() ? info_command(a->as_json) : run_info_command(*a); });
-  sub->add_option("run", a->run, "Folder of a run")->type_name("RUN");
-  sub->add_flag("--json", a->as_json, "Print one JSON object");
+  sub.add_option("run", a->run, "Folder of a run").type_name("RUN");
+  sub.add_flag("--json", a->as_json, "Print one JSON object");
 }
 
 }  // namespace lockstep::command

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "apps/lockstep/definitions.h"
+#include "apps/lockstep/command.h"
 
 namespace lockstep::command {
 namespace {
@@ -61,19 +61,19 @@ std::string synopsis(const Definition& d) {
 }
 
 std::string manual(const Commands& commands) {
-  const std::string purpose = commands.app().get_description();
+  const std::string purpose = commands.purpose();
   std::string text = ".\\\" Made by `lockstep man`.\n.TH LOCKSTEP 1 \"\" \"lockstep " +
                      std::string(LOCKSTEP_VERSION) + "\" \"User Commands\"\n";
   text += ".SH NAME\nlockstep \\- train deep networks in parallel\n.SH SYNOPSIS\n";
-  for (const Definition& d : definitions(commands)) text += synopsis(d) + "\n.br\n";
-  for (const Argument& a : global_options(commands)) {
+  for (const Definition& d : commands.definitions()) text += synopsis(d) + "\n.br\n";
+  for (const Argument& a : commands.global_options()) {
     text += bold("lockstep " + a.names.back()) + "\n.br\n";
   }
   text += ".SH DESCRIPTION\n" + plain(purpose) +
           "\nOne job file describes a network, its data and its training; " +
           bold("lockstep reference") + " lists all its fields.\n";
   text += ".SH COMMANDS\n";
-  for (const Definition& d : definitions(commands)) {
+  for (const Definition& d : commands.definitions()) {
     text += ".SS " + synopsis(d) + "\n" + plain(d.purpose) + ".\n" + paragraphs(d.details);
     for (const Argument& a : d.positionals) text += entry(italic(a.value), plain(a.help));
     for (const Argument& a : d.options) text += option_entry(a);
@@ -84,7 +84,7 @@ std::string manual(const Commands& commands) {
   text += ".SH ENVIRONMENT\n";
   for (const auto& [name, meaning] : environment()) text += entry(bold(name), plain(meaning));
   text += ".SH EXAMPLES\n";
-  for (const Definition& d : definitions(commands)) {
+  for (const Definition& d : commands.definitions()) {
     for (const auto& [line, meaning] : d.examples) text += entry(bold(line), plain(meaning));
   }
   return text;

@@ -162,7 +162,7 @@ int predict_command(const PredictArguments& a) {
 
 void add_predict(Commands& commands) {
   auto a = std::make_shared<PredictArguments>();
-  CLI::App* sub = commands.add(
+  Subcommand sub = commands.add(
       "predict", "Classes of images or rows, one line each: file, class, score; or output images",
       "Columns are separated by tabs. The output images of image-to-image networks are written as "
       "PNG files "
@@ -173,27 +173,24 @@ void add_predict(Commands& commands) {
        {"lockstep predict runs/iris-1 measured.csv", "all rows of a file of features"},
        {"lockstep predict denoiser.safetensors noisy --out clean", "output images"}},
       [a] { return predict_command(*a); });
-  sub->add_option("model", a->model, "Model file, or the folder of a run")
-      ->required()
-      ->type_name("MODEL");
-  sub->add_option("files", a->files, "Images, or folders of images; or one .csv file of features")
-      ->required()
-      ->type_name("FILES");
-  sub->add_option("--label-column", a->label_column,
-                  "Label column of a .csv file that has labels; it is ignored")
-      ->type_name("NAME");
-  sub->add_option("--out", a->out, "Folder for output images (PNG)")
-      ->type_name("DIR")
-      ->check(not_empty());
-  CLI::Option* resize =
-      sub->add_flag("--resize", a->resize, "Resize images to the network's input");
-  sub->add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
-      ->excludes(resize);
-  sub->add_option("--top", a->top, "Number of classes to print, the best first")
-      ->type_name("K")
-      ->check(CLI::Range(1, 1 << 20));
-  add_threads(*sub, a->threads);
-  sub->add_flag("--json", a->json, "Print one JSON object");
+  sub.add_option("model", a->model, "Model file, or the folder of a run")
+      .required()
+      .type_name("MODEL");
+  sub.add_option("files", a->files, "Images, or folders of images; or one .csv file of features")
+      .required()
+      .type_name("FILES");
+  sub.add_option("--label-column", a->label_column,
+                 "Label column of a .csv file that has labels; it is ignored")
+      .type_name("NAME");
+  sub.add_option("--out", a->out, "Folder for output images (PNG)").type_name("DIR").not_empty();
+  const Option resize = sub.add_flag("--resize", a->resize, "Resize images to the network's input");
+  sub.add_flag("--crop", a->crop, "Crop images at their centre to the network's input")
+      .excludes(resize);
+  sub.add_option("--top", a->top, "Number of classes to print, the best first")
+      .type_name("K")
+      .range(1, 1 << 20);
+  add_threads(sub, a->threads);
+  sub.add_flag("--json", a->json, "Print one JSON object");
 }
 
 }  // namespace lockstep::command

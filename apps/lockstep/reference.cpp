@@ -187,7 +187,7 @@ std::vector<std::string> reference_topics() {
 
 void add_reference(Commands& commands) {
   auto topics = std::make_shared<std::vector<std::string>>();
-  CLI::App* sub =
+  Subcommand sub =
       commands.add("reference", "Every table, field and layer of job files, as Markdown",
                    "Without a name it prints the whole page.",
                    {{"lockstep reference training", "the options of a training"},
@@ -200,9 +200,8 @@ void add_reference(Commands& commands) {
                      print(text);
                      return 0;
                    });
-  sub->add_option("name", *topics,
-                  "Tables (data, training, ...), solvers, metrics, types of layers")
-      ->type_name("TOPIC");
+  sub.add_option("name", *topics, "Tables (data, training, ...), solvers, metrics, types of layers")
+      .type_name("TOPIC");
 }
 
 }  // namespace lockstep::command

@@ -31,19 +31,19 @@ int summary_command(const SummaryArguments& a) {
 
 void add_summary(Commands& commands) {
   auto a = std::make_shared<SummaryArguments>();
-  CLI::App* sub =
+  Subcommand sub =
       commands.add("summary", "The layers of a job's or model's network",
                    "Names, types, sizes of outputs, parameters and state, and their totals.",
                    {{"lockstep summary job.toml --set depth=4", "a job, with a variable changed"},
                     {"lockstep summary runs/digits-1", "the model of a run"}},
                    [a] { return summary_command(*a); });
-  sub->add_option("path", a->path, "Job file, model file, or the folder of a run")
-      ->required()
-      ->type_name("JOB|MODEL");
-  sub->add_option("--set", a->settings,
-                  "Change a field or variable of the job (any number of times)")
-      ->allow_extra_args(false)
-      ->type_name("KEY=VALUE");
+  sub.add_option("path", a->path, "Job file, model file, or the folder of a run")
+      .required()
+      .type_name("JOB|MODEL");
+  sub.add_option("--set", a->settings,
+                 "Change a field or variable of the job (any number of times)")
+      .one_value_each()
+      .type_name("KEY=VALUE");
 }
 
 }  // namespace lockstep::command

@@ -297,7 +297,7 @@ int train_command(const TrainArguments& a) {
 
 void add_train(Commands& commands) {
   auto a = std::make_shared<TrainArguments>();
-  CLI::App* sub = commands.add(
+  Subcommand sub = commands.add(
       "train", "Train the network of a job file",
       "The folder of the run receives the model, checkpoints, a log, a receipt of every iteration "
       "and the job with all its options (job.json).\n\n"
@@ -316,65 +316,63 @@ void add_train(Commands& commands) {
        {"lockstep train job.toml --out runs/a --resume --set max_epochs=8",
         "also if it has finished, with more epochs"}},
       [a] { return train_command(*a); });
-  sub->add_option("job", a->job, "Job file (TOML, or a run's job.json)")
-      ->required()
-      ->type_name("JOB");
-  sub->add_option("--set", a->settings,
-                  "Change a field or variable of the job (any number of times)")
-      ->allow_extra_args(false)
-      ->type_name("KEY=VALUE");
-  sub->add_option("--out", a->out, "Folder for the run (default: runs/<job>-<number>)")
-      ->type_name("DIR")
-      ->check(not_empty());
-  add_threads(*sub, a->threads);
-  sub->add_option("--workers", a->workers,
-                  "Worker processes, each with --threads threads (default: none)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
-  sub->add_option("--worker-load", a->worker_load,
-                  "Relative share of the shards for each worker, such as 3,1")
-      ->type_name("LOADS")
-      ->delimiter(',');
-  sub->add_option("--hosts", a->hosts,
-                  "Hosts and numbers of workers, such as 10.0.0.2:4,localhost:2 (by ssh)")
-      ->type_name("HOSTS")
-      ->delimiter(',');
-  sub->add_option("--host-launch", a->host_launch,
-                  "Command that starts a program on a host; {host} is its name (default: ssh)")
-      ->type_name("COMMAND");
-  sub->add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU if there is one")
-      ->type_name("DEVICE");
-  CLI::Option* resume = sub->add_flag("--resume", a->resume, "Continue the run in --out");
-  resume->needs(sub->get_option("--out"));
-  sub->add_flag("--rebuild-receipt", a->rebuild_receipt,
-                "If the run's receipt is damaged, compute its iterations again")
-      ->needs(resume);
-  sub->add_flag("--save-initial", a->save_initial,
-                "Also write the network before the first iteration");
-  sub->add_option("--initial-model", a->initial_model,
-                  "Start from the values of this model, run or checkpoint")
-      ->type_name("MODEL")
-      ->check(not_empty());
-  CLI::Option* check = sub->add_flag("--check", a->check, "Check the job without training");
-  sub->add_flag("--dry-run", a->dry_run,
-                "Three iterations, a validation, a checkpoint; estimate the time of the training")
-      ->excludes(check)
-      ->excludes(resume);
+  sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").required().type_name("JOB");
+  sub.add_option("--set", a->settings,
+                 "Change a field or variable of the job (any number of times)")
+      .one_value_each()
+      .type_name("KEY=VALUE");
+  sub.add_option("--out", a->out, "Folder for the run (default: runs/<job>-<number>)")
+      .type_name("DIR")
+      .not_empty();
+  add_threads(sub, a->threads);
+  sub.add_option("--workers", a->workers,
+                 "Worker processes, each with --threads threads (default: none)")
+      .type_name("N")
+      .range(1, 1024);
+  sub.add_option("--worker-load", a->worker_load,
+                 "Relative share of the shards for each worker, such as 3,1")
+      .type_name("LOADS")
+      .separated_by_commas();
+  sub.add_option("--hosts", a->hosts,
+                 "Hosts and numbers of workers, such as 10.0.0.2:4,localhost:2 (by ssh)")
+      .type_name("HOSTS")
+      .separated_by_commas();
+  sub.add_option("--host-launch", a->host_launch,
+                 "Command that starts a program on a host; {host} is its name (default: ssh)")
+      .type_name("COMMAND");
+  sub.add_option("--device", a->device, "cpu, cuda, cuda:N, or auto: a GPU if there is one")
+      .type_name("DEVICE");
+  Option resume = sub.add_flag("--resume", a->resume, "Continue the run in --out");
+  resume.needs(sub.option("--out"));
+  sub.add_flag("--rebuild-receipt", a->rebuild_receipt,
+               "If the run's receipt is damaged, compute its iterations again")
+      .needs(resume);
+  sub.add_flag("--save-initial", a->save_initial,
+               "Also write the network before the first iteration");
+  sub.add_option("--initial-model", a->initial_model,
+                 "Start from the values of this model, run or checkpoint")
+      .type_name("MODEL")
+      .not_empty();
+  Option check = sub.add_flag("--check", a->check, "Check the job without training");
+  sub.add_flag("--dry-run", a->dry_run,
+               "Three iterations, a validation, a checkpoint; estimate the time of the training")
+      .excludes(check)
+      .excludes(resume);
   for (const char* other : {"--resume", "--save-initial"}) {
-    check->excludes(sub->get_option(other));
+    check.excludes(sub.option(other));
   }
-  sub->add_flag("--confusion", a->confusion,
-                "Also print the confusion matrix (also in confusion.json)")
-      ->excludes(check)
-      ->excludes(sub->get_option("--dry-run"));
-  sub->add_flag("--profile", a->profile,
-                "Also print a time profile, and write profile.json and trace.json")
-      ->excludes(check)
-      ->excludes(sub->get_option("--dry-run"));
-  CLI::Option* json =
-      sub->add_flag("--json", a->json, "Print the result as one JSON object on the last line");
-  json->excludes(check)->excludes(sub->get_option("--dry-run"));
-  sub->add_flag("--quiet", a->quiet, "Print no progress");
+  sub.add_flag("--confusion", a->confusion,
+               "Also print the confusion matrix (also in confusion.json)")
+      .excludes(check)
+      .excludes(sub.option("--dry-run"));
+  sub.add_flag("--profile", a->profile,
+               "Also print a time profile, and write profile.json and trace.json")
+      .excludes(check)
+      .excludes(sub.option("--dry-run"));
+  Option json =
+      sub.add_flag("--json", a->json, "Print the result as one JSON object on the last line");
+  json.excludes(check).excludes(sub.option("--dry-run"));
+  sub.add_flag("--quiet", a->quiet, "Print no progress");
 }
 
 }  // namespace lockstep::command

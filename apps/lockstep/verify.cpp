@@ -97,7 +97,7 @@ int diff_command(const DiffArguments& a) {
 
 void add_verify(Commands& commands) {
   auto a = std::make_shared<VerifyArguments>();
-  CLI::App* sub = commands.add(
+  Subcommand sub = commands.add(
       "verify", "Compute an iteration of a run again and compare it with the receipt",
       "One process computes from the newest checkpoint before the iteration, for any number of "
       "workers in the run. All iterations on the way are compared. The run is only read. Exit code "
@@ -105,20 +105,20 @@ void add_verify(Commands& commands) {
       "if there is a difference.",
       {{"lockstep verify runs/digits-1 --iteration 100", "check that it is the same"}},
       [a] { return verify_command(*a); });
-  sub->add_option("run", a->run, "Folder of a run")->required()->type_name("RUN");
-  sub->add_option("--iteration", a->iteration, "Number of the iteration")
-      ->required()
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 50));
-  add_threads(*sub, a->threads);
-  sub->add_option("--initial-model", a->initial_model, "The model that the run started from")
-      ->type_name("MODEL")
-      ->check(not_empty());
+  sub.add_option("run", a->run, "Folder of a run").required().type_name("RUN");
+  sub.add_option("--iteration", a->iteration, "Number of the iteration")
+      .required()
+      .type_name("N")
+      .range(1, int64_t{1} << 50);
+  add_threads(sub, a->threads);
+  sub.add_option("--initial-model", a->initial_model, "The model that the run started from")
+      .type_name("MODEL")
+      .not_empty();
 }
 
 void add_diff(Commands& commands) {
   auto a = std::make_shared<DiffArguments>();
-  CLI::App* sub = commands.add(
+  Subcommand sub = commands.add(
       "diff", "The first difference of two runs: the iteration, what differs and why",
       "Compares the receipts. The first iteration that differs is computed again for both runs. "
       "This "
@@ -126,17 +126,17 @@ void add_diff(Commands& commands) {
       "Exit code 1 if they differ.",
       {{"lockstep diff runs/digits-1 runs/digits-2", "check that they are the same training"}},
       [a] { return diff_command(*a); });
-  sub->add_option("a", a->a, "Folder of a run")->required()->type_name("RUN");
-  sub->add_option("b", a->b, "Folder of another run")->required()->type_name("RUN");
-  add_threads(*sub, a->threads);
-  sub->add_option("--initial-model-a", a->initial_model_a,
-                  "The model that the first run started from")
-      ->type_name("MODEL")
-      ->check(not_empty());
-  sub->add_option("--initial-model-b", a->initial_model_b,
-                  "The model that the second run started from")
-      ->type_name("MODEL")
-      ->check(not_empty());
+  sub.add_option("a", a->a, "Folder of a run").required().type_name("RUN");
+  sub.add_option("b", a->b, "Folder of another run").required().type_name("RUN");
+  add_threads(sub, a->threads);
+  sub.add_option("--initial-model-a", a->initial_model_a,
+                 "The model that the first run started from")
+      .type_name("MODEL")
+      .not_empty();
+  sub.add_option("--initial-model-b", a->initial_model_b,
+                 "The model that the second run started from")
+      .type_name("MODEL")
+      .not_empty();
 }
 
 }  // namespace lockstep::command
