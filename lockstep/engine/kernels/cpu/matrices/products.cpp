@@ -63,8 +63,8 @@ class Multiplication {
       float* to = panels;
       for (int64_t panel = 0; panel < whole; ++panel, to += count * kPanel) {
         for (int v = 0; v < kVectorsOfPanel; ++v) {
-          hn::Store(hn::LoadU(d, b + panel * kPanel + v * kLanesOfVector), d,
-                    to + v * kLanesOfVector);
+          hn::StoreU(hn::LoadU(d, b + panel * kPanel + v * kLanesOfVector), d,
+                     to + v * kLanesOfVector);
         }
       }
       if (rest > 0) {

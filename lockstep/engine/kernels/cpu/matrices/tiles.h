@@ -70,11 +70,13 @@ HWY_INLINE void sum_products(const float* HWY_RESTRICT a, int64_t a_row, int64_t
 #pragma GCC unroll 16
     for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Zero(d);
   }
+  // Unaligned loads cost nothing where panels are aligned, and callers may have any memory.
   const auto add_term = [&]() __attribute__((always_inline)) {
     V of_b[vectors];
 #pragma GCC unroll 16
     for (int v = 0; v < vectors; ++v) {
-      of_b[v] = hn::Load(d, b + v / kVectorsOfPanel * panel + v % kVectorsOfPanel * kLanesOfVector);
+      of_b[v] =
+          hn::LoadU(d, b + v / kVectorsOfPanel * panel + v % kVectorsOfPanel * kLanesOfVector);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
