@@ -165,8 +165,7 @@ void add_predict(Commands& commands) {
   Subcommand sub = commands.add(
       "predict", "Classes of images or rows, one line each: file, class, score; or output images",
       "Columns are separated by tabs. The output images of image-to-image networks are written as "
-      "PNG files "
-      "to the folder --out.",
+      "PNG files to the folder --out.",
       {{"lockstep predict runs/digits-1 seven.png", "file, class and score"},
        {"lockstep predict runs/digits-1 images --top 3",
         "all images of a folder, three classes each"},

@@ -62,7 +62,7 @@ ValueAndGradients value_and_gradient(const std::function<Tensor()>& loss, const 
 // TrainingOptions describes fields of the same names.
 struct ShardGroupOptions {
   int threads = 0;                 // on the CPU; 0: one for each processor
-  int64_t shard_size = 0;          // at most so many observations in a shard; 0: 16, on a GPU 256
+  int64_t shard_size = 0;          // the most observations in a shard; 0: 16, on a GPU 256
   uint64_t seed = 0;               // of random numbers (dropout)
   std::string precision = "fp32";  // "bf16"; on a GPU also "tf32" and "fp16"
   double loss_scale = 0;           // 0: 128 for fp16, else 1
@@ -70,8 +70,8 @@ struct ShardGroupOptions {
   // How many shards each member of a group gets relative to the others, by rank; empty: equal
   // shares. A member with 0 gets none.
   std::vector<double> loads = {};
-  // Every so many iterations one shard is computed again, by other members where there are any, and
-  // all must get the same bits; 0: never. The loss is called again for it. A GPU ignores it unless
+  // Interval in iterations at which one shard is computed again, by other members if there are any;
+  // all must get the same bits. 0: never. The loss is called again for it. A GPU ignores it unless
   // `deterministic`.
   int64_t check_frequency = 0;
   double limit = 600;    // seconds that members of a group may keep each other waiting

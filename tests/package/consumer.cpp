@@ -65,7 +65,7 @@ bool trains() {
          network_digest(copy) == network_digest(network);
 }
 
-// The digest after some iterations of a loop with so many threads.
+// The digest of a network after a loop with this number of threads.
 Digest looped(int threads) {
   Network network = make_network();
   ShardGroup group(network, {.threads = threads, .shard_size = 4});

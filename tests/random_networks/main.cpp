@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
   CLI::App* const law =
       add("law", "computes in many ways that must give the same bits", check_laws);
   law->add_option("--workers-every", arguments.workers_every,
-                  "every so many networks worker processes take part; 0: never");
+                  "interval, in networks, at which worker processes take part; 0: never");
   CLI11_PARSE(app, argc, argv);
   try {
     return command(arguments);

@@ -18,7 +18,7 @@ void visit_fields(FieldVisitor& v, Options& o, const char* kernel_help) {
   visit_sizes(v, "stride", o.stride, "step of the filter");
   v.padding("padding", o.padding, "zeros around the input, or \"same\"");
   visit_sizes(v, "dilation", o.dilation, "distance of the filter's elements, 1: neighbours");
-  v.integer("groups", o.groups, "channels and filters are cut into so many groups",
+  v.integer("groups", o.groups, "number of groups of channels and filters",
             {.min = 1, .max = 1 << 20});
   v.flag("bias", o.bias, "a bias for each filter");
   v.text("weights_initializer", o.weights_initializer, "start of the weights", initializer_names());

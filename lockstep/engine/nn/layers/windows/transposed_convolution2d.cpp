@@ -14,7 +14,7 @@ void TransposedConvolution2dOptions::visit(FieldVisitor& v) {
   v.padding("padding", padding, "cropped from the result, or \"same\": input size times stride");
   v.size("dilation", dilation, "distance of the filter's elements, 1: neighbours",
          {.min = 1, .max = 1 << 14});
-  v.integer("groups", groups, "channels and filters are cut into so many groups",
+  v.integer("groups", groups, "number of groups of channels and filters",
             {.min = 1, .max = 1 << 20});
   v.flag("bias", bias, "a bias for each filter");
   v.text("weights_initializer", weights_initializer, "start of the weights", initializer_names());
