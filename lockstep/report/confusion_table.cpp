@@ -78,8 +78,8 @@ std::string matrix_lines(const ConfusionMatrix& m, const Drawing& d) {
 
 std::string list_lines(const ConfusionMatrix& m, size_t name_width, size_t room) {
   std::string text =
-      fmt::format("{}  {:>12}  {:>8}  {:>11}  mainly predicted as\n",
-                  fitted("class", name_width), "observations", "recall %", "precision %");
+      fmt::format("{}  {:>12}  {:>8}  {:>11}  mainly predicted as\n", fitted("class", name_width),
+                  "observations", "recall %", "precision %");
   for (int64_t c = 0; c < m.size(); ++c) {
     const ClassCounts of = m.of_class(c);
     int64_t most = 0, other = 0;

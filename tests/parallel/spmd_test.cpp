@@ -118,8 +118,7 @@ TEST_P(Blocks, MissingMembersAreNamed) {
           kind);
       FAIL() << "nothing was thrown";
     } catch (const Timeout& e) {
-      EXPECT_NE(std::string(e.what()).find("worker 2 did not "), std::string::npos)
-          << e.what();
+      EXPECT_NE(std::string(e.what()).find("worker 2 did not "), std::string::npos) << e.what();
     }
   }
   EXPECT_THROW(spmd(pool, [](Spmd& block) { block.send(3, 1); }), InvalidArgument);

@@ -220,8 +220,7 @@ Job read_tree(JobSource& source, const std::string& path,
   }
   if (job.data.resize && job.data.crop != "none") {
     throw InvalidArgument("[data] resize and crop cannot both be given",
-                          "resize already changes every image to the size of the network's input"
-                          "");
+                          "resize already changes every image to the size of the network's input");
   }
   if (!job.data.validation.empty() && job.data.validation_fraction > 0) {
     throw InvalidArgument("[data] validation and validation_fraction cannot both be given");
@@ -245,13 +244,13 @@ Job read_tree(JobSource& source, const std::string& path,
 void JobData::visit(FieldVisitor& v) {
   v.text("train", train,
          "folder of training images, labelled by folder, a .csv file, or \"builtin:digits\"");
-  v.text("validation", validation, "same, for validation during training");
-  v.text("test", test, "same, for the test after training");
+  v.text("validation", validation, "the same, for validation during training");
+  v.text("test", test, "the same, for the test after training");
   v.text("label_column", label_column, "label column of .csv files; \"\": the last");
   v.text("targets", targets,
          "image to image: folder of the target images, or \"inputs\"; \"\": labels");
-  v.text("validation_targets", validation_targets, "same, for the validation images");
-  v.text("test_targets", test_targets, "same, for the test images");
+  v.text("validation_targets", validation_targets, "the same, for the validation images");
+  v.text("test_targets", test_targets, "the same, for the test images");
   v.flag("resize", resize, "resize images to the network's input and output");
   v.text("crop", crop,
          "cut images to the network's input: at their \"center\", or at \"random\" positions in "

@@ -235,10 +235,9 @@ void TrainingOptions::check() const {
   if (schedule_epochs.size() > learning_rate_schedule.size() ||
       schedule_epochs.size() + 1 < learning_rate_schedule.size()) {
     throw InvalidArgument("[training] schedule_epochs must have an entry for each of the " +
-                              std::to_string(learning_rate_schedule.size()) +
-                              " schedules, except that the last may be omitted; received " +
-                              std::to_string(schedule_epochs.size()),
-                          "");
+                          std::to_string(learning_rate_schedule.size()) +
+                          " schedules, except that the last may be omitted; received " +
+                          std::to_string(schedule_epochs.size()));
   }
 }
 

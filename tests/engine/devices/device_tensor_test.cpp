@@ -142,11 +142,12 @@ TEST(DeviceMemory, CachedMemoryServesBeforeADeviceIsFull) {
   { const Memory again = allocate(size_t{3} << 20, fake); }
   EXPECT_GE(allocator_statistics(fake).cached, size_t{8} << 20);
   const Memory kept = allocate(size_t{5} << 20, fake);
-  EXPECT_EQ(message_of([&] { allocate(size_t{12} << 20, fake); }),
-            "[memory] cuda:0 does not have 12 MiB left: 5 MiB are in use by this process, 11 MiB of its "
-            "16 MiB are "
-            "free | a smaller shard_size or mini_batch_size needs less; other programs may use "
-            "the device too");
+  EXPECT_EQ(
+      message_of([&] { allocate(size_t{12} << 20, fake); }),
+      "[memory] cuda:0 does not have 12 MiB left: 5 MiB are in use by this process, 11 MiB of its "
+      "16 MiB are "
+      "free | a smaller shard_size or mini_batch_size needs less; other programs may use "
+      "the device too");
   EXPECT_EQ(allocator_statistics(fake).cached, 0u);
 }
 

@@ -94,7 +94,8 @@ TEST_F(ModelFile, WhatDoesNotFitGivesDataErrorOnly) {
       file.metadata["lockstep.network"] = network.dump();
     };
   };
-  EXPECT_NE(refusal([](auto& f) { f.metadata.clear(); }).find("not a Lockstep model"), std::string::npos);
+  EXPECT_NE(refusal([](auto& f) { f.metadata.clear(); }).find("not a Lockstep model"),
+            std::string::npos);
   EXPECT_NE(refusal([](auto& f) { f.metadata["lockstep.format"] = "2"; }).find("format"),
             std::string::npos);
   refusal([](auto& f) { f.metadata.erase("lockstep.network"); });
