@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +12,6 @@
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/kernels/interface/fast_sizes.h"
-#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/train/evaluation/population_statistics.h"
 #include "lockstep/train/input/mini_batches.h"
@@ -21,8 +19,10 @@
 #include "lockstep/train/input/targets.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/input/training_images.h"
+#include "lockstep/train/loop/due_work.h"
 #include "lockstep/train/loop/iterations.h"
 #include "lockstep/train/loop/training_end.h"
+#include "lockstep/train/make_iterations.h"
 #include "lockstep/train/options/learning_rate.h"
 #include "lockstep/train/state/checkpoint.h"
 #include "lockstep/train/state/first_identity.h"
@@ -31,28 +31,14 @@
 #include "lockstep/train/state/state_digest.h"
 #include "lockstep/train/step/shard_sizes.h"
 #include "lockstep/train/workers/training_workers.h"
-#include "lockstep/train/workers/worker_iterations.h"
 
 namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Number of iterations in a dry run. The first one warms up and the last one is timed.
-constexpr int64_t kDryIterations = 3;
-
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
-}
-
-Digest next_link(const Digest& chain, const PopulationRecord& r) {
-  Digester digester;
-  digester.add(chain);
-  digester.add("population statistics");
-  digester.add(static_cast<uint64_t>(r.iteration));
-  digester.add(r.observations);
-  digester.add(r.digest);
-  return digester.finish();
 }
 
 // The state of one call of train(), and its loop.
@@ -156,6 +142,12 @@ class Training {
     solver_ = make_solver(network_, options_);
     iterations_per_epoch_ =
         batches_per_epoch(images_.training->size(), mini_batches_of(data_, options_));
+    due_.emplace(DueWorkSetup{.options = options_,
+                              .iterations_per_epoch = iterations_per_epoch_,
+                              .validates = images_.validation && !control_.replay,
+                              .saves = !control_.checkpoint_folder.empty(),
+                              .dry_run = control_.dry_run,
+                              .stops_after = control_.stop_after});
     position_.identity = identity_of(network_, data_, options_, listings_, iterations_per_epoch_);
     if (control_.replay || control_.resume) {
       resume();
@@ -242,7 +234,7 @@ class Training {
     s.observations = data_.training->size();
     s.validation_observations = images_.validation ? images_.validation->size() : 0;
     s.iterations_per_epoch = iterations_per_epoch_;
-    s.iterations = iterations_in_all();
+    s.iterations = due_->last_iteration();
     s.first_iteration = position_.iteration + 1;
     s.shards = (options_.mini_batch_size + options_.shard_size - 1) / options_.shard_size;
     s.device = network_.device();
@@ -259,13 +251,11 @@ class Training {
     notify([&](TrainingObserver& o) { o.start(s); });
   }
 
-  int64_t iterations_in_all() const { return options_.last_iteration(iterations_per_epoch_); }
-
   void loop() {
     iterations_->begin_timing();
     bool first = true, stopping = false;
-    while (position_.iteration < iterations_in_all() && !out_of_patience()) {
-      if (control_.stop_after > 0 && position_.iteration >= control_.stop_after) {
+    while (position_.iteration < due_->last_iteration() && !out_of_patience()) {
+      if (due_->stop(position_.iteration)) {
         result_.stopped = true;
         break;
       }
@@ -279,16 +269,16 @@ class Training {
       first = false;
       result_.iterations.push_back(record);
       notify([&](TrainingObserver& o) { o.iteration(record); });
-      bool last = position_.iteration == iterations_in_all();
-      if (validation_due(position_.iteration)) validate();
+      bool last = position_.iteration == due_->last_iteration();
+      if (due_->validation(position_.iteration)) validate();
       if (out_of_patience() && !last) {
         last = true;
         notify([&](TrainingObserver& o) { o.out_of_patience(record.iteration); });
       }
-      stopping = stopping || wants_to_stop() || dry_run_ends(position_.iteration);
+      stopping = stopping || wants_to_stop() || due_->dry_run_ends(position_.iteration);
       // Iterations that have begun are finished before the training stops.
       const bool stop = stopping && iterations_->begun() <= position_.iteration;
-      if (checkpoint_due(position_.iteration) || last || stop) checkpoint();
+      if (due_->checkpoint(position_.iteration) || last || stop) checkpoint();
       if (stop && !last) {
         result_.stopped = true;
         break;
@@ -304,46 +294,15 @@ class Training {
     notify([&](TrainingObserver& o) { o.stopped(position_.iteration); });
   }
 
-  bool due(int64_t iteration, int64_t frequency, const std::string& unit) const {
-    const bool epoch_ends = iteration % iterations_per_epoch_ == 0;
-    if (frequency == 0) return epoch_ends;
-    if (unit == "epoch") return epoch_ends && iteration / iterations_per_epoch_ % frequency == 0;
-    return iteration % frequency == 0;
-  }
-
-  bool dry_run_ends(int64_t iteration) const {
-    return control_.dry_run && iteration >= kDryIterations;
-  }
-
-  bool validation_due(int64_t iteration) const {
-    if (control_.replay) return false;
-    return due(iteration, options_.validation_frequency, options_.validation_frequency_unit) ||
-           dry_run_ends(iteration);
-  }
-
-  bool checkpoint_due(int64_t iteration) const {
-    return due(iteration, options_.checkpoint_frequency, options_.checkpoint_frequency_unit);
-  }
-
-  // The last iteration that may begin before the work after `iteration` is known.
-  int64_t horizon(int64_t iteration) const {
-    constexpr int64_t kFar = 64;
-    if (control_.stop) return iteration;
-    int64_t last = iteration;
-    for (; last < std::min(iteration + kFar, iterations_in_all()); ++last) {
-      if (last == control_.stop_after || dry_run_ends(last) ||
-          (images_.validation && validation_due(last)) ||
-          (!control_.checkpoint_folder.empty() && checkpoint_due(last))) {
-        break;
-      }
-    }
-    return last;
+  // The last iteration that may begin before `next` is finished.
+  int64_t last_to_begin(int64_t next, bool stopping) const {
+    if (stopping) return std::max(next, iterations_->begun());
+    return control_.stop ? next : due_->next(next);
   }
 
   IterationRecord iterate(bool stopping) {
     const int64_t next = position_.iteration + 1;
-    const IterationOutcome outcome =
-        iterations_->next(next, stopping ? std::max(next, iterations_->begun()) : horizon(next));
+    const IterationOutcome outcome = iterations_->next(next, last_to_begin(next, stopping));
     IterationRecord r;
     r.iteration = next;
     r.epoch = outcome.epoch + 1;
@@ -388,7 +347,7 @@ class Training {
   // training that continues with a later end then gives the results that it would have given with
   // that end from the beginning.
   void validate_end() {
-    if (!control_.replay && position_.iteration == iterations_in_all()) validate();
+    if (!control_.replay && position_.iteration == due_->last_iteration()) validate();
   }
 
   void validate() {
@@ -426,17 +385,8 @@ class Training {
   void finish_network() {
     result_.network_iteration = position_.iteration;
     if (result_.stopped || control_.replay || !position_.best) return;
-    const BestNetwork& best = *position_.best;
-    result_.network_iteration = best.iteration;
-    for (size_t i = 0; i < best.parameters.size(); ++i) {
-      const Tensor& to = network_.parameters()[i].value;
-      to.copy_from(best.parameters[i]);
-    }
-    for (size_t i = 0; i < best.state.size(); ++i) {
-      const Tensor& to = network_.state()[i].value;
-      to.copy_from(best.state[i]);
-    }
-    network_.packed().pack_all();
+    result_.network_iteration = position_.best->iteration;
+    set_values(network_, *position_.best);
   }
 
   bool wants_to_stop() {
@@ -465,7 +415,7 @@ class Training {
     if (done.layers == 0) return;
     PopulationRecord r{result_.network_iteration, done.layers, done.passes, listings_.training,
                        network_digest(network_),  {}};
-    r.chain = next_link(position_.chain, r);
+    r.chain = receipt_link(position_.chain, r);
     r.seconds = seconds_since(begin);
     result_.population = r;
     notify([&](TrainingObserver& o) { o.population(r); });
@@ -494,6 +444,7 @@ class Training {
   Listings listings_;
   TrainingPosition position_;
   int64_t iterations_per_epoch_ = 0;
+  std::optional<DueWork> due_;  // set by prepare()
   int64_t saved_iteration_ = -1;
   bool evaluated_ = false, saved_ = false, out_of_time_ = false;
   double timed_seconds_ = 0;

@@ -1,5 +1,5 @@
 // Computes the iterations of a training, by threads of this process or by worker processes
-// (make_iterations(), workers/worker_iterations.h).
+// (make_iterations(), train/make_iterations.h).
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/safetensors.h"
+#include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/state/fingerprint.h"
 #include "lockstep/train/state/first_identity.h"
 #include "lockstep/train/state/state_digest.h"
@@ -143,8 +144,7 @@ void check_identity(const nlohmann::ordered_json& identity, const nlohmann::orde
     if (different.empty()) return;
     refuse(different,
            "resume with the same job, or train into another folder; it was begun by an earlier "
-           "version of lockstep, "
-           "whose trainings also fix max_epochs and validation_patience");
+           "version of lockstep, whose trainings also fix max_epochs and validation_patience");
   }
   const bool other_version = !is_first_identity(there) && (is_first_identity(identity) ||
                                                            there["version"] != identity["version"]);
@@ -234,6 +234,18 @@ BestNetwork best_of(const Network& network, int64_t iteration, double loss) {
   for (const auto& l : network.parameters()) best.parameters.push_back(l.value.clone());
   for (const auto& s : network.state()) best.state.push_back(s.value.clone());
   return best;
+}
+
+void set_values(Network& network, const BestNetwork& best) {
+  for (size_t i = 0; i < best.parameters.size(); ++i) {
+    const Tensor& to = network.parameters()[i].value;
+    to.copy_from(best.parameters[i]);
+  }
+  for (size_t i = 0; i < best.state.size(); ++i) {
+    const Tensor& to = network.state()[i].value;
+    to.copy_from(best.state[i]);
+  }
+  network.packed().pack_all();
 }
 
 std::string checkpoint_checksum(const std::vector<NamedTensor>& tensors,
@@ -386,8 +398,7 @@ std::optional<TrainingPosition> resume_from_checkpoint(
       throw InvalidArgument(
           "[checkpoint] " + path + " was computed with other numerics: " + numerics,
           "the bits would differ from an uninterrupted run; set allow_other_numerics = true to "
-          "continue "
-          "anyway");
+          "continue anyway");
     }
     auto tensors = training_tensors(network, solver);
     if (position.best) add_best(tensors, network, *position.best);

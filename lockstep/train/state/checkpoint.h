@@ -26,6 +26,9 @@ struct BestNetwork {
 // Makes a BestNetwork with copies of the network's current values. Thread-safe.
 BestNetwork best_of(const Network& network, int64_t iteration, double loss);
 
+// Gives a network the values of `best`, which was made of this network. One thread at a time.
+void set_values(Network& network, const BestNetwork& best);
+
 // The tensors that a digest of a training covers. Names: "learnable/<layer>.<parameter>",
 // "solver/<layer>.<parameter>.<array>" for each array of the solver, "state/<layer>.<name>".
 // Thread-safe.

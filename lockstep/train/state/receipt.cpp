@@ -53,6 +53,16 @@ Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observ
   return digester.finish();
 }
 
+Digest receipt_link(const Digest& chain, const PopulationRecord& record) {
+  Digester digester;
+  digester.add(chain);
+  digester.add("population statistics");
+  digester.add(static_cast<uint64_t>(record.iteration));
+  digester.add(record.observations);
+  digester.add(record.digest);
+  return digester.finish();
+}
+
 std::vector<ReceiptLine> read_receipt(FileSystem& files, const std::string& path) {
   const std::string text = read_text(files, path);
   std::vector<ReceiptLine> lines;

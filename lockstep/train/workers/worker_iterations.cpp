@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/base/error.h"
 #include "lockstep/train/evaluation/validation.h"
-#include "lockstep/train/loop/local_iterations.h"
 #include "lockstep/train/workers/membership/group_formation.h"
 #include "lockstep/train/workers/membership/worker_events.h"
 
@@ -72,17 +70,6 @@ void WorkerIterations::State::advance(int64_t target, int64_t last) {
     if (to > granted && (granted == received || to - granted >= ahead / 2 || to == last)) grant(to);
     events.await_progress();
   }
-}
-
-std::unique_ptr<Iterations> make_iterations(const IterationsSetup& setup,
-                                            const Call<TrainingProblem>* problem,
-                                            const TrainingWorkers& workers) {
-  if (setup.options.workers == 0) return std::make_unique<LocalIterations>(setup);
-  if (setup.profile) {
-    throw Unsupported("[training] profiles are supported only without worker processes",
-                      "set workers = 0");
-  }
-  return std::make_unique<WorkerIterations>(setup, *problem, workers);
 }
 
 WorkerIterations::WorkerIterations(const IterationsSetup& setup,

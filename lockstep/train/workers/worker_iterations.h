@@ -12,17 +12,10 @@
 
 namespace lockstep {
 
-// Iterations by options.workers processes, each of which makes the problem, or by threads of this
-// process if that is 0. Throws Unsupported for a profile with workers; InvalidArgument for workers
-// in a program without a Runtime.
-std::unique_ptr<Iterations> make_iterations(const IterationsSetup& setup,
-                                            const Call<TrainingProblem>* problem,
-                                            const TrainingWorkers& workers);
-
-// See make_iterations().
 class WorkerIterations final : public Iterations {
  public:
-  // Starts the workers, which prepare themselves in the background.
+  // Starts options.workers processes, each of which makes the problem. They prepare themselves in
+  // the background. Throws InvalidArgument in a program without a Runtime.
   WorkerIterations(const IterationsSetup& setup, const Call<TrainingProblem>& problem,
                    const TrainingWorkers& workers);
   ~WorkerIterations() override;

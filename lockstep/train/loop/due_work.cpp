@@ -1,0 +1,54 @@
+#include "lockstep/train/loop/due_work.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Number of iterations in a dry run. The first one warms up and the last one is timed.
+constexpr int64_t kDryIterations = 3;
+
+}  // namespace
+
+int64_t DueWork::last_iteration() const {
+  return setup_.options.last_iteration(setup_.iterations_per_epoch);
+}
+
+bool DueWork::due(int64_t iteration, int64_t frequency, const std::string& unit) const {
+  const int64_t per_epoch = setup_.iterations_per_epoch;
+  const bool epoch_ends = iteration % per_epoch == 0;
+  if (frequency == 0) return epoch_ends;
+  if (unit == "epoch") return epoch_ends && iteration / per_epoch % frequency == 0;
+  return iteration % frequency == 0;
+}
+
+bool DueWork::validation(int64_t iteration) const {
+  const TrainingOptions& o = setup_.options;
+  return setup_.validates && (dry_run_ends(iteration) ||
+                              due(iteration, o.validation_frequency, o.validation_frequency_unit));
+}
+
+bool DueWork::checkpoint(int64_t iteration) const {
+  const TrainingOptions& o = setup_.options;
+  return setup_.saves && due(iteration, o.checkpoint_frequency, o.checkpoint_frequency_unit);
+}
+
+bool DueWork::dry_run_ends(int64_t iteration) const {
+  return setup_.dry_run && iteration >= kDryIterations;
+}
+
+bool DueWork::stop(int64_t iteration) const {
+  return setup_.stops_after > 0 && iteration >= setup_.stops_after;
+}
+
+int64_t DueWork::next(int64_t iteration) const {
+  constexpr int64_t kFar = 64;
+  const int64_t last = std::min(iteration + kFar, last_iteration());
+  while (iteration < last && !stop(iteration) && !dry_run_ends(iteration) &&
+         !validation(iteration) && !checkpoint(iteration)) {
+    ++iteration;
+  }
+  return iteration;
+}
+
+}  // namespace lockstep
