@@ -1,8 +1,10 @@
-// The law for networks of fully connected layers, whose shards threads compute together. A second
-// build adds sums in order of arrival; there each test of the suite Law must fail.
+// The law for networks of fully connected layers: threads compute several shards of such a network
+// together. A second build adds sums in order of arrival; there each test of the suite Law must
+// fail.
 #include <gtest/gtest.h>
 
-#include <cstdio>
+#include <string>
+#include <utility>
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/device/poison.h"
@@ -67,6 +69,24 @@ TEST(DenseNetworks, HaveTheSameBitsShardByShard) {
   expect_same_history(together, run(options_of(2)));
 }
 
+// Shards of one row, the whole mini-batch as one shard, mini-batches of one row.
+TEST(DenseNetworks, HaveTheSameBitsForAnySizes) {
+  for (const auto& [mini_batch, shard] : {std::pair<int64_t, int64_t>{9, 1}, {100, 100}, {1, 1}}) {
+    SCOPED_TRACE(std::to_string(mini_batch) + " in shards of " + std::to_string(shard));
+    TrainingOptions options = options_of(2);
+    options.mini_batch_size = mini_batch;
+    options.shard_size = shard;
+    options.max_iterations = 3;
+    options.check_frequency = 0;
+    const TrainingResult together = run(options);
+    ASSERT_EQ(together.last_iteration, 3);
+    options.threads = 3;
+    expect_same_history(together, run(options));
+    const OneByOne hook;
+    expect_same_history(together, run(options));
+  }
+}
+
 TEST(DenseNetworks, HaveTheSameBitsInFilledMemory) {
   const TrainingResult plain = run(options_of(2));
   for (const Poison pattern : {Poison::not_a_number, Poison::huge}) {
@@ -80,8 +100,31 @@ TEST(DenseNetworks, HaveTheSameBitsOverWorkers) {
   for (const int64_t workers : {2, 3}) {
     TrainingOptions options = options_of(2, workers);
     if (workers == 3) options.worker_load = {1, 2, 3};
-    expect_same_history(one, run(options));
+    const TrainingResult many = run(options);
+    for (const auto& w : many.workers) EXPECT_GT(w.shards, 0) << "worker " << w.worker;
+    expect_same_history(one, many);
   }
+}
+
+// The accounts of sums over shards in the profile of a training, which exist only for bundles.
+std::vector<ProfileAccount> sums_over_shards() {
+  TrainingOptions options = options_of(2);
+  options.check_frequency = 0;
+  options.max_iterations = 2;
+  const TrainingResult result = run(options, {.profile = true});
+  std::vector<ProfileAccount> sums;
+  for (const ProfileAccount& account : result.profile.value().accounts) {
+    if (account.name.ends_with(": gradient of parameters")) sums.push_back(account);
+  }
+  return sums;
+}
+
+TEST(DenseNetworks, AreComputedInBundles) {
+  const auto sums = sums_over_shards();
+  EXPECT_EQ(sums.size(), 4u) << "one for each fully connected layer";
+  for (const ProfileAccount& sum : sums) EXPECT_GT(sum.floor, 0) << sum.name;
+  const OneByOne hook;
+  EXPECT_TRUE(sums_over_shards().empty());
 }
 
 }  // namespace

@@ -34,11 +34,6 @@ double PassTimes::median(size_t pass) {
   return *middle;
 }
 
-bool PassTimes::complete() const {
-  return std::none_of(seconds_.begin(), seconds_.end(),
-                      [](const std::vector<double>& times) { return times.empty(); });
-}
-
 std::vector<PassTimes> time_passes(ThreadPool& pool, const Plan& plan,
                                    const std::vector<PlanRun*>& runs, const StepInfo& step) {
   constexpr int kMost = 25, kLeast = 3;
@@ -65,6 +60,7 @@ void PassFloors::add(const std::vector<int>& accounts, double calls, std::vector
   for (size_t pass = 0; pass < accounts.size(); ++pass) {
     Sum& sum = sums_[accounts[pass]];
     for (PassTimes& of : times) {
+      if (!of.timed(pass)) continue;
       sum.seconds += calls * of.median(pass);
       sum.calls += calls;
     }

@@ -17,9 +17,9 @@ class PassTimes final : public PassWatch {
   explicit PassTimes(size_t passes) : seconds_(passes) {}
   void begin() { last_ = std::chrono::steady_clock::now(); }
   void passed(size_t pass) override;
+  // Whether the pass has been timed; median() needs it.
+  bool timed(size_t pass) const { return !seconds_[pass].empty(); }
   double median(size_t pass);
-  // Whether every pass has a time.
-  bool complete() const;
 
  private:
   std::vector<std::vector<double>> seconds_;

@@ -231,7 +231,6 @@ void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
       }
     });
   }
-  std::erase_if(times, [](const PassTimes& of) { return !of.complete(); });
   floors.add(sum_accounts_, 1, std::move(times));
 }
 

@@ -6,6 +6,8 @@
 namespace lockstep {
 namespace {
 
+// Adds the leaves of a subtree in order, each with the additions that it completes. `rows`: by
+// shard, from shard number `first` on.
 void add_leaves(const IndexRange& node, std::span<const IndexRange> rows, int64_t first,
                 std::vector<kernels::ShardLeaf>& leaves) {
   if (node.count == 1) {
@@ -20,42 +22,41 @@ void add_leaves(const IndexRange& node, std::span<const IndexRange> rows, int64_
 
 }  // namespace
 
-std::vector<kernels::ShardLeaf> shard_leaves(std::span<const ShardSubtree> subtrees,
-                                             std::span<const IndexRange> rows, int64_t first) {
-  std::vector<kernels::ShardLeaf> leaves;
-  for (size_t i = 0; i < subtrees.size(); ++i) {
-    add_leaves(subtrees[i].shards, rows, first, leaves);
-    leaves.back().root = static_cast<int>(i);
-  }
-  return leaves;
-}
-
 ShardSums::ShardSums(const std::vector<PlanShardSum>& sums, const GradientLayout& layout)
-    : sums_(sums), layout_(layout), kept_(sums.size()), kept_bytes_(sums.size(), 0) {
+    : sums_(sums), layout_(layout), kept_(sums.size()), roots_(sums.size()) {
   for (size_t s = 0; s < sums_.size(); ++s) {
     for (int64_t i = 0; i < sums_[s].sum.pieces; ++i) pieces_.push_back({s, i});
   }
 }
 
 void ShardSums::begin(const ShardBundles& work) {
-  leaves_ = shard_leaves(work.subtrees, work.rows, work.own.first);
   rows_ = work.rows.back().end() - work.rows.front().first;
-  roots_.assign(sums_.size(), {});
+  leaves_.clear();
+  for (size_t i = 0; i < work.subtrees.size(); ++i) {
+    add_leaves(work.subtrees[i].shards, work.rows, work.own.first, leaves_);
+    leaves_.back().root = static_cast<int>(i);
+  }
   for (size_t s = 0; s < sums_.size(); ++s) {
-    const size_t bytes = sums_[s].sum.kept_bytes(rows_);
-    if (bytes > kept_bytes_[s]) {
-      kept_[s] = allocate(bytes);
-      kept_bytes_[s] = bytes;
-    }
-    if (poison() != Poison::none) fill_with_poison(kept_[s].data(), kept_bytes_[s]);
-    for (const ShardSubtree& subtree : work.subtrees) {
-      kernels::ShardRoot root;
-      for (const int p : sums_[s].parameters) {
-        const GradientLayout::Entry& entry = layout_.entries[static_cast<size_t>(p)];
-        root.writes.push_back(subtree.sum + entry.offset);
-        if (poison() != Poison::none) fill_with_poison(root.writes.back(), entry.spec.bytes());
-      }
-      roots_[s].push_back(std::move(root));
+    make_space(s);
+    set_roots(s, work.subtrees);
+  }
+}
+
+void ShardSums::make_space(size_t s) {
+  const size_t bytes = sums_[s].sum.kept_bytes(rows_);
+  if (bytes > kept_[s].bytes()) kept_[s] = allocate(bytes);
+  if (poison() != Poison::none) fill_with_poison(kept_[s].data(), kept_[s].bytes());
+}
+
+void ShardSums::set_roots(size_t s, std::span<const ShardSubtree> subtrees) {
+  roots_[s].resize(subtrees.size());
+  for (size_t i = 0; i < subtrees.size(); ++i) {
+    std::vector<void*>& writes = roots_[s][i].writes;
+    writes.clear();
+    for (const int p : sums_[s].parameters) {
+      const GradientLayout::Entry& entry = layout_.entries[static_cast<size_t>(p)];
+      writes.push_back(subtrees[i].sum + entry.offset);
+      if (poison() != Poison::none) fill_with_poison(writes.back(), entry.spec.bytes());
     }
   }
 }

@@ -12,11 +12,6 @@
 
 namespace lockstep {
 
-// The fixed tree over the rows of complete subtrees, as kernels take it. `rows`: by shard, from
-// shard number `first` on.
-std::vector<kernels::ShardLeaf> shard_leaves(std::span<const ShardSubtree> subtrees,
-                                             std::span<const IndexRange> rows, int64_t first);
-
 // One thread calls begin(). Several threads call keep() for different rows, and later add() for
 // different pieces.
 class ShardSums {
@@ -38,13 +33,15 @@ class ShardSums {
     int64_t number = 0;
   };
 
+  void make_space(size_t sum);
+  void set_roots(size_t sum, std::span<const ShardSubtree> subtrees);
+
   const std::vector<PlanShardSum> sums_;
   const GradientLayout& layout_;
   std::vector<Piece> pieces_;
-  int64_t rows_ = 0;          // of the member
-  std::vector<Memory> kept_;  // by sum
-  std::vector<size_t> kept_bytes_;
-  std::vector<kernels::ShardLeaf> leaves_;
+  int64_t rows_ = 0;                        // of the member
+  std::vector<Memory> kept_;                // by sum
+  std::vector<kernels::ShardLeaf> leaves_;  // the fixed tree over the shards, as kernels take it
   std::vector<std::vector<kernels::ShardRoot>> roots_;  // by sum, then by subtree
 };
 

@@ -74,11 +74,6 @@ void ThreadExecutor::compute(ShardIteration& it, int64_t i, int thread,
 }
 
 void ThreadExecutor::for_each(const ShardIteration& it, int64_t count, const Body& body) {
-  const int threads = static_cast<int>(std::min<int64_t>(pool_.size(), most_shards()));
-  const auto at_rest = [this](int thread, const std::atomic<int>& busy) {
-    ended_[static_cast<size_t>(thread)] = std::chrono::steady_clock::now();
-    rest(thread, busy);
-  };
   std::vector<int64_t> together, one_by_one;
   for (int64_t i = 0; i < count; ++i) {
     (is_alone(it.number, shard_of(it, i)) ? one_by_one : together).push_back(i);
@@ -86,12 +81,22 @@ void ThreadExecutor::for_each(const ShardIteration& it, int64_t count, const Bod
   const auto body_of = [&](int64_t i, int thread, const ArithmeticMode& mode) {
     body(together[static_cast<size_t>(i)], thread, mode);
   };
-  for_each_shard(pool_, static_cast<int64_t>(together.size()), body_of, threads, at_rest);
+  for_each_shard(pool_, static_cast<int64_t>(together.size()), body_of, threads(),
+                 [this](int thread, const std::atomic<int>& busy) { end(thread, busy); });
   for (const int64_t i : one_by_one) {
     const ArithmeticMode mode;
     body(i, 0, mode);
     ended_[0] = std::chrono::steady_clock::now();
   }
+}
+
+int ThreadExecutor::threads() const {
+  return static_cast<int>(std::min<int64_t>(pool_.size(), most_shards()));
+}
+
+void ThreadExecutor::end(int thread, const std::atomic<int>& busy) {
+  ended_[static_cast<size_t>(thread)] = std::chrono::steady_clock::now();
+  rest(thread, busy);
 }
 
 void ThreadExecutor::rest(int thread, const std::atomic<int>& busy, bool until_idle) const {
@@ -120,26 +125,31 @@ bool ThreadExecutor::can_bundle(const ShardIteration& it) const {
   for (int64_t i = 0; i < it.own.count; ++i) {
     if (is_alone(it.number, it.own.first + i)) return false;
   }
-  return !sum_->partials().empty();
+  return true;
 }
 
-void ThreadExecutor::compute_bundles(ShardIteration& it) {
-  const int threads = static_cast<int>(std::min<int64_t>(pool_.size(), most_shards()));
-  ShardBundles work;
-  work.iteration = it.number;
-  work.own = it.own;
-  for (int64_t i = 0; i < it.own.count; ++i) {
-    work.rows.push_back(it.shards[static_cast<size_t>(it.own.first + i)]);
-    work.summaries.push_back(sum_->leaf(it.own.first + i));
+void ThreadExecutor::set_bundles(const ShardIteration& it,
+                                 const std::vector<GroupSum::Partial>& partials) {
+  bundles_.iteration = it.number;
+  bundles_.own = it.own;
+  bundles_.rows.clear();
+  bundles_.summaries.clear();
+  bundles_.subtrees.clear();
+  for (int64_t i = it.own.first; i < it.own.end(); ++i) {
+    bundles_.rows.push_back(it.shards[static_cast<size_t>(i)]);
+    bundles_.summaries.push_back(sum_->leaf(i));
   }
-  for (const GroupSum::Partial& partial : sum_->partials()) {
-    work.subtrees.push_back({partial.leaves, reinterpret_cast<std::byte*>(partial.sum)});
+  for (const GroupSum::Partial& partial : partials) {
+    bundles_.subtrees.push_back({partial.leaves, reinterpret_cast<std::byte*>(partial.sum)});
   }
-  work.bundles = cut_into_bundles(it.own, work.rows.front().count, threads);
+  bundles_.bundles = cut_into_bundles(it.own, bundles_.rows.front().count, threads());
+}
+
+void ThreadExecutor::compute_bundles() {
   BundledProgram& program = *this->program().bundled();
-  program.prepare_bundles(work, threads);
+  program.prepare_bundles(bundles_, threads());
   const auto compute_bundle = [&](int64_t g, int thread, const ArithmeticMode& mode) {
-    const IndexRange& shards = work.bundles[static_cast<size_t>(g)];
+    const IndexRange& shards = bundles_.bundles[static_cast<size_t>(g)];
     note(thread, shards);
     program.compute_bundle(static_cast<size_t>(g), thread);
     mode.check();
@@ -150,27 +160,27 @@ void ThreadExecutor::compute_bundles(ShardIteration& it) {
   const auto between = [this](int thread, const std::atomic<int>& busy) {
     rest(thread, busy, false);
   };
-  for_each_shard(pool_, static_cast<int64_t>(work.bundles.size()), compute_bundle, threads,
+  for_each_shard(pool_, static_cast<int64_t>(bundles_.bundles.size()), compute_bundle, threads(),
                  between);
   const auto add_gradients = [&](int64_t piece, int thread, const ArithmeticMode& mode) {
     program.add_gradients(piece, thread);
     mode.check();
   };
-  const auto at_rest = [this](int thread, const std::atomic<int>& busy) {
-    ended_[static_cast<size_t>(thread)] = std::chrono::steady_clock::now();
-    rest(thread, busy);
-  };
-  for_each_shard(pool_, program.gradient_pieces(), add_gradients, threads, at_rest);
+  for_each_shard(pool_, program.gradient_pieces(), add_gradients, threads(),
+                 [this](int thread, const std::atomic<int>& busy) { end(thread, busy); });
 }
 
 void ThreadExecutor::add(ShardIteration& it) {
   ThreadTimer(profile_, 0)(&StepAccounts::plans);
   sum_->begin(static_cast<int64_t>(it.shards.size()), it.partition);
   const auto begun = std::chrono::steady_clock::now();
-  if (can_bundle(it)) {
-    compute_bundles(it);
-  } else {
+  std::vector<GroupSum::Partial> partials;
+  if (can_bundle(it)) partials = sum_->partials();
+  if (partials.empty()) {  // also where shards are added in order of arrival
     compute_one_by_one(it);
+  } else {
+    set_bundles(it, partials);
+    compute_bundles();
   }
   if (it.own.count > 0) {
     const std::chrono::duration<double> taken =

@@ -42,9 +42,13 @@ class ThreadExecutor final : public ShardExecutor {
   // Whether the shards can be computed together. Checks, shards that are suspected, and tests that
   // change gradients need the gradients of each shard.
   bool can_bundle(const ShardIteration& it) const;
-  void compute_bundles(ShardIteration& it);
+  void set_bundles(const ShardIteration& it, const std::vector<GroupSum::Partial>& partials);
+  void compute_bundles();
   // Runs body(i) for [0, count). Shards that must be computed alone come last.
   void for_each(const ShardIteration& it, int64_t count, const Body& body);
+  int threads() const;  // that compute shards
+  // A thread has computed its last part of the sum.
+  void end(int thread, const std::atomic<int>& busy);
   void rest(int thread, const std::atomic<int>& busy, bool until_idle = true) const;
   static int64_t shard_of(const ShardIteration& it, int64_t i) {
     return i < it.own.count ? it.own.first + i : it.check->shard;
@@ -55,6 +59,7 @@ class ThreadExecutor final : public ShardExecutor {
   std::function<bool(bool ahead)> meanwhile_;
   std::unique_ptr<GroupSum> sum_;
   std::vector<std::chrono::steady_clock::time_point> ended_;  // shards, by thread
+  ShardBundles bundles_;                                      // of the present iteration
   std::vector<std::byte> repeated_[2];                        // summaries of repetitions
 };
 
