@@ -24,23 +24,25 @@ struct UpdateSlot {
 std::vector<UpdateSlot> update_slots(Network& network, size_t arrays,
                                      const TrainingOptions& options);
 
-// A solver whose kernel takes an Update (kernels::SgdmUpdate, ...).
-template <class Update>
+// A solver whose kernel takes an Update (kernels::SgdmUpdate, ...). `Options`: those of its update
+// in custom loops (SgdmOptions, ...), so that both have the same arithmetic.
+template <class Update, class Options>
 class SlotSolver : public Solver {
  public:
   // The entry of Table that updates all parameters at once.
   using OfAll = void (*kernels::Table::*)(const kernels::Updates<Update>&, void* stream);
 
-  // `of_all` is null if there is no such entry.
-  SlotSolver(Network& network, const TrainingOptions& options, std::vector<std::string> state_names,
-             OfAll of_all)
-      : names_(std::move(state_names)),
+  // The learning rate of `own` is not used. `of_all` is null if there is no such entry.
+  SlotSolver(Network& network, const TrainingOptions& options, const Options& own,
+             std::vector<std::string> state_names, OfAll of_all)
+      : options_(own),
+        names_(std::move(state_names)),
         of_all_(of_all),
         slots_(update_slots(network, names_.size(), options)) {}
 
   void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) final {
     const UpdateSlot& s = slots_[index];
-    if (!s.frozen) update_slot(s, gradient_sum, scalars);
+    if (!s.frozen) update_slot(s, gradient_sum, numbers_of(s.target, scalars));
   }
   UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const final {
     return UpdateNumbers::of(numbers_of(slots_[index].target, scalars));
@@ -58,9 +60,17 @@ class SlotSolver : public Solver {
  private:
   // Adds the update of one parameter to the default stream of its device.
   virtual void update_slot(const UpdateSlot& s, const float* gradient_sum,
-                           const UpdateScalars& scalars) = 0;
-  virtual Update numbers_of(const UpdateTarget& target, const UpdateScalars& scalars) const = 0;
+                           const Update& numbers) = 0;
+  // `now`: the options with the learning rate of the iteration.
+  virtual Update numbers_of(const UpdateTarget& target, const UpdateScalars& scalars,
+                            const Options& now) const = 0;
+  Update numbers_of(const UpdateTarget& target, const UpdateScalars& scalars) const {
+    Options now = options_;
+    now.learning_rate = scalars.learning_rate;
+    return numbers_of(target, scalars, now);
+  }
 
+  const Options options_;
   const std::vector<std::string> names_;
   const OfAll of_all_;
   const std::vector<UpdateSlot> slots_;

@@ -54,33 +54,27 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
 }
 
 // adam, or adamw if `decoupled`.
-class Adam final : public SlotSolver<kernels::AdamUpdate> {
+class Adam final : public SlotSolver<kernels::AdamUpdate, AdamOptions> {
  public:
   Adam(Network& network, const TrainingOptions& options, bool decoupled)
-      : SlotSolver(network, options, solvers::adam().state, &kernels::Table::adam_of_all),
-        options_{.gradient_decay = options.gradient_decay,
-                 .squared_gradient_decay = options.squared_gradient_decay,
-                 .epsilon = options.epsilon,
-                 .l2 = options.l2},
+      : SlotSolver(network, options,
+                   {.gradient_decay = options.gradient_decay,
+                    .squared_gradient_decay = options.squared_gradient_decay,
+                    .epsilon = options.epsilon,
+                    .l2 = options.l2},
+                   solvers::adam().state, &kernels::Table::adam_of_all),
         decoupled_(decoupled) {}
 
  private:
   void update_slot(const UpdateSlot& s, const float* gradient_sum,
-                   const UpdateScalars& scalars) override {
-    lockstep::update(s.target, s.state, gradient_sum, numbers_of(s.target, scalars));
+                   const kernels::AdamUpdate& numbers) override {
+    lockstep::update(s.target, s.state, gradient_sum, numbers);
   }
-  kernels::AdamUpdate numbers_of(const UpdateTarget& target,
-                                 const UpdateScalars& scalars) const override {
-    return lockstep::numbers_of(target, scalars.observations, now(scalars), scalars.iteration,
-                                decoupled_);
-  }
-  AdamOptions now(const UpdateScalars& scalars) const {
-    AdamOptions options = options_;
-    options.learning_rate = scalars.learning_rate;
-    return options;
+  kernels::AdamUpdate numbers_of(const UpdateTarget& target, const UpdateScalars& scalars,
+                                 const AdamOptions& now) const override {
+    return lockstep::numbers_of(target, scalars.observations, now, scalars.iteration, decoupled_);
   }
 
-  const AdamOptions options_;
   const bool decoupled_;
 };
 

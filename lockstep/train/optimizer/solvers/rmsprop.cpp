@@ -36,30 +36,24 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
   });
 }
 
-class Rmsprop final : public SlotSolver<kernels::RmspropUpdate> {
+class Rmsprop final : public SlotSolver<kernels::RmspropUpdate, RmspropOptions> {
  public:
   Rmsprop(Network& network, const TrainingOptions& options)
-      : SlotSolver(network, options, solvers::rmsprop().state, &kernels::Table::rmsprop_of_all),
-        options_{.squared_gradient_decay = options.squared_gradient_decay,
-                 .epsilon = options.epsilon,
-                 .l2 = options.l2} {}
+      : SlotSolver(network, options,
+                   {.squared_gradient_decay = options.squared_gradient_decay,
+                    .epsilon = options.epsilon,
+                    .l2 = options.l2},
+                   solvers::rmsprop().state, &kernels::Table::rmsprop_of_all) {}
 
  private:
   void update_slot(const UpdateSlot& s, const float* gradient_sum,
-                   const UpdateScalars& scalars) override {
-    lockstep::update(s.target, s.state, gradient_sum, numbers_of(s.target, scalars));
+                   const kernels::RmspropUpdate& numbers) override {
+    lockstep::update(s.target, s.state, gradient_sum, numbers);
   }
-  kernels::RmspropUpdate numbers_of(const UpdateTarget& target,
-                                    const UpdateScalars& scalars) const override {
-    return lockstep::numbers_of(target, scalars.observations, now(scalars));
+  kernels::RmspropUpdate numbers_of(const UpdateTarget& target, const UpdateScalars& scalars,
+                                    const RmspropOptions& now) const override {
+    return lockstep::numbers_of(target, scalars.observations, now);
   }
-  RmspropOptions now(const UpdateScalars& scalars) const {
-    RmspropOptions options = options_;
-    options.learning_rate = scalars.learning_rate;
-    return options;
-  }
-
-  const RmspropOptions options_;
 };
 
 }  // namespace

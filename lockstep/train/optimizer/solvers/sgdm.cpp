@@ -34,28 +34,21 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
   });
 }
 
-class Sgdm final : public SlotSolver<kernels::SgdmUpdate> {
+class Sgdm final : public SlotSolver<kernels::SgdmUpdate, SgdmOptions> {
  public:
   Sgdm(Network& network, const TrainingOptions& options)
-      : SlotSolver(network, options, solvers::sgdm().state, &kernels::Table::sgdm_of_all),
-        options_{.momentum = options.momentum, .l2 = options.l2} {}
+      : SlotSolver(network, options, {.momentum = options.momentum, .l2 = options.l2},
+                   solvers::sgdm().state, &kernels::Table::sgdm_of_all) {}
 
  private:
   void update_slot(const UpdateSlot& s, const float* gradient_sum,
-                   const UpdateScalars& scalars) override {
-    lockstep::update(s.target, s.state, gradient_sum, numbers_of(s.target, scalars));
+                   const kernels::SgdmUpdate& numbers) override {
+    lockstep::update(s.target, s.state, gradient_sum, numbers);
   }
-  kernels::SgdmUpdate numbers_of(const UpdateTarget& target,
-                                 const UpdateScalars& scalars) const override {
-    return lockstep::numbers_of(target, scalars.observations, now(scalars));
+  kernels::SgdmUpdate numbers_of(const UpdateTarget& target, const UpdateScalars& scalars,
+                                 const SgdmOptions& now) const override {
+    return lockstep::numbers_of(target, scalars.observations, now);
   }
-  SgdmOptions now(const UpdateScalars& scalars) const {
-    SgdmOptions options = options_;
-    options.learning_rate = scalars.learning_rate;
-    return options;
-  }
-
-  const SgdmOptions options_;
 };
 
 }  // namespace
