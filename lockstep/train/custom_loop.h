@@ -136,9 +136,10 @@ class ShardGroup {
 // nothing but the shard and values that do not change. It may use the network's parameters
 // directly, call predict() of this and other networks, and write to memory of its rows.
 //
-// On a GPU one thread calls `loss` for one shard after the other, and their work is spread over two
-// streams. A tensor that a loss keeps for other shards must be made before, or in the group's first
-// call of a loss.
+// On a GPU one thread calls `loss` for one shard after the other, but the work of different shards
+// runs at the same time, on two streams. A tensor that `loss` keeps for later shards must therefore
+// be made before this call, or when the group calls a loss for the first time. Otherwise another
+// stream may read it before it has its values.
 //
 // A loss across observations (one value for a shard) has no sum over shards: it is accepted only
 // where V = 1. Random numbers depend on `iteration`, which counts from 1.
@@ -186,11 +187,12 @@ struct LoopPosition {
 // Call them between two iterations. Of the members of a group, one saves and all load. The file is
 // written atomically: after a crash it has the old or the new content. Missing folders are made.
 //
-// Both throw FileError, and InvalidArgument for parts without a network, a state or a name of their
-// own. load_loop() throws DataError naming the file if the file is damaged or not a saved loop, and
-// InvalidArgument naming the difference if it has other parts, networks or solvers (adam and adamw
-// have the same state), or was written with other numerics, unless `allow_other_numerics`. Nothing
-// has changed then.
+// Both throw FileError. They throw InvalidArgument for no parts, and naming the part if its network
+// is not initialized, its state is missing or has another number of parameters, or its name is
+// empty, contains '/' or occurs twice. load_loop() throws DataError naming the file if the file is
+// damaged or not a saved loop, and InvalidArgument naming the difference if it has other parts,
+// networks or solvers (adam and adamw have the same state), or was written with other numerics,
+// unless `allow_other_numerics`. Nothing has changed then.
 void save_loop(FileSystem& files, const std::string& path, const LoopPosition& position,
                const std::vector<LoopPart>& parts);
 LoopPosition load_loop(FileSystem& files, const std::string& path,

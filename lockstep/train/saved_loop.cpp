@@ -74,14 +74,15 @@ ordered_json description_of(const LoopPart& part) {
   const SolverArrays solver = arrays_of(part);
   ordered_json object{{"solver", solver.solver}, {"layers", part.network.canonical_layers()}};
   const size_t parameters = part.network.parameters().size();
+  // A state has no arrays before the first update.
+  const bool updated = parameters > 0 && !solver.arrays.front().second->empty();
   for (const auto& [name, tensors] : solver.arrays) {
-    if (tensors->size() == parameters || tensors->empty()) continue;
-    throw InvalidArgument("[loop] the state of " + solver.solver + " is of " +
+    if (tensors->size() == (updated ? parameters : 0)) continue;
+    throw InvalidArgument("[loop] `" + name + "` in the state of " + solver.solver + " is of " +
                           std::to_string(tensors->size()) + " parameters, but the network of the " +
                           "part " + part.name + " has " + std::to_string(parameters));
   }
-  // A state has no arrays before the first update.
-  object["updated"] = parameters > 0 && !solver.arrays.front().second->empty();
+  object["updated"] = updated;
   if (solver.updates) object["updates"] = *solver.updates;
   return object;
 }
@@ -129,9 +130,10 @@ void save_loop(FileSystem& files, const std::string& path, const LoopPosition& p
   std::vector<NamedTensor> tensors;
   for (const LoopPart& part : parts) {
     json["parts"][part.name] = description_of(part);
+    const SolverArrays solver = arrays_of(part);
     for (size_t p = 0; p < part.network.parameters().size(); ++p) {
       tensors.push_back({parameter_key(part, p), part.network.parameters()[p].value});
-      for (const auto& [name, arrays] : arrays_of(part).arrays) {
+      for (const auto& [name, arrays] : solver.arrays) {
         if (!arrays->empty()) tensors.push_back({solver_key(part, p, name), (*arrays)[p]});
       }
     }

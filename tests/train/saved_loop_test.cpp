@@ -264,7 +264,10 @@ TEST(SavedLoop, PartsThatCannotBeSavedAreRefused) {
   refused({{two.first, &two.sgdm, ""}}, "name");
   refused({{two.first, &two.sgdm, "a/b"}}, "a/b");
   refused({{two.first, static_cast<SgdmState*>(nullptr)}}, "no state");
-  refused({{two.second, &two.sgdm}}, "the state of sgdm is of");
+  refused({{two.second, &two.sgdm}}, "`velocity` in the state of sgdm is of");
+  AdamState half = two.adam;
+  half.square.clear();
+  refused({{two.second, &half}}, "`square` in the state of adam is of 0 parameters");
   Network empty({image_input({.height = 2, .width = 2, .channels = 1})});
   SgdmState sgdm;
   refused({{empty, &sgdm}}, "not initialized");

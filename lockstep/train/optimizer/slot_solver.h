@@ -32,10 +32,10 @@ class SlotSolver : public Solver {
   // The entry of Table that updates all parameters at once.
   using OfAll = void (*kernels::Table::*)(const kernels::Updates<Update>&, void* stream);
 
-  // The learning rate of `own` is not used. `of_all` is null if there is no such entry.
-  SlotSolver(Network& network, const TrainingOptions& options, const Options& own,
+  // The learning rate of `fixed` is not used. `of_all` is null if there is no such entry.
+  SlotSolver(Network& network, const TrainingOptions& options, const Options& fixed,
              std::vector<std::string> state_names, OfAll of_all)
-      : options_(own),
+      : options_(fixed),
         names_(std::move(state_names)),
         of_all_(of_all),
         slots_(update_slots(network, names_.size(), options)) {}

@@ -249,7 +249,7 @@ ShardGradients FunctionProgram::compute(const ShardTask& task) {
   }
   const TensorSpec flat{Shape{static_cast<int64_t>(layout_.bytes / sizeof(float))}, DType::f32,
                         nullptr};
-  static std::byte nowhere;  // never read: the tensor only stands on the tape
+  static std::byte nowhere;  // never read: the tape needs the tensor, not its values
   Shard::State state{
       .network = network_,
       .program = this,
@@ -364,11 +364,11 @@ void FunctionProgram::check_finite(int64_t iteration) const {
 void FunctionProgram::follow_statistics(const std::function<float*(int k)>& state) {
   const std::vector<ForwardStatistics>& first = summaries()[0].runs;
   for (size_t j = 1; j < summaries().size(); ++j) {
-    bool alike = summaries()[j].runs.size() == first.size();
-    for (size_t r = 0; alike && r < first.size(); ++r) {
-      alike = summaries()[j].runs[r].values.size() == first[r].values.size();
+    bool same = summaries()[j].runs.size() == first.size();
+    for (size_t r = 0; same && r < first.size(); ++r) {
+      same = summaries()[j].runs[r].values.size() == first[r].values.size();
     }
-    if (!alike) {
+    if (!same) {
       refuse("shard " + std::to_string(j) +
                  " ran the network differently from shard 0, so batch statistics cannot be "
                  "combined",

@@ -71,7 +71,8 @@ struct FunctionProgramOptions {
 // On a device, each worker has its own stream for the eager work of losses (EagerStream), besides
 // those of its plan runs. Losses and statistics are copied to pinned memory and read by complete(),
 // so that the host adds the next shards meanwhile, unless a loss itself waits for values. Plan runs
-// are recorded. The rest of a loss is not: nothing says that a function adds the same work again.
+// are recorded. The rest of a loss is not, because a function need not add the same work in each
+// call.
 //
 // Iterations run ahead if the network has no moving statistics. A loss may read these (predict()),
 // and the host updates them when an iteration is finished.
