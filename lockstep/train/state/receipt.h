@@ -27,7 +27,7 @@ ReceiptLine line_of(const IterationRecord& record);
 // The chain after an iteration: a digest of the previous chain and of the line's values.
 Digest receipt_link(const Digest& chain, int64_t iteration, const Digest& observations, double loss,
                     const Digest& digest);
-// The chain after population statistics. The record's own link is not used.
+// The chain after population statistics. `chain` of the record is not used.
 Digest receipt_link(const Digest& chain, const PopulationRecord& record);
 
 // The iterations of a receipt. Thread-safe. Throws FileError, and DataError naming the line if it
