@@ -4,9 +4,9 @@
 Lockstep: real trainings by the command, with shuffling, metrics and receipts; the median of the
 iterations' seconds in its own log. PyTorch: its whole step on random data (dense_step.py), by one
 and two threads. Debian's PyTorch needs OpenBLAS (libopenblas0-pthread), otherwise it multiplies by a
-slow reference library. Short runs alternate; the figures are medians over the rounds. With --newest,
-so does another Python's PyTorch; with --before, so does another build of Lockstep. The second figure
-of each is processor milliseconds of a step, which other programs on the machine change less.
+slow reference library. Short runs alternate; the figures are medians over the rounds. --newest adds
+another Python's PyTorch, and --before another build of Lockstep. Processor milliseconds of a step
+follow, because other programs on the machine change them less.
 """
 
 import argparse
@@ -90,7 +90,8 @@ def time_torch(python, job):
     done = subprocess.run([python, script, json.dumps(job)], capture_output=True, text=True,
                           check=True, timeout=900)
     result = json.loads(done.stdout.splitlines()[-1])
-    title = f"PyTorch {result['version'].split('+')[0]}, {job['threads']} threads"
+    threads = "1 thread" if job["threads"] == 1 else f"{job['threads']} threads"
+    title = f"PyTorch {result['version'].split('+')[0]}, {threads}"
     return {f"{title}, {name}": times for name, times in result["ways"].items()}
 
 

@@ -1,5 +1,5 @@
-// Locks whose use Clang checks (-Wthread-safety). The standard library's are not annotated, so all
-// code uses these. Clang 14 does not check constructors, destructors and catch blocks, and checks a
+// Locks whose use Clang checks (-Wthread-safety), because those of the standard library have no
+// annotations. Clang 14 does not check constructors, destructors and catch blocks, and checks a
 // lambda without the mutexes of the function around it: a lambda is annotated like a function.
 #pragma once
 

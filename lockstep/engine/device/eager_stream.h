@@ -10,9 +10,9 @@
 namespace lockstep {
 
 // During its lifetime, the calling thread's eager work on the device goes to `stream`, null: to the
-// default stream. Eager work is ops on tensors, conversions, copies, and the memory for them:
-// memory that was allocated meanwhile returns to a cache of the stream, which only its work uses. A
-// thread's objects must be destroyed in reverse order of creation.
+// default stream. Eager work is ops on tensors, conversions and copies. Memory that is allocated
+// for it returns to a cache that only the stream's work uses. A thread's objects must be destroyed
+// in reverse order of creation.
 class EagerStream {
  public:
   EagerStream(Device device, void* stream);

@@ -103,9 +103,9 @@ struct Convolution3dOptions {
 };
 LayerPtr convolution3d(Convolution3dOptions options);
 
-// Transposed convolution, which enlarges images; see ops::transposed_convolution2d()
-// for the formula. `padding` is cropped from the result. "same": the result's size is input size
-// times stride.
+// Transposed convolution, which enlarges images; see ops::transposed_convolution2d() for the
+// formula. `padding` is cropped from the result. "same": the result's size is input size times
+// stride.
 struct TransposedConvolution2dOptions {
   static constexpr const char* kType = "transposed_convolution2d";
   static constexpr const char* kHelp = "two-dimensional transposed convolution: enlarges images";

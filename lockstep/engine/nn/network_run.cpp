@@ -96,8 +96,8 @@ void update_moving(float* state, const double* statistic, int64_t count, double 
 
 namespace {
 
-// Copies within a device. On the CPU the copy is immediate, otherwise on the stream of
-// eager work. Runs wait for that stream, and it waits for runs after PlanRun::join().
+// Copies within a device. On the CPU the copy is immediate, otherwise on the stream of eager work.
+// Runs wait for that stream, and the stream waits for runs after PlanRun::join().
 void copy(Device device, void* to, const void* from, size_t bytes) {
   if (device.is_cpu()) {
     std::memcpy(to, from, bytes);

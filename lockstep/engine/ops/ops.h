@@ -224,10 +224,10 @@ struct BatchNormalizationResult {
   Tensor variance;  // c: variance of the batch, divided by the count (biased)
 };
 
-// Batch normalisation (Ioffe, Szegedy 2015): y = scale * (x - mean) / sqrt(variance + epsilon) +
-// shift for each channel, with the statistics
-// of x itself. x: n x c or n x c x space (1 to 3 axes); scale, shift: c. The gradient flows through
-// the statistics to x. No gradient flows back from the results mean and variance. Throws
+// Batch normalisation (Ioffe, Szegedy 2015) of each channel with the statistics of x itself:
+// y = scale * (x - mean) / sqrt(variance + epsilon) + shift.
+// x: n x c or n x c x space (1 to 3 axes); scale, shift: c. The gradient flows through the
+// statistics to x. No gradient flows back from the results mean and variance. Throws
 // InvalidArgument if shapes do not fit. Thread-safe.
 BatchNormalizationResult batch_normalization_training(const Tensor& x, const Tensor& scale,
                                                       const Tensor& shift, double epsilon = 1e-5);

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/plan/derivatives.h"
 
 namespace lockstep {
 namespace {
@@ -48,7 +49,9 @@ class Compiler {
     out_.forward_steps = static_cast<int>(out_.steps.size());
     if (options_.gradients) {
       backward();
-      out_.shards_together = shards_together();
+      out_.shards_together =
+          sums_over_shards_possible(graph_, kernels_, parameters_.size()) &&
+          std::all_of(written_.begin(), written_.end(), [](bool written) { return written; });
     }
     if (options_.sums_over_shards) {
       if (!out_.shards_together) throw InternalError("[plan] gradients have no sums over shards");
@@ -182,7 +185,8 @@ class Compiler {
     if (needs_no_copy(kernel.forward, reads) &&
         value_of(node.inputs.front()).source == Graph::Source::computed) {
       layouts_[static_cast<size_t>(node.outputs.front())] = {reads.front()};
-      compiled_.push_back({std::move(kernel), -1});
+      kernels_.push_back(std::move(kernel));
+      workspaces_.push_back(-1);
       return;
     }
     int workspace = -1;
@@ -196,50 +200,12 @@ class Compiler {
       writes.push_back(buffer);
     }
     add_step(kernel.forward, reads, writes, node.name);
-    compiled_.push_back({std::move(kernel), workspace});
-  }
-
-  bool differentiable_input(const Graph::Value& value) const {
-    return options_.input_gradients && value.dtype == DType::f32;
-  }
-
-  // Marks the values whose derivatives are needed: values computed from a parameter or from an
-  // input whose gradient is requested.
-  std::vector<bool> wanted_values() const {
-    std::vector<bool> wanted(graph_.values().size(), false);
-    for (size_t v = 0; v < wanted.size(); ++v) {
-      const auto& value = graph_.values()[v];
-      wanted[v] = value.source == Graph::Source::parameter ||
-                  (value.source == Graph::Source::input && differentiable_input(value));
-    }
-    for (int k : options_.differentiated) {
-      if (has_output_gradient(k)) wanted[static_cast<size_t>(output_value(k))] = true;
-    }
-    for (const auto& node : graph_.nodes()) {
-      bool any = false;
-      for (int v : node.inputs) any |= wanted[static_cast<size_t>(v)];
-      for (int v : node.outputs)
-        wanted[static_cast<size_t>(v)] = wanted[static_cast<size_t>(v)] || any;
-    }
-    return wanted;
-  }
-
-  int output_value(int k) const { return graph_.outputs()[static_cast<size_t>(k)]; }
-
-  // Whether other values are computed from output k. Its total derivative then differs from its
-  // output gradient.
-  bool has_output_gradient(int k) const {
-    const int value = output_value(k);
-    if (!options_.total_output_gradients || value_of(value).source != Graph::Source::computed) {
-      return false;
-    }
-    return std::any_of(graph_.nodes().begin(), graph_.nodes().end(), [&](const auto& node) {
-      return std::find(node.inputs.begin(), node.inputs.end(), value) != node.inputs.end();
-    });
+    kernels_.push_back(std::move(kernel));
+    workspaces_.push_back(workspace);
   }
 
   void backward() {
-    const std::vector<bool> wanted = wanted_values();
+    const std::vector<bool> wanted = values_with_derivatives(graph_, options_);
     choose_gradient_layout(wanted);
     out_.output_gradients.assign(graph_.outputs().size(), -1);
     for (int k : options_.differentiated) {
@@ -255,63 +221,15 @@ class Compiler {
   }
 
   void choose_gradient_layout(const std::vector<bool>& wanted) {
-    auto& layout = out_.gradient_layout;
-    if (options_.gradient_layout) {
-      layout = *options_.gradient_layout;
-    } else {
-      layout.entries.resize(parameters_.size());
-      for (size_t p = 0; p < parameters_.size(); ++p) {
-        layout.entries[p].spec = {parameters_[p], DType::f32, nullptr};
-      }
-      for (size_t i = 0; i < graph_.nodes().size(); ++i) {
-        for (const auto& pass : compiled_[i].kernel.backward) {
-          for (const auto& o : pass.writes) {
-            const int v = graph_.nodes()[i].inputs[static_cast<size_t>(o.index)];
-            if (value_of(v).source != Graph::Source::parameter || !wanted[static_cast<size_t>(v)]) {
-              continue;
-            }
-            // The gradient is f32 also if the op read the parameter as bf16 or f16.
-            const bool f32 = o.spec.dtype == DType::f32;
-            layout.entries[static_cast<size_t>(value_of(v).slot)].spec =
-                f32 ? o.spec : TensorSpec{o.spec.shape, DType::f32, nullptr};
-          }
-        }
-      }
-      for (auto& entry : layout.entries) {
-        entry.offset = layout.bytes;
-        layout.bytes += (entry.spec.bytes() + 63) / 64 * 64;
-        check_allocatable(layout.bytes);
-      }
-    }
+    GradientLayout& layout = out_.gradient_layout;
+    layout = options_.gradient_layout ? *options_.gradient_layout
+                                      : gradient_layout_of(graph_, kernels_, parameters_, wanted);
     gradient_buffers_.resize(parameters_.size());
     for (size_t p = 0; p < parameters_.size(); ++p) {
       gradient_buffers_[p] =
           add_buffer(layout.entries[p].spec, Place::gradient, static_cast<int>(p));
     }
     written_.assign(parameters_.size(), false);
-  }
-
-  // See Plan::shards_together(). Every parameter must be the operand of one op, and its gradient a
-  // result of one pass.
-  bool shards_together() const {
-    std::vector<int> sums(parameters_.size(), 0);
-    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
-      const Graph::Node& node = graph_.nodes()[i];
-      if (!compiled_[i].kernel.rows_apart) return false;
-      for (const int v : node.inputs) {
-        if (value_of(v).source != Graph::Source::parameter) continue;
-        ++sums[static_cast<size_t>(value_of(v).slot)];
-      }
-      for (const auto& pass : compiled_[i].kernel.backward) {
-        for (const auto& o : pass.writes) {
-          const int v = node.inputs[static_cast<size_t>(o.index)];
-          const bool parameter = value_of(v).source == Graph::Source::parameter;
-          if (parameter != pass.over_shards.defined()) return false;
-        }
-      }
-    }
-    return std::all_of(sums.begin(), sums.end(), [](int count) { return count == 1; }) &&
-           std::all_of(written_.begin(), written_.end(), [](bool written) { return written; });
   }
 
   // Leaves a pass to the caller, who sums its results over shards.
@@ -344,7 +262,7 @@ class Compiler {
     bool reached = false;
     for (int v : node.outputs) reached |= diffs_[static_cast<size_t>(v)] >= 0;
     if (!reached) return;
-    for (const auto& pass : compiled_[i].kernel.backward) {
+    for (const auto& pass : kernels_[i].backward) {
       bool any = false;
       for (const auto& o : pass.writes) {
         any |= wanted[static_cast<size_t>(node.inputs[static_cast<size_t>(o.index)])];
@@ -372,21 +290,8 @@ class Compiler {
       for (const auto& [v, buffer] : contributions) contribute(v, buffer, node.name);
     }
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      if (wanted[static_cast<size_t>(node.inputs[k])]) check_differentiable(i, k);
+      if (wanted[static_cast<size_t>(node.inputs[k])]) check_differentiable(node, kernels_[i], k);
     }
-  }
-
-  // Throws Unsupported if no pass computes the derivative with respect to an input. The result
-  // would otherwise silently be zero.
-  void check_differentiable(size_t i, size_t input) const {
-    for (const auto& pass : compiled_[i].kernel.backward) {
-      for (const auto& o : pass.writes) {
-        if (static_cast<size_t>(o.index) == input) return;
-      }
-    }
-    const Graph::Node& node = graph_.nodes()[i];
-    throw Unsupported("[" + node.name + "] " + std::string(node.op->type()) +
-                      " has no gradient with respect to its input " + std::to_string(input + 1));
   }
 
   int backward_read(const Graph::Node& node, size_t i, const Operand& o) {
@@ -397,7 +302,7 @@ class Compiler {
       case Kind::output:
         return in_layout(node.outputs[index], o.spec, node.name);
       case Kind::workspace:
-        return compiled_[i].workspace;
+        return workspaces_[i];
       default:
         break;
     }
@@ -491,8 +396,8 @@ class Compiler {
     }
     out_.total_output_gradients.assign(graph_.outputs().size(), -1);
     for (int k : options_.differentiated) {
-      if (!has_output_gradient(k)) continue;
-      const int value = output_value(k);
+      if (!has_total_output_gradient(graph_, options_, k)) continue;
+      const int value = graph_.outputs()[static_cast<size_t>(k)];
       const int diff =
           converted(diffs_[static_cast<size_t>(value)], spec_of(value).plain(), "output gradient");
       touch(diff, kAfterAll);
@@ -500,17 +405,13 @@ class Compiler {
     }
   }
 
-  struct Compiled {
-    kernels::Kernel kernel;
-    int workspace;
-  };
-
   const Graph& graph_;
   const std::vector<Shape>& parameters_;
   const PlanOptions& options_;
   const kernels::Table& table_;
   Plan::State& out_;
-  std::vector<Compiled> compiled_;         // by node
+  std::vector<kernels::Kernel> kernels_;   // by node
+  std::vector<int> workspaces_;            // by node: buffer; -1: none
   std::vector<std::vector<int>> layouts_;  // by value: buffers that hold it, the original first
   std::vector<int> diffs_;                 // by value: buffer of its derivative
   std::map<std::pair<int, int>, std::vector<int>> diff_layouts_;

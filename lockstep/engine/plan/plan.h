@@ -42,11 +42,11 @@ struct PlanOptions {
   bool sums_over_shards = false;
 };
 
-// A sum of parameter gradients over shards.
+// A sum of parameter gradients over shards, on the CPU.
 struct PlanShardSum {
   std::string name;
   kernels::SumOverShards sum;
-  std::vector<int> parameters;  // of the results, in order
+  std::vector<int> parameters;  // of each result, in order
 };
 
 // One pass of a plan: a kernel, a conversion of layout or a sum.
@@ -135,8 +135,9 @@ class PlanRun {
   const float* total_output_gradient(int i) const;
   // Derivatives of all parameters, after backward(), in the plan's gradient_layout().
   std::byte* gradients() const;
-  // After backward(): keeps the operands of sum number `sum` of Plan::shard_sums(). The run's rows
-  // are rows [first, ...) of `all`.
+  // After backward(), on the CPU: keeps the operands of sum number `sum` of Plan::shard_sums() in
+  // `kept`, which has SumOverShards::kept_bytes(all). The run's rows are rows [first, ...) of
+  // `all`.
   void keep(size_t sum, int64_t first, int64_t all, void* kept) const;
 
   // Copies of the same data from and to host memory, for every device. Throw InvalidArgument unless

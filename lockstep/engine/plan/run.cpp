@@ -144,7 +144,7 @@ struct PlanRun::State {
   void run_on_device(Phase& phase, const StepInfo& step) {
     void* const q = stream->get();
     device->activate();
-    // Packing uses the default stream, inputs come by the stream of eager work.
+    // Packing uses the default stream; inputs come through the stream of eager work.
     device->follow(q, device->default_stream());
     void* const own = EagerStream::of_thread(plan->state().device);
     if (own != nullptr) device->follow(q, own);
@@ -158,7 +158,7 @@ PlanRun::PlanRun(std::shared_ptr<const Plan> plan, PackedParameters& parameters,
                  const std::vector<const float*>& states)
     : state_(std::make_unique<State>()) {
   const Plan::State& p = plan->state();
-  // Other streams may use the packed parameters, too, so that memory comes from the default stream.
+  // Other streams may use the packed parameters too, so their memory comes from the default stream.
   void* const own = EagerStream::of_thread(p.device);
   const EagerStream by_default(p.device, nullptr);
   State& s = *state_;

@@ -9,9 +9,12 @@
 #include <functional>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"
+#include "lockstep/engine/kernels/matrices/fully_connected.h"
 #include "tests/engine/ops/only_target.h"
 
 namespace lockstep::optest {
@@ -46,14 +49,14 @@ float sum_of_products(int64_t terms, const std::function<float(int64_t)>& a,
   return sum;
 }
 
-// Aligned memory with some values behind it that must stay.
-struct Aligned {
-  explicit Aligned(size_t bytes) : memory(allocate_zeros(std::max<size_t>(bytes, 64))) {}
-  float* data() const { return memory.as<float>(); }
+// Memory that is aligned to floats and to no more.
+struct Unaligned {
+  explicit Unaligned(size_t bytes) : memory(allocate_zeros(bytes + sizeof(float))) {}
+  float* data() const { return memory.as<float>() + 1; }
   Memory memory;
 };
 
-Aligned panels_of_columns(const Values& b, const Product& p) {
+Unaligned panels_of_columns(const Values& b, const Product& p) {
   Values columns(b.size());  // the transpose
   for (int64_t k = 0; k < p.terms; ++k) {
     for (int64_t c = 0; c < p.columns; ++c) {
@@ -61,7 +64,7 @@ Aligned panels_of_columns(const Values& b, const Product& p) {
     }
   }
   const TensorSpec spec = panels_spec(Shape{p.columns, p.terms});
-  Aligned panels(spec.bytes());
+  Unaligned panels(spec.bytes());
   spec.layout->from_row_major(columns.data(), panels.data());
   Values back(columns.size());
   spec.layout->to_row_major(panels.data(), back.data());
@@ -69,13 +72,13 @@ Aligned panels_of_columns(const Values& b, const Product& p) {
   return panels;
 }
 
-const Product kProducts[] = {{1, 1, 1},    {3, 17, 1},    {7, 1, 17},   {13, 5, 16},
-                             {16, 64, 10}, {37, 300, 33}, {5, 784, 50}, {25, 513, 65}};
+const Product kProducts[] = {{1, 1, 1},     {3, 17, 1},   {7, 1, 17},    {13, 5, 16}, {16, 64, 10},
+                             {37, 300, 33}, {5, 784, 50}, {25, 513, 65}, {0, 5, 3},   {3, 0, 17}};
 
 void expect_documented_bits(const Product& p) {
   const Values a = numbers(p.rows * p.terms, 1), b = numbers(p.terms * p.columns, 2),
                bias = numbers(p.columns, 3);
-  const Aligned panels = panels_of_columns(b, p), scratch(product_scratch());
+  const Unaligned panels = panels_of_columns(b, p), scratch(product_scratch());
   const auto at = [](const Values& of, int64_t i) { return of[static_cast<size_t>(i)]; };
   Values plain, biased;
   for (int64_t r = 0; r < p.rows; ++r) {
@@ -112,7 +115,7 @@ TEST(Products, HaveTheDocumentedBitsOnEveryInstructionSet) {
 TEST(Products, OfARowDoNotDependOnOtherRows) {
   const Product all{.rows = 37, .terms = 300, .columns = 33};
   const Values a = numbers(all.rows * all.terms, 1), b = numbers(all.terms * all.columns, 2);
-  const Aligned panels = panels_of_columns(b, all), scratch(product_scratch());
+  const Unaligned panels = panels_of_columns(b, all), scratch(product_scratch());
   Values whole(static_cast<size_t>(all.rows * all.columns)), parts(whole.size());
   for (const bool by_panels : {true, false}) {
     const auto compute = [&](const Product& p, int64_t first, Values& to) {
@@ -200,7 +203,7 @@ void expect_tree_of_leaves(const Problem& problem) {
   std::vector<Values> leaves;
   int64_t first = 0;
   const SumOverShards sum = sum_of_weights_gradient(p);
-  const Aligned kept(sum.kept_bytes(rows));
+  const Memory kept = allocate(sum.kept_bytes(rows));
   std::memset(kept.data(), 0xff, sum.kept_bytes(rows));  // NaN
   for (const int64_t count : problem.shards) {
     leaves.push_back(leaf(p, x, dy, first, count));
@@ -230,7 +233,8 @@ TEST(SumOverShards, IsTheTreeOfLeavesOnEveryInstructionSet) {
                               {{17, 3, true}, {3}},
                               {{16, 48, false}, {4, 4, 3, 3, 3}},
                               {{33, 50, true}, {7, 7, 6, 6, 1, 2}},
-                              {{5, 11, true}, {300, 257, 256, 520}}};
+                              {{5, 11, true}, {300, 257, 256, 520}},
+                              {{3, 2, true}, {0, 1}}};
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     const Target only(target);
     for (const Problem& problem : problems) {
@@ -240,6 +244,17 @@ TEST(SumOverShards, IsTheTreeOfLeavesOnEveryInstructionSet) {
       expect_tree_of_leaves(problem);
     }
   }
+}
+
+// The elements can be counted, but not those of the padded layouts.
+TEST(Products, OfUncountableSizesAreUnsupported) {
+  const kernels::Table& table = kernels::table_for({});
+  const int64_t most = int64_t{1} << 59;
+  const auto spec = [](const Shape& shape) { return TensorSpec{shape, DType::f32, nullptr}; };
+  EXPECT_THROW(table.fully_connected({spec({1, most}), 1, true}), Unsupported);
+  EXPECT_THROW(table.fully_connected({spec({most, 1}), 1, true}), Unsupported);
+  EXPECT_THROW(table.fully_connected({spec({1, 1}), most, true}), Unsupported);
+  EXPECT_NO_THROW(table.fully_connected({spec({1, 1}), 1, true}));
 }
 
 }  // namespace

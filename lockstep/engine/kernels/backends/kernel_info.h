@@ -1,4 +1,5 @@
-// What kernel_list.h says about each kernel, for code that treats all entries of a Table alike.
+// What kernel_list.h says about each kernel, for code that handles all entries of a Table in the
+// same way.
 #pragma once
 
 #include <algorithm>

@@ -78,5 +78,5 @@
   FUNCTION(augment_images, void, (const AugmentImages&, void* stream), wide, optional, both)
 // clang-format on
 
-// For uses of the list that concern one of the two kinds of lines, or only the names.
+// For uses of the list that concern only one of the two kinds of lines.
 #define LOCKSTEP_NO_KERNEL(...)

@@ -122,7 +122,7 @@ const Shape& countable(const Shape& shape) {
   for (int64_t d : shape.dims()) {
     if (d <= std::numeric_limits<int32_t>::max()) continue;
     throw Unsupported("[kernels] oneDNN does not support a size of " + std::to_string(d) +
-                      " in a " + "dimension of " + shape.to_string());
+                      " in a dimension of " + shape.to_string());
   }
   return shape;
 }

@@ -32,7 +32,7 @@ struct ActivationTraits {
   bool backward_reads_dst;
 };
 
-// Without a default: the compiler asks for a new kind.
+// No default case: the compiler reports a kind that is missing.
 constexpr ActivationTraits activation_traits(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::leaky_relu:

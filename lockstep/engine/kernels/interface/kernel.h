@@ -55,8 +55,8 @@ struct PassMemory {
   const StepInfo* device_step = nullptr;
 };
 
-// A leaf of the fixed tree over shards, with what follows it in the tree's order: `additions` sums
-// of the last two subtrees. Then the subtree is complete up to `root`; -1: its sibling follows.
+// A leaf of the fixed tree over shards. `additions` additions of the last two subtrees follow it.
+// Then the root of number `root` is complete; -1: the subtree waits for its sibling.
 struct ShardLeaf {
   int64_t rows = 0;
   int additions = 0;
@@ -114,7 +114,7 @@ struct Kernel {
   Pass forward;
   std::vector<Pass> backward;
   // The bits of a row's results depend on that row of the operands alone, not on the number of
-  // rows. Gradients of parameters are excepted, which are sums over rows.
+  // rows. This does not concern gradients of parameters, which are sums over rows.
   bool rows_apart = false;
 };
 

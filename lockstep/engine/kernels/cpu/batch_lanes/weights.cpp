@@ -7,6 +7,7 @@
 #include "lockstep/base/numeric/bfloat16.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/winograd.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
+#include "lockstep/engine/kernels/cpu/transpose.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
 
 namespace lockstep::kernels::cpu {
@@ -19,7 +20,7 @@ constexpr int64_t kSide = 16;
 // Number of blocks of kSide windows that are written together.
 constexpr int64_t kSides = 8, kMany = kSides * kSide;
 using Side = float __attribute__((vector_size(kSide * sizeof(float)), may_alias));
-using Four = float __attribute__((vector_size(4 * sizeof(float)), may_alias));
+
 // One axis of G g: three numbers to six, `step` apart.
 LOCKSTEP_INLINE void spread(const Side& g0, const Side& g1, const Side& g2, Side* u, int step) {
   u[0] = g0 * static_cast<float>(1 / kDivisor0);
@@ -55,27 +56,13 @@ void transform_back(const float (&u)[36], float (&g)[9]) {
   for (int c = 0; c < 3; ++c) gather(&half[0][c], 3, g[c], g[3 + c], g[6 + c]);
 }
 
-// Transposes four numbers each of four windows.
-LOCKSTEP_INLINE void turn_four(const float* const* from, int i, float* to) {
-  Four w[4];
-  for (int k = 0; k < 4; ++k) std::memcpy(&w[k], from[k] + i, sizeof w[k]);
-  const Four a = __builtin_shufflevector(w[0], w[1], 0, 4, 1, 5),
-             b = __builtin_shufflevector(w[0], w[1], 2, 6, 3, 7),
-             c = __builtin_shufflevector(w[2], w[3], 0, 4, 1, 5),
-             d = __builtin_shufflevector(w[2], w[3], 2, 6, 3, 7);
-  const Four turned[] = {
-      __builtin_shufflevector(a, c, 0, 1, 4, 5), __builtin_shufflevector(a, c, 2, 3, 6, 7),
-      __builtin_shufflevector(b, d, 0, 1, 4, 5), __builtin_shufflevector(b, d, 2, 3, 6, 7)};
-  for (int k = 0; k < 4; ++k) std::memcpy(to + k * kSide, &turned[k], sizeof turned[k]);
-}
-
 // Loads `count` windows, one per lane.
 LOCKSTEP_INLINE void load(const float* const* from, int64_t count, Side (&g)[9]) {
   auto* const to = reinterpret_cast<float*>(&g[0]);
   if (count == kSide) {
     for (int64_t k = 0; k < kSide; k += 4) {
-      turn_four(from + k, 0, to + k);
-      turn_four(from + k, 4, to + 4 * kSide + k);
+      transpose_four(from + k, 0, to + k, kSide);
+      transpose_four(from + k, 4, to + 4 * kSide + k, kSide);
     }
     for (int64_t k = 0; k < kSide; ++k) to[8 * kSide + k] = from[k][8];
     return;

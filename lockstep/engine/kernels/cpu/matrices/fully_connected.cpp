@@ -1,5 +1,6 @@
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
 
+#include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
@@ -16,8 +17,20 @@ namespace {
 // computes them in double instead of oneDNN.
 constexpr int64_t kMostObservations = 256;
 
+// Throws Unsupported if the sizes of padded operands cannot be counted. The smallest such operand
+// would need 2^50 bytes.
+void check_countable(const FullyConnectedProblem& p) {
+  const int64_t rows = p.src.shape[0], inputs = p.src.shape.elements() / rows;
+  for (const Shape& shape : {Shape{rows, inputs}, Shape{rows, p.units}, Shape{p.units, inputs}}) {
+    if (shape.elements() <= kMostInPanels) continue;
+    throw Unsupported("[kernels] a fully connected op does not support an operand of " +
+                      shape.to_string());
+  }
+}
+
 // f32 and row-major: products of this project, whose rows do not depend on each other.
 Kernel by_own_products(const FullyConnectedProblem& p) {
+  check_countable(p);
   const int64_t rows = p.src.shape[0], inputs = p.src.shape.elements() / rows, units = p.units;
   const TensorSpec src = p.src, dst = plain_spec(Shape{rows, units}),
                    weights = plain_spec(Shape{units, inputs}), bias = plain_spec(Shape{units});

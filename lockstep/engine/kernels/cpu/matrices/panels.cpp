@@ -1,28 +1,14 @@
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
+
+#include "lockstep/engine/kernels/cpu/transpose.h"
 
 namespace lockstep::kernels::cpu {
 namespace {
 
 constexpr int64_t kLine = 16;  // floats
-using Four = float __attribute__((vector_size(4 * sizeof(float)), may_alias));
-
-// Transposes four elements each of four vectors.
-inline void turn_four(const float* from, int64_t step, float* to) {
-  Four w[4];
-  for (int k = 0; k < 4; ++k) std::memcpy(&w[k], from + k * step, sizeof w[k]);
-  const Four a = __builtin_shufflevector(w[0], w[1], 0, 4, 1, 5),
-             b = __builtin_shufflevector(w[0], w[1], 2, 6, 3, 7),
-             c = __builtin_shufflevector(w[2], w[3], 0, 4, 1, 5),
-             d = __builtin_shufflevector(w[2], w[3], 2, 6, 3, 7);
-  const Four turned[] = {
-      __builtin_shufflevector(a, c, 0, 1, 4, 5), __builtin_shufflevector(a, c, 2, 3, 6, 7),
-      __builtin_shufflevector(b, d, 0, 1, 4, 5), __builtin_shufflevector(b, d, 2, 3, 6, 7)};
-  for (int k = 0; k < 4; ++k) std::memcpy(to + k * kPanel, &turned[k], sizeof turned[k]);
-}
 
 class Layout final : public OpaqueLayout {
  public:
@@ -48,8 +34,10 @@ class Layout final : public OpaqueLayout {
         // apart, and caches have few places for such addresses.
         for (; i + kLine <= elements_; i += kLine) {
           for (int64_t v = 0; v < kPanel; v += 4) {
+            const float* four[4];
+            for (int64_t k = 0; k < 4; ++k) four[k] = from + (v + k) * elements_;
             for (int64_t j = i; j < i + kLine; j += 4) {
-              turn_four(from + v * elements_ + j, elements_, to + j * kPanel + v);
+              transpose_four(four, j, to + j * kPanel + v, kPanel);
             }
           }
         }

@@ -12,8 +12,12 @@ namespace lockstep::kernels::cpu {
 inline constexpr int64_t kPanel = 16;
 constexpr int64_t panels_of(int64_t vectors) { return (vectors + kPanel - 1) / kPanel; }
 
+// Most elements of a matrix, so that padded sizes can be counted: 2^50 bytes.
+inline constexpr int64_t kMostInPanels = int64_t{1} << 48;
+
 // The layout of vectors x elements, f32: panels x elements x the kPanel vectors of the panel. Zeros
-// fill the last panel. Other dimensions of the shape count as elements.
+// fill the last panel. Dimension 0 of the shape, at least 1, counts vectors, and the others count
+// elements.
 TensorSpec panels_spec(const Shape& shape);
 bool in_panels(const TensorSpec& spec);
 

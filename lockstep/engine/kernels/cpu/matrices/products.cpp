@@ -48,11 +48,14 @@ class Multiplication {
   }
 
  private:
+  // At least one block, because the results are written even if there are no terms.
   template <class Body>
   void for_each_block(const Body& body) const {
-    for (int64_t first = 0; first < p_.terms; first += kSumBlock) {
+    int64_t first = 0;
+    do {
       body(first, std::min(kSumBlock, p_.terms - first));
-    }
+      first += kSumBlock;
+    } while (first < p_.terms);
   }
 
   // Copies rows of b to panels, all columns of a row at once.

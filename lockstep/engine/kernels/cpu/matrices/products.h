@@ -12,7 +12,8 @@ namespace lockstep::kernels::cpu {
 
 inline constexpr int64_t kSumBlock = 256;
 
-// result (rows x columns) = a (rows x terms) b (terms x columns), all row-major.
+// result (rows x columns) = a (rows x terms) b (terms x columns), all row-major. Each size is >= 0;
+// sums of no terms are 0. Memory may have any alignment that floats have.
 struct Product {
   int64_t rows = 0, terms = 0, columns = 0;
 };
@@ -21,7 +22,7 @@ struct Product {
 // null: none.
 void multiply_panels(const Product& p, const float* a, const float* b_panels, const float* bias,
                      float* result);
-// `scratch`: product_scratch() bytes, aligned to 64.
+// `scratch`: product_scratch() bytes.
 void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch);
 size_t product_scratch();
 

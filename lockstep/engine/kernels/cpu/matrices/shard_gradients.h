@@ -14,7 +14,8 @@ struct WeightsGradient {
 
 // Reads: src (rows x inputs), diff dst (rows x units). Writes: diff weights (units x inputs), diff
 // bias (units; only if `bias`). A leaf of the weights is a sum of products as in products.h, one of
-// the bias a sum in double.
+// the bias a sum in double. Each of the three matrices has at most kMostInPanels elements
+// (panels.h).
 SumOverShards sum_of_weights_gradient(const WeightsGradient& p);
 
 }  // namespace lockstep::kernels::cpu
