@@ -54,7 +54,7 @@ TEST_P(Blocks, KnowTheirIndexAndTalk) {
             if (block.probe(from, 1)) throw DataError("probe");
           }
           block.send(me, 5);
-          if (!block.probe(me)) throw DataError("probe of its own");
+          if (!block.probe(me)) throw DataError("the worker's message to itself is missing");
           block.barrier();
           return order + std::to_string(me);
         },
