@@ -79,7 +79,7 @@ TEST_P(Channel, CarriesMessagesBothWays) {
     EXPECT_EQ(client->receive(TimeLimit(10)), text(std::to_string(i)));
   }
   EXPECT_FALSE(client->receive(TimeLimit(0.01)));
-  EXPECT_FALSE(server.send(8, text("nobody")));
+  EXPECT_FALSE(server.send(8, text("no worker")));
 }
 
 TEST_P(Channel, UnknownKeysAreRefused) {
@@ -139,7 +139,7 @@ TEST_P(Channel, WithoutAKeyCheckNoClientConnects) {
   ChannelServer server({.endpoint = GetParam()});
   const ChannelTicket before = server.admit(1), after = server.admit(2);
   CountingClient first(before);
-  ASSERT_TRUE(receive(server, 30)) << "keys that are checked let nobody in";
+  ASSERT_TRUE(receive(server, 30)) << "a client with a checked key was not admitted";
   server.stop_checking_keys();
   CountingClient second(after);
   for (const TimeLimit limit(30); second.ended == 0 && !limit.reached(); second.look()) {

@@ -148,7 +148,7 @@ class FolderRendezvous final : public Rendezvous {
   }
   Bytes get(const std::string& key, const TimeLimit& limit) override {
     while (!local_files().exists(path(key))) {
-      if (limit.reached()) throw Timeout("[test] nobody left " + key);
+      if (limit.reached()) throw Timeout("[test] no member wrote " + key);
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     return local_files().read(path(key));

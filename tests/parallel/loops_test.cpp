@@ -157,7 +157,7 @@ TEST_P(Loops, ClientsSendToTasks) {
     EXPECT_EQ(std::count(text.begin(), text.end(), ','), 200);
     EXPECT_EQ(text.substr(0, 2), std::to_string(w) + ",");
   }
-  EXPECT_FALSE(queue.send(7, "nobody", 0.1));
+  EXPECT_FALSE(queue.send(7, "no worker", 0.1));
   const auto waits =
       pool.submit([](const QueueReceiver<std::string>& from) { return from.poll(60).has_value(); },
                   queue.receiver());

@@ -62,13 +62,13 @@ class Line {
     close(ends_[1 - mine_]);
   }
   void say() const {
-    if (::send(ends_[mine_], "x", 1, MSG_NOSIGNAL) != 1) throw Error("[test] nobody listens");
+    if (::send(ends_[mine_], "x", 1, MSG_NOSIGNAL) != 1) throw Error("[test] no process listens");
   }
   void hear() const {
     pollfd other{ends_[mine_], POLLIN, 0};
     char c = 0;
     if (poll(&other, 1, 20000) != 1 || read(ends_[mine_], &c, 1) != 1) {
-      throw Error("[test] nobody speaks");
+      throw Error("[test] no process sends");
     }
   }
 

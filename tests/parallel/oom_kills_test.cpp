@@ -23,7 +23,7 @@ TEST(OomKills, CountWhatIsNew) {
   for (const std::string& file : {v1, v2}) {
     write(file, 4);
     OomKills kills(file);
-    EXPECT_FALSE(kills.take()) << "what was before is nobody's";
+    EXPECT_FALSE(kills.take()) << "kills before the beginning do not count";
     write(file, 6);
     EXPECT_TRUE(kills.take());
     EXPECT_TRUE(kills.take());

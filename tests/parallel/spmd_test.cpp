@@ -54,7 +54,7 @@ TEST_P(Blocks, KnowTheirIndexAndTalk) {
             if (block.probe(from, 1)) throw DataError("probe");
           }
           block.send(me, 5);
-          if (!block.probe(me)) throw DataError("probe of its own");
+          if (!block.probe(me)) throw DataError("the worker's message to itself is missing");
           block.barrier();
           return order + std::to_string(me);
         },
@@ -118,7 +118,9 @@ TEST_P(Blocks, MissingMembersAreNamed) {
           kind);
       FAIL() << "nothing was thrown";
     } catch (const Timeout& e) {
-      EXPECT_NE(std::string(e.what()).find("worker 2 did not "), std::string::npos) << e.what();
+      const char* const named =
+          kind == 0 ? "worker 2 did not arrive" : "worker 2 did not respond in time";
+      EXPECT_NE(std::string(e.what()).find(named), std::string::npos) << e.what();
     }
   }
   EXPECT_THROW(spmd(pool, [](Spmd& block) { block.send(3, 1); }), InvalidArgument);

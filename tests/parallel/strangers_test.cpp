@@ -13,7 +13,7 @@ void wait(double seconds) { std::this_thread::sleep_for(std::chrono::duration<do
 
 TEST(Strangers, AreCountedSoon) {
   Strangers strangers;
-  EXPECT_EQ(strangers.count(2), 0) << "a worker's end may be heard of yet";
+  EXPECT_EQ(strangers.count(2), 0) << "a worker's end may still be reported";
   wait(0.3);
   EXPECT_EQ(strangers.count(2), 2);
   EXPECT_EQ(strangers.count(2), 2);

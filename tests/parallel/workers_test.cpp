@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -25,33 +28,35 @@ constexpr double kLimit = 30;
 
 int64_t sum(int64_t a, int64_t b) { return a + b; }
 
-// Task functions of workers.
-void echo(std::string text) {
-  WorkerContext& worker = worker_context();
-  worker.send(encode(text));
-  while (const auto message = worker.receive(TimeLimit(kLimit))) {
-    const auto received = decode<std::string>(*message);
-    if (received == "end") return;
-    worker.send(encode(text + " " + received));
-  }
-}
-
+// Task functions of workers, which write to shared memory what tests read.
 void fail(std::string text) { throw DataError("[task] " + text, "mend it"); }
 
+std::atomic<uint64_t>& word_of(const SharedRegion& region) {
+  return *reinterpret_cast<std::atomic<uint64_t>*>(region.get());
+}
+
 void write_shared(SharedPlace place, uint64_t value) {
-  const SharedRegion region = worker_context().memory().map(place);
-  *reinterpret_cast<uint64_t*>(region.get()) = value;
+  word_of(worker_context().memory().map(place)) = value;
 }
 
 constexpr int kForeign = 900;  // a descriptor of the client
 
-void tell_about_itself() {
-  const bool inherited = fcntl(kForeign, F_GETFD) != -1;
-  const char* const value = getenv("LOCKSTEP_TEST_VALUE");
+struct Surroundings {
+  int cores;
+  bool inherited, blocked;
+  char value[8];
+};
+
+void look_around(SharedPlace place) {
+  const SharedRegion region = worker_context().memory().map(place);
+  auto& seen = *reinterpret_cast<Surroundings*>(region.get());
+  seen.cores = available_cores();
+  seen.inherited = fcntl(kForeign, F_GETFD) != -1;
   sigset_t blocked;
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
-  worker_context().send(encode(std::tuple<int, bool, std::string, bool>(
-      available_cores(), inherited, value ? value : "", sigismember(&blocked, SIGTERM) == 1)));
+  seen.blocked = sigismember(&blocked, SIGTERM) == 1;
+  const char* const value = getenv("LOCKSTEP_TEST_VALUE");
+  std::snprintf(seen.value, sizeof seen.value, "%s", value ? value : "");
 }
 
 void take_memory(uint64_t bytes) {
@@ -59,7 +64,10 @@ void take_memory(uint64_t bytes) {
   if (memory[bytes / 2] != 1) throw Error("impossible");
 }
 
-void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
+void sleep_long(SharedPlace begun) {
+  write_shared(begun, 1);
+  std::this_thread::sleep_for(std::chrono::seconds(60));
+}
 
 void end_suddenly() { _exit(3); }
 
@@ -69,6 +77,29 @@ WorkerEvent next(Workers& workers) {
   if (!event) throw Timeout("no event");
   return *event;
 }
+
+// The worker's task has returned, which ends its process.
+void expect_returned(const WorkerEvent& event) {
+  EXPECT_EQ(event.kind, Kind::lost) << event.error.message;
+  EXPECT_EQ(event.end.how, "exited with status 0");
+  EXPECT_FALSE(event.end.own_fault);
+}
+
+// A worker with the task sleep_long().
+struct Sleeper {
+  explicit Sleeper(Workers& workers, SharedMemory& memory) {
+    const SharedPlace begun = memory.reserve(sizeof(uint64_t));
+    number = workers.start(make_call<&sleep_long>(begun));
+    const SharedRegion region = memory.map(begun);
+    for (const TimeLimit limit(kLimit); word_of(region) == 0;) {
+      if (limit.reached() || workers.wait(TimeLimit(0.005)))
+        throw Timeout("the task has not begun");
+    }
+    pid = workers.pid(number);
+  }
+  uint32_t number = 0;
+  pid_t pid = 0;
+};
 
 double seconds_since(TimeLimit::Clock::time_point t) {
   return std::chrono::duration<double>(TimeLimit::Clock::now() - t).count();
@@ -103,25 +134,23 @@ TEST(Serialize, BytesThatAreNoValueAreRefused) {
   EXPECT_THROW(decode<std::vector<double>>(encode(uint64_t{1} << 60)), DataError);
 }
 
-TEST(Workers, TalkToTheirClient) {
+TEST(Workers, EachRunsItsTask) {
   SharedMemory memory("lockstep-test");
+  const SharedPlace places[] = {memory.reserve(8), memory.reserve(8)};
   Workers workers(memory);
-  const uint32_t a = workers.start(make_call<&echo>(std::string("a")));
-  const uint32_t b = workers.start(make_call<&echo>(std::string("b")));
+  const uint32_t a = workers.start(make_call<&write_shared>(places[0], uint64_t{5}));
+  const uint32_t b = workers.start(make_call<&write_shared>(places[1], uint64_t{6}));
   EXPECT_NE(a, b);
-  for (int i = 0; i < 2; ++i) {
-    const WorkerEvent event = next(workers);
-    ASSERT_EQ(event.kind, Kind::message);
-    EXPECT_EQ(decode<std::string>(event.content), event.worker == a ? "a" : "b");
+  const WorkerEvent events[] = {next(workers), next(workers)};
+  for (const WorkerEvent& event : events) {
+    expect_returned(event);
+    EXPECT_TRUE(event.worker == a || event.worker == b);
+    EXPECT_FALSE(workers.present(event.worker));
   }
-  ASSERT_TRUE(workers.send(b, encode(std::string("hello"))));
-  const WorkerEvent answer = next(workers);
-  EXPECT_EQ(answer.worker, b);
-  EXPECT_EQ(decode<std::string>(answer.content), "b hello");
-  ASSERT_TRUE(workers.send(a, encode(std::string("end"))));
-  const WorkerEvent end = next(workers);
-  EXPECT_EQ(end.kind, Kind::finished);
-  EXPECT_EQ(end.worker, a);
+  EXPECT_NE(events[0].worker, events[1].worker);
+  EXPECT_EQ(word_of(memory.map(places[0])), 5u);
+  EXPECT_EQ(word_of(memory.map(places[1])), 6u);
+  EXPECT_FALSE(workers.wait(TimeLimit(0.1)));
 }
 
 TEST(Workers, ErrorsKeepTheirKindAndHint) {
@@ -130,6 +159,8 @@ TEST(Workers, ErrorsKeepTheirKindAndHint) {
   const uint32_t number = workers.start(make_call<&fail>(std::string("bad")));
   const WorkerEvent event = next(workers);
   ASSERT_EQ(event.kind, Kind::failed);
+  EXPECT_EQ(event.worker, number);
+  EXPECT_FALSE(workers.wait(TimeLimit(0.1)));  // the end of its process is no second event
   try {
     event.error.rethrow("worker " + std::to_string(number) + ": ");
   } catch (const DataError& e) {
@@ -145,7 +176,7 @@ TEST(Workers, ShareMemory) {
   const SharedPlace first = memory.reserve(10), second = memory.reserve(100000);
   Workers workers(memory);
   workers.start(make_call<&write_shared>(second, uint64_t{77}));
-  EXPECT_EQ(next(workers).kind, Kind::finished);
+  expect_returned(next(workers));
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(memory.map(second).get()), 77u);
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(memory.map(first).get()), 0u);
   EXPECT_THROW(memory.map({second.offset, second.bytes + 4096}), InvalidArgument);
@@ -162,15 +193,17 @@ TEST(Workers, HaveOnlyTheirCoresAndEnvironment) {
   sigaddset(&some, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &some, &before);
   Workers workers(memory, {.environment = {{"LOCKSTEP_TEST_VALUE", "yes"}}});
-  workers.start(make_call<&tell_about_itself>(), {0});
+  const SharedPlace place = memory.reserve(sizeof(Surroundings));
+  workers.start(make_call<&look_around>(place), {0});
   const WorkerEvent event = next(workers);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  const auto [cores, inherited, value, blocked] =
-      decode<std::tuple<int, bool, std::string, bool>>(event.content);
-  EXPECT_EQ(cores, 1);
-  EXPECT_EQ(value, "yes");
-  EXPECT_FALSE(blocked);
-  EXPECT_FALSE(inherited);
+  expect_returned(event);
+  const SharedRegion region = memory.map(place);
+  const auto& seen = *reinterpret_cast<const Surroundings*>(region.get());
+  EXPECT_EQ(seen.cores, 1);
+  EXPECT_STREQ(seen.value, "yes");
+  EXPECT_FALSE(seen.blocked);
+  EXPECT_FALSE(seen.inherited);
 }
 
 TEST(Workers, MemoryIsLimited) {
@@ -180,7 +213,7 @@ TEST(Workers, MemoryIsLimited) {
   SharedMemory memory("lockstep-test");
   Workers workers(memory, {.memory_bytes = uint64_t{1} << 30});
   workers.start(make_call<&take_memory>(uint64_t{100} << 20));
-  EXPECT_EQ(next(workers).kind, Kind::finished);
+  expect_returned(next(workers));
   workers.start(make_call<&take_memory>(uint64_t{2} << 30));
   const WorkerEvent event = next(workers);
   ASSERT_EQ(event.kind, Kind::failed);
@@ -212,16 +245,15 @@ TEST(Workers, DeathIsNoticedAtOnce) {
   Workers workers(memory);
   std::vector<double> seconds;
   for (int i = 0; i < 5; ++i) {
-    const uint32_t number = workers.start(make_call<&echo>(std::string("x")));
-    ASSERT_EQ(next(workers).kind, Kind::message);
+    const Sleeper sleeper(workers, memory);
     const auto before = TimeLimit::Clock::now();
-    kill(workers.pid(number), SIGKILL);
+    kill(sleeper.pid, SIGKILL);
     const WorkerEvent event = next(workers);
     seconds.push_back(seconds_since(before));
     EXPECT_EQ(event.kind, Kind::lost);
     EXPECT_EQ(event.end.how, "was killed by signal 9 (SIGKILL)");
     EXPECT_TRUE(event.end.outside && !event.end.own_fault);
-    EXPECT_FALSE(workers.present(number));
+    EXPECT_FALSE(workers.present(sleeper.number));
   }
   std::sort(seconds.begin(), seconds.end());
   std::printf("death noticed after %.1f ms (median of 5)\n", seconds[2] * 1000);
@@ -235,9 +267,8 @@ TEST(Workers, DeathIsNoticedAtOnce) {
 TEST(Workers, AStoppedOneIsEnded) {
   SharedMemory memory("lockstep-test");
   Workers workers(memory);
-  const uint32_t number = workers.start(make_call<&echo>(std::string("x")));
-  ASSERT_EQ(next(workers).kind, Kind::message);
-  kill(workers.pid(number), SIGSTOP);
+  const Sleeper sleeper(workers, memory);
+  kill(sleeper.pid, SIGSTOP);
   const auto before = TimeLimit::Clock::now();
   const WorkerEvent event = next(workers);
   EXPECT_EQ(event.kind, Kind::lost);
@@ -246,7 +277,7 @@ TEST(Workers, AStoppedOneIsEnded) {
   EXPECT_LT(seconds_since(before), 3);
 }
 
-// Also stopped workers and workers that are computing.
+// Also stopped workers.
 TEST(Workers, EndWithTheirClientHoweverThatEnds) {
   int numbers[2];
   ASSERT_EQ(pipe(numbers), 0);
@@ -254,13 +285,8 @@ TEST(Workers, EndWithTheirClientHoweverThatEnds) {
   if (client == 0) {
     SharedMemory memory("lockstep-test");
     Workers workers(memory);
-    const uint32_t ids[] = {workers.start(make_call<&echo>(std::string("x"))),
-                            workers.start(make_call<&echo>(std::string("x"))),
-                            workers.start(make_call<&sleep_long>())};
-    next(workers);
-    next(workers);
     pid_t pids[3];
-    for (int i = 0; i < 3; ++i) pids[i] = workers.pid(ids[i]);
+    for (pid_t& pid : pids) pid = Sleeper(workers, memory).pid;
     kill(pids[0], SIGSTOP);
     if (write(numbers[1], pids, sizeof pids) != sizeof pids) _exit(1);
     pause();
@@ -285,8 +311,7 @@ TEST(Workers, EndWithTheObject) {
   pid_t pid = 0;
   {
     Workers workers(memory);
-    const uint32_t number = workers.start(make_call<&sleep_long>());
-    pid = workers.pid(number);
+    pid = Sleeper(workers, memory).pid;
     EXPECT_TRUE(alive(pid));
   }
   EXPECT_FALSE(alive(pid));

@@ -56,7 +56,7 @@ class LocalGroup final : public Group {
   static std::atomic<uint32_t>& note(const SharedRegion& memory);
   // The members that the others wait for.
   static std::vector<int> missing(const SharedRegion& memory, const LocalGroupOptions& options);
-  // "worker 2 has not come to barrier number 17"; "" if none is missing. Ignores the member
+  // "worker 2 has not arrived at barrier number 17"; "" if none is missing. Ignores the member
   // `excused`.
   static std::string describe_missing(const SharedRegion& memory, const LocalGroupOptions& options,
                                       int excused = -1);

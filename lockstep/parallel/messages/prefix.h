@@ -25,7 +25,8 @@ requires std::is_trivially_copyable_v<T> Bytes with_prefix(T prefix,
 template <class T>
 requires std::is_trivially_copyable_v<T> T take_prefix(std::span<const std::byte>& bytes) {
   T prefix{};
-  if (bytes.size() < sizeof prefix) throw DataError("[message] it ends before it says what it is");
+  if (bytes.size() < sizeof prefix)
+    throw DataError("[message] the message is shorter than its prefix");
   std::memcpy(&prefix, bytes.data(), sizeof prefix);
   bytes = bytes.subspan(sizeof prefix);
   return prefix;

@@ -8,8 +8,6 @@
 #include <optional>
 
 #include "lockstep/base/bytes.h"
-#include "lockstep/base/error.h"
-#include "lockstep/base/threads/mutex.h"
 #include "lockstep/parallel/messages/serialize.h"
 #include "lockstep/parallel/pool/pool.h"
 

@@ -9,7 +9,7 @@ AnyFuture::AnyFuture(std::shared_ptr<detail::PoolCore> pool, detail::TaskPtr tas
     : pool_(std::move(pool)), task_(std::move(task)) {}
 
 const std::shared_ptr<detail::PoolCore>& AnyFuture::pool() const {
-  if (!task_) throw InvalidArgument("[future] it has no task");
+  if (!task_) throw InvalidArgument("[future] the future has no task");
   return pool_;
 }
 

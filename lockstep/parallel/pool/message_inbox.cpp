@@ -58,6 +58,7 @@ void MessageInbox::close() {
   const MutexLock lock(mutex_);
   callback_ = nullptr;
   messages_.clear();
+  // No limit: the user's callback must not run after the queue is destroyed.
   while (calling_ && *calling_ != std::this_thread::get_id()) called_.wait(mutex_);
 }
 

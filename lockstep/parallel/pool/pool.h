@@ -55,7 +55,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  int size() const;
+  int size() const;  // number of workers
   // More workers: starts them. Fewer workers: the last ones end once they have completed their
   // running tasks and the tasks that were submitted to them by index.
   void resize(int workers);

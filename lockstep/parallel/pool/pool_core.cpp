@@ -249,6 +249,7 @@ void PoolCore::post(std::function<void()> callback) {
 void PoolCore::run_callbacks() {
   const MutexLock lock(callbacks_mutex_);
   for (;;) {
+    // No limit: an idle thread, which end_callbacks() wakes.
     while (!callbacks_end_ && callbacks_.empty()) callbacks_came_.wait(callbacks_mutex_);
     if (callbacks_.empty()) {
       callbacks_ended_ = true;
@@ -291,6 +292,7 @@ bool PoolCore::deliver(uint64_t number, Bytes& message, bool last) {
 void PoolCore::stop() {
   const MutexLock lock(mutex);
   if (stopping_) {
+    // No limit: another thread joins the pool's threads, which must not run afterwards.
     while (!stopped_) changed_.wait(mutex);
     return;
   }

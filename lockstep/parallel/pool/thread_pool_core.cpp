@@ -152,7 +152,7 @@ class ThreadSlots final : public PoolCore {
     for (;;) {
       TaskPtr task;
       while (!(task = take_next(index, slot.retired)) && !slot.retired && !stopping()) {
-        work_.wait(mutex);
+        work_.wait(mutex);  // no limit: an idle thread, which stop_slots() wakes
       }
       if (!task) {
         slot.ended = true;

@@ -81,7 +81,7 @@ void LocalSupervisor::run() {
     const int64_t refused = workers.strangers();
     if (refused > strangers) reports_.refused(refused - strangers);
     strangers = refused;
-    if (!event || event->kind == WorkerEvent::Kind::message) continue;
+    if (!event) continue;
     reports_.ended(
         event->worker,
         event->kind == WorkerEvent::Kind::failed

@@ -20,7 +20,8 @@
 namespace lockstep {
 namespace {
 
-constexpr double kFirstTaskLimit = 60;
+// Seconds for the client to send the task.
+constexpr double kTaskLimit = 60;
 
 bool runtime_present = false;
 WorkerContext* context = nullptr;
@@ -64,7 +65,7 @@ struct WorkerMain {
     context = &mine;
     mine.channel_->send(with_prefix(WorkerMessage::hello, {}));
     const bool done = work(mine, start.memory_bytes);
-    mine.channel_.reset();  // delivers the last messages
+    mine.channel_.reset();  // delivers the last message
     _exit(done ? 0 : 1);
   }
 
@@ -73,10 +74,9 @@ struct WorkerMain {
     try {
       // After the channel is open, so that errors can be reported.
       if (memory_bytes > 0) limit_own_data(memory_bytes, "worker_memory_mib", kLeastMemory);
-      const auto task = mine.receive(TimeLimit(kFirstTaskLimit));
+      const auto task = mine.channel_->receive(TimeLimit(kTaskLimit));
       if (!task) return false;
       decode<Call<void>> (*task)();
-      mine.channel_->send(with_prefix(WorkerMessage::finished, {}));
       return true;
     } catch (...) {
       mine.channel_->send(with_prefix(WorkerMessage::failed, encode(TaskError::current())));
@@ -89,10 +89,6 @@ void run_as_worker() { WorkerMain::run(); }
 
 bool has_runtime() { return runtime_present; }
 void set_has_runtime() { runtime_present = true; }
-
-void WorkerContext::send(std::span<const std::byte> content) {
-  channel_->send(with_prefix(WorkerMessage::message, content));
-}
 
 WorkerContext& worker_context() {
   if (context == nullptr) throw InvalidArgument("[worker] this process is not a worker");

@@ -1,10 +1,10 @@
 // The environment of a task in a worker process, and the start of such a process.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/os/shared_memory.h"
@@ -40,9 +40,6 @@ class WorkerContext {
   uint32_t worker() const { return worker_; }  // its number, never reused
   // The arena that it shares with its client.
   const SharedMemory& memory() const { return *memory_; }
-  // Messages to the client and from it.
-  void send(std::span<const std::byte> content);
-  std::optional<Bytes> receive(const TimeLimit& limit) { return channel_->receive(limit); }
 
  private:
   friend struct WorkerMain;
@@ -54,8 +51,8 @@ class WorkerContext {
 // The context of this process. Throws InvalidArgument outside of workers.
 WorkerContext& worker_context();
 
-// The first byte of a worker's messages. The content of `message` is defined by the task.
-enum class WorkerMessage : uint8_t { hello = 1, message = 2, finished = 3, failed = 4 };
+// The first byte of a worker's messages. A TaskError follows `failed`.
+enum class WorkerMessage : uint8_t { hello = 1, failed = 2 };
 
 // The error of a failed task, for its client to rethrow.
 struct TaskError {

@@ -32,7 +32,7 @@ struct Worker {
   Call<void> task;
   TimeLimit hello;                        // deadline for its first message
   bool has_task = false;                  // it has sent hello and was given its task
-  bool finished = false;                  // its task has finished or failed
+  bool failed = false;                    // its task has failed
   std::optional<TimeLimit> stopped = {};  // until when it may be stopped
   std::string reason = {};                // why this process killed it
 };
@@ -62,20 +62,15 @@ struct Workers::State {
     Worker& w = found->second;
     std::span<const std::byte> rest = message.content;
     const auto says = take_prefix<WorkerMessage>(rest);
-    using Kind = WorkerEvent::Kind;
     if (says == WorkerMessage::hello && !w.has_task) {
       w.has_task = true;
       strangers.came(message.worker, options.start_limit - w.hello.left());
       channel.send(message.worker, encode(w.task));
-    } else if (says == WorkerMessage::message) {
-      events.push_back({Kind::message, message.worker, Bytes(rest.begin(), rest.end())});
-    } else if (says == WorkerMessage::finished) {
-      w.finished = true;
-      events.push_back({.kind = Kind::finished, .worker = message.worker});
-    } else if (says == WorkerMessage::failed) {
-      w.finished = true;
-      events.push_back(
-          {.kind = Kind::failed, .worker = message.worker, .error = decode<TaskError>(rest)});
+    } else if (says == WorkerMessage::failed && !w.failed) {
+      w.failed = true;
+      events.push_back({.kind = WorkerEvent::Kind::failed,
+                        .worker = message.worker,
+                        .error = decode<TaskError>(rest)});
     }
   }
 
@@ -115,12 +110,13 @@ struct Workers::State {
       if (w.process.ended()) ended.push_back(number);
     }
     if (ended.empty()) return;
-    // Their last messages have arrived or will arrive soon, and must come before the loss.
+    // Their last messages have arrived or will arrive soon: a failure is reported in place of a
+    // loss.
     for (const TimeLimit limit(0.01); !limit.reached(); channel.wait(limit, {})) take_messages();
     take_messages();
     for (const uint32_t number : ended) {
       Worker& w = workers.at(number);
-      if (!w.finished) {
+      if (!w.failed) {
         events.push_back({.kind = WorkerEvent::Kind::lost, .worker = number, .end = end_of(w)});
       }
       strangers.died(number);
@@ -181,12 +177,6 @@ uint32_t Workers::start(const Call<void>& task, const std::vector<int>& cores) {
                                    .task = task,
                                    .hello = TimeLimit(s.options.start_limit)});
   return number;
-}
-
-bool Workers::send(uint32_t worker, std::span<const std::byte> content) {
-  const auto found = state_->workers.find(worker);
-  return found != state_->workers.end() && found->second.has_task &&
-         state_->channel.send(worker, content);
 }
 
 std::optional<WorkerEvent> Workers::wait(const TimeLimit& limit, int also) {

@@ -5,8 +5,8 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/os/shared_memory.h"
@@ -32,10 +32,9 @@ std::vector<int> cores_of_worker(int local_rank, int workers, int threads);
 // An event of a worker, or of a remote agent (remote/host_processes.h).
 struct WorkerEvent {
   enum class Kind {
-    message,   // a message of its task
-    finished,  // its task returned
-    failed,    // its task threw `error`
-    lost,      // the process ended before its task did, see `end`
+    message,  // a message of an agent
+    failed,   // the worker's task threw `error`
+    lost,     // the process has ended otherwise, see `end`
   };
   Kind kind = Kind::message;
   uint32_t worker = 0;
@@ -44,12 +43,11 @@ struct WorkerEvent {
   WorkerEnd end = {};
 };
 
-// The processes of a LocalSupervisor, without its thread and for any task, so that starts, messages
-// and ends can be tested by themselves.
+// The processes of a LocalSupervisor, without its thread and for any task.
 //
-// Starts workers, exchanges messages with them, and ends them all in its destructor. They also end
-// at once when this process ends, however that happens. Used by one thread, which must live as long
-// as the workers (they end with the thread that started them).
+// Starts workers, reports their ends, and ends them all in its destructor. They also end at once
+// when this process ends, however that happens. Used by one thread, which must live as long as the
+// workers (they end with the thread that started them).
 class Workers {
  public:
   // Throws InvalidArgument in a program without a Runtime. The arena must outlive it.
@@ -59,10 +57,8 @@ class Workers {
   // Starts a process for a task. `cores`: it may run only on these; empty: on all. Returns its
   // number, which is never reused. Throws Error if the system refuses.
   uint32_t start(const Call<void>& task, const std::vector<int>& cores = {});
-  // False if the worker has ended or has not connected yet.
-  bool send(uint32_t worker, std::span<const std::byte> content);
-  // The next event; none at the limit, or when the descriptor `also` is readable. Messages that a
-  // worker sent before it was lost come before the loss.
+  // The next event, a failure or a loss; none at the limit, or when the descriptor `also` is
+  // readable. A worker has one event.
   std::optional<WorkerEvent> wait(const TimeLimit& limit, int also = -1);
   // Kills a worker at once. It is reported as lost for this reason ("hung"; "": the way it ended).
   void kill(uint32_t worker, const std::string& reason);

@@ -27,8 +27,8 @@ struct HostProcessOptions {
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
-// Beside Workers because an agent is started by a command and judged by its silence, while the
-// system reports ends and stops of a worker of this machine.
+// A class beside Workers, because an agent is started by a command and judged by its silence, while
+// the system reports ends and stops of a worker of this machine.
 //
 // Starts remote agents and exchanges messages with them. They end when this process ends, or when
 // they receive nothing from it for ten seconds. Used by one thread, which must live as long as they

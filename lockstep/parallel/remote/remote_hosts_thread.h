@@ -51,8 +51,8 @@ std::string own_address(const ProcessPoolOptions& options);
 
 struct RemoteHostsState {
   RemoteHostsState(SharedMemory& m, const SharedPlace& b, const ProcessPoolOptions& o,
-                   SupervisorEvents t)
-      : memory(m), bell(b), options(o), events(std::move(t)), address(own_address(options)) {}
+                   SupervisorEvents e)
+      : memory(m), bell(b), options(o), events(std::move(e)), address(own_address(options)) {}
 
   SharedMemory& memory;
   const SharedPlace bell;

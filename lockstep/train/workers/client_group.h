@@ -31,8 +31,8 @@ class ClientGroup {
   std::vector<size_t> first_ranks() const;
   // Ends the group for all members that wait in it.
   void end();
-  // The members that others wait for; `where` is set to the place ("worker 2 has not come to
-  // barrier number 17"). Takes up to a few seconds for each other host.
+  // The members that others wait for; `where` is set to the place ("worker 2 has not arrived
+  // at barrier number 17"). Takes up to a few seconds for each other host.
   std::vector<size_t> missing(std::string& where);
 
  private:

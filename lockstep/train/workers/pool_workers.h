@@ -16,8 +16,8 @@
 
 namespace lockstep {
 
-// Beside SupervisorEvents because it concerns a task: a worker's process may have other tasks
-// before and after.
+// An event of a worker's task. (SupervisorEvents concern its process, which may have other tasks
+// before and after.)
 struct PoolWorkerEvent {
   enum class Kind {
     message,

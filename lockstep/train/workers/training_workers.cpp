@@ -11,7 +11,7 @@ namespace lockstep {
 
 std::shared_ptr<detail::PoolCore> pool_for_training(TrainingOptions& options) {
   options.check();
-  if (!options.hosts.empty()) return nullptr;  // they say where their workers are
+  if (!options.hosts.empty()) return nullptr;  // the hosts determine the workers
   std::shared_ptr<detail::PoolCore> pool = detail::open_process_pool();
   const int64_t present = pool ? pool->size() : 0;
   if (present == 0) return nullptr;
@@ -43,7 +43,7 @@ Moved::~Moved() {
   try {
     network_.to(before_);
   } catch (const Error&) {
-    // A device that fails here has failed before, where it could be told.
+    // A device that fails here has failed before, and that error was reported.
   }
 }
 

@@ -8,8 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Seconds until the first members of all hosts have come together; less than the client waits for
-// an answer.
+// Seconds for the first members of all hosts to connect. The client waits longer for an answer.
 constexpr double kRendezvousLimit = 8;
 
 }  // namespace

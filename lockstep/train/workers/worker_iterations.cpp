@@ -52,7 +52,7 @@ void WorkerIterations::State::grant(int64_t to) {
   order_all(grant);
 }
 
-// Until the record of iteration `target` has arrived; those up to `last` may be begun.
+// Returns when the record of iteration `target` has arrived. Iterations up to `last` may be begun.
 void WorkerIterations::State::advance(int64_t target, int64_t last) {
   const IterationRecords& records = parts.records;
   events.begin_waiting();
@@ -66,7 +66,7 @@ void WorkerIterations::State::advance(int64_t target, int64_t last) {
     const double each = std::max(records.seconds(), 1e-6);
     const int64_t ahead = std::clamp(static_cast<int64_t>(kAhead / each), kLeastAhead, kMostAhead);
     const int64_t to = growing ? granted : std::min(last, received + ahead);
-    // Several at a time, unless they wait for it.
+    // Several at a time, unless the workers wait for the next one.
     if (to > granted && (granted == received || to - granted >= ahead / 2 || to == last)) grant(to);
     events.await_progress();
   }
@@ -133,7 +133,8 @@ Evaluation WorkerIterations::validate() {
     if (!group.broken()) {
       if (auto result = validation.collect()) return *result;
     }
-    // Who is left takes no further batch; a host that has not answered is soon told as lost.
+    // The remaining workers take no further batch. A host that has not answered is soon reported as
+    // lost.
     validation.call_off();
     if (!group.broken()) s.events.await_progress();
   }

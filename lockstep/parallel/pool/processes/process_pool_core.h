@@ -78,7 +78,7 @@ class ProcessSlots final : public PoolCore {
   void start_failed(int index, const WorkerEnd& end) LOCKSTEP_REQUIRES(mutex);
   // Fails tasks for workers that no longer exist, or all tasks if no process can be started any
   // more.
-  void fail_what_nobody_takes() LOCKSTEP_REQUIRES(mutex);
+  void fail_tasks_without_workers() LOCKSTEP_REQUIRES(mutex);
   // Processes arrived reports as far as inboxes have room, but a limited number at a time. Returns
   // whether more may be available.
   bool drain(Slot& slot) LOCKSTEP_REQUIRES(mutex);

@@ -41,7 +41,7 @@ void ProcessSlots::take_reports() {
       }
     }
     reopen_slots();
-    fail_what_nobody_takes();
+    fail_tasks_without_workers();
     work_came();
     double wait = restarts_.wait(1);
     for (const auto& slot : slots_) wait = std::min(wait, look_after(*slot));
@@ -78,7 +78,7 @@ void ProcessSlots::start_failed(int index, const WorkerEnd& end) {
   if (!some) fail_all_queued(error);
 }
 
-void ProcessSlots::fail_what_nobody_takes() {
+void ProcessSlots::fail_tasks_without_workers() {
   if (!broken_.empty()) fail_all_queued({"WorkerLost", "[pool] " + broken_, ""});
   for (const int index : pinned_slots()) {
     const bool there =

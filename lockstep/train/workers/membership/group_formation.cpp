@@ -194,7 +194,6 @@ bool GroupFormation::form(const Base& base) {
     WorkerMember& m = membership.at(ranks[r]);
     const bool joins = m.phase == Phase::ready;
     if (joins) all = membership.order(ranks[r], parts_.hosts.order_for(m)) && all;
-    const bool is_behind = base.published || m.finished != base.iteration;
     FormOrder f;
     f.generation = group.generation();
     group.describe(f, r);
@@ -202,7 +201,7 @@ bool GroupFormation::form(const Base& base) {
     // The client ends hanging workers before this limit.
     f.limit = 4 * std::max(membership.limit(), kAnswerLimit);
     f.next = base.iteration + 1;
-    f.state = is_behind ? parts_.state.current() : -1;
+    f.state = base.behind(m) ? parts_.state.current() : -1;
     f.known = std::min(parts_.records.received(), base.iteration);
     f.reporter = ranks[r] == reporter;
     f.alone = alone;

@@ -27,9 +27,8 @@ class GroupFormation {
     uint32_t source = 0;     // a member that has its values; 0: none
     bool published = false;  // no member has values, so the published ones are used
     bool any_ready = false;  // any worker is not building
-    bool behind(const WorkerMember& m) const {
-      return published || m.phase == WorkerMember::Phase::ready || m.finished != iteration;
-    }
+    // Whether the member needs the published values. A worker that has just started has none.
+    bool behind(const WorkerMember& m) const { return published || m.finished != iteration; }
   };
 
   bool await_rest();

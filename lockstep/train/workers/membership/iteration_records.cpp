@@ -42,9 +42,8 @@ IndexRange IterationRecords::add(uint32_t worker, const std::vector<IterationOut
 }
 
 IterationOutcome IterationRecords::take(int64_t iteration) {
-  const auto found = records_.find(iteration);
-  const IterationOutcome outcome = found->second;
-  records_.erase(found);
+  const IterationOutcome outcome = records_.at(iteration);
+  records_.erase(iteration);
   taken_ = iteration;
   return outcome;
 }

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "lockstep/base/digest.h"

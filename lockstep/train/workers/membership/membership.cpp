@@ -120,7 +120,7 @@ WorkerMember WorkerMembership::remove(const PoolWorkerEvent& event) {
   Member m = std::move(found->second);
   members_.erase(found);
   free_slots_.push_back(m.slot);
-  // A worker on a host that has not come has never been present.
+  // A worker on a host that has not connected has never been present.
   if (m.pid != 0 || host_of(m) == 0) {
     lost_.push_back({event.worker, m.pid, m.status().computed.load(), true});
   }
@@ -216,7 +216,7 @@ double WorkerMembership::limit() const {
 std::vector<WorkerSummary> WorkerMembership::summaries() const {
   std::vector<WorkerSummary> all = lost_;
   for (const auto& [number, m] : members_) {
-    // Some may have had other things to do all the time.
+    // Some may have had other tasks all the time.
     if (m.pid != 0) all.push_back({number, m.pid, m.status().computed.load(), false});
   }
   std::sort(all.begin(), all.end(),

@@ -19,7 +19,7 @@ void PresentGroup::formed(int64_t base) {
 }
 
 void PresentGroup::end() {
-  if (!broken_ && group_) group_->end();
+  if (group_) group_->end();
   broken_ = true;
 }
 

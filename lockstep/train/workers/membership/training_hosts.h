@@ -31,7 +31,7 @@ class TrainingHosts {
   void settle();
   // Whether the host's agent is the one that got this data.
   bool same_agent(int host);
-  // The host has not come. Returns whether this was not noted since it last came.
+  // The host is missing. Returns whether this was not noted since it was last prepared.
   bool note_missing(int host);
 
   // Copies a region from the host. Returns false if the host is lost, or if nothing arrives for
@@ -39,10 +39,11 @@ class TrainingHosts {
   bool pull(int host, const SharedPlace& place, double patience);
   // Copies the present status of workers on other hosts.
   void collect_statuses();
-  // The area of a validation by the host's workers: its memory here; copies its head to the host;
-  // copies the results from the host, and returns false if the host is lost.
+  // The area of a validation by the host's workers, on this machine.
   std::byte* evaluation(int host) { return hosts_.at(host).evaluation_memory.get(); }
+  // Copies the area's head to the host.
   void push_evaluation(int host);
+  // Copies the area with the results from the host. Returns false if the host is lost.
   bool pull_evaluation(int host);
 
  private:
@@ -51,7 +52,7 @@ class TrainingHosts {
     uint64_t images = 0;    // number of the last push of images to it
     ReservedPlace evaluation;
     SharedRegion evaluation_memory;
-    bool missing = false;  // it has not come back, and this was reported
+    bool missing = false;  // it has not returned, and this was reported
   };
 
   detail::HostMemory& there() const { return *membership_.pool().hosts(); }

@@ -104,7 +104,7 @@ void WorkerEvents::handle_loss(const PoolWorkerEvent& event) {
   const WorkerMember m = membership.remove(event);
   const int host = membership.host_of(m);
   if (m.pid == 0 && host != 0) {
-    // The host has not come back. It is tried again, and reported once.
+    // The host has not returned. A new attempt follows; the failure is reported once.
     if (parts_.hosts.note_missing(host) && setup.notice) {
       setup.notice(event.how + "; the other workers continue, and a new attempt follows");
     }

@@ -2,42 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "lockstep/base/time_limit.h"
-#include "lockstep/train/loop/iterations.h"
-#include "lockstep/train/workers/membership/iteration_records.h"
-#include "lockstep/train/workers/membership/losses.h"
-#include "lockstep/train/workers/membership/membership.h"
-#include "lockstep/train/workers/membership/present_group.h"
-#include "lockstep/train/workers/membership/published_state.h"
-#include "lockstep/train/workers/membership/training_hosts.h"
-#include "lockstep/train/workers/membership/worker_validation.h"
+#include "lockstep/train/workers/membership/worker_parts.h"
 
 namespace lockstep {
-
-// The client's parts of a training by workers.
-struct WorkerParts {
-  WorkerParts(const IterationsSetup& iterations, const Call<TrainingProblem>& problem,
-              const TrainingWorkers& workers)
-      : setup(iterations), membership(setup, problem, workers) {}
-  // Ends members that wait for others immediately, and all workers before their memory is freed.
-  ~WorkerParts() {
-    group.end();
-    membership.end();
-  }
-  WorkerParts(const WorkerParts&) = delete;
-  WorkerParts& operator=(const WorkerParts&) = delete;
-
-  const IterationsSetup setup;
-  WorkerLosses losses{setup};
-  WorkerMembership membership;
-  TrainingHosts hosts{setup, membership};
-  IterationRecords records;
-  PublishedState state{membership.pool().memory()};
-  WorkerValidation validation{membership, hosts};
-  PresentGroup group;
-};
 
 // One thread at a time.
 class WorkerEvents {

@@ -39,7 +39,7 @@ class WorkerValidation {
   int64_t batches_begun() const;
   // No worker is waited for any more.
   void stop_waiting() { awaited_.reset(); }
-  // Then: the result; none if a host is lost.
+  // After stop_waiting(): the result; none if a host is lost.
   std::optional<Evaluation> collect();
   // The workers take no further batch.
   void call_off();

@@ -1,4 +1,4 @@
-#include "lockstep/train/workers/membership/losses.h"
+#include "lockstep/train/workers/membership/worker_losses.h"
 
 #include <fmt/format.h>
 
