@@ -11,10 +11,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/process/spawn_guard.h"
 
 namespace lockstep {
 namespace {
@@ -101,8 +101,10 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   const auto spawn = other ? posix_spawnp : posix_spawn;
-  const int error =
-      spawn(&pid_, path.c_str(), &actions.value, &attributes.value, arguments.data(), environ);
+  const int error = [&] {
+    const SpawnGuard guard;
+    return spawn(&pid_, path.c_str(), &actions.value, &attributes.value, arguments.data(), environ);
+  }();
   if (error != 0) fail(other ? path + " cannot be started" : "a worker cannot be started", error);
   ended_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   if (!ended_) {
@@ -145,15 +147,7 @@ bool ChildProcess::signalled() const { return WIFSIGNALED(status_); }
 
 bool ChildProcess::killed() const { return signalled() && WTERMSIG(status_) == SIGKILL; }
 
-bool ChildProcess::stopped() const {
-  if (reaped_) return false;
-  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  // The state follows the name, which is in parentheses and may itself contain parentheses.
-  const size_t end = line.rfind(')');
-  return end != std::string::npos && end + 2 < line.size() && line[end + 2] == 'T';
-}
+bool ChildProcess::stopped() const { return !reaped_ && is_stopped(pid_); }
 
 void ChildProcess::kill() {
   // By descriptor, because the process id may have been reused if it was reaped elsewhere.
