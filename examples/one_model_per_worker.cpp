@@ -28,11 +28,10 @@ Outcome train_with(double rate, int64_t epochs) {
                    convolution2d({.filters = 8, .kernel = {5, 5}, .stride = {2, 2}}),
                    batch_normalization(), relu(), fully_connected({.units = 10}), softmax()});
   network.initialize(/*seed=*/0);
-  TrainingOptions options;
-  options.initial_learning_rate = rate;
-  options.max_epochs = epochs;
-  options.validation_frequency = 0;  // once per epoch
-  options.threads = 1;               // the other workers train networks at the same time
+  const TrainingOptions options{.max_epochs = epochs,
+                                .threads = 1,  // the other workers train networks at the same time
+                                .solver = {.initial_learning_rate = rate},
+                                .validation = {.frequency = 0}};  // once per epoch
   TrainingControl control;
   control.stop = task_cancelled;
   const auto result =

@@ -40,9 +40,7 @@ int main() {
        max_pooling2d({.pool = {4, 4}, .stride = {4, 4}}), fully_connected({.units = 10}),
        softmax()});
   network.initialize(/*seed=*/0);
-  TrainingOptions options;
-  options.max_epochs = 3;
-  options.initial_learning_rate = 0.05;
+  const TrainingOptions options{.max_epochs = 3, .solver = {.initial_learning_rate = 0.05}};
   const auto result = train(network, {.training = parts[0]}, options);
   save_model(local_files(), "gated.safetensors", network, parts[0]->classes());
 

@@ -101,13 +101,12 @@ Trained train_one(const Task& task, const QueueSender<Point>& queue) {
                                .filters = filters,
                                .depth = task.depth});
   network.initialize(/*seed=*/0);
-  TrainingOptions options;
-  options.initial_learning_rate = task.learning_rate;
-  options.mini_batch_size = 128;
-  options.max_epochs = task.epochs;
-  options.l2 = 1e-10;
-  options.validation_frequency = 0;  // once per epoch
-  options.threads = 1;
+  const TrainingOptions options{
+      .max_epochs = task.epochs,
+      .mini_batch_size = 128,
+      .threads = 1,
+      .solver = {.initial_learning_rate = task.learning_rate, .l2 = 1e-10},
+      .validation = {.frequency = 0}};  // once per epoch
   TrainingData all{.training = data.training, .validation = data.validation};
   if (!task.folder.empty()) {
     all.augmentation = {.reflect_x = true, .translate_x = {-4, 4}, .translate_y = {-4, 4}};

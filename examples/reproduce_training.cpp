@@ -55,14 +55,12 @@ struct Trained {
 Trained train_once(const std::vector<DatastorePtr>& parts, int64_t epochs) {
   Trained result{autoencoder()};
   result.network.initialize(/*seed=*/0);
-  TrainingOptions options;
-  options.solver = "adam";
-  options.mini_batch_size = 500;
-  options.max_epochs = epochs;
-  options.validation_frequency = 0;  // once per epoch
-  options.validation_patience = 5;
-  options.output_network = "last";
-  options.seed = 0;
+  const TrainingOptions options{
+      .max_epochs = epochs,
+      .mini_batch_size = 500,
+      .seed = 0,
+      .solver = {.type = "adam"},
+      .validation = {.frequency = 0, .patience = 5}};  // frequency 0: once per epoch
   // Images are also the targets: the network maps noisy digits to the original digits.
   TrainingData data{.training = parts[0], .validation = parts[1]};
   data.training_targets = parts[0];

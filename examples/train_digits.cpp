@@ -13,9 +13,8 @@ int main() {
                      fully_connected({.units = 10}), softmax()});
     network.initialize(/*seed=*/0);
 
-    TrainingOptions options;
-    options.max_epochs = 2;
-    options.validation_frequency = 0;  // once per epoch
+    const TrainingOptions options{.max_epochs = 2,
+                                  .validation = {.frequency = 0}};  // once per epoch
     const auto result = train(network, {.training = parts[0], .validation = parts[1]}, options);
     for (const auto& v : result.validations) {
       std::printf("epoch %d: validation accuracy %.1f %%\n", static_cast<int>(v.epoch),

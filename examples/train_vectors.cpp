@@ -22,11 +22,9 @@ int main() {
                      fully_connected({.units = 2}), softmax()});
     network.initialize(/*seed=*/0);
 
-    TrainingOptions options;
-    options.solver = "adam";
-    options.initial_learning_rate = 0.01;
-    options.mini_batch_size = 50;
-    options.max_epochs = 80;
+    const TrainingOptions options{.max_epochs = 80,
+                                  .mini_batch_size = 50,
+                                  .solver = {.type = "adam", .initial_learning_rate = 0.01}};
     const auto result = train(network, {.training = parts[0], .validation = parts[1]}, options);
     const double accuracy = evaluate(network, parts[1]).accuracy;
     std::printf("accuracy %.1f %%, digest %s\n", 100 * accuracy, result.digest.to_string().c_str());

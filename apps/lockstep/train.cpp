@@ -74,7 +74,7 @@ std::vector<std::string> worker_settings(const TrainArguments& a) {
   int workers = a.workers;
   if (!a.hosts.empty()) {
     TrainingOptions options;
-    options.hosts = a.hosts;
+    options.workers.hosts = a.hosts;
     int there = 0;
     for (const TrainingHost& host : lockstep::hosts_of(options)) there += host.workers;
     if (workers == 0) workers = there;

@@ -60,7 +60,8 @@ std::string memory_text(const JobPlan& plan, const TrainingOptions& options) {
   const auto mib = [](size_t bytes) { return (bytes + (size_t{1} << 20) - 1) >> 20; };
   std::string text =
       fmt::format("about {} MiB", format_count(static_cast<int64_t>(mib(e.total()))));
-  if (options.workers > 0) text += fmt::format(" in each of {} workers", options.workers);
+  if (options.workers.count > 0)
+    text += fmt::format(" in each of {} workers", options.workers.count);
   return text +
          fmt::format(": values {}, gradients {}, shards {}, images {}, saving {}, program {}",
                      mib(e.values), mib(e.gradients), mib(e.shards), mib(e.images), mib(e.saving),
@@ -68,9 +69,9 @@ std::string memory_text(const JobPlan& plan, const TrainingOptions& options) {
 }
 
 int64_t validations(const TrainingOptions& options, const TrainingStart& start) {
-  const int64_t frequency = std::max<int64_t>(options.validation_frequency, 1);
+  const int64_t frequency = std::max<int64_t>(options.validation.frequency, 1);
   const bool by_epoch =
-      options.validation_frequency == 0 || options.validation_frequency_unit == "epoch";
+      options.validation.frequency == 0 || options.validation.frequency_unit == "epoch";
   return ((by_epoch ? start.epochs() : start.iterations) - 1) / frequency + 1;
 }
 
@@ -94,7 +95,7 @@ void check_job(const Job& job, const std::string& initial_model) {
       {"iterations", fmt::format("{} in {} epochs", format_count(iterations),
                                  format_count((iterations - 1) / plan.iterations_per_epoch + 1))},
       {"shards",
-       format_count((options.mini_batch_size + options.shard_size - 1) / options.shard_size)},
+       format_count((options.mini_batch_size + options.shards.size - 1) / options.shards.size)},
       {"device", options.device}};
   if (options.device == "cpu") rows.emplace_back("memory", memory_text(plan, options));
   rows.emplace_back("check", "passed");

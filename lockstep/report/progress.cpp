@@ -48,8 +48,8 @@ std::vector<Column> columns_for(const TrainingOptions& options) {
       {"Elapsed", "h:mm:ss", 8, 3, false},  {"Mini-batch", "accuracy", 10, 1, true},
       {"Mini-batch", "loss", 10, 2, false}, {"Validation", "accuracy", 10, 0, true},
       {"Validation", "loss", 10, 4, false}};
-  std::vector<std::string> names = options.metrics;
-  for (const MetricPtr& metric : options.custom_metrics) names.push_back(metric->name());
+  std::vector<std::string> names = options.validation.metrics;
+  for (const MetricPtr& metric : options.validation.custom_metrics) names.push_back(metric->name());
   int rank = 5;
   for (const std::string& name : names) {
     const std::string cut = name.substr(0, 20);
@@ -152,7 +152,7 @@ void Progress::start(const TrainingStart& start) {
                       format_count(start.epochs()));
   if (start.workers > 0) {
     text += fmt::format("{} {} ", start.workers, start.workers == 1 ? "worker" : "workers");
-    if (const size_t hosts = start.options.hosts.size(); hosts > 0) {
+    if (const size_t hosts = start.options.workers.hosts.size(); hosts > 0) {
       text += fmt::format("on {} {} ", hosts, hosts == 1 ? "host" : "hosts");
     }
     text += "of ";
@@ -282,7 +282,7 @@ void Progress::worker(const WorkerChange& c) {
 void Progress::out_of_patience(int64_t iteration) {
   row();
   line(fmt::format("ended after iteration {}: {} validations in a row were no better",
-                   format_count(iteration), start_.options.validation_patience));
+                   format_count(iteration), start_.options.validation.patience));
   emit();
 }
 

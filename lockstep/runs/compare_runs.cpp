@@ -70,8 +70,8 @@ class Follower : public TrainingObserver {
 std::vector<NamedTensor> replay(const RunOnDisk& run, int64_t iteration,
                                 const ReplayOptions& options, Follower& follower) {
   Job job = run.job;
-  job.training.workers = 0;
-  job.training.worker_load.clear();
+  job.training.workers.count = 0;
+  job.training.workers.load.clear();
   job.training.threads = options.threads;
   job.training.max_time = 0;
   JobPlan plan = plan_job(job, {.initial_model = options.initial_model});

@@ -50,9 +50,9 @@ void rebuild_receipt(const ReceiptRebuild& rebuild) {
   const ReceiptDamage::Where& damage = rebuild.damage;
   const std::string path = rebuild.folder.file("receipt.jsonl");
   Job job = rebuild.job;
-  job.training.workers = 0;
-  job.training.worker_load.clear();
-  job.training.hosts.clear();
+  job.training.workers.count = 0;
+  job.training.workers.load.clear();
+  job.training.workers.hosts.clear();
   job.training.max_time = 0;
   JobPlan plan =
       plan_job(job, {.initial_model = rebuild.initial_model, .stop = rebuild.interrupted});

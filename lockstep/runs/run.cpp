@@ -278,9 +278,10 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
                    data.training_targets, data.validation_targets, job.noise,
                    data.random_crop};
   // The resolved device is recorded, because resuming depends on it.
-  if (job.training.workers > 0 && job.training.device == "auto") plan.job.training.device = "cpu";
+  if (job.training.workers.count > 0 && job.training.device == "auto")
+    plan.job.training.device = "cpu";
   check_training(plan.network, plan.training, plan.job.training);
-  if (!job.training.metrics.empty() && !data.validation && !data.test) {
+  if (!job.training.validation.metrics.empty() && !data.validation && !data.test) {
     throw InvalidArgument("[training] metrics need validation or test images, but there are none",
                           "give data.validation, data.validation_fraction, or test images");
   }
@@ -408,12 +409,12 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   // Evaluated again, although the trainer may have validated these values, because the confusion is
   // needed and population statistics may have changed since. The workers have ended, so all
   // processors are free.
-  const int64_t threads = job.training.workers > 0 ? 0 : job.training.threads;
+  const int64_t threads = job.training.workers.count > 0 ? 0 : job.training.threads;
   EvaluationOptions evaluation{.threads = static_cast<int>(threads),
                                .noise = job.noise,
                                .seed = static_cast<uint64_t>(job.training.seed),
-                               .metrics = job.training.metrics,
-                               .custom_metrics = job.training.custom_metrics,
+                               .metrics = job.training.validation.metrics,
+                               .custom_metrics = job.training.validation.custom_metrics,
                                .confusion = !data.training_targets};
   nlohmann::ordered_json confusion;
   const auto measure = [&](const char* part, const DatastorePtr& images,

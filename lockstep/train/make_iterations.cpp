@@ -9,7 +9,7 @@ namespace lockstep {
 std::unique_ptr<Iterations> make_iterations(const IterationsSetup& setup,
                                             const Call<TrainingProblem>* problem,
                                             const TrainingWorkers& workers) {
-  if (setup.options.workers == 0) return std::make_unique<LocalIterations>(setup);
+  if (setup.options.workers.count == 0) return std::make_unique<LocalIterations>(setup);
   if (setup.profile) {
     throw Unsupported("[training] profiles are supported only without worker processes",
                       "set workers = 0");

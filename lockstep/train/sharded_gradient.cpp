@@ -38,24 +38,24 @@ TrainingOptions training_options(const Network& network, const ShardGroupOptions
   if (!(options.limit > 0)) refuse("limit must be > 0");
   if (!network.initialized()) refuse("the network is not initialized");
   TrainingOptions all;
-  all.precision = options.precision;
-  all.loss_scale = options.loss_scale;
+  all.precision.type = options.precision;
+  all.precision.loss_scale = options.loss_scale;
   all.check();
   const bool on_cpu = network.device().is_cpu();
   if (options.precision == "tf32" && on_cpu) {
     throw Unsupported("[ShardGroup] precision = tf32 is supported only on GPUs",
                       "set precision = \"fp32\", or \"bf16\" if the processor supports it");
   }
-  if (is_narrow(all.dtype())) {
-    kernels::check_precision(kernels::table_for(network.device()), all.dtype());
+  if (is_narrow(all.precision.dtype())) {
+    kernels::check_precision(kernels::table_for(network.device()), all.precision.dtype());
   }
   if (options.profile && !on_cpu) {
     throw Unsupported("[ShardGroup] profiles are supported only on the CPU",
                       "move the network to the CPU");
   }
-  all.shard_size = options.shard_size > 0 ? options.shard_size
-                   : on_cpu               ? kShardSize
-                                          : kShardSizeOnGpu;
+  all.shards.size = options.shard_size > 0 ? options.shard_size
+                    : on_cpu               ? kShardSize
+                                           : kShardSizeOnGpu;
   return all;
 }
 
@@ -77,12 +77,12 @@ struct ShardGroup::State {
                                 : nullptr),
         program(n,
                 {.seed = options.seed,
-                 .precision = training.dtype(),
+                 .precision = training.precision.dtype(),
                  .choice = {options.deterministic, options.precision == "tf32"},
-                 .loss_scale = training.scale_of_losses()},
+                 .loss_scale = training.precision.scale_of_losses()},
                 profile ? &profile->step : nullptr) {
     const ShardExecutorOptions how{
-        .shard_size = training.shard_size,
+        .shard_size = training.shards.size,
         // Without determinism a device may choose algorithms that give other bits each time.
         .check_frequency = options.deterministic || device.is_cpu() ? options.check_frequency : 0,
         .deterministic = options.deterministic};
@@ -91,7 +91,7 @@ struct ShardGroup::State {
                                                   profile ? &profile->step : nullptr);
     } else {
       executor = std::make_unique<DeviceExecutor>(
-          network, program, static_cast<int>(training.streams), training.shard_size, how);
+          network, program, static_cast<int>(training.streams), training.shards.size, how);
     }
     if (members == nullptr) {
       if (options.loads.size() <= 1) return;
@@ -133,7 +133,7 @@ void ShardGroup::State::compare_calls(int64_t rows, int64_t iteration) {
   Group& members = executor->group();
   if (members.size() == 1) return;
   const std::vector<uint64_t> call{static_cast<uint64_t>(rows), static_cast<uint64_t>(iteration),
-                                   static_cast<uint64_t>(training.shard_size),
+                                   static_cast<uint64_t>(training.shards.size),
                                    program.random_seed(), program.gradient_layout().bytes};
   const Bytes own = encode(call);
   const auto all = members.gather_each(own, TimeLimit(limit));
@@ -295,7 +295,8 @@ ValueAndGradients sharded_value_and_gradient(const ShardLoss& loss,
       g.program.summaries()[0].whole ? 1 : static_cast<double>(it.observations());
   g.follow_statistics();
   lead(&StepAccounts::statistics);
-  std::vector<Tensor> gradients = g.mean_gradients(observations * g.training.scale_of_losses());
+  std::vector<Tensor> gradients =
+      g.mean_gradients(observations * g.training.precision.scale_of_losses());
   lead(&StepAccounts::gradients);
   if (g.profile) g.profile->complete_call();
   return {tree_sum(losses) / observations, std::move(gradients)};

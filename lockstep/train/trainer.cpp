@@ -86,8 +86,8 @@ class Training {
  private:
   // Workers have their own threads. The client's threads read images.
   static int client_threads(const TrainingOptions& options) {
-    return static_cast<int>(options.workers > 0 ? std::min(available_cores(), 1024)
-                                                : options.threads);
+    return static_cast<int>(options.workers.count > 0 ? std::min(available_cores(), 1024)
+                                                      : options.threads);
   }
 
   // A replay writes no files and stops after its iteration.
@@ -189,7 +189,7 @@ class Training {
 
   std::vector<MetricPtr> metrics() const {
     if (!images_.validation) return {};
-    return metrics_for(options_.metrics, options_.custom_metrics,
+    return metrics_for(options_.validation.metrics, options_.validation.custom_metrics,
                        metric_problem(network_, *data_.validation, data_.validation_targets));
   }
 
@@ -206,7 +206,7 @@ class Training {
     }
     auto found = resume_from_checkpoint(
         files_, replay ? control_.replay->checkpoints : control_.checkpoint_folder, network_,
-        *solver_, position_.identity, options_.allow_other_numerics,
+        *solver_, position_.identity, options_.checkpoints.allow_other_numerics,
         [&](const std::string& text) { notify([&](TrainingObserver& o) { o.notice(text); }); },
         {.before = replay ? first_not_to_begin_with() : 0,
          .only_read = replay,
@@ -236,10 +236,10 @@ class Training {
     s.iterations_per_epoch = iterations_per_epoch_;
     s.iterations = due_->last_iteration();
     s.first_iteration = position_.iteration + 1;
-    s.shards = (options_.mini_batch_size + options_.shard_size - 1) / options_.shard_size;
+    s.shards = (options_.mini_batch_size + options_.shards.size - 1) / options_.shards.size;
     s.device = network_.device();
     s.threads = static_cast<int>(options_.threads);
-    s.workers = static_cast<int>(options_.workers);
+    s.workers = static_cast<int>(options_.workers.count);
     s.classifies = classifies();
     s.data = listings_.training;
     s.chain = position_.chain;
@@ -327,7 +327,7 @@ class Training {
       throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
                       std::to_string(r.epoch) + ") is not a finite number",
                   std::string("a lower initial_learning_rate ") +
-                      (options_.precision == "fp16" ? "or loss_scale " : "") + "often helps" +
+                      (options_.precision.type == "fp16" ? "or loss_scale " : "") + "often helps" +
                       (position_.iteration > 0 ? kept : ""));
     }
     r.digest = outcome.digest;
@@ -363,13 +363,13 @@ class Training {
                              e.observations, seconds_since(begin),
                              e.metrics};
     position_.validations.push_back(v);
-    if (options_.output_network == "best" && v.loss < best_loss()) keep_best(v);
+    if (options_.validation.output_network == "best" && v.loss < best_loss()) keep_best(v);
     notify([&](TrainingObserver& o) { o.validation(v); });
     evaluated_ = true;
   }
 
   bool out_of_patience() const {
-    return patience_ends(position_.validations, options_.validation_patience) > 0;
+    return patience_ends(position_.validations, options_.validation.patience) > 0;
   }
 
   double best_loss() const {
@@ -405,7 +405,7 @@ class Training {
     };
     const PopulationResult done = set_population_statistics(
         network_, *images_.training, pool_,
-        {options_.shard_size, data_.noise, static_cast<uint64_t>(options_.seed), on_pass,
+        {options_.shards.size, data_.noise, static_cast<uint64_t>(options_.seed), on_pass,
          [&] { return wants_to_stop(); }});
     if (!done.complete) {
       result_.stopped = true;
@@ -426,7 +426,7 @@ class Training {
     notify([&](TrainingObserver& o) { o.saving(position_.iteration); });
     iterations_->fetch();
     const std::string path = write_checkpoint(files_, control_.checkpoint_folder, network_,
-                                              *solver_, position_, options_.checkpoints_kept);
+                                              *solver_, position_, options_.checkpoints.kept);
     saved_iteration_ = position_.iteration;
     saved_ = true;
     notify([&](TrainingObserver& o) { o.checkpoint(path, position_.iteration); });
@@ -459,7 +459,7 @@ class Training {
 
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control) {
-  if (options.workers > 0) {
+  if (options.workers.count > 0) {
     throw InvalidArgument(
         "[training] worker processes need a function that makes the training problem",
         "pass a call of this function to train()");
@@ -475,7 +475,7 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
 TrainingResult train(const Call<TrainingProblem>& call, Network& network, const TrainingData& data,
                      const TrainingOptions& options, const TrainingControl& control) {
   if (!network.initialized()) network.initialize(static_cast<uint64_t>(options.seed));
-  if (options.workers == 0) return train(network, data, options, control);
+  if (options.workers.count == 0) return train(network, data, options, control);
   const OrdinaryArithmetic arithmetic;
   TrainingOptions placed = options;
   std::shared_ptr<detail::PoolCore> pool = pool_for_training(placed);

@@ -101,7 +101,7 @@ struct TrainingResult {
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control = {});
 
-// Trains on options.workers processes, each with options.threads compute threads:
+// Trains on options.workers.count processes, each with options.threads compute threads:
 //
 //   TrainingProblem digits(int64_t seed);
 //
@@ -110,11 +110,11 @@ TrainingResult train(Network& network, const TrainingData& data, const TrainingO
 //   TrainingResult result = train(call, problem.network, problem.data, {.workers = 4});
 //
 // The program must have a Runtime (see parallel/runtime.h). If a pool of processes is open, the
-// training is a task of its first workers: options.workers of them, or all if there are fewer.
-// Loads of missing workers are ignored; if no load remains, all workers have the same load. The
-// workers do nothing else until the training ends, so an observer must not wait for other tasks of
-// this pool. Workers with a long task join when it ends. If no pool is open, processes are started
-// for the training.
+// training is a task of its first workers: options.workers.count of them, or all if there are
+// fewer. Loads of missing workers are ignored; if no load remains, all workers have the same load.
+// The workers do nothing else until the training ends, so an observer must not wait for other tasks
+// of this pool. Workers with a long task join when it ends. If no pool is open, processes are
+// started for the training.
 //
 // `network` and `data` must be the result of `call` in this process. `network` holds the initial
 // values, and at the end the trained ones. The bits are those of train() in one process, which runs

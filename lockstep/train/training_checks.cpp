@@ -38,7 +38,7 @@ Device resolve_training_device(const Network& network, const TrainingOptions& op
   return kernels::resolve_device(options.device, [&](Device device) {
     // A GPU's limits are found by compiling a shard of one observation, without an update.
     if (device == Device{}) return;
-    try_shard(network, device, options.dtype(), loss);
+    try_shard(network, device, options.precision.dtype(), loss);
     kernels::table_for(device).reorder({Shape{1}, DType::f32, nullptr},
                                        {Shape{1}, DType::f32, nullptr});
     try_updates(device, options);
@@ -117,23 +117,24 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
-  if (options.precision == "tf32" &&
+  if (options.precision.type == "tf32" &&
       resolve_training_device(network, options, data.loss).is_cpu()) {
     throw Unsupported("[training] precision = tf32 is supported only on GPUs",
                       "set precision = \"fp32\", or \"bf16\" if the processor supports it");
   }
-  if (is_narrow(options.dtype())) {
+  if (is_narrow(options.precision.dtype())) {
     kernels::check_precision(
-        kernels::table_for(resolve_training_device(network, options, data.loss)), options.dtype());
+        kernels::table_for(resolve_training_device(network, options, data.loss)),
+        options.precision.dtype());
   }
-  metrics_for(options.metrics, options.custom_metrics,
+  metrics_for(options.validation.metrics, options.validation.custom_metrics,
               metric_problem(network, *data.training, data.training_targets));
   if (options.batch_normalization_statistics == "population") check_population_statistics(network);
   check_mini_batches(data.training->size(), mini_batches_of(data, options));
   const bool validates = data.validation && data.validation->size() > 0;
   for (const auto& [field, wanted] :
-       {std::pair{"validation_patience", options.validation_patience > 0},
-        std::pair{"output_network = best", options.output_network == "best"}}) {
+       {std::pair{"validation_patience", options.validation.patience > 0},
+        std::pair{"output_network = best", options.validation.output_network == "best"}}) {
     if (!wanted || validates) continue;
     throw InvalidArgument("[training] " + std::string(field) + " needs validation data",
                           "set validation images or a validation_fraction");

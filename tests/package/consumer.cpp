@@ -51,8 +51,8 @@ bool trains() {
   Network network = make_network();
   Count count;
   TrainingOptions options;
-  options.solver = "adam";
-  options.initial_learning_rate = 0.05;
+  options.solver.type = "adam";
+  options.solver.initial_learning_rate = 0.05;
   options.mini_batch_size = 16;
   options.max_epochs = 10;
   options.device = "cpu";

@@ -110,7 +110,7 @@ void compute_training(const Json& description, ThreadPool& pool,
     add_batch(frame, batch, network);
     add_values(frame, network, "before.");
     add_solver_state(frame, network, listener, "solver_before.");
-    const UpdateScalars scalars{options.initial_learning_rate, iteration,
+    const UpdateScalars scalars{options.solver.initial_learning_rate, iteration,
                                 static_cast<double>(batch.size())};
     step->begin(batch, scalars);
     const IterationOutcome result = step->finish();
@@ -123,7 +123,7 @@ void compute_training(const Json& description, ThreadPool& pool,
     }
     frame.head["iteration"] = iteration;
     frame.head["loss_sum"] = result.loss_sum;
-    for (const auto& shard : cut_into_shards(batch.size(), options.shard_size)) {
+    for (const auto& shard : cut_into_shards(batch.size(), options.shards.size)) {
       frame.head["shards"].push_back({shard.first, shard.count});
     }
     Json resolved;
@@ -131,7 +131,7 @@ void compute_training(const Json& description, ThreadPool& pool,
     TrainingOptions copy = options;
     copy.visit(writer);
     frame.head["options"] = resolved;
-    frame.head["learning_rate"] = options.initial_learning_rate;
+    frame.head["learning_rate"] = options.solver.initial_learning_rate;
     done(frame);
   }
 }

@@ -277,7 +277,7 @@ TrainingOptions options_of(const nlohmann::ordered_json& description) {
   reader.finish();
   options.device = "cpu";
   options.threads = 1;
-  options.check_frequency = 0;
+  options.shards.check_frequency = 0;
   return options.resolved();
 }
 

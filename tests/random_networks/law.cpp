@@ -111,12 +111,12 @@ Outcome outcome_of(const Json& description, const Way& way) {
   const std::string text = description.dump();
   TrainingOptions options = options_of(description);
   options.threads = way.threads;
-  options.workers = way.workers;
-  options.worker_load = way.load;
+  options.workers.count = way.workers;
+  options.workers.load = way.load;
   options.max_epochs = kEpochs;
-  options.last_mini_batch = "keep";
-  options.check_frequency = 3;
-  options.validation_frequency = 0;
+  options.data.last_mini_batch = "keep";
+  options.shards.check_frequency = 3;
+  options.validation.frequency = 0;
   Outcome outcome;
   const Poisoned poisoned(way.pattern);
   const testing::TemporaryFolder folder;

@@ -76,7 +76,7 @@ TEST_F(JobFile, IsResolved) {
   EXPECT_DOUBLE_EQ(job.data.validation_fraction, 0.1);
   EXPECT_EQ(job.augmentation.translate_x, (Size2d{-2, 2}));
   EXPECT_EQ(job.training.max_epochs, 3);
-  EXPECT_EQ(job.training.validation_frequency, 0);
+  EXPECT_EQ(job.training.validation.frequency, 0);
   EXPECT_EQ(names(job), (std::vector<std::string>{"input", "conv_1", "relu_1", "conv_2", "relu_2",
                                                   "fully_connected_1", "softmax_1"}));
   EXPECT_EQ((*job.network)["layers"][1]["filters"], 11);
@@ -100,7 +100,7 @@ TEST_F(JobFile, SettingsChangeIt) {
   EXPECT_EQ(read(small, {"max_epochs=5", "max_epochs = 6"}).training.max_epochs, 6);
   EXPECT_EQ((*read(small, {"depth=1"}).network)["layers"][1]["filters"], 16);
   EXPECT_EQ((*read(small, {"variables.width=3 + depth"}).network)["layers"][1]["filters"], 5);
-  EXPECT_EQ(read(small, {"solver=adam"}).training.solver, "adam");
+  EXPECT_EQ(read(small, {"solver=adam"}).training.solver.type, "adam");
   EXPECT_EQ(read(small, {"augmentation.translate_y=[-1, 3]"}).augmentation.translate_y,
             (Size2d{-1, 3}));
   EXPECT_EQ(read(small, {"reflect_x=true"}).augmentation.reflect_x, true);

@@ -32,7 +32,7 @@ struct Snapshot {
   explicit Snapshot(uint64_t seed = 1, const std::string& name = "adam")
       : network(small_classifier(seed)) {
     TrainingOptions options;
-    options.solver = name;
+    options.solver.type = name;
     solver = make_solver(network, options);
     position.identity = {{"training", {{"l2", 0.1}, {"solver", name}}}, {"data", "abc"}};
   }
@@ -359,7 +359,7 @@ TEST(Checkpoint, TrainingsWriteThemAtTheirFrequency) {
     testing::Recorder recorder;
     TrainingControl control;
     control.observers = {&recorder};
-    options.checkpoint_frequency = frequency;
+    options.checkpoints.frequency = frequency;
     run_training(folder.path, options, control);
     std::vector<int64_t> iterations;
     for (const auto& [path, iteration] : recorder.checkpoints) iterations.push_back(iteration);
@@ -387,7 +387,7 @@ TEST(Checkpoint, AnotherTrainingIsRefusedByWhatDiffers) {
     return "nothing was thrown";
   };
   TrainingOptions other = options;
-  other.l2 = 0.5;
+  other.solver.l2 = 0.5;
   EXPECT_NE(error_of([&] { run_training(folder.path, other, resume); }).find("training.l2"),
             std::string::npos);
   EXPECT_NE(error_of([&] { run_training(folder.path, options, resume, 50); }).find("data"),
@@ -403,11 +403,11 @@ TEST(Checkpoint, AnotherTrainingIsRefusedByWhatDiffers) {
   // Options that affect only speed and output may change.
   other = options;
   other.threads = 1;
-  other.cache_mib = 0;
-  other.prefetch = 9;
-  other.loader_threads = 2;
-  other.checkpoint_frequency = 1;
-  other.checkpoints_kept = 9;
+  other.data.cache_mib = 0;
+  other.data.prefetch = 9;
+  other.data.loader_threads = 2;
+  other.checkpoints.frequency = 1;
+  other.checkpoints.kept = 9;
   const TrainingResult resumed = run_training(folder.path, other, resume);
   ASSERT_EQ(resumed.iterations.front().iteration, 3) << "it has begun anew";
   EXPECT_EQ(resumed.digest, run_training(TemporaryFolder().path, options).digest);

@@ -50,7 +50,7 @@ TEST(OwnLayerLaw, OneDigestForAnyNumberOfThreads) {
   for (int threads : {1, 2, 3}) {
     Network n = network();
     TrainingOptions options = small_options();
-    options.shard_size = 3;  // with three shards the last one nearly always arrives last
+    options.shards.size = 3;  // with three shards the last one nearly always arrives last
     options.threads = threads;
     const auto result = train(n, {.training = some_digits(60)}, options);
     EXPECT_EQ(result.shards_by_thread.size(), static_cast<size_t>(threads));

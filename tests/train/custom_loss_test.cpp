@@ -71,8 +71,8 @@ TEST(CustomLoss, OneDigestForThreadsWorkersAndDevices) {
   EXPECT_EQ(one.digest, run(testing::law_options(3), halved).digest);
   for (const int64_t workers : {2, 3}) {
     TrainingOptions options = testing::law_options(1);
-    options.workers = workers;
-    options.check_frequency = 4;
+    options.workers.count = workers;
+    options.shards.check_frequency = 4;
     const auto call = make_call<&halved_problem>();
     TrainingProblem problem = call();
     const TrainingResult many = train(call, problem.network, problem.data, options);
@@ -124,7 +124,7 @@ TEST(CustomLoss, NetworksOfSeveralOutputsAreTrained) {
                  },
                  "two heads"};
     TrainingOptions options = testing::law_options(threads);
-    options.initial_learning_rate = 0.001;
+    options.solver.initial_learning_rate = 0.001;
     options.device = device;
     return train(network, data, options);
   };
@@ -158,7 +158,7 @@ Ended ended(const std::string& device, const TrainingLoss& loss, double rate) {
   data.loss = loss;
   TrainingOptions options = testing::law_options(2);
   options.device = device;
-  options.initial_learning_rate = rate;
+  options.solver.initial_learning_rate = rate;
   Recorder recorder;
   TrainingControl control;
   control.observers = {&recorder};
@@ -183,7 +183,7 @@ TEST(CustomLoss, IterationsRunAheadOnADevice) {
     TrainingOptions options = testing::law_options(2);
     options.device = device;
     options.streams = streams;
-    options.check_frequency = check_frequency;
+    options.shards.check_frequency = check_frequency;
     options.max_epochs = 1;
     return train(network, data, options);
   };
@@ -245,7 +245,7 @@ TEST(CustomLoss, ALossThatIsNotFiniteKeepsTheLastValues) {
   TrainingProblem problem = testing::law_problem();
   problem.data.loss = {halved_loss, "halved"};
   TrainingOptions options = testing::law_options(2);
-  options.initial_learning_rate = 1e18;
+  options.solver.initial_learning_rate = 1e18;
   EXPECT_THROW(train(problem.network, problem.data, options), Error);
 }
 

@@ -77,8 +77,8 @@ TEST(DeviceAhead, TwoIterationsUnderWayGiveWhatTheyGiveOneByOne) {
   const FakeDevice fake;
   TrainingOptions options = small_options();
   options.device = "cuda:0";
-  options.solver = "adam";
-  options.check_frequency = 5;
+  options.solver.type = "adam";
+  options.shards.check_frequency = 5;
   options = options.resolved();
   const auto images = std::make_shared<ExampleCache>(some_digits(60), 28, 28, 1, size_t{1} << 20);
   const auto with = [&](bool ahead) {
@@ -150,7 +150,7 @@ TEST(DeviceAhead, ALossThatIsNoNumberLeavesTheLastFinishedIteration) {
     SCOPED_TRACE(rate);
     TrainingOptions options = small_options();
     options.max_epochs = 20;
-    options.initial_learning_rate = rate;
+    options.solver.initial_learning_rate = rate;
     const auto with = [&](const std::string& device) {
       return ended(device, options, {.training = some_digits(60)});
     };
@@ -183,8 +183,8 @@ TEST(DeviceAhead, AMiniBatchThatCannotBeReadComesAfterThoseThatCan) {
   for (const int64_t readings : {60, 80, 100, 160}) {
     SCOPED_TRACE(readings);
     TrainingOptions options = small_options();
-    options.cache_mib = 0;
-    options.loader_threads = 1;
+    options.data.cache_mib = 0;
+    options.data.loader_threads = 1;
     const auto with = [&](const std::string& device) {
       return ended(device, options,
                    {.training = std::make_shared<Failing>(some_digits(60), readings)});

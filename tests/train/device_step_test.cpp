@@ -35,7 +35,7 @@ TrainingData digits() {
 
 TrainingOptions options_for(const std::string& device, int64_t streams = 2) {
   TrainingOptions options = small_options();
-  options.last_mini_batch = "keep";  // 10 of 70: shards of 5
+  options.data.last_mini_batch = "keep";  // 10 of 70: shards of 5
   options.device = device;
   options.streams = streams;
   return options;
@@ -159,11 +159,11 @@ TEST(DeviceStep, UpdatesOfAllAreThoseOfEach) {
       SCOPED_TRACE(std::string(solver) + " " + method);
       const auto with = [&](const std::string& device) {
         TrainingOptions options = options_for(device);
-        options.solver = solver;
+        options.solver.type = solver;
         options.freeze = {small_classifier().layers()[1].name};
         if (*method != 0) {
-          options.gradient_threshold = 0.02;
-          options.gradient_threshold_method = method;
+          options.solver.gradient_threshold = 0.02;
+          options.solver.gradient_threshold_method = method;
         }
         return options;
       };
@@ -200,10 +200,10 @@ TEST(DeviceStep, AdamAndTheBestNetwork) {
   const FakeDevice fake;
   const auto with = [](const std::string& device) {
     TrainingOptions options = options_for(device);
-    options.solver = "adam";
-    options.initial_learning_rate = 0.1;
-    options.output_network = "best";
-    options.validation_frequency = 1;
+    options.solver.type = "adam";
+    options.solver.initial_learning_rate = 0.1;
+    options.validation.output_network = "best";
+    options.validation.frequency = 1;
     return run(options);
   };
   expect_same(with("cuda:0"), with("cpu"));
@@ -230,8 +230,8 @@ TEST(DeviceStep, GradientThresholds) {
       SCOPED_TRACE(method + (freezes ? ", with a frozen layer" : ""));
       const auto with = [&](const std::string& device) {
         TrainingOptions options = options_for(device);
-        options.gradient_threshold = 0.01;
-        options.gradient_threshold_method = method;
+        options.solver.gradient_threshold = 0.01;
+        options.solver.gradient_threshold_method = method;
         if (freezes) options.freeze = {"convolution2d_1"};
         return run(options);
       };
@@ -249,8 +249,8 @@ TEST(DeviceStep, ClassWeightsWithAThresholdStopAndResume) {
   const auto with = [](const std::string& device) {
     TrainingOptions options = options_for(device);
     options.class_weights = {1, 2, 1, 2, 1, 2, 1, 2, 1, 2};
-    options.gradient_threshold = 0.02;
-    options.gradient_threshold_method = "global-l2norm";
+    options.solver.gradient_threshold = 0.02;
+    options.solver.gradient_threshold_method = "global-l2norm";
     return options;
   };
   const Outcome whole = run(with("cuda:0"));
@@ -270,7 +270,7 @@ TEST(DeviceStep, Bf16HasTheBitsOfTheCpu) {
   const FakeDevice fake;
   const auto with = [](const std::string& device, int streams) {
     TrainingOptions options = options_for(device, streams);
-    options.precision = "bf16";
+    options.precision.type = "bf16";
     return options;
   };
   const Outcome whole = run(with("cpu", 1));
@@ -286,12 +286,12 @@ TEST(DeviceStep, TheScaleOfLossesChangesNothingInFp32) {
       SCOPED_TRACE(method);
       TrainingOptions options = options_for("cpu");
       if (*method != 0) {
-        options.gradient_threshold = 0.02;
-        options.gradient_threshold_method = method;
+        options.solver.gradient_threshold = 0.02;
+        options.solver.gradient_threshold_method = method;
       }
       if (weighted) options.class_weights = {1, 2, 3, 1, 0.5, 0.3, 1, 1, 7, 1};
       const Outcome once = run(options);
-      options.loss_scale = 4096;
+      options.precision.loss_scale = 4096;
       expect_same(run(options), once);
       options.device = "cuda:0";
       expect_same(run(options), once);
@@ -303,8 +303,8 @@ TEST(DeviceStep, Fp16IsRefusedWithoutSupport) {
   const FakeDevice fake;
   for (const char* device : {"cpu", "cuda:0"}) {
     TrainingOptions options = options_for(device);
-    options.precision = "fp16";
-    EXPECT_EQ(options.resolved().loss_scale, 128);
+    options.precision.type = "fp16";
+    EXPECT_EQ(options.resolved().precision.loss_scale, 128);
     const std::string message = testing::message_of<Unsupported>([&] { run(options); });
     EXPECT_NE(message.find("f16 is not supported on this device"), std::string::npos) << message;
   }
@@ -334,7 +334,7 @@ TEST(DeviceStep, ChoosesAlgorithmsForItsPlansAlone) {
     });
   };
   EXPECT_EQ(made(true, false), static_cast<int64_t>(choices.size()));
-  options.precision = "tf32";
+  options.precision.type = "tf32";
   options.deterministic = false;
   choices.clear();
   expect_same(run(options), wide);  // the stand-in has no other algorithm
@@ -378,7 +378,7 @@ TEST(DeviceStep, Bf16IsRefusedWhereADeviceDoesNotComputeIt) {
   wide.bf16 = false;
   kernels::register_table(parse_device("cuda:0"), &wide);
   TrainingOptions options = options_for("cuda:0");
-  options.precision = "bf16";
+  options.precision.type = "bf16";
   Network network = small_classifier();
   const std::string message =
       testing::message_of<Unsupported>([&] { train(network, digits(), options); });
@@ -410,7 +410,7 @@ TEST(DeviceStep, ADeviceIsPartOfWhatIsResumed) {
   control.stop_after = 0;
   control.resume = true;
   TrainingOptions other = options_for("cpu");
-  other.shard_size = 0;  // the default depends on the device
+  other.shards.size = 0;  // the default depends on the device
   const std::string message = testing::message_of<InvalidArgument>([&] { run(other, control); });
   EXPECT_NE(message.find("training.device: \"cpu\" here, \"cuda\" there"), std::string::npos)
       << message;
@@ -449,7 +449,7 @@ TEST(DeviceStep, ASmallerMiniBatchMayHaveLargerShards) {
   const FakeDevice fake;
   const auto with = [](const std::string& device) {
     TrainingOptions options = options_for(device);
-    options.shard_size = 16;
+    options.shards.size = 16;
     Network network = small_classifier();
     TrainingData data{.training = some_digits(35)};
     return Outcome{train(network, data, options), {}};
@@ -461,7 +461,7 @@ TEST(DeviceStep, ALossThatIsNoNumberEndsWithTheLastValues) {
   const auto with = [](const std::string& device, std::vector<std::vector<float>>& values) {
     Network network = small_classifier();
     TrainingOptions options = options_for(device);
-    options.initial_learning_rate = 1e30;
+    options.solver.initial_learning_rate = 1e30;
     const std::string message =
         testing::message_of<Error>([&] { train(network, digits(), options); });
     EXPECT_EQ(network.device(), Device{});

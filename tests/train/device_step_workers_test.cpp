@@ -89,10 +89,10 @@ TrainingProblem problem_on_a_device(Failure f, bool linked) {
 TrainingOptions options_for(int64_t workers) {
   TrainingOptions options = testing::small_options();
   options.mini_batch_size = 10;
-  options.shard_size = 2;
+  options.shards.size = 2;
   options.max_epochs = 4;
   options.device = "cuda:0";
-  options.workers = workers;
+  options.workers.count = workers;
   return options;
 }
 
@@ -130,8 +130,8 @@ class DeviceWorkers : public ::testing::TestWithParam<bool> {
   // The result of one process on the device.
   Outcome alone(TrainingOptions options) {
     Follower nobody;
-    options.workers = 0;
-    options.worker_load = {};
+    options.workers.count = 0;
+    options.workers.load = {};
     return run(options, nobody);
   }
   void expect_same(const Outcome& a, const Outcome& b) {
@@ -153,7 +153,7 @@ TEST_P(DeviceWorkers, OneDigestForAnyNumberAndLoad) {
   for (const std::vector<double>& loads :
        std::vector<std::vector<double>>{{1}, {1, 1}, {3, 1}, {1, 1, 1}, {0, 2, 1}}) {
     TrainingOptions options = options_for(static_cast<int64_t>(loads.size()));
-    options.worker_load = loads;
+    options.workers.load = loads;
     Listener follower;
     const Outcome outcome = by_workers(options, follower);
     expect_same(outcome, expected);
@@ -177,11 +177,11 @@ TEST_P(DeviceWorkers, OneDigestForAnyNumberAndLoad) {
 
 TEST_P(DeviceWorkers, ThresholdsAndClassWeights) {
   TrainingOptions options = options_for(5);
-  options.gradient_threshold = 0.05;
-  options.gradient_threshold_method = "global-l2norm";
+  options.solver.gradient_threshold = 0.05;
+  options.solver.gradient_threshold_method = "global-l2norm";
   options.class_weights = {1, 2, 0.5, 1, 1, 3, 1, 1, 1, 0.25};
   options.mini_batch_size = 13;  // shards of 2 and 1; the last mini-batch has 3 of them
-  options.last_mini_batch = "keep";
+  options.data.last_mini_batch = "keep";
   Follower follower;
   expect_same(by_workers(options, follower), alone(options));
 }
@@ -202,7 +202,7 @@ TEST_P(DeviceWorkers, DeadWorkersAreReplaced) {
 // worker 2, and the two other workers compute it again.
 TEST_P(DeviceWorkers, WorkersWithOtherResultsAreReplaced) {
   TrainingOptions options = options_for(3);
-  options.check_frequency = 2;
+  options.shards.check_frequency = 2;
   for (const uint32_t faulty : {2u, 3u}) {
     Follower follower;
     expect_same(by_workers(options, follower, {"flip", "flip", faulty, 6, -1}), alone(options));
@@ -217,8 +217,8 @@ TEST_P(DeviceWorkers, WorkersWithOtherResultsAreReplaced) {
   }
   // With two workers each computes it, with one worker that worker alone.
   for (const int64_t workers : {1, 2}) {
-    options.workers = workers;
-    options.check_frequency = 1;
+    options.workers.count = workers;
+    options.shards.check_frequency = 1;
     Follower follower;
     expect_same(by_workers(options, follower), alone(options_for(0)));
     EXPECT_TRUE(testing::losses(follower).empty());
@@ -276,7 +276,7 @@ TEST(LinkedDevices, WhatIsLostOnItsWayIsSentAgain) {
   const FakeDevice fake;
   Listener follower;
   TrainingOptions options = options_for(3);
-  options.worker_limit = 5;
+  options.workers.limit = 5;
   const Outcome outcome = run(options, follower, {"loss", "", 2, 7, -1}, {}, true);
   Follower nobody;
   EXPECT_EQ(outcome.result.digest, run(options_for(0), nobody).result.digest);
@@ -302,7 +302,7 @@ TEST(LinkedDevices, AllOrNoneAreLinked) {
     SCOPED_TRACE(c.why);
     Listener follower;
     TrainingOptions options = options_for(3);
-    options.worker_limit = 10;  // waiting for a worker that does not join takes 8 seconds
+    options.workers.limit = 10;  // waiting for a worker that does not join takes 8 seconds
     const Outcome outcome = run(options, follower, c.failure, {}, true);
     EXPECT_EQ(outcome.result.digest, expected);
     EXPECT_EQ(testing::losses(follower).size(), 0u);

@@ -35,19 +35,19 @@ TEST(DueWork, FrequenciesCountIterationsOrEpochs) {
   EXPECT_EQ(validations(setup), Iterations{});
   EXPECT_EQ(checkpoints(setup), Iterations{});
   setup.validates = setup.saves = true;
-  options.validation_frequency = 0;
-  options.checkpoint_frequency = 5;
+  options.validation.frequency = 0;
+  options.checkpoints.frequency = 5;
   EXPECT_EQ(validations(setup), (Iterations{3, 6, 9, 12}));
   EXPECT_EQ(checkpoints(setup), (Iterations{5, 10}));
-  options.validation_frequency = options.checkpoint_frequency = 2;
-  options.validation_frequency_unit = options.checkpoint_frequency_unit = "epoch";
+  options.validation.frequency = options.checkpoints.frequency = 2;
+  options.validation.frequency_unit = options.checkpoints.frequency_unit = "epoch";
   EXPECT_EQ(validations(setup), (Iterations{6, 12}));
   EXPECT_EQ(checkpoints(setup), (Iterations{6, 12}));
 }
 
 TEST(DueWork, ADryRunEndsWithAValidation) {
   TrainingOptions options;
-  options.validation_frequency = 100;
+  options.validation.frequency = 100;
   const DueWorkSetup setup{
       .options = options, .iterations_per_epoch = 1, .validates = true, .dry_run = true};
   const DueWork due(setup);
@@ -60,8 +60,8 @@ TEST(DueWork, ADryRunEndsWithAValidation) {
 TEST(DueWork, NextFindsTheFirstIterationWithWork) {
   TrainingOptions options;
   options.max_epochs = 100;
-  options.checkpoint_frequency = 7;
-  options.validation_frequency = 5;
+  options.checkpoints.frequency = 7;
+  options.validation.frequency = 5;
   DueWorkSetup setup{.options = options, .iterations_per_epoch = 3};
   EXPECT_EQ(DueWork(setup).next(1), 65) << "as far as it looks";
   EXPECT_EQ(DueWork(setup).next(290), 300) << "the end";

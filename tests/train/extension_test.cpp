@@ -28,8 +28,8 @@ TrainingProblem problem() { return {small_classifier(), {some_digits(47), some_d
 // 47 digits in mini-batches of 20, 20 and 7: three iterations per epoch.
 Options options_with(const Change& change) {
   Options options = small_options();
-  options.last_mini_batch = "keep";
-  options.validation_frequency = 5;
+  options.data.last_mini_batch = "keep";
+  options.validation.frequency = 5;
   options.max_epochs = 1;
   change(options);
   return options;
@@ -94,7 +94,7 @@ Change iterations(int64_t n) {
   return [n](Options& o) { o.max_epochs = 4, o.max_iterations = n; };
 }
 Change patience(int64_t n) {
-  return [n](Options& o) { o.max_epochs = 6, o.validation_patience = n; };
+  return [n](Options& o) { o.max_epochs = 6, o.validation.patience = n; };
 }
 
 struct Row {
@@ -110,40 +110,40 @@ std::vector<Row> rows() {
   const auto schedule = [&](const char* name, std::vector<std::string> parts,
                             std::vector<double> lasting) {
     return with(name, [parts = std::move(parts), lasting = std::move(lasting)](Options& o) {
-      o.learning_rate_schedule = parts, o.schedule_epochs = lasting;
-      o.drop_period = 1, o.final_factor = 0.25;
+      o.schedule.types = parts, o.schedule.epochs = lasting;
+      o.schedule.drop_period = 1, o.schedule.final_factor = 0.25;
     });
   };
   const auto validated = [&](const char* name, int64_t frequency, const char* unit) {
     return with(name, [=](Options& o) {
-      o.validation_frequency = frequency, o.validation_frequency_unit = unit;
+      o.validation.frequency = frequency, o.validation.frequency_unit = unit;
     });
   };
   // Validation does not improve every time.
   const Change diverging = [](Options& o) {
-    o.initial_learning_rate = 0.6, o.validation_frequency = 1;
+    o.solver.initial_learning_rate = 0.6, o.validation.frequency = 1;
   };
   const auto best = [&](int64_t frequency, const char* statistics) {
     return [=](Options& o) {
       diverging(o);
-      o.output_network = "best", o.validation_frequency = frequency;
+      o.validation.output_network = "best", o.validation.frequency = frequency;
       o.batch_normalization_statistics = statistics;
     };
   };
   return {
       with("sgdm", [](Options&) {}),
-      with("adam", [](Options& o) { o.solver = "adam"; }),
-      with("adamw", [](Options& o) { o.solver = "adamw"; }),
-      with("rmsprop", [](Options& o) { o.solver = "rmsprop"; }),
+      with("adam", [](Options& o) { o.solver.type = "adam"; }),
+      with("adamw", [](Options& o) { o.solver.type = "adamw"; }),
+      with("rmsprop", [](Options& o) { o.solver.type = "rmsprop"; }),
       schedule("piecewise", {"piecewise"}, {}),
       schedule("exponential", {"exponential"}, {}),
       schedule("cyclical", {"cyclical"}, {}),
       schedule("cosine that has its epochs", {"cosine"}, {1.5}),
       schedule("warmup, then none", {"warmup", "none"}, {0.5}),
       schedule("three in a row", {"warmup", "polynomial", "exponential"}, {0.4, 1.2}),
-      with("shuffled once", [](Options& o) { o.shuffle = "once"; }),
-      with("never shuffled", [](Options& o) { o.shuffle = "never"; }),
-      with("last mini-batch dropped", [](Options& o) { o.last_mini_batch = "drop"; }),
+      with("shuffled once", [](Options& o) { o.data.shuffle = "once"; }),
+      with("never shuffled", [](Options& o) { o.data.shuffle = "never"; }),
+      with("last mini-batch dropped", [](Options& o) { o.data.last_mini_batch = "drop"; }),
       validated("validated every time", 1, "iteration"),
       validated("validated once an epoch", 0, "iteration"),
       validated("validated every third epoch", 3, "epoch"),
@@ -155,9 +155,9 @@ std::vector<Row> rows() {
       {"patience", diverging, {patience(1), patience(2), patience(4), patience(0)}},
       // The validation at the end alone would count for patience.
       {"patience and ends",
-       [=](Options& o) { diverging(o), o.validation_frequency = 5; },
-       {[](Options& o) { o.max_epochs = 2, o.validation_patience = 1; },
-        [](Options& o) { o.max_epochs = 4, o.validation_patience = 1; }, patience(2)}},
+       [=](Options& o) { diverging(o), o.validation.frequency = 5; },
+       {[](Options& o) { o.max_epochs = 2, o.validation.patience = 1; },
+        [](Options& o) { o.max_epochs = 4, o.validation.patience = 1; }, patience(2)}},
       {"iterations", [](Options&) {}, {iterations(1), iterations(5), iterations(9), iterations(0)}},
       {"iterations, then epochs", best(4, "population"), {iterations(7), epochs(3), epochs(5)}},
   };
@@ -205,7 +205,8 @@ TEST(Extension, AFinishedTrainingThatIsResumedAsItWasIsTheSameAgain) {
 
 TEST(Extension, OfATrainingThatWasStoppedAnywhere) {
   const Change base = [](Options& o) {
-    o.initial_learning_rate = 0.6, o.output_network = "best", o.validation_frequency = 4;
+    o.solver.initial_learning_rate = 0.6, o.validation.output_network = "best",
+    o.validation.frequency = 4;
     o.batch_normalization_statistics = "population";
   };
   const TemporaryFolder folder;
@@ -223,7 +224,7 @@ TEST(Extension, OfATrainingThatWasStoppedAnywhere) {
 
 TEST(Extension, OnWorkersAndByWorkers) {
   const Change base = [](Options& o) {
-    o.output_network = "best", o.batch_normalization_statistics = "population";
+    o.validation.output_network = "best", o.batch_normalization_statistics = "population";
   };
   const TemporaryFolder folder;
   Options options = options_with(base);
@@ -234,7 +235,7 @@ TEST(Extension, OnWorkersAndByWorkers) {
   for (const auto& [epochs, workers] :
        {std::pair<int64_t, int64_t>{1, 2}, {2, 0}, {2, 1}, {4, 3}}) {
     SCOPED_TRACE(workers);
-    options.max_epochs = epochs, options.workers = workers, options.threads = 1;
+    options.max_epochs = epochs, options.workers.count = workers, options.threads = 1;
     const Outcome outcome = run(went_on, options, {.resume = epochs > 1 || workers == 0});
     EXPECT_EQ(outcome.result.last_iteration, 3 * epochs);
     EXPECT_EQ(outcome.result.validations.back().iteration, 3 * epochs);
@@ -259,13 +260,13 @@ TEST(Extension, ASchedulesLengthStaysAndCanBeWrittenOut) {
       const TemporaryFolder folder;
       const std::string went_on = join_path(folder.path, "went_on");
       Options options = options_with([&](Options& o) {
-        o.learning_rate_schedule = {last};
-        o.final_factor = 0.5;
+        o.schedule.types = {last};
+        o.schedule.final_factor = 0.5;
         o.max_epochs = 2;
         if (in_a_row) {
           // Rounded to 2 iterations, so that 4 are left.
-          o.learning_rate_schedule = {"none", last};
-          o.schedule_epochs = {0.5};
+          o.schedule.types = {"none", last};
+          o.schedule.epochs = {0.5};
         }
       });
       const Outcome first = run(went_on, options);
@@ -278,7 +279,7 @@ TEST(Extension, ASchedulesLengthStaysAndCanBeWrittenOut) {
       EXPECT_EQ(read_text(local_files(), join_path(went_on, "receipt.jsonl")), first.receipt)
           << "nothing was written";
 
-      options.schedule_epochs.push_back(in_a_row ? 4.0 / 3 : 2);
+      options.schedule.epochs.push_back(in_a_row ? 4.0 / 3 : 2);
       const Outcome outcome = run(went_on, options, {.resume = true});
       expect_same(outcome, run(join_path(folder.path, "whole"), options));
       EXPECT_EQ(outcome.receipt.substr(0, first.receipt.size()), first.receipt);
@@ -290,7 +291,7 @@ TEST(Extension, AnEndThatLiesBehindIsRefused) {
   const TemporaryFolder folder;
   const auto options = [](const Change& change) {
     return options_with([&](Options& o) {
-      o.initial_learning_rate = 0.6, o.validation_frequency = 1;
+      o.solver.initial_learning_rate = 0.6, o.validation.frequency = 1;
       o.max_epochs = 4;
       change(o);
     });
@@ -306,7 +307,7 @@ TEST(Extension, AnEndThatLiesBehindIsRefused) {
          "max_epochs = 3 ends the training after iteration 9");
   expect([](Options& o) { o.max_iterations = 11; },
          "max_iterations = 11 ends the training after iteration 11");
-  expect([](Options& o) { o.validation_patience = 1; },
+  expect([](Options& o) { o.validation.patience = 1; },
          "validation_patience = 1 ends the training after iteration");
   // The same end in other options.
   Options same = options([](Options& o) { o.max_epochs = 9, o.max_iterations = 12; });

@@ -54,11 +54,11 @@ TEST(GradientThreshold, BoundsTheStepOfATraining) {
     std::vector<Tensor> before;
     for (const auto& l : network.parameters()) before.push_back(l.value.clone());
     TrainingOptions options = small_options();
-    options.momentum = 0;
-    options.l2 = 0;
-    options.initial_learning_rate = 1;
-    options.gradient_threshold = 0.01;
-    options.gradient_threshold_method = method;
+    options.solver.momentum = 0;
+    options.solver.l2 = 0;
+    options.solver.initial_learning_rate = 1;
+    options.solver.gradient_threshold = 0.01;
+    options.solver.gradient_threshold_method = method;
     TrainingControl control;
     control.stop_after = 1;
     train(network, {some_digits(60)}, options, control);

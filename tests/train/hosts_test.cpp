@@ -160,7 +160,7 @@ TEST(Hosts, UnreachableHostsAreReported) {
   if (testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   Follower follower;
   TrainingOptions options = two_more();
-  options.host_launch = "false";
+  options.workers.host_launch = "false";
   try {
     run(options, follower);
     FAIL() << "it trained";
@@ -177,7 +177,7 @@ TEST(Hosts, MayHaveAddressesOfIpv6) {
   Follower follower;
   TrainingOptions options = testing::long_options(0);
   place_on_hosts(options, {"localhost:1", "[::1]:2"});
-  options.host_address = "::1";
+  options.workers.host_address = "::1";
   expect_undisturbed(run(options, follower), follower, 60);
 }
 
@@ -209,9 +209,9 @@ void expect_no_failure() {
 
 TrainingOptions on_network_of_three(const Signs& signs, int64_t epochs) {
   TrainingOptions options = testing::long_options(4, epochs);
-  options.hosts = {"localhost:1", signs.wait("host1") + ":2", signs.wait("host2") + ":1"};
-  options.host_launch = "nsenter --target {host} --net";
-  options.host_address = testing::address_of(0);
+  options.workers.hosts = {"localhost:1", signs.wait("host1") + ":2", signs.wait("host2") + ":1"};
+  options.workers.host_launch = "nsenter --target {host} --net";
+  options.workers.host_address = testing::address_of(0);
   return options;
 }
 
@@ -279,7 +279,7 @@ TEST(Hosts, BetweenWhichBytesAreLostComeTogetherAgain) {
       signs.wait("shunned");
     };
     TrainingOptions options = on_network_of_three(signs, 60);
-    options.worker_limit = 4;
+    options.workers.limit = 4;
     expect_undisturbed(run(options, follower), follower, 60);
     EXPECT_EQ(losses(follower).size(), 0u);
     EXPECT_FALSE(follower.notices.empty());

@@ -50,9 +50,9 @@ TEST(Identity, OfATrainingWithoutAnyOptionNamesNothingThatHasADefault) {
 
 TEST(Identity, NamesWhatHasNoDefault) {
   TrainingOptions options;
-  options.solver = "adam", options.momentum = 0.8, options.freeze = {"a", "b"};
-  options.learning_rate_schedule = {"warmup", "cosine"}, options.schedule_epochs = {0.25};
-  options.max_epochs = 7, options.final_factor = 1;
+  options.solver.type = "adam", options.solver.momentum = 0.8, options.freeze = {"a", "b"};
+  options.schedule.types = {"warmup", "cosine"}, options.schedule.epochs = {0.25};
+  options.max_epochs = 7, options.schedule.final_factor = 1;
   TrainingData data{some_digits(20)};
   data.augmentation.reflect_x = true, data.augmentation.translate_x = {-1, 2};
   data.noise.salt_and_pepper = 0.5;
@@ -62,9 +62,9 @@ TEST(Identity, NamesWhatHasNoDefault) {
   EXPECT_EQ(found.dump(),
             R"({"augmentation.reflect_x":true,"augmentation.translate_x":[-1,2],)"
             R"("data":"00000000000000010000000000000002","noise.salt_and_pepper":0.5,)"
-            R"("random_crop":true,"training.device":"cpu","training.final_factor":1.0,)"
+            R"("random_crop":true,"training.device":"cpu","training.schedule.final_factor":1.0,)"
             R"("training.freeze":["a","b"],)"
-            R"("training.learning_rate_schedule":["warmup","cosine"],"training.momentum":0.8,)"
+            R"("training.schedule.types":["warmup","cosine"],"training.momentum":0.8,)"
             R"("training.schedule_iterations":[3.0,67.0],"training.solver":"adam","version":2})");
 }
 
@@ -72,11 +72,11 @@ TEST(Identity, ADefaultThatIsWrittenOutLeavesNoTrace) {
   for (const char* solver : {"sgdm", "adam", "adamw", "rmsprop"}) {
     for (const char* precision : {"fp32", "bf16", "fp16"}) {
       TrainingOptions options;
-      options.solver = solver, options.precision = precision;
+      options.solver.type = solver, options.precision.type = precision;
       const ordered_json plain = identity(options);
       TrainingOptions written = options.resolved();
       EXPECT_EQ(identity(written), plain);
-      written.initial_learning_rate *= 0.5;
+      written.solver.initial_learning_rate *= 0.5;
       EXPECT_NE(identity(written), plain);
     }
   }
@@ -134,7 +134,7 @@ TEST(Identity, OnlySchedulesThatLastAsLongAsTheEpochsKnowTheirNumber) {
   for (const char* schedule :
        {"none", "piecewise", "exponential", "polynomial", "cosine", "cyclical", "warmup"}) {
     TrainingOptions five, eight;
-    five.learning_rate_schedule = eight.learning_rate_schedule = {schedule};
+    five.schedule.types = eight.schedule.types = {schedule};
     five.max_epochs = 5, eight.max_epochs = 8;
     const std::string name = schedule;
     const bool stretched = name == "polynomial" || name == "cosine" || name == "warmup";
@@ -144,15 +144,14 @@ TEST(Identity, OnlySchedulesThatLastAsLongAsTheEpochsKnowTheirNumber) {
     if (!stretched) continue;
     EXPECT_NE(difference->what.find("[50.0] iterations there, but [80.0] here"), std::string::npos)
         << difference->what;
-    eight.schedule_epochs = {5};
+    eight.schedule.epochs = {5};
     EXPECT_EQ(identity(five), identity(eight)) << schedule;
-    eight.momentum = 0.5;
+    eight.solver.momentum = 0.5;
     EXPECT_FALSE(schedule_difference(identity(eight), identity(five))) << "in more than that";
   }
   TrainingOptions five, eight;
-  five.learning_rate_schedule = eight.learning_rate_schedule = {"cosine"};
-  five.learning_rate_function =
-      eight.learning_rate_function = [](const ScheduleStep&) { return 0.1; };
+  five.schedule.types = eight.schedule.types = {"cosine"};
+  five.schedule.function = eight.schedule.function = [](const ScheduleStep&) { return 0.1; };
   five.max_epochs = 5;
   EXPECT_EQ(identity(five), identity(eight)) << "the function decides";
 }

@@ -46,8 +46,8 @@ TrainingData noisy_digits() {
 
 TrainingOptions adam_options(int64_t threads = 2) {
   TrainingOptions options = small_options();
-  options.solver = "adam";
-  options.initial_learning_rate = 0.01;
+  options.solver.type = "adam";
+  options.solver.initial_learning_rate = 0.01;
   options.threads = threads;
   return options;
 }
@@ -99,7 +99,7 @@ TEST(ImageToImage, OneDigestForThreadsStopsAndResumes) {
   const auto run = [](int64_t threads, const TrainingControl& control = {}) {
     Network network = autoencoder();
     TrainingOptions options = adam_options(threads);
-    options.shard_size = 3;  // with three shards the last one nearly always arrives last
+    options.shards.size = 3;  // with three shards the last one nearly always arrives last
     return train(network, noisy_digits(), options, control);
   };
   const TrainingResult one = run(1);
@@ -159,10 +159,10 @@ TEST(ImageToImage, WhatDoesNotFitIsRefused) {
 // iteration.
 TrainingOptions restless(int64_t patience) {
   TrainingOptions options = small_options();
-  options.initial_learning_rate = 0.5;
-  options.validation_frequency = 1;
+  options.solver.initial_learning_rate = 0.5;
+  options.validation.frequency = 1;
   options.max_epochs = 6;
-  options.validation_patience = patience;
+  options.validation.patience = patience;
   return options;
 }
 
@@ -232,7 +232,7 @@ TEST(OutputNetwork, BestIsThatOfTheSmallestValidationLoss) {
   }
   Network best = small_classifier();
   EXPECT_EQ(plain.network_iteration, plain.last_iteration);
-  options.output_network = "best";
+  options.validation.output_network = "best";
   const TrainingResult result = train(best, digits(), options);
   EXPECT_EQ(result.digest, plain.digest) << "what was computed stays the same";
   const auto& records = result.validations;
@@ -264,8 +264,8 @@ TEST(OutputNetwork, BestAndPatienceNeedValidation) {
   TrainingOptions options = restless(1);
   Network network = small_classifier();
   EXPECT_THROW(train(network, {.training = some_digits(40)}, options), InvalidArgument);
-  options.validation_patience = 0;
-  options.output_network = "best";
+  options.validation.patience = 0;
+  options.validation.output_network = "best";
   EXPECT_THROW(train(network, {.training = some_digits(40)}, options), InvalidArgument);
 }
 

@@ -28,10 +28,10 @@ constexpr int64_t kMiniBatch = 100, kShard = 7, kImages = 370;
 TrainingOptions test_options() {
   TrainingOptions options;
   options.mini_batch_size = kMiniBatch;
-  options.shard_size = kShard;
+  options.shards.size = kShard;
   options.max_epochs = 2;
-  options.initial_learning_rate = 0.05;
-  options.last_mini_batch = "keep";
+  options.solver.initial_learning_rate = 0.05;
+  options.data.last_mini_batch = "keep";
   options.seed = 5;
   options.threads = 2;
   return options;
@@ -187,7 +187,7 @@ TEST(LawOfCustomLoops, StoppedAndContinuedByOtherProcesses) {
 void expect_trainers_bits(const std::string& solver, const Loop& loop) {
   Network network = testing::law_network();
   TrainingOptions options = test_options();
-  options.solver = solver;
+  options.solver.type = solver;
   const TrainingResult result = train(network, test_data(), options);
   std::vector<double> losses;
   for (const auto& record : result.iterations) losses.push_back(record.loss);

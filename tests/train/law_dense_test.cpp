@@ -40,8 +40,8 @@ TrainingResult run(const TrainingOptions& options, const TrainingControl& contro
 TrainingOptions options_of(int64_t threads, int64_t workers = 0) {
   TrainingOptions options = testing::law_options(threads);
   options.class_weights = {1, 2, 1, 3, 1, 1, 0.5, 1, 1, 0};
-  options.check_frequency = 5;
-  options.workers = workers;
+  options.shards.check_frequency = 5;
+  options.workers.count = workers;
   return options;
 }
 
@@ -75,9 +75,9 @@ TEST(DenseNetworks, HaveTheSameBitsForAnySizes) {
     SCOPED_TRACE(std::to_string(mini_batch) + " in shards of " + std::to_string(shard));
     TrainingOptions options = options_of(2);
     options.mini_batch_size = mini_batch;
-    options.shard_size = shard;
+    options.shards.size = shard;
     options.max_iterations = 3;
-    options.check_frequency = 0;
+    options.shards.check_frequency = 0;
     const TrainingResult together = run(options);
     ASSERT_EQ(together.last_iteration, 3);
     options.threads = 3;
@@ -99,7 +99,7 @@ TEST(DenseNetworks, HaveTheSameBitsOverWorkers) {
   const TrainingResult one = run(options_of(1));
   for (const int64_t workers : {2, 3}) {
     TrainingOptions options = options_of(2, workers);
-    if (workers == 3) options.worker_load = {1, 2, 3};
+    if (workers == 3) options.workers.load = {1, 2, 3};
     const TrainingResult many = run(options);
     for (const auto& w : many.workers) EXPECT_GT(w.shards, 0) << "worker " << w.worker;
     expect_same_history(one, many);
@@ -109,7 +109,7 @@ TEST(DenseNetworks, HaveTheSameBitsOverWorkers) {
 // The accounts of sums over shards in the profile of a training, which exist only for bundles.
 std::vector<ProfileAccount> sums_over_shards() {
   TrainingOptions options = options_of(2);
-  options.check_frequency = 0;
+  options.shards.check_frequency = 0;
   options.max_iterations = 2;
   const TrainingResult result = run(options, {.profile = true});
   std::vector<ProfileAccount> sums;

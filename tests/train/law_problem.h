@@ -28,11 +28,11 @@ inline TrainingData law_data() {
 inline TrainingOptions law_options(int64_t threads) {
   TrainingOptions options;
   options.mini_batch_size = law_mini_batch;
-  options.shard_size = law_shard;
+  options.shards.size = law_shard;
   options.max_epochs = 3;
-  options.initial_learning_rate = 0.05;
-  options.last_mini_batch = "keep";
-  options.validation_frequency = 5;
+  options.solver.initial_learning_rate = 0.05;
+  options.data.last_mini_batch = "keep";
+  options.validation.frequency = 5;
   options.seed = 5;
   options.threads = threads;
   return options;

@@ -39,9 +39,9 @@ TrainingResult run(int64_t workers, int64_t threads, bool upwards) {
   const auto call = make_call<&testing::law_problem>();
   TrainingProblem problem = call();
   TrainingOptions options = testing::law_options(threads);
-  options.workers = workers;
-  options.learning_rate_schedule = {"cosine"};
-  options.l2 = 0.001;
+  options.workers.count = workers;
+  options.schedule.types = {"cosine"};
+  options.solver.l2 = 0.001;
   if (!upwards) return train(call, problem.network, problem.data, options);
   const Upwards mode;
   const TrainingResult result = train(call, problem.network, problem.data, options);

@@ -57,8 +57,8 @@ TEST(Law, OneDigestForAnyNumberOfThreads) {
 TEST(Law, OneDigestForAdamToo) {
   const auto with = [](int64_t threads) {
     TrainingOptions options = test_options(threads);
-    options.solver = "adam";
-    options.initial_learning_rate = 0;
+    options.solver.type = "adam";
+    options.solver.initial_learning_rate = 0;
     options.max_epochs = 1;
     return run(options);
   };
@@ -116,11 +116,11 @@ TEST(Law, OneDigestForEverySolverScheduleAndThreshold) {
                          Row{"rmsprop", {"exponential", "piecewise"}, "absolute-value"}}) {
     const auto with = [&](int64_t threads, const TrainingControl& control = {}) {
       TrainingOptions options = test_options(threads);
-      options.solver = row.solver;
-      options.learning_rate_schedule = row.schedule;
-      options.schedule_epochs = {0.5};
-      options.gradient_threshold = 0.01;
-      options.gradient_threshold_method = row.method;
+      options.solver.type = row.solver;
+      options.schedule.types = row.schedule;
+      options.schedule.epochs = {0.5};
+      options.solver.gradient_threshold = 0.01;
+      options.solver.gradient_threshold_method = row.method;
       options.class_weights = {1, 2, 1, 3, 1, 1, 0.5, 1, 1, 0};
       return run(options, control);
     };
@@ -144,7 +144,7 @@ TEST(Law, OneDigestInBf16) {
   if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
   const auto with = [&](int64_t threads, const TrainingControl& control = {}) {
     TrainingOptions options = test_options(threads);
-    options.precision = "bf16";
+    options.precision.type = "bf16";
     return run(options, control);
   };
   const TrainingResult one = with(1);
@@ -206,9 +206,9 @@ TEST(Law, EarlierUsesOfTheNetworkDoNotMatter) {
 TEST(Law, LoadingAndMemoryDoNotMatter) {
   const TrainingResult plain = run(test_options(2));
   TrainingOptions options = test_options(2);
-  options.loader_threads = 3;
-  options.prefetch = 1;
-  options.cache_mib = 0;
+  options.data.loader_threads = 3;
+  options.data.prefetch = 1;
+  options.data.cache_mib = 0;
   expect_same_history(plain, run(options));
 }
 
@@ -248,7 +248,7 @@ TEST(Law, ReceiptsOfTwoRunsAreTheSameBytes) {
 // because the two results differ in any order of sums.
 TEST(NoLaw, AnotherShardSizeIsAnotherComputation) {
   TrainingOptions options = test_options(2);
-  options.shard_size = 8;
+  options.shards.size = 8;
   EXPECT_NE(run(options).digest, run(test_options(2)).digest);
 }
 

@@ -26,22 +26,22 @@ TrainingResult run(const TrainingOptions& options, const TrainingControl& contro
 // Workers with a load have computed shards, and workers without have not.
 void expect_shares(const TrainingResult& result, const TrainingOptions& options) {
   std::string counts;
-  ASSERT_EQ(result.workers.size(), static_cast<size_t>(options.workers));
+  ASSERT_EQ(result.workers.size(), static_cast<size_t>(options.workers.count));
   for (size_t w = 0; w < result.workers.size(); ++w) {
     const int64_t shards = result.workers[w].shards;
     counts += " " + std::to_string(shards);
-    const bool loaded = options.worker_load.empty() || options.worker_load[w] > 0;
+    const bool loaded = options.workers.load.empty() || options.workers.load[w] > 0;
     EXPECT_EQ(shards > 0, loaded) << "worker " << w + 1;
   }
   std::printf("%d workers of %d threads: shards by worker%s, digest %s\n",
-              static_cast<int>(options.workers), static_cast<int>(options.threads), counts.c_str(),
-              result.digest.to_string().c_str());
+              static_cast<int>(options.workers.count), static_cast<int>(options.threads),
+              counts.c_str(), result.digest.to_string().c_str());
 }
 
 const TrainingResult& one_process() {
   static const TrainingResult result = [] {
     TrainingOptions options = testing::law_options(1);
-    options.metrics = {"f1", "auc"};
+    options.validation.metrics = {"f1", "auc"};
     return run(options);
   }();
   return result;
@@ -49,9 +49,9 @@ const TrainingResult& one_process() {
 
 TrainingOptions options_of(int64_t workers, int64_t threads, std::vector<double> load = {}) {
   TrainingOptions options = testing::law_options(threads);
-  options.metrics = {"f1", "auc"};
-  options.workers = workers;
-  options.worker_load = std::move(load);
+  options.validation.metrics = {"f1", "auc"};
+  options.workers.count = workers;
+  options.workers.load = std::move(load);
   return options;
 }
 
@@ -88,7 +88,7 @@ TEST(LawOfWorkers, OneDigestForAnyHosts) {
     TrainingOptions options = options_of(0, 1);
     testing::place_on_hosts(options, hosts);
     // Different loads, one of them 0.
-    if (options.workers == 5) options.worker_load = {1, 3, 0, 1, 2};
+    if (options.workers.count == 5) options.workers.load = {1, 3, 0, 1, 2};
     const TrainingResult many = run(options);
     expect_shares(many, options);
     expect_same_history(one_process(), many);

@@ -169,7 +169,7 @@ TEST(TrainingMetrics, WrongOnesAreRefusedBeforeAnImageIsRead) {
                     fully_connected({.units = 3}), softmax()};
     network.initialize(1);
     TrainingOptions options = small_options();
-    options.metrics = std::move(names);
+    options.validation.metrics = std::move(names);
     auto store = std::make_shared<testing::MemoryStore>(40, 6, 5, 1);
     store->on_read = [](int64_t) { ADD_FAILURE() << "read"; };
     try {
@@ -186,16 +186,16 @@ TEST(TrainingMetrics, WrongOnesAreRefusedBeforeAnImageIsRead) {
 
 TEST(TrainingMetrics, EveryValidationHasThemAndResumesKeepThem) {
   TrainingOptions options = small_options();
-  options.metrics = {"f1", "top-3"};
-  options.custom_metrics = {make_metric("in order", InOrder{})};
+  options.validation.metrics = {"f1", "top-3"};
+  options.validation.custom_metrics = {make_metric("in order", InOrder{})};
   const TrainingData data{some_digits(60), some_digits(70, 100)};
   const auto run = [&](int64_t threads, const TrainingControl& control = {}) {
     Network network = small_classifier();
     options.threads = threads;
     const TrainingResult result = train(network, data, options, control);
-    const Evaluation e =
-        evaluate(network, data.validation,
-                 {.metrics = options.metrics, .custom_metrics = options.custom_metrics});
+    const Evaluation e = evaluate(network, data.validation,
+                                  {.metrics = options.validation.metrics,
+                                   .custom_metrics = options.validation.custom_metrics});
     if (!result.stopped) {
       EXPECT_EQ(e.metrics, result.validations.back().metrics);
     }

@@ -42,100 +42,105 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
     Change change;
   };
   std::vector<Row> rows;
-  const auto numbers = [&](const char* field, double O::*member, std::vector<double> values) {
+  // `path` leads to the member: the group's member pointer, if there is one, and its own.
+  const auto numbers = [&](const char* field, std::vector<double> values, auto... path) {
     values.insert(values.end(), {nan, infinite, -infinite});
-    for (double value : values) rows.push_back({field, [=](O& o) { o.*member = value; }});
-  };
-  const auto integers = [&](const char* field, int64_t O::*member,
-                            const std::vector<int64_t>& values) {
-    for (int64_t value : values) rows.push_back({field, [=](O& o) { o.*member = value; }});
-  };
-  const auto texts = [&](const char* field, std::string O::*member) {
-    for (const char* value : {"", "other", "NONE"}) {
-      rows.push_back({field, [=](O& o) { o.*member = value; }});
+    for (double value : values) {
+      rows.push_back({field, [=](O& o) { (o.*....*path) = value; }});
     }
   };
-  texts("solver", &O::solver);
-  numbers("momentum", &O::momentum, {-0.1, 1, 2});
-  numbers("gradient_decay", &O::gradient_decay, {-0.1, 1});
-  numbers("squared_gradient_decay", &O::squared_gradient_decay, {-0.1, 1});
-  numbers("epsilon", &O::epsilon, {0, -1});
-  numbers("initial_learning_rate", &O::initial_learning_rate, {-1e-9});
-  rows.push_back({"learning_rate_schedule", [](O& o) { o.learning_rate_schedule = {"other"}; }});
+  const auto integers = [&](const char* field, const std::vector<int64_t>& values, auto... path) {
+    for (int64_t value : values) {
+      rows.push_back({field, [=](O& o) { (o.*....*path) = value; }});
+    }
+  };
+  const auto texts = [&](const char* field, auto... path) {
+    for (const char* value : {"", "other", "NONE"}) {
+      rows.push_back({field, [=](O& o) { (o.*....*path) = value; }});
+    }
+  };
+  texts("solver", &O::solver, &SolverOptions::type);
+  numbers("momentum", {-0.1, 1, 2}, &O::solver, &SolverOptions::momentum);
+  numbers("gradient_decay", {-0.1, 1}, &O::solver, &SolverOptions::gradient_decay);
+  numbers("squared_gradient_decay", {-0.1, 1}, &O::solver, &SolverOptions::squared_gradient_decay);
+  numbers("epsilon", {0, -1}, &O::solver, &SolverOptions::epsilon);
+  numbers("initial_learning_rate", {-1e-9}, &O::solver, &SolverOptions::initial_learning_rate);
+  rows.push_back({"learning_rate_schedule", [](O& o) { o.schedule.types = {"other"}; }});
   rows.push_back({"learning_rate_schedule", [](O& o) {
-                    o.learning_rate_schedule = {"none", "NONE"};
-                    o.schedule_epochs = {1};
+                    o.schedule.types = {"none", "NONE"};
+                    o.schedule.epochs = {1};
                   }});
-  rows.push_back({"learning_rate_schedule", [](O& o) { o.learning_rate_schedule = {}; }});
-  rows.push_back({"schedule_epochs", [](O& o) { o.schedule_epochs = {0}; }});
-  rows.push_back({"schedule_epochs", [](O& o) { o.schedule_epochs = {1, 1}; }});
+  rows.push_back({"learning_rate_schedule", [](O& o) { o.schedule.types = {}; }});
+  rows.push_back({"schedule_epochs", [](O& o) { o.schedule.epochs = {0}; }});
+  rows.push_back({"schedule_epochs", [](O& o) { o.schedule.epochs = {1, 1}; }});
   rows.push_back({"schedule_epochs", [](O& o) {
-                    o.learning_rate_schedule = {"none", "cosine", "none"};
-                    o.schedule_epochs = {1};
+                    o.schedule.types = {"none", "cosine", "none"};
+                    o.schedule.epochs = {1};
                   }});
-  numbers("schedule_power", &O::schedule_power, {-1});
-  numbers("final_factor", &O::final_factor, {-0.1, 1.1});
-  numbers("warmup_factor", &O::warmup_factor, {-0.1, 1.1});
-  numbers("gradient_threshold", &O::gradient_threshold, {-1});
-  texts("gradient_threshold_method", &O::gradient_threshold_method);
+  numbers("schedule_power", {-1}, &O::schedule, &ScheduleOptions::power);
+  numbers("final_factor", {-0.1, 1.1}, &O::schedule, &ScheduleOptions::final_factor);
+  numbers("warmup_factor", {-0.1, 1.1}, &O::schedule, &ScheduleOptions::warmup_factor);
+  numbers("gradient_threshold", {-1}, &O::solver, &SolverOptions::gradient_threshold);
+  texts("gradient_threshold_method", &O::solver, &SolverOptions::gradient_threshold_method);
   rows.push_back({"class_weights", [](O& o) { o.class_weights = {1, -1}; }});
-  texts("validation_frequency_unit", &O::validation_frequency_unit);
-  texts("checkpoint_frequency_unit", &O::checkpoint_frequency_unit);
-  numbers("max_time", &O::max_time, {-1});
-  numbers("drop_factor", &O::drop_factor, {0, -1});
-  integers("drop_period", &O::drop_period, {0, -1});
-  numbers("l2", &O::l2, {-1e-9});
-  integers("mini_batch_size", &O::mini_batch_size, {0, -1, (1 << 24) + 1});
-  integers("max_epochs", &O::max_epochs, {0, -1});
-  integers("max_iterations", &O::max_iterations, {-1});
-  texts("shuffle", &O::shuffle);
-  texts("last_mini_batch", &O::last_mini_batch);
-  integers("shard_size", &O::shard_size, {-1, (1 << 24) + 1});
-  integers("validation_patience", &O::validation_patience, {-1});
-  texts("output_network", &O::output_network);
-  texts("precision", &O::precision);
-  numbers("loss_scale", &O::loss_scale, {-1, 0.5, 3, 1 << 25});
+  texts("validation_frequency_unit", &O::validation, &ValidationOptions::frequency_unit);
+  texts("checkpoint_frequency_unit", &O::checkpoints, &CheckpointOptions::frequency_unit);
+  numbers("max_time", {-1}, &O::max_time);
+  numbers("drop_factor", {0, -1}, &O::schedule, &ScheduleOptions::drop_factor);
+  integers("drop_period", {0, -1}, &O::schedule, &ScheduleOptions::drop_period);
+  numbers("l2", {-1e-9}, &O::solver, &SolverOptions::l2);
+  integers("mini_batch_size", {0, -1, (1 << 24) + 1}, &O::mini_batch_size);
+  integers("max_epochs", {0, -1}, &O::max_epochs);
+  integers("max_iterations", {-1}, &O::max_iterations);
+  texts("shuffle", &O::data, &DataOptions::shuffle);
+  texts("last_mini_batch", &O::data, &DataOptions::last_mini_batch);
+  integers("shard_size", {-1, (1 << 24) + 1}, &O::shards, &ShardOptions::size);
+  integers("validation_patience", {-1}, &O::validation, &ValidationOptions::patience);
+  texts("output_network", &O::validation, &ValidationOptions::output_network);
+  texts("precision", &O::precision, &PrecisionOptions::type);
+  numbers("loss_scale", {-1, 0.5, 3, 1 << 25}, &O::precision, &PrecisionOptions::loss_scale);
   texts("batch_normalization_statistics", &O::batch_normalization_statistics);
-  integers("seed", &O::seed, {-1});
+  integers("seed", {-1}, &O::seed);
   texts("device", &O::device);
-  integers("streams", &O::streams, {0, 65});
-  integers("threads", &O::threads, {-1, 1025});
-  integers("workers", &O::workers, {-1, 1025});
+  integers("streams", {0, 65}, &O::streams);
+  integers("threads", {-1, 1025}, &O::threads);
+  integers("workers", {-1, 1025}, &O::workers, &TrainingWorkerOptions::count);
   rows.push_back({"worker_load", [](O& o) {
-                    o.workers = 2;
-                    o.worker_load = {1, -1};
+                    o.workers.count = 2;
+                    o.workers.load = {1, -1};
                   }});
   rows.push_back({"worker_load", [](O& o) {
-                    o.workers = 2;
-                    o.worker_load = {0, 0};
+                    o.workers.count = 2;
+                    o.workers.load = {0, 0};
                   }});
-  rows.push_back({"worker_load", [](O& o) { o.worker_load = {1}; }});
+  rows.push_back({"worker_load", [](O& o) { o.workers.load = {1}; }});
   for (const char* entry :
        {"", ":2", "a:0", "a:x", "a:1025", "-oProxyCommand=x", "a b", "[::1", "fd00::2"}) {
     rows.push_back({"hosts", [entry](O& o) {
-                      o.workers = 2;
-                      o.hosts = {entry};
+                      o.workers.count = 2;
+                      o.workers.hosts = {entry};
                     }});
   }
   rows.push_back({"hosts", [](O& o) {
-                    o.workers = 2;
-                    o.hosts = {"a", "a"};
+                    o.workers.count = 2;
+                    o.workers.hosts = {"a", "a"};
                   }});
   rows.push_back({"hosts", [](O& o) {
-                    o.workers = 3;
-                    o.hosts = {"a", "b"};
+                    o.workers.count = 3;
+                    o.workers.hosts = {"a", "b"};
                   }});
-  numbers("worker_limit", &O::worker_limit, {-1});
-  integers("worker_memory_mib", &O::worker_memory_mib, {-1, (1 << 24) + 1});
-  rows.push_back({"worker_environment", [](O& o) { o.worker_environment = {"NAME"}; }});
-  rows.push_back({"worker_environment", [](O& o) { o.worker_environment = {"=value"}; }});
-  integers("check_frequency", &O::check_frequency, {-1});
-  integers("loader_threads", &O::loader_threads, {0, 257});
-  integers("prefetch", &O::prefetch, {0, 1025});
-  integers("cache_mib", &O::cache_mib, {-1, (1 << 24) + 1});
-  integers("validation_frequency", &O::validation_frequency, {-1});
-  integers("checkpoint_frequency", &O::checkpoint_frequency, {-1});
-  integers("checkpoints_kept", &O::checkpoints_kept, {0, -1});
+  numbers("worker_limit", {-1}, &O::workers, &TrainingWorkerOptions::limit);
+  integers("worker_memory_mib", {-1, (1 << 24) + 1}, &O::workers,
+           &TrainingWorkerOptions::memory_mib);
+  rows.push_back({"worker_environment", [](O& o) { o.workers.environment = {"NAME"}; }});
+  rows.push_back({"worker_environment", [](O& o) { o.workers.environment = {"=value"}; }});
+  integers("check_frequency", {-1}, &O::shards, &ShardOptions::check_frequency);
+  integers("loader_threads", {0, 257}, &O::data, &DataOptions::loader_threads);
+  integers("prefetch", {0, 1025}, &O::data, &DataOptions::prefetch);
+  integers("cache_mib", {-1, (1 << 24) + 1}, &O::data, &DataOptions::cache_mib);
+  integers("validation_frequency", {-1}, &O::validation, &ValidationOptions::frequency);
+  integers("checkpoint_frequency", {-1}, &O::checkpoints, &CheckpointOptions::frequency);
+  integers("checkpoints_kept", {0, -1}, &O::checkpoints, &CheckpointOptions::kept);
 
   // Both values are valid by themselves. Options do not know which layers exist and which metrics
   // fit.
@@ -162,24 +167,24 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
 
 TEST(Options, ResolvingFillsInWhatDependsOnDefaults) {
   TrainingOptions options;
-  EXPECT_EQ(options.resolved().initial_learning_rate, 0.01);
-  options.solver = "adam";
+  EXPECT_EQ(options.resolved().solver.initial_learning_rate, 0.01);
+  options.solver.type = "adam";
   const TrainingOptions r = options.resolved();
-  EXPECT_EQ(r.initial_learning_rate, 0.001);
-  EXPECT_EQ(r.shard_size, 16);
+  EXPECT_EQ(r.solver.initial_learning_rate, 0.001);
+  EXPECT_EQ(r.shards.size, 16);
   EXPECT_GE(r.threads, 1);
   options.device = "cuda:1";
-  EXPECT_EQ(options.resolved().shard_size, 256);
-  options.initial_learning_rate = 0.5;
-  options.shard_size = 3;
+  EXPECT_EQ(options.resolved().shards.size, 256);
+  options.solver.initial_learning_rate = 0.5;
+  options.shards.size = 3;
   options.threads = 7;
-  EXPECT_EQ(options.resolved().squared_gradient_decay, 0.999);
-  options.solver = "rmsprop";
-  EXPECT_EQ(options.resolved().squared_gradient_decay, 0.9);
-  options.squared_gradient_decay = 0.5;
-  EXPECT_EQ(options.resolved().squared_gradient_decay, 0.5);
-  EXPECT_EQ(options.resolved().initial_learning_rate, 0.5);
-  EXPECT_EQ(options.resolved().shard_size, 3);
+  EXPECT_EQ(options.resolved().solver.squared_gradient_decay, 0.999);
+  options.solver.type = "rmsprop";
+  EXPECT_EQ(options.resolved().solver.squared_gradient_decay, 0.9);
+  options.solver.squared_gradient_decay = 0.5;
+  EXPECT_EQ(options.resolved().solver.squared_gradient_decay, 0.5);
+  EXPECT_EQ(options.resolved().solver.initial_learning_rate, 0.5);
+  EXPECT_EQ(options.resolved().shards.size, 3);
   EXPECT_EQ(options.resolved().threads, 7);
 }
 
@@ -212,12 +217,12 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
   using O = TrainingOptions;
   const auto nothing = [](O&) {};
   const auto adam = [](O& o) {
-    o.solver = "adam";
-    o.initial_learning_rate = 0.01;
+    o.solver.type = "adam";
+    o.solver.initial_learning_rate = 0.01;
   };
   const auto diverging = [](O& o) {
-    o.initial_learning_rate = 0.5;
-    o.validation_frequency = 1;
+    o.solver.initial_learning_rate = 0.5;
+    o.validation.frequency = 1;
     o.max_epochs = 6;
   };
   const auto one_thread = [](O& o) {
@@ -225,122 +230,124 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
     o.mini_batch_size = 49;  // 7 shards: the tree adds them as (0+1)+(2+3), (4+5)+6
   };
   const auto piecewise = [](O& o) {
-    o.learning_rate_schedule = {"piecewise"};
-    o.drop_period = 1;
+    o.schedule.types = {"piecewise"};
+    o.schedule.drop_period = 1;
   };
   const auto schedule = [](const char* name) {
-    return [name](O& o) { o.learning_rate_schedule = {name}; };
+    return [name](O& o) { o.schedule.types = {name}; };
   };
-  const auto cut = [](O& o) { o.gradient_threshold = 0.01; };
+  const auto cut = [](O& o) { o.solver.gradient_threshold = 0.01; };
   const std::vector<Row> rows{
-      {"solver", Effect::other_result, nothing, [](O& o) { o.solver = "adam"; }},
-      {"momentum", Effect::other_result, nothing, [](O& o) { o.momentum = 0.8; }},
-      {"gradient_decay", Effect::other_result, adam, [](O& o) { o.gradient_decay = 0.8; }},
+      {"solver", Effect::other_result, nothing, [](O& o) { o.solver.type = "adam"; }},
+      {"momentum", Effect::other_result, nothing, [](O& o) { o.solver.momentum = 0.8; }},
+      {"gradient_decay", Effect::other_result, adam, [](O& o) { o.solver.gradient_decay = 0.8; }},
       {"squared_gradient_decay", Effect::other_result, adam,
-       [](O& o) { o.squared_gradient_decay = 0.99; }},
-      {"epsilon", Effect::other_result, adam, [](O& o) { o.epsilon = 1e-3; }},
+       [](O& o) { o.solver.squared_gradient_decay = 0.99; }},
+      {"epsilon", Effect::other_result, adam, [](O& o) { o.solver.epsilon = 1e-3; }},
       {"initial_learning_rate", Effect::other_result, nothing,
-       [](O& o) { o.initial_learning_rate = 0.04; }},
-      {"learning_rate_schedule", Effect::other_result, [](O& o) { o.drop_period = 1; },
-       [](O& o) { o.learning_rate_schedule = {"piecewise"}; }},
+       [](O& o) { o.solver.initial_learning_rate = 0.04; }},
+      {"learning_rate_schedule", Effect::other_result, [](O& o) { o.schedule.drop_period = 1; },
+       [](O& o) { o.schedule.types = {"piecewise"}; }},
       {"learning_rate_schedule", Effect::other_result, nothing, schedule("cosine")},
       {"schedule_epochs", Effect::other_result,
        [](O& o) {
-         o.learning_rate_schedule = {"warmup", "none"};
-         o.schedule_epochs = {1};
+         o.schedule.types = {"warmup", "none"};
+         o.schedule.epochs = {1};
        },
-       [](O& o) { o.schedule_epochs = {0.5}; }},
+       [](O& o) { o.schedule.epochs = {0.5}; }},
       {"schedule_power", Effect::other_result, schedule("polynomial"),
-       [](O& o) { o.schedule_power = 2; }},
+       [](O& o) { o.schedule.power = 2; }},
       {"final_factor", Effect::other_result, schedule("cosine"),
-       [](O& o) { o.final_factor = 0.1; }},
+       [](O& o) { o.schedule.final_factor = 0.1; }},
       {"warmup_factor", Effect::other_result, schedule("warmup"),
-       [](O& o) { o.warmup_factor = 0.5; }},
+       [](O& o) { o.schedule.warmup_factor = 0.5; }},
       {"gradient_threshold", Effect::other_result, nothing, cut},
       {"gradient_threshold", Effect::same_digest, nothing,
-       [](O& o) { o.gradient_threshold = 1e6; }},
+       [](O& o) { o.solver.gradient_threshold = 1e6; }},
       {"gradient_threshold_method", Effect::other_result, cut,
-       [](O& o) { o.gradient_threshold_method = "global-l2norm"; }},
+       [](O& o) { o.solver.gradient_threshold_method = "global-l2norm"; }},
       {"gradient_threshold_method", Effect::other_result, cut,
-       [](O& o) { o.gradient_threshold_method = "absolute-value"; }},
+       [](O& o) { o.solver.gradient_threshold_method = "absolute-value"; }},
       {"class_weights", Effect::other_result, nothing,
        [](O& o) { o.class_weights = {2, 1, 1, 1, 1, 1, 1, 1, 1, 1}; }},
       {"class_weights", Effect::same_digest, nothing, [](O& o) { o.class_weights.assign(10, 1); }},
       {"freeze", Effect::other_result, nothing, [](O& o) { o.freeze = {"convolution2d_1"}; }},
       {"freeze", Effect::same_digest, nothing, [](O& o) { o.freeze = {"relu_1"}; }},
-      {"solver", Effect::other_result, adam, [](O& o) { o.solver = "adamw"; }},
-      {"solver", Effect::other_result, adam, [](O& o) { o.solver = "rmsprop"; }},
-      {"drop_factor", Effect::other_result, piecewise, [](O& o) { o.drop_factor = 0.5; }},
-      {"drop_period", Effect::other_result, piecewise, [](O& o) { o.drop_period = 2; }},
-      {"l2", Effect::other_result, nothing, [](O& o) { o.l2 = 0.01; }},
+      {"solver", Effect::other_result, adam, [](O& o) { o.solver.type = "adamw"; }},
+      {"solver", Effect::other_result, adam, [](O& o) { o.solver.type = "rmsprop"; }},
+      {"drop_factor", Effect::other_result, piecewise, [](O& o) { o.schedule.drop_factor = 0.5; }},
+      {"drop_period", Effect::other_result, piecewise, [](O& o) { o.schedule.drop_period = 2; }},
+      {"l2", Effect::other_result, nothing, [](O& o) { o.solver.l2 = 0.01; }},
       {"mini_batch_size", Effect::other_result, nothing, [](O& o) { o.mini_batch_size = 21; }},
       {"max_epochs", Effect::other_result, nothing, [](O& o) { o.max_epochs = 3; }},
       {"max_iterations", Effect::other_result, nothing, [](O& o) { o.max_iterations = 3; }},
-      {"shuffle", Effect::other_result, nothing, [](O& o) { o.shuffle = "once"; }},
-      {"shuffle", Effect::other_result, [](O& o) { o.shuffle = "once"; },
-       [](O& o) { o.shuffle = "never"; }},
-      {"last_mini_batch", Effect::other_result, nothing, [](O& o) { o.last_mini_batch = "keep"; }},
-      {"shard_size", Effect::other_result, nothing, [](O& o) { o.shard_size = 10; }},
-      {"precision", Effect::other_result, nothing, [](O& o) { o.precision = "bf16"; }},
+      {"shuffle", Effect::other_result, nothing, [](O& o) { o.data.shuffle = "once"; }},
+      {"shuffle", Effect::other_result, [](O& o) { o.data.shuffle = "once"; },
+       [](O& o) { o.data.shuffle = "never"; }},
+      {"last_mini_batch", Effect::other_result, nothing,
+       [](O& o) { o.data.last_mini_batch = "keep"; }},
+      {"shard_size", Effect::other_result, nothing, [](O& o) { o.shards.size = 10; }},
+      {"precision", Effect::other_result, nothing, [](O& o) { o.precision.type = "bf16"; }},
       // A power of two does not change significands.
-      {"loss_scale", Effect::same_digest, nothing, [](O& o) { o.loss_scale = 1024; }},
+      {"loss_scale", Effect::same_digest, nothing, [](O& o) { o.precision.loss_scale = 1024; }},
       {"seed", Effect::other_result, nothing, [](O& o) { o.seed = 1; }},
       // The learning rate is far too large, so validation does not improve every time.
       {"validation_patience", Effect::other_result, diverging,
-       [](O& o) { o.validation_patience = 1; }},
+       [](O& o) { o.validation.patience = 1; }},
       // The last iteration's values stay the same. Another test covers the network's values.
-      {"output_network", Effect::same_digest, nothing, [](O& o) { o.output_network = "best"; }},
+      {"output_network", Effect::same_digest, nothing,
+       [](O& o) { o.validation.output_network = "best"; }},
       {"batch_normalization_statistics", Effect::other_network, nothing,
        [](O& o) { o.batch_normalization_statistics = "population"; }},
       // One thread: shards arrive in order, but are added sequentially and not by the tree.
       {"deterministic", Effect::other_result, one_thread, [](O& o) { o.deterministic = false; }},
       // Fields of another solver or schedule have no effect.
-      {"momentum", Effect::same_digest, adam, [](O& o) { o.momentum = 0.1; }},
-      {"epsilon", Effect::same_digest, nothing, [](O& o) { o.epsilon = 1e-3; }},
-      {"gradient_decay", Effect::same_digest, nothing, [](O& o) { o.gradient_decay = 0.1; }},
-      {"drop_factor", Effect::same_digest, nothing, [](O& o) { o.drop_factor = 0.5; }},
+      {"momentum", Effect::same_digest, adam, [](O& o) { o.solver.momentum = 0.1; }},
+      {"epsilon", Effect::same_digest, nothing, [](O& o) { o.solver.epsilon = 1e-3; }},
+      {"gradient_decay", Effect::same_digest, nothing, [](O& o) { o.solver.gradient_decay = 0.1; }},
+      {"drop_factor", Effect::same_digest, nothing, [](O& o) { o.schedule.drop_factor = 0.5; }},
       // These affect only speed, memory and output.
       // Without a GPU both values mean the CPU. device_step_test.cpp covers GPUs.
       {"device", Effect::same_digest, nothing, [](O& o) { o.device = "cpu"; }},
       {"metrics", Effect::same_digest, nothing,
        [](O& o) {
-         o.metrics = {"f1", "top-3"};
+         o.validation.metrics = {"f1", "top-3"};
        }},
       {"streams", Effect::same_digest, nothing, [](O& o) { o.streams = 4; }},
       {"threads", Effect::same_digest, nothing, [](O& o) { o.threads = 3; }},
-      {"workers", Effect::same_digest, nothing, [](O& o) { o.workers = 2; }},
-      {"worker_load", Effect::same_digest, [](O& o) { o.workers = 2; },
+      {"workers", Effect::same_digest, nothing, [](O& o) { o.workers.count = 2; }},
+      {"worker_load", Effect::same_digest, [](O& o) { o.workers.count = 2; },
        [](O& o) {
-         o.worker_load = {1, 2};
+         o.workers.load = {1, 2};
        }},
-      {"hosts", Effect::same_digest, [](O& o) { o.workers = 2; },
-       [](O& o) { o.hosts = {"localhost:2"}; }},
+      {"hosts", Effect::same_digest, [](O& o) { o.workers.count = 2; },
+       [](O& o) { o.workers.hosts = {"localhost:2"}; }},
       {"host_launch", Effect::same_digest, [](O& o) { testing::place_on_hosts(o, {"127.0.0.2"}); },
-       [](O& o) { o.host_launch = "env"; }},
+       [](O& o) { o.workers.host_launch = "env"; }},
       {"host_address", Effect::same_digest, [](O& o) { testing::place_on_hosts(o, {"127.0.0.2"}); },
-       [](O& o) { o.host_address = "127.0.0.5"; }},
-      {"worker_limit", Effect::same_digest, [](O& o) { o.workers = 2; },
-       [](O& o) { o.worker_limit = 100; }},
-      {"worker_memory_mib", Effect::same_digest, [](O& o) { o.workers = 2; },
-       [](O& o) { o.worker_memory_mib = 4096; }},
-      {"worker_environment", Effect::same_digest, [](O& o) { o.workers = 2; },
-       [](O& o) { o.worker_environment = {"LOCKSTEP_TEST_WORKER=here"}; }},
-      {"check_frequency", Effect::same_digest, nothing, [](O& o) { o.check_frequency = 1; }},
-      {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.loader_threads = 3; }},
-      {"prefetch", Effect::same_digest, nothing, [](O& o) { o.prefetch = 1; }},
-      {"cache_mib", Effect::same_digest, nothing, [](O& o) { o.cache_mib = 0; }},
+       [](O& o) { o.workers.host_address = "127.0.0.5"; }},
+      {"worker_limit", Effect::same_digest, [](O& o) { o.workers.count = 2; },
+       [](O& o) { o.workers.limit = 100; }},
+      {"worker_memory_mib", Effect::same_digest, [](O& o) { o.workers.count = 2; },
+       [](O& o) { o.workers.memory_mib = 4096; }},
+      {"worker_environment", Effect::same_digest, [](O& o) { o.workers.count = 2; },
+       [](O& o) { o.workers.environment = {"LOCKSTEP_TEST_WORKER=here"}; }},
+      {"check_frequency", Effect::same_digest, nothing, [](O& o) { o.shards.check_frequency = 1; }},
+      {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.data.loader_threads = 3; }},
+      {"prefetch", Effect::same_digest, nothing, [](O& o) { o.data.prefetch = 1; }},
+      {"cache_mib", Effect::same_digest, nothing, [](O& o) { o.data.cache_mib = 0; }},
       {"validation_frequency", Effect::same_digest, nothing,
-       [](O& o) { o.validation_frequency = 1; }},
+       [](O& o) { o.validation.frequency = 1; }},
       {"validation_frequency_unit", Effect::same_digest, nothing,
-       [](O& o) { o.validation_frequency_unit = "epoch"; }},
+       [](O& o) { o.validation.frequency_unit = "epoch"; }},
       {"checkpoint_frequency_unit", Effect::same_digest, nothing,
-       [](O& o) { o.checkpoint_frequency_unit = "epoch"; }},
+       [](O& o) { o.checkpoints.frequency_unit = "epoch"; }},
       {"max_time", Effect::same_digest, nothing, [](O& o) { o.max_time = 3600; }},
       {"checkpoint_frequency", Effect::same_digest, nothing,
-       [](O& o) { o.checkpoint_frequency = 1; }},
-      {"checkpoints_kept", Effect::same_digest, nothing, [](O& o) { o.checkpoints_kept = 5; }},
+       [](O& o) { o.checkpoints.frequency = 1; }},
+      {"checkpoints_kept", Effect::same_digest, nothing, [](O& o) { o.checkpoints.kept = 5; }},
       {"allow_other_numerics", Effect::same_digest, nothing,
-       [](O& o) { o.allow_other_numerics = true; }},
+       [](O& o) { o.checkpoints.allow_other_numerics = true; }},
   };
   std::set<std::string> covered;
   for (const auto& row : rows) {

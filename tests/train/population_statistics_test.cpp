@@ -164,7 +164,7 @@ TEST(PopulationStatistics, OneNetworkForThreadsMemoryStopsAndResumes) {
   const auto in = [&](const std::string& name) { return join_path(folder.path, name); };
   const auto options_of = [](int64_t threads) {
     TrainingOptions options = population_options(threads);
-    options.shard_size = 3;  // with three shards the last one nearly always arrives last
+    options.shards.size = 3;  // with three shards the last one nearly always arrives last
     return options;
   };
   const Outcome one = run(in("one"), options_of(1));
@@ -174,7 +174,7 @@ TEST(PopulationStatistics, OneNetworkForThreadsMemoryStopsAndResumes) {
   EXPECT_NE(one.receipt.find(one.result.network_digest.to_string()), std::string::npos);
   for (const int64_t threads : {2, 5}) {
     TrainingOptions options = options_of(threads);
-    options.cache_mib = 0;
+    options.data.cache_mib = 0;
     const Outcome many = run(in("threads" + std::to_string(threads)), options);
     EXPECT_EQ(many.result.network_digest, one.result.network_digest);
     EXPECT_EQ(many.receipt, one.receipt);
@@ -200,9 +200,9 @@ TEST(PopulationStatistics, OneNetworkForThreadsMemoryStopsAndResumes) {
 
 TEST(PopulationStatistics, OfTheBestNetwork) {
   TrainingOptions options = population_options();
-  options.output_network = "best";
-  options.validation_frequency = 1;
-  options.initial_learning_rate = 0.3;
+  options.validation.output_network = "best";
+  options.validation.frequency = 1;
+  options.solver.initial_learning_rate = 0.3;
   Network network = network_of(two_normalizations());
   const TrainingResult result = train(network, digits(), options);
   EXPECT_EQ(result.population->iteration, result.network_iteration);

@@ -110,8 +110,8 @@ std::optional<Ended> train_in(PowerCutFiles& files, std::vector<std::string>* no
   network.initialize(1);
   TrainingOptions options = small_options();
   options.threads = 1;
-  options.checkpoint_frequency = 1;
-  options.output_network = "best";
+  options.checkpoints.frequency = 1;
+  options.validation.output_network = "best";
   try {
     ReceiptWriter receipt(files, "run");
     Recorder recorder;
@@ -180,7 +180,7 @@ TEST(PowerCuts, LoseNothingBeforeTheLastCheckpoint) {
     control.resume = true;
     control.observers = {&watch};
     TrainingOptions options = small_options();
-    options.checkpoint_frequency = 2;
+    options.checkpoints.frequency = 2;
     try {
       train(network, {some_digits(60)}, options, control);
     } catch (const PowerCut&) {

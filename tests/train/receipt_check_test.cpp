@@ -141,7 +141,7 @@ class ResumedReceipt : public ::testing::Test {
   void run(int64_t stop_after, bool resume) {
     Network network = small_classifier();
     TrainingOptions options = small_options();
-    options.checkpoint_frequency = 2;
+    options.checkpoints.frequency = 2;
     ReceiptWriter receipt(local_files(), folder.path);
     TrainingControl control;
     control.observers.push_back(&receipt);

@@ -41,10 +41,10 @@ TrainingResult run_into(const TemporaryFolder& folder, TrainingControl control =
                         int64_t shard_size = 7) {
   Network network = small_classifier();
   TrainingOptions options = small_options();
-  options.shard_size = shard_size;
+  options.shards.size = shard_size;
   options.threads = threads;
-  options.validation_frequency = validation_frequency;
-  options.checkpoint_frequency = 2;
+  options.validation.frequency = validation_frequency;
+  options.checkpoints.frequency = 2;
   ReceiptWriter receipt(local_files(), folder.path);
   control.observers.push_back(&receipt);
   control.checkpoint_folder = join_path(folder.path, "checkpoints");
@@ -144,7 +144,7 @@ TEST(Receipt, ResumingDropsWhatCameAfterTheCheckpointAndEndsInTheSameBytes) {
   {
     Network network = small_classifier();
     TrainingOptions options = small_options();
-    options.validation_frequency = options.checkpoint_frequency = 2;
+    options.validation.frequency = options.checkpoints.frequency = 2;
     ReceiptWriter receipt(local_files(), parts.path);
     TrainingControl control;
     control.observers = {&receipt, &breaks};

@@ -44,7 +44,7 @@ inline Failure& failure() {
 inline TrainingOptions long_options(int64_t workers, int64_t epochs = 60) {
   TrainingOptions options = law_options(1);
   options.max_epochs = epochs;
-  options.workers = workers;
+  options.workers.count = workers;
   return options;
 }
 

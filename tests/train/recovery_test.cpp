@@ -238,7 +238,7 @@ TEST(Recovery, ThePublishingWorkerMayBeLost) {
 TEST(Recovery, ALossThatIsNoNumberEndsTheTraining) {
   Follower follower;
   TrainingOptions options = long_options(2);
-  options.initial_learning_rate = 1e30;
+  options.solver.initial_learning_rate = 1e30;
   const auto call = make_call<&failing_problem>(Failure{});
   TrainingProblem problem = testing::law_problem();
   TrainingControl control;
@@ -250,7 +250,7 @@ TEST(Recovery, ALossThatIsNoNumberEndsTheTraining) {
     EXPECT_NE(std::string(e.what()).find("is not a finite number"), std::string::npos) << e.what();
   }
   TrainingProblem alone = testing::law_problem();
-  options.workers = 0;
+  options.workers.count = 0;
   EXPECT_THROW(train(alone.network, alone.data, options), Error);
   EXPECT_EQ(network_digest(problem.network), network_digest(alone.network))
       << "the last good values are not those of one process";
@@ -319,7 +319,7 @@ TEST_P(FailPoints, LeaveTheBitsAlone) {
   if (p.hosts && testing::hosts_are_left_out()) GTEST_SKIP() << "Gloo is not instrumented";
   Follower follower;
   TrainingOptions options = long_options(3);
-  options.worker_limit = 1.5;
+  options.workers.limit = 1.5;
   if (p.hosts) testing::place_on_hosts(options, {"localhost:1", "127.0.0.2:1", "127.0.0.3:2"});
   // A failure without an iteration happens the first time.
   const std::string place = p.place;
@@ -375,7 +375,7 @@ TEST(Recovery, AWorkerThatHangsAloneOnItsHostIsEndedAlone) {
   Follower follower;
   TrainingOptions options = long_options(0);
   testing::place_on_hosts(options, {"localhost:2", "127.0.0.2:1"});
-  options.worker_limit = 1.5;
+  options.workers.limit = 1.5;
   const TrainingResult result =
       run(options, follower, {"exchange", "hang", 1, 37, -1, "127.0.0.2"});
   expect_undisturbed(result, follower, 60);

@@ -65,10 +65,10 @@ TrainingProblem problem() {
 
 TrainingOptions options_of(int64_t threads) {
   TrainingOptions options = small_options();
-  options.shard_size = 3;
-  options.last_mini_batch = "keep";
+  options.shards.size = 3;
+  options.data.last_mini_batch = "keep";
   options.batch_normalization_statistics = "population";
-  options.metrics = {"f1"};
+  options.validation.metrics = {"f1"};
   options.threads = threads;
   return options;
 }
@@ -95,8 +95,8 @@ TEST(SeveralInputs, OneDigestForAnyNumberOfThreadsAndAnyCache) {
   ASSERT_EQ(one.validations.size(), 2u);
   for (const int64_t threads : {2, 5}) {
     TrainingOptions options = options_of(threads);
-    options.cache_mib = threads == 5 ? 0 : 64;
-    options.loader_threads = threads;
+    options.data.cache_mib = threads == 5 ? 0 : 64;
+    options.data.loader_threads = threads;
     const TrainingResult many = run(options);
     testing::expect_same_history(many, one);
     EXPECT_EQ(many.network_digest, one.network_digest) << threads;
@@ -105,7 +105,7 @@ TEST(SeveralInputs, OneDigestForAnyNumberOfThreadsAndAnyCache) {
 
 TEST(SeveralInputs, OneDigestForWorkers) {
   TrainingOptions options = options_of(1);
-  options.workers = 2;
+  options.workers.count = 2;
   const auto call = make_call<&problem>();
   TrainingProblem p = call();
   const TrainingResult result = train(call, p.network, p.data, options);
@@ -228,7 +228,7 @@ TEST(SeveralInputs, ALossOfTheUserGetsAllInputs) {
                    "of two inputs"};
     TrainingOptions options = options_of(threads);
     options.batch_normalization_statistics = "moving";
-    options.metrics = {};
+    options.validation.metrics = {};
     return train(p.network, p.data, options);
   };
   const TrainingResult one = with(1), three = with(3);
@@ -248,8 +248,8 @@ TEST(SeveralInputs, ExamplesMayHaveTargets) {
     network.set_loss("mean_squared_error");
     network.initialize(1);
     TrainingOptions options = small_options();
-    options.initial_learning_rate = 1e-6;
-    options.metrics = {"rmse"};
+    options.solver.initial_learning_rate = 1e-6;
+    options.validation.metrics = {"rmse"};
     TrainingResult result = train(network, data, options);
     EXPECT_TRUE(std::isnan(result.iterations.back().accuracy));
     return result;

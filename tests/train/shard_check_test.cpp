@@ -55,7 +55,7 @@ TEST(Checks, AFaultyWorkerIsFoundAndReplaced) {
     for (const uint32_t faulty : {1u, 2u}) {
       Follower follower;
       TrainingOptions options = long_options(workers);
-      options.check_frequency = 5;
+      options.shards.check_frequency = 5;
       const TrainingResult result = run_flipping(options, follower, {"", "flip", faulty, 15, 2});
       expect_undisturbed(result, follower, 60);
       const auto lost = losses(follower);
@@ -74,7 +74,7 @@ TEST(Checks, AFaultyWorkerIsFoundAndReplaced) {
 // suspect.
 TEST(Checks, OfTwoWorkers) {
   TrainingOptions options = long_options(2);
-  options.check_frequency = 5;
+  options.shards.check_frequency = 5;
   for (const uint32_t faulty : {1u, 2u}) {
     Follower follower;
     const TrainingResult result = run_flipping(options, follower, {"", "flip once", faulty, 15, 2});
@@ -90,7 +90,7 @@ TEST(Checks, OfTwoWorkers) {
 TEST(Checks, WithoutThemAFlipGoesUnnoticed) {
   Follower follower;
   TrainingOptions options = long_options(2);
-  options.check_frequency = 0;
+  options.shards.check_frequency = 0;
   const TrainingResult result = run_flipping(options, follower, {"", "flip", 1, 15, 2});
   EXPECT_NE(result.digest, undisturbed(60).digest);
   EXPECT_TRUE(losses(follower).empty());
@@ -100,7 +100,7 @@ TEST(Checks, WhatIsDifferentEveryTimeStopsTheRun) {
   for (const int64_t workers : {1, 2, 3}) {
     Follower follower;
     TrainingOptions options = long_options(workers);
-    options.check_frequency = 5;
+    options.shards.check_frequency = 5;
     try {
       run_flipping(options, follower, {"", "unsteady", 0, 0, 0});
       FAIL() << workers << " workers went on";

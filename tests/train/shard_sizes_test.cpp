@@ -20,7 +20,7 @@ std::string note(int64_t mini_batch, int64_t shard, int64_t multiple = 16,
                  const Network& network = convolving(), const std::string& device = "cpu") {
   TrainingOptions options;
   options.mini_batch_size = mini_batch;
-  options.shard_size = shard;
+  options.shards.size = shard;
   options.device = device;
   return shard_size_note(network, options, multiple);
 }

@@ -56,8 +56,8 @@ void expect_follows(
       for (float& g : sum) g = static_cast<float>(20 * random.normal(drawn++));
       solver->update(p, sum.data(), scalars);
       for (size_t i = 0; i < r.w.size(); ++i) {
-        const double g =
-            static_cast<double>(sum[i]) / scalars.observations + options.l2 * r.l2_factor * r.w[i];
+        const double g = static_cast<double>(sum[i]) / scalars.observations +
+                         options.solver.l2 * r.l2_factor * r.w[i];
         step(r, i, g, scalars.learning_rate * r.rate_factor, static_cast<double>(t));
       }
     }
@@ -85,58 +85,60 @@ void expect_follows(
 
 TEST(Solver, SgdmFollowsItsFormula) {
   TrainingOptions options;
-  options.momentum = 0.8;
-  options.l2 = 0.1;
+  options.solver.momentum = 0.8;
+  options.solver.l2 = 0.1;
   expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double) {
-    r.a[i] = options.momentum * r.a[i] - rate * g;
+    r.a[i] = options.solver.momentum * r.a[i] - rate * g;
     r.w[i] += r.a[i];
   });
 }
 
 TEST(Solver, AdamFollowsItsFormula) {
   TrainingOptions options;
-  options.solver = "adam";
-  options.gradient_decay = 0.85;
-  options.squared_gradient_decay = 0.95;
-  options.epsilon = 1e-3;
-  options.l2 = 0.1;
+  options.solver.type = "adam";
+  options.solver.gradient_decay = 0.85;
+  options.solver.squared_gradient_decay = 0.95;
+  options.solver.epsilon = 1e-3;
+  options.solver.l2 = 0.1;
   expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double t) {
-    const double beta1 = options.gradient_decay, beta2 = options.squared_gradient_decay;
+    const double beta1 = options.solver.gradient_decay,
+                 beta2 = options.solver.squared_gradient_decay;
     r.a[i] = beta1 * r.a[i] + (1 - beta1) * g;
     r.b[i] = beta2 * r.b[i] + (1 - beta2) * g * g;
     const double mean = r.a[i] / (1 - std::pow(beta1, t));
     const double square = r.b[i] / (1 - std::pow(beta2, t));
-    r.w[i] -= rate * mean / (std::sqrt(square) + options.epsilon);
+    r.w[i] -= rate * mean / (std::sqrt(square) + options.solver.epsilon);
   });
 }
 
 TEST(Solver, AdamwDecaysApartFromTheGradient) {
   TrainingOptions options;
-  options.solver = "adamw";
-  options.gradient_decay = 0.85;
-  options.squared_gradient_decay = 0.95;
-  options.epsilon = 1e-3;
-  options.l2 = 0.1;
+  options.solver.type = "adamw";
+  options.solver.gradient_decay = 0.85;
+  options.solver.squared_gradient_decay = 0.95;
+  options.solver.epsilon = 1e-3;
+  options.solver.l2 = 0.1;
   expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double t) {
-    const double beta1 = options.gradient_decay, beta2 = options.squared_gradient_decay;
-    const double decay = options.l2 * r.l2_factor * r.w[i];
+    const double beta1 = options.solver.gradient_decay,
+                 beta2 = options.solver.squared_gradient_decay;
+    const double decay = options.solver.l2 * r.l2_factor * r.w[i];
     g -= decay;  // expect_follows() has added it
     r.a[i] = beta1 * r.a[i] + (1 - beta1) * g;
     r.b[i] = beta2 * r.b[i] + (1 - beta2) * g * g;
     const double mean = r.a[i] / (1 - std::pow(beta1, t));
     const double square = r.b[i] / (1 - std::pow(beta2, t));
-    r.w[i] -= rate * mean / (std::sqrt(square) + options.epsilon) + rate * decay;
+    r.w[i] -= rate * mean / (std::sqrt(square) + options.solver.epsilon) + rate * decay;
   });
 }
 
 TEST(Solver, RmspropFollowsItsFormula) {
   TrainingOptions options;
-  options.solver = "rmsprop";
-  options.epsilon = 1e-3;
-  options.l2 = 0.1;
+  options.solver.type = "rmsprop";
+  options.solver.epsilon = 1e-3;
+  options.solver.l2 = 0.1;
   expect_follows(options, [&](Reference& r, size_t i, double g, double rate, double) {
     r.a[i] = 0.9 * r.a[i] + 0.1 * g * g;  // the solver's own decay
-    r.w[i] -= rate * g / (std::sqrt(r.a[i]) + options.epsilon);
+    r.w[i] -= rate * g / (std::sqrt(r.a[i]) + options.solver.epsilon);
   });
 }
 
@@ -146,7 +148,7 @@ TEST(Solver, FrozenLayersStayAsTheyAre) {
                     fully_connected({.units = 3}), fully_connected({.units = 2})};
     network.initialize(1);
     TrainingOptions options;
-    options.solver = name;
+    options.solver.type = name;
     options.freeze = {"fully_connected_1"};
     const auto solver = make_solver(network, options);
     for (size_t p = 0; p < network.parameters().size(); ++p) {
@@ -170,7 +172,7 @@ TEST(Solver, StateStartsAtZeroAndIsNamed) {
   Network network = network_with_factors();
   TrainingOptions options;
   EXPECT_EQ(make_solver(network, options)->state_names(), std::vector<std::string>{"velocity"});
-  options.solver = "adam";
+  options.solver.type = "adam";
   const auto adam = make_solver(network, options);
   EXPECT_EQ(adam->state_names(), (std::vector<std::string>{"mean", "square"}));
   ASSERT_EQ(adam->state(0).size(), 2u);
@@ -184,10 +186,10 @@ TEST(Solver, TheRegistryDescribesEachSolver) {
   for (const SolverInfo& info : solver_registry()) {
     SCOPED_TRACE(info.name);
     TrainingOptions options;
-    options.solver = info.name;
+    options.solver.type = info.name;
     EXPECT_NO_THROW(options.check());
-    EXPECT_EQ(options.resolved().initial_learning_rate, info.initial_learning_rate);
-    EXPECT_EQ(options.resolved().squared_gradient_decay, info.squared_gradient_decay);
+    EXPECT_EQ(options.resolved().solver.initial_learning_rate, info.initial_learning_rate);
+    EXPECT_EQ(options.resolved().solver.squared_gradient_decay, info.squared_gradient_decay);
     const auto solver = make_solver(network, options);
     EXPECT_EQ(solver->state_names(), info.state);
     EXPECT_EQ(solver->state(0).size(), solver_arrays(options));
@@ -207,7 +209,7 @@ TEST(Solver, AFactorOfZeroFreezes) {
     network.initialize(1);
     const auto before = network.parameters()[0].value.to_vector();
     TrainingOptions options;
-    options.solver = name;
+    options.solver.type = name;
     const auto solver = make_solver(network, options);
     const std::vector<float> g(6, 1.0f);
     solver->update(0, g.data(), {0.1, 1, 1});
@@ -220,7 +222,7 @@ TEST(Solver, AFactorOfZeroFreezes) {
 TEST(Solver, UnknownSolversAndUninitializedNetworksAreRefused) {
   Network network = network_with_factors();
   TrainingOptions options;
-  options.solver = "sdgm";
+  options.solver.type = "sdgm";
   EXPECT_THROW(make_solver(network, options), InvalidArgument);
   Network raw{image_input({.height = 1, .width = 1, .channels = 3})};
   EXPECT_THROW(make_solver(raw, TrainingOptions()), InvalidArgument);

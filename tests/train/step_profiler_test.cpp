@@ -110,8 +110,8 @@ TEST(TrainingProfile, AddsUpToTheRecordsAndChangesNoBit) {
   for (const double threshold : {0.0, 0.5}) {
     TrainingOptions options = small_options();
     options.max_epochs = 6;
-    if (threshold > 0) options.gradient_threshold = threshold;
-    options.validation_frequency = 2;
+    if (threshold > 0) options.solver.gradient_threshold = threshold;
+    options.validation.frequency = 2;
     const TrainingData data{.training = some_digits(60), .validation = some_digits(20, 100)};
     Network network = small_classifier(), plain = small_classifier();
     const TrainingResult with = train(network, data, options, {.profile = true});
@@ -148,7 +148,7 @@ TEST(TrainingProfile, ThreadsThatKeepAllCoresBusyPrepareMiniBatches) {
   TrainingOptions options = small_options();
   options.max_epochs = 4;
   options.threads = std::max(2, available_cores());
-  options.shard_size = 1;
+  options.shards.size = 1;
   options.mini_batch_size = std::max<int64_t>(options.threads, 8);
   const TrainingData data{.training = some_digits(4 * options.mini_batch_size)};
   Network network = small_classifier(), other = small_classifier();
@@ -173,8 +173,8 @@ TEST(TrainingProfile, FloorsAreOfTheShardsThatThereWere) {
   TrainingOptions options = small_options();
   options.max_epochs = 4;
   options.mini_batch_size = 32;
-  options.shard_size = 16;
-  options.last_mini_batch = "keep";
+  options.shards.size = 16;
+  options.data.last_mini_batch = "keep";
   Network network = small_classifier();
   const TrainingResult result =
       train(network, {.training = some_digits(67)}, options, {.profile = true});

@@ -40,12 +40,12 @@ inline Network small_classifier(uint64_t seed = 1) {
 // 60 digits in mini-batches of 20 (three per epoch), shards of 7, 7 and 6.
 inline TrainingOptions small_options() {
   TrainingOptions options;
-  options.initial_learning_rate = 0.05;
+  options.solver.initial_learning_rate = 0.05;
   options.mini_batch_size = 20;
-  options.shard_size = 7;
+  options.shards.size = 7;
   options.max_epochs = 2;
   options.threads = 2;
-  options.validation_frequency = 0;
+  options.validation.frequency = 0;
   return options;
 }
 

@@ -104,7 +104,7 @@ TEST(Trainer, ImagesPerSecondAreThoseOfTheIterations) {
   Network network = small_classifier();
   TrainingOptions options = small_options();
   options.max_epochs = 6;
-  options.validation_frequency = 1;
+  options.validation.frequency = 1;
   const auto result = train(network, digits(), options);
   double seconds = 0;
   int64_t images = 0;
@@ -125,7 +125,7 @@ TEST(Trainer, ThePartialLastMiniBatchIsDroppedOrKept) {
   const auto observations = [](const std::string& last) {
     Network network = small_classifier();
     TrainingOptions options = small_options();
-    options.last_mini_batch = last;
+    options.data.last_mini_batch = last;
     std::vector<int64_t> counts;
     for (const auto& r : train(network, digits(47), options).iterations) {
       counts.push_back(r.observations_count);
@@ -140,7 +140,7 @@ TEST(Trainer, ValidatesAtItsFrequencyAndAlwaysAtTheEnd) {
   const auto iterations = [](int64_t frequency, bool with_data = true) {
     Network network = small_classifier();
     TrainingOptions options = small_options();  // 3 iterations per epoch, 6 in total
-    options.validation_frequency = frequency;
+    options.validation.frequency = frequency;
     TrainingData data = digits();
     if (!with_data) data.validation = nullptr;
     const auto result = train(network, data, options);
@@ -167,10 +167,10 @@ TEST(Trainer, FrequenciesMayCountEpochs) {
   Network network = small_classifier();
   TrainingOptions options = small_options();
   options.max_epochs = 5;
-  options.validation_frequency = 2;
-  options.validation_frequency_unit = "epoch";
-  options.checkpoint_frequency = 3;
-  options.checkpoint_frequency_unit = "epoch";
+  options.validation.frequency = 2;
+  options.validation.frequency_unit = "epoch";
+  options.checkpoints.frequency = 3;
+  options.checkpoints.frequency_unit = "epoch";
   const TemporaryFolder folder;
   Recorder recorder;
   TrainingControl control;
@@ -226,8 +226,8 @@ TEST(Trainer, ATimeLimitStopsWithACheckpointAndTheSameBitsAfterwards) {
 
 TEST(Trainer, StoppingAndResumingAnywhereEndsInTheSameBits) {
   TrainingOptions options = small_options();
-  options.validation_frequency = 2;
-  options.last_mini_batch = "keep";  // 3 iterations per epoch, the last one of 7
+  options.validation.frequency = 2;
+  options.data.last_mini_batch = "keep";  // 3 iterations per epoch, the last one of 7
   Network whole = small_classifier();
   const auto expected = train(whole, digits(47), options);
   ASSERT_EQ(expected.last_iteration, 6);
@@ -297,7 +297,7 @@ TEST(Trainer, ALossThatIsNoNumberStopsWithTheIterationNamedAndKeepsTheLastValues
   const TemporaryFolder folder;
   Network network = small_classifier();
   TrainingOptions options = small_options();
-  options.checkpoint_frequency = 1;
+  options.checkpoints.frequency = 1;
   std::vector<float> last;
   Recorder recorder;
   recorder.on_iteration = [&](const IterationRecord& r) {
@@ -332,7 +332,7 @@ TEST(Trainer, ALossThatIsNoNumberStopsWithTheIterationNamedAndKeepsTheLastValues
 TEST(Trainer, ALearningRateThatIsFarTooLargeIsReported) {
   Network network = small_classifier();
   TrainingOptions options = small_options();
-  options.initial_learning_rate = 1e30;
+  options.solver.initial_learning_rate = 1e30;
   options.max_epochs = 10;
   try {
     train(network, digits(), options);
@@ -363,7 +363,7 @@ struct Allocations {
 
 TEST(Trainer, AStepAllocatesNothingAfterTheFirst) {
   TrainingOptions options = small_options();
-  options.validation_frequency = 1;
+  options.validation.frequency = 1;
   options.threads = 1;
   const Allocations one(options);
   ASSERT_EQ(one.asked.size(), 10u);
@@ -377,7 +377,7 @@ TEST(Trainer, AStepAllocatesNothingAfterTheFirst) {
 
 TEST(Trainer, MiniBatchesOfTwoSizesAllocateNothingAfterTheFirstEpoch) {
   TrainingOptions options = small_options();
-  options.last_mini_batch = "keep";
+  options.data.last_mini_batch = "keep";
   options.threads = 1;
   const Allocations all(options);
   ASSERT_EQ(all.asked.size(), 15u);

@@ -90,18 +90,18 @@ TEST(TrainingPools, TheOpenOneComputes) {
 TEST(TrainingPools, ASmallerOneComputesWithWhatItHas) {
   Pool pool({.workers = 2});
   TrainingOptions options = long_options(5);
-  options.worker_load = {3, 1, 1, 1, 1};
+  options.workers.load = {3, 1, 1, 1, 1};
   Listener listener;
   const TrainingResult result = run(options, listener);
   expect_undisturbed(result, listener, 60);
   ASSERT_EQ(result.workers.size(), 2u);
   EXPECT_GT(result.workers[0].shards, 2 * result.workers[1].shards);
-  options.worker_load = {0, 0, 1, 1, 1};  // no worker with a load is present
+  options.workers.load = {0, 0, 1, 1, 1};  // no worker with a load is present
   Listener other;
   const TrainingResult even = run(options, other);
   EXPECT_EQ(even.digest, result.digest);
   EXPECT_LT(even.workers[0].shards, 1.5 * static_cast<double>(even.workers[1].shards));
-  options.worker_load = {1, 1, 1};
+  options.workers.load = {1, 1, 1};
   EXPECT_THROW(run(options, other), InvalidArgument);
 }
 
@@ -288,7 +288,7 @@ TEST(TrainingPools, OpenedForATrainingHaveItsEnvironmentAndLimit) {
   const auto call = make_call<&problem_of_the_environment>();
   TrainingProblem problem = call();
   TrainingOptions options = long_options(1);
-  options.worker_environment = {"LOCKSTEP_TEST_OTHER=", "LOCKSTEP_TEST_WORKER=a=b"};
+  options.workers.environment = {"LOCKSTEP_TEST_OTHER=", "LOCKSTEP_TEST_WORKER=a=b"};
   try {
     train(call, problem.network, problem.data, options);
     FAIL() << "the worker does not have it";
@@ -297,8 +297,8 @@ TEST(TrainingPools, OpenedForATrainingHaveItsEnvironmentAndLimit) {
   }
 #if !defined(__SANITIZE_THREAD__) && \
     !defined(__SANITIZE_ADDRESS__)  // sanitizers need additional memory
-  options.worker_environment.clear();
-  options.worker_memory_mib = 1;
+  options.workers.environment.clear();
+  options.workers.memory_mib = 1;
   try {
     train(call, problem.network, problem.data, options);
     FAIL() << "a mebibyte was enough";

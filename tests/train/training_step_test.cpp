@@ -38,7 +38,7 @@ class Keeper : public Solver {
 TrainingOptions options_for(int64_t mini_batch_size, int64_t shard_size) {
   TrainingOptions options;
   options.mini_batch_size = mini_batch_size;
-  options.shard_size = shard_size;
+  options.shards.size = shard_size;
   options.seed = 1;
   return options;
 }

@@ -53,16 +53,16 @@ void expect_says(const std::string& message, const std::string& part) {
 TEST(Vectors, OneDigestForAnyNumberOfThreadsAndAnyCache) {
   const TrainingData data{as_arrays(some_digits(70)), as_arrays(some_digits(33, 500))};
   TrainingOptions options = testing::small_options();
-  options.shard_size = 3;  // with three shards the last one nearly always arrives last
-  options.last_mini_batch = "keep";
+  options.shards.size = 3;  // with three shards the last one nearly always arrives last
+  options.data.last_mini_batch = "keep";
   options.batch_normalization_statistics = "population";
   options.threads = 1;
   const TrainingResult one = trained(vector_network(), data, options);
   ASSERT_EQ(one.last_iteration, 8);
   for (int threads : {2, 3, 5}) {
     options.threads = threads;
-    options.cache_mib = threads == 3 ? 0 : 64;
-    options.loader_threads = threads;
+    options.data.cache_mib = threads == 3 ? 0 : 64;
+    options.data.loader_threads = threads;
     const TrainingResult many = trained(vector_network(), data, options);
     EXPECT_EQ(many.digest, one.digest) << threads;
     EXPECT_EQ(many.network_digest, one.network_digest) << threads;
@@ -216,9 +216,9 @@ TEST(Vectors, FloatTargetsAreLearnedByMeanSquaredError) {
   TrainingOptions options = testing::small_options();
   options.mini_batch_size = 16;
   options.max_epochs = 60;
-  options.l2 = 0;
-  options.initial_learning_rate = 0.1;
-  options.metrics = {"rmse"};
+  options.solver.l2 = 0;
+  options.solver.initial_learning_rate = 0.1;
+  options.validation.metrics = {"rmse"};
   const auto run = [&](int64_t threads) {
     Network network{feature_input({.features = 2}), fully_connected({.units = 2})};
     network.set_loss("mean_squared_error");
@@ -249,7 +249,7 @@ TEST(Vectors, ImagesMayHaveFloatTargetsThatAugmentationLeavesAlone) {
   data.augmentation.translate_x = {-2, 2};
   data.random_crop = true;
   TrainingOptions options = testing::small_options();
-  options.initial_learning_rate = 1e-7;
+  options.solver.initial_learning_rate = 1e-7;
   EXPECT_EQ(train(network, data, options).last_iteration, 6);
 }
 

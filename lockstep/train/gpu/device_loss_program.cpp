@@ -17,7 +17,7 @@ DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& op
                                      const std::vector<DType>& inputs)
     : BuiltInLossProgram(network, options, inputs),
       device_(network.device()),
-      choice_{options.deterministic, options.precision == "tf32"},
+      choice_{options.deterministic, options.precision.type == "tf32"},
       augments_(std::count(inputs.begin(), inputs.end(), DType::u8) > 0 &&
                 DeviceAugmentation::possible(device_)) {}
 

@@ -8,8 +8,8 @@
 namespace lockstep {
 
 DeviceUpdateSettings::DeviceUpdateSettings(const Network& network, const TrainingOptions& options)
-    : threshold{options.gradient_threshold, options.gradient_threshold_method},
-      loss_scale(options.scale_of_losses()) {
+    : threshold{options.solver.gradient_threshold, options.solver.gradient_threshold_method},
+      loss_scale(options.precision.scale_of_losses()) {
   for (const auto& l : network.parameters()) frozen.push_back(is_frozen(l.name, options.freeze));
 }
 

@@ -13,13 +13,13 @@ Shuffle shuffle_from(const std::string& name) {
 MiniBatchQueueOptions mini_batches_of(const TrainingData& data, const TrainingOptions& options) {
   MiniBatchQueueOptions queue;
   queue.mini_batch_size = options.mini_batch_size;
-  queue.shuffle = shuffle_from(options.shuffle);
-  queue.drop_last = options.last_mini_batch == "drop";
+  queue.shuffle = shuffle_from(options.data.shuffle);
+  queue.drop_last = options.data.last_mini_batch == "drop";
   queue.seed = static_cast<uint64_t>(options.seed);
   queue.augmentation = data.augmentation;
   queue.noise = data.noise;
-  queue.threads = static_cast<int>(options.loader_threads);
-  queue.prefetch = static_cast<int>(options.prefetch);
+  queue.threads = static_cast<int>(options.data.loader_threads);
+  queue.prefetch = static_cast<int>(options.data.prefetch);
   queue.max_epochs = options.max_epochs;
   return queue;
 }

@@ -10,7 +10,7 @@ namespace {
 
 // The part of the memory budget that the existing caches have not taken.
 size_t budget_left(const TrainingImages& images, const TrainingOptions& options) {
-  size_t budget = static_cast<size_t>(options.cache_mib) << 20;
+  size_t budget = static_cast<size_t>(options.data.cache_mib) << 20;
   for (const auto& cache :
        {images.training, images.targets, images.validation, images.validation_targets}) {
     if (!cache || (cache == images.targets && images.targets == images.training)) continue;

@@ -25,12 +25,12 @@ bool DueWork::due(int64_t iteration, int64_t frequency, const std::string& unit)
 bool DueWork::validation(int64_t iteration) const {
   const TrainingOptions& o = setup_.options;
   return setup_.validates && (dry_run_ends(iteration) ||
-                              due(iteration, o.validation_frequency, o.validation_frequency_unit));
+                              due(iteration, o.validation.frequency, o.validation.frequency_unit));
 }
 
 bool DueWork::checkpoint(int64_t iteration) const {
   const TrainingOptions& o = setup_.options;
-  return setup_.saves && due(iteration, o.checkpoint_frequency, o.checkpoint_frequency_unit);
+  return setup_.saves && due(iteration, o.checkpoints.frequency, o.checkpoints.frequency_unit);
 }
 
 bool DueWork::dry_run_ends(int64_t iteration) const {

@@ -75,7 +75,7 @@ struct LocalIterations::State {
     options.augment_inputs = options.noise.any() || !step->augments();
     options.rows = std::move(rows);
     // If all cores compute shards, another thread would slow one of them down.
-    const auto shards = cut_into_shards(setup.options.mini_batch_size, setup.options.shard_size);
+    const auto shards = cut_into_shards(setup.options.mini_batch_size, setup.options.shards.size);
     options.helped =
         std::min<int64_t>(start->pool.size(), static_cast<int64_t>(shards.size())) >=
             available_cores() &&
@@ -202,7 +202,7 @@ void LocalIterations::join(std::shared_ptr<Group> group, std::vector<double> loa
   const int rank = group->rank();
   step().join(std::move(group), std::move(loads), limit);
   // Loads only the rows of this member's shards.
-  const auto rows = [rank, shard_size = s.setup.options.shard_size,
+  const auto rows = [rank, shard_size = s.setup.options.shards.size,
                      check_frequency = step().executor().check_frequency(), per_epoch = s.per_epoch,
                      partitions = step().executor().partitions()](int64_t epoch, int64_t index,
                                                                   int64_t n) {

@@ -18,8 +18,8 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
                                                  const TrainingLoss* loss, StepProfiler* profiler) {
   if (loss && !*loss) loss = nullptr;
   if (inputs.empty()) inputs.assign(network.input_shapes().size(), DType::u8);
-  ShardExecutorOptions how{.shard_size = options.shard_size,
-                           .check_frequency = options.check_frequency,
+  ShardExecutorOptions how{.shard_size = options.shards.size,
+                           .check_frequency = options.shards.check_frequency,
                            .deterministic = options.deterministic,
                            .by_windows = true};
   TrainingStep::Parts parts{
@@ -50,7 +50,7 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
     }
     parts.executor = std::make_unique<DeviceExecutor>(
         network, *parts.program, static_cast<int>(options.streams),
-        std::min(options.shard_size, options.mini_batch_size), how);
+        std::min(options.shards.size, options.mini_batch_size), how);
     parts.updater =
         std::make_unique<DeviceUpdater>(network, solver, options, parts.program->gradient_layout());
   }

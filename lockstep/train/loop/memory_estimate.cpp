@@ -46,13 +46,13 @@ class Estimate {
         data_(data),
         options_(options),
         ranges_(cut_into_shards(std::min<int64_t>(options.mini_batch_size, data.training->size()),
-                                options.shard_size)),
+                                options.shards.size)),
         threads_(static_cast<size_t>(std::min(options.threads, shards()))) {
     const std::vector<ValueSpec> inputs = data.training->spec().inputs;
     for (const size_t from : check_inputs(network, *data.training)) {
       types_.push_back(inputs[from].kind == ValueKind::image ? DType::u8 : DType::f32);
     }
-    ShardPlans plans(network, Device{}, options.dtype(), types_);
+    ShardPlans plans(network, Device{}, options.precision.dtype(), types_);
     std::set<int64_t> sizes;
     for (const IndexRange& range : ranges_) sizes.insert(range.count);
     for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
@@ -68,7 +68,7 @@ class Estimate {
   MemoryEstimate all() {
     MemoryEstimate estimate;
     const size_t solver = parameters_ * solver_arrays(options_);
-    const size_t best = options_.output_network == "best" ? values_ : 0;
+    const size_t best = options_.validation.output_network == "best" ? values_ : 0;
     estimate.values = values_ + packed_bytes(plans_) + solver + best;
     estimate.gradients = gradients();
     size_t passes = 0;
@@ -126,7 +126,7 @@ class Estimate {
   }
 
   size_t caches() const {
-    const size_t budget = static_cast<size_t>(options_.cache_mib) << 20;
+    const size_t budget = static_cast<size_t>(options_.data.cache_mib) << 20;
     const auto images = [](const DatastorePtr& store) {
       return store ? static_cast<size_t>(store->size()) : 0;
     };

@@ -31,8 +31,8 @@ void check_end_not_passed(const TrainingOptions& options, int64_t iterations_per
   };
   check("max_epochs", options.max_epochs, iterations_per_epoch * options.max_epochs);
   check("max_iterations", options.max_iterations, options.max_iterations);
-  check("validation_patience", options.validation_patience,
-        patience_ends(validations, options.validation_patience));
+  check("validation_patience", options.validation.patience,
+        patience_ends(validations, options.validation.patience));
 }
 
 }  // namespace lockstep

@@ -33,8 +33,10 @@ void try_updates(Device device, const TrainingOptions& options) {
   const kernels::Table& table = kernels::table_for(device);
   void* const queue = default_stream_of(device);
   table.add(nullptr, nullptr, nullptr, 0, queue);
-  if (const SolverInfo* solver = find_solver(options.solver)) solver->try_kernels(table, queue);
-  const GradientThreshold threshold{options.gradient_threshold, options.gradient_threshold_method};
+  if (const SolverInfo* solver = find_solver(options.solver.type))
+    solver->try_kernels(table, queue);
+  const GradientThreshold threshold{options.solver.gradient_threshold,
+                                    options.solver.gradient_threshold_method};
   if (!threshold.wanted()) return;
   if (threshold.of_elements()) {
     table.limit(nullptr, 0, 0, queue);
@@ -44,16 +46,16 @@ void try_updates(Device device, const TrainingOptions& options) {
 }
 
 size_t solver_arrays(const TrainingOptions& options) {
-  const SolverInfo* const solver = find_solver(options.solver);
+  const SolverInfo* const solver = find_solver(options.solver.type);
   return solver ? solver->state.size() : 0;
 }
 
 std::unique_ptr<Solver> make_solver(Network& network, const TrainingOptions& options) {
   if (!network.initialized()) throw InvalidArgument("[solver] the network is not initialized");
-  if (const SolverInfo* const solver = find_solver(options.solver)) {
+  if (const SolverInfo* const solver = find_solver(options.solver.type)) {
     return solver->make(network, options.resolved());
   }
-  throw InvalidArgument("[training] unknown solver `" + options.solver + "`",
+  throw InvalidArgument("[training] unknown solver `" + options.solver.type + "`",
                         fmt::format("known solvers: {}", fmt::join(solver_names(), ", ")));
 }
 

@@ -25,30 +25,30 @@ double power(double base, int64_t exponent) {
 
 // The rate as a multiple of the rate at which the part starts.
 double factor(const std::string& name, const TrainingOptions& o, const Progress& p) {
-  const double share = std::min(1.0, p.done / p.length), end = o.final_factor;
+  const double share = std::min(1.0, p.done / p.length), end = o.schedule.final_factor;
   if (name == "piecewise") {
     // The final rate of the part is the rate of its last iteration.
     const double done = std::min(p.done, p.length - 1);
     const auto epoch = static_cast<int64_t>(std::floor(done / p.per_epoch));
-    return power(o.drop_factor, epoch / o.drop_period);
+    return power(o.schedule.drop_factor, epoch / o.schedule.drop_period);
   }
   if (name == "exponential") {
-    const double period = p.per_epoch * static_cast<double>(o.drop_period);
-    return std::pow(o.drop_factor, p.done / period);
+    const double period = p.per_epoch * static_cast<double>(o.schedule.drop_period);
+    return std::pow(o.schedule.drop_factor, p.done / period);
   }
-  if (name == "polynomial") return end + (1 - end) * std::pow(1 - share, o.schedule_power);
+  if (name == "polynomial") return end + (1 - end) * std::pow(1 - share, o.schedule.power);
   if (name == "cosine") {
     constexpr double kPi = 3.14159265358979323846;
     return end + (1 - end) * (1 + std::cos(kPi * share)) / 2;
   }
   if (name == "cyclical") {
-    const double cycle = std::max(1.0, p.per_epoch * static_cast<double>(o.drop_period));
+    const double cycle = std::max(1.0, p.per_epoch * static_cast<double>(o.schedule.drop_period));
     const double at = std::fmod(p.done, cycle) / cycle;  // falls, then rises
     return end + (1 - end) * std::abs(1 - 2 * at);
   }
   if (name == "warmup") {
-    return std::min(
-        1.0, o.warmup_factor + (1 - o.warmup_factor) * std::min(1.0, (p.done + 1) / p.length));
+    return std::min(1.0, o.schedule.warmup_factor + (1 - o.schedule.warmup_factor) *
+                                                        std::min(1.0, (p.done + 1) / p.length));
   }
   return 1;
 }
@@ -56,8 +56,8 @@ double factor(const std::string& name, const TrainingOptions& o, const Progress&
 // Iterations of the part that starts after `begin` iterations. A part without an entry in
 // schedule_epochs lasts to the end of max_epochs.
 double part_length(const TrainingOptions& options, size_t part, double begin, double per_epoch) {
-  const double length = part < options.schedule_epochs.size()
-                            ? std::round(options.schedule_epochs[part] * per_epoch)
+  const double length = part < options.schedule.epochs.size()
+                            ? std::round(options.schedule.epochs[part] * per_epoch)
                             : per_epoch * static_cast<double>(options.max_epochs) - begin;
   return std::max(1.0, length);
 }
@@ -66,12 +66,12 @@ double part_length(const TrainingOptions& options, size_t part, double begin, do
 
 double learning_rate_of(const TrainingOptions& options, int64_t iteration,
                         int64_t iterations_per_epoch) {
-  if (options.learning_rate_function) {
+  if (options.schedule.function) {
     const double rate =
-        options.learning_rate_function({.iteration = iteration,
-                                        .epoch = (iteration - 1) / iterations_per_epoch + 1,
-                                        .iterations_per_epoch = iterations_per_epoch,
-                                        .initial_learning_rate = options.initial_learning_rate});
+        options.schedule.function({.iteration = iteration,
+                                   .epoch = (iteration - 1) / iterations_per_epoch + 1,
+                                   .iterations_per_epoch = iterations_per_epoch,
+                                   .initial_learning_rate = options.solver.initial_learning_rate});
     if (!std::isfinite(rate) || rate < 0) {
       throw InvalidArgument("[training] learning_rate_function returned " + std::to_string(rate) +
                             " for iteration " + std::to_string(iteration));
@@ -79,11 +79,11 @@ double learning_rate_of(const TrainingOptions& options, int64_t iteration,
     return rate;
   }
   const auto per_epoch = static_cast<double>(iterations_per_epoch);
-  double rate = options.initial_learning_rate, begin = 0;
-  const auto& names = options.learning_rate_schedule;
+  double rate = options.solver.initial_learning_rate, begin = 0;
+  const auto& names = options.schedule.types;
   for (size_t i = 0; i < names.size(); ++i) {
     const bool last = i + 1 == names.size();
-    const bool bounded = i < options.schedule_epochs.size();
+    const bool bounded = i < options.schedule.epochs.size();
     const double length = part_length(options, i, begin, per_epoch);
     const double done = static_cast<double>(iteration - 1) - begin;
     if (last || done < length) {
@@ -103,11 +103,11 @@ bool rates_depend_on_length(const std::string& schedule) {
 
 std::vector<double> schedule_lengths(const TrainingOptions& options, int64_t iterations_per_epoch) {
   std::vector<double> lengths;
-  if (options.learning_rate_function) return lengths;
+  if (options.schedule.function) return lengths;
   double begin = 0;
-  const auto& names = options.learning_rate_schedule;
+  const auto& names = options.schedule.types;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (i >= options.schedule_epochs.size() && !rates_depend_on_length(names[i])) break;
+    if (i >= options.schedule.epochs.size() && !rates_depend_on_length(names[i])) break;
     lengths.push_back(part_length(options, i, begin, static_cast<double>(iterations_per_epoch)));
     begin += lengths.back();
   }

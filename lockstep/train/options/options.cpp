@@ -38,46 +38,49 @@ void TrainingOptions::visit(FieldVisitor& v) {
       fmt::format("metrics of validations: {}; for images: {}",
                   fmt::join(metric_names(false), ", "), fmt::join(metric_names(true), ", "));
   v.effect(FieldEffect::result);
-  v.text("solver", solver, "the method that updates parameters from gradients, see Solvers",
+  v.text("solver", solver.type, "the method that updates parameters from gradients, see Solvers",
          solver_names());
-  v.number("momentum", momentum, "sgdm: share of the last step that is added to the next",
+  v.number("momentum", solver.momentum, "sgdm: share of the last step that is added to the next",
            {.min = 0, .max = 1, .max_excluded = true});
-  v.number("gradient_decay", gradient_decay, "adam, adamw: decay of the mean gradient (beta 1)",
+  v.number("gradient_decay", solver.gradient_decay,
+           "adam, adamw: decay of the mean gradient (beta 1)",
            {.min = 0, .max = 1, .max_excluded = true});
-  v.number("squared_gradient_decay", squared_gradient_decay,
+  v.number("squared_gradient_decay", solver.squared_gradient_decay,
            "decay of the mean squared gradient (beta 2); 0: the default of the solver, see Solvers",
            {.min = 0, .max = 1, .max_excluded = true});
-  v.number("epsilon", epsilon, "all but sgdm: added to the square root",
+  v.number("epsilon", solver.epsilon, "all but sgdm: added to the square root",
            {.min = 0, .min_excluded = true});
-  v.number("initial_learning_rate", initial_learning_rate,
+  v.number("initial_learning_rate", solver.initial_learning_rate,
            "0: the default of the solver, see Solvers", {.min = 0});
-  v.texts("learning_rate_schedule", learning_rate_schedule,
+  v.texts("learning_rate_schedule", schedule.types,
           "changes of the learning rate: one schedule, or several in sequence",
           {"none", "piecewise", "exponential", "polynomial", "cosine", "cyclical", "warmup"});
-  v.numbers("schedule_epochs", schedule_epochs,
+  v.numbers("schedule_epochs", schedule.epochs,
             "length in epochs of each schedule in a sequence; the last one lasts to the end",
             {.min = 0, .min_excluded = true});
-  v.number("drop_factor", drop_factor, "piecewise, exponential: factor of the rate in every period",
+  v.number("drop_factor", schedule.drop_factor,
+           "piecewise, exponential: factor of the rate in every period",
            {.min = 0, .min_excluded = true});
-  v.integer("drop_period", drop_period,
+  v.integer("drop_period", schedule.drop_period,
             "piecewise, exponential, cyclical: length of a period in epochs",
             {.min = 1, .max = kMany});
-  v.number("schedule_power", schedule_power,
+  v.number("schedule_power", schedule.power,
            "polynomial: exponent of the remaining share of the schedule", {.min = 0});
-  v.number("final_factor", final_factor,
+  v.number("final_factor", schedule.final_factor,
            "polynomial, cosine, cyclical: the lowest rate as a share of the highest",
            {.min = 0, .max = 1});
-  v.number("warmup_factor", warmup_factor, "warmup: the first rate as a share of the full rate",
-           {.min = 0, .max = 1});
-  v.number("gradient_threshold", gradient_threshold, "limit of gradients; 0: no limit", {.min = 0});
+  v.number("warmup_factor", schedule.warmup_factor,
+           "warmup: the first rate as a share of the full rate", {.min = 0, .max = 1});
+  v.number("gradient_threshold", solver.gradient_threshold, "limit of gradients; 0: no limit",
+           {.min = 0});
   v.text(
-      "gradient_threshold_method", gradient_threshold_method,
+      "gradient_threshold_method", solver.gradient_threshold_method,
       "what is limited: the norm of each parameter's gradient, of all gradients, or each element",
       {"l2norm", "global-l2norm", "absolute-value"});
   v.numbers("class_weights", class_weights, "factor of the loss for each class; none: 1 each",
             {.min = 0, .max = 1e30});
   v.texts("freeze", freeze, "layers whose parameters do not change");
-  v.number("l2", l2, "weight decay in the gradient, multiplied by the parameter's factor",
+  v.number("l2", solver.l2, "weight decay in the gradient, multiplied by the parameter's factor",
            {.min = 0});
   v.integer("mini_batch_size", mini_batch_size, "observations in an iteration",
             {.min = 1, .max = 1 << 24});
@@ -87,29 +90,29 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.integer("max_iterations", max_iterations,
             "the most iterations, also within an epoch; 0: no limit", {.min = 0, .max = kMany});
   v.effect(FieldEffect::result);
-  v.text("shuffle", shuffle, "when the observations get a new order",
+  v.text("shuffle", data.shuffle, "when the observations get a new order",
          {"every-epoch", "once", "never"});
-  v.text("last_mini_batch", last_mini_batch, "use of a last mini-batch that is not full",
+  v.text("last_mini_batch", data.last_mini_batch, "use of a last mini-batch that is not full",
          {"drop", "keep"});
   v.effect(FieldEffect::ending);
-  v.integer("validation_patience", validation_patience,
+  v.integer("validation_patience", validation.patience,
             "validations without a smaller loss before training ends; 0: never",
             {.min = 0, .max = kMany});
   v.effect(FieldEffect::result);
-  v.text("output_network", output_network, "the iteration whose values the trained network has",
-         {"last", "best"});
+  v.text("output_network", validation.output_network,
+         "the iteration whose values the trained network has", {"last", "best"});
   v.text(
       "batch_normalization_statistics", batch_normalization_statistics,
       "statistics of the trained network: moving ones of mini-batches, or of all training images",
       {"moving", "population"});
-  v.integer("shard_size", shard_size,
+  v.integer("shard_size", shards.size,
             "the most observations that are computed together; 0: 16, on a GPU 256",
             {.min = 0, .max = 1 << 24});
   v.flag("deterministic", deterministic, "equal bits for any threads, workers, stops and resumes");
-  v.text("precision", precision,
+  v.text("precision", precision.type,
          "type of the factors in products; tf32: fp32 numbers that GPUs round to 11 bits",
          {"fp32", "tf32", "bf16", "fp16"});
-  v.number("loss_scale", loss_scale,
+  v.number("loss_scale", precision.loss_scale,
            "power of two that multiplies losses before fp16 gradients; 0: 128 for fp16, else 1",
            {.min = 0, .max = 1 << 24});
   v.integer("seed", seed, "seed of all random numbers", {.min = 0});
@@ -117,56 +120,57 @@ void TrainingOptions::visit(FieldVisitor& v) {
       "device", device,
       "\"cpu\", \"cuda\", \"cuda:N\", or \"auto\": a GPU if there is one and no workers are used");
   v.effect(FieldEffect::speed);
-  v.texts("metrics", metrics, metrics_help.c_str());
+  v.texts("metrics", validation.metrics, metrics_help.c_str());
   v.integer("streams", streams, "GPU: streams that share the shards", {.min = 1, .max = 64});
   v.integer("threads", threads, "compute threads (of each worker); 0: one for each processor",
             {.min = 0, .max = 1024});
-  v.integer("workers", workers, "worker processes; 0: the threads of one process",
+  v.integer("workers", workers.count, "worker processes; 0: the threads of one process",
             {.min = 0, .max = 1024});
-  v.texts("hosts", hosts,
+  v.texts("hosts", workers.hosts,
           "hosts of the workers and their numbers: \"10.0.0.2:4\", \"localhost:4\"; none: this "
           "machine");
-  v.text("host_launch", host_launch,
+  v.text("host_launch", workers.host_launch,
          "command that starts a program on a host; {host} is its name; \"\": ssh");
-  v.text("host_address", host_address,
+  v.text("host_address", workers.host_address,
          "address of this machine for the hosts; \"\": of the interface to the first host");
-  v.numbers("worker_load", worker_load,
+  v.numbers("worker_load", workers.load,
             "share of the shards of each worker, relative to the others; none: equal shares",
             {.min = 0});
   v.number(
-      "worker_limit", worker_limit,
+      "worker_limit", workers.limit,
       "seconds until a hanging worker is replaced; 0: 10, or the time of 20 shards or 4 iterations",
       {.min = 0});
-  v.integer("worker_memory_mib", worker_memory_mib,
+  v.integer("worker_memory_mib", workers.memory_mib,
             "limit of the private data of each worker process in MiB; 0: no limit",
             {.min = 0, .max = 1 << 24});
-  v.texts("worker_environment", worker_environment,
+  v.texts("worker_environment", workers.environment,
           "environment variables of worker processes: \"NAME=VALUE\"");
-  v.integer("loader_threads", loader_threads,
+  v.integer("loader_threads", data.loader_threads,
             "threads that read and augment images, unless shards keep all cores busy and images "
             "are in memory: then the compute threads do this",
             {.min = 1, .max = 256});
-  v.integer("prefetch", prefetch, "mini-batches that are prepared in advance",
+  v.integer("prefetch", data.prefetch, "mini-batches that are prepared in advance",
             {.min = 1, .max = 1024});
-  v.integer("cache_mib", cache_mib, "memory for decoded images in MiB", {.min = 0, .max = 1 << 24});
+  v.integer("cache_mib", data.cache_mib, "memory for decoded images in MiB",
+            {.min = 0, .max = 1 << 24});
   v.effect(FieldEffect::result);
-  v.integer_or("validation_frequency", validation_frequency, "epoch",
+  v.integer_or("validation_frequency", validation.frequency, "epoch",
                "iterations between validations, or \"epoch\"");
-  v.text("validation_frequency_unit", validation_frequency_unit, "the unit of validation_frequency",
+  v.text("validation_frequency_unit", validation.frequency_unit, "the unit of validation_frequency",
          {"iteration", "epoch"});
   v.effect(FieldEffect::speed);
-  v.integer("check_frequency", check_frequency,
+  v.integer("check_frequency", shards.check_frequency,
             "iterations between checks that a repeated shard gives the same bits; 0: no checks",
             {.min = 0});
-  v.integer_or("checkpoint_frequency", checkpoint_frequency, "epoch",
+  v.integer_or("checkpoint_frequency", checkpoints.frequency, "epoch",
                "iterations between checkpoints, or \"epoch\"");
-  v.text("checkpoint_frequency_unit", checkpoint_frequency_unit, "the unit of checkpoint_frequency",
-         {"iteration", "epoch"});
-  v.integer("checkpoints_kept", checkpoints_kept, "number of newest checkpoints that are kept",
+  v.text("checkpoint_frequency_unit", checkpoints.frequency_unit,
+         "the unit of checkpoint_frequency", {"iteration", "epoch"});
+  v.integer("checkpoints_kept", checkpoints.kept, "number of newest checkpoints that are kept",
             {.min = 1, .max = 1 << 20});
   v.number("max_time", max_time, "seconds until the training stops with a checkpoint; 0: no limit",
            {.min = 0});
-  v.flag("allow_other_numerics", allow_other_numerics,
+  v.flag("allow_other_numerics", checkpoints.allow_other_numerics,
          "resume even if the processor or libraries differ: the bits will differ, too");
 }
 
@@ -196,55 +200,57 @@ void TrainingOptions::check() const {
   copy.visit(reader);
   if (device != "auto") parse_device(device);
   int exponent = 0;
-  if (loss_scale > 0 && (loss_scale < 1 || std::frexp(loss_scale, &exponent) != 0.5)) {
+  if (precision.loss_scale > 0 &&
+      (precision.loss_scale < 1 || std::frexp(precision.loss_scale, &exponent) != 0.5)) {
     throw InvalidArgument("[training] loss_scale must be 0 or a power of two, received " +
-                          nlohmann::json(loss_scale).dump());
+                          nlohmann::json(precision.loss_scale).dump());
   }
-  if (gradient_threshold > 0 && gradient_threshold < 1e-30) {
+  if (solver.gradient_threshold > 0 && solver.gradient_threshold < 1e-30) {
     throw InvalidArgument("[training] gradient_threshold must be 0 or >= 1e-30, received " +
-                          nlohmann::json(gradient_threshold).dump());
+                          nlohmann::json(solver.gradient_threshold).dump());
   }
-  if (learning_rate_schedule.empty()) {
+  if (schedule.types.empty()) {
     throw InvalidArgument("[training] learning_rate_schedule must name a schedule",
                           "\"none\" keeps the rate constant");
   }
-  if (!worker_load.empty()) {
-    const auto loaded =
-        std::count_if(worker_load.begin(), worker_load.end(), [](double load) { return load > 0; });
-    if (worker_load.size() != static_cast<size_t>(workers) || loaded == 0) {
+  if (!workers.load.empty()) {
+    const auto loaded = std::count_if(workers.load.begin(), workers.load.end(),
+                                      [](double load) { return load > 0; });
+    if (workers.load.size() != static_cast<size_t>(workers.count) || loaded == 0) {
       throw InvalidArgument("[training] worker_load must have a load for each of the " +
-                                std::to_string(workers) + " workers, one of them above 0; it has " +
-                                std::to_string(worker_load.size()) + " entries",
-                            workers == 0 ? "set workers, too" : "");
+                                std::to_string(workers.count) +
+                                " workers, one of them above 0; it has " +
+                                std::to_string(workers.load.size()) + " entries",
+                            workers.count == 0 ? "set workers, too" : "");
     }
   }
   const std::vector<TrainingHost> all_hosts = hosts_of(*this);
   int64_t there = 0;
   for (const TrainingHost& host : all_hosts) there += host.workers;
-  if (!all_hosts.empty() && there != workers) {
+  if (!all_hosts.empty() && there != workers.count) {
     throw InvalidArgument(
         fmt::format("[training] hosts must have {} workers in all, as in `workers`, received {}",
-                    workers, there),
+                    workers.count, there),
         fmt::format("set workers = {}", there));
   }
-  for (const std::string& entry : worker_environment) {
+  for (const std::string& entry : workers.environment) {
     if (const size_t at = entry.find('='); at != entry.npos && at > 0) continue;
     throw InvalidArgument("[training] worker_environment must have entries NAME=VALUE, received `" +
                           entry + "`");
   }
-  if (schedule_epochs.size() > learning_rate_schedule.size() ||
-      schedule_epochs.size() + 1 < learning_rate_schedule.size()) {
+  if (schedule.epochs.size() > schedule.types.size() ||
+      schedule.epochs.size() + 1 < schedule.types.size()) {
     throw InvalidArgument("[training] schedule_epochs must have an entry for each of the " +
-                          std::to_string(learning_rate_schedule.size()) +
+                          std::to_string(schedule.types.size()) +
                           " schedules, except that the last may be omitted; received " +
-                          std::to_string(schedule_epochs.size()));
+                          std::to_string(schedule.epochs.size()));
   }
 }
 
 std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
   std::vector<TrainingHost> all;
   std::set<std::string> names;
-  for (const std::string& entry : options.hosts) {
+  for (const std::string& entry : options.workers.hosts) {
     const auto refuse = [&](const char* why) {
       throw InvalidArgument(
           "[training] hosts must name each host once, received `" + entry + "`: " + why,
@@ -282,17 +288,19 @@ std::vector<TrainingHost> hosts_of(const TrainingOptions& options) {
 
 TrainingOptions TrainingOptions::resolved() const {
   TrainingOptions r = *this;
-  const SolverInfo* const known = find_solver(r.solver);
+  const SolverInfo* const known = find_solver(r.solver.type);
   const SolverInfo defaults = known ? *known : SolverInfo();
-  if (r.initial_learning_rate == 0) r.initial_learning_rate = defaults.initial_learning_rate;
-  if (r.squared_gradient_decay == 0) r.squared_gradient_decay = defaults.squared_gradient_decay;
-  r.loss_scale = r.scale_of_losses();
-  if (r.shard_size == 0) r.shard_size = r.device.starts_with("cuda") ? 256 : 16;
+  if (r.solver.initial_learning_rate == 0)
+    r.solver.initial_learning_rate = defaults.initial_learning_rate;
+  if (r.solver.squared_gradient_decay == 0)
+    r.solver.squared_gradient_decay = defaults.squared_gradient_decay;
+  r.precision.loss_scale = r.precision.scale_of_losses();
+  if (r.shards.size == 0) r.shards.size = r.device.starts_with("cuda") ? 256 : 16;
   r.deterministic = r.deterministic && lockstep::deterministic();
   if (r.threads == 0) {
     // Divides the processors among the workers of one host. The other hosts are assumed to be like
     // this one.
-    int64_t together = r.hosts.empty() ? r.workers : 1;
+    int64_t together = r.workers.hosts.empty() ? r.workers.count : 1;
     for (const TrainingHost& host : hosts_of(r)) {
       together = std::max<int64_t>(together, host.workers);
     }

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// The input of learning_rate_function for one iteration.
+// The input of ScheduleOptions::function for one iteration.
 struct ScheduleStep {
   int64_t iteration = 1;  // from 1
   int64_t epoch = 1;      // from 1
@@ -21,45 +21,180 @@ struct ScheduleStep {
   double initial_learning_rate = 0;
 };
 
-struct TrainingOptions {
-  // ---- Options that affect the result ----
+// ---- Groups of options. Job files and messages use one flat list of names; where a name there
+// differs from the member's, a comment gives it. ----
 
-  // One of solver_registry() (solver_info.h), which describes them: "sgdm", "adam", "adamw",
-  // "rmsprop".
-  std::string solver = "sgdm";
+struct SolverOptions {
+  // "solver": one of solver_registry() (solver_info.h), which describes them: "sgdm", "adam",
+  // "adamw", "rmsprop".
+  std::string type = "sgdm";
+  // 0: the solver's default.
+  double initial_learning_rate = 0;
   double momentum = 0.9;        // sgdm
   double gradient_decay = 0.9;  // adam, adamw: beta 1
   // beta 2 of adam and adamw; decay of rmsprop. 0: the solver's default.
   double squared_gradient_decay = 0;
   double epsilon = 1e-8;  // all but sgdm: added to the root
-  // 0: the solver's default.
-  double initial_learning_rate = 0;
-  // One schedule, or several in sequence. Each starts from the final rate of the previous one:
-  // "none": constant
-  // "piecewise": multiplied by drop_factor after every drop_period epochs
-  // "exponential": the same decay, but continuous over the iterations
-  // "polynomial": down to final_factor times the rate, as (1 - progress)^schedule_power
-  // "cosine": down to final_factor times the rate, along half a cosine (Loshchilov, Hutter 2017)
-  // "cyclical": linearly down to final_factor times the rate and back in every drop_period epochs
-  // (Smith 2017)
-  // "warmup": linearly from warmup_factor times the rate up to the rate
-  std::vector<std::string> learning_rate_schedule = {"none"};
-  // Length of each schedule in epochs, also fractional. The last schedule may have no entry; it
-  // then lasts to the end of the training.
-  std::vector<double> schedule_epochs = {};
-  double drop_factor = 0.1;
-  int64_t drop_period = 10;
-  double schedule_power = 1;
-  double final_factor = 0;
-  double warmup_factor = 0;
-  // Replaces all schedules: returns the rate (>= 0) of an iteration. Only from C++. The rate must
-  // depend only on the argument.
-  std::function<double(const ScheduleStep&)> learning_rate_function = {};
+  // g = g + l2 * factor * w, with the parameter's factor (1 for weights; 0 for biases and
+  // normalisation unless the layer sets another). The reported loss excludes it.
+  double l2 = 1e-4;
   // Limit for gradients (without L2); 0: none. gradient_threshold_method: "l2norm" scales each
   // parameter's gradient to at most this norm, "global-l2norm" limits the common norm of all
   // gradients, "absolute-value" limits each element.
   double gradient_threshold = 0;
   std::string gradient_threshold_method = "l2norm";
+};
+
+// Changes of the learning rate.
+struct ScheduleOptions {
+  // "learning_rate_schedule": one schedule, or several in sequence. Each starts from the final rate
+  // of the previous one:
+  // "none": constant
+  // "piecewise": multiplied by drop_factor after every drop_period epochs
+  // "exponential": the same decay, but continuous over the iterations
+  // "polynomial": down to final_factor times the rate, as (1 - progress)^power
+  // "cosine": down to final_factor times the rate, along half a cosine (Loshchilov, Hutter 2017)
+  // "cyclical": linearly down to final_factor times the rate and back in every drop_period epochs
+  // (Smith 2017)
+  // "warmup": linearly from warmup_factor times the rate up to the rate
+  std::vector<std::string> types = {"none"};
+  // "schedule_epochs": length of each schedule in epochs, also fractional. The last schedule may
+  // have no entry; it then lasts to the end of the training.
+  std::vector<double> epochs = {};
+  double drop_factor = 0.1;
+  int64_t drop_period = 10;
+  double power = 1;  // "schedule_power"
+  double final_factor = 0;
+  double warmup_factor = 0;
+  // Replaces all schedules: returns the rate (>= 0) of an iteration. Only from C++. The rate must
+  // depend only on the argument.
+  std::function<double(const ScheduleStep&)> function = {};
+};
+
+// Number formats.
+struct PrecisionOptions {
+  // "precision": the number format of products. "fp32". "tf32": GPUs round the factors of
+  // convolutions and fully connected layers to 11 significant bits; CPUs refuse it. "bf16":
+  // convolutions, fully connected layers, normalisation, pooling and the layers between them store
+  // and multiply bfloat16. Parameters, sums, gradients of parameters, losses and validation stay
+  // fp32 (GPUs also round the gradients of convolution weights, once for each shard). bf16 needs a
+  // processor with bf16 instructions (AVX-512 BF16) or a GPU. "fp16": the same with IEEE half
+  // precision, only on GPUs; see loss_scale.
+  std::string type = "fp32";
+  // Power of two by which losses are multiplied until their gradients have been summed, so that
+  // gradients below fp16's smallest number are not lost. 0: 128 for fp16, else 1.
+  double loss_scale = 0;
+
+  // The type for `type`.
+  DType dtype() const {
+    return type == "bf16" ? DType::bf16 : type == "fp16" ? DType::f16 : DType::f32;
+  }
+  // The effective value of loss_scale.
+  double scale_of_losses() const { return loss_scale > 0 ? loss_scale : type == "fp16" ? 128 : 1; }
+};
+
+// How the training data is read. The result depends only on shuffle and last_mini_batch.
+struct DataOptions {
+  std::string shuffle = "every-epoch";  // "once", "never"
+  // An incomplete last mini-batch of an epoch: "drop" or "keep".
+  std::string last_mini_batch = "drop";
+  int64_t loader_threads = 1;
+  int64_t prefetch = 4;     // mini-batches prepared ahead
+  int64_t cache_mib = 512;  // decoded images kept in memory, MiB
+};
+
+struct ShardOptions {
+  // "shard_size": maximum number of observations in a shard, which one thread computes as a unit.
+  // Batch normalisation works within a shard. 0: 16 on the CPU, 256 on a GPU.
+  int64_t size = 0;
+  // Every this many iterations one shard is computed again, by other workers if there are any, and
+  // all results must have the same bits. 0: never. The cost is one to three additional shards in
+  // that many iterations. The result does not depend on it.
+  int64_t check_frequency = 100;
+};
+
+struct ValidationOptions {
+  // "validation_frequency": in iterations, or in epochs (see its unit); 0: once an epoch. Affects
+  // the end by patience and the choice of the best network.
+  int64_t frequency = 50;
+  std::string frequency_unit = "iteration";  // "validation_frequency_unit"; or "epoch"
+  // "validation_patience": training ends after this many successive validations without a new
+  // smallest loss; 0: never.
+  int64_t patience = 0;
+  // The values of the trained network: of the "last" iteration, or of the "best" one, which has the
+  // smallest validation loss.
+  std::string output_network = "last";
+  // Computed at every validation in addition to loss and accuracy; see engine/nn/metrics/metric.h
+  // ("top-5", "f1", ...). The result does not depend on them.
+  std::vector<std::string> metrics = {};
+  // Further metrics that the user implements. Only from C++.
+  std::vector<MetricPtr> custom_metrics = {};
+};
+
+// The result does not depend on these.
+struct CheckpointOptions {
+  // "checkpoint_frequency": iterations, or epochs by its unit; 0: once an epoch.
+  int64_t frequency = 0;
+  std::string frequency_unit = "iteration";  // "checkpoint_frequency_unit"; or "epoch"
+  int64_t kept = 2;                          // "checkpoints_kept"
+  // Resume from a checkpoint that was made with other processors or libraries. The bits will
+  // differ.
+  bool allow_other_numerics = false;
+};
+
+// Worker processes. The result does not depend on these.
+struct TrainingWorkerOptions {
+  // "workers": processes that compute; 0: the threads of this process compute. See TrainingProblem.
+  int64_t count = 0;
+  // Hosts of the workers: names or addresses, each with a number of workers ("10.0.0.2:4"; default
+  // 1). "localhost" is this machine. The numbers add up to `count`. Empty: all workers on this
+  // machine. Every host has the same executable and data under the same paths.
+  std::vector<std::string> hosts = {};
+  // The command line that runs a command on a host ({host} is replaced by the host's name; it must
+  // pass on its standard input), and this machine's address as seen by the hosts. "": ssh, and the
+  // address on the route to the first host.
+  std::string host_launch = {}, host_address = {};
+  // "worker_load": relative number of shards for each worker, by rank; 0: none. Empty: equal
+  // numbers.
+  std::vector<double> load = {};
+  // "worker_limit": seconds without a finished iteration after which a worker that delays the
+  // others is ended and replaced. 0: the maximum of 10 s, 20 times the time of a shard, and 4 times
+  // that of an iteration.
+  double limit = 0;
+  // "worker_memory_mib", "worker_environment". For worker processes that are started for this
+  // training (workers of an open pool have the pool's settings): limit of each worker's own data in
+  // MiB (0: no limit), and additional environment variables, as "NAME=VALUE".
+  int64_t memory_mib = 0;
+  std::vector<std::string> environment = {};
+};
+
+// For example:
+//   TrainingOptions options{
+//       .max_epochs = 8,
+//       .solver = {.type = "adam", .initial_learning_rate = 0.001},
+//       .validation = {.frequency = 100, .patience = 5}};
+struct TrainingOptions {
+  // Number of epochs. Schedules without ScheduleOptions::epochs last as long.
+  int64_t max_epochs = 30;
+  // Training ends after this many iterations, also within an epoch, if max_epochs does not end it
+  // earlier; 0: no limit. Does not change any learning rate.
+  int64_t max_iterations = 0;
+  // Seconds after which the training stops with a checkpoint from which it can continue. 0: no
+  // limit.
+  double max_time = 0;
+  int64_t mini_batch_size = 128;
+  int64_t seed = 0;
+  // "cpu", "cuda", "cuda:N" or "auto". "auto" is the device of choose_device(), else the first GPU
+  // that can compute the network, else the CPU; with worker processes it is the CPU. The CPU and a
+  // GPU give different bits.
+  std::string device = "auto";
+  // Compute threads, for each worker if there are workers. 0: the number of processors, divided
+  // among the workers of a host. The result does not depend on it.
+  int64_t threads = 0;
+  int64_t streams = 2;  // number of GPU streams that compute shards; likewise
+  // If false, training may be faster, but the bits may depend on threads and differ between runs.
+  // See also set_deterministic().
+  bool deterministic = true;
   // Factors for the loss and gradient of an observation, by class, in the order of the classes;
   // empty: 1 for each. The sum is divided by the number of observations, not by the sum of weights.
   // Validation uses no weights.
@@ -67,115 +202,23 @@ struct TrainingOptions {
   // Names of layers whose parameters do not change. gradient_threshold ignores them. State that
   // follows the mini-batches (statistics of batch normalisation) is still updated.
   std::vector<std::string> freeze = {};
-  // g = g + l2 * factor * w, with the parameter's factor (1 for weights; 0 for biases and
-  // normalisation unless the layer sets another). The reported loss excludes it.
-  double l2 = 1e-4;
-  int64_t mini_batch_size = 128;
-  // Number of epochs. Schedules without schedule_epochs last as long.
-  int64_t max_epochs = 30;
-  // Training ends after this many iterations, also within an epoch, if max_epochs does not end it
-  // earlier; 0: no limit. Does not change any learning rate.
-  int64_t max_iterations = 0;
-  std::string shuffle = "every-epoch";  // "once", "never"
-  // An incomplete last mini-batch of an epoch: "drop" or "keep".
-  std::string last_mini_batch = "drop";
-  // Training ends after this many successive validations without a new smallest loss; 0: never.
-  int64_t validation_patience = 0;
-  // The values of the trained network: of the "last" iteration, or of the "best" one, which has the
-  // smallest validation loss.
-  std::string output_network = "last";
   // Statistics for batch normalisation in prediction: "moving" statistics, which follow the
   // mini-batches, or those of the "population", computed over all training images after the last
   // iteration. Validations during the training use moving statistics.
   std::string batch_normalization_statistics = "moving";
-  // Maximum number of observations in a shard, which one thread computes as a unit. Batch
-  // normalisation works within a shard. 0: 16 on the CPU, 256 on a GPU.
-  int64_t shard_size = 0;
-  // If false, training may be faster, but the bits may depend on threads and differ between runs.
-  // See also set_deterministic().
-  bool deterministic = true;
-  // Number format of products. "fp32". "tf32": GPUs round the factors of convolutions and fully
-  // connected layers to 11 significant bits; CPUs refuse it. "bf16": convolutions, fully connected
-  // layers, normalisation, pooling and the layers between them store and multiply bfloat16.
-  // Parameters, sums, gradients of parameters, losses and validation stay fp32 (GPUs also round the
-  // gradients of convolution weights, once for each shard). bf16 needs a processor with bf16
-  // instructions (AVX-512 BF16) or a GPU. "fp16": the same with IEEE half precision, only on GPUs;
-  // see loss_scale.
-  std::string precision = "fp32";
-  // Power of two by which losses are multiplied until their gradients have been summed, so that
-  // gradients below fp16's smallest number are not lost. 0: 128 for fp16, else 1.
-  double loss_scale = 0;
-  int64_t seed = 0;
 
-  // "cpu", "cuda", "cuda:N" or "auto". "auto" is the device of choose_device(), else the first GPU
-  // that can compute the network, else the CPU; with worker processes it is the CPU. The CPU and a
-  // GPU give different bits.
-  std::string device = "auto";
-  // In iterations, or in epochs (see its unit); 0: once an epoch. Affects the end by
-  // validation_patience and the choice of the best network.
-  int64_t validation_frequency = 50;
-  std::string validation_frequency_unit = "iteration";  // "epoch"
+  SolverOptions solver = {};
+  ScheduleOptions schedule = {};
+  PrecisionOptions precision = {};
+  DataOptions data = {};
+  ShardOptions shards = {};
+  ValidationOptions validation = {};
+  CheckpointOptions checkpoints = {};
+  TrainingWorkerOptions workers = {};
 
-  // ---- Options that affect only speed, memory and output ----
-
-  // Computed at every validation in addition to loss and accuracy; see engine/nn/metrics/metric.h
-  // ("top-5", "f1", ...).
-  std::vector<std::string> metrics = {};
-  // Further metrics that the user implements. Only from C++.
-  std::vector<MetricPtr> custom_metrics = {};
-  int64_t streams = 2;  // number of GPU streams that compute shards
-  // Compute threads, for each worker if there are workers. 0: the number of processors, divided
-  // among the workers of a host.
-  int64_t threads = 0;
-  // Worker processes that compute; 0: the threads of this process compute. See TrainingProblem.
-  int64_t workers = 0;
-  // Hosts of the workers: names or addresses, each with a number of workers ("10.0.0.2:4"; default
-  // 1). "localhost" is this machine. The numbers add up to `workers`. Empty: all workers on this
-  // machine. Every host has the same executable and data under the same paths.
-  std::vector<std::string> hosts = {};
-  // The command line that runs a command on a host ({host} is replaced by the host's name; it must
-  // pass on its standard input), and this machine's address as seen by the hosts. "": ssh, and the
-  // address on the route to the first host.
-  std::string host_launch = {}, host_address = {};
-  // Relative number of shards for each worker, by rank; 0: none. Empty: equal numbers.
-  std::vector<double> worker_load = {};
-  // Seconds without a finished iteration after which a worker that delays the others is ended and
-  // replaced. 0: the maximum of 10 s, 20 times the time of a shard, and 4 times that of an
-  // iteration.
-  double worker_limit = 0;
-  // For worker processes that are started for this training (workers of an open pool have the
-  // pool's settings): limit of each worker's own data in MiB (0: no limit), and additional
-  // environment variables, as "NAME=VALUE".
-  int64_t worker_memory_mib = 0;
-  std::vector<std::string> worker_environment = {};
-  int64_t loader_threads = 1;
-  int64_t prefetch = 4;     // mini-batches prepared ahead
-  int64_t cache_mib = 512;  // decoded images kept in memory, MiB
-  // Every this many iterations one shard is computed again, by other workers if there are any, and
-  // all results must have the same bits. 0: never. The cost is one to three additional shards in
-  // that many iterations.
-  int64_t check_frequency = 100;
-  int64_t checkpoint_frequency = 0;  // iterations, or epochs by its unit; 0: once an epoch
-  std::string checkpoint_frequency_unit = "iteration";  // "epoch"
-  int64_t checkpoints_kept = 2;
-  // Seconds after which the training stops with a checkpoint from which it can continue. 0: no
-  // limit.
-  double max_time = 0;
-  // Resume from a checkpoint that was made with other processors or libraries. The bits will
-  // differ.
-  bool allow_other_numerics = false;
-
-  // Visits every field, with its effect. A new option is a member above, its line in visit() and
-  // its use.
+  // Visits every field by its flat name, with its effect. A new option is a member above, its line
+  // in visit() and its use.
   void visit(FieldVisitor& v);
-  // The type for `precision`.
-  DType dtype() const {
-    return precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
-  }
-  // The effective value of loss_scale.
-  double scale_of_losses() const {
-    return loss_scale > 0 ? loss_scale : precision == "fp16" ? 128 : 1;
-  }
   // Names of the fields that affect only speed, memory and output. A resumed training may change
   // them.
   static const std::vector<std::string>& free_fields();
@@ -192,13 +235,14 @@ struct TrainingOptions {
   TrainingOptions resolved() const;
 };
 
-// An entry of TrainingOptions::hosts. The name "" is this machine.
+// An entry of TrainingWorkerOptions::hosts. The name "" is this machine.
 struct TrainingHost {
   std::string name;
   int workers = 1;
 };
 
-// Parses options.hosts. Throws InvalidArgument for an invalid or repeated entry. Thread-safe.
+// Parses options.workers.hosts. Throws InvalidArgument for an invalid or repeated entry.
+// Thread-safe.
 std::vector<TrainingHost> hosts_of(const TrainingOptions& options);
 
 }  // namespace lockstep

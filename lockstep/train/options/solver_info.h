@@ -16,11 +16,11 @@ struct Table;
 }
 
 struct SolverInfo {
-  std::string name;  // the value of TrainingOptions::solver
+  std::string name;  // the value of SolverOptions::type
   std::string help;  // one line
-  // The fields of TrainingOptions that it uses and that not every solver uses.
+  // The options, by their flat names, that it uses and that not every solver uses.
   std::vector<std::string> options = {};
-  // The values that these two fields of TrainingOptions have for 0.
+  // The values that these two fields of SolverOptions have for 0.
   double initial_learning_rate = 0.001;
   double squared_gradient_decay = 0.999;
   // The names of the state arrays that each parameter has, in order: "velocity"; "mean", "square".

@@ -14,9 +14,9 @@ FunctionLossProgram::FunctionLossProgram(Network& network, const TrainingOptions
       loss_(loss),
       program_(network,
                {.seed = static_cast<uint64_t>(options.seed),
-                .precision = options.dtype(),
-                .choice = {options.deterministic, options.precision == "tf32"},
-                .loss_scale = options.scale_of_losses()},
+                .precision = options.precision.dtype(),
+                .choice = {options.deterministic, options.precision.type == "tf32"},
+                .loss_scale = options.precision.scale_of_losses()},
                profile) {
   program_.expect_inputs(inputs);
 }

@@ -44,8 +44,8 @@ BuiltInLossProgram::BuiltInLossProgram(Network& network, const TrainingOptions& 
     : network_(network),
       seed_(static_cast<uint64_t>(options.seed)),
       class_weights_(options.class_weights.begin(), options.class_weights.end()),
-      loss_scale_(options.scale_of_losses()),
-      plans_(network, options.dtype(), std::move(inputs)) {}
+      loss_scale_(options.precision.scale_of_losses()),
+      plans_(network, options.precision.dtype(), std::move(inputs)) {}
 
 void BuiltInLossProgram::set_batch(const MiniBatch& batch) {
   check_batch(batch, plans_);

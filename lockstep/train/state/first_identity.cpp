@@ -73,7 +73,7 @@ nlohmann::ordered_json first_identity_of(const Network& network, const TrainingD
     }
   }
   training["device"] = network.device() == Device{} ? "cpu" : "cuda";
-  if (options.learning_rate_function) training["learning_rate_schedule"] = "a function";
+  if (options.schedule.function) training["learning_rate_schedule"] = "a function";
   nlohmann::ordered_json identity{{"training", training},
                                   {"augmentation", written(data.augmentation)},
                                   {"noise", written(data.noise)},

@@ -42,12 +42,12 @@ class CanonicalForm {
 // The options with all defaults. Some defaults depend on these three options.
 TrainingOptions usual(const TrainingOptions& options, const std::string& device) {
   TrainingOptions defaults;
-  defaults.solver = options.solver;
-  defaults.precision = options.precision;
+  defaults.solver.type = options.solver.type;
+  defaults.precision.type = options.precision.type;
   defaults.device = device;
   defaults = defaults.resolved();
-  defaults.solver = TrainingOptions().solver;
-  defaults.precision = TrainingOptions().precision;
+  defaults.solver.type = TrainingOptions().solver.type;
+  defaults.precision.type = TrainingOptions().precision.type;
   defaults.deterministic = true;  // also after set_deterministic(false)
   return defaults;
 }
@@ -79,7 +79,7 @@ nlohmann::ordered_json identity_of(const Network& network, const TrainingData& d
   entries["training.device"] = device;
   const std::vector<double> lengths = schedule_lengths(options, iterations_per_epoch);
   if (!lengths.empty()) entries[kLengths] = lengths;
-  if (options.learning_rate_function) entries["training.learning_rate_schedule"] = "a function";
+  if (options.schedule.function) entries["training.learning_rate_schedule"] = "a function";
   entries["network.layers"] = network.canonical_layers();
   entries["network.loss"] = network.loss();
   entries["data"] = listings.training.to_string();

@@ -15,8 +15,8 @@ HostUpdater::HostUpdater(Network& network, Solver& solver, ThreadPool& pool,
       pool_(pool),
       layout_(layout),
       profile_(profile),
-      threshold_{options.gradient_threshold, options.gradient_threshold_method},
-      loss_scale_(options.scale_of_losses()),
+      threshold_{options.solver.gradient_threshold, options.solver.gradient_threshold_method},
+      loss_scale_(options.precision.scale_of_losses()),
       digests_(network.parameters().size()) {
   for (const auto& p : network.parameters()) frozen_.push_back(is_frozen(p.name, options.freeze));
 }

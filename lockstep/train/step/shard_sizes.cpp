@@ -34,7 +34,7 @@ bool shards_are_multiples(int64_t mini_batch_size, int64_t shard_size, int64_t m
 
 std::string shard_size_note(const Network& network, const TrainingOptions& options,
                             int64_t multiple) {
-  const int64_t size = options.mini_batch_size, shard = options.shard_size;
+  const int64_t size = options.mini_batch_size, shard = options.shards.size;
   if (multiple <= 1 || options.device != "cpu" || shards_are_multiples(size, shard, multiple) ||
       !convolves_images(network)) {
     return "";

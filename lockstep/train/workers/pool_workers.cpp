@@ -16,7 +16,7 @@ constexpr double kEndLimit = 5;
 
 // Number of workers on this machine.
 int workers_here(const TrainingOptions& options) {
-  if (options.hosts.empty()) return static_cast<int>(options.workers);
+  if (options.workers.hosts.empty()) return static_cast<int>(options.workers.count);
   int here = 0;
   for (const TrainingHost& host : hosts_of(options)) {
     if (host.name.empty()) here = host.workers;
@@ -28,13 +28,13 @@ std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> 
                                               const TrainingOptions& options) {
   if (pool) return pool;
   detail::ProcessPoolOptions own;
-  own.workers = static_cast<int>(options.workers);
+  own.workers = static_cast<int>(options.workers.count);
   own.threads = static_cast<int>(options.threads);
   for (const TrainingHost& host : hosts_of(options)) own.hosts.push_back({host.name, host.workers});
-  own.launch = options.host_launch;
-  own.address = options.host_address;
-  own.memory_bytes = static_cast<uint64_t>(options.worker_memory_mib) << 20;
-  for (const std::string& entry : options.worker_environment) {
+  own.launch = options.workers.host_launch;
+  own.address = options.workers.host_address;
+  own.memory_bytes = static_cast<uint64_t>(options.workers.memory_mib) << 20;
+  for (const std::string& entry : options.workers.environment) {
     const size_t at = entry.find('=');
     own.environment.emplace_back(entry.substr(0, at), entry.substr(at + 1));
   }

@@ -11,13 +11,13 @@ namespace lockstep {
 
 std::shared_ptr<detail::PoolCore> pool_for_training(TrainingOptions& options) {
   options.check();
-  if (!options.hosts.empty()) return nullptr;  // the hosts determine the workers
+  if (!options.workers.hosts.empty()) return nullptr;  // the hosts determine the workers
   std::shared_ptr<detail::PoolCore> pool = detail::open_process_pool();
   const int64_t present = pool ? pool->size() : 0;
   if (present == 0) return nullptr;
-  if (present < options.workers) {
-    options.workers = present;
-    std::vector<double>& loads = options.worker_load;
+  if (present < options.workers.count) {
+    options.workers.count = present;
+    std::vector<double>& loads = options.workers.load;
     loads.resize(std::min(loads.size(), static_cast<size_t>(present)));
     if (std::none_of(loads.begin(), loads.end(), [](double load) { return load > 0; })) loads = {};
   }

@@ -17,8 +17,8 @@ struct TrainingWorkers {
 };
 
 // Returns the open pool of processes; null if there is none, or if the options name hosts. If the
-// pool has fewer workers than the options request, options.workers is lowered to its size. Loads of
-// missing workers are ignored; if no load remains, all workers have the same load. Throws
+// pool has fewer workers than the options request, options.workers.count is lowered to its size.
+// Loads of missing workers are ignored; if no load remains, all workers have the same load. Throws
 // InvalidArgument for options that were invalid before this change.
 std::shared_ptr<detail::PoolCore> pool_for_training(TrainingOptions& options);
 

@@ -14,8 +14,8 @@ namespace lockstep {
 
 class WorkerIterations final : public Iterations {
  public:
-  // Starts options.workers processes, each of which makes the problem. They prepare themselves in
-  // the background. Throws InvalidArgument in a program without a Runtime.
+  // Starts options.workers.count processes, each of which makes the problem. They prepare
+  // themselves in the background. Throws InvalidArgument in a program without a Runtime.
   WorkerIterations(const IterationsSetup& setup, const Call<TrainingProblem>& problem,
                    const TrainingWorkers& workers);
   ~WorkerIterations() override;

@@ -18,7 +18,7 @@
 //     void merge(const MeanTopScore& later) { sum += later.sum, count += later.count; }
 //     double finish() const { return sum / static_cast<double>(count); }
 //   };
-//   options.custom_metrics = {make_metric("mean top score", MeanTopScore{})};
+//   options.validation.custom_metrics = {make_metric("mean top score", MeanTopScore{})};
 //
 // A metric without merge() has one state, which adds all observations in the order of the listing.
 #pragma once

@@ -58,10 +58,10 @@ class Adam final : public SlotSolver<kernels::AdamUpdate, AdamOptions> {
  public:
   Adam(Network& network, const TrainingOptions& options, bool decoupled)
       : SlotSolver(network, options,
-                   {.gradient_decay = options.gradient_decay,
-                    .squared_gradient_decay = options.squared_gradient_decay,
-                    .epsilon = options.epsilon,
-                    .l2 = options.l2},
+                   {.gradient_decay = options.solver.gradient_decay,
+                    .squared_gradient_decay = options.solver.squared_gradient_decay,
+                    .epsilon = options.solver.epsilon,
+                    .l2 = options.solver.l2},
                    solvers::adam().state, &kernels::Table::adam_of_all),
         decoupled_(decoupled) {}
 

@@ -40,9 +40,9 @@ class Rmsprop final : public SlotSolver<kernels::RmspropUpdate, RmspropOptions> 
  public:
   Rmsprop(Network& network, const TrainingOptions& options)
       : SlotSolver(network, options,
-                   {.squared_gradient_decay = options.squared_gradient_decay,
-                    .epsilon = options.epsilon,
-                    .l2 = options.l2},
+                   {.squared_gradient_decay = options.solver.squared_gradient_decay,
+                    .epsilon = options.solver.epsilon,
+                    .l2 = options.solver.l2},
                    solvers::rmsprop().state, &kernels::Table::rmsprop_of_all) {}
 
  private:

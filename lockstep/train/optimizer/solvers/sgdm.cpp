@@ -37,7 +37,7 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
 class Sgdm final : public SlotSolver<kernels::SgdmUpdate, SgdmOptions> {
  public:
   Sgdm(Network& network, const TrainingOptions& options)
-      : SlotSolver(network, options, {.momentum = options.momentum, .l2 = options.l2},
+      : SlotSolver(network, options, {.momentum = options.solver.momentum, .l2 = options.solver.l2},
                    solvers::sgdm().state, &kernels::Table::sgdm_of_all) {}
 
  private:

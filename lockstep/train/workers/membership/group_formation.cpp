@@ -25,7 +25,7 @@ constexpr double kBringPatience = 120, kBringSlowly = 1e-6, kStopPatience = 5;
 constexpr double kHostsConnect = 10, kDevicesConnect = 80;
 
 double load_of(const TrainingOptions& options, int slot) {
-  return options.worker_load.empty() ? 1 : options.worker_load[static_cast<size_t>(slot)];
+  return options.workers.load.empty() ? 1 : options.workers.load[static_cast<size_t>(slot)];
 }
 
 }  // namespace

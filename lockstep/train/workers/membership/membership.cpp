@@ -35,10 +35,10 @@ WorkerMembership::WorkerMembership(const IterationsSetup& setup,
   task_.options = object.dump();
   names_ = digest_of_names(setup.data);
   if (setup.notice && !workers_.own()) {
-    setup.notice(fmt::format("{} workers of the open pool compute", setup.options.workers));
+    setup.notice(fmt::format("{} workers of the open pool compute", setup.options.workers.count));
   }
   workers_.start_together([&] {
-    for (int slot = 0; slot < static_cast<int>(setup.options.workers); ++slot) start(slot);
+    for (int slot = 0; slot < static_cast<int>(setup.options.workers.count); ++slot) start(slot);
   });
 }
 
@@ -197,7 +197,7 @@ bool WorkerMembership::awaits_first() {
 }
 
 double WorkerMembership::limit() const {
-  if (setup_.options.worker_limit > 0) return setup_.options.worker_limit;
+  if (setup_.options.workers.limit > 0) return setup_.options.workers.limit;
   std::vector<double> seconds;
   for (const auto& [number, m] : members_) {
     const TrainingWorkerStatus& status = m.status();

@@ -38,15 +38,15 @@ void WorkerLosses::report(int64_t members) {
 
 void WorkerLosses::count(const PoolWorkerEvent& event) {
   ++(event.outside ? kills_in_a_row_ : losses_in_a_row_);
-  if (losses_in_a_row_ >= kLossesInARow * setup_.options.workers ||
-      kills_in_a_row_ >= kKillsInARow * setup_.options.workers) {
+  if (losses_in_a_row_ >= kLossesInARow * setup_.options.workers.count ||
+      kills_in_a_row_ >= kKillsInARow * setup_.options.workers.count) {
     throw Error(fmt::format("[workers] {} workers in a row were lost before an iteration was "
                             "finished; the last one {}",
                             losses_in_a_row_ + kills_in_a_row_, event.how),
                 "the system log (dmesg) may show the reason");
   }
   // The first replacements start immediately, later ones after growing pauses.
-  const int64_t rounds = (losses_in_a_row_ + kills_in_a_row_) / setup_.options.workers;
+  const int64_t rounds = (losses_in_a_row_ + kills_in_a_row_) / setup_.options.workers.count;
   const double delay = rounds < 3 ? 0 : 0.1 * std::exp2(static_cast<double>(rounds - 3));
   restart_.emplace(std::min(delay, kLongestPause));
 }
@@ -101,7 +101,7 @@ std::string WorkerLosses::observations_of(int64_t iteration, int64_t shard) cons
   const int64_t first = (iteration - 1) % per_epoch * queue.mini_batch_size;
   const int64_t n = std::min(queue.mini_batch_size, data.size() - first);
   const IndexRange range =
-      cut_into_shards(n, setup_.options.shard_size)[static_cast<size_t>(shard)];
+      cut_into_shards(n, setup_.options.shards.size)[static_cast<size_t>(shard)];
   std::string text;
   for (int64_t i = 0; i < range.count; ++i) {
     const int64_t observation = order[static_cast<size_t>(first + range.first + i)];
