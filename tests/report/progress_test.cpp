@@ -30,7 +30,7 @@ class Fake {
     s.first_iteration = first;
     s.shards = 8;
     s.threads = threads;
-    s.options.metrics = metrics;
+    s.options.validation.metrics = metrics;
     per_epoch = iterations_per_epoch;
     progress.start(s);
   }
