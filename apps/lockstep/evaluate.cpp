@@ -18,7 +18,8 @@ namespace lockstep::command {
 namespace {
 
 struct EvaluateArguments {
-  std::string model, data, label_column, targets;
+  std::string model, label_column, targets;
+  std::vector<std::string> data;  // one for each input of the network
   InputNoise noise;
   int64_t seed = 0;
   bool resize = false, crop = false;
@@ -37,8 +38,16 @@ int evaluate_command(const EvaluateArguments& a) {
   const auto begin = std::chrono::steady_clock::now();
   Model model = open_model(a.model);
   require_finite(model.network, a.model);
-  DatastorePtr data =
-      open_data(resolve_data_path(a.data, "."), {.allow_empty_folders = true}, a.label_column);
+  std::vector<std::string> names;
+  for (const std::string& name : a.data) names.push_back(resolve_data_path(name, "."));
+  std::vector<DatastorePtr> inputs =
+      open_inputs(names, {.allow_empty_folders = true}, a.label_column);
+  const bool several = inputs.size() > 1;
+  if (several && a.crop) {
+    throw InvalidArgument("[evaluate] --crop is for networks with one input", "use --resize");
+  }
+  if (several && a.resize) inputs = resized_inputs(std::move(inputs), model.network);
+  DatastorePtr data = join_inputs(std::move(inputs));
   if (!model.classes.empty()) data = with_classes(data, model.classes);
   EvaluationOptions options{.threads = a.threads,
                             .noise = a.noise,
@@ -55,7 +64,7 @@ int evaluate_command(const EvaluateArguments& a) {
   }
   if (a.resize || a.crop) {
     check_images(*data, a.crop ? "--crop" : "--resize");
-    data = fitting(data, model.network.input_shapes(), a.crop);
+    if (!several) data = fitting(data, model.network.input_shapes(), a.crop);
     if (options.targets) {
       options.targets = fitting(options.targets, model.network.output_shapes(), a.crop);
     }
@@ -95,14 +104,17 @@ void add_evaluate(Commands& commands) {
       "images.",
       {{"lockstep evaluate runs/digits-1 builtin:digits", "the model of a run on all digits"},
        {"lockstep evaluate model.safetensors flowers/test --crop --json", "for programs"},
+       {"lockstep evaluate runs/scenes-1 photos/test measured.csv", "a network with two inputs"},
        {"lockstep evaluate denoiser.safetensors images --targets inputs --salt-and-pepper 0.1",
         "the quality of noise removal"}},
       [a] { return evaluate_command(*a); });
   sub.add_option("model", a->model, "Model file, or the folder of a run")
       .required()
       .type_name("MODEL");
-  sub.add_option("data", a->data,
-                 "Folder with one folder of images for each class, a .csv file, or builtin:digits")
+  sub.add_option(
+         "data", a->data,
+         "Folder with one folder of images for each class, a .csv file, or builtin:digits; one "
+         "for each input of the network")
       .required()
       .type_name("DATA");
   sub.add_option("--label-column", a->label_column,

@@ -29,9 +29,7 @@ struct PredictArguments {
   bool json = false;
 };
 
-bool is_table(const PredictArguments& a) {
-  return a.files.size() == 1 && a.files[0].ends_with(".csv");
-}
+bool is_table(const PredictArguments& a) { return a.files[0].ends_with(".csv"); }
 
 // Prints one line for each observation: the classes with the highest scores, best first.
 void print_classes(const PredictArguments& a, const Model& model, const Datastore& data,
@@ -124,8 +122,39 @@ void write_images(const PredictArguments& a, const Shape& shape, const Datastore
   }
 }
 
+// For a network with several inputs: one argument for each. Folders beside a folder are matched by
+// name.
+DatastorePtr open_several(const PredictArguments& a, const Network& network) {
+  const size_t count = network.input_shapes().size();
+  if (a.files.size() != count) {
+    throw InvalidArgument(fmt::format("[predict] the network has {} inputs, received {} FILES",
+                                      count, a.files.size()),
+                          "give one image, folder of images or .csv file for each input, in order");
+  }
+  if (a.crop) {
+    throw InvalidArgument("[predict] --crop is for networks with one input", "use --resize");
+  }
+  const bool by_name = local_files().is_folder(a.files[0]);
+  std::vector<DatastorePtr> inputs;
+  for (const std::string& file : a.files) {
+    if (file.ends_with(".csv")) {
+      const bool labelled = inputs.empty() && !a.label_column.empty();
+      inputs.push_back(csv_datastore(
+          file, {.label_column = labelled ? a.label_column : "", .labelled = labelled}));
+    } else if (local_files().is_folder(file)) {
+      DatastorePtr images = image_folder(file, {.allow_empty_folders = true});
+      const bool matched = by_name && !inputs.empty();
+      inputs.push_back(matched ? match_by_name(*inputs[0], std::move(images)) : std::move(images));
+    } else {
+      inputs.push_back(image_files({file}));
+    }
+  }
+  if (a.resize) inputs = resized_inputs(std::move(inputs), network);
+  return join_inputs(std::move(inputs));
+}
+
 DatastorePtr open_observations(const PredictArguments& a) {
-  if (is_table(a)) {
+  if (a.files.size() == 1 && is_table(a)) {
     return csv_datastore(a.files[0],
                          {.label_column = a.label_column, .labelled = !a.label_column.empty()});
   }
@@ -138,9 +167,10 @@ DatastorePtr open_observations(const PredictArguments& a) {
 int predict_command(const PredictArguments& a) {
   Model model = open_model(a.model);
   require_finite(model.network, a.model);
-  DatastorePtr data = open_observations(a);
   const auto inputs = model.network.input_shapes();
-  if (a.resize || a.crop) {
+  const bool several = inputs.size() > 1;
+  DatastorePtr data = several ? open_several(a, model.network) : open_observations(a);
+  if (!several && (a.resize || a.crop)) {
     check_images(*data, a.crop ? "--crop" : "--resize");
     if (inputs.size() == 1 && inputs[0].rank() == 3) {
       data = a.crop ? center_cropped(data, inputs[0][1], inputs[0][2])
@@ -175,7 +205,9 @@ void add_predict(Commands& commands) {
   sub.add_option("model", a->model, "Model file, or the folder of a run")
       .required()
       .type_name("MODEL");
-  sub.add_option("files", a->files, "Images, or folders of images; or one .csv file of features")
+  sub.add_option("files", a->files,
+                 "Images, or folders of images; or one .csv file of features; for a network with "
+                 "several inputs: one of these for each input")
       .required()
       .type_name("FILES");
   sub.add_option("--label-column", a->label_column,

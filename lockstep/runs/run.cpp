@@ -77,22 +77,30 @@ void check_outputs(const Network& network, const std::vector<std::string>& class
 class Opener {
  public:
   Opener(const Job& job, const std::function<bool()>& stop, std::vector<UnreadableImage>& skipped)
-      : label_column_(job.data.label_column),
+      : job_(job),
+        label_column_(job.data.label_column),
         skip_(job.data.bad_images == "skip"),
         threads_(static_cast<int>(job.training.resolved().threads)),
         stop_(stop),
         skipped_(skipped) {}
 
-  DatastorePtr open(const std::string& name, bool allow_empty_folders) {
-    const DatastorePtr store = listed(name, allow_empty_folders);
-    return skip_ ? readable(store, name).store : store;
+  // Images of a network with several inputs are resized here, each to its input.
+  DatastorePtr open(const std::vector<std::string>& names, bool allow_empty_folders) {
+    std::vector<DatastorePtr> inputs =
+        open_inputs(names, folder_options(allow_empty_folders), label_column_);
+    if (inputs.size() > 1 && job_.data.resize) {
+      inputs = resized_inputs(std::move(inputs), build_network(job_));
+    }
+    const DatastorePtr store = join_inputs(std::move(inputs));
+    return skip_ ? readable(store, names[0]).store : store;
   }
 
   // Opens the targets that have the names of the images. If a target cannot be read, its image is
   // left out too.
   DatastorePtr open_targets(DatastorePtr& images, const std::string& name) {
     if (!images || name == image_targets_inputs) return images;
-    const DatastorePtr targets = match_by_name(*images, listed(name, true));
+    const DatastorePtr targets =
+        match_by_name(*images, open_data(name, folder_options(true), label_column_));
     if (!skip_) return targets;
     const ReadableImages found = readable(targets, name);
     if (!found.unreadable.empty()) images = subset(images, found.indices);
@@ -100,9 +108,8 @@ class Opener {
   }
 
  private:
-  DatastorePtr listed(const std::string& name, bool allow_empty_folders) const {
-    return open_data(name, {.allow_empty_folders = allow_empty_folders, .list_unreadable = skip_},
-                     label_column_);
+  ImageFolderOptions folder_options(bool allow_empty_folders) const {
+    return {.allow_empty_folders = allow_empty_folders, .list_unreadable = skip_};
   }
 
   ReadableImages readable(const DatastorePtr& store, const std::string& name) {
@@ -114,6 +121,7 @@ class Opener {
     return found;
   }
 
+  const Job& job_;
   const std::string label_column_;
   bool skip_;
   int threads_;
@@ -156,12 +164,14 @@ std::string skipped_text(const std::vector<UnreadableImage>& skipped) {
 }
 
 // Resizes all images to the size of the network's input, and targets to the size of its output.
+// Several inputs have been resized when they were opened.
 void resize_images(RunData& data, const Network& network) {
   const auto inputs = network.input_shapes(), outputs = network.output_shapes();
-  if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // the trainer refuses it
+  const bool single = inputs.size() == 1;
+  if (single && inputs[0].rank() != 3) return;  // the trainer refuses it
   const auto part = [&](DatastorePtr& images, DatastorePtr& targets) {
-    const bool same = images == targets && !outputs.empty() && outputs[0] == inputs[0];
-    if (images) images = resized(images, inputs[0][1], inputs[0][2]);
+    const bool same = single && images == targets && !outputs.empty() && outputs[0] == inputs[0];
+    if (single && images) images = resized(images, inputs[0][1], inputs[0][2]);
     if (targets && outputs.size() == 1 && outputs[0].rank() == 3) {
       targets = same ? images : resized(targets, outputs[0][1], outputs[0][2]);
     }
@@ -218,8 +228,8 @@ RunData open_run_data(const Job& job, const std::function<bool()>& stop) {
     data.training = parts[2];
     require_images(data.training, "splitting", all);
   }
-  const auto open_part = [&](const std::string& name) {
-    const DatastorePtr store = opener.open(name, true);
+  const auto open_part = [&](const std::vector<std::string>& names) {
+    const DatastorePtr store = opener.open(names, true);
     return labels ? with_classes(store, all->classes()) : store;
   };
   if (!job.data.validation.empty()) data.validation = open_part(job.data.validation);
@@ -278,8 +288,9 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
                    data.training_targets, data.validation_targets, job.noise,
                    data.random_crop};
   // The resolved device is recorded, because resuming depends on it.
-  if (job.training.workers.count > 0 && job.training.device == "auto")
+  if (job.training.workers.count > 0 && job.training.device == "auto") {
     plan.job.training.device = "cpu";
+  }
   check_training(plan.network, plan.training, plan.job.training);
   if (!job.training.validation.metrics.empty() && !data.validation && !data.test) {
     throw InvalidArgument("[training] metrics need validation or test images, but there are none",

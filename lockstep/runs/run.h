@@ -45,7 +45,8 @@ struct RunResult {
   std::vector<UnreadableImage> skipped;  // images that were left out, as in RunData
 };
 
-// The images of a job, split into parts.
+// The images of a job, split into parts. Examples of a network with several inputs have several
+// (see open_inputs()).
 struct RunData {
   DatastorePtr training;
   DatastorePtr validation, test;  // null if the job has none
@@ -57,7 +58,7 @@ struct RunData {
   std::vector<UnreadableImage> skipped;
 };
 
-// Opens the images of a job and splits them by label with the job's seed: first validation, then
+// Opens the inputs of a job and splits them by label with the job's seed: first validation, then
 // test; the rest is training data. Labels of other folders are matched by name. If labels are
 // learned, every folder of training images must contain images, and every class must keep a
 // readable image. `stop` is as in readable_images(). Throws FileError, DataError, InvalidArgument

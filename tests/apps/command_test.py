@@ -303,6 +303,56 @@ initial_learning_rate = 0.1
         self.assertIn("the label column `kind` is for .csv files, but builtin:digits contains images",
                       self.run_command("evaluate", "out", "builtin:digits", "--label-column", "kind").stderr)
 
+    def test_two_inputs(self):
+        digits = sorted(str(path.relative_to(self.shared / "digits"))
+                        for path in (self.shared / "digits").glob("*/*.png"))
+        rows = "".join(f"{i % 7},{digit[0]}\n" for i, digit in enumerate(digits))
+        (self.folder / "measured.csv").write_text("first,second\n" + rows)
+        self.write("""
+[data]
+train = ["digits", "measured.csv"]
+[network]
+layers = [
+  { type = "image_input", height = 28, width = 28, channels = 1 },
+  { type = "fully_connected", name = "seen", units = 12 },
+  { type = "feature_input", features = 2, normalization = "z-score" },
+  { type = "fully_connected", name = "known", units = 12 },
+  { type = "concatenation", inputs = ["seen", "known"] },
+  { type = "relu" },
+  { type = "fully_connected", units = 10 },
+  { type = "softmax" },
+]
+[training]
+mini_batch_size = 20
+max_epochs = 20
+solver = "adam"
+initial_learning_rate = 0.01
+""")
+        one = self.result("--threads", "1", "--out", "one")
+        self.assertEqual(one["digest"], self.result("--workers", "2", "--out", "two")["digest"])
+        self.assertIn("200", self.works("verify", "one").stdout)
+        result = json.loads(self.works("evaluate", "one", "digits", "measured.csv", "--json").stdout)
+        self.assertEqual(result["observations"], 200)
+        self.assertGreater(result["accuracy"], 0.9)
+        lines = self.works("predict", "one", "digits", "measured.csv").stdout.splitlines()
+        right = [line.split("\t")[:2] for line in lines]
+        self.assertEqual([name for name, _ in right], digits)
+        self.assertGreater(sum(name[0] == label for name, label in right), 180)
+        (self.folder / "last.csv").write_text("first,second\n" + rows.splitlines()[-1] + "\n")
+        last = self.works("predict", "one", "digits/" + digits[-1], "last.csv").stdout
+        self.assertEqual(last.split("\t")[1:], lines[-1].split("\t")[1:] + [])
+        self.assertIn("the network has 2 inputs, received 1 FILES",
+                      self.run_command("predict", "one", "digits").stderr)
+        self.assertIn("2 inputs", self.run_command("evaluate", "one", "digits").stderr)
+        self.assertIn("--crop is for networks with one input",
+                      self.run_command("evaluate", "one", "digits", "measured.csv", "--crop").stderr)
+        self.assertIn("--crop is for networks with one input",
+                      self.run_command("predict", "one", "digits", "measured.csv", "--crop").stderr)
+        (self.folder / "short.csv").write_text("first,second\n1,2\n")
+        self.assertIn("short.csv has 1 observations, but digits has 200",
+                      self.run_command("evaluate", "one", "digits", "short.csv").stderr.replace(
+                          str(self.folder) + "/", ""))
+
     def test_profile(self):
         done = self.works("train", "job.toml", "--out", "out", "--profile", "--quiet")
         self.assertIn(self.result()["digest"], done.stdout)

@@ -72,7 +72,7 @@ class JobFile : public testing::WithFolder {
 TEST_F(JobFile, IsResolved) {
   const Job job = read(small);
   EXPECT_EQ(job.name, "job");
-  EXPECT_EQ(job.data.train, "builtin:digits");
+  EXPECT_EQ(job.data.train, std::vector<std::string>{"builtin:digits"});
   EXPECT_DOUBLE_EQ(job.data.validation_fraction, 0.1);
   EXPECT_EQ(job.augmentation.translate_x, (Size2d{-2, 2}));
   EXPECT_EQ(job.training.max_epochs, 3);
@@ -262,12 +262,12 @@ TEST_F(JobFile, FoldersAreFoundBesideTheJobFileOrInLockstepData) {
   std::filesystem::create_directories(folder + "/images");
   std::filesystem::create_directories(folder + "/elsewhere/more");
   setenv("LOCKSTEP_DATA", (folder + "/elsewhere").c_str(), 1);
-  EXPECT_EQ(read(with("builtin:digits", "images")).data.train, folder + "/images");
-  EXPECT_EQ(read(with("builtin:digits", "more")).data.train, folder + "/elsewhere/more");
-  EXPECT_EQ(read(with("builtin:digits", "none")).data.train, folder + "/none");
-  EXPECT_EQ(read(with("builtin:digits", "/abs/./x")).data.train, "/abs/x");
+  EXPECT_EQ(read(with("builtin:digits", "images")).data.train[0], folder + "/images");
+  EXPECT_EQ(read(with("builtin:digits", "more")).data.train[0], folder + "/elsewhere/more");
+  EXPECT_EQ(read(with("builtin:digits", "none")).data.train[0], folder + "/none");
+  EXPECT_EQ(read(with("builtin:digits", "/abs/./x")).data.train[0], "/abs/x");
   unsetenv("LOCKSTEP_DATA");
-  EXPECT_EQ(read(with("builtin:digits", "more")).data.train, folder + "/more");
+  EXPECT_EQ(read(with("builtin:digits", "more")).data.train[0], folder + "/more");
 }
 
 TEST_F(JobFile, DifferencesAreNamed) {

@@ -10,6 +10,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/datastores/datastore_wrapper.h"
 #include "lockstep/data/datastores/datastores.h"
+#include "lockstep/engine/nn/network.h"
 
 namespace lockstep {
 namespace {
@@ -46,6 +47,17 @@ class Relabelled final : public DatastoreWrapper {
  private:
   std::vector<std::string> classes_;
   std::vector<int64_t> labels_;  // indexed by the store's own label
+};
+
+// The same examples with the names of another store.
+class Named final : public DatastoreWrapper {
+ public:
+  Named(DatastorePtr store, DatastorePtr names)
+      : DatastoreWrapper(std::move(store)), names_(std::move(names)) {}
+  std::string name(int64_t index) const override { return names_->name(index); }
+
+ private:
+  DatastorePtr names_;
 };
 
 class Files : public Datastore {
@@ -94,6 +106,10 @@ void check_name(const std::string& name) {
   }
 }
 
+bool is_csv_file(const std::string& name) {
+  return name.ends_with(".csv") && local_files().exists(name) && !local_files().is_folder(name);
+}
+
 }  // namespace
 
 std::string resolve_data_path(const std::string& name, const std::string& beside) {
@@ -124,7 +140,7 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
 DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
                        const std::string& label_column) {
   check_name(name);
-  if (name.ends_with(".csv") && local_files().exists(name) && !local_files().is_folder(name)) {
+  if (is_csv_file(name)) {
     return csv_datastore(name, {.label_column = label_column});
   }
   const bool builtin = name == builtin_digits_name;
@@ -141,6 +157,43 @@ DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
                           name + " contains images");
   }
   return builtin ? builtin_digits() : image_folder(name, options);
+}
+
+std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
+                                      ImageFolderOptions options, const std::string& label_column) {
+  if (names.empty()) throw InvalidArgument("[data] no folders or files given");
+  std::vector<DatastorePtr> stores{open_data(names[0], options, label_column)};
+  for (size_t i = 1; i < names.size(); ++i) {
+    const bool rows = is_csv_file(names[i]);
+    DatastorePtr more =
+        rows ? csv_datastore(names[i], {.labelled = false}) : open_data(names[i], options);
+    if (!rows && !is_csv_file(names[0])) more = match_by_name(*stores[0], std::move(more));
+    if (more->size() != stores[0]->size()) {
+      throw InvalidArgument("[data] " + names[i] + " has " + std::to_string(more->size()) +
+                                " observations, but " + names[0] + " has " +
+                                std::to_string(stores[0]->size()),
+                            "each input needs one for every observation, in the same order");
+    }
+    stores.push_back(std::move(more));
+  }
+  return stores;
+}
+
+DatastorePtr join_inputs(std::vector<DatastorePtr> stores) {
+  const DatastorePtr first = stores.at(0);
+  if (stores.size() == 1) return first;
+  return std::make_shared<Named>(combine(std::move(stores)), first);
+}
+
+std::vector<DatastorePtr> resized_inputs(std::vector<DatastorePtr> stores, const Network& network) {
+  const std::vector<Shape> shapes = network.input_shapes();
+  for (size_t i = 0; i < stores.size() && i < shapes.size(); ++i) {
+    const bool image = stores[i]->spec().inputs[0].kind == ValueKind::image;
+    if (image && shapes[i].rank() == 3) {
+      stores[i] = resized(std::move(stores[i]), shapes[i][1], shapes[i][2]);
+    }
+  }
+  return stores;
 }
 
 DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& classes) {

@@ -9,6 +9,8 @@
 
 namespace lockstep {
 
+class Network;
+
 inline constexpr const char* builtin_digits_name = "builtin:digits";
 // The name for the images themselves as the targets of an image-to-image network.
 inline constexpr const char* image_targets_inputs = "inputs";
@@ -26,6 +28,23 @@ std::string resolve_data_path(const std::string& name, const std::string& beside
 DatastorePtr open_data(const std::string& name,
                        ImageFolderOptions options = {.allow_empty_folders = true},
                        const std::string& label_column = {});
+
+// Opens the inputs of a network, one name for each, as open_data() does. The first has the labels.
+// A further .csv file has no labels: all its columns are features. Example i has image or row i of
+// each, except that folders beside a folder are matched by name: for each of its images they have
+// one of the same name. Throws what open_data() and match_by_name() throw, and InvalidArgument for
+// no names.
+std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
+                                      ImageFolderOptions options = {.allow_empty_folders = true},
+                                      const std::string& label_column = {});
+
+// Examples with the inputs of all stores, as combine(), that have the names of the first store. One
+// store is returned unchanged. Throws InvalidArgument for stores of different sizes. Thread-safe.
+DatastorePtr join_inputs(std::vector<DatastorePtr> stores);
+
+// The same stores, with images resized to the network's input layers, in order. Other inputs are
+// unchanged.
+std::vector<DatastorePtr> resized_inputs(std::vector<DatastorePtr> stores, const Network& network);
 
 // The same images with labels that are indices into `classes`, which must contain all classes of
 // the store that have images. Throws InvalidArgument naming a class that is missing. Thread-safe.

@@ -148,6 +148,29 @@ class DataPlaces {
   std::set<std::string> set_;
 };
 
+// Makes the paths of the inputs absolute. Every part of the data has the same number of inputs.
+void resolve_inputs(JobData& data, const DataPlaces& places) {
+  const std::pair<const char*, std::vector<std::string>*> parts[] = {
+      {"train", &data.train}, {"validation", &data.validation}, {"test", &data.test}};
+  for (const auto& [field, names] : parts) {
+    const std::string where = "[data] " + std::string(field);
+    if (!names->empty() && names->size() != data.train.size()) {
+      throw InvalidArgument(where + " names " + std::to_string(names->size()) +
+                                " inputs, but train names " + std::to_string(data.train.size()),
+                            "give one folder or .csv file for each input of the network");
+    }
+    for (std::string& name : *names) {
+      if (name.empty()) throw InvalidArgument(where + " has an entry without a name");
+      name = places.resolve(field, name);
+    }
+  }
+  if (data.train.size() > 1 && data.crop != "none") {
+    throw InvalidArgument("[data] crop is for networks with one input, but train names " +
+                              std::to_string(data.train.size()),
+                          "set resize = true to give all images the sizes of their inputs");
+  }
+}
+
 // Makes the paths of targets absolute. Each part of the data has its own targets.
 void resolve_targets(JobData& data, const DataPlaces& places) {
   if (data.targets == image_targets_inputs) {
@@ -155,7 +178,7 @@ void resolve_targets(JobData& data, const DataPlaces& places) {
       if (own->empty()) *own = image_targets_inputs;
     }
   }
-  const std::tuple<const char*, std::string*, const std::string*> parts[] = {
+  const std::tuple<const char*, std::string*, const std::vector<std::string>*> parts[] = {
       {"targets", &data.targets, &data.train},
       {"validation_targets", &data.validation_targets, &data.validation},
       {"test_targets", &data.test_targets, &data.test}};
@@ -231,21 +254,28 @@ Job read_tree(JobSource& source, const std::string& path,
   if (job.data.validation_fraction + job.data.test_fraction >= 1) {
     throw InvalidArgument("[data] validation_fraction and test_fraction leave nothing to train on");
   }
-  job.data.train = places.resolve("train", job.data.train);
-  job.data.validation = places.resolve("validation", job.data.validation);
-  job.data.test = places.resolve("test", job.data.test);
+  resolve_inputs(job.data, places);
   resolve_targets(job.data, places);
   job.network = std::make_shared<const ordered_json>(read_network(tree, source, expression));
   return job;
 }
 
+// No name is written as "", one name as a text.
+void visit_names(FieldVisitor& v, const char* field, std::vector<std::string>& names,
+                 const char* help) {
+  if (names.empty()) names = {""};
+  v.texts(field, names, help);
+  if (names.size() == 1 && names[0].empty()) names.clear();
+}
+
 }  // namespace
 
 void JobData::visit(FieldVisitor& v) {
-  v.text("train", train,
-         "folder of training images, labelled by folder, a .csv file, or \"builtin:digits\"");
-  v.text("validation", validation, "the same, for validation during training");
-  v.text("test", test, "the same, for the test after training");
+  visit_names(v, "train", train,
+              "folder of training images, labelled by folder, a .csv file, or \"builtin:digits\"; "
+              "for several inputs: one for each, of which the first has the labels");
+  visit_names(v, "validation", validation, "the same, for validation during training");
+  visit_names(v, "test", test, "the same, for the test after training");
   v.text("label_column", label_column, "label column of .csv files; \"\": the last");
   v.text("targets", targets,
          "image to image: folder of the target images, or \"inputs\"; \"\": labels");

@@ -33,11 +33,13 @@ namespace lockstep {
 
 inline constexpr int64_t max_job_layers = 10'000;
 
-// The source of the images or feature vectors.
+// The sources of the images or feature vectors.
 struct JobData {
-  std::string train;       // a folder, a .csv file, or "builtin:digits"
-  std::string validation;  // the same, or "" for none
-  std::string test;        // the same, or "" for none
+  // A folder, a .csv file, or "builtin:digits"; for a network with several inputs one of them for
+  // each input layer, in order (see open_inputs()).
+  std::vector<std::string> train;
+  std::vector<std::string> validation;  // the same, or none
+  std::vector<std::string> test;        // the same, or none
   // For .csv files: the column with the labels. "": the last column.
   std::string label_column;
   // Shares of each label's training images, used if there is no folder for that part.
