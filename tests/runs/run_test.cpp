@@ -140,8 +140,8 @@ device = "cpu"
   // Flat folders have no labels to learn.
   std::filesystem::copy(folder + "/digits/1", folder + "/flat");
   Job flat = with("inputs");
-  flat.data.train = folder + "/flat";
-  flat.data.test = folder + "/digits/2";
+  flat.data.train = {folder + "/flat"};
+  flat.data.test = {folder + "/digits/2"};
   flat.training.mini_batch_size = 10;
   EXPECT_EQ(run_job(flat, into("flat_run")).test->observations, 20);
   std::filesystem::remove(folder + "/wanted/7/03.png");

@@ -62,9 +62,9 @@ TEST(Identity, NamesWhatHasNoDefault) {
   EXPECT_EQ(found.dump(),
             R"({"augmentation.reflect_x":true,"augmentation.translate_x":[-1,2],)"
             R"("data":"00000000000000010000000000000002","noise.salt_and_pepper":0.5,)"
-            R"("random_crop":true,"training.device":"cpu","training.schedule.final_factor":1.0,)"
+            R"("random_crop":true,"training.device":"cpu","training.final_factor":1.0,)"
             R"("training.freeze":["a","b"],)"
-            R"("training.schedule.types":["warmup","cosine"],"training.momentum":0.8,)"
+            R"("training.learning_rate_schedule":["warmup","cosine"],"training.momentum":0.8,)"
             R"("training.schedule_iterations":[3.0,67.0],"training.solver":"adam","version":2})");
 }
 

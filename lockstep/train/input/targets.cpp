@@ -133,7 +133,8 @@ std::vector<size_t> match_names(const std::vector<InputLayer>& layers, const Exa
     received += (received.empty() ? "" : ", ") + layer.shape.to_string();
   }
   const std::string combine =
-      "examples with several inputs come from combine(): the network's inputs are " +
+      "examples with several inputs come from a list of folders and files in [data], or combine(): "
+      "the network's inputs are " +
       text_of(layers);
   if (input.kind == ValueKind::array) {
     throw InvalidArgument(
