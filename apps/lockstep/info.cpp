@@ -23,8 +23,6 @@
 namespace lockstep::command {
 namespace {
 
-using json = nlohmann::ordered_json;
-
 // The value of the first line "name : value" in /proc/cpuinfo; "" if there is none.
 std::string processor_field(const std::string& name) {
   std::ifstream file("/proc/cpuinfo");
@@ -56,8 +54,8 @@ int64_t memory_mib(int pages) {
 }
 
 // The GPUs, or the reason why there are none.
-json collect_gpus() {
-  json devices = json::array();
+nlohmann::ordered_json collect_gpus() {
+  nlohmann::ordered_json devices = nlohmann::ordered_json::array();
   for (const auto& info : kernels::list_devices()) {
     devices.push_back(
         {{"device", to_string(info.device)},
@@ -68,7 +66,7 @@ json collect_gpus() {
          {"usable", info.usable()},
          {"problem", info.problem}});
   }
-  json libraries = json::object();
+  nlohmann::ordered_json libraries = nlohmann::ordered_json::object();
   for (const auto& [name, version] : kernels::backend_versions()) libraries[name] = version;
   const kernels::Reason reason = kernels::no_devices_reason();
   return {{"devices", devices},
@@ -78,8 +76,8 @@ json collect_gpus() {
           {"libraries", libraries}};
 }
 
-json collect() {
-  json fingerprint = json::object();
+nlohmann::ordered_json collect() {
+  nlohmann::ordered_json fingerprint = nlohmann::ordered_json::object();
   for (const FingerprintEntry& entry : numerics_fingerprint())
     fingerprint[entry.name] = entry.value;
   return {
@@ -104,7 +102,7 @@ json collect() {
 }
 
 // For example "a 1.0, b 2.0".
-std::string listed(const json& versions) {
+std::string listed(const nlohmann::ordered_json& versions) {
   std::string text;
   for (const auto& [name, version] : versions.items()) {
     text += (text.empty() ? "" : ", ") + name + " " + version.get<std::string>();
@@ -136,7 +134,7 @@ int run_info_command(const InfoArguments& a) {
                 {"reason", state.reason},
                 {"since", state.time},
                 {"iterations", iterations},
-                {"model", has_model ? json(model) : json()}});
+                {"model", has_model ? nlohmann::ordered_json(model) : nlohmann::ordered_json()}});
     return 0;
   }
   std::vector<std::pair<std::string, std::string>> rows{{"run", a.run},
@@ -150,7 +148,7 @@ int run_info_command(const InfoArguments& a) {
 }
 
 int info_command(bool as_json) {
-  const json info = collect();
+  const nlohmann::ordered_json info = collect();
   if (as_json) {
     print_json(info);
     return 0;
@@ -166,8 +164,8 @@ int info_command(bool as_json) {
       {"cores", std::to_string(info["cores"].get<int>())},
       {"memory", fmt::format("{} MiB, {} MiB free", info["memory_mib"].get<int64_t>(),
                              info["memory_available_mib"].get<int64_t>())}};
-  const json& gpus = info["gpus"];
-  for (const json& gpu : gpus["devices"]) {
+  const nlohmann::ordered_json& gpus = info["gpus"];
+  for (const nlohmann::ordered_json& gpu : gpus["devices"]) {
     std::string text =
         fmt::format("{}, compute capability {}, {} MiB, {} MiB free",
                     gpu["name"].get<std::string>(), gpu["compute_capability"].get<std::string>(),

@@ -143,33 +143,36 @@ nlohmann::ordered_json workers_of(const TrainingResult& result) {
 
 nlohmann::ordered_json summary_of(const RunResult& result, const std::string& folder,
                                   bool confusion) {
-  using json = nlohmann::ordered_json;
   const TrainingResult& t = result.training;
   const auto of = [](const std::optional<Evaluation>& e, double Evaluation::*field) {
-    return e && std::isfinite((*e).*field) ? json((*e).*field) : json();
+    return e && std::isfinite((*e).*field) ? nlohmann::ordered_json((*e).*field)
+                                           : nlohmann::ordered_json();
   };
   const auto metrics = [](const std::optional<Evaluation>& e) {
-    return e ? metrics_json(e->metrics) : json();
+    return e ? metrics_json(e->metrics) : nlohmann::ordered_json();
   };
-  json summary{{"test_accuracy", of(result.test, &Evaluation::accuracy)},
-               {"test_loss", of(result.test, &Evaluation::loss)},
-               {"validation_accuracy", of(result.validation, &Evaluation::accuracy)},
-               {"validation_loss", of(result.validation, &Evaluation::loss)},
-               {"test_metrics", metrics(result.test)},
-               {"validation_metrics", metrics(result.validation)},
-               {"iterations", t.last_iteration},
-               {"images_per_second", t.images_per_second > 0 ? json(t.images_per_second) : json()},
-               {"seconds", t.seconds},
-               {"digest", t.digest.to_string()},
-               {"network_digest", t.network_digest.to_string()},
-               {"stopped", t.stopped},
-               {"out_of_patience", t.out_of_patience},
-               {"network_iteration", t.network_iteration},
-               {"shards_by_thread", t.shards_by_thread},
-               {"workers", workers_of(t)},
-               {"skipped_images", skipped_of(result)},
-               {"folder", folder},
-               {"model", result.model.empty() ? json() : json(result.model)}};
+  nlohmann::ordered_json summary{
+      {"test_accuracy", of(result.test, &Evaluation::accuracy)},
+      {"test_loss", of(result.test, &Evaluation::loss)},
+      {"validation_accuracy", of(result.validation, &Evaluation::accuracy)},
+      {"validation_loss", of(result.validation, &Evaluation::loss)},
+      {"test_metrics", metrics(result.test)},
+      {"validation_metrics", metrics(result.validation)},
+      {"iterations", t.last_iteration},
+      {"images_per_second", t.images_per_second > 0 ? nlohmann::ordered_json(t.images_per_second)
+                                                    : nlohmann::ordered_json()},
+      {"seconds", t.seconds},
+      {"digest", t.digest.to_string()},
+      {"network_digest", t.network_digest.to_string()},
+      {"stopped", t.stopped},
+      {"out_of_patience", t.out_of_patience},
+      {"network_iteration", t.network_iteration},
+      {"shards_by_thread", t.shards_by_thread},
+      {"workers", workers_of(t)},
+      {"skipped_images", skipped_of(result)},
+      {"folder", folder},
+      {"model",
+       result.model.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(result.model)}};
   for (const auto& [part, e] :
        {std::pair{"validation", &result.validation}, std::pair{"test", &result.test}}) {
     if (confusion && *e && (*e)->confusion) {

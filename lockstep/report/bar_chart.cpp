@@ -34,7 +34,7 @@ std::pair<double, double> range_of(std::span<const float> values) {
   return {low, high};
 }
 
-std::string number(double value) { return fmt::format("{:.3g}", value); }
+std::string value_text(double value) { return fmt::format("{:.3g}", value); }
 
 }  // namespace
 
@@ -59,12 +59,12 @@ std::string bar_chart_text(std::span<const float> values, const BarChartOptions&
     text += bar + "\n";
   };
   for (int r = above; r > 0; --r) {
-    line(r == above ? number(high) : "",
+    line(r == above ? value_text(high) : "",
          [&](double v) { return v > 0 && v / high * above > r - 1 ? '#' : ' '; });
   }
   line("0", [&](double v) { return v == 0 ? '-' : '+'; });
   for (int r = 1; r <= below; ++r) {
-    line(r == below ? number(low) : "",
+    line(r == below ? value_text(low) : "",
          [&](double v) { return v < 0 && v / low * below > r - 1 ? '#' : ' '; });
   }
   return text;
@@ -84,7 +84,7 @@ std::string bar_chart_svg(std::span<const float> values, const BarChartOptions& 
     svg += svg_label(left - 8, y(v) + 4, "end", text);
   };
   for (double v : {high, low}) {
-    if (v != 0) label(v, number(v));
+    if (v != 0) label(v, value_text(v));
   }
   label(0, "0");
   svg += R"(<g fill="#1f77b4">)"

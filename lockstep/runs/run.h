@@ -9,6 +9,7 @@
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/runs/jobs/job_file.h"
+#include "lockstep/runs/run_data.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/trainer.h"
 
@@ -44,29 +45,6 @@ struct RunResult {
   std::vector<std::string> classes;      // empty if the targets are images
   std::vector<UnreadableImage> skipped;  // images that were left out, as in RunData
 };
-
-// The images of a job, split into parts. Examples of a network with several inputs have several
-// (see open_inputs()).
-struct RunData {
-  DatastorePtr training;
-  DatastorePtr validation, test;  // null if the job has none
-  // Image to image: in the order of the images. Null if labels are learned.
-  DatastorePtr training_targets, validation_targets, test_targets;
-  bool random_crop = false;  // the trainer cuts training images at random places
-  // Images that were left out by bad_images = "skip": unreadable, or without a readable target.
-  // Each has the path of the unreadable file.
-  std::vector<UnreadableImage> skipped;
-};
-
-// Opens the inputs of a job and splits them by label with the job's seed: first validation, then
-// test; the rest is training data. Labels of other folders are matched by name. If labels are
-// learned, every folder of training images must contain images, and every class must keep a
-// readable image. `stop` is as in readable_images(). Throws FileError, DataError, InvalidArgument
-// (a class that is not in the training data, a part without images).
-RunData open_run_data(const Job& job, const std::function<bool()>& stop = {});
-
-// The network of a job, not initialized. Throws InvalidArgument.
-Network build_network(const Job& job);
 
 // A check and preparation of a job without training: opens and splits the images (their names only,
 // unless bad images are skipped), builds the network and resolves the device. Throws an error if

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 import unittest
 
@@ -207,152 +206,6 @@ class Command(CommandTest):
         self.assertIn("population statistics of 1 layer in ", done.stderr)
         self.assertIn(f"network digest       {result['network_digest']}\n", done.stdout)
 
-    def test_images_to_images(self):
-        self.write("""
-[data]
-train = "digits"
-targets = "inputs"
-resize = true
-validation_fraction = 0.2
-[noise]
-salt_and_pepper = 0.1
-[network]
-input = { height = 16, width = 16, channels = 1, normalization = "rescale-zero-one" }
-layers = [
-  { type = "convolution2d", filters = 4, kernel = 3, stride = 2, padding = "same" },
-  { type = "relu" },
-  { type = "transposed_convolution2d", filters = 1, kernel = 4, stride = 2, padding = "same" },
-  { type = "clipped_relu" },
-]
-loss = "mean_squared_error"
-[training]
-solver = "adam"
-mini_batch_size = 20
-max_epochs = 2
-validation_frequency = "epoch"
-validation_patience = 5
-""")
-        done = self.works("train", "job.toml")
-        self.assertRegex(done.stdout, r"\Avalidation loss    0\.\d+ of 40 images\n")
-        self.assertNotIn("accuracy", done.stdout + done.stderr)
-        self.assertRegex(done.stderr, r"iteration 16/16  elapsed 0:00:\d\d  loss 0\.\d{4}  rate 0\.001  "
-                                      r"validation loss 0\.\d{4}\n")
-        result = json.loads(self.works("train", "job.toml", "--quiet", "--json", "--threads", "3").stdout)
-        self.assertIn(result["digest"], done.stdout)
-        self.assertIsNone(result["validation_accuracy"])
-        self.assertFalse(result["out_of_patience"])
-        self.assertEqual(result["network_iteration"], 16)
-
-        evaluate = ("evaluate", "runs/job-1", "digits", "--resize", "--json")
-        clean = json.loads(self.works(*evaluate, "--targets", "inputs").stdout)
-        self.assertIsNone(clean["accuracy"])
-        self.assertEqual(clean["observations"], 200)
-        noisy = json.loads(self.works(*evaluate, "--targets", "inputs", "--salt-and-pepper", "0.5").stdout)
-        self.assertGreater(noisy["loss"], clean["loss"])
-        measured = json.loads(self.works(*evaluate, "--targets", "inputs", "--metrics", "rmse,mae").stdout)
-        self.assertAlmostEqual(measured["metrics"]["rmse"] ** 2, clean["loss"], places=6)
-        self.assertFalse((self.folder / "runs/job-1/confusion.json").exists())
-        same = json.loads(self.works(*evaluate, "--targets", "digits").stdout)
-        self.assertEqual(same["loss"], clean["loss"])
-        self.fails(1, "error: [evaluate] the network makes images, not labels\n"
-                      "hint: set --targets to the folder of the target images, or to \"inputs\"\n", *evaluate)
-
-        self.fails(1, "error: [predict] the network makes images\nhint: set --out to a folder for them\n",
-                   "predict", "runs/job-1", "digits/3/00.png", "--resize")
-        made = self.works("predict", "runs/job-1", "digits/3/00.png", "digits/4/00.png", "--resize",
-                          "--out", "made").stdout.splitlines()
-        self.assertEqual(made, ["digits/3/00.png\tmade/00.png", "digits/4/00.png\tmade/00-2.png"])
-        self.fails(1, "error: [predict] made/00.png exists already\n"
-                      "hint: set --out to a new folder, because files are not overwritten\n",
-                   "predict", "runs/job-1", "digits/5/00.png", "--resize", "--out", "made")
-        header = (self.folder / "made/00-2.png").read_bytes()[:26]
-        self.assertEqual(struct.unpack(">8sI4sIIB", header[:25])[3:], (16, 16, 8))
-
-    def test_tables(self):
-        rows = "".join(f"{i}.5,2,small\n1{i},3e0,large\n" for i in range(10))
-        (self.folder / "flowers.csv").write_text("length,width,kind\n" + rows)
-        (self.folder / "found.csv").write_text("length,width\n3.4,2\n\n17,3\n")
-        self.write("""
-[data]
-train = "flowers.csv"
-[network]
-layers = [
-  { type = "feature_input", features = 2, normalization = "z-score" },
-  { type = "fully_connected", units = 2 },
-  { type = "softmax" },
-]
-[training]
-mini_batch_size = 10
-shard_size = 3
-max_epochs = 40
-initial_learning_rate = 0.1
-""")
-        self.works("train", "job.toml", "--out", "out", "--quiet")
-        result = json.loads(self.works("evaluate", "out", "flowers.csv", "--label-column", "kind", "--json").stdout)
-        self.assertEqual((result["accuracy"], result["observations"]), (1.0, 20))
-        lines = [line.split("\t") for line in self.works("predict", "out", "found.csv").stdout.splitlines()]
-        self.assertEqual([line[:2] for line in lines],
-                         [["found.csv line 2", "small"], ["found.csv line 4", "large"]])
-        lines = self.works("predict", "out", "flowers.csv", "--label-column", "kind").stdout.splitlines()
-        self.assertEqual([line.split("\t")[1] for line in lines], 10 * ["small", "large"])
-
-        self.assertIn("flowers.csv line 2, column 3 (kind): `small` is not a number",
-                      self.run_command("predict", "out", "flowers.csv").stderr)
-        self.assertIn("--label-column", self.run_command("predict", "out", "digits", "--label-column", "kind").stderr)
-        self.assertIn("--resize", self.run_command("predict", "out", "found.csv", "--resize").stderr)
-        self.assertIn("the label column `kind` is for .csv files, but builtin:digits contains images",
-                      self.run_command("evaluate", "out", "builtin:digits", "--label-column", "kind").stderr)
-
-    def test_two_inputs(self):
-        digits = sorted(str(path.relative_to(self.shared / "digits"))
-                        for path in (self.shared / "digits").glob("*/*.png"))
-        rows = "".join(f"{i % 7},{digit[0]}\n" for i, digit in enumerate(digits))
-        (self.folder / "measured.csv").write_text("first,second\n" + rows)
-        self.write("""
-[data]
-train = ["digits", "measured.csv"]
-[network]
-layers = [
-  { type = "image_input", height = 28, width = 28, channels = 1 },
-  { type = "fully_connected", name = "seen", units = 12 },
-  { type = "feature_input", features = 2, normalization = "z-score" },
-  { type = "fully_connected", name = "known", units = 12 },
-  { type = "concatenation", inputs = ["seen", "known"] },
-  { type = "relu" },
-  { type = "fully_connected", units = 10 },
-  { type = "softmax" },
-]
-[training]
-mini_batch_size = 20
-max_epochs = 20
-solver = "adam"
-initial_learning_rate = 0.01
-""")
-        one = self.result("--threads", "1", "--out", "one")
-        self.assertEqual(one["digest"], self.result("--workers", "2", "--out", "two")["digest"])
-        self.works("verify", "one", "--iteration", "150")
-        result = json.loads(self.works("evaluate", "one", "digits", "measured.csv", "--json").stdout)
-        self.assertEqual(result["observations"], 200)
-        self.assertGreater(result["accuracy"], 0.9)
-        lines = self.works("predict", "one", "digits", "measured.csv").stdout.splitlines()
-        right = [line.split("\t")[:2] for line in lines]
-        self.assertEqual([name for name, _ in right], digits)
-        self.assertGreater(sum(name[0] == label for name, label in right), 180)
-        (self.folder / "last.csv").write_text("first,second\n" + rows.splitlines()[-1] + "\n")
-        last = self.works("predict", "one", "digits/" + digits[-1], "last.csv").stdout
-        self.assertEqual(last.split("\t")[1:], lines[-1].split("\t")[1:] + [])
-        self.assertIn("the network has 2 inputs, received 1 FILES",
-                      self.run_command("predict", "one", "digits").stderr)
-        self.assertIn("2 inputs", self.run_command("evaluate", "one", "digits").stderr)
-        self.assertIn("--crop is for networks with one input",
-                      self.run_command("evaluate", "one", "digits", "measured.csv", "--crop").stderr)
-        self.assertIn("--crop is for networks with one input",
-                      self.run_command("predict", "one", "digits", "measured.csv", "--crop").stderr)
-        (self.folder / "short.csv").write_text("first,second\n1,2\n")
-        self.assertIn("short.csv has 1 observations, but digits has 200",
-                      self.run_command("evaluate", "one", "digits", "short.csv").stderr.replace(
-                          str(self.folder) + "/", ""))
-
     def test_profile(self):
         done = self.works("train", "job.toml", "--out", "out", "--profile", "--quiet")
         self.assertIn(self.result()["digest"], done.stdout)
@@ -407,32 +260,6 @@ initial_learning_rate = 0.01
         for words in (r"iterations +3 of 6 done", r"the whole training +about", r"memory +\d+ MiB"):
             self.assertRegex(done.stdout, words)
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["digits", "job.toml"])
-
-    def test_bad_images_stop_the_run_or_are_left_out_and_named(self):
-        (self.folder / "digits").unlink()
-        shutil.copytree(self.shared / "digits", self.folder / "digits")
-        sound = self.result("--out", "sound", "--set", "bad_images=skip")
-        self.assertEqual(sound["skipped_images"], [])
-        bad = self.folder.resolve() / "digits" / "3" / "bad.png"
-        bad.write_bytes(b"")
-        self.fails(1, f"error: [image] {bad}: the file is empty\n",
-                   "train", "job.toml", "--out", "stopped", "--quiet")
-        done = self.works("train", "job.toml", "--out", "out", "--json", "--quiet",
-                          "--set", "bad_images=skip")
-        self.assertEqual(done.stderr, f"note: 1 image cannot be read and is skipped: {bad}\n")
-        result = json.loads(done.stdout)
-        self.assertEqual([image["name"] for image in result["skipped_images"]], [str(bad)])
-        self.assertEqual(result["digest"], sound["digest"])
-
-    def test_images_of_other_sizes_are_cut(self):
-        self.result("--out", "out", "--set", "data.crop=random", "--set", "network.input.height=24")
-        done = self.run_command("predict", "out", "digits/3/00.png")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("expected 24 x 28", done.stderr)
-        self.works("predict", "out", "digits/3/00.png", "--crop")
-        self.works("evaluate", "out", "digits", "--crop")
-        self.assertEqual(self.run_command("evaluate", "out", "digits", "--crop", "--resize").returncode,
-                         2)
 
     def test_threads_do_not_change_the_digest(self):
         results = {threads: self.result("--threads", str(threads), "--out", f"out{threads}")

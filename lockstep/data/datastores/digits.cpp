@@ -17,7 +17,7 @@ namespace {
 using detail::DigitVariant;
 using detail::StrokePoint;
 
-constexpr int64_t side = 28;  // pixels
+constexpr int64_t digit_side = 28;  // pixels
 constexpr int64_t per_class = 1000;
 constexpr uint64_t seed = 1;  // seed of the only set of digits
 constexpr double step = 1.5;  // distance of the points of a flattened stroke, in pixels
@@ -114,24 +114,24 @@ class Page {
         const double distance2 = dot(off, off);
         if (distance2 >= reach * reach) continue;
         const double inside = ra + s * (rb - ra) - std::sqrt(distance2);
-        double& cover = cover_[static_cast<size_t>(y * side + x)];
+        double& cover = cover_[static_cast<size_t>(y * digit_side + x)];
         cover = std::max(cover, std::clamp(0.5 + inside * sharpness_, 0.0, 1.0));
       }
     }
   }
 
-  const std::array<double, side * side>& cover() const { return cover_; }
+  const std::array<double, digit_side * digit_side>& cover() const { return cover_; }
 
  private:
   static int64_t first_pixel(double at) {
-    return static_cast<int64_t>(std::ceil(std::clamp(at, 0.0, 1.0 * side)));
+    return static_cast<int64_t>(std::ceil(std::clamp(at, 0.0, 1.0 * digit_side)));
   }
   static int64_t last_pixel(double at) {
-    return static_cast<int64_t>(std::floor(std::clamp(at, -1.0, side - 1.0)));
+    return static_cast<int64_t>(std::floor(std::clamp(at, -1.0, digit_side - 1.0)));
   }
 
   double softness_, sharpness_;
-  std::array<double, side * side> cover_;
+  std::array<double, digit_side * digit_side> cover_;
 };
 
 const DigitVariant& choose_variant(int digit, Draw& draw) {
@@ -225,7 +225,8 @@ Image draw_digit(int64_t index) {
   const double ink = draw.uniform(190, 255);
   // Noise: the sum of 4 random bytes for each pixel, with a standard deviation of 147.8.
   const double grain = draw.uniform(1, 9) / 147.8;
-  Image image{side, side, 1, std::vector<uint8_t>(static_cast<size_t>(side * side))};
+  Image image{digit_side, digit_side, 1,
+              std::vector<uint8_t>(static_cast<size_t>(digit_side * digit_side))};
   for (size_t i = 0; i < image.pixels.size(); i += 4) {
     const std::array<uint32_t, 4> words = draw.stream().block(i / 4);
     for (size_t k = 0; k < 4; ++k) {

@@ -21,11 +21,11 @@ constexpr const char* checkpoint_key = "lockstep.checkpoint";
 constexpr const char* format_key = "lockstep.format";
 constexpr const char* digest_key = "lockstep.digest";
 constexpr const char* format = "1";
-constexpr int deepest = 8;  // nesting of the network's JSON
+constexpr int deepest_network = 8;  // nesting of the network's JSON
 constexpr size_t most_layers = 100'000;
 
-[[noreturn]] void damaged(const std::string& path, const std::string& what,
-                          const std::string& hint = {}) {
+[[noreturn]] void damaged_model(const std::string& path, const std::string& what,
+                                const std::string& hint = {}) {
   throw DataError("[model] " + path + ": " + what, hint);
 }
 
@@ -40,11 +40,11 @@ void refuse_stray_metadata(const std::map<std::string, std::string>& metadata,
     const bool known =
         key == network_key || key == classes_key || key == format_key || key == digest_key;
     if (known || !(key.starts_with("lockstep.") || is_digest(text))) continue;
-    damaged(path,
-            "its metadata has a field " +
-                json(key.substr(0, 40)).dump(-1, ' ', true, json::error_handler_t::replace) +
-                " that this version does not know",
-            "the file is damaged, or a newer Lockstep wrote it");
+    damaged_model(path,
+                  "its metadata has a field " +
+                      json(key.substr(0, 40)).dump(-1, ' ', true, json::error_handler_t::replace) +
+                      " that this version does not know",
+                  "the file is damaged, or a newer Lockstep wrote it");
   }
 }
 
@@ -52,14 +52,14 @@ json parse_metadata(const std::map<std::string, std::string>& metadata, const ch
                     const std::string& path) {
   const auto found = metadata.find(key);
   if (found == metadata.end()) {
-    damaged(path, std::string("is not a Lockstep model: its metadata has no ") + key);
+    damaged_model(path, std::string("is not a Lockstep model: its metadata has no ") + key);
   }
   const auto watch = [&](int depth, json::parse_event_t, json&) {
-    if (depth > deepest) damaged(path, std::string(key) + " is nested too deeply");
+    if (depth > deepest_network) damaged_model(path, std::string(key) + " is nested too deeply");
     return true;
   };
   json value = json::parse(found->second, watch, false);
-  if (value.is_discarded()) damaged(path, std::string(key) + " in its metadata is not JSON");
+  if (value.is_discarded()) damaged_model(path, std::string(key) + " in its metadata is not JSON");
   return value;
 }
 
@@ -67,7 +67,7 @@ Network read_network(const json& description, const SafetensorsFile& file,
                      const std::string& path) {
   if (description.is_object() && description.contains("layers") &&
       description["layers"].size() > most_layers) {
-    damaged(path, "describes more than " + std::to_string(most_layers) + " layers");
+    damaged_model(path, "describes more than " + std::to_string(most_layers) + " layers");
   }
   Network network = Network::from_json(description);
   network.check();
@@ -78,12 +78,13 @@ Network read_network(const json& description, const SafetensorsFile& file,
     wanted.insert(name);
     const Tensor& tensor = file.at(name, path);
     if (tensor.dtype() != DType::f32 || !(tensor.shape() == shape)) {
-      damaged(path, "tensor " + name + " is " + tensor.spec().to_string() + ", its layer needs " +
-                        shape.to_string() + " f32");
+      damaged_model(path, "tensor " + name + " is " + tensor.spec().to_string() +
+                              ", its layer needs " + shape.to_string() + " f32");
     }
   }
   for (const NamedTensor& tensor : file.tensors) {
-    if (!wanted.contains(tensor.name)) damaged(path, "no layer has the tensor " + tensor.name);
+    if (!wanted.contains(tensor.name))
+      damaged_model(path, "no layer has the tensor " + tensor.name);
   }
   network.initialize(0);
   const auto fill = [&](const std::string& name, const Tensor& value) {
@@ -137,19 +138,19 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
   const SafetensorsFile file = read_safetensors(std::move(bytes), path);
   const auto version = file.metadata.find(format_key);
   if (file.metadata.contains(checkpoint_key)) {
-    damaged(path, "is a checkpoint of a training, not a model",
-            "use the folder of its run; a training can start from it with --initial-model");
+    damaged_model(path, "is a checkpoint of a training, not a model",
+                  "use the folder of its run; a training can start from it with --initial-model");
   }
   if (version == file.metadata.end()) {
-    damaged(path, std::string("is not a Lockstep model: its metadata has no ") + format_key);
+    damaged_model(path, std::string("is not a Lockstep model: its metadata has no ") + format_key);
   }
   if (version->second != format) {
-    damaged(path,
-            "has format " +
-                json(version->second.substr(0, 40))
-                    .dump(-1, ' ', true, json::error_handler_t::replace) +
-                ", but this version reads only format 1",
-            "a newer Lockstep may read it");
+    damaged_model(path,
+                  "has format " +
+                      json(version->second.substr(0, 40))
+                          .dump(-1, ' ', true, json::error_handler_t::replace) +
+                      ", but this version reads only format 1",
+                  "a newer Lockstep may read it");
   }
   refuse_stray_metadata(file.metadata, path);
   Model model;
@@ -157,15 +158,16 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
   if (digest != file.metadata.end()) {
     model.digest = model_digest(file);
     if (model.digest != digest->second) {
-      damaged(path, "is damaged: its contents do not match its digest",
-              "use an undamaged copy; if its run folder has checkpoints, --resume makes it again");
+      damaged_model(
+          path, "is damaged: its contents do not match its digest",
+          "use an undamaged copy; if its run folder has checkpoints, --resume makes it again");
     }
   }
   const json description = parse_metadata(file.metadata, network_key, path);
   const json classes = parse_metadata(file.metadata, classes_key, path);
-  if (!classes.is_array()) damaged(path, "the class names are not a list");
+  if (!classes.is_array()) damaged_model(path, "the class names are not a list");
   for (const json& name : classes) {
-    if (!name.is_string()) damaged(path, "a class name is not a text");
+    if (!name.is_string()) damaged_model(path, "a class name is not a text");
     model.classes.push_back(name.get<std::string>());
   }
   try {
@@ -173,15 +175,15 @@ Model decode_model(std::vector<std::byte> bytes, const std::string& path) {
     if (!model.classes.empty()) {
       for (const Shape& shape : model.network.output_shapes()) {
         if (shape.elements() != static_cast<int64_t>(model.classes.size())) {
-          damaged(path, "names " + std::to_string(model.classes.size()) +
-                            " classes, but its network has outputs of " + shape.to_string());
+          damaged_model(path, "names " + std::to_string(model.classes.size()) +
+                                  " classes, but its network has outputs of " + shape.to_string());
         }
       }
     }
   } catch (const DataError&) {
     throw;
   } catch (const Error& error) {
-    damaged(path, std::string("its network is invalid: ") + error.what(), error.hint());
+    damaged_model(path, std::string("its network is invalid: ") + error.what(), error.hint());
   }
   return model;
 }
@@ -232,10 +234,11 @@ bool all_finite(const Network& network) {
 void require_finite(const Tensor& tensor, const std::string& tensor_name, const std::string& name) {
   const int64_t bad = not_finite(tensor), count = tensor.shape().elements();
   if (bad == 0) return;
-  damaged(name,
-          "tensor " + tensor_name + " has " + std::to_string(bad) + " of " + std::to_string(count) +
-              " values that are not finite",
-          "its training diverged, or the file was changed; an earlier checkpoint may be valid");
+  damaged_model(
+      name,
+      "tensor " + tensor_name + " has " + std::to_string(bad) + " of " + std::to_string(count) +
+          " values that are not finite",
+      "its training diverged, or the file was changed; an earlier checkpoint may be valid");
 }
 
 void require_finite(const Network& network, const std::string& name) {

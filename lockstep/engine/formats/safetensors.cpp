@@ -19,7 +19,7 @@ static_assert(std::endian::native == std::endian::little,
 constexpr size_t length_bytes = 8;
 constexpr size_t alignment = 64;
 constexpr uint64_t largest_header = 100'000'000;
-constexpr int deepest = 3;  // header, tensor, its list of numbers
+constexpr int deepest_header = 3;  // header, tensor, its list of numbers
 
 constexpr struct {
   DType dtype;
@@ -43,7 +43,7 @@ json parse_header(const char* text, size_t size, const std::string& file) {
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     const auto level = static_cast<size_t>(std::max(depth, 0));
     if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth >= deepest) damaged(file, "the header is nested too deeply");
+      if (depth >= deepest_header) damaged(file, "the header is nested too deeply");
       if (keys.size() < level + 2) keys.resize(level + 2);
       keys[level + 1].clear();
     } else if (event == json::parse_event_t::key) {

@@ -9,7 +9,7 @@ namespace lockstep::detail {
 namespace {
 
 // Seconds between checks for strangers.
-constexpr double kLook = 0.1;
+constexpr double kLookForEvents = 0.1;
 
 }  // namespace
 
@@ -77,7 +77,7 @@ void LocalSupervisor::run() {
         workers.kill(request.worker, request.reason);
       }
     }
-    const auto event = workers.wait(TimeLimit(kLook), asked_.get());
+    const auto event = workers.wait(TimeLimit(kLookForEvents), asked_.get());
     const int64_t refused = workers.strangers();
     if (refused > strangers) reports_.refused(refused - strangers);
     strangers = refused;

@@ -22,7 +22,7 @@ namespace lockstep {
 namespace {
 
 // Seconds between checks for stopped workers, and seconds that a worker may be stopped.
-constexpr double kLook = 0.1, kStopped = 1.0;
+constexpr double kLookAtEnds = 0.1, kStopped = 1.0;
 
 constexpr const char* kWasStopped = "was stopped";
 
@@ -48,7 +48,7 @@ struct Workers::State {
   std::map<uint32_t, Worker> workers;
   std::deque<WorkerEvent> events;
   uint32_t next = 1;
-  TimeLimit look{kLook};
+  TimeLimit look{kLookAtEnds};
   OomKills oom_kills;
   Strangers strangers;
 
@@ -187,7 +187,7 @@ std::optional<WorkerEvent> Workers::wait(const TimeLimit& limit, int also) {
     if (s.look.reached()) {
       for (auto& [number, w] : s.workers) s.look_at(w);
       s.oom_kills.look();
-      s.look = TimeLimit(kLook);
+      s.look = TimeLimit(kLookAtEnds);
     }
     if (!s.events.empty()) {
       WorkerEvent event = std::move(s.events.front());

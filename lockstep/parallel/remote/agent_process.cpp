@@ -22,7 +22,7 @@ namespace lockstep {
 namespace {
 
 constexpr double kTaskLimit = 60;
-constexpr std::chrono::milliseconds kPulse{200};
+constexpr std::chrono::milliseconds kAgentPulse{200};
 
 HostContext* context = nullptr;
 
@@ -87,7 +87,7 @@ struct HostMain {
   // Sends heartbeats to the client, and ends this process when the client's heartbeats stop.
   static void pulse(HostContext& mine, double silence, const std::atomic<bool>& done) {
     while (!done) {
-      std::this_thread::sleep_for(kPulse);
+      std::this_thread::sleep_for(kAgentPulse);
       const auto since = TimeLimit::Clock::now() - mine.last_message_.load();
       if (std::chrono::duration<double>(since).count() > silence) end_at_once();
       try {

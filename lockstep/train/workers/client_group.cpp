@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 // Seconds to wait for a host's report of its members.
-constexpr double kPatience = 2;
+constexpr double kPullPatience = 2;
 
 std::string random_words() {
   std::random_device source;
@@ -89,7 +89,8 @@ std::vector<size_t> ClientGroup::missing(std::string& where) {
   for (const Part& part : parts_) {
     // A host that does not answer is detected as silent elsewhere, shortly after.
     const SharedPlace head{(*part.place).offset, LocalGroup::head_bytes(part.options)};
-    if (part.host != 0 && !pool_.hosts()->pull(part.host, part.presence, head, kPatience)) continue;
+    if (part.host != 0 && !pool_.hosts()->pull(part.host, part.presence, head, kPullPatience))
+      continue;
     // The first member of a host may keep its host waiting for other hosts. It is not the cause
     // then.
     const bool abroad = LocalGroup::note(part.memory).load() != 0;

@@ -25,7 +25,7 @@ namespace {
 
 // Seconds to wait for the client before checking for cancellation. The channel's thread detects the
 // client's end.
-constexpr double kPatience = 1;
+constexpr double kOrderPatience = 1;
 // Periods for sending records, for the group's reporter and for other members; the number of
 // records that are kept in case another reporter is needed.
 constexpr double kSendPeriod = 0.02, kLongSendPeriod = 0.25;
@@ -59,7 +59,7 @@ class TrainingWorker {
       const bool busy = may_compute();
       if (busy) compute();
       // Does not wait for messages while there is work.
-      for (auto order = next_order(busy ? 0 : kPatience); order; order = next_order(0)) {
+      for (auto order = next_order(busy ? 0 : kOrderPatience); order; order = next_order(0)) {
         std::visit([this](const auto& what) { take(what); }, *order);
       }
     }

@@ -14,7 +14,7 @@ concept Averages = requires(Options o) {
 };
 
 template <class Options>
-void visit_fields(FieldVisitor& v, Options& o, const char* pool_help) {
+void visit_pooling(FieldVisitor& v, Options& o, const char* pool_help) {
   visit_sizes(v, "pool", o.pool, pool_help);
   visit_sizes(v, "stride", o.stride, "step of the window");
   if constexpr (Averages<Options>) {
@@ -48,12 +48,12 @@ class Pooling final : public LayerWith<Options> {
 };
 
 template <class Options>
-LayerPtr make(Options options) {
+LayerPtr make_pooling(Options options) {
   return std::make_shared<Pooling<Options>>(std::move(options));
 }
 
 template <class Options>
-LayerInfo info() {
+LayerInfo pooling_info() {
   return layer_info<Pooling<Options>, Options>();
 }
 
@@ -63,31 +63,37 @@ constexpr const char* along_three = "depth, rows and columns of a window";
 
 }  // namespace
 
-void MaxPooling1dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_one); }
-void MaxPooling2dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_two); }
-void MaxPooling3dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_three); }
-void AveragePooling1dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_one); }
-void AveragePooling2dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_two); }
-void AveragePooling3dOptions::visit(FieldVisitor& v) { visit_fields(v, *this, along_three); }
+void MaxPooling1dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_one); }
+void MaxPooling2dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_two); }
+void MaxPooling3dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_three); }
+void AveragePooling1dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_one); }
+void AveragePooling2dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_two); }
+void AveragePooling3dOptions::visit(FieldVisitor& v) { visit_pooling(v, *this, along_three); }
 
-LayerPtr max_pooling1d(MaxPooling1dOptions options) { return make(options); }
-LayerPtr max_pooling2d(MaxPooling2dOptions options) { return make(options); }
-LayerPtr max_pooling3d(MaxPooling3dOptions options) { return make(options); }
-LayerPtr average_pooling1d(AveragePooling1dOptions options) { return make(options); }
-LayerPtr average_pooling2d(AveragePooling2dOptions options) { return make(options); }
-LayerPtr average_pooling3d(AveragePooling3dOptions options) { return make(options); }
-LayerPtr global_average_pooling1d() { return make(GlobalAveragePooling1dOptions{}); }
-LayerPtr global_average_pooling2d() { return make(GlobalAveragePooling2dOptions{}); }
-LayerPtr global_average_pooling3d() { return make(GlobalAveragePooling3dOptions{}); }
+LayerPtr max_pooling1d(MaxPooling1dOptions options) { return make_pooling(options); }
+LayerPtr max_pooling2d(MaxPooling2dOptions options) { return make_pooling(options); }
+LayerPtr max_pooling3d(MaxPooling3dOptions options) { return make_pooling(options); }
+LayerPtr average_pooling1d(AveragePooling1dOptions options) { return make_pooling(options); }
+LayerPtr average_pooling2d(AveragePooling2dOptions options) { return make_pooling(options); }
+LayerPtr average_pooling3d(AveragePooling3dOptions options) { return make_pooling(options); }
+LayerPtr global_average_pooling1d() { return make_pooling(GlobalAveragePooling1dOptions{}); }
+LayerPtr global_average_pooling2d() { return make_pooling(GlobalAveragePooling2dOptions{}); }
+LayerPtr global_average_pooling3d() { return make_pooling(GlobalAveragePooling3dOptions{}); }
 
-LayerInfo layers::max_pooling1d_info() { return info<MaxPooling1dOptions>(); }
-LayerInfo layers::max_pooling2d_info() { return info<MaxPooling2dOptions>(); }
-LayerInfo layers::max_pooling3d_info() { return info<MaxPooling3dOptions>(); }
-LayerInfo layers::average_pooling1d_info() { return info<AveragePooling1dOptions>(); }
-LayerInfo layers::average_pooling2d_info() { return info<AveragePooling2dOptions>(); }
-LayerInfo layers::average_pooling3d_info() { return info<AveragePooling3dOptions>(); }
-LayerInfo layers::global_average_pooling1d_info() { return info<GlobalAveragePooling1dOptions>(); }
-LayerInfo layers::global_average_pooling2d_info() { return info<GlobalAveragePooling2dOptions>(); }
-LayerInfo layers::global_average_pooling3d_info() { return info<GlobalAveragePooling3dOptions>(); }
+LayerInfo layers::max_pooling1d_info() { return pooling_info<MaxPooling1dOptions>(); }
+LayerInfo layers::max_pooling2d_info() { return pooling_info<MaxPooling2dOptions>(); }
+LayerInfo layers::max_pooling3d_info() { return pooling_info<MaxPooling3dOptions>(); }
+LayerInfo layers::average_pooling1d_info() { return pooling_info<AveragePooling1dOptions>(); }
+LayerInfo layers::average_pooling2d_info() { return pooling_info<AveragePooling2dOptions>(); }
+LayerInfo layers::average_pooling3d_info() { return pooling_info<AveragePooling3dOptions>(); }
+LayerInfo layers::global_average_pooling1d_info() {
+  return pooling_info<GlobalAveragePooling1dOptions>();
+}
+LayerInfo layers::global_average_pooling2d_info() {
+  return pooling_info<GlobalAveragePooling2dOptions>();
+}
+LayerInfo layers::global_average_pooling3d_info() {
+  return pooling_info<GlobalAveragePooling3dOptions>();
+}
 
 }  // namespace lockstep

@@ -1,0 +1,183 @@
+#include "lockstep/runs/run_data.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/runs/jobs/data_source.h"
+
+namespace lockstep {
+namespace {
+
+void require_images(const DatastorePtr& store, const char* what, const DatastorePtr& all) {
+  if (store->size() > 0) return;
+  throw InvalidArgument("[data] " + std::string(what) + " leaves no image of the " +
+                        std::to_string(all->size()) + " of " + all->describe());
+}
+
+// Opens the folders of a job, without unreadable images if the job skips them.
+class Opener {
+ public:
+  Opener(const Job& job, const std::function<bool()>& stop, std::vector<UnreadableImage>& skipped)
+      : job_(job),
+        label_column_(job.data.label_column),
+        skip_(job.data.bad_images == "skip"),
+        threads_(static_cast<int>(job.training.resolved().threads)),
+        stop_(stop),
+        skipped_(skipped) {}
+
+  // Images of a network with several inputs are resized here, each to its input.
+  DatastorePtr open(const std::vector<std::string>& names, bool allow_empty_folders) {
+    std::vector<DatastorePtr> inputs =
+        open_inputs(names, folder_options(allow_empty_folders), label_column_);
+    if (inputs.size() > 1 && job_.data.resize) {
+      inputs = resized_inputs(std::move(inputs), build_network(job_));
+    }
+    const DatastorePtr store = join_inputs(std::move(inputs));
+    return skip_ ? readable(store, names[0]).store : store;
+  }
+
+  // Opens the targets that have the names of the images. If a target cannot be read, its image is
+  // left out too.
+  DatastorePtr open_targets(DatastorePtr& images, const std::string& name) {
+    if (!images || name == image_targets_inputs) return images;
+    const DatastorePtr targets =
+        match_by_name(*images, open_data(name, folder_options(true), label_column_));
+    if (!skip_) return targets;
+    const ReadableImages found = readable(targets, name);
+    if (!found.unreadable.empty()) images = subset(images, found.indices);
+    return found.store;
+  }
+
+ private:
+  ImageFolderOptions folder_options(bool allow_empty_folders) const {
+    return {.allow_empty_folders = allow_empty_folders, .list_unreadable = skip_};
+  }
+
+  ReadableImages readable(const DatastorePtr& store, const std::string& name) {
+    ThreadPool pool(threads_);
+    ReadableImages found = readable_images(store, pool, stop_);
+    for (const UnreadableImage& image : found.unreadable) {
+      skipped_.push_back({join_path(name, image.name), image.reason});
+    }
+    return found;
+  }
+
+  const Job& job_;
+  const std::string label_column_;
+  bool skip_;
+  int threads_;
+  const std::function<bool()> stop_;
+  std::vector<UnreadableImage>& skipped_;
+};
+
+// A class without readable images cannot be learned.
+void check_classes_left(const Datastore& images) {
+  const std::vector<int64_t> counts = count_each_label(images);
+  for (size_t c = 0; c < counts.size(); ++c) {
+    if (counts[c] > 0) continue;
+    throw DataError("[data] no image of the class `" + images.classes()[c] + "` can be read (" +
+                        images.describe() + ")",
+                    "repair or remove the folder of the class");
+  }
+}
+
+// Adds the targets of each part by the names of its images.
+void add_targets(RunData& data, const JobData& job, Opener& opener) {
+  if (job.targets.empty()) return;
+  data.training_targets = opener.open_targets(data.training, job.targets);
+  data.validation_targets = opener.open_targets(
+      data.validation, job.validation.empty() ? job.targets : job.validation_targets);
+  data.test_targets =
+      opener.open_targets(data.test, job.test.empty() ? job.targets : job.test_targets);
+}
+
+// Resizes all images to the size of the network's input, and targets to the size of its output.
+// Several inputs have been resized when they were opened.
+void resize_images(RunData& data, const Network& network) {
+  const auto inputs = network.input_shapes(), outputs = network.output_shapes();
+  const bool single = inputs.size() == 1;
+  if (single && inputs[0].rank() != 3) return;  // the trainer refuses it
+  const auto part = [&](DatastorePtr& images, DatastorePtr& targets) {
+    const bool same = single && images == targets && !outputs.empty() && outputs[0] == inputs[0];
+    if (single && images) images = resized(images, inputs[0][1], inputs[0][2]);
+    if (targets && outputs.size() == 1 && outputs[0].rank() == 3) {
+      targets = same ? images : resized(targets, outputs[0][1], outputs[0][2]);
+    }
+  };
+  part(data.training, data.training_targets);
+  part(data.validation, data.validation_targets);
+  part(data.test, data.test_targets);
+}
+
+// Cuts all images and their targets to the size of the network's input.
+void crop_images(RunData& data, const Network& network, bool random) {
+  const auto inputs = network.input_shapes(), outputs = network.output_shapes();
+  if (inputs.size() != 1 || inputs[0].rank() != 3) return;  // the trainer refuses it
+  const int64_t height = inputs[0][1], width = inputs[0][2];
+  if (data.training_targets && (outputs.size() != 1 || outputs[0].rank() != 3 ||
+                                outputs[0][1] != height || outputs[0][2] != width)) {
+    throw InvalidArgument(
+        "[data] crop: the network's output images have another size than its input",
+        "resize images and targets instead");
+  }
+  const auto part = [&](DatastorePtr& images, DatastorePtr& targets) {
+    const bool same = images == targets;
+    if (images) images = center_cropped(images, height, width);
+    if (targets) targets = same ? images : center_cropped(targets, height, width);
+  };
+  data.random_crop = random;
+  if (!random) part(data.training, data.training_targets);
+  part(data.validation, data.validation_targets);
+  part(data.test, data.test_targets);
+}
+
+}  // namespace
+
+RunData open_run_data(const Job& job, const std::function<bool()>& stop) {
+  RunData data;
+  Opener opener(job, stop, data.skipped);
+  const bool labels = job.data.targets.empty();
+  const DatastorePtr all = opener.open(job.data.train, !labels);
+  if (job.data.resize) check_images(*all, "data.resize");
+  if (job.data.crop != "none") check_images(*all, "data.crop");
+  if (labels && !data.skipped.empty()) check_classes_left(*all);
+  data.training = all;
+  if (job.data.validation_fraction > 0 || job.data.test_fraction > 0) {
+    const auto parts = split_each_label(all, {job.data.validation_fraction, job.data.test_fraction},
+                                        static_cast<uint64_t>(job.training.seed));
+    if (job.data.validation_fraction > 0) {
+      data.validation = parts[0];
+      require_images(data.validation, "validation_fraction", all);
+    }
+    if (job.data.test_fraction > 0) {
+      data.test = parts[1];
+      require_images(data.test, "test_fraction", all);
+    }
+    data.training = parts[2];
+    require_images(data.training, "splitting", all);
+  }
+  const auto open_part = [&](const std::vector<std::string>& names) {
+    const DatastorePtr store = opener.open(names, true);
+    return labels ? with_classes(store, all->classes()) : store;
+  };
+  if (!job.data.validation.empty()) data.validation = open_part(job.data.validation);
+  if (!job.data.test.empty()) data.test = open_part(job.data.test);
+  add_targets(data, job.data, opener);
+  if (job.data.resize) resize_images(data, build_network(job));
+  if (job.data.crop != "none") {
+    crop_images(data, build_network(job), job.data.crop == "random");
+  }
+  return data;
+}
+
+Network build_network(const Job& job) {
+  const nlohmann::json description = *job.network;
+  Network network = Network::from_json(description);
+  network.check();
+  return network;
+}
+
+}  // namespace lockstep
