@@ -117,12 +117,19 @@ def flags_of(command):
 def compile_commands(build, root):
     """(folder, flags) by path from the root."""
     commands = {}
+    build = build.resolve()
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
         words = entry.get("arguments") or shlex.split(entry["command"])
         path = pathlib.Path(entry["directory"], entry["file"]).resolve()
-        if path.is_relative_to(root) and pathlib.Path(words[0]).name != "nvcc":
-            commands.setdefault(path.relative_to(root).as_posix(),
-                                (entry["directory"], flags_of(words[1:])))
+        if pathlib.Path(words[0]).name == "nvcc":
+            continue
+        # With LOCKSTEP_UNITY, a file in unity/ includes the sources that are compiled as one.
+        united = path.is_relative_to(build / "unity")
+        paths = [root / include for include in INCLUDE.findall(path.read_text())] if united else [path]
+        for path in paths:
+            if path.is_relative_to(root):
+                commands.setdefault(path.relative_to(root).as_posix(),
+                                    (entry["directory"], flags_of(words[1:])))
     return commands
 
 
