@@ -73,7 +73,7 @@ double learning_rate_of(const TrainingOptions& options, int64_t iteration,
                                    .iterations_per_epoch = iterations_per_epoch,
                                    .initial_learning_rate = options.solver.initial_learning_rate});
     if (!std::isfinite(rate) || rate < 0) {
-      throw InvalidArgument("[training] learning_rate_function returned " + std::to_string(rate) +
+      throw InvalidArgument("[training] schedule.function returned " + std::to_string(rate) +
                             " for iteration " + std::to_string(iteration));
     }
     return rate;
