@@ -71,7 +71,7 @@ def main(cmake, source, folder):
     for page, wanted in (
         ("index.html", "API reference"),
         ("classlockstep_1_1Network.html", "Sets parameters and state to their initial values"),
-        ("structlockstep_1_1TrainingOptions.html", "Power of two by which losses are multiplied"),
+        ("structlockstep_1_1PrecisionOptions.html", "Power of two by which losses are multiplied"),
         ("classlockstep_1_1Pool.html", "Throws InvalidArgument for processes without a Runtime"),
         ("ops_8h.html", "Rectified linear unit"),
     ):
