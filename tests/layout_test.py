@@ -25,9 +25,9 @@ COMPONENTS = [
     ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "pool", "."]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "step", "gpu", "evaluation", "loop", "workers", "."]),
-    ("lockstep/runs", ["jobs", "."]),
+    ("lockstep/runs", ["jobs", "folders", "."]),
     ("lockstep/report", ["."]),
-    ("apps/lockstep", ["."]),
+    ("apps/lockstep", [".", "documents"]),
 ]
 # These may include everything.
 CLIENTS = ["tests", "examples", "benchmarks"]

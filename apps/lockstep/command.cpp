@@ -13,7 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/terminal.h"
-#include "lockstep/runs/run_state.h"
+#include "lockstep/runs/folders/run_state.h"
 
 namespace lockstep::command {
 std::unique_ptr<Commands> all_commands() {

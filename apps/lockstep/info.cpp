@@ -16,7 +16,7 @@
 #include "lockstep/base/threads/cores.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/report/progress.h"
-#include "lockstep/runs/run_folder.h"
+#include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/train/state/fingerprint.h"
 #include "lockstep/train/state/receipt.h"
 

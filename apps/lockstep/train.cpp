@@ -14,9 +14,9 @@
 #include "lockstep/base/text.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/report/tables.h"
+#include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
-#include "lockstep/runs/run_folder.h"
 #include "lockstep/train/records/observer.h"
 
 namespace lockstep::command {

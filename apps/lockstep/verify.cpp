@@ -7,7 +7,7 @@
 #include "apps/lockstep/command.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/compare_runs.h"
-#include "lockstep/runs/run_state.h"
+#include "lockstep/runs/folders/run_state.h"
 
 namespace lockstep::command {
 namespace {

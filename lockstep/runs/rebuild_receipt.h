@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_file.h"
-#include "lockstep/runs/run_folder.h"
 #include "lockstep/train/state/receipt_check.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "lockstep/runs/run_state.h"
+#include "lockstep/runs/folders/run_state.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "lockstep/engine/formats/model.h"
+#include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/network_values.h"
-#include "lockstep/runs/run_folder.h"
 #include "lockstep/train/records/observer.h"
 #include "lockstep/train/state/checkpoint.h"
 #include "tests/runs/digits_run.h"

@@ -7,7 +7,7 @@
 
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/runs/compare_runs.h"
-#include "lockstep/runs/run_folder.h"
+#include "lockstep/runs/folders/run_folder.h"
 #include "tests/runs/digits_run.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "lockstep/runs/run_folder.h"
+#include "lockstep/runs/folders/run_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include "apps/lockstep/completion.h"
+#include "apps/lockstep/documents/completion.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "apps/lockstep/command.h"
-#include "apps/lockstep/reference.h"
+#include "apps/lockstep/documents/reference.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/nn/architectures.h"
 #include "lockstep/runs/jobs/data_source.h"

@@ -19,8 +19,8 @@
 #include <string>
 
 #include "lockstep/base/os/file.h"
+#include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/jobs/job_file.h"
-#include "lockstep/runs/run_state.h"
 
 namespace lockstep {
 

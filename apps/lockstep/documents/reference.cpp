@@ -1,4 +1,4 @@
-#include "apps/lockstep/reference.h"
+#include "apps/lockstep/documents/reference.h"
 
 #include <fmt/format.h>
 

@@ -1,17 +1,17 @@
-#include "lockstep/runs/run_state.h"
+#include "lockstep/runs/folders/run_state.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "lockstep/base/error.h"
-#include "lockstep/runs/run_folder.h"
+#include "lockstep/base/utc_time.h"
+#include "lockstep/runs/folders/run_folder.h"
 
 namespace lockstep {
 namespace {
@@ -26,14 +26,6 @@ const std::map<RunStatus, std::string>& names() {
       {RunStatus::stopped, "stopped"}, {RunStatus::interrupted, "interrupted"},
       {RunStatus::failed, "failed"},   {RunStatus::finished, "finished"}};
   return all;
-}
-
-std::string now() {
-  const std::time_t seconds = std::time(nullptr);
-  std::tm parts = {};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
 // Whether a process works in the folder. The check holds a shared lock for a moment. The process
@@ -117,7 +109,7 @@ void write_run_state(FileSystem& files, const std::string& folder, const RunStat
                                        {"state", to_string(state.status)},
                                        {"reason", state.reason},
                                        {"iteration", state.iteration},
-                                       {"time", state.time.empty() ? now() : state.time}};
+                                       {"time", state.time.empty() ? utc_now() : state.time}};
   write_atomically(
       files, join_path(folder, run_state_name),
       written.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
