@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Short runs of the programs of benchmarks/: they succeed and print what the documentation shows.
 
-usage: benchmarks_test.py PATHS_OF lockstep convolutions exchange pool [unittest options]
+usage: benchmarks_test.py PATHS_OF lockstep convolutions exchange pool products [unittest options]
 """
 
 import os
@@ -16,7 +16,7 @@ import numpy
 import files
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COMMAND, CONVOLUTIONS, EXCHANGE, POOL = (sys.argv.pop(1) for _ in range(4))
+COMMAND, CONVOLUTIONS, EXCHANGE, POOL, PRODUCTS = (sys.argv.pop(1) for _ in range(5))
 
 
 def run(*command, env=None):
@@ -36,6 +36,12 @@ class Benchmarks(unittest.TestCase):
         self.assertGreater(len(rows), 5)
         for row in rows:
             self.assertRegex(row, r"^\d+ to \d+ +(\d+)x\1 +(\d)x\2(/2)?( dw| g\d+)?( +\d+){6}( +\d+\.\d\d){3}$")
+
+    def test_products(self):
+        rows = run(PRODUCTS, "--turns", "1").splitlines()[1:]
+        self.assertEqual(len(rows) % 4, 0)
+        for row in rows:
+            self.assertRegex(row, r"^(\d+ \d+ \d+)? +[a-z]+(( +\d+\.\d){2} +\d+\.\d\d){1,2}$")
 
     def test_exchange(self):
         rows = run(EXCHANGE, "--sums", "20").splitlines()[1:]

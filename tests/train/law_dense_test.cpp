@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "lockstep/base/fail_point.h"
+#include "lockstep/base/numeric/bfloat16.h"
 #include "lockstep/engine/device/poison.h"
+#include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/train/trainer.h"
 #include "tests/train/law_problem.h"
@@ -103,6 +105,80 @@ TEST(DenseNetworks, HaveTheSameBitsOverWorkers) {
     const TrainingResult many = run(options);
     for (const auto& w : many.workers) EXPECT_GT(w.shards, 0) << "worker " << w.worker;
     expect_same_history(one, many);
+  }
+}
+
+TrainingOptions bf16_options(int64_t threads, int64_t workers = 0) {
+  TrainingOptions options = options_of(threads, workers);
+  options.precision.type = "bf16";
+  return options;
+}
+
+// Shards of 7 and 6 rows, so that rows do not always make pairs.
+TEST(Law, OneDigestForDenseNetworksInBf16) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  const TrainingResult one = run(bf16_options(1));
+  ASSERT_EQ(one.last_iteration, testing::law_iterations);
+  EXPECT_NE(one.digest, run(options_of(1)).digest);
+  for (const int threads : {2, 5}) expect_same_history(one, run(bf16_options(threads)));
+}
+
+TEST(DenseNetworksInBf16, HaveTheSameBitsShardByShard) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  for (const auto& [mini_batch, shard] : {std::pair<int64_t, int64_t>{30, 7}, {9, 1}, {100, 100}}) {
+    SCOPED_TRACE(std::to_string(mini_batch) + " in shards of " + std::to_string(shard));
+    TrainingOptions options = bf16_options(2);
+    options.mini_batch_size = mini_batch;
+    options.shards.size = shard;
+    options.max_iterations = 3;
+    options.shards.check_frequency = 0;
+    const TrainingResult together = run(options);
+    ASSERT_EQ(together.last_iteration, 3);
+    const OneByOne hook;
+    expect_same_history(together, run(options));
+  }
+}
+
+TEST(DenseNetworksInBf16, HaveTheSameBitsInFilledMemory) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  const TrainingResult plain = run(bf16_options(2));
+  for (const Poison pattern : {Poison::not_a_number, Poison::huge}) {
+    const Poisoned memory(pattern);
+    expect_same_history(plain, run(bf16_options(2)));
+  }
+}
+
+TEST(DenseNetworksInBf16, HaveTheSameBitsOverWorkers) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  const TrainingResult one = run(bf16_options(1));
+  for (const int64_t workers : {2, 3}) {
+    TrainingOptions options = bf16_options(2, workers);
+    if (workers == 3) options.workers.load = {1, 2, 3};
+    const TrainingResult many = run(options);
+    for (const auto& w : many.workers) EXPECT_GT(w.shards, 0) << "worker " << w.worker;
+    expect_same_history(one, many);
+  }
+}
+
+// The factors are bf16; parameters, their updates and the losses keep the precision of f32.
+TEST(DenseNetworksInBf16, KeepParametersInF32) {
+  if (!kernels::table_for({}).bf16) GTEST_SKIP() << "no bf16 instructions";
+  TrainingOptions options = bf16_options(2);
+  options.solver.initial_learning_rate = 1e-3;  // so that differences do not grow
+  const auto call = make_call<&dense_problem>();
+  TrainingProblem narrow = call(), wide = call();
+  const TrainingResult in_bf16 = train(call, narrow.network, narrow.data, options);
+  options.precision.type = "fp32";
+  const TrainingResult in_f32 = train(call, wide.network, wide.data, options);
+  size_t finer = 0;
+  for (const Tensor& p : narrow.network.parameter_values()) {
+    ASSERT_EQ(p.dtype(), DType::f32);
+    for (const float x : p.to_vector()) finer += to_float(to_bfloat16(x)) != x;
+  }
+  EXPECT_GT(finer, 0u) << "parameters are rounded to bf16";
+  for (size_t i = 0; i < in_f32.iterations.size(); ++i) {
+    const double exact = in_f32.iterations[i].loss;
+    EXPECT_NEAR(in_bf16.iterations[i].loss, exact, 2e-2 * exact) << "iteration " << i + 1;
   }
 }
 

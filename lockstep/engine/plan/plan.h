@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -136,9 +137,10 @@ class PlanRun {
   // Derivatives of all parameters, after backward(), in the plan's gradient_layout().
   std::byte* gradients() const;
   // After backward(), on the CPU: keeps the operands of sum number `sum` of Plan::shard_sums() in
-  // `kept`, which has SumOverShards::kept_bytes(all). The run's rows are rows [first, ...) of
-  // `all`.
-  void keep(size_t sum, int64_t first, int64_t all, void* kept) const;
+  // `kept`, which has SumOverShards::kept_bytes(leaves). The run's rows are rows [first, ...) of
+  // the leaves.
+  void keep(size_t sum, int64_t first, std::span<const kernels::ShardLeaf> leaves,
+            void* kept) const;
 
   // Copies of the same data from and to host memory, for every device. Throw InvalidArgument unless
   // `bytes` is the size of the operand. On a device, pinned source memory must stay valid until

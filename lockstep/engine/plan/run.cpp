@@ -255,13 +255,14 @@ const float* PlanRun::total_output_gradient(int i) const {
 
 std::byte* PlanRun::gradients() const { return state_->gradients.as<std::byte>(); }
 
-void PlanRun::keep(size_t sum, int64_t first, int64_t all, void* kept) const {
+void PlanRun::keep(size_t sum, int64_t first, std::span<const kernels::ShardLeaf> leaves,
+                   void* kept) const {
   const Plan::State& plan = state_->plan->state();
   const std::vector<int>& buffers = plan.shard_sum_reads.at(sum);
   std::vector<void*> reads;
   for (const int b : buffers) reads.push_back(state_->address(b));
   const int64_t rows = plan.buffers[static_cast<size_t>(buffers.front())].spec.shape[0];
-  plan.shard_sums[sum].sum.keep(reads, {first, rows}, all, kept);
+  plan.shard_sums[sum].sum.keep(reads, {first, rows}, leaves, kept);
 }
 
 void PlanRun::set_input(int i, const void* host, size_t bytes) {

@@ -96,9 +96,9 @@ class Estimate {
         cut_into_bundles({0, shards()}, ranges_.front().count, static_cast<int>(threads_));
     const auto plan = plans.plan_of_bundle(bundles.front().count * ranges_.front().count);
     size_t bytes = plan->arena_bytes() * threads_;
-    for (const PlanShardSum& sum : plan->shard_sums()) {
-      bytes += sum.sum.kept_bytes(ranges_.back().end());
-    }
+    std::vector<kernels::ShardLeaf> leaves;
+    for (const IndexRange& range : ranges_) leaves.push_back({.rows = range.count});
+    for (const PlanShardSum& sum : plan->shard_sums()) bytes += sum.sum.kept_bytes(leaves);
     return bytes;
   }
 

@@ -30,7 +30,6 @@ ShardSums::ShardSums(const std::vector<PlanShardSum>& sums, const GradientLayout
 }
 
 void ShardSums::begin(const ShardBundles& work) {
-  rows_ = work.rows.back().end() - work.rows.front().first;
   leaves_.clear();
   for (size_t i = 0; i < work.subtrees.size(); ++i) {
     add_leaves(work.subtrees[i].shards, work.rows, work.own.first, leaves_);
@@ -43,7 +42,7 @@ void ShardSums::begin(const ShardBundles& work) {
 }
 
 void ShardSums::make_space(size_t s) {
-  const size_t bytes = sums_[s].sum.kept_bytes(rows_);
+  const size_t bytes = sums_[s].sum.kept_bytes(leaves_);
   if (bytes > kept_[s].bytes()) kept_[s] = allocate(bytes);
   if (poison() != Poison::none) fill_with_poison(kept_[s].data(), kept_[s].bytes());
 }
@@ -62,12 +61,12 @@ void ShardSums::set_roots(size_t s, std::span<const ShardSubtree> subtrees) {
 }
 
 void ShardSums::keep(const PlanRun& run, int64_t first) {
-  for (size_t s = 0; s < sums_.size(); ++s) run.keep(s, first, rows_, kept_[s].data());
+  for (size_t s = 0; s < sums_.size(); ++s) run.keep(s, first, leaves_, kept_[s].data());
 }
 
 void ShardSums::add(int64_t piece) const {
   const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
-  sums_[s].sum.add(kept_[s].data(), rows_, leaves_, roots_[s], number);
+  sums_[s].sum.add(kept_[s].data(), leaves_, roots_[s], number);
 }
 
 }  // namespace lockstep

@@ -39,7 +39,6 @@ class ShardSums {
   const std::vector<PlanShardSum> sums_;
   const GradientLayout& layout_;
   std::vector<Piece> pieces_;
-  int64_t rows_ = 0;                        // of the member
   std::vector<Memory> kept_;                // by sum
   std::vector<kernels::ShardLeaf> leaves_;  // the fixed tree over the shards, as kernels take it
   std::vector<std::vector<kernels::ShardRoot>> roots_;  // by sum, then by subtree

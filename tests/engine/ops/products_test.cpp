@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -24,9 +26,26 @@ using namespace kernels;
 using namespace kernels::cpu;
 
 using Values = std::vector<float>;
+template <class T>
+using Numbers = std::vector<T>;
+
+template <class T>
+T rounded(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    return to_bfloat16(x);
+  }
+}
+template <class T>
+Numbers<T> rounded(const Values& values) {
+  Numbers<T> all;
+  for (const float value : values) all.push_back(rounded<T>(value));
+  return all;
+}
 
 // Numbers whose products round.
-Values numbers(int64_t count, uint32_t seed) {
+Values values(int64_t count, uint32_t seed) {
   Values values(static_cast<size_t>(count));
   for (float& value : values) {
     seed = seed * 1664525u + 1013904223u;
@@ -34,58 +53,89 @@ Values numbers(int64_t count, uint32_t seed) {
   }
   return values;
 }
+template <class T>
+Numbers<T> numbers(int64_t count, uint32_t seed) {
+  return rounded<T>(values(count, seed));
+}
 
-// The sum that products.h describes: blocks of fused multiplications and additions.
+template <class T>
+float at(const Numbers<T>& of, int64_t i) {
+  return to_float(of[static_cast<size_t>(i)]);
+}
+
+// The sum that products.h describes: blocks of fused multiplications and additions, for bf16 in
+// pairs whose second product comes first.
+template <class T>
 float sum_of_products(int64_t terms, const std::function<float(int64_t)>& a,
                       const std::function<float(int64_t)>& b) {
   float sum = 0;
   for (int64_t first = 0; first < terms; first += kSumBlock) {
+    const int64_t end = std::min(terms, first + kSumBlock);
     float block = 0;
-    for (int64_t k = first; k < std::min(terms, first + kSumBlock); ++k) {
-      block = std::fma(a(k), b(k), block);
+    for (int64_t k = first; k < end; k += kTogether<T>) {
+      for (int64_t i = k + kTogether<T> - 1; i >= k; --i) {
+        block = i < end ? std::fma(a(i), b(i), block) : std::fma(0.0f, 0.0f, block);
+      }
     }
     sum = first == 0 ? block : sum + block;
   }
   return sum;
 }
 
-// Memory that is aligned to floats and to no more.
+// Memory that is filled with NaN and aligned to its numbers and to no more.
+template <class T>
 struct Unaligned {
-  explicit Unaligned(size_t bytes) : memory(allocate_zeros(bytes + sizeof(float))) {}
-  float* data() const { return memory.as<float>() + 1; }
+  explicit Unaligned(size_t bytes) : memory(allocate(bytes + sizeof(T))) {
+    std::memset(memory.data(), 0xff, memory.bytes());
+  }
+  T* data() const { return memory.as<T>() + 1; }
   Memory memory;
 };
 
-Unaligned panels_of_columns(const Values& b, const Product& p) {
+template <class T>
+Unaligned<T> panels_of_columns(const Values& b, const Product& p) {
   Values columns(b.size());  // the transpose
   for (int64_t k = 0; k < p.terms; ++k) {
     for (int64_t c = 0; c < p.columns; ++c) {
       columns[static_cast<size_t>(c * p.terms + k)] = b[static_cast<size_t>(k * p.columns + c)];
     }
   }
-  const TensorSpec spec = panels_spec(Shape{p.columns, p.terms});
-  Unaligned panels(spec.bytes());
+  const TensorSpec spec = panels_spec(Shape{p.columns, p.terms}, DTypeOf<T>::value);
+  Unaligned<T> panels(spec.bytes());
   spec.layout->from_row_major(columns.data(), panels.data());
   Values back(columns.size());
   spec.layout->to_row_major(panels.data(), back.data());
+  for (float& x : columns) x = to_float(rounded<T>(x));
   EXPECT_EQ(back, columns);
   return panels;
 }
 
+// Whether kernels of this instruction set run here.
+template <class T>
+bool runs(int64_t target) {
+  return std::is_same_v<T, float> || runs_bf16(target);
+}
+
+template <class T>
+class Products : public testing::Test {};
+using Types = testing::Types<float, BFloat16>;
+TYPED_TEST_SUITE(Products, Types);
+
 const Product kProducts[] = {{1, 1, 1},     {3, 17, 1},   {7, 1, 17},    {13, 5, 16}, {16, 64, 10},
                              {37, 300, 33}, {5, 784, 50}, {25, 513, 65}, {0, 5, 3},   {3, 0, 17}};
 
+template <class T>
 void expect_documented_bits(const Product& p) {
-  const Values a = numbers(p.rows * p.terms, 1), b = numbers(p.terms * p.columns, 2),
-               bias = numbers(p.columns, 3);
-  const Unaligned panels = panels_of_columns(b, p), scratch(product_scratch());
-  const auto at = [](const Values& of, int64_t i) { return of[static_cast<size_t>(i)]; };
+  const Numbers<T> a = numbers<T>(p.rows * p.terms, 1);
+  const Values b = values(p.terms * p.columns, 2), bias = values(p.columns, 3);
+  const Numbers<T> narrow = rounded<T>(b);
+  const Unaligned<T> panels = panels_of_columns<T>(b, p), scratch(product_scratch());
   Values plain, biased;
   for (int64_t r = 0; r < p.rows; ++r) {
     for (int64_t c = 0; c < p.columns; ++c) {
-      plain.push_back(sum_of_products(
+      plain.push_back(sum_of_products<T>(
           p.terms, [&](int64_t k) { return at(a, r * p.terms + k); },
-          [&](int64_t k) { return at(b, k * p.columns + c); }));
+          [&](int64_t k) { return at(narrow, k * p.columns + c); }));
       biased.push_back(plain.back() + at(bias, c));
     }
   }
@@ -101,37 +151,93 @@ void expect_documented_bits(const Product& p) {
   EXPECT_EQ(result, plain);
 }
 
-TEST(Products, HaveTheDocumentedBitsOnEveryInstructionSet) {
+TYPED_TEST(Products, HaveTheDocumentedBitsOnEveryInstructionSet) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    if (!runs<TypeParam>(target)) continue;
     const Target only(target);
     for (const Product& p : kProducts) {
       SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + std::to_string(p.rows) + " x " +
                    std::to_string(p.terms) + " x " + std::to_string(p.columns));
-      expect_documented_bits(p);
+      expect_documented_bits<TypeParam>(p);
     }
   }
 }
 
-TEST(Products, OfARowDoNotDependOnOtherRows) {
-  const Product all{.rows = 37, .terms = 300, .columns = 33};
-  const Values a = numbers(all.rows * all.terms, 1), b = numbers(all.terms * all.columns, 2);
-  const Unaligned panels = panels_of_columns(b, all), scratch(product_scratch());
-  Values whole(static_cast<size_t>(all.rows * all.columns)), parts(whole.size());
-  for (const bool by_panels : {true, false}) {
-    const auto compute = [&](const Product& p, int64_t first, Values& to) {
-      const float* const from = a.data() + first * p.terms;
-      float* const result = to.data() + first * p.columns;
-      by_panels ? multiply_panels(p, from, panels.data(), nullptr, result)
-                : multiply(p, from, b.data(), result, scratch.data());
-    };
-    compute(all, 0, whole);
-    for (const int64_t step : {1, 5, 16}) {
-      for (int64_t first = 0; first < all.rows; first += step) {
-        compute({std::min(step, all.rows - first), all.terms, all.columns}, first, parts);
-      }
-      EXPECT_EQ(parts, whole) << step << " rows at a time";
+TYPED_TEST(Products, HaveTheDocumentedBitsForAllSmallSizes) {
+  if (!runs<TypeParam>(HWY_AVX3)) GTEST_SKIP() << "no bf16 instructions";
+  for (int64_t n = 1; n <= 67; ++n) {
+    for (const Product& p : {Product{n, 68 - n, n * 29 % 67 + 1}, Product{n * 31 % 67 + 1, n, n}}) {
+      SCOPED_TRACE(std::to_string(p.rows) + " x " + std::to_string(p.terms) + " x " +
+                   std::to_string(p.columns));
+      expect_documented_bits<TypeParam>(p);
     }
   }
+}
+
+// Not numbers and infinities of other rows do not matter either.
+TYPED_TEST(Products, OfARowDoNotDependOnOtherRows) {
+  if (!runs<TypeParam>(HWY_AVX3)) GTEST_SKIP() << "no bf16 instructions";
+  using T = TypeParam;
+  for (const int64_t terms : {300, 301}) {
+    const Product all{.rows = 37, .terms = terms, .columns = 33};
+    Numbers<T> a = numbers<T>(all.rows * all.terms, 1);
+    const Values b = values(all.terms * all.columns, 2);
+    const Unaligned<T> panels = panels_of_columns<T>(b, all), scratch(product_scratch());
+    Values whole(static_cast<size_t>(all.rows * all.columns)), parts(whole.size());
+    for (const bool by_panels : {true, false}) {
+      const auto compute = [&](const Product& p, int64_t first, Values& to) {
+        const T* const from = a.data() + first * p.terms;
+        float* const result = to.data() + first * p.columns;
+        by_panels ? multiply_panels(p, from, panels.data(), nullptr, result)
+                  : multiply(p, from, b.data(), result, scratch.data());
+      };
+      compute(all, 0, whole);
+      for (const int64_t step : {1, 5, 16}) {
+        for (int64_t first = 0; first < all.rows; first += step) {
+          compute({std::min(step, all.rows - first), all.terms, all.columns}, first, parts);
+        }
+        EXPECT_EQ(parts, whole) << step << " rows at a time";
+      }
+      const Numbers<T> numbers = a;
+      for (int64_t r = 1; r < all.rows; r += 2) {
+        std::fill_n(a.begin() + r * terms, terms, rounded<T>(r % 4 == 1 ? NAN : INFINITY));
+      }
+      compute(all, 0, parts);
+      for (int64_t i = 0; i < all.rows * all.columns; ++i) {
+        if (i / all.columns % 2 == 1) continue;
+        ASSERT_EQ(at(parts, i), at(whole, i)) << "element " << i;
+      }
+      a = numbers;
+    }
+  }
+}
+
+// Operands of bf16 have exact products, and sums round as in f32.
+TYPED_TEST(Products, AreNearThoseInFp64) {
+  if (!runs<TypeParam>(HWY_AVX3)) GTEST_SKIP() << "no bf16 instructions";
+  using T = TypeParam;
+  const Product p{.rows = 19, .terms = 1001, .columns = 21};
+  const Numbers<T> a = numbers<T>(p.rows * p.terms, 1);
+  const Values b = values(p.terms * p.columns, 2);
+  const Unaligned<T> panels = panels_of_columns<T>(b, p), scratch(product_scratch());
+  Values by_panels(static_cast<size_t>(p.rows * p.columns)), by_rows(by_panels.size());
+  multiply_panels(p, a.data(), panels.data(), nullptr, by_panels.data());
+  multiply(p, a.data(), b.data(), by_rows.data(), scratch.data());
+  EXPECT_EQ(by_panels, by_rows);
+  double errors = 0, results = 0;
+  for (int64_t r = 0; r < p.rows; ++r) {
+    for (int64_t c = 0; c < p.columns; ++c) {
+      double exact = 0;
+      for (int64_t k = 0; k < p.terms; ++k) {
+        exact += static_cast<double>(at(a, r * p.terms + k)) *
+                 static_cast<double>(to_float(rounded<T>(at(b, k * p.columns + c))));
+      }
+      const double error = static_cast<double>(at(by_panels, r * p.columns + c)) - exact;
+      errors += error * error;
+      results += exact * exact;
+    }
+  }
+  EXPECT_LE(std::sqrt(errors / results), 1e-6);
 }
 
 // A gradient: weights, then bias.
@@ -147,13 +253,13 @@ struct Problem {
 };
 
 // The gradient of rows [first, first + count) by the formula.
-Values leaf(const WeightsGradient& p, const Values& x, const Values& dy, int64_t first,
+template <class T>
+Values leaf(const WeightsGradient& p, const Numbers<T>& x, const Numbers<T>& dy, int64_t first,
             int64_t count) {
   Values gradient;
-  const auto at = [](const Values& of, int64_t i) { return of[static_cast<size_t>(i)]; };
   for (int64_t u = 0; u < p.units; ++u) {
     for (int64_t i = 0; i < p.inputs; ++i) {
-      gradient.push_back(sum_of_products(
+      gradient.push_back(sum_of_products<T>(
           count, [&](int64_t n) { return at(dy, (first + n) * p.units + u); },
           [&](int64_t n) { return at(x, (first + n) * p.inputs + i); }));
     }
@@ -195,22 +301,28 @@ Tree tree_of(const std::vector<int64_t>& shards, const std::vector<Values>& leav
   return tree;
 }
 
+template <class T>
 void expect_tree_of_leaves(const Problem& problem) {
-  const WeightsGradient& p = problem.gradient;
+  WeightsGradient p = problem.gradient;
+  p.dtype = DTypeOf<T>::value;
   int64_t rows = 0;
-  for (const int64_t count : problem.shards) rows += count;
-  const Values x = numbers(rows * p.inputs, 4), dy = numbers(rows * p.units, 5);
+  std::vector<ShardLeaf> shards;
+  for (const int64_t count : problem.shards) {
+    rows += count;
+    shards.push_back({.rows = count});
+  }
+  const Numbers<T> x = numbers<T>(rows * p.inputs, 4), dy = numbers<T>(rows * p.units, 5);
   std::vector<Values> leaves;
   int64_t first = 0;
-  const SumOverShards sum = sum_of_weights_gradient(p);
-  const Memory kept = allocate(sum.kept_bytes(rows));
-  std::memset(kept.data(), 0xff, sum.kept_bytes(rows));  // NaN
+  const kernels::SumOverShards sum = sum_of_weights_gradient(p);
+  const Memory kept = allocate(sum.kept_bytes(shards));
+  std::memset(kept.data(), 0xff, sum.kept_bytes(shards));  // NaN
   for (const int64_t count : problem.shards) {
-    leaves.push_back(leaf(p, x, dy, first, count));
-    Values own_x(x.begin() + first * p.inputs, x.begin() + (first + count) * p.inputs),
+    leaves.push_back(leaf<T>(p, x, dy, first, count));
+    Numbers<T> own_x(x.begin() + first * p.inputs, x.begin() + (first + count) * p.inputs),
         own_dy(dy.begin() + first * p.units, dy.begin() + (first + count) * p.units);
     void* const reads[] = {own_x.data(), own_dy.data()};
-    sum.keep(reads, {first, count}, rows, kept.data());
+    sum.keep(reads, {first, count}, shards, kept.data());
     first += count;
   }
   const Tree tree = tree_of(problem.shards, leaves);
@@ -219,7 +331,7 @@ void expect_tree_of_leaves(const Problem& problem) {
   std::vector<ShardRoot> roots;
   for (Values& result : results) roots.push_back({{result.data(), result.data() + weights}});
   for (int64_t piece = 0; piece < sum.pieces; ++piece) {
-    sum.add(kept.data(), rows, tree.leaves, roots, piece);
+    sum.add(kept.data(), tree.leaves, roots, piece);
   }
   for (size_t r = 0; r < results.size(); ++r) {
     Values wanted = tree.roots[r];
@@ -228,26 +340,59 @@ void expect_tree_of_leaves(const Problem& problem) {
   }
 }
 
-TEST(SumOverShards, IsTheTreeOfLeavesOnEveryInstructionSet) {
+template <class T>
+class SumOverShards : public testing::Test {};
+TYPED_TEST_SUITE(SumOverShards, Types);
+
+TYPED_TEST(SumOverShards, IsTheTreeOfLeavesOnEveryInstructionSet) {
   const Problem problems[] = {{{1, 1, true}, {1}},
                               {{17, 3, true}, {3}},
                               {{16, 48, false}, {4, 4, 3, 3, 3}},
                               {{33, 50, true}, {7, 7, 6, 6, 1, 2}},
                               {{5, 11, true}, {300, 257, 256, 520}},
+                              {{19, 49, true}, {257, 301, 1}},
                               {{3, 2, true}, {0, 1}}};
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    if (!runs<TypeParam>(target)) continue;
     const Target only(target);
     for (const Problem& problem : problems) {
       SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " +
                    std::to_string(problem.gradient.inputs) + " inputs, " +
                    std::to_string(problem.gradient.units) + " units");
-      expect_tree_of_leaves(problem);
+      expect_tree_of_leaves<TypeParam>(problem);
     }
   }
 }
 
+// Several shards that are kept at once, as bundles are.
+TYPED_TEST(SumOverShards, DoesNotDependOnHowManyShardsAreKeptAtOnce) {
+  if (!runs<TypeParam>(HWY_AVX3)) GTEST_SKIP() << "no bf16 instructions";
+  using T = TypeParam;
+  const WeightsGradient p{.inputs = 35, .units = 50, .dtype = DTypeOf<T>::value};
+  const std::vector<ShardLeaf> leaves{{5, 0, 0}, {5, 0, 1}, {4, 0, 2}, {3, 0, 3}};
+  constexpr int64_t kRows = 17;
+  const Numbers<T> x = numbers<T>(kRows * p.inputs, 4), dy = numbers<T>(kRows * p.units, 5);
+  const kernels::SumOverShards sum = sum_of_weights_gradient(p);
+  const auto kept_in_runs = [&](const std::vector<int64_t>& runs) {
+    const size_t bytes = sum.kept_bytes(leaves);
+    std::string kept(bytes, '\xff');
+    int64_t first = 0;
+    for (const int64_t count : runs) {
+      Numbers<T> own_x(x.begin() + first * p.inputs, x.end()),
+          own_dy(dy.begin() + first * p.units, dy.end());
+      void* const reads[] = {own_x.data(), own_dy.data()};
+      sum.keep(reads, {first, count}, leaves, kept.data());
+      first += count;
+    }
+    return kept;
+  };
+  const std::string one_by_one = kept_in_runs({5, 5, 4, 3});
+  EXPECT_EQ(kept_in_runs({kRows}), one_by_one);
+  EXPECT_EQ(kept_in_runs({10, 7}), one_by_one);
+}
+
 // The elements can be counted, but not those of the padded layouts.
-TEST(Products, OfUncountableSizesAreUnsupported) {
+TEST(FullyConnected, OfUncountableSizesIsUnsupported) {
   const kernels::Table& table = kernels::table_for({});
   const int64_t most = int64_t{1} << 59;
   const auto spec = [](const Shape& shape) { return TensorSpec{shape, DType::f32, nullptr}; };

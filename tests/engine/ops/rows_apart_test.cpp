@@ -65,11 +65,19 @@ std::vector<std::string> results_of(const Case& c, const Array& dy, int64_t firs
 
 TEST(RowsApart, IsTrueOfEveryKernelThatPromisesIt) {
   std::set<std::string> tested;
-  for (const Case& c : all_cases()) {
+  std::vector<Case> cases = all_cases();
+  if (kernels::table_for({}).bf16) {
+    for (const Case& c : all_cases()) {
+      if (takes_narrow(c)) cases.push_back(in_narrow(DType::bf16, c));
+    }
+  }
+  for (const Case& c : cases) {
     if (c.inputs.empty() || c.inputs[0].value.dims.empty()) continue;
     const int64_t n = c.inputs[0].value.dims[0];
     if (n < 2 || !promises(c)) continue;
-    SCOPED_TRACE(std::string(c.op->type()) + ", " + c.name);
+    const std::string name =
+        std::string(c.op->type()) + (c.inputs[0].dtype == DType::bf16 ? " in bf16" : "");
+    SCOPED_TRACE(name + ", " + c.name);
     std::vector<Shape> shapes;
     for (const Input& input : c.inputs) shapes.push_back(shape_of(input.value));
     const Array dy = random_array(c.op->infer(shapes)[0].dims(), 5);
@@ -82,7 +90,10 @@ TEST(RowsApart, IsTrueOfEveryKernelThatPromisesIt) {
       }
       EXPECT_EQ(parts, together) << step << " rows at a time";
     }
-    tested.emplace(c.op->type());
+    tested.emplace(name);
+  }
+  if (kernels::table_for({}).bf16) {
+    EXPECT_TRUE(tested.count("fully_connected in bf16"));
   }
   for (const char* type :
        {"fully_connected", "relu", "dropout", "softmax", "softmax_cross_entropy"}) {

@@ -56,6 +56,24 @@ HWY_INLINE hn::Vec<hn::Rebind<uint32_t, D>> rounded(D, hn::Vec<D> v) {
   return hn::IfThenElse(number, nearest, hn::Or(upper, hn::Set(whole, 0x40)));
 }
 
+// Two bf16 numbers in each lane, rounded as by store(): `lower` in the lower half, `upper` in the
+// upper half.
+template <class D>
+HWY_INLINE hn::Vec<D> rounded_pairs(D d, hn::Vec<D> lower, hn::Vec<D> upper) {
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (sizeof(lower) == 64) {
+    // The numbers of `lower`, then those of `upper`; interleaved below.
+    const __m512i in_turns =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    __m512i both;
+    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both) : "v"(upper.raw), "v"(lower.raw));
+    return hn::Vec<D>{_mm512_castsi512_ps(_mm512_permutexvar_epi16(in_turns, both))};
+  }
+#endif
+  return hn::BitCast(d, hn::Or(rounded(d, lower), hn::ShiftLeft<16>(rounded(d, upper))));
+}
+
 template <class D>
 HWY_INLINE void store(hn::Vec<D> v, D d, float* to) {
   hn::StoreU(v, d, to);

@@ -73,15 +73,15 @@ struct ShardRoot {
 // of the pass for each shard, added by the tree. Functions are thread-safe for different rows and
 // pieces.
 struct SumOverShards {
-  // Memory for the kept rows of some shards, aligned to cache lines.
-  std::function<size_t(int64_t rows)> kept_bytes;
-  // Keeps the operands of rows [rows.first, rows.end()) of `all`. `reads`: as of the pass, for
-  // these rows alone.
-  std::function<void(std::span<void* const> reads, const IndexRange& rows, int64_t all, void* kept)>
+  // Memory for the kept rows of all leaves, aligned to cache lines.
+  std::function<size_t(std::span<const ShardLeaf> leaves)> kept_bytes;
+  // Keeps the operands of rows [rows.first, rows.end()), which are those of whole leaves. The rows
+  // of all leaves are numbered one after another. `reads`: as of the pass, for these rows alone.
+  std::function<void(std::span<void* const> reads, const IndexRange& rows,
+                     std::span<const ShardLeaf> leaves, void* kept)>
       keep;
-  // Writes one of `pieces` parts of the results. The leaves' rows lie one after another and are
-  // `all` together.
-  std::function<void(const void* kept, int64_t all, std::span<const ShardLeaf> leaves,
+  // Writes one of `pieces` parts of the results.
+  std::function<void(const void* kept, std::span<const ShardLeaf> leaves,
                      std::span<const ShardRoot> roots, int64_t piece)>
       add;
   int64_t pieces = 0;

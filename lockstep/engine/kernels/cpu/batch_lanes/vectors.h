@@ -35,29 +35,16 @@ HWY_INLINE V load_images(const BFloat16* from) { return load(D(), from); }
 HWY_INLINE void store_images(V v, float* to) { hn::Store(v, D(), to); }
 HWY_INLINE void store_images(V v, BFloat16* to) { store(v, D(), to); }
 
-#if HWY_TARGET <= HWY_AVX3
 // Two bf16 numbers in each lane.
-HWY_INLINE V pairs_of(V lower, V upper) {
-  // The numbers of `lower`, then those of `upper`; interleaved below.
-  const __m512i in_turns =
-      _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                       21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  __m512i both;
-  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both) : "v"(upper.raw), "v"(lower.raw));
-  return V{_mm512_castsi512_ps(_mm512_permutexvar_epi16(in_turns, both))};
-}
+HWY_INLINE V pairs_of(V lower, V upper) { return rounded_pairs(D(), lower, upper); }
 
+#if HWY_TARGET <= HWY_AVX3
 // sum plus the products of both numbers in each lane.
 HWY_INLINE V add_products(V a, V b, V sum) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
   return sum;
 }
 #else
-HWY_INLINE V pairs_of(V lower, V upper) {
-  const D d;
-  return hn::BitCast(d, hn::Or(rounded(d, lower), hn::ShiftLeft<16>(rounded(d, upper))));
-}
-
 HWY_INLINE V add_products(V a, V b, V sum) {
   const D d;
   const hn::Rebind<uint32_t, D> whole;

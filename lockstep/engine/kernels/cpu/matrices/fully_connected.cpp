@@ -28,44 +28,48 @@ void check_countable(const FullyConnectedProblem& p) {
   }
 }
 
-// f32 and row-major: products of this project, whose rows do not depend on each other.
+// Row-major inputs: products of this project, whose rows do not depend on each other. Inputs and
+// output gradients are T; results and all gradients are f32.
+template <class T>
 Kernel by_own_products(const FullyConnectedProblem& p) {
   check_countable(p);
+  const DType type = p.src.dtype;
   const int64_t rows = p.src.shape[0], inputs = p.src.shape.elements() / rows, units = p.units;
   const TensorSpec src = p.src, dst = plain_spec(Shape{rows, units}),
+                   diff_dst = plain_spec(dst.shape, type),
                    weights = plain_spec(Shape{units, inputs}), bias = plain_spec(Shape{units});
   Kernel kernel;
   kernel.rows_apart = true;
-  std::vector<Operand> reads{input(0, src), input(1, panels_spec(weights.shape))};
+  std::vector<Operand> reads{input(0, src), input(1, panels_spec(weights.shape, type))};
   if (p.bias) reads.push_back(input(2, bias));
   const Product forward{rows, inputs, units};
   kernel.forward = own_pass(reads, {output(0, dst)},
                             [=, biased = p.bias](void* const* r, void* const* w, const StepInfo&) {
-                              multiply_panels(forward, in(r, 0), in(r, 1),
+                              multiply_panels(forward, in<T>(r, 0), in<T>(r, 1),
                                               biased ? in(r, 2) : nullptr, out(w, 0));
                             });
   const Product data{rows, units, inputs};
-  kernel.backward.push_back(
-      own_pass_with_scratch({diff_output(0, dst), input(1, weights)}, {diff_input(0, src)},
-                            product_scratch(), [=](void* const* r, void* const* w, void* scratch) {
-                              multiply(data, in(r, 0), in(r, 1), out(w, 0), scratch);
-                            }));
-  const SumOverShards sum = sum_of_weights_gradient({inputs, units, p.bias});
+  kernel.backward.push_back(own_pass_with_scratch(
+      {diff_output(0, diff_dst), input(1, weights)}, {diff_input(0, plain_spec(src.shape))},
+      product_scratch(), [=](void* const* r, void* const* w, void* scratch) {
+        multiply(data, in<T>(r, 0), in(r, 1), out(w, 0), scratch);
+      }));
+  const SumOverShards sum = sum_of_weights_gradient({inputs, units, p.bias, type});
+  const ShardLeaf only{.rows = rows, .additions = 0, .root = 0};
   std::vector<Operand> writes{diff_input(1, weights)};
   if (p.bias) writes.push_back(diff_input(2, bias));
   kernel.backward.push_back(own_pass_with_scratch(
-      {input(0, src), diff_output(0, dst)}, writes, sum.kept_bytes(rows),
+      {input(0, src), diff_output(0, diff_dst)}, writes, sum.kept_bytes({&only, 1}),
       [=, results = writes.size()](void* const* r, void* const* w, void* scratch) {
-        sum.keep({r, 2}, {0, rows}, rows, scratch);
-        const ShardLeaf only{.rows = rows, .additions = 0, .root = 0};
+        sum.keep({r, 2}, {0, rows}, {&only, 1}, scratch);
         const ShardRoot root{{w, w + results}};
-        for (int64_t i = 0; i < sum.pieces; ++i) sum.add(scratch, rows, {&only, 1}, {&root, 1}, i);
+        for (int64_t i = 0; i < sum.pieces; ++i) sum.add(scratch, {&only, 1}, {&root, 1}, i);
       }));
   kernel.backward.back().over_shards = sum;
   return kernel;
 }
 
-// oneDNN's inner product: bf16, and images in its layouts.
+// oneDNN's inner product: images in its layouts.
 Kernel by_onednn(const FullyConnectedProblem& p) {
   SingleThread one;
   prepare_products();
@@ -125,7 +129,9 @@ Kernel by_onednn(const FullyConnectedProblem& p) {
 }  // namespace
 
 Kernel fully_connected(const FullyConnectedProblem& p) {
-  if (p.src.row_major() && p.src.dtype == DType::f32) return by_own_products(p);
+  if (p.src.row_major()) {
+    return with_elements(p.src.dtype, [&]<class T>(T*) { return by_own_products<T>(p); });
+  }
   return translated("fully connected op", [&] { return by_onednn(p); });
 }
 

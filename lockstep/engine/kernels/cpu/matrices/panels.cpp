@@ -1,77 +1,129 @@
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
+#include "lockstep/base/numeric/clones.h"
+#include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/transpose.h"
 
 namespace lockstep::kernels::cpu {
 namespace {
 
-constexpr int64_t kLine = 16;  // floats
+constexpr int64_t kLine = 16;  // floats, or pairs
 
-class Layout final : public OpaqueLayout {
+LOCKSTEP_INLINE void put_number(float number, float* to) { *to = number; }
+LOCKSTEP_INLINE void put_number(float number, BFloat16* to) { *to = to_bfloat16(number); }
+
+// The next kLine steps of kPanel vectors, `elements` apart: steps x vectors, a float or a pair
+// each. Whole cache lines of four vectors at a time, because the vectors may lie powers of two
+// apart, and caches have few places for such addresses.
+LOCKSTEP_INLINE void pack_line(const float* from, int64_t elements, float* to) {
+  for (int64_t v = 0; v < kPanel; v += 4) {
+    const float* four[4];
+    for (int64_t k = 0; k < 4; ++k) four[k] = from + (v + k) * elements;
+    for (int64_t j = 0; j < kLine; j += 4) transpose_four(four, j, to + j * kPanel + v, kPanel);
+  }
+}
+LOCKSTEP_INLINE void pack_line(const float* from, int64_t elements, BFloat16* to) {
+  float pairs[4][kLine];
+  for (int64_t v = 0; v < kPanel; v += 4) {
+    const float* four[4];
+    for (int64_t k = 0; k < 4; ++k, from += elements) {
+      BFloat16 rounded[kLine * 2];
+      for (int64_t j = 0; j < kLine * 2; ++j) rounded[j] = to_bfloat16(from[j]);
+      std::memcpy(pairs[k], rounded, sizeof rounded);
+      four[k] = pairs[k];
+    }
+    float columns[kLine][4];
+    for (int64_t j = 0; j < kLine; j += 4) transpose_four(four, j, columns[j], 4);
+    for (int64_t j = 0; j < kLine; ++j) {
+      std::memcpy(to + (j * kPanel + v) * 2, columns[j], sizeof columns[j]);
+    }
+  }
+}
+
+template <class T>
+LOCKSTEP_INLINE void pack_panel_of(const float* from, int64_t elements, int64_t count, T* to) {
+  constexpr int64_t kTerms = kTogether<T>;
+  int64_t i = 0;
+  if (count == kPanel) {
+    for (; i + kLine * kTerms <= elements; i += kLine * kTerms) {
+      pack_line(from + i, elements, to + i * kPanel);
+    }
+  }
+  for (; i < steps_of<T>(elements) * kTerms; ++i) {
+    T* const step = to + i / kTerms * kTerms * kPanel + i % kTerms;
+    for (int64_t v = 0; v < kPanel; ++v) {
+      put_number(v < count && i < elements ? from[v * elements + i] : 0.0f, step + v * kTerms);
+    }
+  }
+}
+
+LOCKSTEP_CLONES void pack_panel(const float* from, int64_t elements, int64_t count, float* to) {
+  pack_panel_of(from, elements, count, to);
+}
+LOCKSTEP_CLONES void pack_panel(const float* from, int64_t elements, int64_t count, BFloat16* to) {
+  pack_panel_of(from, elements, count, to);
+}
+
+class Panels : public OpaqueLayout {};
+
+template <class T>
+class PanelsOf final : public Panels {
  public:
-  Layout(int64_t vectors, int64_t elements) : vectors_(vectors), elements_(elements) {}
+  PanelsOf(int64_t vectors, int64_t elements) : vectors_(vectors), elements_(elements) {}
 
   size_t bytes() const override {
-    return static_cast<size_t>(panels_of(vectors_) * elements_ * kPanel) * sizeof(float);
+    return static_cast<size_t>(panels_of(vectors_) * panel()) * sizeof(T);
   }
   bool equals(const OpaqueLayout& other) const override {
-    const auto* o = dynamic_cast<const Layout*>(&other);
+    const auto* o = dynamic_cast<const PanelsOf*>(&other);
     return o && o->vectors_ == vectors_ && o->elements_ == elements_;
   }
-  std::string to_string() const override { return "panels of " + std::to_string(kPanel); }
+  std::string to_string() const override {
+    return "panels of " + std::to_string(kPanel) + (kTogether<T> > 1 ? ", bf16" : "");
+  }
 
   void from_row_major(const void* source, void* destination) const override {
-    auto* to = static_cast<float*>(destination);
-    for (int64_t first = 0; first < vectors_; first += kPanel) {
-      const float* const from = static_cast<const float*>(source) + first * elements_;
-      const int64_t count = std::min(kPanel, vectors_ - first);
-      int64_t i = 0;
-      if (count == kPanel) {
-        // Whole cache lines of four vectors at a time, because the vectors may lie powers of two
-        // apart, and caches have few places for such addresses.
-        for (; i + kLine <= elements_; i += kLine) {
-          for (int64_t v = 0; v < kPanel; v += 4) {
-            const float* four[4];
-            for (int64_t k = 0; k < 4; ++k) four[k] = from + (v + k) * elements_;
-            for (int64_t j = i; j < i + kLine; j += 4) {
-              transpose_four(four, j, to + j * kPanel + v, kPanel);
-            }
-          }
-        }
-      }
-      for (; i < elements_; ++i) {
-        for (int64_t v = 0; v < kPanel; ++v) {
-          to[i * kPanel + v] = v < count ? from[v * elements_ + i] : 0.0f;
-        }
-      }
-      to += elements_ * kPanel;
+    const auto* const from = static_cast<const float*>(source);
+    auto* to = static_cast<T*>(destination);
+    for (int64_t v = 0; v < vectors_; v += kPanel, to += panel()) {
+      pack_panel(from + v * elements_, elements_, std::min(kPanel, vectors_ - v), to);
     }
   }
 
   void to_row_major(const void* source, void* destination) const override {
-    const auto* const from = static_cast<const float*>(source);
+    constexpr int64_t kTerms = kTogether<T>;
+    const auto* const from = static_cast<const T*>(source);
     auto* const to = static_cast<float*>(destination);
     for (int64_t v = 0; v < vectors_; ++v) {
-      const float* const panel = from + v / kPanel * elements_ * kPanel + v % kPanel;
-      for (int64_t i = 0; i < elements_; ++i) to[v * elements_ + i] = panel[i * kPanel];
+      const T* const vector = from + v / kPanel * panel() + v % kPanel * kTerms;
+      for (int64_t i = 0; i < elements_; ++i) {
+        to[v * elements_ + i] = to_float(vector[i / kTerms * kTerms * kPanel + i % kTerms]);
+      }
     }
   }
 
  private:
+  // Numbers of a panel.
+  int64_t panel() const { return steps_of<T>(elements_) * kTogether<T> * kPanel; }
+
   int64_t vectors_, elements_;
 };
 
 }  // namespace
 
-TensorSpec panels_spec(const Shape& shape) {
-  return {shape, DType::f32, std::make_shared<Layout>(shape[0], shape.elements() / shape[0])};
+TensorSpec panels_spec(const Shape& shape, DType dtype) {
+  return with_elements(dtype, [&]<class T>(T*) {
+    return TensorSpec{shape, DType::f32,
+                      std::make_shared<PanelsOf<T>>(shape[0], shape.elements() / shape[0])};
+  });
 }
 
 bool in_panels(const TensorSpec& spec) {
-  return dynamic_cast<const Layout*>(spec.layout.get()) != nullptr;
+  return dynamic_cast<const Panels*>(spec.layout.get()) != nullptr;
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -8,6 +8,14 @@
 
 namespace lockstep::kernels::cpu {
 
+// Numbers of one step of a sum of products: one f32, or a pair of bf16. They lie together.
+template <class T>
+inline constexpr int64_t kTogether = static_cast<int64_t>(sizeof(float) / sizeof(T));
+template <class T>
+constexpr int64_t steps_of(int64_t terms) {
+  return (terms + kTogether<T> - 1) / kTogether<T>;
+}
+
 // Vectors of a panel: whole vectors of floats on every instruction set.
 inline constexpr int64_t kPanel = 16;
 constexpr int64_t panels_of(int64_t vectors) { return (vectors + kPanel - 1) / kPanel; }
@@ -15,10 +23,11 @@ constexpr int64_t panels_of(int64_t vectors) { return (vectors + kPanel - 1) / k
 // Most elements of a matrix, so that padded sizes can be counted: 2^50 bytes.
 inline constexpr int64_t kMostInPanels = int64_t{1} << 48;
 
-// The layout of vectors x elements, f32: panels x elements x the kPanel vectors of the panel. Zeros
-// fill the last panel. Dimension 0 of the shape, at least 1, counts vectors, and the others count
-// elements.
-TensorSpec panels_spec(const Shape& shape);
+// The layout of vectors x elements: panels x steps x the kPanel vectors of the panel x the numbers
+// of a step. Zeros fill the last panel and the last step. Dimension 0 of the shape, at least 1,
+// counts vectors, and the others count elements. `dtype`: f32 or bf16, the type of the numbers in
+// the panels, which are rounded. The spec says f32, as row-major memory has.
+TensorSpec panels_spec(const Shape& shape, DType dtype = DType::f32);
 bool in_panels(const TensorSpec& spec);
 
 }  // namespace lockstep::kernels::cpu

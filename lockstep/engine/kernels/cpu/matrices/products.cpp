@@ -25,29 +25,32 @@ namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
+template <class T>
 class Multiplication {
  public:
-  Multiplication(const Product& p, const float* a, const float* bias, float* result)
+  Multiplication(const Product& p, const T* a, const float* bias, float* result)
       : p_(p), a_(a), bias_(bias), result_(result) {}
 
-  void by_panels(const float* panels) const {
+  void by_panels(const T* panels) const {
+    const int64_t panel = size_of_panel(p_.terms);
     for_each_block([&](int64_t first, int64_t count) {
-      const int64_t panel = p_.terms * kPanel;
       multiply(first, count, panels + first * kPanel, panel, 0, p_.columns);
     });
   }
 
-  void by_rows(const float* b, float* scratch) const {
+  void by_rows(const float* b, T* scratch) const {
     for_each_block([&](int64_t first, int64_t count) {
       for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
         const int64_t columns = std::min(kPanelsAtOnce * kPanel, p_.columns - column);
         make_panels(b + first * p_.columns + column, count, columns, scratch);
-        multiply(first, count, scratch, count * kPanel, column, columns);
+        multiply(first, count, scratch, size_of_panel(count), column, columns);
       }
     });
   }
 
  private:
+  static int64_t size_of_panel(int64_t terms) { return steps_of<T>(terms) * kTogether<T> * kPanel; }
+
   // At least one block, because the results are written even if there are no terms.
   template <class Body>
   void for_each_block(const Body& body) const {
@@ -58,27 +61,46 @@ class Multiplication {
     } while (first < p_.terms);
   }
 
-  // Copies rows of b to panels, all columns of a row at once.
-  void make_panels(const float* b, int64_t count, int64_t columns, float* panels) const {
-    const D d;
+  // Copies rows of b to panels, all columns of a step at once.
+  void make_panels(const float* b, int64_t count, int64_t columns, T* panels) const {
     const int64_t whole = columns / kPanel, rest = columns % kPanel;
-    for (int64_t k = 0; k < count; ++k, b += p_.columns, panels += kPanel) {
-      float* to = panels;
-      for (int64_t panel = 0; panel < whole; ++panel, to += count * kPanel) {
-        for (int v = 0; v < kVectorsOfPanel; ++v) {
-          hn::StoreU(hn::LoadU(d, b + panel * kPanel + v * kLanesOfVector), d,
-                     to + v * kLanesOfVector);
-        }
+    const int64_t panel = size_of_panel(count);
+    HWY_ALIGN static constexpr float kZeros[kPanelsAtOnce * kPanel] = {};
+    for (int64_t k = 0; k < count; k += kTogether<T>, b += kTogether<T> * p_.columns) {
+      const float* rows[kTogether<T>];
+      for (int64_t i = 0; i < kTogether<T>; ++i)
+        rows[i] = k + i < count ? b + i * p_.columns : kZeros;
+      T* to = panels + k * kPanel;
+      for (int64_t i = 0; i < whole; ++i, to += panel) {
+        put_step(rows, to);
+        for (const float*& row : rows) row += kPanel;
       }
       if (rest > 0) {
-        for (int64_t c = 0; c < kPanel; ++c) to[c] = c < rest ? b[whole * kPanel + c] : 0.0f;
+        HWY_ALIGN float last[kTogether<T>][kPanel] = {};
+        for (int64_t i = 0; i < kTogether<T>; ++i) {
+          std::memcpy(last[i], rows[i], static_cast<size_t>(rest) * sizeof(float));
+          rows[i] = last[i];
+        }
+        put_step(rows, to);
       }
     }
   }
 
+  // One step of a panel, from kPanel numbers of each of its rows.
+  static HWY_INLINE void put_step(const float* const* rows, T* to) {
+    const D d;
+    for (int v = 0; v < kVectorsOfPanel; ++v) {
+      V step = hn::LoadU(d, rows[0] + v * kLanesOfVector);
+      if constexpr (kTogether<T> == 2) {
+        step = rounded_pairs(d, step, hn::LoadU(d, rows[1] + v * kLanesOfVector));
+      }
+      hn::StoreU(step, d, reinterpret_cast<float*>(to + v * kLanesOfVector * kTogether<T>));
+    }
+  }
+
   // Adds the products of terms [first, first + count) to the columns from `column` on. `b`: the
-  // panels of these terms and columns, `panel` floats apart.
-  void multiply(int64_t first, int64_t count, const float* b, int64_t panel, int64_t column,
+  // panels of these terms and columns, `panel` numbers apart.
+  void multiply(int64_t first, int64_t count, const T* b, int64_t panel, int64_t column,
                 int64_t columns) const {
     int64_t c = 0;
     for (; columns - c > (kTilePanels - 1) * kPanel; c += kTilePanels * kPanel) {
@@ -92,7 +114,7 @@ class Multiplication {
   }
 
   template <int vectors>
-  void multiply_tiles(int64_t first, int64_t count, const float* b, int64_t panel, int64_t column,
+  void multiply_tiles(int64_t first, int64_t count, const T* b, int64_t panel, int64_t column,
                       int64_t columns) const {
     const D d;
     constexpr int64_t kColumns = vectors * kLanesOfVector;
@@ -104,8 +126,8 @@ class Multiplication {
       with_constant<kTileRows>(p_.rows - row, [&](auto constant) {
         constexpr int kRows = decltype(constant)::value;
         V sum[kRows][vectors];
-        sum_products<kRows, vectors>(a_ + row * p_.terms + first, p_.terms, 1, b, panel, count,
-                                     sum);
+        sum_products<kRows, vectors>(a_ + row * p_.terms + first, p_.terms, kTogether<T>, b, panel,
+                                     count, sum);
         float* to = result_ + row * p_.columns + column;
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
@@ -135,7 +157,7 @@ class Multiplication {
   }
 
   const Product& p_;
-  const float* const a_;
+  const T* const a_;
   const float* const bias_;
   float* const result_;
 };
@@ -144,9 +166,17 @@ void by_panels(const Product& p, const float* a, const float* panels, const floa
                float* result) {
   Multiplication(p, a, bias, result).by_panels(panels);
 }
+void by_panels_bf16(const Product& p, const BFloat16* a, const BFloat16* panels, const float* bias,
+                    float* result) {
+  Multiplication(p, a, bias, result).by_panels(panels);
+}
 
 void by_rows(const Product& p, const float* a, const float* b, float* result, void* scratch) {
   Multiplication(p, a, nullptr, result).by_rows(b, static_cast<float*>(scratch));
+}
+void by_rows_bf16(const Product& p, const BFloat16* a, const float* b, float* result,
+                  void* scratch) {
+  Multiplication(p, a, nullptr, result).by_rows(b, static_cast<BFloat16*>(scratch));
 }
 
 }  // namespace
@@ -158,7 +188,9 @@ HWY_AFTER_NAMESPACE();
 namespace lockstep::kernels::cpu {
 
 HWY_EXPORT(by_panels);
+HWY_EXPORT(by_panels_bf16);
 HWY_EXPORT(by_rows);
+HWY_EXPORT(by_rows_bf16);
 
 size_t product_scratch() {
   return static_cast<size_t>(kPanelsAtOnce * kPanel * kSumBlock) * sizeof(float);
@@ -169,8 +201,17 @@ void multiply_panels(const Product& p, const float* a, const float* b_panels, co
   HWY_DYNAMIC_DISPATCH(by_panels)(p, a, b_panels, bias, result);
 }
 
+void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels,
+                     const float* bias, float* result) {
+  HWY_DYNAMIC_DISPATCH(by_panels_bf16)(p, a, b_panels, bias, result);
+}
+
 void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch) {
   HWY_DYNAMIC_DISPATCH(by_rows)(p, a, b, result, scratch);
+}
+
+void multiply(const Product& p, const BFloat16* a, const float* b, float* result, void* scratch) {
+  HWY_DYNAMIC_DISPATCH(by_rows_bf16)(p, a, b, result, scratch);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -1,12 +1,17 @@
-// Products of matrices in f32 whose bits depend on the factors alone: not on the number of rows
-// that are computed together, and not on the instruction set. Every element of a result is a sum
-// over blocks of kSumBlock consecutive terms, added from first to last. The sum of a block begins
-// with 0 and adds its products in order, each by one fused multiplication and addition.
-// Thread-safe.
+// Products of matrices in f32, and in bf16 with sums in f32, whose bits depend on the factors
+// alone: not on the number of rows that are computed together, and not on the instruction set.
+// Every element of a result is a sum over blocks of kSumBlock consecutive terms, added from first
+// to last. The sum of a block begins with 0 and adds its products in order, each by one fused
+// multiplication and addition. Of bf16 factors it adds pairs of products in order, the second
+// product of a pair before the first, as the instruction vdpbf16ps does; a product with zeros
+// completes the last pair. That instruction treats subnormal numbers as zero, as ArithmeticMode
+// does. Thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "lockstep/base/numeric/bfloat16.h"
 
 namespace lockstep::kernels::cpu {
 
@@ -18,12 +23,15 @@ struct Product {
   int64_t rows = 0, terms = 0, columns = 0;
 };
 
-// `b_panels`: the columns of b in panels (panels.h). Adds `bias` (columns) to the sums of each row;
-// null: none.
+// `b_panels`: the columns of b in panels (panels.h) of the type of a. Adds `bias` (columns) to the
+// sums of each row; null: none.
 void multiply_panels(const Product& p, const float* a, const float* b_panels, const float* bias,
                      float* result);
-// `scratch`: product_scratch() bytes.
+void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels,
+                     const float* bias, float* result);
+// `scratch`: product_scratch() bytes. b is rounded to the type of a.
 void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch);
+void multiply(const Product& p, const BFloat16* a, const float* b, float* result, void* scratch);
 size_t product_scratch();
 
 }  // namespace lockstep::kernels::cpu

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "lockstep/base/numeric/alignment.h"
+#include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/base/numeric/clones.h"
 #include "lockstep/engine/kernels/cpu/matrices/products.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -25,16 +27,27 @@ constexpr int kLevels = 48;
 
 constexpr int64_t pieces_of(const WeightsGradient& p) { return (p.units + kUnits - 1) / kUnits; }
 
-// Kept rows: inputs in panels (panels x rows x kPanel), then output gradients in blocks of kUnits
-// (blocks x rows x kUnits). Zeros fill the last panel and block.
-struct Kept {
-  const float* inputs;
-  const float* gradients;
-};
-Kept kept_at(const WeightsGradient& p, const void* kept, int64_t rows) {
-  const auto* const inputs = static_cast<const float*>(kept);
-  return {inputs, inputs + panels_of(p.inputs) * rows * kPanel};
+// Numbers of all leaves in a panel or block of one column: whole steps of each leaf.
+template <class T>
+int64_t numbers_of(std::span<const ShardLeaf> leaves) {
+  int64_t steps = 0;
+  for (const ShardLeaf& leaf : leaves) steps += steps_of<T>(leaf.rows);
+  return steps * kTogether<T>;
 }
+
+// Kept rows: inputs in panels (panels x steps x kPanel x the numbers of a step), then output
+// gradients in blocks of kUnits (blocks x steps x kUnits x the numbers of a step). Zeros fill the
+// last panel and block, and the last step of each leaf. `numbers`: numbers_of(leaves).
+template <class T>
+struct Kept {
+  Kept(const WeightsGradient& p, const void* kept, int64_t of_leaves)
+      : numbers(of_leaves),
+        inputs(static_cast<const T*>(kept)),
+        gradients(inputs + panels_of(p.inputs) * numbers * kPanel) {}
+  int64_t numbers;
+  const T* inputs;
+  const T* gradients;
+};
 
 }  // namespace
 }  // namespace lockstep::kernels::cpu
@@ -80,14 +93,15 @@ class Waiting {
 };
 
 // The sum of a leaf of more than kSumBlock rows, to memory.
-template <int rows, int vectors>
-HWY_NOINLINE void sum_long_leaf(const float* gradients, const float* inputs, int64_t panel,
-                                int64_t count, float* result) {
+template <int rows, int vectors, class T>
+HWY_NOINLINE void sum_long_leaf(const T* gradients, const T* inputs, int64_t panel, int64_t count,
+                                float* result) {
   const D d;
   for (int64_t first = 0; first < count; first += kSumBlock) {
     V block[rows][vectors];
-    sum_products<rows, vectors>(gradients + first * kUnits, 1, kUnits, inputs + first * kPanel,
-                                panel, std::min(count - first, kSumBlock), block);
+    sum_products<rows, vectors>(gradients + first * kUnits, kTogether<T>, kUnits * kTogether<T>,
+                                inputs + first * kPanel, panel, std::min(count - first, kSumBlock),
+                                block);
     float* to = result;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
@@ -100,11 +114,13 @@ HWY_NOINLINE void sum_long_leaf(const float* gradients, const float* inputs, int
   }
 }
 
-template <int rows, int vectors>
-HWY_INLINE void sum_leaf(const float* gradients, const float* inputs, int64_t panel, int64_t count,
+// `count`: numbers of the leaf's whole steps.
+template <int rows, int vectors, class T>
+HWY_INLINE void sum_leaf(const T* gradients, const T* inputs, int64_t panel, int64_t count,
                          V (&sum)[rows][vectors]) {
   if (HWY_LIKELY(count <= kSumBlock)) {
-    sum_products<rows, vectors>(gradients, 1, kUnits, inputs, panel, count, sum);
+    sum_products<rows, vectors>(gradients, kTogether<T>, kUnits * kTogether<T>, inputs, panel,
+                                count, sum);
     return;
   }
   const D d;
@@ -120,16 +136,17 @@ HWY_INLINE void sum_leaf(const float* gradients, const float* inputs, int64_t pa
 }
 
 // The gradients of `rows` units and `vectors` vectors of inputs.
-template <int rows, int vectors>
-void add_tile(const WeightsGradient& p, const float* gradients, const float* inputs, int64_t panel,
+template <int rows, int vectors, class T>
+void add_tile(const WeightsGradient& p, const T* gradients, const T* inputs, int64_t panel,
               std::span<const ShardLeaf> leaves, int64_t at, int64_t columns,
               std::span<const ShardRoot> roots) {
   Waiting<rows, vectors> waiting;
   for (const ShardLeaf& leaf : leaves) {
     V sum[rows][vectors];
-    sum_leaf<rows, vectors>(gradients, inputs, panel, leaf.rows, sum);
-    gradients += leaf.rows * kUnits;
-    inputs += leaf.rows * kPanel;
+    const int64_t count = steps_of<T>(leaf.rows) * kTogether<T>;
+    sum_leaf<rows, vectors>(gradients, inputs, panel, count, sum);
+    gradients += count * kUnits;
+    inputs += count * kPanel;
     for (int i = 0; i < leaf.additions; ++i) waiting.add_to(sum);
     if (leaf.root < 0) {
       waiting.put(sum);
@@ -141,35 +158,45 @@ void add_tile(const WeightsGradient& p, const float* gradients, const float* inp
   }
 }
 
-template <int vectors>
-void add_panels(const WeightsGradient& p, const Kept& kept, int64_t all, int64_t panel,
-                int64_t piece, std::span<const ShardLeaf> leaves,
-                std::span<const ShardRoot> roots) {
-  const float* const gradients = kept.gradients + piece * all * kUnits;
-  const float* const inputs = kept.inputs + panel * all * kPanel;
+template <int vectors, class T>
+void add_panels(const WeightsGradient& p, const Kept<T>& kept, int64_t panel, int64_t piece,
+                std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots) {
+  const int64_t size = kept.numbers * kPanel;
+  const T* const gradients = kept.gradients + piece * kept.numbers * kUnits;
+  const T* const inputs = kept.inputs + panel * size;
   const int64_t column = panel * kPanel;
   const int64_t end = std::min(p.units, (piece + 1) * kUnits);
   for (int64_t unit = piece * kUnits; unit < end; unit += kTileRows) {
     with_constant<kTileRows>(end - unit, [&](auto constant) {
-      add_tile<decltype(constant)::value, vectors>(p, gradients + unit % kUnits, inputs,
-                                                   all * kPanel, leaves, unit * p.inputs + column,
+      add_tile<decltype(constant)::value, vectors>(p, gradients + unit % kUnits * kTogether<T>,
+                                                   inputs, size, leaves, unit * p.inputs + column,
                                                    p.inputs - column, roots);
     });
   }
 }
 
-void add_weights(const WeightsGradient& p, const void* memory, int64_t all,
-                 std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots,
-                 int64_t piece) {
-  const Kept kept = kept_at(p, memory, all);
+template <class T>
+void add_weights(const WeightsGradient& p, const Kept<T>& kept, std::span<const ShardLeaf> leaves,
+                 std::span<const ShardRoot> roots, int64_t piece) {
   const int64_t panels = panels_of(p.inputs);
   int64_t panel = 0;
   for (; panel + kTilePanels <= panels; panel += kTilePanels) {
-    add_panels<kTileVectors>(p, kept, all, panel, piece, leaves, roots);
+    add_panels<kTileVectors>(p, kept, panel, piece, leaves, roots);
   }
   for (; panel < panels; ++panel) {
-    add_panels<kVectorsOfPanel>(p, kept, all, panel, piece, leaves, roots);
+    add_panels<kVectorsOfPanel>(p, kept, panel, piece, leaves, roots);
   }
+}
+
+void add_weights_f32(const WeightsGradient& p, const Kept<float>& kept,
+                     std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots,
+                     int64_t piece) {
+  add_weights(p, kept, leaves, roots, piece);
+}
+void add_weights_bf16(const WeightsGradient& p, const Kept<BFloat16>& kept,
+                      std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots,
+                      int64_t piece) {
+  add_weights(p, kept, leaves, roots, piece);
 }
 
 }  // namespace
@@ -180,48 +207,112 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lockstep::kernels::cpu {
 
-HWY_EXPORT(add_weights);
+HWY_EXPORT(add_weights_f32);
+HWY_EXPORT(add_weights_bf16);
 
 namespace {
 
-// Copies rows into panels of `width` columns, of which there are `all` rows.
+void add_weights(const WeightsGradient& p, const Kept<float>& kept,
+                 std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots,
+                 int64_t piece) {
+  HWY_DYNAMIC_DISPATCH(add_weights_f32)(p, kept, leaves, roots, piece);
+}
+void add_weights(const WeightsGradient& p, const Kept<BFloat16>& kept,
+                 std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots,
+                 int64_t piece) {
+  HWY_DYNAMIC_DISPATCH(add_weights_bf16)(p, kept, leaves, roots, piece);
+}
+
+// Copies `count` of the `width` columns of a step's rows. Zeros follow.
 template <int64_t width>
-void keep_rows(const float* from, int64_t columns, const IndexRange& rows, int64_t all, float* to) {
-  for (int64_t column = 0; column < columns; column += width, to += all * width) {
-    const int64_t count = std::min(width, columns - column);
-    float* row = to + rows.first * width;
-    const float* source = from + column;
-    if (count == width) {
-      for (int64_t n = 0; n < rows.count; ++n, row += width, source += columns) {
-        std::memcpy(row, source, width * sizeof(float));
-      }
-      continue;
+LOCKSTEP_INLINE void keep_step(const float* from, int64_t, int64_t, int64_t count, float* to) {
+  if (count == width) {
+    std::memcpy(to, from, width * sizeof(float));
+    return;
+  }
+  std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+  std::memset(to + count, 0, static_cast<size_t>(width - count) * sizeof(float));
+}
+template <int64_t width>
+LOCKSTEP_INLINE void keep_step(const BFloat16* from, int64_t columns, int64_t rows, int64_t count,
+                               BFloat16* to) {
+  static constexpr BFloat16 kZeros[width] = {};
+  const BFloat16* const second = rows > 1 ? from + columns : kZeros;
+  if (count == width) {
+    for (int64_t c = 0; c < width; ++c) {
+      to[2 * c] = from[c];
+      to[2 * c + 1] = second[c];
     }
-    for (int64_t n = 0; n < rows.count; ++n, row += width, source += columns) {
-      std::memcpy(row, source, static_cast<size_t>(count) * sizeof(float));
-      std::memset(row + count, 0, static_cast<size_t>(width - count) * sizeof(float));
+    return;
+  }
+  for (int64_t c = 0; c < count; ++c) {
+    to[2 * c] = from[c];
+    to[2 * c + 1] = second[c];
+  }
+  std::fill(to + 2 * count, to + 2 * width, BFloat16());
+}
+
+// Copies the `rows` of a leaf into panels of `width` columns, which are `panel` numbers apart.
+template <int64_t width, class T>
+LOCKSTEP_INLINE void keep_rows(const T* from, int64_t columns, int64_t rows, T* to, int64_t panel) {
+  for (int64_t column = 0; column < columns; column += width, to += panel) {
+    const int64_t count = std::min(width, columns - column);
+    T* step = to;
+    for (int64_t n = 0; n < rows; n += kTogether<T>, step += kTogether<T> * width) {
+      keep_step<width>(from + n * columns + column, columns, rows - n, count, step);
     }
   }
 }
 
-void keep(const WeightsGradient& p, std::span<void* const> reads, const IndexRange& rows,
-          int64_t all, void* memory) {
-  auto* const inputs = static_cast<float*>(memory);
-  keep_rows<kPanel>(static_cast<const float*>(reads[0]), p.inputs, rows, all, inputs);
-  keep_rows<kUnits>(static_cast<const float*>(reads[1]), p.units, rows, all,
-                    inputs + panels_of(p.inputs) * all * kPanel);
+template <class T>
+LOCKSTEP_INLINE void keep_leaf_of(const WeightsGradient& p, const T* inputs, const T* gradients,
+                                  int64_t rows, T* kept, int64_t numbers, int64_t at) {
+  keep_rows<kPanel>(inputs, p.inputs, rows, kept + at * kPanel, numbers * kPanel);
+  keep_rows<kUnits>(gradients, p.units, rows,
+                    kept + panels_of(p.inputs) * numbers * kPanel + at * kUnits, numbers * kUnits);
+}
+// `at`: numbers of the leaves before this one.
+LOCKSTEP_CLONES void keep_leaf(const WeightsGradient& p, const float* inputs,
+                               const float* gradients, int64_t rows, float* kept, int64_t numbers,
+                               int64_t at) {
+  keep_leaf_of(p, inputs, gradients, rows, kept, numbers, at);
+}
+LOCKSTEP_CLONES void keep_leaf(const WeightsGradient& p, const BFloat16* inputs,
+                               const BFloat16* gradients, int64_t rows, BFloat16* kept,
+                               int64_t numbers, int64_t at) {
+  keep_leaf_of(p, inputs, gradients, rows, kept, numbers, at);
 }
 
-void add_bias(const WeightsGradient& p, const Kept& kept, int64_t all,
-              std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots, int64_t piece) {
-  const float* from = kept.gradients + piece * all * kUnits;
+template <class T>
+void keep(const WeightsGradient& p, std::span<void* const> reads, const IndexRange& rows,
+          std::span<const ShardLeaf> leaves, T* kept) {
+  const int64_t numbers = numbers_of<T>(leaves);
+  int64_t first = 0, at = 0;
+  for (const ShardLeaf& leaf : leaves) {
+    if (first >= rows.first && first + leaf.rows <= rows.end()) {
+      const int64_t n = first - rows.first;
+      keep_leaf(p, static_cast<const T*>(reads[0]) + n * p.inputs,
+                static_cast<const T*>(reads[1]) + n * p.units, leaf.rows, kept, numbers, at);
+    }
+    first += leaf.rows;
+    at += steps_of<T>(leaf.rows) * kTogether<T>;
+  }
+}
+
+template <class T>
+void add_bias(const WeightsGradient& p, const Kept<T>& kept, std::span<const ShardLeaf> leaves,
+              std::span<const ShardRoot> roots, int64_t piece) {
+  const T* from = kept.gradients + piece * kept.numbers * kUnits;
   const auto units = static_cast<size_t>(std::min(kUnits, p.units - piece * kUnits));
   float waiting[kLevels][kUnits];
   int count = 0;
   for (const ShardLeaf& leaf : leaves) {
     double sums[kUnits] = {};
-    for (int64_t n = 0; n < leaf.rows; ++n, from += kUnits) {
-      for (int64_t u = 0; u < kUnits; ++u) sums[u] += static_cast<double>(from[u]);
+    for (int64_t n = 0; n < leaf.rows; n += kTogether<T>) {
+      for (int64_t u = 0; u < kUnits; ++u, from += kTogether<T>) {
+        for (int64_t i = 0; i < kTogether<T>; ++i)
+          sums[u] += static_cast<double>(to_float(from[i]));
+      }
     }
     float sum[kUnits];
     for (int64_t u = 0; u < kUnits; ++u) sum[u] = static_cast<float>(sums[u]);
@@ -237,24 +328,30 @@ void add_bias(const WeightsGradient& p, const Kept& kept, int64_t all,
   }
 }
 
+template <class T>
+SumOverShards sum_of(const WeightsGradient& p) {
+  SumOverShards sum;
+  sum.pieces = pieces_of(p);
+  sum.kept_bytes = [p](std::span<const ShardLeaf> leaves) {
+    const int64_t columns = panels_of(p.inputs) * kPanel + pieces_of(p) * kUnits;
+    return round_up(static_cast<size_t>(numbers_of<T>(leaves) * columns) * sizeof(T));
+  };
+  sum.keep = [p](std::span<void* const> reads, const IndexRange& rows,
+                 std::span<const ShardLeaf> leaves,
+                 void* kept) { keep(p, reads, rows, leaves, static_cast<T*>(kept)); };
+  sum.add = [p](const void* memory, std::span<const ShardLeaf> leaves,
+                std::span<const ShardRoot> roots, int64_t piece) {
+    const Kept<T> kept(p, memory, numbers_of<T>(leaves));
+    add_weights(p, kept, leaves, roots, piece);
+    if (p.bias) add_bias(p, kept, leaves, roots, piece);
+  };
+  return sum;
+}
+
 }  // namespace
 
 SumOverShards sum_of_weights_gradient(const WeightsGradient& p) {
-  SumOverShards sum;
-  sum.pieces = pieces_of(p);
-  sum.kept_bytes = [p](int64_t rows) {
-    const int64_t columns = panels_of(p.inputs) * kPanel + pieces_of(p) * kUnits;
-    return round_up(static_cast<size_t>(rows * columns) * sizeof(float));
-  };
-  sum.keep = [p](std::span<void* const> reads, const IndexRange& rows, int64_t all, void* kept) {
-    keep(p, reads, rows, all, kept);
-  };
-  sum.add = [p](const void* kept, int64_t all, std::span<const ShardLeaf> leaves,
-                std::span<const ShardRoot> roots, int64_t piece) {
-    HWY_DYNAMIC_DISPATCH(add_weights)(p, kept, all, leaves, roots, piece);
-    if (p.bias) add_bias(p, kept_at(p, kept, all), all, leaves, roots, piece);
-  };
-  return sum;
+  return p.dtype == DType::bf16 ? sum_of<BFloat16>(p) : sum_of<float>(p);
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -10,12 +10,13 @@ namespace lockstep::kernels::cpu {
 struct WeightsGradient {
   int64_t inputs = 0, units = 0;
   bool bias = true;
+  DType dtype = DType::f32;  // of the operands; or bf16
 };
 
-// Reads: src (rows x inputs), diff dst (rows x units). Writes: diff weights (units x inputs), diff
-// bias (units; only if `bias`). A leaf of the weights is a sum of products as in products.h, one of
-// the bias a sum in double. Each of the three matrices has at most kMostInPanels elements
-// (panels.h).
+// Reads: src (rows x inputs), diff dst (rows x units), both of the type. Writes, f32: diff weights
+// (units x inputs), diff bias (units; only if `bias`). A leaf of the weights is a sum of products
+// as in products.h, one of the bias a sum in double. Each of the three matrices has at most
+// kMostInPanels elements (panels.h).
 SumOverShards sum_of_weights_gradient(const WeightsGradient& p);
 
 }  // namespace lockstep::kernels::cpu

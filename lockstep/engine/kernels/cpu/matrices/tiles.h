@@ -15,11 +15,11 @@
 #include <cstring>
 #include <type_traits>
 
+#include "lockstep/engine/kernels/cpu/vector_elements.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 using D = hn::CappedTag<float, kPanel>;
 using V = hn::Vec<D>;
@@ -58,11 +58,40 @@ HWY_INLINE V multiply_add(V a, V b, V sum) {
 #endif
 }
 
-// sum[r][v] += sum over k < count of a[r * a_row + k * a_step] * b[k * kPanel + v], beginning with
-// zeros. Panels of b are `panel` floats apart.
-template <int rows, int vectors>
-HWY_INLINE void sum_products(const float* HWY_RESTRICT a, int64_t a_row, int64_t a_step,
-                             const float* HWY_RESTRICT b, int64_t panel, int64_t count,
+// Adds the products of both bf16 numbers in each lane, the upper ones first. Each addition rounds.
+HWY_INLINE V multiply_add_pairs(V a, V b, V sum) {
+#if HWY_TARGET <= HWY_AVX3
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+  return sum;
+#else
+  const D d;
+  const hn::Rebind<uint32_t, D> whole;
+  const auto lower = [&](V v) { return hn::BitCast(d, hn::ShiftLeft<16>(hn::BitCast(whole, v))); };
+  const auto upper = [&](V v) {
+    return hn::BitCast(d, hn::And(hn::BitCast(whole, v), hn::Set(whole, 0xffff0000u)));
+  };
+  return multiply_add(lower(a), lower(b), multiply_add(upper(a), upper(b), sum));
+#endif
+}
+
+template <class T>
+HWY_INLINE V add_step(V a, V b, V sum) {
+  return kTogether<T> == 1 ? multiply_add(a, b, sum) : multiply_add_pairs(a, b, sum);
+}
+
+// The `count` <= kTogether terms of a step, in every lane. Zeros complete it.
+HWY_INLINE V load_step(const float* a, int64_t) { return hn::Set(D(), *a); }
+HWY_INLINE V load_step(const BFloat16* a, int64_t count) {
+  uint32_t pair = a->bits;
+  if (count == 2) std::memcpy(&pair, a, sizeof pair);
+  return hn::BitCast(D(), hn::Set(hn::Rebind<uint32_t, D>(), pair));
+}
+
+// sum[r][v] += sum over k < count of a[r * a_row + k / kTogether * a_step + k % kTogether] times
+// term k of column v of b, beginning with zeros. Panels of b are `panel` numbers apart.
+template <int rows, int vectors, class T>
+HWY_INLINE void sum_products(const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step,
+                             const T* HWY_RESTRICT b, int64_t panel, int64_t count,
                              V (&sum)[rows][vectors]) {
   const D d;
 #pragma GCC unroll 16
@@ -71,32 +100,37 @@ HWY_INLINE void sum_products(const float* HWY_RESTRICT a, int64_t a_row, int64_t
     for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Zero(d);
   }
   // Unaligned loads cost nothing where panels are aligned, and callers may have any memory.
-  const auto add_term = [&]() __attribute__((always_inline)) {
+  const auto add = [&](int64_t terms) __attribute__((always_inline)) {
     V of_b[vectors];
 #pragma GCC unroll 16
     for (int v = 0; v < vectors; ++v) {
-      of_b[v] =
-          hn::LoadU(d, b + v / kVectorsOfPanel * panel + v % kVectorsOfPanel * kLanesOfVector);
+      const T* const from =
+          b + v / kVectorsOfPanel * panel + v % kVectorsOfPanel * kLanesOfVector * kTogether<T>;
+      of_b[v] = hn::LoadU(d, reinterpret_cast<const float*>(from));
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
-      const V of_a = hn::Set(d, a[r * a_row]);
+      const V of_a = load_step(a + r * a_row, terms);
 #pragma GCC unroll 16
-      for (int v = 0; v < vectors; ++v) sum[r][v] = multiply_add(of_a, of_b[v], sum[r][v]);
+      for (int v = 0; v < vectors; ++v) sum[r][v] = add_step<T>(of_a, of_b[v], sum[r][v]);
     }
     a += a_step;
-    b += kPanel;
+    b += kPanel * kTogether<T>;
   };
   // Few branches, because leaves of the tree are short.
-  int64_t k = count % 4;
+  const int64_t steps = count / kTogether<T>;
+  int64_t k = steps % 4;
 #pragma GCC unroll 1
-  for (int64_t i = 0; i < k; ++i) add_term();
+  for (int64_t i = 0; i < k; ++i) add(kTogether<T>);
 #pragma GCC unroll 1
-  for (; k < count; k += 4) {
-    add_term();
-    add_term();
-    add_term();
-    add_term();
+  for (; k < steps; k += 4) {
+    add(kTogether<T>);
+    add(kTogether<T>);
+    add(kTogether<T>);
+    add(kTogether<T>);
+  }
+  if constexpr (kTogether < T >> 1) {
+    if (count % kTogether < T >> 0) add(1);
   }
 }
 
