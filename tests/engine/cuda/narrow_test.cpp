@@ -232,6 +232,21 @@ TEST_P(CudaNarrow, Convolution) {
   }
 }
 
+// The gradient of the source is this project's kernel.
+TEST_P(CudaNarrow, DilatedConvolutionOfVolumes) {
+  ConvolutionProblem p;
+  p.src = plain({2, 3, 6, 5, 7});
+  p.weights = {4, 3, 2, 3, 2};
+  p.window = {{2, 3, 2}, {2, 1, 1}, {1, 2, 3}, {0, 2, 1}, {1, 0, 2}};
+  p.dst = {2, 4, window_positions(p.window, 0, 6), window_positions(p.window, 1, 5),
+           window_positions(p.window, 2, 7)};
+  const Kernel wide = cpu_table().convolution(p);
+  p.src.dtype = GetParam();
+  const Kernel narrow = cuda::convolution(p);
+  EXPECT_EQ(narrow.backward[0].writes[0].spec.dtype, GetParam());
+  compare(wide, narrow, kNarrow);
+}
+
 TEST_P(CudaNarrow, TransposedConvolution) {
   TransposedConvolutionProblem p;
   p.src = plain({2, 3, 5, 7});

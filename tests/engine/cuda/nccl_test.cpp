@@ -153,6 +153,16 @@ TEST_F(Nccl, RefusalsAreReported) {
   EXPECT_THROW(nccl_groups(0)->join("short", 0, 2), InvalidArgument);
 }
 
+// together() checks that no communicator is left.
+TEST_F(Nccl, AGroupThatCannotBeJoinedIsEnded) {
+  const auto fail = function<void(int)>("stand_in_nccl_fail");
+  fail(0);
+  const auto errors = together(1, [](DeviceGroup&, int) { FAIL() << "it has joined"; });
+  fail(-1);
+  EXPECT_EQ(errors, std::vector<std::string>{"[nccl] joining a group of GPUs: remote process "
+                                             "exited (said by the stand-in)"});
+}
+
 TEST_F(Nccl, DevicesHaveNames) { EXPECT_EQ(nccl_groups(3)->identity(), "0123456789abcde3"); }
 
 }  // namespace

@@ -74,9 +74,15 @@ class NcclGroup final : public DeviceGroup {
     check(cudaSetDevice(index_), "choosing the device");
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    nccl_.check(nccl_.init(&comm_, size, id, rank, &config), "joining a group of GPUs");
+    const ncclResult_t status = nccl_.init(&comm_, size, id, rank, &config);
+    try {
+      nccl_.check(status, "joining a group of GPUs");
+    } catch (...) {
+      NcclGroup::abort();  // NCCL may have made the communicator; the destructor does not run
+      throw;
+    }
   }
-  ~NcclGroup() override { abort(); }
+  ~NcclGroup() override { NcclGroup::abort(); }
 
   void exchange(std::span<const DeviceTransfer> sends, std::span<const DeviceTransfer> receives,
                 void* stream) override {

@@ -13,6 +13,7 @@ constexpr size_t kWorkspace = 300;
 // The algorithms that the heuristics propose. By default only the last may be chosen for floats,
 // and the one before it for bfloat16.
 constexpr int kVarying = 4, kTensorCores = 3, kGood = 2;
+constexpr int kCandidates = 12;
 
 int pixels(const cudnnTensorStruct& t) { return t.space[0] * t.space[1] * t.space[2]; }
 
@@ -103,20 +104,39 @@ cudnnStatus_t supported(const cudnnTensorStruct& x, const cudnnFilterStruct& w,
                                                         : CUDNN_STATUS_SUCCESS;
 }
 
+bool dilated_volumes(const cudnnConvolutionStruct& conv) {
+  return conv.axes == 3 && std::max({conv.dilation[0], conv.dilation[1], conv.dilation[2]}) > 1;
+}
+
+// The deterministic algorithms come last, behind as many that vary as cuDNN has algorithms.
+// `deterministic`: there are any.
 template <class Perf>
-cudnnStatus_t propose(cudnnDataType_t type, cudnnStatus_t status, int most, int* count,
-                      Perf* found) {
+cudnnStatus_t propose(cudnnDataType_t type, const cudnnConvolutionStruct& conv,
+                      cudnnStatus_t status, int most, int* count, Perf* found,
+                      bool deterministic = true) {
   *count = 0;
-  if (status != CUDNN_STATUS_SUCCESS || most < 3) return status;
+  if (status != CUDNN_STATUS_SUCCESS) return status;
   using Algorithm = decltype(found->algo);
   const bool narrow = type != CUDNN_DATA_FLOAT;
-  found[0] = {static_cast<Algorithm>(kVarying), status, CUDNN_NON_DETERMINISTIC,
-              narrow ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH};
-  found[1] = {static_cast<Algorithm>(kTensorCores), status, CUDNN_DETERMINISTIC,
-              CUDNN_TENSOR_OP_MATH};
-  found[2] = {static_cast<Algorithm>(kGood), status, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH};
-  *count = 3;
+  // Narrow types get tensor cores only if these are asked for by name.
+  if (narrow != (conv.math == CUDNN_TENSOR_OP_MATH)) return CUDNN_STATUS_BAD_PARAM;
+  const auto add = [&](int algorithm, cudnnDeterminism_t determinism, cudnnMathType_t math) {
+    if (*count < most) {
+      found[(*count)++] = {static_cast<Algorithm>(algorithm), status, determinism, math};
+    }
+  };
+  for (int i = 0; i < kCandidates - 2; ++i) {
+    add(kVarying, CUDNN_NON_DETERMINISTIC, narrow ? CUDNN_TENSOR_OP_MATH : CUDNN_FMA_MATH);
+  }
+  if (!deterministic) return status;
+  add(kTensorCores, CUDNN_DETERMINISTIC, CUDNN_TENSOR_OP_MATH);
+  add(kGood, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH);
   return status;
+}
+
+cudnnStatus_t count_candidates(int* count) {
+  *count = kCandidates;
+  return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t workspace(cudnnStatus_t status, size_t* bytes) {
@@ -234,25 +254,35 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t d, cudnnM
   return CUDNN_STATUS_SUCCESS;
 }
 
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithmMaxCount(cudnnHandle_t, int* count) {
+  return count_candidates(count);
+}
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithmMaxCount(cudnnHandle_t, int* count) {
+  return count_candidates(count);
+}
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(cudnnHandle_t, int* count) {
+  return count_candidates(count);
+}
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, cudnnTensorDescriptor_t x,
                                                      cudnnFilterDescriptor_t w,
                                                      cudnnConvolutionDescriptor_t conv,
                                                      cudnnTensorDescriptor_t y, int most,
                                                      int* count,
                                                      cudnnConvolutionFwdAlgoPerf_t* found) {
-  return propose(x->type, supported(*x, *w, *conv, *y), most, count, found);
+  return propose(x->type, *conv, supported(*x, *w, *conv, *y), most, count, found);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     cudnnHandle_t, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t dy,
     cudnnConvolutionDescriptor_t conv, cudnnTensorDescriptor_t dx, int most, int* count,
     cudnnConvolutionBwdDataAlgoPerf_t* found) {
-  return propose(dx->type, supported(*dx, *w, *conv, *dy), most, count, found);
+  return propose(dx->type, *conv, supported(*dx, *w, *conv, *dy), most, count, found,
+                 !dilated_volumes(*conv));
 }
 cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
     cudnnConvolutionDescriptor_t conv, cudnnFilterDescriptor_t dw, int most, int* count,
     cudnnConvolutionBwdFilterAlgoPerf_t* found) {
-  return propose(x->type, supported(*x, *dw, *conv, *dy), most, count, found);
+  return propose(x->type, *conv, supported(*x, *dw, *conv, *dy), most, count, found);
 }
 cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t, cudnnTensorDescriptor_t x,
                                                       cudnnFilterDescriptor_t w,
@@ -267,6 +297,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(cudnnHandle_t, cudnnF
                                                            cudnnTensorDescriptor_t dx,
                                                            cudnnConvolutionBwdDataAlgo_t,
                                                            size_t* bytes) {
+  if (dilated_volumes(*conv)) return CUDNN_STATUS_NOT_SUPPORTED;
   return workspace(supported(*dx, *w, *conv, *dy), bytes);
 }
 cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(

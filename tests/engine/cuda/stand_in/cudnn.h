@@ -1,7 +1,8 @@
 // A stand-in for cuDNN in the emulation: plain loops behind the few functions that the CUDA back
 // end uses. It checks the arguments (layouts, windows, groups, workspaces, refused algorithms) and
 // shows nothing about cuDNN itself. To test the alternatives for unsupported cases, it has no
-// groups with channels last, and bfloat16 only with channels last.
+// groups with channels last, and bfloat16 only with channels last. Gradients of x for dilated
+// windows of three axes have no deterministic algorithm.
 #pragma once
 
 #include <cstddef>
@@ -92,6 +93,10 @@ cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t d, in
 cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t d, int groups);
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t d, cudnnMathType_t math);
 
+// More than the number of algorithms: candidates differ in their arithmetic, too.
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithmMaxCount(cudnnHandle_t handle, int* count);
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithmMaxCount(cudnnHandle_t handle, int* count);
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(cudnnHandle_t handle, int* count);
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     cudnnHandle_t handle, cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t w,
     cudnnConvolutionDescriptor_t conv, cudnnTensorDescriptor_t y, int most, int* count,

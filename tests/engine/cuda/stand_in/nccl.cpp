@@ -66,6 +66,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   ++world->joined;
   ++groups;
   *comm = new StandInComm{world, rank, 0};
+  if (rank == failed) return ncclRemoteError;  // the communicator exists nevertheless
   return ncclInProgress;
 }
 

@@ -2,6 +2,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/engine/kernels/cuda/cuda.h"
@@ -44,6 +45,21 @@ std::vector<int> packed_strides(const std::vector<int>& dims, cudnnTensorFormat_
   return as_ints(strides);
 }
 
+StridedTensor strided(const Shape& shape, cudnnTensorFormat_t format) {
+  const std::vector<int> sizes = as_ints(shape.dims()), steps = packed_strides(sizes, format);
+  StridedTensor t;
+  t.count = sizes[0];
+  t.count_step = steps[0];
+  t.channels = sizes[1];
+  t.channel_step = steps[1];
+  const size_t axes = sizes.size() - 2;
+  for (size_t a = 0; a < axes; ++a) {
+    t.space[kMostAxes - axes + a] = sizes[2 + a];
+    t.space_step[kMostAxes - axes + a] = steps[2 + a];
+  }
+  return t;
+}
+
 // Owns a cuDNN descriptor.
 template <class T, cudnnStatus_t (*create)(T*), cudnnStatus_t (*destroy)(T)>
 class Descriptor {
@@ -81,6 +97,14 @@ cudnnDataType_t cudnn_type(DType dtype) {
                                : CUDNN_DATA_FLOAT;
 }
 
+// The arithmetic to ask for. Some releases of cuDNN propose no algorithm with tensor cores, or run
+// none, for narrow types unless they are named.
+cudnnMathType_t wanted_arithmetic(DType dtype) {
+  return is_narrow(dtype)              ? CUDNN_TENSOR_OP_MATH
+         : tensor_cores_allowed(dtype) ? CUDNN_DEFAULT_MATH
+                                       : CUDNN_FMA_MATH;
+}
+
 bool arithmetic_allowed(cudnnMathType_t math, DType dtype) {
   return tensor_cores_allowed(dtype) || math == CUDNN_FMA_MATH || math == CUDNN_DEFAULT_MATH;
 }
@@ -111,11 +135,19 @@ void choose(const char* what, DType dtype, std::span<const Candidate> candidates
     }
   }
   for (const Algorithm a : fallbacks) {
-    if (fits(a, CUDNN_DEFAULT_MATH)) return;
+    if (fits(a, wanted_arithmetic(dtype))) return;
   }
   throw Unsupported(std::string("[cuda] cuDNN has no ") + what + " for this convolution" +
                     (cuda::choice().deterministic ? " that is deterministic" : "") +
                     cudnn_details());
+}
+
+// Room for all candidates: there may be several of one algorithm, with different arithmetic.
+template <cudnnStatus_t (*ask)(cudnnHandle_t, int*)>
+size_t most_candidates(cudnnHandle_t handle) {
+  int most = 0;
+  check(ask(handle, &most), "counting the algorithms");
+  return static_cast<size_t>(std::max(most, 1));
 }
 
 constexpr float kOne = 1, kZero = 0;
@@ -153,16 +185,18 @@ struct CudnnConvolution::Descriptors {
   PassChoice<cudnnConvolutionBwdFilterAlgo_t> weights;
 
   void choose_forward(cudnnHandle_t handle, DType dtype) {
-    constexpr int most = CUDNN_CONVOLUTION_FWD_ALGO_COUNT;
-    cudnnConvolutionFwdAlgoPerf_t found[most];
+    std::vector<cudnnConvolutionFwdAlgoPerf_t> found(
+        most_candidates<cudnnGetConvolutionForwardAlgorithmMaxCount>(handle));
+    const int most = static_cast<int>(found.size());
     int count = 0;
     if (cudnnGetConvolutionForwardAlgorithm_v7(handle, x.get(), w.get(), forward.window.get(),
                                                y.get(), most, &count,
-                                               found) != CUDNN_STATUS_SUCCESS) {
+                                               found.data()) != CUDNN_STATUS_SUCCESS) {
       count = 0;
     }
     choose(
-        "forward pass", dtype, std::span<const cudnnConvolutionFwdAlgoPerf_t>(found, size_t(count)),
+        "forward pass", dtype,
+        std::span<const cudnnConvolutionFwdAlgoPerf_t>(found.data(), size_t(count)),
         {CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
          CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM},
         [&](cudnnConvolutionFwdAlgo_t a, size_t* bytes) {
@@ -173,17 +207,18 @@ struct CudnnConvolution::Descriptors {
   }
 
   void choose_data(cudnnHandle_t handle, DType dtype) {
-    constexpr int most = CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT;
-    cudnnConvolutionBwdDataAlgoPerf_t found[most];
+    std::vector<cudnnConvolutionBwdDataAlgoPerf_t> found(
+        most_candidates<cudnnGetConvolutionBackwardDataAlgorithmMaxCount>(handle));
+    const int most = static_cast<int>(found.size());
     int count = 0;
     if (cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, w.get(), y.get(), data.window.get(),
                                                     x.get(), most, &count,
-                                                    found) != CUDNN_STATUS_SUCCESS) {
+                                                    found.data()) != CUDNN_STATUS_SUCCESS) {
       count = 0;
     }
     choose(
         "backward pass for data", dtype,
-        std::span<const cudnnConvolutionBwdDataAlgoPerf_t>(found, size_t(count)),
+        std::span<const cudnnConvolutionBwdDataAlgoPerf_t>(found.data(), size_t(count)),
         {CUDNN_CONVOLUTION_BWD_DATA_ALGO_1},
         [&](cudnnConvolutionBwdDataAlgo_t a, size_t* bytes) {
           return cudnnGetConvolutionBackwardDataWorkspaceSize(handle, w.get(), y.get(),
@@ -193,17 +228,18 @@ struct CudnnConvolution::Descriptors {
   }
 
   void choose_weights(cudnnHandle_t handle, DType dtype) {
-    constexpr int most = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT;
-    cudnnConvolutionBwdFilterAlgoPerf_t found[most];
+    std::vector<cudnnConvolutionBwdFilterAlgoPerf_t> found(
+        most_candidates<cudnnGetConvolutionBackwardFilterAlgorithmMaxCount>(handle));
+    const int most = static_cast<int>(found.size());
     int count = 0;
     if (cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, x.get(), y.get(),
                                                       weights.window.get(), w.get(), most, &count,
-                                                      found) != CUDNN_STATUS_SUCCESS) {
+                                                      found.data()) != CUDNN_STATUS_SUCCESS) {
       count = 0;
     }
     choose(
         "backward pass for weights", dtype,
-        std::span<const cudnnConvolutionBwdFilterAlgoPerf_t>(found, size_t(count)),
+        std::span<const cudnnConvolutionBwdFilterAlgoPerf_t>(found.data(), size_t(count)),
         {CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1},
         [&](cudnnConvolutionBwdFilterAlgo_t a, size_t* bytes) {
           return cudnnGetConvolutionBackwardFilterWorkspaceSize(
@@ -214,26 +250,30 @@ struct CudnnConvolution::Descriptors {
 };
 
 std::shared_ptr<const CudnnConvolution> CudnnConvolution::make(const ConvolutionGeometry& g) {
-  using Made = std::shared_ptr<const CudnnConvolution>;
-  try {
-    return Made(new CudnnConvolution(g, CUDNN_TENSOR_NHWC));
-  } catch (const Unsupported&) {
-    // Try row-major memory.
-  }
-  try {
-    return Made(new CudnnConvolution(g, CUDNN_TENSOR_NCHW));
-  } catch (const Unsupported&) {
-    if (g.dtype == DType::f32) throw;
-  }
   ConvolutionGeometry wide = g;
   wide.dtype = DType::f32;
-  return make(wide);
+  std::string reason;
+  for (const DataBy data_by : {DataBy::cudnn, DataBy::own}) {
+    for (const ConvolutionGeometry* const geometry : {&g, &std::as_const(wide)}) {
+      if (geometry != &g && g.dtype == DType::f32) continue;
+      for (const cudnnTensorFormat_t format : {CUDNN_TENSOR_NHWC, CUDNN_TENSOR_NCHW}) {
+        try {
+          return std::shared_ptr<const CudnnConvolution>(
+              new CudnnConvolution(*geometry, format, data_by));
+        } catch (const Unsupported& error) {
+          reason = error.what();
+        }
+      }
+    }
+  }
+  throw Unsupported(reason);
 }
 
 CudnnConvolution::~CudnnConvolution() = default;
 
-CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensorFormat_t format)
-    : format_(format), descriptors_(std::make_unique<Descriptors>()) {
+CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensorFormat_t format,
+                                   DataBy data_by)
+    : format_(format), descriptors_(std::make_unique<Descriptors>()), data_by_(data_by) {
   const auto spec = [&](const Shape& shape) {
     return format == CUDNN_TENSOR_NHWC ? channels_last(shape, given.dtype)
                                        : TensorSpec{shape, given.dtype, nullptr};
@@ -279,7 +319,7 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
         "describing weights");
   const std::vector<int> pads = as_ints(common), strides = as_ints(w.stride),
                          dilations = as_ints(w.dilation);
-  const cudnnMathType_t math = tensor_cores_allowed(dtype) ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+  const cudnnMathType_t math = wanted_arithmetic(dtype);
   for (const auto window : {d.forward.window.get(), d.data.window.get(), d.weights.window.get()}) {
     check(cudnnSetConvolutionNdDescriptor(window, static_cast<int>(axes), pads.data(),
                                           strides.data(), dilations.data(), CUDNN_CROSS_CORRELATION,
@@ -291,7 +331,20 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
 
   const cudnnHandle_t handle = cudnn_handle(nullptr);
   d.choose_forward(handle, dtype);
-  d.choose_data(handle, dtype);
+  if (data_by_ == DataBy::cudnn) {
+    d.choose_data(handle, dtype);
+  } else {
+    strided_x_ = strided(g.x, format);
+    strided_w_ = strided(g.w, format);
+    strided_y_ = strided(g.y, format);
+    groups_ = g.groups;
+    for (size_t a = 0; a < axes; ++a) {
+      window_.kernel[missing + a] = w.kernel[a];
+      window_.stride[missing + a] = w.stride[a];
+      window_.dilation[missing + a] = w.dilation[a];
+      window_.pad[missing + a] = w.pad_begin[a];
+    }
+  }
   d.choose_weights(handle, dtype);
   workspace_ = {aligned_scratch(d.forward.workspace), aligned_scratch(d.data.workspace),
                 aligned_scratch(d.weights.workspace)};
@@ -299,7 +352,7 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
   if (frame_.any()) {
     framed_bytes_ = aligned_scratch(static_cast<size_t>(framed.elements()) * size_of(dtype));
     scratch_.forward += framed_bytes_;
-    scratch_.data += framed_bytes_;
+    if (data_by_ == DataBy::cudnn) scratch_.data += framed_bytes_;
     scratch_.weights += framed_bytes_;
   }
   if (dtype != DType::f32) narrow_bytes_ = aligned_scratch(w_.bytes());
@@ -336,6 +389,11 @@ void CudnnConvolution::forward(const void* x, const void* w, void* y, void* scra
 
 void CudnnConvolution::data(const void* w, const void* dy, void* dx, void* scratch,
                             void* stream) const {
+  if (data_by_ == DataBy::own) {
+    launch_data_gradient(strided_w_, strided_y_, strided_x_, window_, groups_, dtype(), w, dy, dx,
+                         stream);
+    return;
+  }
   const Descriptors& d = *descriptors_;
   void* const seen = frame_.any() ? behind(scratch, workspace_.data) : dx;
   check(cudnnConvolutionBackwardData(cudnn_handle(stream), &kOne, d.w.get(), w, d.y.get(), dy,

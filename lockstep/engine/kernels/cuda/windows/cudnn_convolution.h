@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cuda/elementwise/bias.h"
 #include "lockstep/engine/kernels/cuda/libraries.h"
+#include "lockstep/engine/kernels/cuda/windows/data_gradient.h"
 #include "lockstep/engine/kernels/cuda/windows/padding.h"
 #include "lockstep/engine/kernels/windows/window.h"
 
@@ -28,7 +29,8 @@ struct ConvolutionGeometry {
 class CudnnConvolution {
  public:
   // Uses channels last. If cuDNN does not support all three passes for that, uses row-major memory.
-  // If it supports neither for bf16 or f16, uses f32. Throws Unsupported if nothing works.
+  // If it supports neither for bf16 or f16, uses f32. If cuDNN lacks only the gradient of x in all
+  // of these, a kernel of this project computes it. Throws Unsupported if nothing works.
   static std::shared_ptr<const CudnnConvolution> make(const ConvolutionGeometry& geometry);
   ~CudnnConvolution();
   CudnnConvolution(const CudnnConvolution&) = delete;
@@ -55,7 +57,9 @@ class CudnnConvolution {
   void weights(const void* x, const void* dy, float* dw, void* scratch, void* stream) const;
 
  private:
-  CudnnConvolution(const ConvolutionGeometry& geometry, cudnnTensorFormat_t format);
+  // Who computes the gradient of x.
+  enum class DataBy { cudnn, own };
+  CudnnConvolution(const ConvolutionGeometry& geometry, cudnnTensorFormat_t format, DataBy data_by);
   struct Descriptors;
   const void* padded(const void* x, size_t workspace, void* scratch, void* stream) const;
 
@@ -67,6 +71,11 @@ class CudnnConvolution {
   size_t framed_bytes_ = 0, narrow_bytes_ = 0;  // of padded x; of dw in bf16 or f16
   Scratch workspace_, scratch_;                 // cuDNN's workspace; with the above added
   std::unique_ptr<Descriptors> descriptors_;
+  // For DataBy::own. It needs no frame.
+  DataBy data_by_;
+  StridedTensor strided_w_, strided_y_, strided_x_;
+  WindowOfThree window_;
+  int64_t groups_ = 1;
 };
 
 }  // namespace lockstep::kernels::cuda
