@@ -52,3 +52,11 @@ function(lockstep_set_cold_flags)
   list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/lockstep/(${cold})")
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
 endfunction()
+
+# A square root that may set errno is a call for negative numbers, so its loop is not vectorized. The
+# bits do not differ.
+function(lockstep_set_root_flags)
+  set(sources ${ARGN})
+  list(FILTER sources INCLUDE REGEX "/kernels/cpu/solvers/")
+  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS -fno-math-errno)
+endfunction()

@@ -18,15 +18,17 @@ using Json = nlohmann::ordered_json;
 class Listener final : public Solver {
  public:
   Listener(Network& network, const TrainingOptions& options)
-      : network_(network), solver_(make_solver(network, options)) {
-    sums.resize(network.parameters().size());
+      : solver_(make_solver(network, options)) {
+    for (const auto& p : network.parameters()) {
+      sums.emplace_back(static_cast<size_t>(p.value.shape().elements()));
+    }
     divisors.resize(sums.size());
   }
-  void update(size_t index, const float* sum, const UpdateScalars& scalars) override {
-    const auto n = static_cast<size_t>(network_.parameters()[index].value.shape().elements());
-    sums[index].assign(sum, sum + n);
-    divisors[index] = scalars.observations;
-    solver_->update(index, sum, scalars);
+  void update(size_t index, const IndexRange& elements, const float* sum,
+              const UpdateScalars& scalars) override {
+    std::copy_n(sum, elements.count, sums[index].begin() + elements.first);
+    if (elements.first == 0) divisors[index] = scalars.observations;
+    solver_->update(index, elements, sum, scalars);
   }
   UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const override {
     return solver_->numbers(index, scalars);
@@ -38,7 +40,6 @@ class Listener final : public Solver {
   std::vector<double> divisors;
 
  private:
-  Network& network_;
   std::unique_ptr<Solver> solver_;
 };
 

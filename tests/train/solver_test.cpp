@@ -54,7 +54,7 @@ void expect_follows(
       Reference& r = references[p];
       std::vector<float> sum(r.w.size());
       for (float& g : sum) g = static_cast<float>(20 * random.normal(drawn++));
-      solver->update(p, sum.data(), scalars);
+      solver->update(p, {0, std::ssize(sum)}, sum.data(), scalars);
       for (size_t i = 0; i < r.w.size(); ++i) {
         const double g = static_cast<double>(sum[i]) / scalars.observations +
                          options.solver.l2 * r.l2_factor * r.w[i];
@@ -155,7 +155,7 @@ TEST(Solver, FrozenLayersStayAsTheyAre) {
       const auto before = network.parameters()[p].value.to_vector();
       // Even non-finite gradients do not affect them.
       const std::vector<float> g(before.size(), p < 2 ? std::nanf("") : 1.0f);
-      solver->update(p, g.data(), {0.1, 1, 1});
+      solver->update(p, {0, std::ssize(g)}, g.data(), {0.1, 1, 1});
       EXPECT_EQ(network.parameters()[p].value.to_vector() == before, p < 2) << name << " " << p;
     }
     options.freeze = {"fully_conected_1"};
@@ -212,8 +212,8 @@ TEST(Solver, AFactorOfZeroFreezes) {
     options.solver.type = name;
     const auto solver = make_solver(network, options);
     const std::vector<float> g(6, 1.0f);
-    solver->update(0, g.data(), {0.1, 1, 1});
-    solver->update(1, g.data(), {0.1, 1, 1});
+    solver->update(0, {0, std::ssize(g)}, g.data(), {0.1, 1, 1});
+    solver->update(1, {0, std::ssize(g)}, g.data(), {0.1, 1, 1});
     EXPECT_EQ(network.parameters()[0].value.to_vector(), before) << name;
     EXPECT_NE(network.parameters()[1].value.to_vector(), std::vector<float>(2, 0.0f)) << name;
   }

@@ -18,21 +18,20 @@ namespace {
 // A solver that only keeps the gradients that it gets.
 class Keeper : public Solver {
  public:
-  explicit Keeper(const Network& network) : network_(network) {
-    gradients.resize(network.parameters().size());
+  explicit Keeper(const Network& network) {
+    for (const auto& p : network.parameters()) {
+      gradients.emplace_back(static_cast<size_t>(p.value.shape().elements()));
+    }
   }
-  void update(size_t index, const float* sum, const UpdateScalars&) override {
-    const auto n = static_cast<size_t>(network_.parameters()[index].value.shape().elements());
-    gradients[index].assign(sum, sum + n);
+  void update(size_t index, const IndexRange& elements, const float* sum,
+              const UpdateScalars&) override {
+    std::copy_n(sum, elements.count, gradients[index].begin() + elements.first);
   }
   UpdateNumbers numbers(size_t, const UpdateScalars&) const override { return {}; }
   std::vector<Tensor> state(size_t) const override { return {}; }
   std::vector<std::string> state_names() const override { return {}; }
 
   std::vector<std::vector<float>> gradients;
-
- private:
-  const Network& network_;
 };
 
 TrainingOptions options_for(int64_t mini_batch_size, int64_t shard_size) {

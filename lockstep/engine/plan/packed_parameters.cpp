@@ -1,8 +1,11 @@
 #include "lockstep/engine/plan/packed_parameters.h"
 
+#include <numeric>
+
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/tensor/part_layout.h"
 
 namespace lockstep {
 namespace {
@@ -64,6 +67,24 @@ void PackedParameters::pack(int parameter) const {
   const auto p = static_cast<size_t>(parameter);
   made_from_[p].reset();
   for (const auto& copy : copies_[p]) copy.make({});
+}
+
+int64_t PackedParameters::part(int parameter) const {
+  int64_t elements = 1;
+  for (const auto& copy : copies_[static_cast<size_t>(parameter)]) {
+    const PartLayout* const parts = copy.spec.dtype == DType::f32 ? parts_of(copy.spec) : nullptr;
+    if (!parts) return 0;
+    elements = std::lcm(elements, parts->part());
+  }
+  return elements;
+}
+
+void PackedParameters::pack(int parameter, const IndexRange& elements) const {
+  const auto p = static_cast<size_t>(parameter);
+  if (elements.first == 0) made_from_[p].reset();
+  for (const auto& copy : copies_[p]) {
+    parts_of(copy.spec)->part_from_row_major(parameters_[p].raw(), copy.memory.data(), elements);
+  }
 }
 
 void PackedParameters::pack_all() const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/kernels/interface/kernel.h"
@@ -35,6 +36,12 @@ class PackedParameters {
   // Makes all copies of one parameter (of all parameters) again from the current elements.
   void pack(int parameter) const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
   void pack_all() const;
+  // How many elements belong to a part that pack() below can make alone, on the CPU: 1 if there are
+  // no copies, 0 if only all elements can be packed together.
+  int64_t part(int parameter) const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
+  // Makes whole parts of all copies again. All parts must be made, each once. Several threads may
+  // make different parts.
+  void pack(int parameter, const IndexRange& elements) const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
 
   // Returns the digest of each parameter's current elements, which are copied to the host first.
   std::vector<Digest> digests() const;

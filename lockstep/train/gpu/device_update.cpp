@@ -107,7 +107,8 @@ void DeviceUpdate::add(const UpdateScalars& scalars, size_t slot) {
     if (of_all_) {
       of_all_->note(slot, p, scalars_of(p));
     } else {
-      solver_.update(p, values_[p], scalars_of(p));
+      const Tensor& value = network_.parameters()[p].value;
+      solver_.update(p, {0, value.shape().elements()}, values_[p], scalars_of(p));
     }
   }
   if (of_all_) of_all_->add(slot);

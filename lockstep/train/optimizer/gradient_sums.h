@@ -18,6 +18,8 @@ class GradientSums {
   size_t size() const { return copies_.size(); }
   // Parameters in descending order of size, the best order for sharing them among threads.
   const std::vector<size_t>& by_size() const { return by_size_; }
+  // Whether convert() has work to do.
+  bool converts(size_t parameter) const { return static_cast<bool>(copies_[parameter].convert); }
   // Converts the current sum of a parameter to its row-major memory.
   void convert(size_t parameter) const;
   // The row-major memory. It may be changed until the next convert() or sum.

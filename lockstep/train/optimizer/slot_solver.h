@@ -40,9 +40,10 @@ class SlotSolver : public Solver {
         of_all_(of_all),
         slots_(update_slots(network, names_.size(), options)) {}
 
-  void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) final {
+  void update(size_t index, const IndexRange& elements, const float* gradient_sum,
+              const UpdateScalars& scalars) final {
     const UpdateSlot& s = slots_[index];
-    if (!s.frozen) update_slot(s, gradient_sum, numbers_of(s.target, scalars));
+    if (!s.frozen) update_slot(s, elements, gradient_sum, numbers_of(s.target, scalars));
   }
   UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const final {
     return UpdateNumbers::of(numbers_of(slots_[index].target, scalars));
@@ -58,9 +59,9 @@ class SlotSolver : public Solver {
   std::vector<std::string> state_names() const final { return names_; }
 
  private:
-  // Adds the update of one parameter to the default stream of its device.
-  virtual void update_slot(const UpdateSlot& s, const float* gradient_sum,
-                           const Update& numbers) = 0;
+  // Adds the update of elements of one parameter to the default stream of its device.
+  virtual void update_slot(const UpdateSlot& s, const IndexRange& elements,
+                           const float* gradient_sum, const Update& numbers) = 0;
   // `now`: the options with the learning rate of the iteration.
   virtual Update numbers_of(const UpdateTarget& target, const UpdateScalars& scalars,
                             const Options& now) const = 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/options/options.h"
 
@@ -60,14 +61,15 @@ struct UpdatesOfAll {
 };
 
 // Holds the state of every parameter of a network. Several threads may call update() for different
-// parameters at the same time.
+// elements at the same time.
 class Solver {
  public:
   virtual ~Solver() = default;
-  // Updates parameter number `index` of the solver's network. `gradient_sum` is row-major f32 with
-  // as many elements as the parameter, on its device, where the work is added to the default
-  // stream.
-  virtual void update(size_t index, const float* gradient_sum, const UpdateScalars& scalars) = 0;
+  // Updates elements of parameter number `index` of the solver's network, in row-major order.
+  // `gradient_sum` is f32, one number for each of these elements, on the parameter's device, where
+  // the work is added to the default stream.
+  virtual void update(size_t index, const IndexRange& elements, const float* gradient_sum,
+                      const UpdateScalars& scalars) = 0;
   // The scalars of that update, for code that updates all parameters at once.
   virtual UpdateNumbers numbers(size_t index, const UpdateScalars& scalars) const = 0;
   // Whether a back end can update all parameters of this solver at once.

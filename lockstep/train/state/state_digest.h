@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// The digest of one parameter and its solver state, row-major.
+// The digest of one parameter and its solver state, row-major: of all their bytes in this order.
 Digest parameter_digest(const Network& network, const Solver& solver, size_t index);
 
 // The digest of everything after iteration `iteration`: the counter, all parameters with their

@@ -1,9 +1,15 @@
-// Updates on the CPU. Threads share the work by parameter.
+// Updates on the CPU in one pass over memory: threads divide pieces of all parameters. The
+// division, the threshold of elements, the solver, the packed copies and the digest of a piece
+// follow each other while its elements are in the cache.
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <optional>
 #include <vector>
 
+#include "lockstep/base/block_digest.h"
+#include "lockstep/base/numeric/index_range.h"
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/engine/plan/plan.h"
 #include "lockstep/train/optimizer/gradient_sums.h"
@@ -26,7 +32,22 @@ class HostUpdater final : public Updater {
   Digest digest(int64_t iteration, size_t slot) override;
 
  private:
+  // Elements of a parameter, for one thread.
+  struct Piece {
+    size_t parameter = 0;
+    IndexRange elements;
+  };
+  // A parameter's update.
+  struct Progress {
+    BlockDigest digest;
+    bool by_parts = false;         // its packed copies are made piece by piece
+    std::atomic<int64_t> left{0};  // pieces that are not finished
+  };
+
   std::vector<double> limit_gradients(double observations);
+  void cut_into_pieces(bool converted);
+  void update(const Piece& piece, const UpdateScalars& scalars, bool converted, int thread);
+  void finish(size_t parameter, int thread);
 
   Network& network_;
   Solver& solver_;
@@ -37,7 +58,11 @@ class HostUpdater final : public Updater {
   const double loss_scale_;
   std::vector<bool> frozen_;  // by parameter
   std::optional<GradientSums> gradients_;
-  std::vector<Digest> digests_;  // by parameter
+  std::vector<Piece> pieces_;
+  size_t arrays_ = 1;                        // of a digest: the parameter and the solver's state
+  std::deque<Progress> progress_;            // by parameter
+  std::vector<std::vector<float>> limited_;  // gradients within the threshold, by thread
+  std::vector<Digest> digests_;              // by parameter
 };
 
 }  // namespace lockstep

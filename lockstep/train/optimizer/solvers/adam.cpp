@@ -26,10 +26,12 @@ kernels::AdamUpdate numbers_of(const UpdateTarget& target, double observations,
           static_cast<float>(decoupled ? rate * l2 : 0)};
 }
 
-void update(const UpdateTarget& target, std::span<const Tensor> state, const float* gradient_sum,
-            const kernels::AdamUpdate& numbers) {
-  target.table().adam(target.elements(), elements_of(state[0]), elements_of(state[1]), gradient_sum,
-                      target.count(), numbers, target.stream());
+// `gradient_sum`: of the elements in `range`.
+void update(const UpdateTarget& target, std::span<const Tensor> state, const IndexRange& range,
+            const float* gradient_sum, const kernels::AdamUpdate& numbers) {
+  target.table().adam(elements_of(target.value, range), elements_of(state[0], range),
+                      elements_of(state[1], range), gradient_sum, static_cast<size_t>(range.count),
+                      numbers, target.stream());
 }
 
 void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
@@ -49,7 +51,8 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
   for_all_pieces(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
     const Tensor arrays[] = {part_of(state.mean[piece.array], piece),
                              part_of(state.square[piece.array], piece)};
-    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, numbers[piece.array]);
+    update(part, arrays, part.all(), elements_of(gradients[piece.array]) + piece.first,
+           numbers[piece.array]);
   });
 }
 
@@ -66,9 +69,9 @@ class Adam final : public SlotSolver<kernels::AdamUpdate, AdamOptions> {
         decoupled_(decoupled) {}
 
  private:
-  void update_slot(const UpdateSlot& s, const float* gradient_sum,
+  void update_slot(const UpdateSlot& s, const IndexRange& elements, const float* gradient_sum,
                    const kernels::AdamUpdate& numbers) override {
-    lockstep::update(s.target, s.state, gradient_sum, numbers);
+    lockstep::update(s.target, s.state, elements, gradient_sum, numbers);
   }
   kernels::AdamUpdate numbers_of(const UpdateTarget& target, const UpdateScalars& scalars,
                                  const AdamOptions& now) const override {

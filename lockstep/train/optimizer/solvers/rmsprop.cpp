@@ -15,10 +15,11 @@ kernels::RmspropUpdate numbers_of(const UpdateTarget& target, double observation
           static_cast<float>(options.l2 * target.l2_factor)};
 }
 
-void update(const UpdateTarget& target, std::span<const Tensor> state, const float* gradient_sum,
-            const kernels::RmspropUpdate& numbers) {
-  target.table().rmsprop(target.elements(), elements_of(state[0]), gradient_sum, target.count(),
-                         numbers, target.stream());
+// `gradient_sum`: of the elements in `range`.
+void update(const UpdateTarget& target, std::span<const Tensor> state, const IndexRange& range,
+            const float* gradient_sum, const kernels::RmspropUpdate& numbers) {
+  target.table().rmsprop(elements_of(target.value, range), elements_of(state[0], range),
+                         gradient_sum, static_cast<size_t>(range.count), numbers, target.stream());
 }
 
 void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
@@ -32,7 +33,8 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
       targets, [&](const UpdateTarget& target) { return numbers_of(target, 1, options); });
   for_all_pieces(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
     const Tensor arrays[] = {part_of(state.square[piece.array], piece)};
-    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, numbers[piece.array]);
+    update(part, arrays, part.all(), elements_of(gradients[piece.array]) + piece.first,
+           numbers[piece.array]);
   });
 }
 
@@ -46,9 +48,9 @@ class Rmsprop final : public SlotSolver<kernels::RmspropUpdate, RmspropOptions> 
                    solvers::rmsprop().state, &kernels::Table::rmsprop_of_all) {}
 
  private:
-  void update_slot(const UpdateSlot& s, const float* gradient_sum,
+  void update_slot(const UpdateSlot& s, const IndexRange& elements, const float* gradient_sum,
                    const kernels::RmspropUpdate& numbers) override {
-    lockstep::update(s.target, s.state, gradient_sum, numbers);
+    lockstep::update(s.target, s.state, elements, gradient_sum, numbers);
   }
   kernels::RmspropUpdate numbers_of(const UpdateTarget& target, const UpdateScalars& scalars,
                                     const RmspropOptions& now) const override {

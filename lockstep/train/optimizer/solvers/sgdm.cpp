@@ -14,10 +14,11 @@ kernels::SgdmUpdate numbers_of(const UpdateTarget& target, double observations,
           static_cast<float>(options.momentum), static_cast<float>(options.l2 * target.l2_factor)};
 }
 
-void update(const UpdateTarget& target, std::span<const Tensor> state, const float* gradient_sum,
-            const kernels::SgdmUpdate& numbers) {
-  target.table().sgdm(target.elements(), elements_of(state[0]), gradient_sum, target.count(),
-                      numbers, target.stream());
+// `gradient_sum`: of the elements in `range`.
+void update(const UpdateTarget& target, std::span<const Tensor> state, const IndexRange& range,
+            const float* gradient_sum, const kernels::SgdmUpdate& numbers) {
+  target.table().sgdm(elements_of(target.value, range), elements_of(state[0], range), gradient_sum,
+                      static_cast<size_t>(range.count), numbers, target.stream());
 }
 
 void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor> gradients,
@@ -30,7 +31,8 @@ void update_all(const std::vector<NamedTarget>& targets, std::span<const Tensor>
       targets, [&](const UpdateTarget& target) { return numbers_of(target, 1, options); });
   for_all_pieces(targets, options.pool, [&](const UpdateTarget& part, const Piece& piece) {
     const Tensor arrays[] = {part_of(state.velocity[piece.array], piece)};
-    update(part, arrays, elements_of(gradients[piece.array]) + piece.first, numbers[piece.array]);
+    update(part, arrays, part.all(), elements_of(gradients[piece.array]) + piece.first,
+           numbers[piece.array]);
   });
 }
 
@@ -41,9 +43,9 @@ class Sgdm final : public SlotSolver<kernels::SgdmUpdate, SgdmOptions> {
                    solvers::sgdm().state, &kernels::Table::sgdm_of_all) {}
 
  private:
-  void update_slot(const UpdateSlot& s, const float* gradient_sum,
+  void update_slot(const UpdateSlot& s, const IndexRange& elements, const float* gradient_sum,
                    const kernels::SgdmUpdate& numbers) override {
-    lockstep::update(s.target, s.state, gradient_sum, numbers);
+    lockstep::update(s.target, s.state, elements, gradient_sum, numbers);
   }
   kernels::SgdmUpdate numbers_of(const UpdateTarget& target, const UpdateScalars& scalars,
                                  const SgdmOptions& now) const override {

@@ -7,6 +7,7 @@
 #include "lockstep/base/numeric/clones.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/transpose.h"
+#include "lockstep/engine/tensor/part_layout.h"
 
 namespace lockstep::kernels::cpu {
 namespace {
@@ -68,7 +69,7 @@ LOCKSTEP_CLONES void pack_panel(const float* from, int64_t elements, int64_t cou
   pack_panel_of(from, elements, count, to);
 }
 
-class Panels : public OpaqueLayout {};
+class Panels : public PartLayout {};
 
 template <class T>
 class PanelsOf final : public Panels {
@@ -87,9 +88,18 @@ class PanelsOf final : public Panels {
   }
 
   void from_row_major(const void* source, void* destination) const override {
+    part_from_row_major(source, destination, {0, vectors_ * elements_});
+  }
+
+  // A panel.
+  int64_t part() const override { return std::max<int64_t>(1, kPanel * elements_); }
+
+  void part_from_row_major(const void* source, void* destination,
+                           const IndexRange& elements) const override {
+    if (elements.count == 0) return;
     const auto* const from = static_cast<const float*>(source);
-    auto* to = static_cast<T*>(destination);
-    for (int64_t v = 0; v < vectors_; v += kPanel, to += panel()) {
+    for (int64_t v = elements.first / elements_; v * elements_ < elements.end(); v += kPanel) {
+      T* const to = static_cast<T*>(destination) + v / kPanel * panel();
       pack_panel(from + v * elements_, elements_, std::min(kPanel, vectors_ - v), to);
     }
   }
