@@ -3,7 +3,7 @@
 
 Lockstep: real trainings by the command, with shuffling, metrics and receipts; the median of the
 iterations' seconds in its own log. PyTorch: its whole step on random data (dense_step.py), by one
-and two threads. Debian's PyTorch needs OpenBLAS (libopenblas0-pthread), otherwise it multiplies by a
+and two threads. Both in fp32, and in bf16 where the processor multiplies it. Debian's PyTorch needs OpenBLAS (libopenblas0-pthread), otherwise it multiplies by a
 slow reference library. Short runs alternate; the figures are medians over the rounds. --newest adds
 another Python's PyTorch, and --before another build of Lockstep. Processor milliseconds of a step
 follow, because other programs on the machine change them less.
@@ -28,6 +28,8 @@ NETWORKS = {"mlp": ("4 x 1,024, mini-batch 128", [784] + [1024] * 4 + [10], 128,
             "autoencoder": ("784-512-64-512-784", [784, 512, 64, 512, 784], 128, True),
             "small": ("200 features, 3 x 256, mini-batch 64", [200] + [256] * 3 + [10], 64, False)}
 SOLVERS = ("sgdm", "adam")
+# By precision: what follows the names of its rows. Times are divided by ours of the same precision.
+PRECISIONS = {"fp32": ""}
 
 
 def write_rows(path, features, rows=6_400):
@@ -65,6 +67,11 @@ initial_learning_rate = 1e-5
 mini_batch_size = {mini_batch}
 max_epochs = 1000
 """
+
+
+def has_bf16():
+    with open("/proc/cpuinfo") as file:
+        return "avx512_bf16" in file.read()
 
 
 def run_of_lockstep(command, job, iterations, more):
@@ -111,10 +118,12 @@ def measure(name, solver, arguments, folder):
             "seconds": arguments.seconds}
     rounds = []
     for _ in range(arguments.rounds):
-        times = {"Lockstep": time_lockstep(arguments.command, job, iterations, arguments.set)}
-        if arguments.before:
-            times["Lockstep before"] = time_lockstep(arguments.before, job, iterations,
-                                                     arguments.set)
+        times = {}
+        for command, way in ((arguments.command, "Lockstep"),
+                             (arguments.before, "Lockstep before")):
+            for precision in PRECISIONS if command else ():
+                times[way + PRECISIONS[precision]] = time_lockstep(
+                    command, job, iterations, [f"precision={precision}", *arguments.set])
         for python in filter(None, [arguments.python, arguments.newest]):
             for threads in (1, THREADS):
                 times |= time_torch(python, {**peer, "threads": threads})
@@ -134,11 +143,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3, help="of each short run, about")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
-                        help="changes Lockstep's jobs, as precision=bf16; repeat for more")
+                        help="changes Lockstep's jobs, as shard_size=64; repeat for more")
     parser.add_argument("--python", default="/usr/bin/python3", help="with Debian's PyTorch")
     parser.add_argument("--newest", metavar="PYTHON", help="a Python with the newest PyTorch")
     parser.add_argument("--json", metavar="FILE", help="where the figures go as JSON")
     arguments = parser.parse_args()
+    if has_bf16():
+        PRECISIONS["bf16"] = ", bf16"
     report = {"machine": lockstep_runs.machine(), "rounds": arguments.rounds, "networks": {}}
     print("{processor}, {cores} cores, load {load_before:.1f} before".format(**report["machine"]))
     with tempfile.TemporaryDirectory() as folder:
@@ -147,11 +158,13 @@ def main():
                 title, mini_batch, median, rounds = measure(name, solver, arguments, folder)
                 report["networks"][f"{title}, {solver}"] = {"median": median, "rounds": rounds}
                 print(f"\n{title}, {solver}")
-                ours = median["Lockstep"]
-                rows = [[way, f"{mini_batch / times['step']:,.0f}",
-                         f"{times['step'] / ours['step']:.2f}", f"{1e3 * times['processor']:.2f}",
-                         f"{times['processor'] / ours['processor']:.2f}"]
-                        for way, times in median.items()]
+                rows = []
+                for way, times in median.items():
+                    ours = median["Lockstep, bf16" if way.endswith(", bf16") else "Lockstep"]
+                    rows.append([way, f"{mini_batch / times['step']:,.0f}",
+                                 f"{times['step'] / ours['step']:.2f}",
+                                 f"{1e3 * times['processor']:.2f}",
+                                 f"{times['processor'] / ours['processor']:.2f}"])
                 lockstep_runs.print_table(["", "per second", "time / ours", "processor ms",
                                            "processor / ours"], rows)
     if arguments.json:

@@ -69,8 +69,8 @@ template <class T>
 float sum_of_products(int64_t terms, const std::function<float(int64_t)>& a,
                       const std::function<float(int64_t)>& b) {
   float sum = 0;
-  for (int64_t first = 0; first < terms; first += kSumBlock) {
-    const int64_t end = std::min(terms, first + kSumBlock);
+  for (int64_t first = 0; first < terms; first += kSumBlock<T>) {
+    const int64_t end = std::min(terms, first + kSumBlock<T>);
     float block = 0;
     for (int64_t k = first; k < end; k += kTogether<T>) {
       for (int64_t i = k + kTogether<T> - 1; i >= k; --i) {
@@ -121,8 +121,9 @@ class Products : public testing::Test {};
 using Types = testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(Products, Types);
 
-const Product kProducts[] = {{1, 1, 1},     {3, 17, 1},   {7, 1, 17},    {13, 5, 16}, {16, 64, 10},
-                             {37, 300, 33}, {5, 784, 50}, {25, 513, 65}, {0, 5, 3},   {3, 0, 17}};
+const Product kProducts[] = {{1, 1, 1},    {3, 17, 1},    {7, 1, 17},   {13, 5, 16},
+                             {16, 64, 10}, {37, 300, 33}, {5, 784, 50}, {25, 513, 65},
+                             {0, 5, 3},    {3, 0, 17},    {2, 2500, 5}};
 
 template <class T>
 void expect_documented_bits(const Product& p) {
@@ -351,6 +352,7 @@ TYPED_TEST(SumOverShards, IsTheTreeOfLeavesOnEveryInstructionSet) {
                               {{33, 50, true}, {7, 7, 6, 6, 1, 2}},
                               {{5, 11, true}, {300, 257, 256, 520}},
                               {{19, 49, true}, {257, 301, 1}},
+                              {{17, 5, true}, {1025, 1024, 3, 2000, 1}},
                               {{3, 2, true}, {0, 1}}};
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     if (!runs<TypeParam>(target)) continue;

@@ -14,9 +14,6 @@ namespace {
 
 constexpr int64_t kLine = 16;  // floats, or pairs
 
-LOCKSTEP_INLINE void put_number(float number, float* to) { *to = number; }
-LOCKSTEP_INLINE void put_number(float number, BFloat16* to) { *to = to_bfloat16(number); }
-
 // The next kLine steps of kPanel vectors, `elements` apart: steps x vectors, a float or a pair
 // each. Whole cache lines of four vectors at a time, because the vectors may lie powers of two
 // apart, and caches have few places for such addresses.
@@ -37,28 +34,30 @@ LOCKSTEP_INLINE void pack_line(const float* from, int64_t elements, BFloat16* to
       std::memcpy(pairs[k], rounded, sizeof rounded);
       four[k] = pairs[k];
     }
-    float columns[kLine][4];
-    for (int64_t j = 0; j < kLine; j += 4) transpose_four(four, j, columns[j], 4);
-    for (int64_t j = 0; j < kLine; ++j) {
-      std::memcpy(to + (j * kPanel + v) * 2, columns[j], sizeof columns[j]);
+    for (int64_t j = 0; j < kLine; j += 4) {
+      transpose_four(four, j, reinterpret_cast<float*>(to) + j * kPanel + v, kPanel);
     }
   }
 }
 
 template <class T>
 LOCKSTEP_INLINE void pack_panel_of(const float* from, int64_t elements, int64_t count, T* to) {
-  constexpr int64_t kTerms = kTogether<T>;
+  constexpr int64_t kTerms = kTogether<T>, kNumbers = kLine * kTerms;
   int64_t i = 0;
   if (count == kPanel) {
-    for (; i + kLine * kTerms <= elements; i += kLine * kTerms) {
-      pack_line(from + i, elements, to + i * kPanel);
-    }
+    for (; i + kNumbers <= elements; i += kNumbers) pack_line(from + i, elements, to + i * kPanel);
   }
-  for (; i < steps_of<T>(elements) * kTerms; ++i) {
-    T* const step = to + i / kTerms * kTerms * kPanel + i % kTerms;
-    for (int64_t v = 0; v < kPanel; ++v) {
-      put_number(v < count && i < elements ? from[v * elements + i] : 0.0f, step + v * kTerms);
+  for (; i < elements; i += kNumbers) {
+    const int64_t rest = std::min(kNumbers, elements - i);
+    float padded[kPanel * kNumbers] = {};
+    for (int64_t v = 0; v < count; ++v) {
+      std::memcpy(padded + v * kNumbers, from + v * elements + i,
+                  static_cast<size_t>(rest) * sizeof(float));
     }
+    T line[kNumbers * kPanel];
+    pack_line(padded, kNumbers, line);
+    std::memcpy(to + i * kPanel, line,
+                static_cast<size_t>(steps_of<T>(rest) * kTerms * kPanel) * sizeof(T));
   }
 }
 

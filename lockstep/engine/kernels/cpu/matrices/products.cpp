@@ -56,8 +56,8 @@ class Multiplication {
   void for_each_block(const Body& body) const {
     int64_t first = 0;
     do {
-      body(first, std::min(kSumBlock, p_.terms - first));
-      first += kSumBlock;
+      body(first, std::min(kSumBlock<T>, p_.terms - first));
+      first += kSumBlock<T>;
     } while (first < p_.terms);
   }
 
@@ -193,7 +193,8 @@ HWY_EXPORT(by_rows);
 HWY_EXPORT(by_rows_bf16);
 
 size_t product_scratch() {
-  return static_cast<size_t>(kPanelsAtOnce * kPanel * kSumBlock) * sizeof(float);
+  return static_cast<size_t>(kPanelsAtOnce * kPanel) *
+         std::max(kSumBlock<float> * sizeof(float), kSumBlock<BFloat16> * sizeof(BFloat16));
 }
 
 void multiply_panels(const Product& p, const float* a, const float* b_panels, const float* bias,

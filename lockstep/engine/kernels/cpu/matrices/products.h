@@ -12,10 +12,14 @@
 #include <cstdint>
 
 #include "lockstep/base/numeric/bfloat16.h"
+#include "lockstep/engine/kernels/cpu/matrices/panels.h"
 
 namespace lockstep::kernels::cpu {
 
-inline constexpr int64_t kSumBlock = 256;
+// Terms of a block. Of bf16 it is longer, because results in f32 are larger than the factors and
+// are read and written once for each block.
+template <class T>
+inline constexpr int64_t kSumBlock = kTogether<T> > 1 ? 1024 : 256;
 
 // result (rows x columns) = a (rows x terms) b (terms x columns), all row-major. Each size is >= 0;
 // sums of no terms are 0. Memory may have any alignment that floats have.

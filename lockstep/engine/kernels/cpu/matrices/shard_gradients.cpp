@@ -1,6 +1,7 @@
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "lockstep/base/numeric/alignment.h"
@@ -58,6 +59,14 @@ namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
+// With many registers, tiles are half as large, so that the sums of two leaves fit.
+#if HWY_TARGET <= HWY_AVX3
+constexpr bool kSiblings = true;
+#else
+constexpr bool kSiblings = false;
+#endif
+constexpr int kLeafRows = kSiblings ? kTileRows / 2 : kTileRows;
+
 // The tree's sums of one tile that wait for their siblings.
 template <int rows, int vectors>
 class Waiting {
@@ -92,16 +101,16 @@ class Waiting {
   HWY_ALIGN float memory_[kLevels * kTile];
 };
 
-// The sum of a leaf of more than kSumBlock rows, to memory.
+// The sum of a leaf of more than kSumBlock<T> rows, to memory.
 template <int rows, int vectors, class T>
 HWY_NOINLINE void sum_long_leaf(const T* gradients, const T* inputs, int64_t panel, int64_t count,
                                 float* result) {
   const D d;
-  for (int64_t first = 0; first < count; first += kSumBlock) {
+  for (int64_t first = 0; first < count; first += kSumBlock<T>) {
     V block[rows][vectors];
     sum_products<rows, vectors>(gradients + first * kUnits, kTogether<T>, kUnits * kTogether<T>,
-                                inputs + first * kPanel, panel, std::min(count - first, kSumBlock),
-                                block);
+                                inputs + first * kPanel, panel,
+                                std::min(count - first, kSumBlock<T>), block);
     float* to = result;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r) {
@@ -118,7 +127,7 @@ HWY_NOINLINE void sum_long_leaf(const T* gradients, const T* inputs, int64_t pan
 template <int rows, int vectors, class T>
 HWY_INLINE void sum_leaf(const T* gradients, const T* inputs, int64_t panel, int64_t count,
                          V (&sum)[rows][vectors]) {
-  if (HWY_LIKELY(count <= kSumBlock)) {
+  if (HWY_LIKELY(count <= kSumBlock<T>)) {
     sum_products<rows, vectors>(gradients, kTogether<T>, kUnits * kTogether<T>, inputs, panel,
                                 count, sum);
     return;
@@ -135,24 +144,61 @@ HWY_INLINE void sum_leaf(const T* gradients, const T* inputs, int64_t panel, int
   }
 }
 
+// The sum of two leaves of at most kSumBlock rows each, which lie one after another.
+template <int rows, int vectors, class T>
+HWY_INLINE void sum_leaf_and_sibling(const T* gradients, const T* inputs, int64_t panel,
+                                     int64_t count, int64_t of_sibling, V (&sum)[rows][vectors]) {
+  constexpr int64_t kStep = kUnits * kTogether<T>;
+  V second[rows][vectors];
+  sum_products<rows, vectors>(gradients, kTogether<T>, kStep, inputs, panel, count, sum);
+  sum_products<rows, vectors>(gradients + count * kUnits, kTogether<T>, kStep,
+                              inputs + count * kPanel, panel, of_sibling, second);
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) sum[r][v] = hn::Add(sum[r][v], second[r][v]);
+  }
+}
+
 // The gradients of `rows` units and `vectors` vectors of inputs.
 template <int rows, int vectors, class T>
 void add_tile(const WeightsGradient& p, const T* gradients, const T* inputs, int64_t panel,
               std::span<const ShardLeaf> leaves, int64_t at, int64_t columns,
               std::span<const ShardRoot> roots) {
+  const auto numbers = [&](size_t i) { return steps_of<T>(leaves[i].rows) * kTogether<T>; };
+  // Results are often in no cache; they arrive while the sums are computed.
+  for (const ShardRoot& root : roots) {
+    const float* row = static_cast<const float*>(root.writes[0]) + at;
+    for (int r = 0; r < rows; ++r, row += p.inputs) {
+      for (int64_t c = 0; c < std::min<int64_t>(columns, vectors * kLanesOfVector); c += kPanel) {
+        __builtin_prefetch(row + c, 1);
+      }
+    }
+  }
   Waiting<rows, vectors> waiting;
-  for (const ShardLeaf& leaf : leaves) {
+  for (size_t i = 0; i < leaves.size(); ++i) {
     V sum[rows][vectors];
-    const int64_t count = steps_of<T>(leaf.rows) * kTogether<T>;
-    sum_leaf<rows, vectors>(gradients, inputs, panel, count, sum);
-    gradients += count * kUnits;
-    inputs += count * kPanel;
-    for (int i = 0; i < leaf.additions; ++i) waiting.add_to(sum);
-    if (leaf.root < 0) {
+    const int64_t count = numbers(i);
+    int additions = leaves[i].additions;
+    // The sums of two siblings are added in registers.
+    const bool two = kSiblings && additions == 0 && leaves[i].root < 0 && i + 1 < leaves.size() &&
+                     std::max(count, numbers(i + 1)) <= kSumBlock<T>;
+    if (two) {
+      sum_leaf_and_sibling<rows, vectors>(gradients, inputs, panel, count, numbers(i + 1), sum);
+      gradients += count * kUnits;
+      inputs += count * kPanel;
+      additions = leaves[++i].additions - 1;
+    } else {
+      sum_leaf<rows, vectors>(gradients, inputs, panel, count, sum);
+    }
+    gradients += numbers(i) * kUnits;
+    inputs += numbers(i) * kPanel;
+    for (; additions > 0; --additions) waiting.add_to(sum);
+    if (leaves[i].root < 0) {
       waiting.put(sum);
       continue;
     }
-    float* to = static_cast<float*>(roots[static_cast<size_t>(leaf.root)].writes[0]) + at;
+    float* to = static_cast<float*>(roots[static_cast<size_t>(leaves[i].root)].writes[0]) + at;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r, to += p.inputs) store_row<vectors>(sum[r], columns, to);
   }
@@ -166,8 +212,8 @@ void add_panels(const WeightsGradient& p, const Kept<T>& kept, int64_t panel, in
   const T* const inputs = kept.inputs + panel * size;
   const int64_t column = panel * kPanel;
   const int64_t end = std::min(p.units, (piece + 1) * kUnits);
-  for (int64_t unit = piece * kUnits; unit < end; unit += kTileRows) {
-    with_constant<kTileRows>(end - unit, [&](auto constant) {
+  for (int64_t unit = piece * kUnits; unit < end; unit += kLeafRows) {
+    with_constant<kLeafRows>(end - unit, [&](auto constant) {
       add_tile<decltype(constant)::value, vectors>(p, gradients + unit % kUnits * kTogether<T>,
                                                    inputs, size, leaves, unit * p.inputs + column,
                                                    p.inputs - column, roots);
@@ -239,10 +285,9 @@ LOCKSTEP_INLINE void keep_step(const BFloat16* from, int64_t columns, int64_t ro
   static constexpr BFloat16 kZeros[width] = {};
   const BFloat16* const second = rows > 1 ? from + columns : kZeros;
   if (count == width) {
-    for (int64_t c = 0; c < width; ++c) {
-      to[2 * c] = from[c];
-      to[2 * c + 1] = second[c];
-    }
+    uint32_t pairs[width];
+    for (int64_t c = 0; c < width; ++c) pairs[c] = from[c].bits | uint32_t{second[c].bits} << 16;
+    std::memcpy(to, pairs, sizeof pairs);
     return;
   }
   for (int64_t c = 0; c < count; ++c) {
@@ -299,6 +344,24 @@ void keep(const WeightsGradient& p, std::span<void* const> reads, const IndexRan
   }
 }
 
+// sums[u] += numbers of unit u, in order, of so many steps.
+LOCKSTEP_CLONES void add_units(const float* from, int64_t steps, double* sums) {
+  for (int64_t n = 0; n < steps; ++n, from += kUnits) {
+    for (int64_t u = 0; u < kUnits; ++u) sums[u] += static_cast<double>(from[u]);
+  }
+}
+LOCKSTEP_CLONES void add_units(const BFloat16* from, int64_t steps, double* sums) {
+  for (int64_t n = 0; n < steps; ++n, from += kUnits * 2) {
+    uint32_t pairs[kUnits];
+    std::memcpy(pairs, from, sizeof pairs);
+    for (int64_t u = 0; u < kUnits; ++u) {
+      const auto first = std::bit_cast<float>(pairs[u] << 16),
+                 second = std::bit_cast<float>(pairs[u] & 0xffff0000u);
+      sums[u] = sums[u] + static_cast<double>(first) + static_cast<double>(second);
+    }
+  }
+}
+
 template <class T>
 void add_bias(const WeightsGradient& p, const Kept<T>& kept, std::span<const ShardLeaf> leaves,
               std::span<const ShardRoot> roots, int64_t piece) {
@@ -308,12 +371,9 @@ void add_bias(const WeightsGradient& p, const Kept<T>& kept, std::span<const Sha
   int count = 0;
   for (const ShardLeaf& leaf : leaves) {
     double sums[kUnits] = {};
-    for (int64_t n = 0; n < leaf.rows; n += kTogether<T>) {
-      for (int64_t u = 0; u < kUnits; ++u, from += kTogether<T>) {
-        for (int64_t i = 0; i < kTogether<T>; ++i)
-          sums[u] += static_cast<double>(to_float(from[i]));
-      }
-    }
+    const int64_t steps = steps_of<T>(leaf.rows);
+    add_units(from, steps, sums);
+    from += steps * kUnits * kTogether<T>;
     float sum[kUnits];
     for (int64_t u = 0; u < kUnits; ++u) sum[u] = static_cast<float>(sums[u]);
     for (int i = 0; i < leaf.additions; ++i) {
