@@ -26,7 +26,7 @@ COMPONENTS = [
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "step", "gpu", "evaluation", "loop", "workers", "."]),
     ("lockstep/runs", ["jobs", "folders", "."]),
-    ("lockstep/report", ["."]),
+    ("lockstep/report", [".", "pages"]),
     ("apps/lockstep", [".", "documents"]),
 ]
 # These may include everything.

@@ -29,6 +29,7 @@ std::unique_ptr<Commands> all_commands() {
   add_evaluate(*commands);
   add_predict(*commands);
   add_summary(*commands);
+  add_report(*commands);
   add_verify(*commands);
   add_diff(*commands);
   add_architecture(*commands);

@@ -26,6 +26,7 @@ void add_train(Commands& commands);
 void add_evaluate(Commands& commands);
 void add_predict(Commands& commands);
 void add_summary(Commands& commands);
+void add_report(Commands& commands);
 void add_verify(Commands& commands);
 void add_diff(Commands& commands);
 void add_architecture(Commands& commands);

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
+#include "lockstep/report/pages/run_page.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/report/tables.h"
 #include "lockstep/runs/folders/run_folder.h"
@@ -222,6 +223,15 @@ void report_profile(const Profile& profile, const TrainArguments& a, const std::
   if (!a.json) print("\n" + profile_table(profile, output_width()));
 }
 
+// A report that cannot be written does not make the training fail.
+void write_report_of(const std::string& folder) {
+  try {
+    write_report(folder);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "note: no report was written: %s\n", printable(e.what()).c_str());
+  }
+}
+
 int train_command(const TrainArguments& a) {
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
@@ -293,6 +303,7 @@ int train_command(const TrainArguments& a) {
     print_closing_table(result, a.confusion);
   }
   if (result.training.profile) report_profile(*result.training.profile, a, options.folder);
+  write_report_of(options.folder);
   return result.training.stopped ? exit_stopped : 0;
 }
 
@@ -302,8 +313,8 @@ void add_train(Commands& commands) {
   auto a = std::make_shared<TrainArguments>();
   Subcommand sub = commands.add(
       "train", "Train the network of a job file",
-      "The folder of the run receives the model, checkpoints, a log, a receipt of every iteration "
-      "and the job with all its options (job.json).\n\n"
+      "The folder of the run receives the model, checkpoints, a log, a receipt of every "
+      "iteration, the job with all its options (job.json) and a report (report.html).\n\n"
       "Ctrl-C finishes the iteration, writes a checkpoint and prints the command that continues "
       "the "
       "run; a second Ctrl-C ends at once. A run that was stopped in any way and continued has the "

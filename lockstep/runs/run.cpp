@@ -7,7 +7,9 @@
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/parallel/process/function.h"
 #include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/runs/folders/stop_request.h"
 #include "lockstep/runs/jobs/network_values.h"
+#include "lockstep/runs/predictions.h"
 #include "lockstep/runs/rebuild_receipt.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/training_data.h"
@@ -28,6 +30,7 @@ class Witness : public TrainingObserver {
 
   void start(const TrainingStart& start) override {
     folder_.note_end();
+    note_start(start);
     started = true;
     iterations = start.first_iteration - 1;
     if (!save_initial_ || start.first_iteration != 1) return;
@@ -38,6 +41,19 @@ class Witness : public TrainingObserver {
     computed = true;
   }
   void checkpoint(const std::string& path, int64_t) override { last = path; }
+
+  // For those who watch the run: what the log does not say.
+  void note_start(const TrainingStart& start) const {
+    const nlohmann::ordered_json json{{"iterations", start.iterations},
+                                      {"iterations_per_epoch", start.iterations_per_epoch},
+                                      {"first_iteration", start.first_iteration},
+                                      {"observations", start.observations},
+                                      {"validation_observations", start.validation_observations},
+                                      {"device", to_string(start.device)},
+                                      {"threads", start.threads},
+                                      {"workers", start.workers}};
+    write_atomically(folder_.files(), folder_.file(run_start_name), json.dump() + "\n");
+  }
 
   std::string last;
   int64_t iterations = 0;  // the last finished one
@@ -182,7 +198,7 @@ std::string stop_reason(const Job& job, const RunOptions& options, const Trainin
 
 // The training and the evaluation after it, in a folder that this run owns.
 RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const RunFolder& folder,
-               Witness& witness) {
+               Witness& witness, bool& asked_by_file) {
   const RunData& data = plan.data;
   Network& network = plan.network;
   RunResult result;
@@ -209,7 +225,13 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   control.files = &folder.files();
   control.resume = folder.resumed();
   control.stop = options.stop;
-  control.interrupted = options.interrupted;
+  StopRequest request(folder.files(), folder.path());
+  control.interrupted = [&] {
+    if (options.interrupted && options.interrupted()) return true;
+    if (!request.made()) return asked_by_file;
+    if (!asked_by_file) notice("a stop was requested: the training ends after this iteration");
+    return asked_by_file = true;
+  };
   control.stop_after = options.stop_after;
   control.dry_run = options.dry_run;
   control.profile = options.profile;
@@ -250,22 +272,29 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
                                .noise = job.noise,
                                .seed = static_cast<uint64_t>(job.training.seed),
                                .metrics = job.training.validation.metrics,
-                               .custom_metrics = job.training.validation.custom_metrics,
                                .confusion = !data.training_targets};
-  nlohmann::ordered_json confusion;
+  nlohmann::ordered_json confusion, predictions;
   const auto measure = [&](const char* part, const DatastorePtr& images,
                            const DatastorePtr& targets, std::optional<Evaluation>& into) {
     if (!images) return;
+    const PredictionSelector selector(network.output_shapes().front());
     evaluation.targets = targets;
+    evaluation.custom_metrics = job.training.validation.custom_metrics;
+    evaluation.custom_metrics.push_back(selector.metric());
     into = evaluate(network, images, evaluation);
+    std::erase_if(into->metrics,
+                  [](const MetricValue& m) { return m.name == PredictionSelector::metric_name(); });
     if (into->confusion) confusion[part] = into->confusion->to_json();
+    predictions[part] = selector.to_json(*images);
   };
   measure("validation", data.validation, data.validation_targets, result.validation);
   measure("test", data.test, data.test_targets, result.test);
-  if (!confusion.is_null()) {
+  for (const auto& [name, json] :
+       {std::pair{"confusion.json", &confusion}, std::pair{"predictions.json", &predictions}}) {
+    if (json->is_null()) continue;
     write_atomically(
-        folder.files(), folder.file("confusion.json"),
-        confusion.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+        folder.files(), folder.file(name),
+        json->dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   }
   return result;
 }
@@ -298,17 +327,17 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   if (!plan.initial_model.empty()) extra["initial_model"] = plan.initial_model;
   const RunFolder folder(local_files(), options.folder, plan.job, extra, options.resume);
   Witness witness(folder, plan.network, plan.classes, options.save_initial);
-  bool asked = false;
+  bool asked = false, asked_by_file = false;
   RunOptions watched = options;
   for (std::function<bool()>* wish : {&watched.stop, &watched.interrupted}) {
     if (!*wish) continue;
     *wish = [&asked, inner = *wish] { return inner() && (asked = true); };
   }
   try {
-    RunResult result = work(job, watched, plan, folder, witness);
+    RunResult result = work(job, watched, plan, folder, witness, asked_by_file);
     const TrainingResult& training = result.training;
     folder.note(training.stopped ? RunStatus::stopped : RunStatus::finished,
-                training.stopped ? stop_reason(job, options, training, asked) : "",
+                training.stopped ? stop_reason(job, options, training, asked || asked_by_file) : "",
                 training.last_iteration);
     return result;
   } catch (const Cancelled&) {  // before the first iteration

@@ -6,11 +6,15 @@
 //   checkpoints/            see train/state/checkpoint.h
 //   observations            digests of the data, see train/input/observation_list.h
 //   initial.safetensors     the network before the first iteration (optional)
+//   start.json              number of iterations, device, threads and workers of the newest start
 //   confusion.json          confusion of validation and test images, if labels are learned and the
 //                           run has finished: see ConfusionMatrix::to_json()
+//   predictions.json        some predictions of the finished run, see predictions.h
+//   report.html             the report, if the command wrote one
 //   model.safetensors       the network: trained if the run has finished, of the last iteration if
 //                           it was stopped, with the last finite values if it failed
 //   state.json              the state of the run, see run_state.h
+//   stop                    a request to stop, see stop_request.h
 //   lock                    locked while a process works in the folder
 #pragma once
 
@@ -27,6 +31,7 @@ namespace lockstep {
 inline constexpr const char* run_model_name = "model.safetensors";
 inline constexpr const char* run_state_name = "state.json";
 inline constexpr const char* run_lock_name = "lock";
+inline constexpr const char* run_start_name = "start.json";
 // A folder that contains one of these files holds a run.
 inline constexpr const char* run_file_names[] = {"job.json", run_model_name, "receipt.jsonl",
                                                  "log.jsonl", "checkpoints"};

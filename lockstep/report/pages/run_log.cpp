@@ -1,0 +1,225 @@
+#include "lockstep/report/pages/run_log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kMostEvents = 2000;
+constexpr size_t kMostRates = 2000;
+
+// With five digits, so that pages stay small.
+ordered_json short_number(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.5g", value);
+  return std::strtod(text, nullptr);
+}
+
+double number_of(const ordered_json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>()
+                                                   : std::numeric_limits<double>::quiet_NaN();
+}
+
+struct Change {
+  int64_t iteration = 0;
+  double value = 0;
+};
+
+ordered_json changes(const std::vector<Change>& list, size_t most) {
+  ordered_json json = ordered_json::array();
+  const size_t step = list.size() / most + 1;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (i % step != 0 && i + 1 != list.size()) continue;
+    json.push_back({list[i].iteration, short_number(list[i].value)});
+  }
+  return json;
+}
+
+}  // namespace
+
+struct RunLog::State {
+  std::string rest;  // an incomplete line
+  int64_t position = 0, added = 0, last = 0;
+  bool restarted = false;
+  std::vector<int64_t> iterations;
+  std::vector<float> losses, accuracies;
+  std::vector<Change> rates, epochs;
+  // The newest, also of lines that were forgotten, so that only changes are listed.
+  double rate = std::numeric_limits<double>::quiet_NaN(), epoch = rate;
+  ordered_json validations = ordered_json::array(), events = ordered_json::array();
+  double elapsed = 0, seconds = 0, images = 0;
+
+  void line(std::string_view text);
+  void iteration(const ordered_json& json, int64_t number);
+  std::vector<size_t> selected(size_t most) const;
+};
+
+RunLog::RunLog() : state_(std::make_unique<State>()) {}
+RunLog::~RunLog() = default;
+RunLog::RunLog(RunLog&&) noexcept = default;
+RunLog& RunLog::operator=(RunLog&&) noexcept = default;
+
+int64_t RunLog::position() const { return state_->position; }
+bool RunLog::restarted() const { return state_->restarted; }
+int64_t RunLog::added() const { return state_->added; }
+int64_t RunLog::last_iteration() const { return state_->last; }
+void RunLog::skip_to(int64_t position) { state_->position = position; }
+
+void RunLog::clear() {
+  State& s = *state_;
+  s.added = 0;
+  s.iterations.clear();
+  s.losses.clear();
+  s.accuracies.clear();
+  s.rates.clear();
+  s.epochs.clear();
+  s.validations = s.events = ordered_json::array();
+  s.seconds = s.images = 0;
+}
+
+void RunLog::State::iteration(const ordered_json& json, int64_t number) {
+  iterations.push_back(number);
+  losses.push_back(static_cast<float>(number_of(json, "loss")));
+  accuracies.push_back(static_cast<float>(number_of(json, "accuracy")));
+  const auto follow_change = [&](const char* key, double& newest, std::vector<Change>& list) {
+    const double value = number_of(json, key);
+    if (std::isnan(value) || value == newest) return;
+    newest = value;
+    list.push_back({number, value});
+  };
+  follow_change("learning_rate", rate, rates);
+  follow_change("epoch", epoch, epochs);
+  const double now = number_of(json, "elapsed"), took = number_of(json, "seconds"),
+               had = number_of(json, "observations");
+  if (std::isfinite(now)) elapsed = now;
+  if (std::isfinite(took)) seconds += took;
+  if (std::isfinite(had)) images += had;
+  last = number;
+}
+
+void RunLog::State::line(std::string_view text) {
+  ordered_json json = ordered_json::parse(text, nullptr, false);
+  if (!json.is_object()) return;
+  ++added;
+  const auto number = json.find("iteration");
+  const bool counted = number != json.end() && number->is_number_integer();
+  if (json.contains("validation_loss") && counted) {
+    ordered_json kept = ordered_json::object();
+    for (const auto& [key, value] : json.items()) {
+      kept[key] = value.is_number_float() ? short_number(value.get<double>()) : value;
+    }
+    validations.push_back(std::move(kept));
+  } else if (json.contains("loss") && counted) {
+    iteration(json, number->get<int64_t>());
+  } else {
+    if (events.size() < kMostEvents) events.push_back(std::move(json));
+  }
+}
+
+void RunLog::add(std::string_view text) {
+  State& s = *state_;
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', begin)) {
+    const std::string_view piece = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (s.rest.empty()) {
+      s.line(piece);
+    } else {
+      s.rest += piece;
+      s.line(s.rest);
+      s.rest.clear();
+    }
+  }
+  s.rest += text.substr(begin);
+}
+
+void RunLog::follow(const std::string& path, int64_t most) {
+  State& s = *state_;
+  s.restarted = false;
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) return;
+  struct stat status {};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(file);
+    return;
+  }
+  if (status.st_size < s.position) {
+    *state_ = State();
+    s.restarted = true;
+  }
+  std::string piece(static_cast<size_t>(std::min<int64_t>(most, status.st_size - s.position)), 0);
+  const ssize_t got = ::pread(file, piece.data(), piece.size(), s.position);
+  ::close(file);
+  if (got <= 0) return;
+  s.position += got;
+  add(std::string_view(piece).substr(0, static_cast<size_t>(got)));
+}
+
+std::vector<size_t> RunLog::State::selected(size_t most) const {
+  const size_t n = iterations.size();
+  std::vector<size_t> kept;
+  if (n <= most) {
+    for (size_t i = 0; i < n; ++i) kept.push_back(i);
+    return kept;
+  }
+  const size_t parts = std::max<size_t>(1, most / 2);
+  for (size_t part = 0; part < parts; ++part) {
+    const size_t begin = part * n / parts, end = (part + 1) * n / parts;
+    size_t low = begin, high = begin;
+    for (size_t i = begin; i < end; ++i) {
+      if (losses[i] < losses[low]) low = i;
+      if (!(losses[i] <= losses[high])) high = i;  // NaN is the largest
+    }
+    kept.push_back(std::min(low, high));
+    if (low != high) kept.push_back(std::max(low, high));
+  }
+  return kept;
+}
+
+ordered_json RunLog::columns(size_t most) const {
+  const State& s = *state_;
+  const std::vector<size_t> kept = s.selected(most);
+  ordered_json x = ordered_json::array(), loss = x, accuracy = x;
+  bool consecutive = !kept.empty(), any_accuracy = false;
+  for (size_t k = 0; k < kept.size(); ++k) {
+    consecutive &= s.iterations[kept[k]] == s.iterations[kept.front()] + static_cast<int64_t>(k);
+    any_accuracy |= std::isfinite(s.accuracies[kept[k]]);
+  }
+  if (consecutive) {
+    x = s.iterations[kept.front()];
+  } else {
+    for (const size_t i : kept) x.push_back(s.iterations[i]);
+  }
+  for (const size_t i : kept) {
+    loss.push_back(short_number(s.losses[i]));
+    if (any_accuracy) accuracy.push_back(short_number(s.accuracies[i]));
+  }
+  ordered_json json{
+      {"x", std::move(x)}, {"loss", std::move(loss)}, {"accuracy", std::move(accuracy)}};
+  json["rate"] = changes(s.rates, kMostRates);
+  json["epochs"] = changes(s.epochs, kMostRates);
+  json["validations"] = s.validations;
+  json["events"] = s.events;
+  json["elapsed"] = short_number(s.elapsed);
+  json["seconds"] = s.seconds;
+  json["images"] = s.images;
+  json["iterations"] = s.iterations.size();
+  json["last"] = s.last;
+  json["position"] = s.position - static_cast<int64_t>(s.rest.size());
+  return json;
+}
+
+}  // namespace lockstep

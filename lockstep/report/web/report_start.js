@@ -1,0 +1,2 @@
+"use strict";
+Lockstep.page = Lockstep.report(JSON.parse(document.getElementById("data").textContent));

@@ -1,0 +1,55 @@
+#include "lockstep/report/pages/run_page.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/report/pages/page_files.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+
+TEST(RunPage, NoTextOfARunEndsTheScriptElement) {
+  const ordered_json data{{"name", "</script><script>alert(1)</script><!--"},
+                          {"log", ordered_json::object()},
+                          {"bytes", "\xff"}};
+  const std::string text = json_for_page(data);
+  EXPECT_EQ(text.find('<'), std::string::npos);
+  EXPECT_EQ(ordered_json::parse(text)["name"], data["name"]);
+  const std::string page = report_page(data);
+  EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
+}
+
+TEST(RunPage, ReferencesNothing) {
+  const std::string page = report_page({{"name", "x"}});
+  for (const char* reference : {"<link", "<script src", "<img", "@import", "url("}) {
+    EXPECT_EQ(page.find(reference), std::string::npos) << reference;
+  }
+  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+}
+
+TEST(RunPage, IsBelowFiveMiBWithAnyPicturesAndClasses) {
+  ordered_json data{{"name", "x"}, {"notes", ordered_json::array()}};
+  for (int i = 0; i < 100; ++i) {
+    data["predictions"]["test"]["worst"].push_back(
+        {{"name", "a"}, {"image", std::string(80'000, 'A')}});
+  }
+  const std::string without_pictures = report_page(data);
+  EXPECT_LT(without_pictures.size(), most_report_bytes);
+  EXPECT_NE(without_pictures.find("The pictures are left out"), std::string::npos);
+  data["confusion"]["test"]["counts"] = std::vector<int64_t>(3'000'000, 0);
+  const std::string smaller = report_page(data);
+  EXPECT_LT(smaller.size(), most_report_bytes);
+  EXPECT_NE(smaller.find("The confusion matrix is left out"), std::string::npos);
+}
+
+TEST(RunPage, RefusesAFolderWithoutARun) {
+  EXPECT_THROW(run_data("/nonexistent"), InvalidArgument);
+  EXPECT_THROW(page_file("../../etc/passwd"), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace lockstep
