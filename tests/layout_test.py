@@ -25,7 +25,7 @@ COMPONENTS = [
     ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "pool", "."]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "step", "gpu", "evaluation", "loop", "workers", "."]),
-    ("lockstep/runs", ["jobs", "folders", "."]),
+    ("lockstep/runs", ["jobs", "folders", ".", "sweeps"]),
     ("lockstep/report", [".", "pages"]),
     ("apps/lockstep", [".", "documents"]),
 ]

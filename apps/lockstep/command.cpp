@@ -26,6 +26,7 @@ std::unique_ptr<Commands> all_commands() {
       "answer.",
       "`lockstep COMMAND --help` describes each command, with examples.\n\n" + codes);
   add_train(*commands);
+  add_sweep(*commands);
   add_evaluate(*commands);
   add_predict(*commands);
   add_summary(*commands);

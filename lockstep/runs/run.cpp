@@ -193,6 +193,9 @@ std::string stop_reason(const Job& job, const RunOptions& options, const Trainin
   if (options.stop_after > 0 && training.last_iteration >= options.stop_after) {
     return "stop_after = " + std::to_string(options.stop_after);
   }
+  if (options.stop_after_epochs > 0) {
+    return "it was to pause after " + std::to_string(options.stop_after_epochs) + " epochs";
+  }
   return "max_time = " + nlohmann::json(job.training.max_time).dump() + " s has passed";
 }
 
@@ -233,6 +236,10 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
     return asked_by_file = true;
   };
   control.stop_after = options.stop_after;
+  if (options.stop_after_epochs > 0) {
+    control.stop_after = options.stop_after_epochs * plan.iterations_per_epoch;
+  }
+  control.threads = options.threads;
   control.dry_run = options.dry_run;
   control.profile = options.profile;
   const auto call = make_call<&job_problem>(plan.job.resolved().dump(), options.initial_model);

@@ -31,6 +31,8 @@ struct RunOptions {
   std::function<bool()> stop;
   std::function<bool()> interrupted;  // as in TrainingControl
   int64_t stop_after = 0;             // as in TrainingControl
+  int64_t stop_after_epochs = 0;      // the same in epochs; 0: no limit
+  std::function<int64_t()> threads;   // as in TrainingControl
   bool dry_run = false;               // as in TrainingControl
   bool profile = false;               // as in TrainingControl
 };

@@ -137,7 +137,14 @@ class Training {
     return read.channels;
   }
 
+  void use_threads() {
+    if (control_.threads && options_.workers.count == 0) {
+      pool_.use(static_cast<int>(std::clamp<int64_t>(control_.threads(), 1, pool_.size())));
+    }
+  }
+
   void prepare() {
+    use_threads();
     set_input_normalization(network_, read_all());
     solver_ = make_solver(network_, options_);
     iterations_per_epoch_ =
@@ -259,6 +266,7 @@ class Training {
         result_.stopped = true;
         break;
       }
+      use_threads();
       const IterationRecord record = iterate(stopping);
       // Time of observers belongs to the next iteration, but validation and checkpoints do not.
       iterations_->begin_timing();
@@ -324,11 +332,11 @@ class Training {
         kept = std::string(" could not be saved: ") + error.what();
       }
       kept = "; the values after iteration " + std::to_string(position_.iteration) + kept;
-      throw Error("[training] the loss of iteration " + std::to_string(r.iteration) + " (epoch " +
-                      std::to_string(r.epoch) + ") is not a finite number",
-                  std::string("a lower initial_learning_rate ") +
-                      (options_.precision.type == "fp16" ? "or loss_scale " : "") + "often helps" +
-                      (position_.iteration > 0 ? kept : ""));
+      throw Diverged("[training] the loss of iteration " + std::to_string(r.iteration) +
+                         " (epoch " + std::to_string(r.epoch) + ") is not a finite number",
+                     std::string("a lower initial_learning_rate ") +
+                         (options_.precision.type == "fp16" ? "or loss_scale " : "") +
+                         "often helps" + (position_.iteration > 0 ? kept : ""));
     }
     r.digest = outcome.digest;
     r.chain = receipt_link(position_.chain, r.iteration, r.observations, r.loss, r.digest);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/base/digest.h"
+#include "lockstep/base/error.h"
 #include "lockstep/engine/formats/safetensors.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/evaluation/evaluation.h"
@@ -28,6 +29,13 @@ namespace lockstep {
 class FileSystem;
 template <class R>
 class Call;  // parallel/process/function.h
+
+// The loss of an iteration is not a finite number. The network has its last values, and the
+// checkpoints have the last finite ones.
+class Diverged : public Error {
+ public:
+  using Error::Error;
+};
 
 // Computes iterations of an earlier training again, to check whether the results are the same.
 struct Replay {
@@ -67,6 +75,9 @@ struct TrainingControl {
   // Compute iterations again, without validations and output files. Ignores `resume` and the
   // folder.
   std::optional<Replay> replay = {};
+  // Asked before each iteration: how many of options.threads compute from now on. The bits do not
+  // depend on it. Ignored with worker processes.
+  std::function<int64_t()> threads = {};
   // Return a time profile in the result. Only on the CPU without workers (else throws Unsupported).
   bool profile = false;
 };
@@ -96,8 +107,7 @@ struct TrainingResult {
 
 // Trains `network` (initialized; its input normalisation is computed here) in place. Throws
 // InvalidArgument if options, data and network do not fit each other, DataError for images that
-// cannot be read, and Error naming the iteration if the loss is no longer finite. The network then
-// has its last values, and the checkpoints have the last finite ones.
+// cannot be read, and Diverged naming the iteration if the loss is no longer finite.
 TrainingResult train(Network& network, const TrainingData& data, const TrainingOptions& options,
                      const TrainingControl& control = {});
 

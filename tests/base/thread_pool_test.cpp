@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -119,6 +120,33 @@ TEST(ThreadPool, ForEachRethrowsTheLowestIndexWhoeverIsFaster) {
     }
     EXPECT_LE(begun, 7);  // the three successful calls and one failure for each thread
   }
+}
+
+TEST(ThreadPool, UsesSomeOfItsThreads) {
+  ThreadPool pool(4);
+  EXPECT_EQ(pool.used(), 4);
+  for (int round = 0; round < 3000; ++round) {
+    const int used = round % 7 == 0 ? 1 : round * 5 % 4 + 1;
+    pool.use(used);
+    ASSERT_EQ(pool.used(), used);
+    std::atomic<int> calls{0};
+    std::array<std::atomic<int>, 4> by_thread{};
+    for (int again = 0; again <= round % 3; ++again) {
+      pool.run([&](int thread) {
+        ++calls;
+        ++by_thread[static_cast<size_t>(thread)];
+      });
+    }
+    ASSERT_EQ(calls, used * (round % 3 + 1));
+    for (int thread = 0; thread < 4; ++thread) {
+      ASSERT_EQ(by_thread[static_cast<size_t>(thread)], thread < used ? round % 3 + 1 : 0);
+    }
+    // Some threads are late to notice that they are not used.
+    if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  pool.use(99);
+  EXPECT_EQ(pool.used(), 4);
+  pool.use(1);  // ends while three threads sleep
 }
 
 TEST(ThreadPool, RefusesSizesThatCannotBeAndRunsWithinRuns) {

@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/engine/device/allocator.h"
-#include "lockstep/engine/device/determinism.h"
+#include "lockstep/engine/device/devices.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/interface/choice.h"

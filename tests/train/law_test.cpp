@@ -2,6 +2,7 @@
 // arrival; there each test of the suite Law must fail.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cfenv>
 #include <cmath>
 #include <cstdio>
@@ -52,6 +53,17 @@ TEST(Law, OneDigestForAnyNumberOfThreads) {
     expect_everyone_worked(many, (std::to_string(threads) + " threads").c_str());
     expect_same_history(one, many);
   }
+}
+
+TEST(Law, OneDigestForThreadsThatComeAndGo) {
+  const TrainingResult one = run(test_options(1));
+  TrainingControl control;
+  int64_t calls = 0;
+  control.threads = [&] { return std::array<int64_t, 5>{4, 1, 3, 1, 2}[calls++ % 5]; };
+  const TrainingResult changing = run(test_options(4), control);
+  expect_everyone_worked(changing, "1 to 4 threads");
+  EXPECT_GT(calls, kIterations);
+  expect_same_history(one, changing);
 }
 
 TEST(Law, OneDigestForAdamToo) {

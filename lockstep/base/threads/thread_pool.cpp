@@ -1,5 +1,6 @@
 #include "lockstep/base/threads/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -22,15 +23,21 @@ namespace {
 // to other threads soon.
 constexpr std::chrono::microseconds spin_time{20};
 
+constexpr int bits_of_used = 11;  // for up to 1024 threads
+
+int used_in(uint64_t round) { return static_cast<int>(round & ((1 << bits_of_used) - 1)); }
+
 }  // namespace
 
-// A new value of `round` announces a run; `running` == 0 is its end. A waiting thread spins for a
+// A new value of `round` announces a run; its last bits are the number of threads that take part.
+// `running` == 0 is its end. A waiting thread spins for a
 // while, then registers as a sleeper and checks the value again under the mutex. A thread that
 // changes the value checks for sleepers afterwards. Both sides are sequentially consistent, so at
 // least one of them sees the other and no wake-up is lost.
 struct ThreadPool::State {
   const int size;
   const bool spins;
+  int used;
   const std::function<void(int)>* body = nullptr;
   std::vector<std::exception_ptr> errors;
   std::atomic<bool> busy{false};
@@ -39,16 +46,21 @@ struct ThreadPool::State {
   alignas(64) std::atomic<uint64_t> round{0};
   alignas(64) std::atomic<int> running{0};
   alignas(64) std::atomic<int> sleeping_helpers{0};
+  std::atomic<int> sleeping_unused{0};
   std::atomic<int> sleeping_callers{0};
   Mutex mutex;  // guards no data: it orders a sleeper's last check and the wake-up
-  ConditionVariable wake_helpers, wake_caller;
+  ConditionVariable wake_helpers, wake_unused, wake_caller;
   std::vector<std::thread> helpers;
 
   explicit State(int threads)
-      : size(threads), spins(threads <= available_cores()), errors(static_cast<size_t>(threads)) {}
+      : size(threads),
+        spins(threads <= available_cores()),
+        used(threads),
+        errors(static_cast<size_t>(threads)) {}
 
   ~State() {
     stop = true;  // published by the new round
+    used = size;
     announce();
     for (std::thread& helper : helpers) helper.join();
   }
@@ -80,8 +92,10 @@ struct ThreadPool::State {
   }
 
   void announce() {
-    round.fetch_add(1);
+    const uint64_t before = round.load();
+    round.store((((before >> bits_of_used) + 1) << bits_of_used) | static_cast<uint64_t>(used));
     wake_sleepers(sleeping_helpers, wake_helpers);
+    if (used > used_in(before)) wake_sleepers(sleeping_unused, wake_unused);
   }
 
   void call(int thread) noexcept {
@@ -96,7 +110,13 @@ struct ThreadPool::State {
     begin_ordinary_arithmetic();
     for (uint64_t seen = 0;;) {
       wait([&] { return round.load() != seen; }, sleeping_helpers, wake_helpers);
-      ++seen;  // a round begins only after the last one has ended, so none is skipped
+      // A thread that takes part sees every such round, because the next one begins only after it.
+      // One that does not may miss rounds, and sleeps apart until the number grows.
+      seen = round.load();
+      if (thread >= used_in(seen)) {
+        wait([&] { return thread < used_in(round.load()); }, sleeping_unused, wake_unused);
+        seen = round.load();
+      }
       if (stop) return;
       call(thread);
       if (running.fetch_sub(1) == 1) wake_sleepers(sleeping_callers, wake_caller);
@@ -126,16 +146,21 @@ ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::size() const { return state_->size; }
 
+void ThreadPool::use(int threads) { state_->used = std::clamp(threads, 1, state_->size); }
+
+int ThreadPool::used() const { return state_->used; }
+
 void ThreadPool::run(const std::function<void(int thread)>& body) {
   State& state = *state_;
   if (state.busy.exchange(true)) {
     throw InvalidArgument("[thread pool] run() was called while a run() is still under way");
   }
   state.body = &body;
-  state.running.store(state.size - 1);
-  if (state.size > 1) state.announce();
+  const bool alone = state.used == 1;  // no other thread is woken
+  state.running.store(state.used - 1);
+  if (!alone) state.announce();
   state.call(0);
-  if (state.size > 1) {
+  if (!alone) {
     state.wait([&] { return state.running.load() == 0; }, state.sleeping_callers,
                state.wake_caller);
   }

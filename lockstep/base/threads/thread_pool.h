@@ -8,10 +8,10 @@
 namespace lockstep {
 
 // A pool of `size` threads. The caller is thread 0. run() wakes the other threads, runs
-// body(thread) on each thread and returns when all calls have returned. Between calls the helper
-// threads spin for a few microseconds and then sleep. run() rethrows the first exception (by thread
-// number) after all calls have returned. Not reentrant: one run() at a time, from one thread. The
-// destructor stops the threads.
+// body(thread) on each thread that is used and returns when all calls have returned. Between calls
+// the helper threads spin for a few microseconds and then sleep. run() rethrows the first exception
+// (by thread number) after all calls have returned. Not reentrant: one run() at a time, from one
+// thread. The destructor stops the threads.
 class ThreadPool {
  public:
   // Throws InvalidArgument unless 1 <= size <= 1024.
@@ -21,6 +21,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const;
+  // From now on only the first `threads` threads take part, from 1 to size(); the others sleep. Not
+  // during a run(). At first all take part.
+  void use(int threads);
+  int used() const;
   void run(const std::function<void(int thread)>& body);
 
   // Runs body(i, thread) for every i in [0, n). A free thread claims one index at a time. After an

@@ -1,6 +1,6 @@
-#include "lockstep/engine/device/determinism.h"
-
 #include <atomic>
+
+#include "lockstep/engine/device/devices.h"
 
 namespace lockstep {
 namespace {

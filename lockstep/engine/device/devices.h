@@ -1,4 +1,5 @@
-// Devices other than the CPU: the available ones, and the reasons why others cannot be used.
+// Devices other than the CPU: the available ones, and the reasons why others cannot be used. And
+// whether equal computations must give equal bits.
 //
 // The back end of GPUs is the shared library liblockstep_cuda.so, so that one executable runs on
 // every machine. It is loaded at the first use of a GPU: from the executable's folder, from ../lib
@@ -60,3 +61,15 @@ std::optional<Device> chosen_device();
 Device resolve_device(std::string_view text, const std::function<void(Device)>& try_out = {});
 
 }  // namespace lockstep::kernels
+
+namespace lockstep {
+
+// Switches deterministic algorithms on (the default) or off for the whole process, and returns the
+// previous setting. When off, which may be faster, sums over shards are taken in the order of
+// arrival, and a GPU may use algorithms whose bits differ from run to run. Models that are already
+// compiled or in training keep their setting. Thread-safe.
+bool set_deterministic(bool on);
+// The current setting. Thread-safe.
+bool deterministic();
+
+}  // namespace lockstep

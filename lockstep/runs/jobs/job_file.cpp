@@ -17,6 +17,7 @@
 #include "lockstep/runs/jobs/expression.h"
 #include "lockstep/runs/jobs/job_source.h"
 #include "lockstep/runs/jobs/layer_groups.h"
+#include "lockstep/runs/jobs/sweep_table.h"
 
 namespace lockstep {
 namespace {
@@ -31,8 +32,18 @@ void visit_training(Job& job, FieldVisitor& v) {
             "iterations between rows of the progress table", {.min = 1});
 }
 
+// Documents the keys of [sweep]: its fields, and the table of parameters.
+std::vector<FieldInfo> sweep_fields() {
+  FieldLister lister;
+  SweepOptions().visit(lister);
+  lister.fields.push_back({"parameters", "table", "required",
+                           "the fields and variables that vary: a list of values, { values, when } "
+                           "or { low, high, scale, integer, steps, when }"});
+  return lister.fields;
+}
+
 const std::vector<std::string> tables{"data",    "augmentation", "noise", "variables",
-                                      "network", "training",     "name"};
+                                      "network", "training",     "sweep", "name"};
 // Documents the keys of [network]. Some of them are not plain fields.
 std::vector<FieldInfo> network_fields() {
   FieldLister lister;
@@ -78,6 +89,7 @@ std::string home_of(const json& tree, const std::string& key) {
   for (const auto& [home, names] : homes) {
     known.insert(known.end(), names.begin(), names.end());
     if (std::find(names.begin(), names.end(), key) == names.end()) continue;
+    if (!found.empty() && home == "sweep") continue;  // `seed` means the training's
     if (!found.empty()) {
       throw InvalidArgument("[--set] `" + key + "` is in [" + found + "] and in [" + home + "]",
                             "write " + found + "." + key + " or " + home + "." + key);
@@ -237,6 +249,7 @@ Job read_tree(JobSource& source, const std::string& path,
   read("noise", [&](FieldVisitor& v) { job.noise.visit(v); });
   read("training", [&](FieldVisitor& v) { visit_training(job, v); });
   job.training.check();
+  if (tree.contains("sweep")) read_sweep_table(tree["sweep"]);
   if (job.data.train.empty()) {
     throw InvalidArgument("[data] train is missing",
                           "a folder of images, a .csv file, or \"builtin:digits\"");
@@ -306,7 +319,9 @@ std::vector<JobTable> job_tables() {
        fields_of([&](FieldVisitor& v) { job.noise.visit(v); })},
       {"network", "The network.", network_fields()},
       {"training", "The options of the training.",
-       fields_of([&](FieldVisitor& v) { visit_training(job, v); })}};
+       fields_of([&](FieldVisitor& v) { visit_training(job, v); })},
+      {"sweep", "The trials of `lockstep sweep`. Other commands ignore this table.",
+       sweep_fields()}};
 }
 
 ordered_json Job::resolved() const {
@@ -329,13 +344,13 @@ ordered_json Job::resolved() const {
   return object;
 }
 
-Job read_job(FileSystem& files, const std::string& path, const std::vector<std::string>& settings) {
-  const OrdinaryArithmetic arithmetic;  // numbers are parsed in this mode
-  JobSource source = read_job_source(files, path);
+namespace {
+
+// Makes errors name the job file.
+template <class Read>
+auto in_file(const std::string& path, Read read) {
   try {
-    Job job = read_tree(source, path, settings);
-    job.file = path;
-    return job;
+    return read();
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(path + ": " + error.what(), error.hint());
   } catch (const Unsupported& error) {
@@ -346,6 +361,65 @@ Job read_job(FileSystem& files, const std::string& path, const std::vector<std::
     throw InvalidArgument(path + ": a value has the wrong type for its field",
                           "`lockstep reference` lists all fields with their types");
   }
+}
+
+}  // namespace
+
+Job read_job(FileSystem& files, const std::string& path, const std::vector<std::string>& settings) {
+  const OrdinaryArithmetic arithmetic;  // numbers are parsed in this mode
+  JobSource source = read_job_source(files, path);
+  return in_file(path, [&] {
+    Job job = read_tree(source, path, settings);
+    job.file = path;
+    return job;
+  });
+}
+
+namespace {
+
+JobText text_of(JobSource& source, const std::string& path,
+                const std::vector<std::string>& settings) {
+  return in_file(path, [&] {
+    const Job job = read_tree(source, path, settings);
+    source.tree["data"] = json(job.resolved()["data"]);
+    source.tree["name"] = job.name;
+    return JobText{std::filesystem::absolute(path).lexically_normal().string(), source.tree.dump()};
+  });
+}
+
+}  // namespace
+
+JobText read_job_text(FileSystem& files, const std::string& path,
+                      const std::vector<std::string>& settings) {
+  const OrdinaryArithmetic arithmetic;
+  JobSource source = read_job_source(files, path);
+  return text_of(source, path, settings);
+}
+
+JobText with_settings(const JobText& text, const std::vector<std::string>& settings) {
+  const OrdinaryArithmetic arithmetic;
+  JobSource source{json::parse(text.tree), {}};
+  return text_of(source, text.file, settings);
+}
+
+Job job_of(const JobText& text, const std::vector<std::pair<std::string, std::string>>& fields) {
+  const OrdinaryArithmetic arithmetic;
+  JobSource source{json::parse(text.tree), {}};
+  return in_file(text.file, [&] {
+    for (const auto& [key, value] : fields) {
+      set_field(source, key, json::parse(value),
+                [&](const std::string& name) { return home_of(source.tree, name); });
+    }
+    Job job = read_tree(source, text.file, {});
+    job.file = text.file;
+    return job;
+  });
+}
+
+std::string field_of_key(const JobText& text, const std::string& key) {
+  JobSource source{json::parse(text.tree), {}};
+  return set_field(source, key, json::object(),
+                   [&](const std::string& name) { return home_of(source.tree, name); });
 }
 
 Job read_resolved_job(const std::string& text) {

@@ -6,6 +6,7 @@
 //   [variables]     numbers, or expressions over other variables in any order
 //   [network]       input (short for an image_input layer called "input" in front), layers, loss
 //   [training]      fields of TrainingOptions, and verbose_frequency
+//   [sweep]         for sweeps alone, see sweep_table.h
 //   name            the name of the job; default: the file's name
 //
 // Every numeric field may hold an expression as text (see expression.h). An entry of `layers` is a
@@ -23,6 +24,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/os/file.h"
@@ -100,6 +102,24 @@ struct Job {
 // unknown tables, keys and layers the hint is the nearest known name. Thread-safe.
 Job read_job(FileSystem& files, const std::string& path,
              const std::vector<std::string>& settings = {});
+
+// A job file with its settings, in a form that other processes read.
+struct JobText {
+  std::string file;  // its absolute path
+  std::string tree;  // JSON; the paths in [data] are absolute
+};
+// Throws what read_job() throws.
+JobText read_job_text(FileSystem& files, const std::string& path,
+                      const std::vector<std::string>& settings = {});
+// The text with further settings.
+JobText with_settings(const JobText& text, const std::vector<std::string>& settings);
+// The job of such a text, with further fields: a key as in settings, and JSON. Throws what
+// read_job() throws, and InvalidArgument for unknown keys. Thread-safe.
+Job job_of(const JobText& text,
+           const std::vector<std::pair<std::string, std::string>>& fields = {});
+// The JSON pointer of the field of a key ("/training/momentum"). Throws InvalidArgument for unknown
+// keys.
+std::string field_of_key(const JobText& text, const std::string& key);
 
 // Reads the text of a job that resolved() returned.
 Job read_resolved_job(const std::string& text);

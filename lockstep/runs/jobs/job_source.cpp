@@ -112,6 +112,53 @@ JobSource parse_job_source(const std::string& text, const std::string& path) {
   return source;
 }
 
+namespace {
+
+// The entry of a list that a part of a key names.
+json& entry_of(json& list, const std::string& part, const std::string& key) {
+  const bool number = !part.empty() && part.size() < 10 &&
+                      part.find_first_not_of("0123456789") == std::string::npos;
+  const size_t index = number ? std::stoul(part) : list.size();
+  if (index < list.size()) return list[index];
+  throw InvalidArgument("[--set] " + key + ": the list has the entries 0 to " +
+                        std::to_string(list.size() - 1) + ", but no `" + part + "`");
+}
+
+}  // namespace
+
+std::string set_field(JobSource& source, const std::string& key, json value,
+                      const std::function<std::string(const std::string& key)>& home_of) {
+  std::string path = key;
+  if (key.find('.') == std::string::npos) {
+    const std::string home = home_of(key);
+    if (!home.empty()) path = home + "." + key;
+  }
+  json* at = &source.tree;
+  std::string pointer;
+  for (size_t begin = 0;;) {
+    const size_t end = path.find('.', begin);
+    const std::string part = path.substr(begin, end == std::string::npos ? end : end - begin);
+    if (at->is_array() && !at->empty()) {
+      at = &entry_of(*at, part, key);
+    } else if (at->is_object()) {
+      at = &(*at)[part];
+    } else {
+      throw InvalidArgument("[--set] " + key + ": there is no table `" + path.substr(0, begin - 1) +
+                            "`");
+    }
+    pointer += "/" + part;
+    if (end == std::string::npos) break;
+    if (at->is_null()) *at = json::object();
+    begin = end + 1;
+  }
+  *at = std::move(value);
+  // The lines of the replaced value are no longer valid.
+  std::erase_if(source.lines, [&](const auto& line) {
+    return line.first == pointer || line.first.starts_with(pointer + "/");
+  });
+  return pointer;
+}
+
 std::string apply_setting(JobSource& source, const std::string& setting,
                           const std::function<std::string(const std::string& key)>& home_of) {
   const size_t equals = setting.find('=');
@@ -126,39 +173,17 @@ std::string apply_setting(JobSource& source, const std::string& setting,
     throw InvalidArgument("[--set] expected KEY=VALUE, received `" + setting + "`",
                           "for example: --set training.max_epochs=5");
   }
-  std::string path = key;
-  if (key.find('.') == std::string::npos) {
-    const std::string home = home_of(key);
-    if (!home.empty()) path = home + "." + key;
-  }
-  json* at = &source.tree;
-  std::string pointer;
-  for (size_t begin = 0;;) {
-    const size_t end = path.find('.', begin);
-    const std::string part = path.substr(begin, end == std::string::npos ? end : end - begin);
-    if (!at->is_object()) {
-      throw InvalidArgument("[--set] " + key + ": there is no table `" + path.substr(0, begin - 1) +
-                            "`");
-    }
-    at = &(*at)[part];
-    pointer += "/" + part;
-    if (end == std::string::npos) break;
-    if (at->is_null()) *at = json::object();
-    begin = end + 1;
-  }
+  // First, because an unknown key has the better message.
+  const std::string pointer = set_field(source, key, json::object(), home_of);
   const std::string value = trimmed(setting.substr(equals + 1));
   if (!is_utf8(setting)) {
     throw InvalidArgument("[--set] " + key + ": `" + value + "` is not UTF-8");
   }
   try {
-    *at = value_of(value);
+    source.tree[json::json_pointer(pointer)] = value_of(value);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument("[--set] " + key + ": " + error.what(), error.hint());
   }
-  // The lines of the replaced value are no longer valid.
-  std::erase_if(source.lines, [&](const auto& line) {
-    return line.first == pointer || line.first.starts_with(pointer + "/");
-  });
   return pointer;
 }
 

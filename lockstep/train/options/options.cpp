@@ -11,7 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/numeric/dtype.h"
 #include "lockstep/base/threads/cores.h"
-#include "lockstep/engine/device/determinism.h"
+#include "lockstep/engine/device/devices.h"
 #include "lockstep/train/options/solver_info.h"
 
 namespace lockstep {

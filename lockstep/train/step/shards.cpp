@@ -33,7 +33,7 @@ void for_each_shard(
     ThreadPool& pool, int64_t count,
     const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body,
     int threads, const std::function<void(int thread, const std::atomic<int>& busy)>& rest) {
-  if (threads == 0) threads = pool.size();
+  threads = threads == 0 ? pool.used() : std::min(threads, pool.used());
   std::atomic<int64_t> next{threads};
   std::atomic<int> busy{threads};
   const auto compute = [&](int thread) {

@@ -21,10 +21,10 @@ std::vector<IndexRange> cut_into_bundles(const IndexRange& shards, int64_t rows,
 
 // Runs body(shard, thread, mode) for every shard in [0, count). Each thread uses the law's
 // floating-point mode, which the body checks at its end. The first `threads` threads of the pool
-// (0: all) each begin with one shard; the remaining shards go to the next free thread. After an
-// exception, which is rethrown, no further shard is begun. If `rest` is given, each of these
-// threads calls it in the same mode when there is no further shard for it; `busy` is the number of
-// threads that still compute shards.
+// (0: all that it uses) each begin with one shard; the remaining shards go to the next free thread.
+// After an exception, which is rethrown, no further shard is begun. If `rest` is given, each of
+// these threads calls it in the same mode when there is no further shard for it; `busy` is the
+// number of threads that still compute shards.
 void for_each_shard(
     ThreadPool& pool, int64_t count,
     const std::function<void(int64_t shard, int thread, const ArithmeticMode& mode)>& body,

@@ -91,7 +91,7 @@ void ThreadExecutor::for_each(const ShardIteration& it, int64_t count, const Bod
 }
 
 int ThreadExecutor::threads() const {
-  return static_cast<int>(std::min<int64_t>(pool_.size(), most_shards()));
+  return static_cast<int>(std::min<int64_t>(pool_.used(), most_shards()));
 }
 
 void ThreadExecutor::end(int thread, const std::atomic<int>& busy) {
@@ -185,7 +185,7 @@ void ThreadExecutor::add(ShardIteration& it) {
   if (it.own.count > 0) {
     const std::chrono::duration<double> taken =
         *std::max_element(ended_.begin(), ended_.end()) - begun;
-    const int64_t busy = std::min<int64_t>(it.own.count, pool_.size());
+    const int64_t busy = std::min<int64_t>(it.own.count, pool_.used());
     shard_seconds_ = taken.count() * static_cast<double>(busy) / static_cast<double>(it.own.count);
   }
   ThreadTimer(profile_, 0)(&StepAccounts::waiting);

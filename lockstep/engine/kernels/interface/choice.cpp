@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "lockstep/engine/device/determinism.h"
+#include "lockstep/engine/device/devices.h"
 
 namespace lockstep::kernels {
 namespace {

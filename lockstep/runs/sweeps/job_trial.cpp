@@ -1,0 +1,256 @@
+#include "lockstep/runs/sweeps/job_trial.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/runs/folders/run_state.h"
+#include "lockstep/runs/run.h"
+#include "lockstep/runs/sweeps/continuation.h"
+#include "lockstep/train/records/observer.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds progress_pause{100};
+constexpr std::chrono::seconds longest_wait_for_folder{20};
+
+double seconds_from(Clock::time_point from) {
+  return std::chrono::duration<double>(Clock::now() - from).count();
+}
+
+double metric_of(const ValidationRecord& v, const std::string& metric) {
+  if (metric == "accuracy") return v.accuracy;
+  if (metric == "loss") return v.loss;
+  for (const MetricValue& m : v.metrics) {
+    if (m.name == metric) return m.value;
+  }
+  throw InvalidArgument("[sweep] the validation has no metric `" + metric + "`",
+                        "name it in training.metrics");
+}
+
+// Follows a training: sends its progress, and receives orders.
+class Follower : public TrainingObserver {
+ public:
+  Follower(const TrialTask& task, const std::string& metric,
+           const QueueSender<TrialProgress>& queue, const QueueReceiver<int64_t>& orders)
+      : metric_(metric), queue_(queue), orders_(orders), threads_(task.threads) {
+    said_.trial = task.trial;
+    said_.repeat = task.repeat;
+    budget_ = task.last ? 0 : task.budget;
+  }
+
+  void preparing(int64_t, int64_t) override { say(false); }
+  void start(const TrainingStart& s) override {
+    said_.iterations = s.iterations;
+    said_.iteration = s.first_iteration - 1;
+    said_.saved = said_.iteration;
+    said_.goal =
+        budget_ > 0 ? std::min(s.iterations, budget_ * s.iterations_per_epoch) : s.iterations;
+    said_.shards = s.shards;
+    per_epoch_ = s.iterations_per_epoch;
+    chain_ = s.chain.to_string();
+    say(true);
+  }
+  void iteration(const IterationRecord& r) override {
+    said_.iteration = r.iteration;
+    said_.loss = r.loss;
+    ++said_.measured;
+    seconds_ = 0.9 * seconds_ + r.seconds;
+    observations_ = 0.9 * observations_ + static_cast<double>(r.observations_count);
+    if (seconds_ > 0) said_.images_per_second = observations_ / seconds_;
+    chain_ = r.chain.to_string();
+    say(false);
+  }
+  void validation(const ValidationRecord& v) override {
+    said_.metric = metric_of(v, metric_);
+    say(true);
+  }
+  void checkpoint(const std::string&, int64_t iteration) override {
+    said_.saved = iteration;
+    say(true);
+  }
+
+  // Takes the newest order. Whether the run must end now.
+  bool must_end() {
+    while (const auto order = orders_.poll()) {
+      if (*order < 0) ends_ = true;
+      if (*order > 0) use(*order);
+    }
+    return ends_;
+  }
+
+  int64_t threads() const { return threads_; }
+  bool ended_by_order() const { return ends_; }
+  int64_t iteration() const { return said_.iteration; }
+  int64_t epoch() const {
+    return per_epoch_ > 0 ? (said_.iteration + per_epoch_ - 1) / per_epoch_ : 0;
+  }
+  const std::string& chain() const { return chain_; }
+  // Whether the training has ended before its goal.
+  bool is_short() const { return said_.iteration < said_.goal; }
+
+ private:
+  // The rate with another number of threads is measured anew.
+  void use(int64_t threads) {
+    if (threads == threads_) return;
+    threads_ = threads;
+    said_.measured = 0;
+    seconds_ = observations_ = 0;
+  }
+  void say(bool now) {
+    if (!now && Clock::now() - sent_ < progress_pause) return;
+    sent_ = Clock::now();
+    said_.threads = threads_;
+    queue_.send(said_);
+  }
+
+  const std::string metric_;
+  const QueueSender<TrialProgress> queue_;
+  const QueueReceiver<int64_t> orders_;
+  TrialProgress said_;
+  int64_t budget_ = 0, per_epoch_ = 0;
+  int64_t threads_;
+  double seconds_ = 0, observations_ = 0;
+  std::string chain_;
+  bool ends_ = false;
+  Clock::time_point sent_;
+};
+
+// The worker of an earlier attempt may still have the folder.
+void wait_for_folder(const std::string& folder, Follower& follower) {
+  const auto begun = Clock::now();
+  while (run_state(local_files(), folder).status == RunStatus::running &&
+         seconds_from(begun) < std::chrono::duration<double>(longest_wait_for_folder).count() &&
+         !follower.must_end()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+// Errors about the folder of a run are not the trial's: another process uses it, for example.
+bool is_about_the_folder(const Error& error) {
+  const std::string text = error.what();
+  return text.find("[run] ") != std::string::npos &&
+         text.find("[run] the network") == std::string::npos;
+}
+
+bool is_about_the_sweep(const Error& error) {
+  return std::string(error.what()).find("[sweep]") != std::string::npos;
+}
+
+// The validation of the network that the training would give now.
+const ValidationRecord* counted(const std::vector<ValidationRecord>& all, bool best) {
+  const ValidationRecord* found = nullptr;
+  for (const ValidationRecord& v : all) {
+    if (found == nullptr || !best || v.loss < found->loss) found = &v;
+  }
+  return found;
+}
+
+void set_results(TrialReport& report, const Job& job, const TrainingResult& training,
+                 const std::string& metric) {
+  const ValidationRecord* const v =
+      counted(training.validations, job.training.validation.output_network == "best");
+  if (v == nullptr) {
+    throw InvalidArgument("[sweep] the trial has no validation until iteration " +
+                              std::to_string(training.last_iteration) +
+                              ", so it cannot be compared",
+                          "set validation_frequency = \"epoch\", or a smaller number");
+  }
+  report.value = metric_of(*v, metric);
+  report.metrics = {{"validation.loss", v->loss}};
+  if (!std::isnan(v->accuracy)) report.metrics.emplace_back("validation.accuracy", v->accuracy);
+  for (const MetricValue& m : v->metrics) {
+    report.metrics.emplace_back("validation." + m.name, m.value);
+  }
+  if (std::isfinite(report.value)) return;
+  report.state = static_cast<int32_t>(TrialState::diverged);
+  report.reason = "the validation " + metric + " is not a finite number";
+}
+
+// The reason has no path, because the same sweep may lie elsewhere.
+TrialReport failed(TrialState state, const Error& error, const std::string& file,
+                   const Follower& follower) {
+  TrialReport report;
+  report.state = static_cast<int32_t>(state);
+  report.reason = error.what();
+  if (report.reason.starts_with(file + ": ")) report.reason.erase(0, file.size() + 2);
+  report.value = std::numeric_limits<double>::quiet_NaN();
+  report.iteration = follower.iteration();
+  report.epoch = follower.epoch();
+  report.receipt = follower.chain();
+  return report;
+}
+
+}  // namespace
+
+bool larger_is_better(const std::string& metric) {
+  for (const char* error : {"loss", "rmse", "mse", "mae", "error"}) {
+    if (metric.find(error) != std::string::npos) return false;
+  }
+  return true;
+}
+
+Job trial_job(const JobTrials& all, const TrialParameters& parameters, int64_t repeat) {
+  Job job = job_of(all.text(), parameters);
+  job.training.seed += repeat;
+  job.training.workers = {};
+  return job;
+}
+
+TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
+                          const QueueSender<TrialProgress>& progress,
+                          const QueueReceiver<int64_t>& orders) {
+  Follower follower(task, all.metric, progress, orders);
+  TrialReport report;
+  try {
+    Job job = trial_job(all, task.parameters, task.repeat);
+    job.training.threads = task.most_threads;
+    RunOptions options;
+    options.folder = trial_folder(all.folder, task.trial, task.repeat);
+    options.resume = true;
+    options.observers = {&follower};
+    options.interrupted = [&] { return follower.must_end() || task_cancelled(); };
+    options.threads = [&] { return follower.threads(); };
+    options.stop_after_epochs = task.last ? 0 : task.budget;
+    wait_for_folder(options.folder, follower);
+    const RunResult result = run_job(job, options);
+    report.iteration = result.training.last_iteration;
+    report.epoch = follower.epoch();
+    report.receipt = follower.chain();
+    // An order may arrive in the last iteration.
+    if (result.training.stopped && follower.is_short()) {
+      check_cancelled();
+      report.interrupted = follower.ended_by_order();
+      if (report.interrupted) return report;
+      // By a request in the run's own folder (stop_request.h).
+      report.state = static_cast<int32_t>(TrialState::stopped);
+      report.reason = stopped_by_request;
+      report.value = std::numeric_limits<double>::quiet_NaN();
+      return report;
+    }
+    report.state =
+        static_cast<int32_t>(follower.is_short() ? TrialState::ended : TrialState::reached);
+    set_results(report, job, result.training, all.metric);
+    return report;
+  } catch (const Cancelled&) {
+    if (!follower.ended_by_order()) throw;
+    report.interrupted = true;
+    return report;
+  } catch (const Diverged& error) {
+    return failed(TrialState::diverged, error, all.file, follower);
+  } catch (const InvalidArgument& error) {
+    if (is_about_the_folder(error) || is_about_the_sweep(error)) throw;
+    return failed(TrialState::unbuildable, error, all.file, follower);
+  } catch (const Unsupported& error) {
+    return failed(TrialState::unbuildable, error, all.file, follower);
+  }
+}
+
+}  // namespace lockstep
