@@ -26,7 +26,7 @@ COMPONENTS = [
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "step", "gpu", "evaluation", "loop", "workers", "."]),
     ("lockstep/runs", ["jobs", "folders", ".", "sweeps"]),
-    ("lockstep/report", [".", "pages"]),
+    ("lockstep/report", [".", "pages", "dashboard"]),
     ("apps/lockstep", [".", "documents"]),
 ]
 # These may include everything.
@@ -39,6 +39,7 @@ MOST_FILES = 24
 # forward declarations (nlohmann/json_fwd.hpp).
 HEAVY = {
     "CLI/": [],
+    "httplib.h": [],
     "cereal/": ["lockstep/parallel/messages/serialize.h"],
     "hwy/": ["lockstep/engine/kernels/cpu/batch_lanes/vectors.h",
              "lockstep/engine/kernels/cpu/matrices/tiles.h",

@@ -31,6 +31,7 @@ std::unique_ptr<Commands> all_commands() {
   add_predict(*commands);
   add_summary(*commands);
   add_report(*commands);
+  add_dashboard(*commands);
   add_verify(*commands);
   add_diff(*commands);
   add_architecture(*commands);

@@ -28,6 +28,7 @@ void add_evaluate(Commands& commands);
 void add_predict(Commands& commands);
 void add_summary(Commands& commands);
 void add_report(Commands& commands);
+void add_dashboard(Commands& commands);
 void add_verify(Commands& commands);
 void add_diff(Commands& commands);
 void add_architecture(Commands& commands);

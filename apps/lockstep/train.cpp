@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
+#include "lockstep/report/dashboard/dashboard.h"
 #include "lockstep/report/pages/run_page.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/report/tables.h"
@@ -116,6 +117,9 @@ std::string how_to_go_on(const TrainArguments& a, const std::string& folder, boo
   if (!a.initial_model.empty()) line += " --initial-model " + shell_word(a.initial_model);
   return line + " --out " + shell_word(folder) + " --resume";
 }
+
+// Of --dashboard. It is for the command alone, not for those who start trainings by arguments.
+bool dashboard_wanted = false;
 
 // Prints notices when there is no progress output (--quiet).
 class Notices : public TrainingObserver {
@@ -263,6 +267,11 @@ int train_command(const TrainArguments& a) {
   options.observers.push_back(a.quiet ? static_cast<TrainingObserver*>(&notices) : &progress);
 
   catch_stop_signals();
+  std::unique_ptr<Dashboard> dashboard;
+  if (dashboard_wanted) {
+    dashboard = std::make_unique<Dashboard>(DashboardOptions{.folders = {options.folder}});
+    std::fprintf(stderr, "dashboard: %s\n", dashboard->address().c_str());
+  }
   RunResult result;
   Trial trial;
   try {
@@ -381,6 +390,10 @@ void add_train(Commands& commands) {
       .excludes(sub.option("--dry-run"));
   sub.add_flag("--profile", a->profile,
                "Also print a time profile, and write profile.json and trace.json")
+      .excludes(check)
+      .excludes(sub.option("--dry-run"));
+  sub.add_flag("--dashboard", dashboard_wanted,
+               "Serve a page of the training until it ends, and print its address")
       .excludes(check)
       .excludes(sub.option("--dry-run"));
   Option json =

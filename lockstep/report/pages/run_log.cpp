@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,10 +30,18 @@ ordered_json short_number(double value) {
   return std::strtod(text, nullptr);
 }
 
-double number_of(const ordered_json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>()
-                                                   : std::numeric_limits<double>::quiet_NaN();
+// The number after "key": in a line; NaN for null; nothing if there is no such key.
+std::optional<double> value_of(std::string_view line, std::string_view key) {
+  for (size_t at = line.find(key); at != std::string_view::npos; at = line.find(key, at + 1)) {
+    const size_t end = at + key.size();
+    if (at == 0 || line[at - 1] != '"' || line.substr(end, 2) != "\":") continue;
+    double value = 0;
+    const char* const begin = line.data() + end + 2;
+    const auto [rest, error] = std::from_chars(begin, line.data() + line.size(), value);
+    const bool whole = error == std::errc() && (*rest == ',' || *rest == '}');
+    return whole ? value : std::numeric_limits<double>::quiet_NaN();
+  }
+  return std::nullopt;
 }
 
 struct Change {
@@ -63,7 +74,7 @@ struct RunLog::State {
   double elapsed = 0, seconds = 0, images = 0;
 
   void line(std::string_view text);
-  void iteration(const ordered_json& json, int64_t number);
+  bool iteration(std::string_view text);
   std::vector<size_t> selected(size_t most) const;
 };
 
@@ -90,27 +101,37 @@ void RunLog::clear() {
   s.seconds = s.images = 0;
 }
 
-void RunLog::State::iteration(const ordered_json& json, int64_t number) {
-  iterations.push_back(number);
-  losses.push_back(static_cast<float>(number_of(json, "loss")));
-  accuracies.push_back(static_cast<float>(number_of(json, "accuracy")));
+// A line as ReceiptWriter writes it, without a general parser: logs have many of them. Returns
+// false for any other line.
+bool RunLog::State::iteration(std::string_view text) {
+  if (!text.starts_with(R"({"iteration":)") || !text.ends_with('}')) return false;
+  const std::optional<double> number = value_of(text, "iteration"), loss = value_of(text, "loss");
+  if (!number || !std::isfinite(*number) || !loss) return false;
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  last = static_cast<int64_t>(*number);
+  iterations.push_back(last);
+  losses.push_back(static_cast<float>(*loss));
+  accuracies.push_back(static_cast<float>(value_of(text, "accuracy").value_or(none)));
   const auto follow_change = [&](const char* key, double& newest, std::vector<Change>& list) {
-    const double value = number_of(json, key);
+    const double value = value_of(text, key).value_or(none);
     if (std::isnan(value) || value == newest) return;
     newest = value;
-    list.push_back({number, value});
+    list.push_back({last, value});
   };
   follow_change("learning_rate", rate, rates);
   follow_change("epoch", epoch, epochs);
-  const double now = number_of(json, "elapsed"), took = number_of(json, "seconds"),
-               had = number_of(json, "observations");
+  const double now = value_of(text, "elapsed").value_or(none),
+               took = value_of(text, "seconds").value_or(none),
+               had = value_of(text, "observations").value_or(none);
   if (std::isfinite(now)) elapsed = now;
   if (std::isfinite(took)) seconds += took;
   if (std::isfinite(had)) images += had;
-  last = number;
+  ++added;
+  return true;
 }
 
 void RunLog::State::line(std::string_view text) {
+  if (iteration(text)) return;
   ordered_json json = ordered_json::parse(text, nullptr, false);
   if (!json.is_object()) return;
   ++added;
@@ -122,10 +143,8 @@ void RunLog::State::line(std::string_view text) {
       kept[key] = value.is_number_float() ? short_number(value.get<double>()) : value;
     }
     validations.push_back(std::move(kept));
-  } else if (json.contains("loss") && counted) {
-    iteration(json, number->get<int64_t>());
-  } else {
-    if (events.size() < kMostEvents) events.push_back(std::move(json));
+  } else if (events.size() < kMostEvents) {
+    events.push_back(std::move(json));
   }
 }
 

@@ -177,8 +177,8 @@ std::string page_of(const ordered_json& data) {
       "</head>\n<body>\n<noscript>This report draws its charts with JavaScript.</noscript>\n"
       "<script type=\"application/json\" id=\"data\">";
   page += json_for_page(data) + "</script>\n";
-  for (const char* script :
-       {"dygraph.min.js", "base.js", "curves.js", "charts.js", "report.js", "report_start.js"}) {
+  for (const char* script : {"dygraph.min.js", "base.js", "curves.js", "charts.js", "report.js",
+                             "sweep.js", "report_start.js"}) {
     page += "<script>\n";
     page += page_file(script);
     page += "</script>\n";

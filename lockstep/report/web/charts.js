@@ -37,7 +37,7 @@
         if (order === "name") sorted = [...scores].sort((a, b) => (b.observed - b.right) - (a.observed - a.right)).slice(0, kMostClasses).sort((a, b) => a.i - b.i);
         else sorted = sorted.slice(0, kMostClasses);
       }
-      const m = sorted.length, cell = m <= 12 ? 46 : m <= 20 ? 36 : 22, wide = 58;
+      const m = sorted.length, cell = m <= 12 ? 42 : m <= 20 ? 36 : 22, wide = 58;
       const longest = Math.min(18, Math.max(4, ...sorted.map(s => s.name.length)));
       const x0 = longest * 7.2 + 30, y0 = longest * 5.4 + 30, width = x0 + m * cell + 2 * wide + 16, height = y0 + m * cell + 62;
       svg = drawing("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0",

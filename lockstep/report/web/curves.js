@@ -105,7 +105,7 @@
         own["s" + i] = {strokeWidth: one.raw || one.dim ? 1 : one.wide ? 3 : 2, drawPoints: !!one.dots || one.x.length === 1, pointSize: one.dots ? 3 : 2,
           strokePattern: one.dash ? [6, 4] : null};
       });
-      const faded = colours.map((paint, i) => this.series[i].raw ? paint + "40" : this.series[i].dim ? paint + "38" : paint);
+      const faded = colours.map((paint, i) => this.series[i].raw ? paint + "40" : this.series[i].dim ? paint + "66" : paint);
       const options = {
         file: rows, labels: ["x"].concat(this.series.map((_, i) => "s" + i)), series: own, colors: faded,
         dateWindow: [from, to], axisLineColor: colour("line"), gridLineColor: colour("grid")};

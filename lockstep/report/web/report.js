@@ -13,7 +13,11 @@
         this.loss.push(piece.loss[i]);
         this.accuracy.push(piece.accuracy.length ? piece.accuracy[i] : null);
       }
-      for (const key of ["rate", "epochs", "validations", "events"]) for (const one of piece[key]) this[key].push(one);
+      for (const key of ["rate", "epochs", "validations", "events"]) for (const one of piece[key]) {
+        // A stream that begins later tells the present rate and epoch again.
+        if ((key === "rate" || key === "epochs") && this[key].at(-1)?.[1] === one[1]) continue;
+        this[key].push(one);
+      }
       this.elapsed = piece.elapsed ?? this.elapsed;
       this.seconds += piece.seconds; this.images += piece.images; this.iterations += piece.iterations;
       this.recent = piece.seconds > 0 ? piece.images / piece.seconds : this.recent;

@@ -1,2 +1,5 @@
 "use strict";
-Lockstep.page = Lockstep.report(JSON.parse(document.getElementById("data").textContent));
+{
+  const data = JSON.parse(document.getElementById("data").textContent);
+  Lockstep.page = data.trials ? Lockstep.sweepReport(data) : Lockstep.report(data);
+}

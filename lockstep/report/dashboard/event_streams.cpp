@@ -1,0 +1,149 @@
+#include "lockstep/report/dashboard/event_streams.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <exception>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/threads/mutex.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostStreams = 200;
+constexpr size_t kMostPending = size_t{32} << 20;  // bytes that a browser has not read
+constexpr int kIntervalsBetweenSigns = 20;         // of life, on a stream without events
+
+struct OpenStream {
+  int socket = -1;
+  EventSource source;
+  std::string pending = {};
+  int quiet = 0;
+
+  // Returns false if the stream has ended.
+  bool step() {
+    char ignored[256];
+    const ssize_t got = ::recv(socket, ignored, sizeof ignored, MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+      return false;
+    }
+    if (pending.empty()) {
+      pending = source();
+      quiet = pending.empty() ? quiet + 1 : 0;
+      if (quiet >= kIntervalsBetweenSigns) {
+        pending = ":\n\n";
+        quiet = 0;
+      }
+    }
+    if (pending.size() > kMostPending) return false;
+    return write();
+  }
+  bool write() {
+    while (!pending.empty()) {
+      const ssize_t sent =
+          ::send(socket, pending.data(), pending.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+      pending.erase(0, static_cast<size_t>(sent));
+    }
+    return true;
+  }
+};
+
+void close_socket(int socket) {
+  ::shutdown(socket, SHUT_RDWR);
+  ::close(socket);
+}
+
+}  // namespace
+
+struct EventStreams::State {
+  double interval = 1;  // seconds
+  std::function<void()> before;
+  mutable Mutex mutex;
+  ConditionVariable changed;
+  std::vector<OpenStream> fresh LOCKSTEP_GUARDED_BY(mutex);
+  size_t open LOCKSTEP_GUARDED_BY(mutex) = 0;  // with those in `fresh`
+  bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
+  std::thread thread;
+
+  void run();
+};
+
+EventStreams::EventStreams(int interval_ms, std::function<void()> before_each_interval)
+    : state_(std::make_unique<State>()) {
+  state_->interval = interval_ms / 1000.0;
+  state_->before = std::move(before_each_interval);
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+EventStreams::~EventStreams() {
+  {
+    const MutexLock lock(state_->mutex);
+    state_->ending = true;
+  }
+  state_->changed.notify_all();
+  state_->thread.join();
+}
+
+bool EventStreams::add(int socket, EventSource source) {
+  {
+    const MutexLock lock(state_->mutex);
+    if (!state_->ending && state_->open < kMostStreams) {
+      ++state_->open;
+      state_->fresh.push_back({socket, std::move(source)});
+      state_->changed.notify_all();
+      return true;
+    }
+  }
+  close_socket(socket);
+  return false;
+}
+
+size_t EventStreams::size() const {
+  const MutexLock lock(state_->mutex);
+  return state_->open;
+}
+
+void EventStreams::State::run() {
+  std::vector<OpenStream> streams;
+  while (true) {
+    {
+      MutexLock lock(mutex);
+      if (!ending && fresh.empty()) changed.wait_until(mutex, TimeLimit(interval));
+      for (OpenStream& stream : fresh) streams.push_back(std::move(stream));
+      fresh.clear();
+      if (ending) break;
+    }
+    if (!streams.empty()) {
+      try {
+        before();
+      } catch (const std::exception&) {  // the sources report what cannot be read
+      }
+    }
+    std::vector<OpenStream> kept;
+    for (OpenStream& stream : streams) {
+      bool going = false;
+      try {
+        going = stream.step();
+      } catch (const std::exception&) {
+      }
+      if (going) {
+        kept.push_back(std::move(stream));
+      } else {
+        close_socket(stream.socket);
+      }
+    }
+    streams = std::move(kept);
+    const MutexLock lock(mutex);
+    open = streams.size() + fresh.size();
+  }
+  for (const OpenStream& stream : streams) close_socket(stream.socket);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// Server-sent events to any number of browsers from one thread. No thread of the server is occupied
+// by a stream.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace lockstep {
+
+// What a stream tells its browser: called every interval by the streams' thread, it returns
+// complete events ("event: log\ndata: {...}\n\n") or "".
+using EventSource = std::function<std::string()>;
+
+// Thread-safe.
+class EventStreams {
+ public:
+  // `before_each_interval` is called once before the sources of all streams.
+  EventStreams(int interval_ms, std::function<void()> before_each_interval);
+  // Closes all streams.
+  ~EventStreams();
+  EventStreams(const EventStreams&) = delete;
+  EventStreams& operator=(const EventStreams&) = delete;
+
+  // Takes over a connected socket whose response headers are sent. The stream ends when the browser
+  // closes it, when the browser reads too slowly, or when the source throws. Returns false, and
+  // closes the socket, if there are too many streams.
+  bool add(int socket, EventSource source);
+  size_t size() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

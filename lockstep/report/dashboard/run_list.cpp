@@ -1,0 +1,320 @@
+#include "lockstep/report/dashboard/run_list.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/digest.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/threads/mutex.h"
+#include "lockstep/report/pages/run_page.h"
+#include "lockstep/report/pages/sweep_page.h"
+#include "lockstep/runs/folders/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLevels = 3;
+constexpr auto kSearchEvery = std::chrono::seconds(3);
+constexpr size_t kMostRuns = 20'000;
+constexpr int64_t kMostBytesAtOnce = int64_t{64} << 20;
+constexpr const char* kNotesName = "notes.json";
+
+// What tells that a file has changed.
+struct Mark {
+  int64_t size = -1, seconds = 0, nanoseconds = 0;
+  friend bool operator==(const Mark&, const Mark&) = default;
+};
+
+Mark mark_of(const std::string& path) {
+  struct stat s {};
+  if (::stat(path.c_str(), &s) != 0) return {};
+  return {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+}
+
+std::string id_of(const std::string& folder) {
+  return digest_of(folder.data(), folder.size()).to_string().substr(0, 16);
+}
+
+bool holds_run(const std::filesystem::path& folder) {
+  std::error_code none;
+  return std::filesystem::exists(folder / "job.json", none) ||
+         std::filesystem::exists(folder / "log.jsonl", none);
+}
+
+void find_runs(const std::filesystem::path& folder, int levels, std::vector<std::string>& found,
+               std::vector<std::string>& sweeps) {
+  if (found.size() >= kMostRuns) return;
+  if (holds_sweep(folder.string())) sweeps.push_back(folder.string());
+  if (holds_run(folder)) {
+    found.push_back(folder.string());
+    return;
+  }
+  if (levels == 0) return;
+  std::error_code error;
+  std::vector<std::filesystem::path> below;
+  for (std::filesystem::directory_iterator i(folder, error), end; !error && i != end;
+       i.increment(error)) {
+    std::error_code none;
+    if (i->is_directory(none) && !i->is_symlink(none)) below.push_back(i->path());
+  }
+  std::sort(below.begin(), below.end());
+  for (const auto& path : below) find_runs(path, levels - 1, found, sweeps);
+}
+
+ordered_json parsed(const std::string& path) {
+  try {
+    if (!local_files().exists(path)) return nullptr;
+    ordered_json json = ordered_json::parse(read_text(local_files(), path), nullptr, false);
+    if (json.is_object()) return json;
+  } catch (const Error&) {  // it was removed, or cannot be read: shown without it
+  }
+  return nullptr;
+}
+
+// A run as it was last read.
+struct Entry {
+  std::string folder;
+  Mark job, state, log, notes, start;
+  bool running = false;
+  int64_t position = 0, changed = 0;
+  std::string rest;
+  ordered_json summary = ordered_json::object();
+
+  void read_log(const std::string& path);
+  void read_line(std::string_view line);
+};
+
+// Of iterations only the last line counts, so that the lines between are not parsed.
+void Entry::read_log(const std::string& path) {
+  if (log.size < position) {
+    position = 0;
+    rest.clear();
+    for (const char* key : {"best_loss", "best_accuracy"}) summary.erase(key);
+  }
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return;
+  std::string text = std::move(rest);
+  rest.clear();
+  const size_t before = text.size();
+  const int64_t size = std::min(kMostBytesAtOnce, std::max<int64_t>(0, log.size - position));
+  text.resize(before + static_cast<size_t>(size));
+  const ssize_t got = ::pread(file, text.data() + before, static_cast<size_t>(size), position);
+  ::close(file);
+  text.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  position += std::max<ssize_t>(got, 0);
+  std::string_view last;
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    if (line.find("\"validation_loss\"") != std::string_view::npos) {
+      read_line(line);
+    } else if (line.find("\"loss\"") != std::string_view::npos) {
+      last = line;
+    }
+  }
+  if (!last.empty()) read_line(last);
+  rest = text.substr(begin);
+}
+
+void Entry::read_line(std::string_view line) {
+  const ordered_json json = ordered_json::parse(line, nullptr, false);
+  if (!json.is_object()) return;
+  const auto take = [&](const char* from, const char* to) {
+    const auto found = json.find(from);
+    if (found != json.end() && found->is_number()) summary[to] = *found;
+    return found != json.end() && found->is_number();
+  };
+  const auto better = [&](const char* from, const char* best, bool lower) {
+    if (!summary.contains(best) ||
+        (lower ? summary[from].get<double>() < summary[best].get<double>()
+               : summary[from].get<double>() > summary[best].get<double>())) {
+      summary[best] = summary[from];
+    }
+  };
+  if (json.contains("validation_loss")) {
+    if (take("validation_loss", "validation_loss")) better("validation_loss", "best_loss", true);
+    if (take("validation_accuracy", "validation_accuracy")) {
+      better("validation_accuracy", "best_accuracy", false);
+    }
+    return;
+  }
+  take("iteration", "iteration");
+  take("epoch", "epoch");
+  take("elapsed", "elapsed");
+  take("loss", "loss");
+  take("accuracy", "accuracy");
+  take("learning_rate", "rate");
+}
+
+}  // namespace
+
+struct RunList::State {
+  explicit State(std::vector<std::string> where) : folders(std::move(where)) {}
+
+  const std::vector<std::string> folders;
+  mutable Mutex mutex;
+  std::map<std::string, Entry> entries LOCKSTEP_GUARDED_BY(mutex);       // by id
+  std::map<std::string, std::string> sweeps LOCKSTEP_GUARDED_BY(mutex);  // folders by id
+  int64_t version LOCKSTEP_GUARDED_BY(mutex) = 0;
+  Clock::time_point searched LOCKSTEP_GUARDED_BY(mutex) = {};
+
+  void search() LOCKSTEP_REQUIRES(mutex);
+  bool follow(Entry& entry) LOCKSTEP_REQUIRES(mutex);
+};
+
+RunList::RunList(std::vector<std::string> folders)
+    : state_(std::make_unique<State>(std::move(folders))) {}
+RunList::~RunList() = default;
+
+void RunList::State::search() {
+  std::vector<std::string> found, found_sweeps;
+  for (const std::string& folder : folders) find_runs(folder, kLevels, found, found_sweeps);
+  sweeps.clear();
+  for (const std::string& folder : found_sweeps) sweeps[id_of(folder)] = folder;
+  std::map<std::string, Entry> kept;
+  for (const std::string& folder : found) {
+    const std::string id = id_of(folder);
+    const auto known = entries.find(id);
+    if (known != entries.end()) {
+      kept.insert(entries.extract(known));
+    } else {
+      kept[id].folder = folder;
+    }
+  }
+  if (!entries.empty()) ++version;  // runs were removed
+  entries = std::move(kept);
+}
+
+// Returns whether the summary has changed.
+bool RunList::State::follow(Entry& e) {
+  const auto path = [&](const char* name) { return join_path(e.folder, name); };
+  bool changed = false;
+  const auto updated = [&](Mark& mark, const char* name) {
+    const Mark now = mark_of(path(name));
+    if (mark == now && e.changed > 0) return false;
+    mark = now;
+    return changed = true;
+  };
+  const bool first = e.changed == 0;
+  if (updated(e.job, "job.json")) {
+    const ordered_json job = parsed(path("job.json"));
+    e.summary["folder"] = printable(e.folder);
+    e.summary["name"] = job.is_object() && job.contains("name")
+                            ? job["name"]
+                            : ordered_json(std::filesystem::path(e.folder).filename().string());
+    e.summary["options"] = job.is_object() ? changed_options(job) : ordered_json::object();
+  }
+  if (updated(e.notes, kNotesName)) {
+    const ordered_json notes = parsed(path(kNotesName));
+    e.summary["tags"] =
+        notes.is_object() ? notes.value("tags", ordered_json::array()) : ordered_json::array();
+    e.summary["note"] = notes.is_object() ? notes.value("note", ordered_json("")) : "";
+  }
+  if (updated(e.start, run_start_name)) {
+    const ordered_json start = parsed(path(run_start_name));
+    e.summary["iterations"] =
+        start.is_object() ? start.value("iterations", ordered_json()) : nullptr;
+  }
+  // A process that was killed leaves the state `running` behind; the lock tells.
+  if (updated(e.state, run_state_name) || e.running || first) {
+    const RunState state = run_state(local_files(), e.folder);
+    const std::string status = to_string(state.status);
+    changed |= e.summary.value("status", "") != status;
+    e.running = state.status == RunStatus::running;
+    e.summary["status"] = status;
+    e.summary["reason"] = printable(state.reason);
+    e.summary["time"] = printable(state.time);
+  }
+  if (updated(e.log, "log.jsonl") || e.position < e.log.size) {
+    e.read_log(path("log.jsonl"));
+    changed = true;
+  }
+  return changed;
+}
+
+void RunList::refresh() {
+  State& s = *state_;
+  const MutexLock lock(s.mutex);
+  const auto now = Clock::now();
+  const bool rarely = now - s.searched > kSearchEvery;
+  if (rarely) {
+    s.search();
+    s.searched = Clock::now();
+  }
+  for (auto& [id, entry] : s.entries) {
+    const bool is_new = entry.changed == 0;
+    // Most runs of a long list have ended; that one of them goes on is seen a little later.
+    if (!is_new && !entry.running && !rarely) continue;
+    if (!s.follow(entry) && !is_new) continue;
+    entry.summary["id"] = id;
+    entry.changed = ++s.version;
+  }
+}
+
+ordered_json RunList::summaries(int64_t since) const {
+  const MutexLock lock(state_->mutex);
+  ordered_json list = ordered_json::array();
+  for (const auto& [id, entry] : state_->entries) {
+    if (entry.changed > since) list.push_back(entry.summary);
+  }
+  return list;
+}
+
+int64_t RunList::version() const {
+  const MutexLock lock(state_->mutex);
+  return state_->version;
+}
+
+std::string RunList::folder(const std::string& id) const {
+  const MutexLock lock(state_->mutex);
+  const auto found = state_->entries.find(id);
+  if (found != state_->entries.end()) return found->second.folder;
+  const auto sweep = state_->sweeps.find(id);
+  return sweep == state_->sweeps.end() ? "" : sweep->second;
+}
+
+ordered_json RunList::sweeps() const {
+  const MutexLock lock(state_->mutex);
+  ordered_json list = ordered_json::array();
+  for (const auto& [id, folder] : state_->sweeps) {
+    list.push_back({{"id", id}, {"folder", printable(folder)}});
+  }
+  return list;
+}
+
+void RunList::annotate(const std::string& id, const std::vector<std::string>& tags,
+                       const std::string& note) {
+  const std::string where = folder(id);
+  if (where.empty()) throw InvalidArgument("[dashboard] there is no run " + printable(id));
+  if (tags.size() > 100 || note.size() > 10'000) {
+    throw InvalidArgument("[dashboard] a run may have 100 tags and a note of 10,000 bytes");
+  }
+  for (const std::string& tag : tags) {
+    if (tag.size() > 100) throw InvalidArgument("[dashboard] a tag may have 100 bytes");
+  }
+  const ordered_json json{{"tags", tags}, {"note", note}};
+  write_atomically(local_files(), join_path(where, kNotesName),
+                   json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  const MutexLock lock(state_->mutex);
+  const auto found = state_->entries.find(id);
+  if (found != state_->entries.end() && state_->follow(found->second)) {
+    found->second.changed = ++state_->version;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// The runs that a dashboard shows, with a summary of each that follows its log.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// Runs in folders, found again from time to time. Reading is incremental: a log that has grown is
+// read from where it ended, and folders that have not changed are not read. Thread-safe.
+class RunList {
+ public:
+  // `folders`: runs, or folders with runs in them or in sub-folders (up to three levels below).
+  explicit RunList(std::vector<std::string> folders);
+  ~RunList();
+  RunList(const RunList&) = delete;
+  RunList& operator=(const RunList&) = delete;
+
+  // Looks for new runs if the last search is older than a few seconds, and follows the logs.
+  void refresh();
+
+  // [{"id", "folder", "name", "status", "time", "iteration", "iterations", "epoch", "elapsed",
+  // "loss", "accuracy", "validation_loss", "validation_accuracy", "best_loss", "best_accuracy",
+  // "rate", "options": {"training.seed": ...} that differ from the defaults, "tags", "note",
+  // "changed": version}]: those whose summary has changed after version `since`.
+  nlohmann::ordered_json summaries(int64_t since = 0) const;
+  int64_t version() const;
+  // [{"id", "folder"}] of sweeps in the folders. Their trials are among the runs.
+  nlohmann::ordered_json sweeps() const;
+  // The folder of a run or a sweep, or "" for an unknown id.
+  std::string folder(const std::string& id) const;
+
+  // Sets the user's tags and note of a run, which are in notes.json in its folder. Throws
+  // InvalidArgument for an unknown id or texts that are too long, FileError.
+  void annotate(const std::string& id, const std::vector<std::string>& tags,
+                const std::string& note);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

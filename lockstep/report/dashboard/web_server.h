@@ -1,0 +1,56 @@
+// A small web server for one user of this machine: on loopback, for those who have the token.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/report/dashboard/event_streams.h"
+
+namespace lockstep {
+
+struct WebRequest {
+  std::string method, path, body;
+  std::map<std::string, std::string> parameters;  // of the query; the first of each name
+  std::string parameter(const std::string& name) const {
+    const auto found = parameters.find(name);
+    return found == parameters.end() ? "" : found->second;
+  }
+};
+
+struct WebResponse {
+  int status = 200;
+  std::string type = "application/json", body = {};
+  bool own_policy = false;  // the page has its own content security policy
+  EventSource events = {};  // if set: the response is a stream of these events
+};
+
+// Answers by threads of its own (cpp-httplib). Every connection carries one request. A request is
+// refused with 403 unless its Host is this server, its Origin, if it has one, too, and it carries
+// the token: as a cookie, or as the parameter `token` of the first page, which sets the cookie. Not
+// thread-safe.
+class WebServer {
+ public:
+  using Handler = std::function<WebResponse(const WebRequest&)>;
+
+  // Listens on 127.0.0.1. `port` 0: any free port. `handler` is called by several threads;
+  // exceptions become status 400 (errors of Lockstep) or 500. `before_events` as in EventStreams.
+  // Throws Error if the port is in use.
+  WebServer(int port, Handler handler, int event_interval_ms, std::function<void()> before_events);
+  // Ends all connections.
+  ~WebServer();
+  WebServer(const WebServer&) = delete;
+  WebServer& operator=(const WebServer&) = delete;
+
+  int port() const;
+  // "http://127.0.0.1:8123/?token=...". The token is random, 128 bits.
+  std::string address() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,368 @@
+#!/usr/bin/env python3
+"""`lockstep dashboard` over HTTP and in real Chromium: usage: dashboard_test.py COMMAND"""
+
+import concurrent.futures
+import http.client
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+
+from support import COMMAND, CommandTest, unittest
+
+from browser import Browser
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+
+class Dashboard:
+    """A context: a dashboard as a process."""
+
+    def __init__(self, folder, *arguments):
+        self.process = subprocess.Popen([COMMAND, "dashboard", *arguments], cwd=folder, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True)
+        self.address = self.process.stdout.readline().strip()
+        self.port, self.token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([0-9a-f]{32})", self.address).groups()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(20)
+        self.process.stdout.close()
+
+    def connection(self, method, path, body=None, token=None, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", int(self.port), timeout=20)
+        token = self.token if token is None else token
+        connection.request(method, path, body, {"Cookie": f"lockstep_{self.port}={token}", **headers})
+        return connection, connection.getresponse()
+
+    def ask(self, method, path, body=None, **options):
+        """(status, text, headers)"""
+        connection, answer = self.connection(method, path, body, **options)
+        with connection:
+            return answer.status, answer.read().decode(), dict(answer.getheaders())
+
+    def json(self, path):
+        status, text, _ = self.ask("GET", path)
+        assert status == 200, (path, status, text)
+        return json.loads(text)
+
+
+# http.client's connections are no contexts.
+http.client.HTTPConnection.__enter__ = lambda self: self
+http.client.HTTPConnection.__exit__ = lambda self, *_: self.close()
+
+
+def write_run(folder, iterations, name="made", state="finished", loss=lambda i: 2 / (1 + i / 50)):
+    """A run's folder without a training."""
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps({"name": name, "training": {"seed": iterations % 7}}))
+    with open(folder / "log.jsonl", "w", encoding="utf-8") as log:
+        for i in range(1, iterations + 1):
+            log.write('{"iteration":%d,"epoch":%d,"in_epoch":1,"loss":%.6f,"accuracy":%.4f,"learning_rate":0.1,'
+                      '"elapsed":%.3f,"seconds":0.01,"observations":32}\n'
+                      % (i, 1 + i // 100, loss(i), 1 - 1 / (1 + i), i / 100))
+            if i % 100 == 0:
+                log.write('{"iteration":%d,"epoch":%d,"validation_loss":%.5f,"validation_accuracy":0.5}\n'
+                          % (i, i // 100, loss(i)))
+    (folder / "state.json").write_text(json.dumps({"lockstep.state": "1", "state": state, "reason": "",
+                                                   "iteration": iterations, "time": "2026-11-25T09:11:18Z"}))
+
+
+def write_sweep(folder):
+    """A sweep's folder without a sweep: six trials, two rungs, four pruned; names and values as text of others."""
+    lines = [{"sweep": "1", "metric": "validation.accuracy", "goal": "maximize", "budget": 3, "options": {}},
+             {"decision": 0, "what": "rung 1 of 2", "pruned": [], "goals": [],
+              "starts": [{"trial": t, "parameters": {"rate": 0.001 * 4 ** t, "<b>kind": "<script>" if t % 2 else "b"}}
+                         for t in range(1, 7)]}]
+    lines += [{"result": {"trial": t, "repeat": 0, "budget": 1, "state": "reached", "reason": "", "value": 0.1 * t}}
+              for t in range(1, 7)]
+    lines += [{"decision": 1, "what": "rung 2 of 2", "starts": [], "goals": [], "pruned": [1, 2, 3, 4]},
+              {"result": {"trial": 5, "repeat": 0, "budget": 3, "state": "reached", "reason": "", "value": 0.9}},
+              {"result": {"trial": 6, "repeat": 0, "budget": 3, "state": "diverged", "reason": "loss is NaN", "value": None}}]
+    for t in range(1, 7):
+        write_run(folder / "trials" / str(t), 300 if t > 4 else 100)
+    (folder / "sweep.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"result":{"tri')
+    (folder / "result.json").write_text(json.dumps({"best": 5, "value": 0.9, "test_accuracy": 0.875, "importance": {"rate": 0.4, "<b>kind": 0.1}}))
+
+
+class Served(CommandTest):
+    def test_only_those_with_the_token_of_this_page(self):
+        write_run(self.folder / "runs" / "a", 10)
+        with Dashboard(self.folder) as d:
+            for path in ("/", "/api/runs", "/events?since=0", "/file/style.css", "/nothing", "/?token=" + "0" * 32):
+                for token in ("", "0" * 32, d.token[:-1], d.token + "0"):
+                    status, text, headers = d.ask("GET", path, token=token)
+                    self.assertEqual(status, 403, path)
+                    self.assertNotIn("Set-Cookie", headers)
+                    self.assertNotIn(d.token, text)
+            self.assertEqual(d.ask("POST", "/api/stop?id=1", token="")[0], 403)
+            status, _, headers = d.ask("GET", "/?token=" + d.token, token="")
+            self.assertEqual((status, headers["Location"]), (302, "/"))
+            self.assertRegex(headers["Set-Cookie"], r"^lockstep_\d+=[0-9a-f]{32}; Path=/; HttpOnly; SameSite=Strict$")
+            self.assertEqual(d.ask("GET", "/api/runs")[0], 200)
+            self.assertIn("default-src 'none'", d.ask("GET", "/")[2]["Content-Security-Policy"])
+            for host in ("evil.example", f"evil.example:{d.port}", "127.0.0.1", "127.0.0.1:1", ""):
+                self.assertEqual(d.ask("GET", "/api/runs", Host=host)[0], 403, host)
+            self.assertEqual(d.ask("GET", "/api/runs", Host=f"localhost:{d.port}")[0], 200)
+            for origin in ("http://evil.example", "null", f"https://127.0.0.1:{d.port}"):
+                self.assertEqual(d.ask("POST", "/api/notes?id=1", "{}", Origin=origin)[0], 403, origin)
+            with open(f"/proc/{d.process.pid}/cmdline", "rb") as line:
+                self.assertNotIn(d.token.encode(), line.read())
+            # On loopback alone.
+            with open(f"/proc/{d.process.pid}/net/tcp", encoding="utf-8") as connections:
+                listening = [line.split()[1] for line in connections if line.split()[3] == "0A"]
+            self.assertIn(f"0100007F:{int(d.port):04X}", listening)
+            self.assertNotIn(f"00000000:{int(d.port):04X}", listening)
+
+    def test_runs_notes_and_requests_that_make_no_sense(self):
+        write_run(self.folder / "runs" / "a" / "<script>", 250, name="<b>bold</b>")
+        write_run(self.folder / "runs" / "b", 7)
+        with open(self.folder / "runs" / "b" / "log.jsonl", "a", encoding="utf-8") as log:
+            log.write('{"iteration":8,"lo')
+        with Dashboard(self.folder) as d:
+            listed = {run["folder"]: run for run in d.json("/api/runs")["runs"]}
+            self.assertEqual(sorted(listed), ["runs/a/<script>", "runs/b"])
+            a = listed["runs/a/<script>"]
+            self.assertEqual((a["iteration"], a["status"], a["best_accuracy"]), (250, "finished", 0.5))
+            self.assertEqual(listed["runs/b"]["iteration"], 7)
+            note = json.dumps({"tags": ["good", "<i>"], "note": "a note"})
+            self.assertEqual(d.ask("POST", "/api/notes?id=" + a["id"], note)[0], 200)
+            self.assertEqual(json.loads((self.folder / "runs/a/<script>/notes.json").read_text())["tags"], ["good", "<i>"])
+            again = {run["folder"]: run for run in d.json("/api/runs")["runs"]}["runs/a/<script>"]
+            self.assertEqual((again["tags"], again["note"]), (["good", "<i>"], "a note"))
+            for method, path, body in (("POST", "/api/notes?id=" + a["id"], "{"), ("POST", "/api/notes?id=../..", note),
+                                       ("GET", "/api/run?id=../../etc", None), ("GET", "/api/run", None),
+                                       ("GET", "/file/../../etc/passwd", None), ("GET", "/report?id=x", None),
+                                       ("POST", "/api/stop?id=x", "")):
+                status, text, _ = d.ask(method, path, body)
+                self.assertEqual(status, 400, (path, text))
+                self.assertIn("error", json.loads(text))
+            self.assertEqual(d.ask("GET", "/nothing")[0], 404)
+            self.assertEqual(d.ask("POST", "/api/notes?id=" + a["id"], "x" * 100000)[0], 413)
+            with socket.create_connection(("127.0.0.1", int(d.port)), timeout=10) as raw:
+                raw.sendall(b"\0\1 garbage\r\n\r\n")
+                raw.recv(1000)
+            self.assertEqual(d.ask("GET", "/api/runs")[0], 200)
+
+    def test_streams_do_not_occupy_the_servers_threads(self):
+        write_run(self.folder / "runs" / "a", 100)
+        with Dashboard(self.folder) as d:
+            run = d.json("/api/runs")["runs"][0]
+            streams = [d.connection("GET", f"/events?since=0&watch={run['id']}:0") for _ in range(40)]
+            began = time.monotonic()
+            for _ in range(20):
+                d.json("/api/runs")
+            self.assertLess(time.monotonic() - began, 5)
+            with open(self.folder / "runs" / "a" / "log.jsonl", "a", encoding="utf-8") as log:
+                log.write('{"iteration":101,"epoch":2,"loss":0.125,"accuracy":0.5,"learning_rate":0.1,"elapsed":1,'
+                          '"seconds":0.01,"observations":32}\n')
+            for connection, answer in streams:
+                self.assertEqual(answer.getheader("Content-Type"), "text/event-stream")
+                text = ""
+                while "0.125" not in text:
+                    line = answer.readline().decode()
+                    self.assertNotEqual(line, "", text)
+                    text += line
+                connection.close()
+            with open(f"/proc/{d.process.pid}/status", encoding="utf-8") as status:
+                threads = int(re.search(r"Threads:\s+(\d+)", status.read()).group(1))
+            self.assertLess(threads, 20)
+
+    def test_a_port_in_use_and_folders_that_do_not_exist(self):
+        write_run(self.folder / "runs" / "a", 1)
+        with Dashboard(self.folder) as d:
+            done = self.run_command("dashboard", "--port", d.port)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"port {d.port} cannot be used", done.stderr)
+        done = self.run_command("dashboard", "--runs", "nothing")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("there is no folder nothing", done.stderr)
+
+    def test_two_thousand_runs_and_eight_long_ones(self):
+        for i in range(2000):
+            write_run(self.folder / "runs" / f"{i:04}", 3)
+        write_run(self.folder / "runs" / "long-0", 100_000)
+        for i in range(1, 8):
+            shutil.copytree(self.folder / "runs" / "long-0", self.folder / "runs" / f"long-{i}")
+        with Dashboard(self.folder) as d:
+            began = time.monotonic()
+            listed = d.json("/api/runs")["runs"]
+            first = time.monotonic() - began
+            self.assertEqual(len(listed), 2008)
+            began = time.monotonic()
+            d.json("/api/runs")
+            again = time.monotonic() - began
+            long = [run["id"] for run in listed if "long" in run["folder"]]
+            began = time.monotonic()
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                logs = list(pool.map(lambda run: d.json("/api/log?id=" + run), long))
+            curves = time.monotonic() - began
+            self.assertEqual([len(log["loss"]) for log in logs], [100_000] * 8)
+            print(f"2,008 runs: {first:.2f} s at first, {again:.3f} s again; 8 logs of 100,000 iterations: {curves:.2f} s")
+            self.assertLess(first, 20)
+            self.assertLess(again, 2)
+            self.assertLess(curves, 30)
+            with Browser() as b:
+                b.look()
+                b.driver.get(d.address)
+                b.wait("return document.querySelectorAll('tbody tr').length === 501")
+                took = b.js("const began = performance.now(); const filter = document.querySelector('input[type=search]');"
+                            "filter.value = 'long'; filter.dispatchEvent(new Event('input')); return performance.now() - began")
+                self.assertEqual(b.js("return document.querySelectorAll('tbody tr').length"), 8)
+                b.js("location.hash = '#/compare/' + arguments[0].join(',')", long)
+                b.wait("return Lockstep.view?.charts?.length === 4", 60)
+                redraw = b.js("const began = performance.now(); const slider = document.querySelector('input[type=range]');"
+                              "slider.value = 0.5; slider.dispatchEvent(new Event('input')); return performance.now() - began")
+                zoom = b.js("const began = performance.now(); Lockstep.view.charts[0].zoom(5000, 6000); return performance.now() - began")
+                print(f"filter of 2,008 runs: {took:.0f} ms; smoothing of 8 x 100,000: {redraw:.0f} ms, zoom: {zoom:.0f} ms")
+                self.assertLess(took, 2000)
+                self.assertLess(redraw, 5000)
+                self.assertLess(zoom, 2000)
+
+
+class Page(CommandTest):
+    """With a browser."""
+
+    def setUp(self):
+        super().setUp()
+        browser = Browser()
+        self.addCleanup(browser.driver.quit)
+        browser.look()
+        self.browser = browser
+
+
+class RunPage(Page):
+    def test_a_training_grows_stops_and_shows_its_results(self):
+        training = subprocess.Popen([COMMAND, "train", "job.toml", "--quiet", "--out", "runs/<script>", "--workers", "2",
+                                     "--threads", "1", "--set", "max_epochs=100000"], cwd=self.folder, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(training.wait)
+        self.addCleanup(training.kill)
+        run = self.folder / "runs" / "<script>"
+        limit = time.monotonic() + 60
+        while not (run / "start.json").exists() and time.monotonic() < limit:
+            time.sleep(0.05)
+        b = self.browser
+        with Dashboard(self.folder) as d:
+            b.driver.get(d.address)
+            b.wait("return document.querySelector('tbody a')")
+            self.assertNotIn("token", b.driver.current_url)
+            self.assertEqual(b.js("return document.cookie"), "")
+            self.assertIn("runs/<script>", b.js("return document.querySelector('tbody').textContent"))
+            b.js("document.querySelector('tbody a').click()")
+            b.wait("return Lockstep.view?.logOf?.x.length > 0")
+            first = b.js("return Lockstep.view.logOf.x.length")
+            b.wait(f"return Lockstep.view.logOf.x.length > {first}")
+            drawn = "return Number(document.querySelector('.chart').getAttribute('aria-label').match(/last ([\\d.]+)/)[1]) > 0"
+            self.assertTrue(b.js(drawn))
+            facts = b.js("return document.querySelector('.facts').textContent")
+            for name in ("Elapsed", "Time left", "Epoch", "Iteration", "Learning rate", "Processors", "Memory"):
+                self.assertIn(name, facts)
+            b.wait("return document.querySelector('section[aria-label=Workers]').textContent.includes('computes')")
+            b.js("document.querySelector('button.stop').click()")
+            _, error = training.communicate(timeout=60)
+            self.assertEqual(training.returncode, 130, error)
+            b.wait("return document.querySelector('.state').textContent === 'stopped'")
+            b.wait("return document.querySelector('section[aria-label=Log]').textContent.includes('a stop was requested')")
+            b.wait("return document.querySelector('section[aria-label=Options]')")
+            self.assertTrue((run / "model.safetensors").exists())
+            self.assertEqual(b.js("return document.querySelectorAll('script').length"), 7)
+            for width in (1400, 390):
+                b.look(width, dark=width == 390)
+                time.sleep(0.3)
+                self.assertLessEqual(b.js("return document.documentElement.scrollWidth"), width)
+            self.assertEqual(b.problems(), [])
+
+    def test_the_table_filters_and_remembers_its_view(self):
+        for i, loss in enumerate((3.0, 1.0, 2.0)):
+            write_run(self.folder / "runs" / f"r{i}", 100, loss=lambda _, loss=loss: loss)
+        b = self.browser
+        with Dashboard(self.folder) as d:
+            b.driver.get(d.address)
+            b.wait("return document.querySelectorAll('tbody tr').length === 3")
+            b.js("[...document.querySelectorAll('thead button')].find(b => b.textContent === 'Best loss').click()")
+            order = "return [...document.querySelectorAll('tbody tr td:nth-child(2) div')].map(n => n.textContent)"
+            self.assertEqual(b.js(order), ["runs/r0", "runs/r2", "runs/r1"])
+            b.js("const f = document.querySelector('input[type=search]'); f.value = 'best_loss < 2.5 and status=finished'; f.dispatchEvent(new Event('input'))")
+            self.assertEqual(b.js(order), ["runs/r2", "runs/r1"])
+            b.driver.get(f"http://127.0.0.1:{d.port}/")
+            b.wait("return document.querySelectorAll('tbody tr').length > 0")
+            self.assertEqual(b.js(order), ["runs/r2", "runs/r1"])
+            b.js("document.querySelectorAll('tbody input').forEach(box => box.click()); document.querySelector('button.main').click()")
+            b.wait("return Lockstep.view?.charts?.length === 4")
+            self.assertEqual(b.problems(), [])
+            b.driver.get(f"http://127.0.0.1:{d.port}/#/run/nothing")
+            b.driver.refresh()
+            b.wait("return document.body.textContent.includes('there is no such run')")
+
+    def test_train_with_its_dashboard(self):
+        training = subprocess.Popen([COMMAND, "train", "job.toml", "--quiet", "--out", "out", "--dashboard",
+                                     "--set", "max_epochs=100000"], cwd=self.folder, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(training.stderr.close)
+        self.addCleanup(training.wait)
+        self.addCleanup(training.kill)
+        address = re.fullmatch(r"dashboard: (http://\S+)\n", training.stderr.readline()).group(1)
+        b = self.browser
+        b.driver.get(address)
+        b.wait("return document.querySelector('tbody a')")
+        b.js("document.querySelector('tbody a').click()")
+        b.wait("return Lockstep.view?.logOf?.x.length > 0")
+        b.js("document.querySelector('button.stop').click()")
+        self.assertEqual(training.wait(60), 130)
+
+
+class SweepPage(Page):
+    def check(self):
+        b = self.browser
+        b.wait("return document.querySelectorAll('path.trial').length === 6")
+        self.assertEqual(b.js("return document.querySelectorAll('b, main script').length"), 0)
+        self.assertIn("<b>kind", b.js("return document.querySelector('main').textContent"))
+        rows = "return [...document.querySelectorAll('section[aria-label=Trials] tbody tr')].map(r => r.children[0].textContent).sort().join()"
+        self.assertEqual(b.js(rows), "1,2,3,4,5,6")
+        dim = "return [...document.querySelectorAll('path.trial')].filter(p => p.style.opacity < 0.5).length"
+        self.assertEqual(b.js(dim), 4)
+        # Brushing the upper half of the metric's axis leaves the best trial and those above the middle.
+        axis = b.driver.find_elements("css selector", "rect.axis")[-1]
+        b.js("arguments[0].scrollIntoView({block: 'center'})", axis)
+        ActionChains(b.driver).move_to_element(axis).click_and_hold().move_by_offset(0, -140).release().perform()
+        self.assertEqual(b.js(rows), "5")
+        self.assertIn("1 of 6 trials", b.js("return document.querySelector('[aria-live]').textContent"))
+        axis.send_keys(Keys.ESCAPE)
+        self.assertEqual(b.js(rows), "1,2,3,4,5,6")
+        axis.send_keys(Keys.ENTER)
+        self.assertEqual(b.js(rows), "5")
+        axis.send_keys(Keys.ESCAPE)
+        for width, dark in ((1400, False), (390, True)):
+            b.look(width, 900, dark)
+            time.sleep(0.3)
+            self.assertLessEqual(b.js("return document.documentElement.scrollWidth"), width)
+        self.assertEqual(b.problems(), [])
+
+    def test_report_and_dashboard(self):
+        sweep = self.folder / "runs" / "sweep"
+        write_sweep(sweep)
+        done = self.run_command("report", "runs/sweep")
+        self.assertEqual((done.returncode, done.stdout), (0, "runs/sweep/report.html\n"), done.stderr)
+        self.assertTrue((sweep / "trials" / "3" / "report.html").exists())
+        self.browser.driver.get((sweep / "report.html").as_uri())
+        self.check()
+        self.browser.look()
+        with Dashboard(self.folder) as d:
+            data = d.json("/api/sweep?id=" + d.json("/api/runs")["sweeps"][0]["id"])
+            self.assertEqual([t["state"] for t in data["trials"]], ["pruned"] * 4 + ["reached", "diverged"])
+            self.assertEqual([t["value"] for t in data["trials"]][4:], [0.9, None])
+            self.assertEqual(len(data["trials"][4]["curve"]["x"]), 3)
+            self.browser.driver.get(d.address)
+            self.browser.wait("return document.querySelector('section[aria-label=Sweeps] a')")
+            self.browser.js("document.querySelector('section[aria-label=Sweeps] a').click()")
+            self.check()
+            self.browser.js("document.querySelector('section[aria-label=Trials] tbody a').click()")
+            self.browser.wait("return location.hash.startsWith('#/run/')")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
