@@ -26,7 +26,7 @@ COMPONENTS = [
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "step", "gpu", "evaluation", "loop", "workers", "."]),
     ("lockstep/runs", ["jobs", "folders", ".", "sweeps"]),
-    ("lockstep/report", [".", "pages", "dashboard"]),
+    ("lockstep/report", [".", "tensorboard", "pages", "dashboard"]),
     ("apps/lockstep", [".", "documents"]),
 ]
 # These may include everything.

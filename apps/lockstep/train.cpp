@@ -16,6 +16,7 @@
 #include "lockstep/report/pages/run_page.h"
 #include "lockstep/report/progress.h"
 #include "lockstep/report/tables.h"
+#include "lockstep/report/tensorboard/tensorboard_writer.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
@@ -35,6 +36,7 @@ struct TrainArguments {
   std::string host_launch;
   bool resume = false, rebuild_receipt = false, save_initial = false, json = false, quiet = false;
   bool check = false, dry_run = false, confusion = false, profile = false;
+  bool tensorboard = false, histograms = false;
   std::string initial_model;
 };
 
@@ -115,6 +117,8 @@ std::string how_to_go_on(const TrainArguments& a, const std::string& folder, boo
   if (!a.hosts.empty()) line += " --hosts " + hosts_of(a);
   if (!a.host_launch.empty()) line += " --host-launch " + shell_word(a.host_launch);
   if (!a.initial_model.empty()) line += " --initial-model " + shell_word(a.initial_model);
+  if (a.tensorboard) line += " --tensorboard";
+  if (a.histograms) line += " --histograms";
   return line + " --out " + shell_word(folder) + " --resume";
 }
 
@@ -266,6 +270,12 @@ int train_command(const TrainArguments& a) {
   Notices notices;
   options.observers.push_back(a.quiet ? static_cast<TrainingObserver*>(&notices) : &progress);
 
+  TensorBoardWriter events(
+      local_files(), options.folder, a.histograms, [&](const std::string& text) {
+        (a.quiet ? static_cast<TrainingObserver&>(notices) : progress).notice(text);
+      });
+  if (a.tensorboard) options.observers.push_back(&events);
+
   catch_stop_signals();
   std::unique_ptr<Dashboard> dashboard;
   if (dashboard_wanted) {
@@ -291,6 +301,10 @@ int train_command(const TrainArguments& a) {
     if (!a.quiet) progress.finish();
     throw;
   }
+  const int64_t last = result.training.last_iteration;
+  if (result.validation) events.evaluation("validation", *result.validation, last);
+  if (result.test) events.evaluation("test", *result.test, last);
+  events.finish();
   if (!a.quiet) progress.finish();
   if (a.dry_run) {
     if (stop_wanted()) return exit_stopped;
@@ -396,6 +410,12 @@ void add_train(Commands& commands) {
                "Serve a page of the training until it ends, and print its address")
       .excludes(check)
       .excludes(sub.option("--dry-run"));
+  Option tensorboard = sub.add_flag("--tensorboard", a->tensorboard,
+                                    "Also write event files for TensorBoard into the folder");
+  tensorboard.excludes(check).excludes(sub.option("--dry-run"));
+  sub.add_flag("--histograms", a->histograms,
+               "With histograms of the parameters at every checkpoint")
+      .needs(tensorboard);
   Option json =
       sub.add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   json.excludes(check).excludes(sub.option("--dry-run"));
