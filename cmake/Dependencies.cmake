@@ -17,6 +17,7 @@ find_package(cereal REQUIRED)
 find_package(Gloo 0.5 REQUIRED CONFIG)
 # The dashboard's server. Debian's package has no CMake package.
 find_library(LOCKSTEP_HTTPLIB cpp-httplib REQUIRED)
+find_package(SQLite3 3.35 REQUIRED)
 find_package(CLI11 REQUIRED) # the command only
 
 # Public: public headers include theirs.
@@ -34,4 +35,5 @@ set(lockstep_private_dependencies
     cppzmq
     gloo
     "${LOCKSTEP_HTTPLIB}"
+    SQLite::SQLite3
     ${CMAKE_DL_LIBS})

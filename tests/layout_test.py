@@ -25,9 +25,9 @@ COMPONENTS = [
     ("lockstep/parallel", ["messages", "process", "comm", "reduce", "remote", "pool", "."]),
     ("lockstep/train", ["options", "records", "profile", "optimizer", "input", "state", "programs",
                         "step", "gpu", "evaluation", "loop", "workers", "."]),
-    ("lockstep/runs", ["jobs", "folders", ".", "sweeps"]),
+    ("lockstep/runs", ["jobs", "folders", "store", ".", "sweeps"]),
     ("lockstep/report", [".", "tensorboard", "pages", "dashboard"]),
-    ("apps/lockstep", [".", "documents"]),
+    ("apps/lockstep", [".", "documents", "runs"]),
 ]
 # These may include everything.
 CLIENTS = ["tests", "examples", "benchmarks"]

@@ -37,6 +37,7 @@ std::unique_ptr<Commands> all_commands() {
   add_architecture(*commands);
   add_info(*commands);
   add_export_digits(*commands);
+  add_runs(*commands);
   add_reference(*commands);
   add_completion(*commands);
   add_man(*commands);
@@ -65,6 +66,8 @@ const std::vector<Variable>& environment() {
       {"LOCKSTEP_UNVERIFIED",
        "GPU kernels to use without verification on hardware: names of ops (or `nccl`) "
        "separated by commas, or `all`"},
+      {"LOCKSTEP_HOME",
+       "folder of the run store (default: lockstep in XDG_DATA_HOME or ~/.local/share)"},
       {"NO_COLOR", "if set, no colour on terminals"}};
   return variables;
 }

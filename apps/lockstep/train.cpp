@@ -20,6 +20,7 @@
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/runs/store/run_store.h"
 #include "lockstep/train/records/observer.h"
 
 namespace lockstep::command {
@@ -37,6 +38,7 @@ struct TrainArguments {
   bool resume = false, rebuild_receipt = false, save_initial = false, json = false, quiet = false;
   bool check = false, dry_run = false, confusion = false, profile = false;
   bool tensorboard = false, histograms = false;
+  bool not_recorded = false;
   std::string initial_model;
 };
 
@@ -265,6 +267,7 @@ int train_command(const TrainArguments& a) {
   options.initial_model = a.initial_model;
   options.profile = a.profile;
   options.interrupted = stop_wanted;
+  if (!a.not_recorded) options.store = default_store_folder();
 
   ProgressPrinter progress(stderr, job.verbose_frequency);
   Notices notices;
@@ -420,6 +423,8 @@ void add_train(Commands& commands) {
       sub.add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   json.excludes(check).excludes(sub.option("--dry-run"));
   sub.add_flag("--quiet", a->quiet, "Print no progress");
+  sub.add_flag("--not-recorded", a->not_recorded,
+               "Leave this run out of the run store (`lockstep runs`)");
 }
 
 }  // namespace lockstep::command

@@ -1,5 +1,6 @@
 #include "lockstep/runs/run.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/digest.h"
@@ -11,6 +12,7 @@
 #include "lockstep/runs/jobs/network_values.h"
 #include "lockstep/runs/predictions.h"
 #include "lockstep/runs/rebuild_receipt.h"
+#include "lockstep/runs/store/run_recorder.h"
 #include "lockstep/train/input/mini_batches.h"
 #include "lockstep/train/input/training_data.h"
 #include "lockstep/train/records/observer.h"
@@ -199,9 +201,22 @@ std::string stop_reason(const Job& job, const RunOptions& options, const Trainin
   return "max_time = " + nlohmann::json(job.training.max_time).dump() + " s has passed";
 }
 
+std::vector<RunScore> scores_of(const RunResult& result) {
+  std::vector<RunScore> scores;
+  for (const auto& [part, e] :
+       {std::pair{"validation.", &result.validation}, std::pair{"test.", &result.test}}) {
+    if (!*e) continue;
+    const std::string prefix = part;
+    scores.push_back({prefix + "loss", (*e)->loss});
+    if (std::isfinite((*e)->accuracy)) scores.push_back({prefix + "accuracy", (*e)->accuracy});
+    for (const MetricValue& m : (*e)->metrics) scores.push_back({prefix + m.name, m.value});
+  }
+  return scores;
+}
+
 // The training and the evaluation after it, in a folder that this run owns.
 RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const RunFolder& folder,
-               Witness& witness, bool& asked_by_file) {
+               Witness& witness, RunRecorder& recorder, bool& asked_by_file) {
   const RunData& data = plan.data;
   Network& network = plan.network;
   RunResult result;
@@ -215,7 +230,7 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   }
   ReceiptWriter receipt(folder.files(), folder.path());
   TrainingControl control;
-  control.observers = {&receipt, &witness};
+  control.observers = {&receipt, &witness, &recorder};
   control.observers.insert(control.observers.end(), options.observers.begin(),
                            options.observers.end());
   const auto notice = [&](const std::string& text) {
@@ -269,7 +284,10 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   result.model = folder.file(run_model_name);
   save_model(folder.files(), result.model, network, result.classes);
   witness.saved = true;
-  if (result.training.stopped) return result;
+  if (result.training.stopped) {
+    recorder.finish(result.training.seconds, {});
+    return result;
+  }
 
   // Evaluated again, although the trainer may have validated these values, because the confusion is
   // needed and population statistics may have changed since. The workers have ended, so all
@@ -296,6 +314,7 @@ RunResult work(const Job& job, const RunOptions& options, JobPlan& plan, const R
   };
   measure("validation", data.validation, data.validation_targets, result.validation);
   measure("test", data.test, data.test_targets, result.test);
+  recorder.finish(result.training.seconds, scores_of(result));
   for (const auto& [name, json] :
        {std::pair{"confusion.json", &confusion}, std::pair{"predictions.json", &predictions}}) {
     if (json->is_null()) continue;
@@ -334,6 +353,12 @@ RunResult run_job(const Job& job, const RunOptions& options) {
   if (!plan.initial_model.empty()) extra["initial_model"] = plan.initial_model;
   const RunFolder folder(local_files(), options.folder, plan.job, extra, options.resume);
   Witness witness(folder, plan.network, plan.classes, options.save_initial);
+  RunRecorder recorder(folder, plan.job, options.dry_run ? "" : options.store, options.trial,
+                       [&](const std::string& text) {
+                         for (TrainingObserver* observer : options.observers) {
+                           observer->notice(text);
+                         }
+                       });
   bool asked = false, asked_by_file = false;
   RunOptions watched = options;
   for (std::function<bool()>* wish : {&watched.stop, &watched.interrupted}) {
@@ -341,11 +366,12 @@ RunResult run_job(const Job& job, const RunOptions& options) {
     *wish = [&asked, inner = *wish] { return inner() && (asked = true); };
   }
   try {
-    RunResult result = work(job, watched, plan, folder, witness, asked_by_file);
+    RunResult result = work(job, watched, plan, folder, witness, recorder, asked_by_file);
     const TrainingResult& training = result.training;
     folder.note(training.stopped ? RunStatus::stopped : RunStatus::finished,
                 training.stopped ? stop_reason(job, options, training, asked || asked_by_file) : "",
                 training.last_iteration);
+    recorder.record(/*at_end=*/true);
     return result;
   } catch (const Cancelled&) {  // before the first iteration
     if (folder.resumed()) {
@@ -353,9 +379,11 @@ RunResult run_job(const Job& job, const RunOptions& options) {
     } else {
       folder.note(RunStatus::stopped, asked_to_stop);
     }
+    recorder.record(/*at_end=*/true);
     throw;
   } catch (const std::exception& error) {
     note_failure(folder, witness, plan, error);
+    recorder.record(/*at_end=*/true);
     throw;
   }
 }

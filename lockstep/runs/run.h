@@ -15,6 +15,8 @@
 
 namespace lockstep {
 
+struct RunTrial;  // see store/run_recorder.h
+
 struct RunOptions {
   std::string folder;   // see run_folder.h
   bool resume = false;  // continue if the folder holds a run of this job
@@ -35,6 +37,10 @@ struct RunOptions {
   std::function<int64_t()> threads;   // as in TrainingControl
   bool dry_run = false;               // as in TrainingControl
   bool profile = false;               // as in TrainingControl
+  // The folder of the run store in which the run is recorded (see store/run_store.h); "": none.
+  std::string store = {};
+  // The sweep that the run is a trial of, if any. The caller keeps it until the run has ended.
+  const RunTrial* trial = nullptr;
 };
 
 struct RunResult {

@@ -15,6 +15,8 @@
 //                           it was stopped, with the last finite values if it failed
 //   state.json              the state of the run, see run_state.h
 //   stop                    a request to stop, see stop_request.h
+//   run.json                where, when and on what it was trained, and its scores: run_facts.h
+//   notes.json              tags and note of the user, if there are any
 //   lock                    locked while a process works in the folder
 #pragma once
 

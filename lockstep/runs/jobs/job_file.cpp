@@ -270,6 +270,7 @@ Job read_tree(JobSource& source, const std::string& path,
   resolve_inputs(job.data, places);
   resolve_targets(job.data, places);
   job.network = std::make_shared<const ordered_json>(read_network(tree, source, expression));
+  job.variables = variables.values();
   return job;
 }
 

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -81,6 +82,8 @@ struct Job {
   TrainingOptions training;
   int64_t verbose_frequency = 50;  // iterations between rows of the progress table
   std::string file;                // the file it was read from, for errors; not part of the job
+  // The values of [variables], by name. Not part of the job: resolved() contains their effects.
+  std::map<std::string, double> variables;
 
   // The complete job with all defaults filled in and expressions evaluated. read_job() of the
   // result gives the same job.

@@ -1,0 +1,222 @@
+#include "lockstep/runs/store/run_store.h"
+
+#include <sys/statfs.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// Each entry leads from the version before it to its own.
+constexpr const char* migrations[] = {
+    "CREATE TABLE runs("
+    " number INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL,"  // of the run; copies of a folder share it
+    " folder TEXT NOT NULL UNIQUE,"
+    " summary TEXT NOT NULL,"  // JSON, see stored_run.h
+    " notes TEXT NOT NULL);"   // JSON, see run_facts.h
+    "CREATE INDEX runs_by_id ON runs(id);"};
+constexpr int64_t newest_version = std::size(migrations);
+
+int64_t version_of(Database& database) {
+  Statement statement(database, "PRAGMA user_version");
+  statement.step();
+  return statement.integer(0);
+}
+
+void require_known(int64_t version, const std::string& path) {
+  if (version <= newest_version) return;
+  throw Unsupported("[store] " + path + " was written by a later version of Lockstep (schema " +
+                        std::to_string(version) + "; this version knows " +
+                        std::to_string(newest_version) + ")",
+                    "use that version, or another store with LOCKSTEP_HOME");
+}
+
+void migrate(Database& database) {
+  const int64_t found = version_of(database);
+  require_known(found, database.path());
+  if (found == newest_version) return;
+  database.transaction([&] {
+    const int64_t version = version_of(database);  // another process may have migrated it
+    require_known(version, database.path());
+    for (int64_t next = version; next < newest_version; ++next) database.run(migrations[next]);
+    if (version == newest_version) return;
+    database.run(("PRAGMA user_version = " + std::to_string(newest_version)).c_str());
+  });
+}
+
+// Where SQLite's locks are known to fail.
+void refuse_network_disks(const std::string& folder) {
+  struct statfs disk = {};
+  if (::statfs(folder.c_str(), &disk) != 0) return;
+  const auto type = static_cast<uint32_t>(disk.f_type);
+  for (const auto& [magic, name] : {std::pair{0x6969u, "NFS"},
+                                    {0x517bu, "SMB"},
+                                    {0xff534d42u, "CIFS"},
+                                    {0xfe534d42u, "SMB2"},
+                                    {0x0bd00bd0u, "Lustre"},
+                                    {0x00c36400u, "Ceph"},
+                                    {0x47504653u, "GPFS"}}) {
+    if (type != magic) continue;
+    throw Unsupported(std::string("[store] ") + folder + " is on a network file system (" + name +
+                          "), where locks do not work",
+                      "set LOCKSTEP_HOME to a folder on a local disk");
+  }
+}
+
+std::string path_in(const std::string& folder) {
+  make_folders(local_files(), folder);
+  refuse_network_disks(folder);
+  return join_path(folder, store_file_name);
+}
+
+StoredRun run_of(const Statement& row) {
+  StoredRun run = stored_run_of(row.text(1));
+  run.number = row.integer(0);
+  run.notes = run_notes_of(row.text(2));
+  return run;
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.size() < 18 &&
+         text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+std::string absolute(const std::string& folder) {
+  std::string path = std::filesystem::absolute(folder).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+std::string default_store_folder() {
+  const auto of = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (const std::string home = of("LOCKSTEP_HOME"); !home.empty()) return home;
+  if (const std::string data = of("XDG_DATA_HOME"); data.starts_with("/")) {
+    return join_path(data, "lockstep");
+  }
+  const std::string home = of("HOME");
+  return home.empty() ? "" : join_path(home, ".local/share/lockstep");
+}
+
+RunStore::RunStore(const std::string& folder, double wait_seconds)
+    : database_(path_in(folder), wait_seconds) {
+  migrate(database_);
+}
+
+int64_t RunStore::record(StoredRun run) {
+  database_.transaction([&] {
+    std::optional<std::pair<int64_t, std::string>> here, moved;  // number and id
+    {
+      Statement at(database_, "SELECT number, id FROM runs WHERE folder = ?");
+      at.bind(run.folder);
+      if (at.step()) here = {at.integer(0), at.text(1)};
+    }
+    if (!run.facts.id.empty()) {
+      Statement same(database_, "SELECT number, folder FROM runs WHERE id = ? AND folder <> ?");
+      same.bind(run.facts.id).bind(run.folder);
+      while (!moved && same.step()) {
+        const std::string there = same.text(1);
+        if (read_run_facts(local_files(), there).id != run.facts.id) {
+          moved = {same.integer(0), there};
+        }
+      }
+    }
+    if (here && here->second != run.facts.id && !here->second.empty()) {
+      remove(here->first);
+      here.reset();
+    }
+    if (here && moved) remove(here->first);
+    run.number = moved ? moved->first : here ? here->first : 0;
+    const std::string summary = to_text(run), notes = to_text(run.notes);
+    if (run.number == 0) {
+      Statement add(database_, "INSERT INTO runs(id, folder, summary, notes) VALUES(?, ?, ?, ?)");
+      add.bind(run.facts.id).bind(run.folder).bind(summary).bind(notes).step();
+      run.number = database_.last_id();
+      return;
+    }
+    Statement change(database_,
+                     "UPDATE runs SET id = ?, folder = ?, summary = ?, notes = ? WHERE number = ?");
+    change.bind(run.facts.id).bind(run.folder).bind(summary).bind(notes).bind(run.number).step();
+  });
+  return run.number;
+}
+
+std::vector<StoredRun> RunStore::runs() {
+  std::vector<StoredRun> all;
+  Statement row(database_, "SELECT number, summary, notes FROM runs ORDER BY number");
+  while (row.step()) all.push_back(run_of(row));
+  return all;
+}
+
+StoredRun RunStore::find(const std::string& reference) {
+  const bool by_number = is_number(reference);
+  Statement row(database_, by_number ? "SELECT number, summary, notes FROM runs WHERE number = ?"
+                                     : "SELECT number, summary, notes FROM runs WHERE folder = ?");
+  if (by_number) {
+    row.bind(static_cast<int64_t>(std::stoll(reference)));
+  } else {
+    row.bind(absolute(reference));
+  }
+  if (row.step()) return run_of(row);
+  throw InvalidArgument("[store] there is no run " + reference + " in " + database_.path(),
+                        by_number
+                            ? "`lockstep runs list --all` shows the numbers"
+                            : "`lockstep runs rebuild " + reference + "` adds a folder of a run");
+}
+
+void RunStore::change_notes(int64_t number, const std::function<void(RunNotes&)>& change) {
+  database_.transaction([&] {
+    StoredRun run = find(std::to_string(number));
+    FileSystem& files = local_files();
+    const bool there =
+        files.is_folder(run.folder) && read_run_facts(files, run.folder).id == run.facts.id;
+    if (there) run.notes = read_run_notes(files, run.folder);
+    const RunNotes before = run.notes;
+    change(run.notes);
+    if (there && run.notes != before) write_run_notes(files, run.folder, run.notes);
+    Statement update(database_, "UPDATE runs SET notes = ? WHERE number = ?");
+    update.bind(to_text(run.notes)).bind(number).step();
+  });
+}
+
+void RunStore::remove(int64_t number) {
+  Statement statement(database_, "DELETE FROM runs WHERE number = ?");
+  statement.bind(number).step();
+}
+
+std::string set_damaged_store_aside(const std::string& folder) {
+  FileSystem& files = local_files();
+  const std::string path = join_path(folder, store_file_name);
+  if (!files.exists(path)) return "";
+  try {
+    RunStore store(folder);
+    Database database(path, 10);
+    Statement check(database, "PRAGMA quick_check(1)");
+    if (check.step() && check.text(0) == "ok") {
+      store.runs();
+      return "";
+    }
+  } catch (const FileError&) {
+    throw;
+  } catch (const DataError&) {  // damaged
+  }
+  std::string aside;
+  for (int number = 1; aside.empty() || files.exists(aside); ++number) {
+    aside = path + ".damaged-" + std::to_string(number);
+  }
+  files.rename(path, aside);
+  for (const char* part : {"-wal", "-shm"}) files.remove(path + part);
+  return aside;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// A run as the store keeps it: a summary of what the run's folder contains.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/os/file.h"
+#include "lockstep/runs/folders/run_facts.h"
+#include "lockstep/runs/folders/run_state.h"
+
+namespace lockstep {
+
+// A metric over the course of a run: "training.loss", "validation.accuracy", "validation.f1". The
+// scores of the finished network ("test.loss") have one value.
+struct MetricSummary {
+  std::string name;
+  double last = 0, best = 0;
+  int64_t last_iteration = 0, best_iteration = 0;
+};
+
+// Whether larger values of a metric are better. Losses and errors are better if they are small.
+bool larger_values_are_better(const std::string& metric);
+
+struct Artefact {
+  std::string name;  // of a file in the folder
+  int64_t bytes = 0;
+};
+
+struct StoredRun {
+  int64_t number = 0;  // in the store; never used again
+  std::string folder;  // absolute
+  std::string name;    // of the job
+  RunState state;
+  int64_t iteration = 0, epoch = 0;  // the last one in the log
+  std::string receipt;               // the last chain of the receipt
+  RunFacts facts;
+  RunNotes notes;
+  // Every option of the job with a dotted name, as JSON text: training.max_epochs, data.train,
+  // network.<layer>.units.
+  std::vector<std::pair<std::string, std::string>> options;
+  std::vector<MetricSummary> metrics;
+  std::vector<Artefact> artefacts;
+};
+
+// The run in a folder. Files that are damaged or missing leave their parts empty. Throws
+// InvalidArgument if the folder contains no run. Thread-safe. `own_lock`: see run_state().
+StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own_lock = false);
+
+// All but the number as JSON text, and the reverse. Throws DataError.
+std::string to_text(const StoredRun& run);
+StoredRun stored_run_of(const std::string& text);
+
+}  // namespace lockstep
