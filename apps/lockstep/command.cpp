@@ -27,6 +27,8 @@ std::unique_ptr<Commands> all_commands() {
       "`lockstep COMMAND --help` describes each command, with examples.\n\n" + codes);
   add_train(*commands);
   add_sweep(*commands);
+  add_submit(*commands);
+  add_jobs(*commands);
   add_evaluate(*commands);
   add_predict(*commands);
   add_summary(*commands);
@@ -62,6 +64,8 @@ const std::vector<ExitCode>& exit_codes() {
 const std::vector<Variable>& environment() {
   static const std::vector<Variable> variables{
       {"LOCKSTEP_DATA", "folder that is searched for data that is not beside the job file"},
+      {"LOCKSTEP_HOME",
+       "folder for batch jobs (default: lockstep in XDG_STATE_HOME or ~/.local/state)"},
       {"LOCKSTEP_CUDA_LIBRARY", "path of liblockstep_cuda.so if it is not beside the command"},
       {"LOCKSTEP_UNVERIFIED",
        "GPU kernels to use without verification on hardware: names of ops (or `nccl`) "

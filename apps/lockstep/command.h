@@ -24,6 +24,8 @@ std::unique_ptr<Commands> all_commands();
 // Each function adds its subcommand.
 void add_train(Commands& commands);
 void add_sweep(Commands& commands);
+void add_submit(Commands& commands);
+void add_jobs(Commands& commands);
 void add_evaluate(Commands& commands);
 void add_predict(Commands& commands);
 void add_summary(Commands& commands);

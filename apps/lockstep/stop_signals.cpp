@@ -29,6 +29,8 @@ void take(sigset_t signals) {
 }  // namespace
 
 void catch_stop_signals() {
+  static std::atomic<bool> caught = false;
+  if (caught.exchange(true)) return;
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGINT, SIGTERM}) {

@@ -6,9 +6,9 @@ namespace lockstep::command {
 // Starts a thread that receives SIGINT and SIGTERM, unless they are ignored. At the first signal it
 // prints a message on standard error, and stop_wanted() becomes true. A signal handler would be
 // unsafe on compute threads: code that oneDNN generates keeps other values in the stack pointer, so
-// the kernel would write the handler's frame into the heap. Call it once, before any other thread
-// is started, because later threads inherit the blocked signals. Throws Error if the thread cannot
-// be started.
+// the kernel would write the handler's frame into the heap. Call it before any other
+// thread is started, because later threads inherit the blocked signals. Does nothing when called
+// again. Throws Error if the thread cannot be started.
 void catch_stop_signals();
 
 // Whether a stop signal was received. Thread-safe.

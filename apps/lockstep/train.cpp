@@ -1,3 +1,5 @@
+#include "apps/lockstep/train.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -25,22 +27,6 @@
 
 namespace lockstep::command {
 namespace {
-
-struct TrainArguments {
-  std::string job;
-  std::vector<std::string> settings;
-  std::string out;
-  std::string device;
-  int threads = 0, workers = 0;
-  std::vector<double> worker_load;
-  std::vector<std::string> hosts;
-  std::string host_launch;
-  bool resume = false, rebuild_receipt = false, save_initial = false, json = false, quiet = false;
-  bool check = false, dry_run = false, confusion = false, profile = false;
-  bool tensorboard = false, histograms = false;
-  bool not_recorded = false;
-  std::string initial_model;
-};
 
 // The folder of a run without --out. It is made at once, so that no other run takes it, and removed
 // if nothing was written to it.
@@ -242,6 +228,8 @@ void write_report_of(const std::string& folder) {
   }
 }
 
+}  // namespace
+
 int train_command(const TrainArguments& a) {
   std::vector<std::string> settings = a.settings;
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
@@ -332,8 +320,6 @@ int train_command(const TrainArguments& a) {
   write_report_of(options.folder);
   return result.training.stopped ? exit_stopped : 0;
 }
-
-}  // namespace
 
 void add_train(Commands& commands) {
   auto a = std::make_shared<TrainArguments>();

@@ -1,15 +1,10 @@
 #include "lockstep/runs/folders/run_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/runs/jobs/job_difference.h"
@@ -33,21 +28,6 @@ void refuse(const std::string& path, const RunState& state) {
                         hint);
 }
 
-// A process that only checks the lock (run_state()) holds it for a moment, so locking is retried.
-constexpr int lock_attempts = 20;
-constexpr std::chrono::milliseconds lock_pause{10};
-
-bool take_lock(int lock) {
-  for (int attempt = 1;; ++attempt) {
-    int result;
-    do result = ::flock(lock, LOCK_EX | LOCK_NB);
-    while (result != 0 && errno == EINTR);
-    if (result == 0) return true;
-    if (errno != EWOULDBLOCK || attempt == lock_attempts) return false;
-    std::this_thread::sleep_for(lock_pause);
-  }
-}
-
 }  // namespace
 
 void refuse_other_run(FileSystem& files, const std::string& path) {
@@ -66,34 +46,14 @@ RunFolder::RunFolder(FileSystem& files, std::string path, const Job& job,
   if (!resume) refuse_other_run(files_, path_);
   make_folders(files_, path_);
   inside_ = files_anchored_in(path_);
-  lock();
-  try {
-    before_ = run_state(*inside_, path_, /*own_lock=*/true);
-    adopt(description, resume);
-    note(RunStatus::running);
-  } catch (...) {
-    ::close(lock_);
-    throw;
-  }
-}
-
-// Closing the descriptor releases the lock, also if the process dies.
-RunFolder::~RunFolder() { ::close(lock_); }
-
-void RunFolder::lock() {
-  const std::string path = file(run_lock_name);
-  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) {
-    throw FileError("[run] cannot open " + path + ": " + std::system_category().message(errno));
-  }
-  if (take_lock(lock_)) return;
-  const int error = errno;
-  ::close(lock_);
-  if (error == EWOULDBLOCK) {
+  lock_ = FileLock::take(file(run_lock_name));
+  if (!lock_) {
     throw InvalidArgument("[run] another process uses " + path_,
                           "wait for it, or choose another folder with --out");
   }
-  throw FileError("[run] cannot lock " + path + ": " + std::system_category().message(error));
+  before_ = run_state(*inside_, path_, /*own_lock=*/true);
+  adopt(description, resume);
+  note(RunStatus::running);
 }
 
 void RunFolder::note_end() const {

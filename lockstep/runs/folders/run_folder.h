@@ -22,9 +22,11 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/os/file_lock.h"
 #include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/jobs/job_file.h"
 
@@ -49,7 +51,6 @@ class RunFolder {
   // are local files.
   RunFolder(FileSystem& files, std::string path, const Job& job,
             const nlohmann::ordered_json& extra, bool resume);
-  ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
@@ -69,13 +70,12 @@ class RunFolder {
   void note_as_before() const;
 
  private:
-  void lock();
   void adopt(const nlohmann::ordered_json& description, bool resume);
 
   FileSystem& files_;
   std::string path_;
   std::unique_ptr<FileSystem> inside_;
-  int lock_ = -1;
+  std::optional<FileLock> lock_;
   RunState before_;
   bool resumed_ = false;
   std::string new_description_;  // the new content of job.json; "": unchanged

@@ -1,15 +1,11 @@
 #include "lockstep/runs/folders/run_state.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/utc_time.h"
 #include "lockstep/runs/folders/run_folder.h"
 
@@ -28,17 +24,9 @@ const std::map<RunStatus, std::string>& names() {
   return all;
 }
 
-// Whether a process works in the folder. The check holds a shared lock for a moment. The process
-// that locks the folder therefore tries more than once.
-bool locked(const std::string& folder) {
-  const int lock = ::open(join_path(folder, run_lock_name).c_str(), O_RDONLY | O_CLOEXEC);
-  if (lock < 0) return false;
-  int result;
-  do result = ::flock(lock, LOCK_SH | LOCK_NB);
-  while (result != 0 && errno == EINTR);
-  const bool taken = result != 0 && errno == EWOULDBLOCK;
-  ::close(lock);
-  return taken;
+// Whether a process works in the folder.
+bool run_is_locked(const std::string& folder) {
+  return file_is_locked(join_path(folder, run_lock_name));
 }
 
 // The content of state.json; nothing if it is missing, damaged or of a later version.
@@ -92,7 +80,7 @@ RunState run_state(FileSystem& files, const std::string& folder, bool own_lock) 
   RunState state =
       noted(files, folder)
           .value_or(RunState{holds(run_model_name) ? RunStatus::finished : RunStatus::interrupted});
-  if (!own_lock && locked(folder)) {
+  if (!own_lock && run_is_locked(folder)) {
     if (state.status != RunStatus::running) state = {RunStatus::running};
     return state;
   }

@@ -1,0 +1,28 @@
+// The subcommand train, for other subcommands that train.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep::command {
+
+struct TrainArguments {
+  std::string job;
+  std::vector<std::string> settings;
+  std::string out;
+  std::string device;
+  int threads = 0, workers = 0;
+  std::vector<double> worker_load;
+  std::vector<std::string> hosts;
+  std::string host_launch;
+  bool resume = false, rebuild_receipt = false, save_initial = false, json = false, quiet = false;
+  bool check = false, dry_run = false, confusion = false, profile = false;
+  bool tensorboard = false, histograms = false;
+  bool not_recorded = false;
+  std::string initial_model;
+};
+
+// Trains as the arguments say. Returns the exit code. Throws what run_job() throws.
+int train_command(const TrainArguments& arguments);
+
+}  // namespace lockstep::command

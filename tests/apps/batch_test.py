@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Tests of `lockstep submit` and `lockstep jobs`.
+
+usage: batch_test.py PATH_OF_LOCKSTEP [unittest options]
+"""
+
+import glob
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from support import COMMAND, CommandTest
+
+LONG = ("--set", "max_epochs=5000", "--set", "checkpoint_frequency=100")
+
+
+class BatchJobs(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_home_"))
+        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+        self.addCleanup(self.end_processes)
+
+    def end_processes(self):
+        """No process of a job outlives its test."""
+        for job in self.jobs():
+            self.run_command("jobs", "cancel", job["number"])
+        for job in self.jobs():
+            self.run_command("jobs", "wait", job["number"], "--timeout", "60")
+
+    def run_command(self, *arguments, **more):
+        more.setdefault("LOCKSTEP_HOME", str(self.home))
+        return super().run_command(*arguments, **more)
+
+    def submit(self, *arguments):
+        number = self.works("submit", "job.toml", *arguments).stdout
+        self.assertRegex(number, r"\A[0-9]+\n\Z")
+        return number.strip()
+
+    def jobs(self):
+        return json.loads(self.works("jobs", "list", "--json").stdout)
+
+    def state(self, number):
+        return json.loads(self.works("jobs", "show", number, "--json").stdout)
+
+    def comes_to(self, number, state):
+        for _ in range(600):
+            if self.state(number)["state"] == state:
+                return
+            time.sleep(0.05)
+        self.fail(f"job {number} does not become {state}: {self.state(number)}")
+
+    def wait(self, number, code=0):
+        done = self.run_command("jobs", "wait", number, "--timeout", "120")
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout
+
+    def processes_of(self, number):
+        """The processes that have the lock of a job open."""
+        lock = str(self.home / "jobs" / number / "lock")
+        found = set()
+        for link in glob.glob("/proc/[0-9]*/fd/*"):
+            try:
+                if os.readlink(link) == lock:
+                    found.add(int(link.split("/")[2]))
+            except OSError:
+                pass
+        return found
+
+    def begins(self, number):
+        """Waits until the job has finished some iterations."""
+        self.comes_to(number, "running")
+        log = self.home / "jobs" / number / "run" / "log.jsonl"
+        for _ in range(600):
+            if log.exists() and log.read_text().count("\n") > 3:
+                return
+            time.sleep(0.05)
+        self.fail(f"job {number} does not begin")
+
+    def receipt(self, folder):
+        return (self.folder / folder / "receipt.jsonl").read_bytes()
+
+    # ---- a job from its submission to its end ----
+
+    def test_a_job_has_the_receipt_of_a_training(self):
+        self.works("train", "job.toml", "--out", "usual", "--quiet")
+        number = self.submit()
+        second = self.submit("--workers", "2")
+        self.assertEqual(self.wait(number), "finished\n")
+        self.assertEqual(self.wait(second), "finished\n")
+        for out in ("a", "b"):  # as often as wanted
+            self.works("jobs", "fetch", number, "--out", out)
+            self.assertEqual(self.receipt(out), self.receipt("usual"))
+        self.works("jobs", "fetch", second, "--out", "workers")
+        self.assertEqual(self.receipt("workers"), self.receipt("usual"))
+        self.works("evaluate", "a", "digits")
+        self.assertIn("epoch 3/3", self.works("jobs", "diary", number).stdout)
+        progress = json.loads(self.works("jobs", "progress", number, "--json").stdout)
+        self.assertEqual((progress["iteration"]["epoch"], progress["max_epochs"]), (3, 3))
+        self.assertIn("epoch                3 of 3\n", self.works("jobs", "progress", number).stdout)
+        self.works("jobs", "rm", number)
+        self.assertFalse((self.home / "jobs" / number).exists())
+        self.assertEqual([str(job["number"]) for job in self.jobs()], [second])
+
+    def test_jobs_run_one_after_another(self):
+        first, second = self.submit(*LONG), self.submit()
+        third = self.submit("--at-once")
+        self.wait(third)
+        self.assertEqual([job["state"] for job in self.jobs()], ["running", "queued", "finished"])
+        done = self.run_command("jobs", "wait", second, "--timeout", "0.3")
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, f"error: [jobs] job {second} is still queued after 0.3 seconds\n"))
+        self.works("jobs", "cancel", first)
+        self.assertEqual(self.wait(first, 130), "cancelled\n")
+        self.assertEqual(self.wait(second), "finished\n")
+
+    def test_a_queued_job_is_cancelled(self):
+        first, second = self.submit(*LONG), self.submit()
+        self.works("jobs", "cancel", second)
+        self.assertEqual(self.wait(second, 130), "cancelled\n")
+        self.assertEqual(self.state(first)["state"], "running")
+        done = self.run_command("jobs", "fetch", second, "--out", "a")
+        self.assertIn(f"job {second} has no run: it ended before it began to train", done.stderr)
+
+    def test_the_job_is_fixed_at_submission(self):
+        first = self.submit(*LONG)
+        second = self.submit()
+        self.write("damaged")
+        self.works("jobs", "cancel", first)
+        self.assertEqual(self.wait(second), "finished\n")
+
+    def test_it_outlives_its_terminal(self):
+        """Submitted by a shell in a session whose processes are then all killed."""
+        shell = subprocess.Popen(["sh", "-c", f"{COMMAND} submit job.toml --set max_epochs=20; sleep 60"],
+                                 cwd=self.folder, start_new_session=True, stdout=subprocess.PIPE,
+                                 env={**os.environ, "LOCKSTEP_HOME": str(self.home)}, text=True)
+        number = shell.stdout.readline().strip()
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
+        shell.stdout.close()
+        self.assertEqual(self.wait(number), "finished\n")
+
+    # ---- ends of another kind ----
+
+    def test_a_killed_job_has_failed_and_resumes(self):
+        short = ("--set", "max_epochs=200", "--set", "checkpoint_frequency=10")
+        self.works("train", "job.toml", "--out", "usual", "--quiet", *short)
+        number = self.submit(*short)
+        self.begins(number)
+        processes = self.processes_of(number)
+        self.assertEqual(len(processes), 1)
+        os.kill(processes.pop(), signal.SIGKILL)
+        self.assertEqual(self.wait(number, 1),
+                         "failed: its process was killed, or the machine was restarted\n")
+        self.works("jobs", "resume", number)
+        self.assertEqual(self.wait(number), "finished\n")
+        self.works("jobs", "fetch", number, "--out", "a")
+        self.assertEqual(self.receipt("a"), self.receipt("usual"))
+        done = self.run_command("jobs", "resume", number)
+        self.assertIn(f"job {number} is finished", done.stderr)
+
+    def test_a_cancelled_job_resumes(self):
+        self.works("train", "job.toml", "--out", "usual", "--quiet", "--set", "max_epochs=200")
+        number = self.submit("--set", "max_epochs=200")
+        self.begins(number)
+        self.works("jobs", "cancel", number)
+        self.assertEqual(self.wait(number, 130), "cancelled\n")
+        self.assertIn("stopped after iteration", self.works("jobs", "diary", number).stdout)
+        self.works("jobs", "resume", number)
+        self.assertEqual(self.wait(number), "finished\n")
+        self.works("jobs", "fetch", number, "--out", "a")
+        self.assertEqual(self.receipt("a"), self.receipt("usual"))
+
+    def test_an_error_of_the_training_is_the_reason(self):
+        number = self.submit("--set", "initial_learning_rate=1e30")
+        self.assertRegex(self.wait(number, 1), r"\Afailed: .*(loss|finite)")
+
+    def test_a_job_that_cannot_be_trained_is_refused_at_once(self):
+        done = self.run_command("submit", "job.toml", "--set", "data.train=missing")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("missing", done.stderr)
+        self.assertEqual(self.jobs(), [])
+
+    # ---- wrong use, damage ----
+
+    def test_what_has_not_ended_stays(self):
+        number = self.submit(*LONG)
+        for action in (("rm", number), ("resume", number), ("fetch", number, "--out", "a")):
+            done = self.run_command("jobs", *action)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, rf"\Aerror: \[batch\] job {number} is (queued|running)\n"
+                                          rf"hint: wait for it: lockstep jobs wait {number}")
+        done = self.run_command("jobs", "run", number)
+        self.assertIn(f"another process works on job {number}", done.stderr)
+
+    def test_numbers_are_not_given_again(self):
+        first = self.submit()
+        self.wait(first)
+        self.works("jobs", "rm", first)
+        self.assertEqual(int(self.submit()), int(first) + 1)
+
+    def test_many_submissions_at_once(self):
+        environment = {**os.environ, "LOCKSTEP_HOME": str(self.home)}
+        processes = [subprocess.Popen([COMMAND, "submit", "job.toml", "--set", "max_epochs=1"],
+                                      cwd=self.folder, stdout=subprocess.PIPE, text=True,
+                                      env=environment) for _ in range(6)]
+        numbers = sorted(int(process.communicate(timeout=120)[0]) for process in processes)
+        self.assertEqual(numbers, [1, 2, 3, 4, 5, 6])
+        for number in numbers:
+            self.assertEqual(self.wait(str(number)), "finished\n")
+
+    def test_a_damaged_job(self):
+        number = self.submit()
+        self.wait(number)
+        for text in ("", "{", "[]", '{"lockstep.batch": "2"}', '{"lockstep.batch": 1}',
+                     '{"lockstep.batch": "1"}', '{"lockstep.batch": "1", "name": 3}'):
+            (self.home / "jobs" / number / "batch.json").write_text(text)
+            done = self.run_command("jobs", "show", number)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, r"\Aerror: \[batch\] .*batch.json is damaged")
+            self.assertEqual(self.jobs(), [])
+
+    def test_wrong_arguments(self):
+        self.fails(1, f"error: [batch] there is no job 7 in {self.home}/jobs\n"
+                      "hint: lockstep jobs list shows all jobs\n", "jobs", "show", "7")
+        for arguments, error in (
+                (("jobs", "nothing"), 'action: "nothing" is no action of `lockstep jobs`'),
+                (("jobs", "show"), "`lockstep jobs show` needs the number of a job"),
+                (("jobs", "list", "1"), "`lockstep jobs list` takes no number"),
+                (("jobs", "show", "one"), '"one" is not the number of a job'),
+                (("jobs", "show", "-1"), ""),
+                (("jobs", "fetch", "1"), "--out and `lockstep jobs fetch` need each other"),
+                (("jobs", "show", "1", "--timeout", "3"), "--timeout is for `lockstep jobs wait`")):
+            done = self.run_command(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(error, done.stderr)
+
+    def test_places(self):
+        """Without LOCKSTEP_HOME the job lies in the user's state folder, readable by the user alone."""
+        state = self.folder / "state"
+        done = self.run_command("submit", "job.toml", LOCKSTEP_HOME="", XDG_STATE_HOME=str(state))
+        number = done.stdout.strip()
+        done = self.run_command("jobs", "wait", number, LOCKSTEP_HOME="", XDG_STATE_HOME=str(state))
+        self.assertEqual(done.stdout, "finished\n")
+        folder = state / "lockstep" / "jobs" / number
+        self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+        self.assertEqual(folder.parent.stat().st_mode & 0o777, 0o700)
+
+
+if __name__ == "__main__":
+    unittest.main()
