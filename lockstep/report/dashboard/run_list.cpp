@@ -307,7 +307,10 @@ void RunList::annotate(const std::string& id, const std::vector<std::string>& ta
   for (const std::string& tag : tags) {
     if (tag.size() > 100) throw InvalidArgument("[dashboard] a tag may have 100 bytes");
   }
-  const ordered_json json{{"tags", tags}, {"note", note}};
+  ordered_json json = parsed(join_path(where, kNotesName));  // other entries stay
+  if (!json.is_object()) json = ordered_json::object();
+  json["tags"] = tags;
+  json["note"] = note;
   write_atomically(local_files(), join_path(where, kNotesName),
                    json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   const MutexLock lock(state_->mutex);
