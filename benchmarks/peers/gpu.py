@@ -5,18 +5,14 @@ GPU could do at most.
 Lockstep: real trainings by the command, with augmentation, shuffling, metrics, digests and
 receipts; the median of the iterations' seconds in its own log, in every precision. PyTorch: its
 whole step (forward, loss, backward, SGD with momentum) on random images that lie on the GPU, with
-channels last, in TF32 and bf16: as it comes, compiled with CUDA graphs, and compiled with the whole
-step, optimizer included, captured in one CUDA graph; its best counts for each precision. Its
-compiler is reset before each network, because it silently stops compiling after some. Runs
-alternate; the figures are medians over the rounds. Each row is printed when it is known.
+channels last, in TF32 and bf16, as it comes and compiled with CUDA graphs; its best counts for each
+precision. Runs alternate; the figures are medians over the rounds.
 
-The roofline: what the step multiplies is counted, and the fewest bytes that it can move; how fast
-the GPU multiplies large matrices and copies large arrays is measured in the same call. A step
-cannot be faster than the larger of the two times; the share of that in its own time is printed. The
-fewest bytes are those of passes that are fused as far as the batch's statistics permit. Of each
-block (convolution, batch normalisation, ReLU) the forward pass reads its input and writes the
-convolution's result, and the next block normalises as it reads; the backward pass reads the output's
-gradient, the convolution's result and the input, and writes the input's gradient.
+The roofline: what the step multiplies and moves is counted, and how fast the GPU multiplies large
+matrices and copies large arrays is measured in the same call. A step cannot be faster than the
+larger of the two times; the share of that in its own time is printed. Of each block (convolution,
+batch normalisation, ReLU) the forward pass moves its input once and its output four times, the
+backward pass its input twice and its output seven times.
 """
 
 import argparse
@@ -38,9 +34,8 @@ WARM_UP = 20  # iterations of every run that do not count
 NETWORKS = {"s1": ("S1, depth 4, width 32", "cifar10_s1", 32, 4, 2048),
             "s3": ("S3, depth 1, width 16", "cifar10_s3", 16, 1, 128)}
 # Lockstep's precision: what PyTorch's autocast makes of fp32, and whether products may use TF32.
-PRECISIONS = {"bf16": (torch.bfloat16, True), "tf32": (None, True), "fp32": (None, False),
+PRECISIONS = {"fp32": (None, False), "tf32": (None, True), "bf16": (torch.bfloat16, True),
               "fp16": (torch.float16, True)}
-WAYS = ("eager", "compiled", "captured")  # of PyTorch
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
 
@@ -68,23 +63,7 @@ def seconds_of(step, device, seconds):
     return statistics.median(times)
 
 
-def captured(step, device):
-    """The step recorded in a CUDA graph, as a function that replays it."""
-    if device != "cuda":
-        return step
-    stream = torch.cuda.Stream()  # captures must not use the default stream
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
-
-
-def torch_step(width, depth, mini_batch, device, precision, way):
+def torch_step(width, depth, mini_batch, device, precision, compiled):
     narrow, tf32 = PRECISIONS[precision]
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
@@ -107,17 +86,15 @@ def torch_step(width, depth, mini_batch, device, precision, way):
     def value(x, y):
         with torch.autocast(device, dtype=narrow or torch.bfloat16, enabled=narrow is not None):
             return loss(model(x), y)
-    if way == "compiled":
+    if compiled:
         value = torch.compile(value, mode="max-autotune")  # with CUDA graphs
-    elif way == "captured" and device == "cuda":
-        value = torch.compile(value, mode="max-autotune-no-cudagraphs")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         scaler.scale(value(x, y)).backward()
         scaler.step(optimizer)
         scaler.update()
-    return captured(step, device) if way == "captured" else step
+    return step
 
 
 def lockstep_seconds(arguments, job, width, depth, mini_batch, precision):
@@ -139,14 +116,14 @@ def lockstep_seconds(arguments, job, width, depth, mini_batch, precision):
 
 
 def work_of(width, depth, mini_batch, size):
-    """Multiplications and additions of a step, and the fewest bytes that it moves; see above."""
+    """Multiplications and additions of a step, and bytes that it moves; see above."""
     operations = moved = 0
     for level, convolutions in enumerate(channels_of(width, depth)):
         pixels = mini_batch * (32 >> level) ** 2
         for before, after in convolutions:
             first = before == 3
             operations += 2 * pixels * before * after * 9 * (2 if first else 3)
-            moved += size * pixels * (before * (2 if first else 3) + after * 3)
+            moved += size * pixels * (before * (2 if first else 3) + after * 11)
     return operations, moved
 
 
@@ -188,43 +165,39 @@ def main():
 
 
 def compare(arguments):
-    header = ["network, mini-batch", "precision", "Lockstep"] + [f"PyTorch, {w}" for w in WAYS] + [
-        "ratio", "of the roofline", "bound by"]
-    print("| " + " | ".join(header) + " |\n|" + " --- |" * len(header), flush=True)
-    for name in [arguments.network] if arguments.network else NETWORKS:
-        for precision in arguments.precision or PRECISIONS:
-            row, failed = row_of(arguments, name, precision)
-            print("| " + " | ".join(row) + " |", flush=True)
-            for why in sorted(failed):
-                print(f"left out: {why}", file=sys.stderr, flush=True)
-
-
-def row_of(arguments, name, precision):
     device = arguments.device
-    title, job, width, depth, mini_batch = NETWORKS[name]
-    mini_batch = arguments.mini_batch or mini_batch
-    ours, theirs, failed = [], {}, set()
-    for _ in range(arguments.rounds):
-        ours.append(lockstep_seconds(arguments, job, width, depth, mini_batch, precision))
-        for way in WAYS:
-            if hasattr(torch, "compiler"):
-                torch.compiler.reset()
-            try:
-                step = torch_step(width, depth, mini_batch, device, precision, way)
-                theirs.setdefault(way, []).append(seconds_of(step, device, arguments.seconds))
-            except Exception as error:  # pylint: disable=broad-except
-                failed.add(f"PyTorch, {way}, {precision}: {str(error).splitlines()[0]}")
-    operations, moved = work_of(width, depth, mini_batch, BYTES[precision])
-    most_operations, most_bytes = ceilings(device, precision)
-    floor = max(operations / most_operations, moved / most_bytes)
-    own = statistics.median(ours)
-    peers = {way: statistics.median(times) for way, times in theirs.items()}
-    best = min(peers.values(), default=float("nan"))
-    return ([f"{title}, {mini_batch}", precision, f"{mini_batch / own:,.0f}"]
-            + [f"{mini_batch / peers[way]:,.0f}" if way in peers else "-" for way in WAYS]
-            + [f"{best / own:.2f}", f"{floor / own:.2f}",
-               "operations" if operations / most_operations > moved / most_bytes else "bytes"],
-            failed)
+    rows, failed = [], set()
+    for name in [arguments.network] if arguments.network else NETWORKS:
+        title, job, width, depth, mini_batch = NETWORKS[name]
+        mini_batch = arguments.mini_batch or mini_batch
+        for precision in arguments.precision or PRECISIONS:
+            ours, theirs = [], {}
+            for _ in range(arguments.rounds):
+                ours.append(lockstep_seconds(arguments, job, width, depth, mini_batch, precision))
+                for way in ("eager", "compiled"):
+                    try:
+                        step = torch_step(width, depth, mini_batch, device, precision,
+                                          way == "compiled")
+                        theirs.setdefault(way, []).append(
+                            seconds_of(step, device, arguments.seconds))
+                    except Exception as error:  # pylint: disable=broad-except
+                        failed.add(f"PyTorch, {way}, {precision}: {str(error).splitlines()[0]}")
+            operations, moved = work_of(width, depth, mini_batch, BYTES[precision])
+            most_operations, most_bytes = ceilings(device, precision)
+            floor = max(operations / most_operations, moved / most_bytes)
+            own = statistics.median(ours)
+            peers = {way: statistics.median(times) for way, times in theirs.items()}
+            best = min(peers.values(), default=float("nan"))
+            rows.append([f"{title}, {mini_batch}", precision, f"{mini_batch / own:,.0f}"]
+                        + [f"{mini_batch / peers[way]:,.0f}" if way in peers else "-"
+                           for way in ("eager", "compiled")]
+                        + [f"{best / own:.2f}", f"{floor / own:.2f}",
+                           "operations" if operations / most_operations > moved / most_bytes
+                           else "bytes"])
+    lockstep_runs.print_table(["network, mini-batch", "precision", "Lockstep", "PyTorch, eager",
+                               "PyTorch, compiled", "ratio", "of the roofline", "bound by"], rows)
+    for why in sorted(failed):
+        print(f"left out: {why}")
 
 
 if __name__ == "__main__":
