@@ -7,6 +7,8 @@ find_package(dnnl 2.6 CONFIG REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(JPEG REQUIRED)
 find_package(PNG REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(CURL 7.86 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(tomlplusplus REQUIRED)
 find_package(muparser REQUIRED)
@@ -27,6 +29,8 @@ set(lockstep_private_dependencies
     OpenMP::OpenMP_CXX
     JPEG::JPEG
     PNG::PNG
+    OpenSSL::Crypto
+    CURL::libcurl
     fmt::fmt
     tomlplusplus::tomlplusplus
     muparser::muparser

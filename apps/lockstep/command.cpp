@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/report/terminal.h"
@@ -64,14 +65,21 @@ const std::vector<ExitCode>& exit_codes() {
 const std::vector<Variable>& environment() {
   static const std::vector<Variable> variables{
       {"LOCKSTEP_DATA", "folder that is searched for data that is not beside the job file"},
-      {"LOCKSTEP_HOME",
-       "folder for batch jobs (default: lockstep in XDG_STATE_HOME or ~/.local/state)"},
       {"LOCKSTEP_CUDA_LIBRARY", "path of liblockstep_cuda.so if it is not beside the command"},
       {"LOCKSTEP_UNVERIFIED",
        "GPU kernels to use without verification on hardware: names of ops (or `nccl`) "
        "separated by commas, or `all`"},
       {"LOCKSTEP_HOME",
-       "folder of the run store (default: lockstep in XDG_DATA_HOME or ~/.local/share)"},
+       "folder of the run store and of batch jobs (default: by the XDG specification)"},
+      {"AWS_ENDPOINT_URL", "address of an S3 store other than AWS; also AWS_ENDPOINT_URL_S3"},
+      {"AWS_ACCESS_KEY_ID, AWS_PROFILE, ...",
+       "keys, profile, region of an S3 store, as for other tools"},
+      {"LOCKSTEP_S3_ANONYMOUS", "1: requests to S3 without keys"},
+      {"LOCKSTEP_S3_REQUESTER_PAYS", "1: agrees to pay for requests to S3"},
+      {"LOCKSTEP_S3_ADDRESSING", "path or virtual: whether buckets stand in paths or host names"},
+      {"LOCKSTEP_S3_RETRY_SECONDS", "how long failed requests to S3 are repeated (60)"},
+      {"LOCKSTEP_S3_CACHE_GB",
+       "gigabytes of objects to keep below XDG_CACHE_HOME or ~/.cache (10); 0: none"},
       {"NO_COLOR", "if set, no colour on terminals"}};
   return variables;
 }
@@ -113,7 +121,7 @@ bool error_has_colour() { return has_colour(stderr); }
 int output_width() { return columns_of(stdout, 100); }
 
 Model open_model(const std::string& path) {
-  FileSystem& files = local_files();
+  FileSystem& files = cloud::files_of(path);
   const std::string file = model_path(files, path);
   const std::string note = model_note(files, path);
   if (!note.empty()) std::fprintf(stderr, "note: %s\n", note.c_str());

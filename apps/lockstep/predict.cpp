@@ -9,6 +9,7 @@
 #include <set>
 
 #include "apps/lockstep/command.h"
+#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
@@ -134,14 +135,14 @@ DatastorePtr open_several(const PredictArguments& a, const Network& network) {
   if (a.crop) {
     throw InvalidArgument("[predict] --crop is for networks with one input", "use --resize");
   }
-  const bool by_name = local_files().is_folder(a.files[0]);
+  const bool by_name = cloud::files_of(a.files[0]).is_folder(a.files[0]);
   std::vector<DatastorePtr> inputs;
   for (const std::string& file : a.files) {
     if (file.ends_with(".csv")) {
       const bool labelled = inputs.empty() && !a.label_column.empty();
       inputs.push_back(csv_datastore(
           file, {.label_column = labelled ? a.label_column : "", .labelled = labelled}));
-    } else if (local_files().is_folder(file)) {
+    } else if (cloud::files_of(file).is_folder(file)) {
       DatastorePtr images = image_folder(file, {.allow_empty_folders = true});
       const bool matched = by_name && !inputs.empty();
       inputs.push_back(matched ? match_by_name(*inputs[0], std::move(images)) : std::move(images));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/formats/model.h"
@@ -115,10 +116,11 @@ JobPlan plan_of(const Job& job, const JobPlanOptions& options) {
     plan.network.initialize_sizes();
   }
   if (!initial_model.empty()) {
-    const std::string path = model_path(local_files(), initial_model);
-    const std::vector<std::byte> bytes = local_files().read(path);
+    FileSystem& files = cloud::files_of(initial_model);
+    const std::string path = model_path(files, initial_model);
+    const std::vector<std::byte> bytes = files.read(path);
     plan.initial_model = digest_of(bytes.data(), bytes.size()).to_string();
-    const NetworkValues values = network_values(local_files(), path);
+    const NetworkValues values = network_values(files, path);
     require_finite(values.tensors, path);
     plan.initial_model_checked = values.checked;
     if (options.values == JobValues::made) {

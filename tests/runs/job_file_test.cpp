@@ -165,7 +165,8 @@ TEST_F(JobFile, WrongValuesNameTheField) {
   EXPECT_CONTAINS(refused("[data]\ntrain = \"builtin:digits\"\n"), "[network] is missing");
   EXPECT_CONTAINS(refused("network = 3\n[data]\ntrain = \"builtin:digits\"\n"), "[network]");
   EXPECT_CONTAINS(refused(with("kernel = 3, padding = \"same\"", "kernel = 40")), "conv_1: ");
-  EXPECT_CONTAINS(refusal<Unsupported>([&] { read(with("builtin:digits", "s3://a/b")); }), "s3://");
+  EXPECT_CONTAINS(refusal<Unsupported>([&] { read(with("builtin:digits", "gs://a/b")); }), "gs://");
+  EXPECT_CONTAINS(refused(with("builtin:digits", "s3://a/b")), "`s3://a/b` has no valid bucket");
 }
 
 TEST_F(JobFile, TargetsOfEachPartAreFoundOrMissed) {

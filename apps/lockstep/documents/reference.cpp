@@ -59,7 +59,7 @@ A job file must be a regular file. A pipe (`/dev/stdin`, `<(command)`) is refuse
 
 **Changes**: `--set KEY=VALUE` changes a field from the command line. The key is dotted (`training.max_epochs=5`), or the bare name of a variable or field (`max_epochs=5`). A value is read as TOML, or as text if it is not valid TOML.
 
-**Folders** with relative paths are searched for beside the job file, or in the working folder for paths from `--set`; then in the folder of the environment variable `LOCKSTEP_DATA`.
+**Folders** with relative paths are searched for beside the job file, or in the working folder for paths from `--set`; then in the folder of the environment variable `LOCKSTEP_DATA`. An address `s3://bucket/prefix` stands for a folder, and `s3://bucket/name.csv` for a file.
 
 **Sweeps**: the keys of `[sweep.parameters]` are those of `--set` (`width`, `training.momentum`, `network.layers.0.filters`). A parameter is a list of values of any type, or a range of numbers: `{ low = 0.001, high = 0.3, scale = "log" }`. A range between whole numbers has whole numbers, unless `integer = false`. `steps` is the number of values in a grid. `when = { solver = "sgdm" }` uses the parameter only in trials in which the other one has this value, one of a list, or a number in a range (`when = { depth = { low = 2 } }`); without it the file's value holds.
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
@@ -156,7 +157,7 @@ size_t label_column(const Reader& reader, const std::vector<std::string>& column
 }  // namespace
 
 DatastorePtr csv_datastore(const std::string& path, const CsvOptions& options) {
-  return csv_datastore(local_files(), path, options);
+  return csv_datastore(cloud::files_of(path), path, options);
 }
 
 DatastorePtr csv_datastore(FileSystem& files, const std::string& path, const CsvOptions& options) {

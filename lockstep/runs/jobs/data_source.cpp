@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "lockstep/base/cloud/object_store.h"
+#include "lockstep/base/cloud/s3_files.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/suggest.h"
@@ -65,7 +67,7 @@ class Files : public Datastore {
   explicit Files(std::vector<std::string> paths) : paths_(std::move(paths)) {}
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
   Example read(int64_t index) const override {
-    const std::vector<std::byte> bytes = local_files().read(path(index));
+    const std::vector<std::byte> bytes = cloud::files_of(path(index)).read(path(index));
     return one_input(decode_image(bytes, path(index)), ClassLabel{0},
                      digest_of(bytes.data(), bytes.size()));
   }
@@ -77,7 +79,7 @@ class Files : public Datastore {
   std::string name(int64_t index) const override { return path(index); }
   std::string describe() const override { return std::to_string(paths_.size()) + " files"; }
   Digest content_digest(int64_t index) const override {
-    const std::vector<std::byte> bytes = local_files().read(path(index));
+    const std::vector<std::byte> bytes = cloud::files_of(path(index)).read(path(index));
     return digest_of(bytes.data(), bytes.size());
   }
 
@@ -93,21 +95,25 @@ class Files : public Datastore {
   std::vector<std::string> classes_{""};
 };
 
-// Throws for names that are not folders: unknown builtin names and URLs.
+// Throws for names that are not folders: unknown builtin names, and URLs except s3://.
 void check_name(const std::string& name) {
   if (name == builtin_digits_name) return;
   if (name.starts_with("builtin:")) {
     throw InvalidArgument("[data] unknown built-in images `" + name + "`",
                           suggest(name, {builtin_digits_name}));
   }
-  if (name.find("://") != std::string::npos) {
+  if (cloud::is_address(name)) {
+    cloud::parsed_address(name);
+  } else if (name.find("://") != std::string::npos) {
     throw Unsupported("[data] URLs such as " + name + " cannot be read",
-                      "copy the images into a folder of this machine first");
+                      "copy the images into a folder of this machine or into an S3 store first");
   }
 }
 
 bool is_csv_file(const std::string& name) {
-  return name.ends_with(".csv") && local_files().exists(name) && !local_files().is_folder(name);
+  if (!name.ends_with(".csv")) return false;
+  FileSystem& files = cloud::files_of(name);
+  return files.exists(name) && !files.is_folder(name);
 }
 
 }  // namespace
@@ -115,6 +121,7 @@ bool is_csv_file(const std::string& name) {
 std::string resolve_data_path(const std::string& name, const std::string& beside) {
   check_name(name);
   if (name.empty() || name == builtin_digits_name) return name;
+  if (cloud::is_address(name)) return name.substr(0, name.find_last_not_of('/') + 1);
   const auto text = [](std::string path) {
     if (is_utf8(path)) return path;
     throw InvalidArgument("[data] " + path + " is not UTF-8, so a job cannot contain it",
@@ -141,11 +148,11 @@ DatastorePtr open_data(const std::string& name, ImageFolderOptions options,
                        const std::string& label_column) {
   check_name(name);
   if (is_csv_file(name)) {
-    return csv_datastore(name, {.label_column = label_column});
+    return csv_datastore(cloud::files_of(name), name, {.label_column = label_column});
   }
   const bool builtin = name == builtin_digits_name;
-  if (!builtin && !local_files().is_folder(name)) {
-    const bool file = local_files().exists(name);
+  if (!builtin && !cloud::files_of(name).is_folder(name)) {
+    const bool file = cloud::files_of(name).exists(name);
     const char* data = std::getenv("LOCKSTEP_DATA");
     throw DataError("[data] " + name + (file ? " is not a folder" : " does not exist"),
                     file || (data != nullptr && *data != '\0')
@@ -166,7 +173,8 @@ std::vector<DatastorePtr> open_inputs(const std::vector<std::string>& names,
   for (size_t i = 1; i < names.size(); ++i) {
     const bool rows = is_csv_file(names[i]);
     DatastorePtr more =
-        rows ? csv_datastore(names[i], {.labelled = false}) : open_data(names[i], options);
+        rows ? csv_datastore(cloud::files_of(names[i]), names[i], {.labelled = false})
+             : open_data(names[i], options);
     if (!rows && !is_csv_file(names[0])) more = match_by_name(*stores[0], std::move(more));
     if (more->size() != stores[0]->size()) {
       throw InvalidArgument("[data] " + names[i] + " has " + std::to_string(more->size()) +
@@ -204,7 +212,7 @@ DatastorePtr with_classes(DatastorePtr store, const std::vector<std::string>& cl
 DatastorePtr image_files(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
-    if (!local_files().is_folder(path)) {
+    if (!cloud::files_of(path).is_folder(path)) {
       files.push_back(path);
       continue;
     }

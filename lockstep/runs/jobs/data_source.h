@@ -17,8 +17,9 @@ inline constexpr const char* image_targets_inputs = "inputs";
 
 // The absolute path of a folder or CSV file that a job file in the folder `beside` names. The path
 // is relative to `beside`. If nothing exists there, it is relative to the folder LOCKSTEP_DATA, if
-// it exists there. Absolute paths, "" and names such as "builtin:digits" are unchanged. Throws
-// InvalidArgument for unknown builtin names, Unsupported for URLs ("s3://...").
+// it exists there. Absolute paths, "" and names such as "builtin:digits" are unchanged, and
+// addresses "s3://bucket/prefix" but for slashes at the end. Throws InvalidArgument for unknown
+// builtin names and invalid addresses, Unsupported for other URLs.
 std::string resolve_data_path(const std::string& name, const std::string& beside);
 
 // Opens the images of a resolved name, or the rows of a file whose name ends in .csv.

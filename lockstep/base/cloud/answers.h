@@ -1,0 +1,39 @@
+// Answers of an S3 store.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/cloud/http.h"
+#include "lockstep/base/cloud/object_store.h"
+
+namespace lockstep::cloud {
+
+// The reason for an object that is no longer the listed one.
+inline constexpr const char* changed_object = "the object has changed since it was listed";
+
+// One page of a listing.
+struct Listing {
+  std::vector<ObjectInfo> objects;
+  std::vector<std::string> folders;
+  std::string next;  // token of the next page; "" for the last one
+};
+
+// Throws FileError for anything but a listing.
+Listing parsed_listing(const std::string& xml);
+// What is wrong with a listing with status 200; "" if nothing.
+std::string damage_in_listing(const HttpAnswer& answer);
+
+// The text of the first element <name> in a document; "" if there is none.
+std::string element(const std::string& xml, const std::string& name);
+// The error code in the answer's document, if it looks like one; else "".
+std::string code_of(const HttpAnswer& answer);
+// Why an answer is a refusal. Of the store's text, it contains the code alone.
+std::string reason_of(const HttpAnswer& answer);
+// Throws FileError (DataError for a changed object): "[s3] cannot read s3://...: ...".
+[[noreturn]] void refuse(const std::string& doing, const std::string& what,
+                         const HttpAnswer& answer);
+
+std::string unquoted(const std::string& etag);
+
+}  // namespace lockstep::cloud

@@ -1,0 +1,41 @@
+// HTTP requests over connections that stay open (libcurl's multi interface, HTTP/1.1).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/cloud/signature.h"
+
+namespace lockstep::cloud {
+
+struct HttpRequest {
+  std::string method = "GET", url = {};
+  Pairs headers = {};
+  std::string body = {};
+  double seconds = 300;   // limit of the whole request
+  bool use_proxy = true;  // false: never through the proxy that the environment names
+};
+
+// An answer, or why there is none.
+struct HttpAnswer {
+  long status = 0;    // 0: no complete answer
+  std::string error;  // if there is none; contains neither headers nor the query
+  Pairs headers;      // names in lower case
+  std::string body;
+
+  // The value of a header; "" if it is missing.
+  std::string header(std::string_view name) const;
+};
+
+// The most requests that one call of send_all() has open at a time.
+inline constexpr int max_connections = 16;
+
+// Sends all requests, up to max_connections at a time, and returns their answers in order. Does not
+// follow redirects. Connections are kept for later calls. A request without progress for 20 seconds
+// ends. Thread-safe; throws InternalError if libcurl cannot work at all.
+std::vector<HttpAnswer> send_all(const std::vector<HttpRequest>& requests);
+HttpAnswer send(const HttpRequest& request);
+
+}  // namespace lockstep::cloud

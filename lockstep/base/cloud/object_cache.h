@@ -1,0 +1,33 @@
+// Contents of objects on the local disk, shared by all processes of a user.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/base/cloud/object_store.h"
+
+namespace lockstep::cloud {
+
+// A folder of contents by store, bucket, key, size and ETag: $XDG_CACHE_HOME/lockstep/objects, else
+// ~/.cache/lockstep/objects, readable for the user alone. It keeps at most 10 GB
+// (LOCKSTEP_S3_CACHE_GB; 0: nothing) and removes the contents that were written first. Damaged and
+// half-written files count as missing. A full disk, or no home, is no error: nothing is kept.
+// Objects without ETag are not kept. Thread-safe, and safe against the end of processes.
+class ObjectCache {
+ public:
+  ObjectCache();
+  ~ObjectCache();
+
+  std::optional<std::string> find(const std::string& bucket, const WantedObject& object) const;
+  void keep(const std::string& bucket, const WantedObject& object, const std::string& bytes);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The cache of the process. Lives as long as the program.
+ObjectCache& object_cache();
+
+}  // namespace lockstep::cloud

@@ -1,0 +1,235 @@
+#include "lockstep/base/cloud/requests.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "lockstep/base/cloud/answers.h"
+#include "lockstep/base/cloud/credentials.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/time_limit.h"
+
+namespace lockstep::cloud {
+namespace {
+
+constexpr int max_corrections = 4;  // of region, clock and keys, for one request
+
+// The first of some environment variables and of a setting of the profile that is not empty.
+std::string setting(std::initializer_list<const char*> variables, const char* in_profile) {
+  for (const char* const name : variables) {
+    const char* const value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return *in_profile == '\0' ? "" : profile_setting(in_profile);
+}
+
+// A region is part of a host's name.
+bool is_region(const std::string& text) {
+  return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
+    return std::islower(static_cast<unsigned char>(c)) ||
+           std::isdigit(static_cast<unsigned char>(c)) || c == '-';
+  });
+}
+
+bool is_temporary(const HttpAnswer& answer) {
+  const long status = answer.status;
+  return status == 0 || status == 408 || status == 429 || status == 500 || status == 502 ||
+         status == 503 || status == 504 || (status == 400 && code_of(answer) == "RequestTimeout");
+}
+
+bool may_be_expired(const HttpAnswer& answer) {
+  if (answer.status != 400 && answer.status != 401 && answer.status != 403) return false;
+  const std::string code = code_of(answer);
+  return code.empty() || code == "ExpiredToken" || code == "TokenRefreshRequired" ||
+         code == "InvalidToken" || code == "InvalidAccessKeyId" || code == "RequestExpired";
+}
+
+// Seconds to wait before the next attempt: up to 5, or what the store asks for, up to 30.
+double pause_after(int attempt, const std::vector<HttpAnswer>& answers,
+                   const std::vector<size_t>& again) {
+  thread_local std::minstd_rand random{std::random_device{}()};
+  const double most = std::min(5.0, 0.1 * std::pow(2.0, std::min(attempt, 10)));
+  double pause = most * std::uniform_real_distribution<double>(0.5, 1.0)(random);
+  for (const size_t i : again) {
+    const double asked = std::atof(answers[i].header("retry-after").c_str());
+    if (asked > 0) pause = std::max(pause, std::min(asked, 30.0));
+  }
+  return pause;
+}
+
+}  // namespace
+
+struct Requests::State {
+  std::string scheme = "https", host;  // host: "" for AWS
+  std::string region;
+  bool virtual_style = true, requester_pays = false;
+  double patience = 60;
+  CredentialSource credentials;
+  std::atomic<int64_t> clock_shift = 0;  // seconds to add to the local clock
+
+  std::mutex mutex;
+  std::map<std::string, std::string> regions;  // by bucket
+
+  std::string region_of(const std::string& bucket) {
+    const std::lock_guard lock(mutex);
+    const auto found = regions.find(bucket);
+    return found == regions.end() ? region : found->second;
+  }
+
+  void set_endpoint(std::string url) {
+    const size_t mark = url.find("://");
+    scheme = mark == std::string::npos ? "" : url.substr(0, mark);
+    host = mark == std::string::npos ? "" : url.substr(mark + 3);
+    while (host.ends_with('/')) host.pop_back();
+    const bool plain = host.find_first_of("/?#@ \t\r\n") == std::string::npos;
+    if ((scheme != "http" && scheme != "https") || host.empty() || !plain) {
+      throw InvalidArgument("[s3] AWS_ENDPOINT_URL is no valid address of a store",
+                            "it is https://HOST or https://HOST:PORT, without keys");
+    }
+    const std::string usual = scheme == "http" ? ":80" : ":443";
+    if (host.ends_with(usual)) host.resize(host.size() - usual.size());
+    virtual_style = false;
+  }
+
+  HttpRequest prepared(const Call& call, const Credentials& keys) {
+    const std::string own_region = region_of(call.bucket);
+    const bool in_host = virtual_style && call.bucket.find('.') == std::string::npos;
+    std::string full_host = host.empty() ? "s3." + own_region + ".amazonaws.com" : host;
+    if (in_host) full_host = call.bucket + "." + full_host;
+    SignedRequest request{.method = call.method,
+                          .host = full_host,
+                          .path = (in_host ? "/" : "/" + call.bucket + "/") + call.key,
+                          .query = call.query,
+                          .headers = call.headers,
+                          .payload_digest = sha256(call.body)};
+    if (requester_pays) request.headers.emplace_back("x-amz-request-payer", "requester");
+    HttpRequest http{.method = call.method,
+                     .url = scheme + "://" + full_host + percent_encoded(request.path, true),
+                     .headers = request.headers,
+                     .body = call.body};
+    const std::string query = encoded_query(call.query);
+    if (!query.empty()) http.url += "?" + query;
+    http.headers.emplace_back("host", full_host);
+    if (!keys.access_key.empty()) {
+      const Pairs more = sign(request, keys, own_region, "s3", std::time(nullptr) + clock_shift);
+      http.headers.insert(http.headers.end(), more.begin(), more.end());
+    }
+    return http;
+  }
+
+  // Corrects what the answer shows to be wrong here. Returns whether something was.
+  bool correct(const Call& call, const HttpAnswer& answer, const Credentials& keys) {
+    if (answer.status < 300 || answer.status == 404 || answer.status == 412) return false;
+    std::string told = answer.header("x-amz-bucket-region");
+    if (told.empty()) told = element(answer.body, "Region");
+    if (is_region(told) && told != region_of(call.bucket)) {
+      const std::lock_guard lock(mutex);
+      regions[call.bucket] = told;
+      return true;
+    }
+    if (answer.status == 403) {
+      std::tm parts{};
+      const std::string date = answer.header("date");
+      if (strptime(date.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parts) != nullptr) {
+        const int64_t shift = timegm(&parts) - std::time(nullptr);
+        if (std::abs(shift - clock_shift) > 240) {
+          clock_shift = shift;
+          return true;
+        }
+      }
+    }
+    if (may_be_expired(answer) && !keys.access_key.empty()) {
+      credentials.renew(keys);
+      const Credentials now = credentials.get();
+      return now.access_key != keys.access_key || now.session_token != keys.session_token ||
+             now.secret_key != keys.secret_key;
+    }
+    return false;
+  }
+};
+
+Requests::Requests() : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.region = setting({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region");
+  if (s.region.empty()) s.region = "us-east-1";
+  if (!is_region(s.region)) throw InvalidArgument("[s3] AWS_REGION is no name of a region");
+  const std::string endpoint = setting({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, "endpoint_url");
+  if (!endpoint.empty()) s.set_endpoint(endpoint);
+  const std::string style = setting({"LOCKSTEP_S3_ADDRESSING"}, "");
+  if (!style.empty() && style != "path" && style != "virtual") {
+    throw InvalidArgument("[s3] LOCKSTEP_S3_ADDRESSING is `" + style +
+                          "`, but must be path or virtual");
+  }
+  if (!style.empty()) s.virtual_style = style == "virtual";
+  s.requester_pays = setting({"LOCKSTEP_S3_REQUESTER_PAYS"}, "") == "1";
+  const std::string patience = setting({"LOCKSTEP_S3_RETRY_SECONDS"}, "");
+  if (!patience.empty()) {
+    char* end = nullptr;
+    s.patience = std::strtod(patience.c_str(), &end);
+    if (*end != '\0' || !(s.patience >= 0 && s.patience <= 86400)) {
+      throw InvalidArgument("[s3] LOCKSTEP_S3_RETRY_SECONDS is `" + patience +
+                            "`, but must be between 0 and 86400");
+    }
+  }
+}
+Requests::~Requests() = default;
+
+std::string Requests::identity() const {
+  return state_->host.empty() ? "AWS" : state_->scheme + "://" + state_->host;
+}
+
+HttpAnswer Requests::perform(const Call& call) {
+  return std::move(perform(std::vector<Call>{call})[0]);
+}
+
+std::vector<HttpAnswer> Requests::perform(const std::vector<Call>& calls) {
+  std::vector<HttpAnswer> answers(calls.size());
+  std::vector<int> corrections(calls.size(), 0);
+  std::vector<size_t> open(calls.size());
+  for (size_t i = 0; i < open.size(); ++i) open[i] = i;
+  TimeLimit limit(state_->patience);
+  for (int attempt = 0; !open.empty(); ++attempt) {
+    const Credentials keys = state_->credentials.get();
+    std::vector<HttpRequest> requests;
+    for (const size_t i : open) requests.push_back(state_->prepared(calls[i], keys));
+    std::vector<HttpAnswer> received = send_all(requests);
+    std::vector<size_t> again;
+    bool wait = false, progress = false;
+    for (size_t k = 0; k < open.size(); ++k) {
+      const size_t i = open[k];
+      HttpAnswer& answer = answers[i] = std::move(received[k]);
+      const std::string damage = calls[i].damage ? calls[i].damage(answer) : "";
+      if (damage == changed_object) {  // trying again would not change it back
+        answer = {};
+        answer.status = 412;
+      } else if (!damage.empty()) {
+        answer = {};
+        answer.error = damage;
+      }
+      if (is_temporary(answer)) {
+        again.push_back(i);
+        wait = true;
+      } else if (corrections[i] < max_corrections && state_->correct(calls[i], answer, keys)) {
+        ++corrections[i];
+        again.push_back(i);
+      } else {
+        progress = true;
+      }
+    }
+    if (attempt == 0 || progress) limit = TimeLimit(state_->patience);  // the store works
+    open = std::move(again);
+    if (open.empty() || !wait) continue;
+    const double pause = pause_after(attempt, answers, open);
+    if (pause >= limit.left()) break;
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+  }
+  return answers;
+}
+
+}  // namespace lockstep::cloud

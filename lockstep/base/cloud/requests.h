@@ -1,0 +1,38 @@
+// Requests to a store: addresses, signatures, repetitions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/cloud/http.h"
+
+namespace lockstep::cloud {
+
+// One request, which may be sent several times.
+struct Call {
+  std::string method = "GET", bucket = {}, key = {};
+  Pairs query = {}, headers = {};
+  std::string body = {};
+  // What is wrong with an answer; "" if nothing. A damaged answer is no answer.
+  std::function<std::string(const HttpAnswer&)> damage = {};
+};
+
+// See ObjectStore. Thread-safe.
+class Requests {
+ public:
+  Requests();
+  ~Requests();
+
+  // Answers in order: of status 0 with an error if the store did not answer within the limit.
+  std::vector<HttpAnswer> perform(const std::vector<Call>& calls);
+  HttpAnswer perform(const Call& call);
+  std::string identity() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::cloud

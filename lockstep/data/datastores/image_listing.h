@@ -1,0 +1,60 @@
+// A listing of image files with labels: of a folder, or of objects in a store.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/datastores/datastores.h"
+
+namespace lockstep {
+
+// What a folder contains.
+struct FolderContents {
+  std::vector<std::string> images = {};        // relative paths
+  std::map<std::string, int64_t> others = {};  // number of other files by extension
+  int64_t folders = 0;                         // below the root
+  std::vector<std::string> empty = {};         // topmost folders without images, except hidden ones
+};
+
+// The extension in lower case with its dot; "" if the name has none.
+std::string lower_extension(const std::string& name);
+// Whether files with this extension are images.
+bool is_image_extension(const std::string& extension);
+
+// Images with the classes of their folders. `root` is the folder's path or address in messages, and
+// `root_name` the class of images in the root itself. Derived classes read the files.
+class ImageListing : public Datastore {
+ public:
+  // Throws DataError if there are no images, or empty folders that the options do not allow.
+  ImageListing(std::string root, const std::string& root_name, FolderContents contents,
+               const ImageFolderOptions& options);
+
+  int64_t size() const override { return static_cast<int64_t>(names_.size()); }
+  Example read(int64_t index) const override;
+  int64_t label(int64_t index) const override { return labels_[check(index)]; }
+  const std::vector<std::string>& classes() const override { return classes_; }
+  std::string name(int64_t index) const override { return names_[check(index)]; }
+  std::string describe() const override { return "folder " + root_; }
+  Digest content_digest(int64_t index) const override;
+
+ protected:
+  // The encoded bytes of a file whose index is valid.
+  virtual std::vector<std::byte> bytes(int64_t index) const = 0;
+  std::string path(int64_t index) const;
+
+ private:
+  size_t check(int64_t index) const;
+  void set_labels(const std::string& root_name);
+
+  std::string root_;
+  std::vector<std::string> names_;  // relative paths, sorted
+  std::vector<std::string> classes_;
+  std::vector<int64_t> labels_;
+};
+
+// image_folder() for an address "s3://bucket/prefix".
+DatastorePtr image_objects(const std::string& address, const ImageFolderOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,220 @@
+"""A small S3 store in memory for tests, which checks signatures by itself and causes faults on request."""
+
+import hashlib
+import hmac
+import http.server
+import random
+import re
+import threading
+import time
+import urllib.parse
+from xml.sax.saxutils import escape
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def keyed(key, text):
+    return hmac.new(key, text.encode(), hashlib.sha256).digest()
+
+
+def signature(secret, method, path, query, headers, names, payload, region, stamp):
+    """Signature Version 4, written from its description, for comparison."""
+    quoted = sorted((urllib.parse.quote(k, safe="-._~"), urllib.parse.quote(v, safe="-._~")) for k, v in query)
+    canonical = "\n".join([
+        method, urllib.parse.quote(path, safe="/-._~"), "&".join(f"{k}={v}" for k, v in quoted),
+        "".join(f"{n}:{' '.join(headers.get(n, '').split())}\n" for n in names), ";".join(names), payload])
+    scope = f"{stamp[:8]}/{region}/s3/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{sha256(canonical.encode())}"
+    key = keyed(("AWS4" + secret).encode(), stamp[:8])
+    for part in (region, "s3", "aws4_request"):
+        key = keyed(key, part)
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+class Store:
+    """The contents and the behaviour of a server. `fault(handler, path)` returns the name of a fault or None."""
+
+    def __init__(self):
+        self.objects = {}     # (bucket, key) -> bytes
+        self.keys = {"AKIDEXAMPLE": ("very-secret-key", None)}  # access key -> (secret, session token)
+        self.expired = set()  # access keys
+        self.region = "us-east-1"
+        self.anonymous = False
+        self.clock_shift = 0
+        self.page = 1000      # keys of one page of a listing
+        self.fault = lambda method, path: None
+        self.log = []         # (method, path with query)
+        self.headers = []     # of all requests
+        self.lock = threading.Lock()
+        store = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                store.serve(self)
+
+            do_PUT = do_HEAD = do_DELETE = do_POST = do_GET
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+            def handle_error(self, *_):
+                pass
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def environment(self, **others):
+        """For a command that uses the store; without the keys that this process may have."""
+        return {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+                "AWS_SECRET_ACCESS_KEY": "very-secret-key", "AWS_REGION": "us-east-1",
+                "AWS_EC2_METADATA_DISABLED": "true", **others}
+
+    def put_folder(self, bucket, prefix, folder):
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                self.objects[bucket, prefix + file.relative_to(folder).as_posix()] = file.read_bytes()
+
+    # Answers.
+
+    def answer(self, h, status, body=b"", **headers):
+        h.send_response_only(status)
+        h.send_header("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + self.clock_shift)))
+        h.send_header("Content-Length", headers.pop("length", str(len(body))))
+        for name, value in headers.items():
+            h.send_header(name.replace("_", "-"), value)
+        h.end_headers()
+        if h.command != "HEAD":
+            h.wfile.write(body)
+
+    def refuse(self, h, status, code, **headers):
+        more = f"<Region>{self.region}</Region>" if code == "AuthorizationHeaderMalformed" else ""
+        if more and h.command == "HEAD":
+            headers["x-amz-bucket-region"] = self.region
+        self.answer(h, status, f"<Error><Code>{code}</Code><Message>no</Message>{more}</Error>".encode(), **headers)
+
+    def is_refused(self, h, path, query, body):
+        given = h.headers.get("Authorization")
+        if given is None:
+            return False if self.anonymous else self.refuse(h, 403, "AccessDenied") or True
+        match = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request, "
+                             r"SignedHeaders=([^,]+), Signature=([0-9a-f]{64})", given)
+        access, _, region, names, signed = match.groups()
+        stamp = h.headers["x-amz-date"]
+        if access in self.expired:
+            return self.refuse(h, 400, "ExpiredToken") or True
+        if access not in self.keys:
+            return self.refuse(h, 403, "InvalidAccessKeyId") or True
+        secret, token = self.keys[access]
+        if region != self.region:
+            return self.refuse(h, 400, "AuthorizationHeaderMalformed") or True
+        age = time.time() + self.clock_shift - time.mktime(time.strptime(stamp, "%Y%m%dT%H%M%SZ")) + time.timezone
+        if abs(age) > 900:
+            return self.refuse(h, 403, "RequestTimeTooSkewed") or True
+        payload = h.headers["x-amz-content-sha256"]
+        lower = {k.lower(): v for k, v in h.headers.items()}
+        right = signature(secret, h.command, path, query, lower, names.split(";"), payload, region, stamp)
+        if right != signed or payload != sha256(body) or h.headers.get("x-amz-security-token") != token:
+            return self.refuse(h, 403, "SignatureDoesNotMatch") or True
+        return False
+
+    def serve(self, h):
+        body = h.rfile.read(int(h.headers.get("Content-Length") or 0))
+        raw, _, text = h.path.partition("?")
+        path = urllib.parse.unquote(raw)
+        query = urllib.parse.parse_qsl(text, keep_blank_values=True)
+        with self.lock:
+            self.log.append((h.command, h.path))
+            self.headers.append(dict(h.headers.items()))
+            fault = self.fault(h.command, h.path)
+        if fault == "slow down":
+            return self.refuse(h, 503, "SlowDown", Retry_After="0.1")
+        if fault == "error":
+            return self.refuse(h, 500, "InternalError")
+        if fault == "cut":
+            h.close_connection = True
+            return None
+        if fault == "redirect":
+            return self.refuse(h, 307, "TemporaryRedirect", Location="http://127.0.0.1:9/elsewhere")
+        if self.is_refused(h, path, query, body):
+            return None
+        bucket, _, key = path[1:].partition("/")
+        if key == "" and h.command == "GET":
+            return self.list(h, bucket, dict(query))
+        return self.object(h, bucket, key, body, fault)
+
+    def list(self, h, bucket, query):
+        prefix, token = query.get("prefix", ""), query.get("continuation-token", "")
+        keys = sorted((k for b, k in list(self.objects) if b == bucket and k.startswith(prefix)),
+                      key=lambda k: k.encode())
+        if not any(b == bucket for b, _ in list(self.objects)):
+            return self.refuse(h, 404, "NoSuchBucket")
+        shown, folders = [], set()
+        for key in keys:
+            rest = key[len(prefix):]
+            if query.get("delimiter") and "/" in rest:
+                folders.add(prefix + rest[:rest.index("/") + 1])
+            elif key > token:
+                shown.append(key)
+        most = min(int(query.get("max-keys", "1000")), self.page)
+        more = len(shown) > most
+        shown = shown[:most]
+
+        def entry(key):
+            data = self.objects[bucket, key]
+            return (f"<Contents><Key>{escape(urllib.parse.quote(key))}</Key>"
+                    f"<ETag>&quot;{hashlib.md5(data).hexdigest()}&quot;</ETag><Size>{len(data)}</Size></Contents>")
+
+        text = ("<ListBucketResult><EncodingType>url</EncodingType>" + "".join(map(entry, shown)) +
+                "".join(f"<CommonPrefixes><Prefix>{urllib.parse.quote(f)}</Prefix></CommonPrefixes>"
+                        for f in sorted(folders)) +
+                f"<IsTruncated>{str(more).lower()}</IsTruncated>" +
+                (f"<NextContinuationToken>{escape(shown[-1])}</NextContinuationToken>" if more else "") +
+                "</ListBucketResult>")
+        return self.answer(h, 200, text.encode())
+
+    def object(self, h, bucket, key, body, fault):
+        name = bucket, key
+        if h.command == "DELETE":
+            self.objects.pop(name, None)
+            return self.answer(h, 204)
+        if h.command == "PUT":
+            source = h.headers.get("x-amz-copy-source")
+            if source:
+                other, _, other_key = urllib.parse.unquote(source)[1:].partition("/")
+                body = self.objects[other, other_key]
+            self.objects[name] = body
+            return self.answer(h, 200, b"<CopyObjectResult/>" if source else b"",
+                               ETag=f'"{hashlib.md5(body).hexdigest()}"')
+        data = self.objects.get(name)
+        if data is None:
+            return self.refuse(h, 404, "NoSuchKey")
+        etag = f'"{hashlib.md5(data).hexdigest()}"'
+        if h.headers.get("If-Match", etag) != etag:
+            return self.refuse(h, 412, "PreconditionFailed")
+        whole, status = data, 200
+        given = re.fullmatch(r"bytes=(\d+)-(\d+)", h.headers.get("Range", ""))
+        if given:
+            data, status = whole[int(given[1]):int(given[2]) + 1], 206
+        if fault == "damage" and data:
+            at = random.Random(len(data)).randrange(len(data))
+            data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+        if fault == "truncate" and data:
+            h.close_connection = True
+            return self.answer(h, status, data[:len(data) // 2], length=str(len(data)), ETag=etag)
+        if fault == "short" and data:  # with a length that fits
+            return self.answer(h, status, data[:len(data) // 2], ETag=etag)
+        return self.answer(h, status, data, ETag=etag)

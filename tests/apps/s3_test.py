@@ -1,0 +1,345 @@
+#!/usr/bin/env python3
+"""Tests of the command with data in an S3 store: a small one of ours, which checks signatures itself.
+
+usage: s3_test.py PATH_OF_LOCKSTEP [unittest options]
+"""
+
+import http.server
+import json
+import random
+import re
+import shutil
+import subprocess
+import threading
+import time
+import unittest
+
+from fake_s3 import Store
+from support import COMMAND, JOB, CommandTest
+
+STRANGE = ["a b", "c=d", "e+f", "g%20h", "i..j", "käse", "l&m?n", "o#p", "~q'r"]
+
+
+class S3Test(CommandTest):
+    PER_CLASS = 6
+
+    def setUp(self):
+        super().setUp()
+        self.store = Store()
+        self.addCleanup(self.store.close)
+        # Names that are easily encoded wrongly.
+        self.images = self.folder / "images"
+        shutil.copytree(self.shared / "digits", self.images)
+        for name, file in zip(STRANGE, sorted(self.images.rglob("*.png"))[::7]):
+            file.rename(file.with_name(name + ".png"))
+        self.store.put_folder("data-1", "all of it/", self.images)
+        self.write(JOB.replace('"digits"', '"s3://data-1/all of it"').replace("max_epochs = 3", "max_epochs = 1"))
+        self.local = JOB.replace('"digits"', '"images"').replace("max_epochs = 3", "max_epochs = 1")
+
+    def s3(self, *arguments, store=None, **environment):
+        others = {"HOME": str(self.folder), "XDG_CACHE_HOME": str(self.folder / "cache"), **environment}
+        return self.run_command(*arguments, **(store or self.store).environment(**others))
+
+    def trained(self, run, **environment):
+        """The receipt of a training from the store."""
+        done = self.s3("train", "job.toml", "--quiet", "--out", f"runs/{run}", **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return (self.folder / "runs" / run / "receipt.jsonl").read_bytes()
+
+    def trained_locally(self):
+        (self.folder / "local.toml").write_text(self.local)
+        done = self.run_command("train", "local.toml", "--quiet", "--out", "runs/local")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return (self.folder / "runs/local/receipt.jsonl").read_bytes()
+
+    def reads(self):
+        return [path for method, path in self.store.log if method == "GET" and ".png" in path]
+
+    def refused(self, pattern, *arguments, **environment):
+        done = self.s3(*(arguments or ("train", "job.toml", "--quiet", "--out", "runs/refused")), **environment)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, pattern)
+        return done.stderr
+
+
+class Trainings(S3Test):
+    def test_receipt_is_that_of_the_local_folder(self):
+        local = self.trained_locally()
+        self.store.page = 7
+        self.assertEqual(self.trained("first"), local)
+        self.assertEqual(len(self.reads()), 60)
+        # The second start reads from the disk alone; a damaged file there counts as missing.
+        self.store.log.clear()
+        kept = sorted((self.folder / "cache/lockstep/objects").rglob("*"))
+        kept = [file for file in kept if file.is_file()]
+        self.assertEqual(len(kept), 60)
+        kept[0].write_bytes(b"x" + kept[0].read_bytes()[1:])
+        kept[1].write_bytes(kept[1].read_bytes()[:-1])
+        self.assertEqual(self.trained("second"), local)
+        self.assertEqual(len(self.reads()), 2)
+        # Without a cache, with workers.
+        self.store.log.clear()
+        done = self.s3("train", "job.toml", "--quiet", "--out", "runs/third", "--workers", "2", LOCKSTEP_S3_CACHE_GB="0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.folder / "runs/third/receipt.jsonl").read_bytes(), local)
+        self.assertGreaterEqual(len(self.reads()), 60)
+        # A changed image changes the bits, as it does in a folder.
+        key = "data-1", "all of it/3/g%20h.png"
+        some = next(k for k in self.store.objects if k != key)
+        self.store.objects[some] = next(v for v in self.store.objects.values() if v != self.store.objects[some])
+        self.assertNotEqual(self.trained("fourth"), local)
+
+    def test_evaluate_predict_tables_and_models(self):
+        self.trained("run")
+        model = self.folder / "runs/run"
+        here = json.loads(self.run_command("evaluate", "runs/run", "images", "--json").stdout)
+        there = self.s3("evaluate", "runs/run", "s3://data-1/all of it/", "--json")
+        self.assertEqual(json.loads(there.stdout), here, there.stderr)
+        self.store.put_folder("models", "runs/run/", model)
+        again = self.s3("evaluate", "s3://models/runs/run", "images", "--json")
+        self.assertEqual(json.loads(again.stdout), here, again.stderr)
+        files = self.run_command("predict", "runs/run", "images").stdout
+        done = self.s3("predict", "runs/run", "s3://data-1/all of it")
+        self.assertEqual(done.stdout.replace("s3://data-1/all of it/", "images/"), files, done.stderr)
+        one = self.s3("predict", "runs/run", "s3://data-1/all of it/0/a b.png")
+        self.assertRegex(one.stdout, r"\As3://data-1/all of it/0/a b.png\t")
+
+        rows = "".join(f"{i}.5,2,small\n1{i},3e0,large\n" for i in range(10))
+        (self.folder / "table.csv").write_text("length,width,kind\n" + rows)
+        self.store.objects["data-1", "table.csv"] = (self.folder / "table.csv").read_bytes()
+        table = """
+[data]
+train = "{}"
+[network]
+input = {{ features = 2 }}
+layers = [{{ type = "fully_connected", units = 2 }}, {{ type = "softmax" }}]
+[training]
+mini_batch_size = 5
+max_epochs = 2
+"""
+        self.write(table.format("table.csv"))
+        self.assertEqual(self.run_command("train", "job.toml", "--quiet", "--out", "runs/here").returncode, 0)
+        self.write(table.format("s3://data-1/table.csv"))
+        self.assertEqual(self.trained("there"), (self.folder / "runs/here/receipt.jsonl").read_bytes())
+
+    def test_what_cannot_be_read_is_named(self):
+        self.refused(r"cannot list s3://nowhere/x/: there is no such bucket", "evaluate", "m", "s3://nowhere/x")
+        self.write(JOB.replace('"digits"', '"s3://data-1/other"'))
+        self.refused(r"s3://data-1/other does not exist")
+        self.write(JOB.replace('"digits"', '"s3://a/b"'))
+        self.refused(r"`s3://a/b` has no valid bucket")
+        self.write(JOB.replace('"digits"', '"gs://data-1/b"'))
+        self.refused(r"URLs such as gs://data-1/b cannot be read")
+        self.write(JOB.replace('"digits"', '"s3://data-1/all of it"'))
+        self.refused(r"access is denied \(SignatureDoesNotMatch, status 403\)", AWS_SECRET_ACCESS_KEY="wrong")
+        self.refused(r"no keys found", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
+        self.refused(r"only one of AWS_ACCESS_KEY_ID and", AWS_SECRET_ACCESS_KEY="")
+        self.refused(r"AWS_ENDPOINT_URL is no valid address", AWS_ENDPOINT_URL="http://key:secret@host")
+        self.refused(r"LOCKSTEP_S3_CACHE_GB is `x`", LOCKSTEP_S3_CACHE_GB="x")
+        self.refused(r"cannot list s3://data-1/", AWS_ENDPOINT_URL="http://127.0.0.1:9", LOCKSTEP_S3_RETRY_SECONDS="0.3")
+        self.store.objects["data-1", "all of it/0/empty.png"] = b""
+        self.refused(r"all of it/0/empty.png")
+        del self.store.objects["data-1", "all of it/0/empty.png"]
+        self.store.objects["data-1", "all of it/none/"] = b""
+        self.refused(r"s3://data-1/all of it/none holds no image")
+
+
+class Disturbances(S3Test):
+    def test_random_ones_leave_the_bits(self):
+        local = self.trained_locally()
+        chance, caused = random.Random(7), []
+
+        def fault(method, path):
+            if chance.random() > 0.6:
+                return None
+            caused.append(chance.choice(["slow down", "error", "cut", "truncate", "short", "damage"]))
+            return caused[-1]
+
+        self.store.fault = fault
+        runs = 0
+        while len(caused) < 200:
+            runs += 1
+            self.assertEqual(self.trained(f"run-{runs}", LOCKSTEP_S3_CACHE_GB="0"), local)
+        self.assertEqual(set(caused), {"slow down", "error", "cut", "truncate", "short", "damage"})
+
+    def test_permanent_ones_are_errors(self):
+        quick = {"LOCKSTEP_S3_RETRY_SECONDS": "0.2", "LOCKSTEP_S3_CACHE_GB": "0"}
+        for fault, reason in {"damage": "do not fit the object's MD5", "short": r"received \d+ bytes of \d+",
+                              "error": r"InternalError, status 500", "slow down": "SlowDown, status 503",
+                              "redirect": "redirects to another endpoint, which is not followed"}.items():
+            self.store.fault = lambda method, path, fault=fault: fault if ".png" in path else None
+            self.refused(r"cannot read s3://data-1/all of it/.*png: .*" + reason, **quick)
+
+    def test_an_object_that_changes_while_it_is_read(self):
+        changed = "data-1", "all of it/5/" + sorted(p.name for p in (self.images / "5").iterdir())[0]
+
+        def fault(method, path):
+            if ".png" in path:
+                self.store.objects[changed] = b"other"
+
+        self.store.fault = fault
+        self.refused(r"all of it/5/.*: the object has changed since it was listed")
+
+    def test_a_server_that_starts_again(self):
+        local, port = self.trained_locally(), self.store.server.server_port
+        down = [None]
+
+        def fault(method, path):
+            if len(self.store.log) > 20 and down[0] is None:
+                down[0] = time.time() + 1
+            return "cut" if down[0] and time.time() < down[0] else None
+
+        self.store.fault = fault
+        self.assertEqual(self.trained("run"), local)
+        self.assertIsNotNone(down[0])
+        self.assertEqual(port, self.store.server.server_port)
+
+
+class KeyServer:
+    """Gives keys as a container's address and an instance's metadata do."""
+
+    def __init__(self, answers):
+        self.answers, self.log = answers, []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                outer.log.append((self.command, self.path, dict(self.headers.items())))
+                body = outer.answers(self.command, self.path, self.headers)
+                self.send_response(200 if body is not None else 401)
+                self.end_headers()
+                self.wfile.write((body or "").encode())
+
+            do_PUT = do_GET
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+
+NO_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+
+
+class Keys(S3Test):
+    def reads_with(self, **environment):
+        before = len(self.store.log)
+        done = self.s3("predict", self.model, "s3://data-1/all of it/0/a b.png", **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(len(self.store.log), before)
+
+    def setUp(self):
+        super().setUp()
+        self.trained("run")
+        self.model = "runs/run"
+        self.store.keys = {"ASIATEMP": ("temporary-secret", "session/token+1=")}
+
+    def keys(self, seconds=3600, access="ASIATEMP"):
+        secret, token = self.store.keys[access]
+        expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+        return {"AccessKeyId": access, "SecretAccessKey": secret, "Token": token, "SessionToken": token,
+                "Expiration": expires, "Version": 1}
+
+    def test_environment_and_profiles(self):
+        self.reads_with(AWS_ACCESS_KEY_ID="ASIATEMP", AWS_SECRET_ACCESS_KEY="temporary-secret",
+                        AWS_SESSION_TOKEN="session/token+1=")
+        (self.folder / ".aws").mkdir()
+        (self.folder / ".aws/credentials").write_text(
+            "[default]\naws_access_key_id = wrong\naws_secret_access_key = wrong\n"
+            "[mine]\naws_access_key_id=ASIATEMP\naws_secret_access_key = temporary-secret\n"
+            "aws_session_token = session/token+1=\n")
+        (self.folder / ".aws/config").write_text(f"[profile mine]\nregion = eu-west-1\nendpoint_url = {self.store.url}\n")
+        self.store.region = "eu-west-1"
+        self.reads_with(AWS_PROFILE="mine", AWS_ENDPOINT_URL="", AWS_REGION="", **NO_KEYS)
+        (self.folder / "keys.json").write_text(json.dumps(self.keys()))
+        (self.folder / "other").write_text("[default]\ncredential_process = cat keys.json\n")
+        self.reads_with(AWS_CONFIG_FILE="other", AWS_SHARED_CREDENTIALS_FILE="none", **NO_KEYS)
+        (self.folder / "other").write_text("[default]\ncredential_process = echo very-secret; exit 3\n")
+        message = self.refused(r"credential_process failed \(exit code 3\)", "predict", self.model,
+                               "s3://data-1/all of it/0/a b.png", AWS_CONFIG_FILE="other",
+                               AWS_SHARED_CREDENTIALS_FILE="none", **NO_KEYS)
+        self.assertNotIn("very-secret", message)
+
+    def test_container(self):
+        def answers(method, path, headers):
+            return json.dumps(self.keys()) if headers.get("Authorization") == "let me in" and path == "/keys" else None
+
+        keys = KeyServer(answers)
+        (self.folder / "token").write_text("let me in\n")
+        self.reads_with(AWS_CONTAINER_CREDENTIALS_FULL_URI=keys.url + "/keys",
+                        AWS_CONTAINER_AUTHORIZATION_TOKEN="let me in", **NO_KEYS)
+        self.reads_with(AWS_CONTAINER_CREDENTIALS_FULL_URI=keys.url + "/keys",
+                        AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE="token", **NO_KEYS)
+
+    def test_instance_and_renewal(self):
+        self.store.keys["ASIANEXT"] = ("next-secret", "next-token")
+        roles = "/latest/meta-data/iam/security-credentials/"
+        given = []
+
+        def answers(method, path, headers):
+            if method == "PUT" and path == "/latest/api/token":
+                return "instance-token" if headers.get("X-aws-ec2-metadata-token-ttl-seconds") else None
+            if headers.get("X-aws-ec2-metadata-token") != "instance-token":
+                return None
+            if path == roles:
+                return "my-role"
+            given.append("ASIATEMP" if not given else "ASIANEXT")
+            return json.dumps(self.keys(access=given[-1])) if path == roles + "my-role" else None
+
+        keys = KeyServer(answers)
+
+        def fault(method, path):  # the first keys end in the middle
+            if len([1 for m, p in self.store.log if ".png" in p]) > 10:
+                self.store.expired.add("ASIATEMP")
+
+        self.store.fault = fault
+        self.store.log.clear()
+        instance = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": keys.url, "AWS_EC2_METADATA_DISABLED": "false", **NO_KEYS}
+        self.assertEqual(self.trained("renewed", LOCKSTEP_S3_CACHE_GB="0", **instance), self.trained_locally())
+        self.assertEqual(given, ["ASIATEMP", "ASIANEXT"])
+
+    def test_anonymous_and_requester_pays(self):
+        self.store.anonymous = True
+        self.store.keys = {}
+        self.reads_with(LOCKSTEP_S3_ANONYMOUS="1", **NO_KEYS)
+        self.assertNotIn("Authorization", self.store.headers[-1])
+        self.reads_with(LOCKSTEP_S3_ANONYMOUS="1", LOCKSTEP_S3_REQUESTER_PAYS="1", **NO_KEYS)
+        self.assertEqual(self.store.headers[-1]["x-amz-request-payer"], "requester")
+
+    def test_region_and_clock_are_corrected(self):
+        self.store.keys = {"AKIDEXAMPLE": ("very-secret-key", None)}
+        self.store.region = "ap-south-1"
+        self.reads_with()
+        self.store.clock_shift = -7200
+        self.reads_with()
+        self.assertEqual(self.store.log[-1][0], "GET")
+
+    def test_no_key_is_told(self):
+        self.store.keys = {"ASIATEMP": ("temporary-secret", "session/token+1=")}
+        secret = {"AWS_ACCESS_KEY_ID": "ASIATEMP", "AWS_SECRET_ACCESS_KEY": "temporary-secret",
+                  "AWS_SESSION_TOKEN": "session/token+1="}
+        environment = self.store.environment(HOME=str(self.folder), XDG_CACHE_HOME=str(self.folder / "cache"), **secret)
+        lists = []
+
+        def fault(method, path):
+            if ".png" in path and len(lists) < 3:
+                lists.append(subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True).stdout)
+
+        self.store.fault = fault
+        done = self.run_command("train", "job.toml", "--out", "runs/told", "--workers", "2", **{**environment,
+                                "LOCKSTEP_S3_CACHE_GB": "1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = done.stdout + done.stderr + "".join(lists)
+        told += self.refused("access is denied", **{**secret, "AWS_SESSION_TOKEN": "wrong-token"},
+                             LOCKSTEP_S3_CACHE_GB="0")
+        for file in [f for part in ("runs", "cache") for f in (self.folder / part).rglob("*") if f.is_file()]:
+            told += file.read_bytes().decode("latin-1") + str(file)
+        self.assertNotRegex(told, r"ASIATEMP|temporary-secret|session/token|wrong-token|AWS4-HMAC|"
+                                  r"session%2Ftoken")
+        self.assertTrue(re.search("lockstep", "".join(lists)))
+
+
+if __name__ == "__main__":
+    unittest.main()

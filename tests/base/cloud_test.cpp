@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "lockstep/base/cloud/answers.h"
+#include "lockstep/base/cloud/object_store.h"
+#include "lockstep/base/cloud/signature.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep::cloud {
+namespace {
+
+TEST(Cloud, AddressesHaveBucketAndKey) {
+  const Address address = parsed_address("s3://my.bucket-1/a b/../c=d");
+  EXPECT_EQ(address.bucket, "my.bucket-1");
+  EXPECT_EQ(address.key, "a b/../c=d");
+  EXPECT_EQ(parsed_address("s3://bucket").key, "");
+  EXPECT_EQ(address.to_string(), "s3://my.bucket-1/a b/../c=d");
+  for (const char* const text : {"s3://", "s3://a/b", "s3:///b", "s3://a..b/c", "s3://a@b.c/d"}) {
+    EXPECT_THROW(parsed_address(text), InvalidArgument) << text;
+  }
+}
+
+TEST(Cloud, EncodingIsReversible) {
+  std::string all;
+  for (int c = 0; c < 256; ++c) all += static_cast<char>(c);
+  EXPECT_EQ(percent_decoded(percent_encoded(all, false)), all);
+  EXPECT_EQ(percent_encoded("a/b c", true), "a/b%20c");
+  EXPECT_EQ(percent_encoded("a/b+", false), "a%2Fb%2B");
+  EXPECT_EQ(percent_decoded("%zz%4"), "%zz%4");
+  EXPECT_EQ(encoded_query({{"b", "2 +"}, {"a", ""}}), "a=&b=2%20%2B");
+}
+
+// The example of a request in the documentation of AWS ("Authenticating Requests: Using the
+// Authorization Header", GET Object).
+TEST(Cloud, SignsTheDocumentedExample) {
+  const std::string empty = sha256("");
+  const Pairs headers = sign({.method = "GET",
+                              .host = "examplebucket.s3.amazonaws.com",
+                              .path = "/test.txt",
+                              .headers = {{"range", "bytes=0-9"}},
+                              .payload_digest = empty},
+                             {"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"},
+                             "us-east-1", "s3", 1369353600);
+  EXPECT_EQ(headers.back().second,
+            "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, "
+            "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date, "
+            "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
+}
+
+TEST(Cloud, ListingsAreReadOrRefused) {
+  const Listing listing = parsed_listing(
+      "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>a%2Bb+c</Key>"
+      "<ETag>&quot;e&quot;</ETag><Size>7</Size></Contents><CommonPrefixes><Prefix>x/</Prefix>"
+      "</CommonPrefixes><IsTruncated>true</IsTruncated>"
+      "<NextContinuationToken>n&amp;m</NextContinuationToken></ListBucketResult>");
+  ASSERT_EQ(listing.objects.size(), 1u);
+  EXPECT_EQ(listing.objects[0].key, "a+b c");
+  EXPECT_EQ(listing.objects[0].etag, "e");
+  EXPECT_EQ(listing.objects[0].size, 7u);
+  EXPECT_EQ(listing.folders, std::vector<std::string>{"x/"});
+  EXPECT_EQ(listing.next, "n&m");
+  EXPECT_EQ(parsed_listing("<Contents><Key>a+b&#65;</Key><Size>1</Size></Contents>").objects[0].key,
+            "a+bA");
+  EXPECT_THROW(parsed_listing("<Contents><Key>a</Key></Contents>"), FileError);
+  EXPECT_THROW(parsed_listing("<IsTruncated>true</IsTruncated>"), FileError);
+  HttpAnswer answer;
+  answer.status = 200;
+  answer.body = "<ListBucketResult><Contents>";
+  EXPECT_NE(damage_in_listing(answer), "");
+}
+
+TEST(Cloud, ReasonsContainOnlyTheStoresCode) {
+  HttpAnswer answer;
+  answer.status = 403;
+  answer.body = "<Error><Code>AccessDenied</Code><Message>secret</Message></Error>";
+  EXPECT_EQ(reason_of(answer), "access is denied (AccessDenied, status 403)");
+  answer.body = "<Error><Code>a secret!</Code></Error>";
+  EXPECT_EQ(reason_of(answer), "access is denied (status 403)");
+}
+
+}  // namespace
+}  // namespace lockstep::cloud
