@@ -69,12 +69,6 @@ struct ImageFolderOptions {
 // Other files are ignored. The label is the name of the folder that contains the file (a/cat/1.png:
 // cat). The listing is sorted bytewise by path relative to `path`. A file is read on each access.
 // Symbolic links are followed, except to a folder that the walk is currently inside (a loop).
-//
-// `path` may be an address "s3://bucket/prefix": the objects below it are the files, with the same
-// listing. Keys and endpoint come from the environment and profile files of AWS. Objects are kept
-// in a cache on disk. Reading throws DataError for an object that has changed since this call, and
-// FileError if the store does not answer within 60 seconds (LOCKSTEP_S3_RETRY_SECONDS).
-//
 // Throws FileError if the folder is missing or cannot be read. Throws DataError if it contains no
 // image (the message lists its contents), for an image name that is not a file, and for a folder
 // below without images (see the options).
@@ -87,9 +81,9 @@ struct CsvOptions {
   bool labelled = true;  // false: all columns are features, and all rows belong to one class, ""
 };
 
-// The rows of a file (or an object, "s3://bucket/key") as one-dimensional arrays, in their order.
-// The label column contains the class names. All other columns contain finite numbers, which are
-// read as f64 and rounded to f32. Classes are sorted bytewise.
+// The rows of a file as one-dimensional arrays, in the order of the file. The label column contains
+// the class names. All other columns contain finite numbers, which are read as f64 and rounded to
+// f32. Classes are sorted bytewise.
 //
 // The first line contains the names of the columns. Files that are used together must have the same
 // order of columns. Fields are separated by commas. Fields in double quotes may contain commas and
