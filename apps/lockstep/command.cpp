@@ -41,6 +41,7 @@ std::unique_ptr<Commands> all_commands() {
   add_info(*commands);
   add_export_digits(*commands);
   add_runs(*commands);
+  add_upload(*commands);
   add_reference(*commands);
   add_completion(*commands);
   add_man(*commands);

@@ -22,8 +22,9 @@ class Command(CommandTest):
     def test_help_lists_every_command(self):
         done = self.works("--help")
         self.assertEqual(done.stderr, "")
-        commands = ["train", "evaluate", "predict", "summary", "report", "dashboard", "verify", "diff", "architecture", "info",
-                    "export-digits", "reference", "completion", "man"]
+        commands = ["train", "sweep", "submit", "jobs", "evaluate", "predict", "summary", "report", "dashboard",
+                    "verify", "diff", "architecture", "info", "export-digits", "runs", "upload", "reference",
+                    "completion", "man"]
         self.assertEqual(re.findall(r"^  ([a-z-]+)  ", done.stdout.split("Subcommands:")[1], re.M),
                          commands)
         for name in commands:

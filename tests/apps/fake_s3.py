@@ -1,5 +1,6 @@
 """A small S3 store in memory for tests, which checks signatures by itself and causes faults on request."""
 
+import base64
 import hashlib
 import hmac
 import http.server
@@ -196,6 +197,9 @@ class Store:
             if source:
                 other, _, other_key = urllib.parse.unquote(source)[1:].partition("/")
                 body = self.objects[other, other_key]
+            told = h.headers.get("Content-MD5")
+            if told and base64.b64decode(told) != hashlib.md5(body).digest():
+                return self.refuse(h, 400, "BadDigest")
             self.objects[name] = body
             return self.answer(h, 200, b"<CopyObjectResult/>" if source else b"",
                                ETag=f'"{hashlib.md5(body).hexdigest()}"')

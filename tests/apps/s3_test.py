@@ -122,6 +122,31 @@ max_epochs = 2
         self.write(table.format("s3://data-1/table.csv"))
         self.assertEqual(self.trained("there"), (self.folder / "runs/here/receipt.jsonl").read_bytes())
 
+    def test_upload(self):
+        self.store.objects = {("data-1", "all of it/kept.txt"): b"x"}
+        chance = random.Random(5)
+        self.store.fault = lambda method, path: chance.choice(["error", "cut", "slow down", None])
+        done = self.s3("upload", "images", "s3://data-1/all of it/")
+        self.assertEqual((done.returncode, done.stdout), (0, "60 files in s3://data-1/all of it/\n"), done.stderr)
+        self.assertEqual(len(self.store.objects), 61)
+        self.store.fault = lambda method, path: None
+        for file in self.images.rglob("*.png"):
+            name = "all of it/" + file.relative_to(self.images).as_posix()
+            self.assertEqual(self.store.objects["data-1", name], file.read_bytes())
+        self.assertEqual(self.trained("uploaded"), self.trained_locally())
+        # What is there, with the same contents, is not written again.
+        names = sorted(name for name in self.store.objects if name[1].endswith(".png"))
+        del self.store.objects[names[3]]
+        self.store.objects[names[5]] = b"other"
+        self.store.log.clear()
+        done = self.s3("upload", "images", "s3://data-1/all of it/")
+        self.assertEqual(done.stdout, "60 files in s3://data-1/all of it/, of which 58 were there already\n")
+        self.assertEqual([method for method, _ in self.store.log].count("PUT"), 2)
+        self.refused("there is no folder nowhere", "upload", "nowhere", "s3://data-1/x")
+        self.refused("`there` is no address", "upload", "images", "there")
+        self.refused("cannot write s3://data-1/x/.*SignatureDoesNotMatch|cannot list", "upload", "images", "s3://data-1/x",
+                     AWS_SECRET_ACCESS_KEY="wrong")
+
     def test_what_cannot_be_read_is_named(self):
         self.refused(r"cannot list s3://nowhere/x/: there is no such bucket", "evaluate", "m", "s3://nowhere/x")
         self.write(JOB.replace('"digits"', '"s3://data-1/other"'))

@@ -169,10 +169,22 @@ std::string ObjectStore::read(const Address& address) {
 }
 
 void ObjectStore::write(const Address& address, const std::string& bytes) {
-  Call call{.method = "PUT", .bucket = address.bucket, .key = address.key, .body = bytes};
-  call.headers.emplace_back("content-md5", base64(md5(bytes)));  // the store refuses other bytes
-  const HttpAnswer answer = state_->requests.perform(call);
-  if (answer.status != 200) refuse("write", address.to_string(), answer);
+  write(address.bucket, {{address.key, bytes}});
+}
+
+void ObjectStore::write(const std::string& bucket, const std::vector<NewObject>& objects) {
+  std::vector<Call> calls;
+  for (const NewObject& object : objects) {
+    Call call{.method = "PUT", .bucket = bucket, .key = object.key, .body = object.bytes};
+    // The store refuses other bytes.
+    call.headers.emplace_back("content-md5", base64(md5(object.bytes)));
+    calls.push_back(std::move(call));
+  }
+  const std::vector<HttpAnswer> answers = state_->requests.perform(calls);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (answers[i].status == 200) continue;
+    refuse("write", Address{bucket, objects[i].key}.to_string(), answers[i]);
+  }
 }
 
 void ObjectStore::copy(const Address& from, const Address& to) {

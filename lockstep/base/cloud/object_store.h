@@ -35,6 +35,10 @@ struct WantedObject {
   std::string etag = {};
 };
 
+struct NewObject {
+  std::string key, bytes;
+};
+
 // Contents, or why there are none.
 struct ReadObject {
   std::string bytes = {};
@@ -65,6 +69,8 @@ class ObjectStore {
   std::string read(const Address& address);
   // Writes one object; it has its old or its new contents at any time.
   void write(const Address& address, const std::string& bytes);
+  // The same side by side. Throws for the first object that cannot be written; others may be.
+  void write(const std::string& bucket, const std::vector<NewObject>& objects);
   void copy(const Address& from, const Address& to);
   void remove(const Address& address);  // does nothing if there is no such object
 

@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "apps/lockstep/command.h"
+#include "lockstep/base/cloud/object_store.h"
+#include "lockstep/base/cloud/signature.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/base/text.h"
+#include "lockstep/report/progress.h"
+
+namespace lockstep::command {
+namespace {
+
+constexpr uint64_t largest_object = uint64_t{5} << 30;  // of one request
+constexpr uint64_t batch_bytes = uint64_t{64} << 20;
+constexpr size_t batch_objects = 64;
+
+struct UploadArguments {
+  std::string folder, address;
+};
+
+struct LocalObject {
+  std::string relative;  // path below the folder
+  uint64_t size = 0;
+};
+
+// All files below the folder, sorted bytewise.
+std::vector<LocalObject> files_below(const std::string& folder) {
+  namespace fs = std::filesystem;
+  if (!local_files().is_folder(folder)) {
+    throw FileError("[upload] there is no folder " + folder);
+  }
+  std::map<std::string, uint64_t> found;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink,
+                                         error);
+  for (const fs::recursive_directory_iterator end; !error && entry != end; entry.increment(error)) {
+    const std::string path = entry->path().string();
+    if (entry.depth() > 256) throw DataError("[upload] " + path + ": more than 256 nested folders");
+    if (entry->is_directory()) continue;
+    if (!entry->is_regular_file()) {
+      throw DataError("[upload] " + path + " is not a file (a broken link or a special file)");
+    }
+    if (!is_utf8(path)) {
+      throw DataError("[upload] the name of " + path + " is not UTF-8, so it cannot be a key");
+    }
+    if (entry->file_size() > largest_object) {
+      throw Unsupported("[upload] " + path + " is larger than 5 GB",
+                        "objects are written with one request, which has this limit");
+    }
+    found[entry->path().lexically_relative(folder).generic_string()] = entry->file_size();
+  }
+  if (error) throw FileError("[upload] cannot read " + folder + ": " + error.message());
+  if (found.empty()) throw DataError("[upload] " + folder + " contains no files");
+  std::vector<LocalObject> files;
+  for (const auto& [relative, size] : found) files.push_back({relative, size});
+  return files;
+}
+
+int upload_command(const UploadArguments& a) {
+  if (!cloud::is_address(a.address)) {
+    throw InvalidArgument("[upload] `" + a.address + "` is no address s3://BUCKET/PREFIX");
+  }
+  cloud::Address target = cloud::parsed_address(a.address);
+  while (target.key.ends_with('/')) target.key.pop_back();
+  if (!target.key.empty()) target.key += '/';
+  const std::vector<LocalObject> files = files_below(a.folder);
+  std::map<std::string, std::string> etags;  // of what is there already
+  for (const cloud::ObjectInfo& object : cloud::object_store().list(target.bucket, target.key)) {
+    etags[object.key] = object.etag;
+  }
+  int64_t written = 0, present = 0;
+  for (size_t next = 0; next < files.size();) {
+    std::vector<cloud::NewObject> batch;
+    uint64_t bytes = 0;
+    for (; next < files.size() && batch.size() < batch_objects && bytes < batch_bytes; ++next) {
+      const std::string key = target.key + files[next].relative;
+      std::string contents = read_text(local_files(), join_path(a.folder, files[next].relative));
+      const auto there = etags.find(key);
+      if (there != etags.end() && there->second == cloud::hexadecimal(cloud::md5(contents))) {
+        ++present;
+        continue;
+      }
+      bytes += contents.size();
+      batch.push_back({key, std::move(contents)});
+    }
+    cloud::object_store().write(target.bucket, batch);
+    written += static_cast<int64_t>(batch.size());
+    if (error_is_terminal()) {
+      std::fprintf(stderr, "\r%s of %s files", format_count(written + present).c_str(),
+                   format_count(static_cast<int64_t>(files.size())).c_str());
+    }
+  }
+  if (error_is_terminal()) std::fprintf(stderr, "\n");
+  std::string text =
+      fmt::format("{} files in {}", format_count(written + present), printable(a.address));
+  if (present > 0) text += fmt::format(", of which {} were there already", format_count(present));
+  print(text + "\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_upload(Commands& commands) {
+  auto a = std::make_shared<UploadArguments>();
+  Subcommand sub = commands.add(
+      "upload", "Copy a folder into an S3 store",
+      "Writes every file below the folder to an object with its path, 16 at a time. Objects that "
+      "have the contents already are left as they are, so an upload that was interrupted is "
+      "continued by the same command. The store verifies the MD5 of each object. Other objects "
+      "below the address are kept.\n\n"
+      "Keys and endpoint come from the environment and profile files, as for other tools of AWS.",
+      {{"lockstep upload images s3://my-bucket/images", "for `train = \"s3://my-bucket/images\"`"}},
+      [a] { return upload_command(*a); });
+  sub.add_option("folder", a->folder, "Folder with the files").required().type_name("DIR");
+  sub.add_option("address", a->address, "s3://BUCKET/PREFIX").required().type_name("ADDRESS");
+}
+
+}  // namespace lockstep::command
