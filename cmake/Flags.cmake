@@ -36,7 +36,7 @@ endfunction()
 # Kernels, sums, digests, images, queues and executors run in each iteration and are compiled at
 # -O3. The floating-point options do not differ, so the bits do not differ either.
 set(lockstep_cold_code
-    "base/(field|suggest|text)"
+    "base/(cloud/|field|suggest|text)"
     "engine/formats/"
     "engine/nn/(architectures|layers/|loss|network_analysis|network_json)"
     "parallel/(process|remote)/"

@@ -1,6 +1,7 @@
 """A small S3 store in memory for tests, which checks signatures by itself and causes faults on request."""
 
 import base64
+import calendar
 import hashlib
 import hmac
 import http.server
@@ -70,9 +71,21 @@ class Store:
             def handle_error(self, *_):
                 pass
 
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.make = lambda port: Server(("127.0.0.1", port), Handler)
+        self.start(0)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def start(self, port):
+        self.server = self.make(port)
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def start_again(self, seconds):
+        """Ends the server and its connections, and starts another one at its port after some seconds."""
+        port, self.fault = self.server.server_port, lambda method, path: "cut"
+        self.close()
+        time.sleep(seconds)
+        self.fault = lambda method, path: None
+        self.start(port)
 
     def close(self):
         self.server.shutdown()
@@ -122,7 +135,7 @@ class Store:
         secret, token = self.keys[access]
         if region != self.region:
             return self.refuse(h, 400, "AuthorizationHeaderMalformed") or True
-        age = time.time() + self.clock_shift - time.mktime(time.strptime(stamp, "%Y%m%dT%H%M%SZ")) + time.timezone
+        age = time.time() + self.clock_shift - calendar.timegm(time.strptime(stamp, "%Y%m%dT%H%M%SZ"))
         if abs(age) > 900:
             return self.refuse(h, 403, "RequestTimeTooSkewed") or True
         payload = h.headers["x-amz-content-sha256"]
