@@ -14,9 +14,11 @@ import threading
 import time
 import unittest
 
+import support
 from fake_s3 import Store
-from support import COMMAND, JOB, CommandTest
+from support import CommandTest
 
+JOB = support.JOB.replace("max_epochs = 3", "max_epochs = 1").replace("mini_batch_size = 50", "mini_batch_size = 20")
 STRANGE = ["a b", "c=d", "e+f", "g%20h", "i..j", "käse", "l&m?n", "o#p", "~q'r"]
 
 
@@ -34,8 +36,8 @@ class S3Test(CommandTest):
         for name, file in zip(STRANGE, sorted(self.images.rglob("*.png"))[::7]):
             file.rename(file.with_name(name + ".png"))
         self.store.put_folder("data-1", "all of it/", self.images)
-        self.write(JOB.replace('"digits"', '"s3://data-1/all of it"').replace("max_epochs = 3", "max_epochs = 1"))
-        self.local = JOB.replace('"digits"', '"images"').replace("max_epochs = 3", "max_epochs = 1")
+        self.write(JOB.replace('"digits"', '"s3://data-1/all of it"'))
+        self.local = JOB.replace('"digits"', '"images"')
 
     def s3(self, *arguments, store=None, **environment):
         others = {"HOME": str(self.folder), "XDG_CACHE_HOME": str(self.folder / "cache"), **environment}
@@ -70,7 +72,7 @@ class Trainings(S3Test):
         local = self.trained_locally()
         self.store.page = 7
         self.assertEqual(self.trained("first"), local)
-        self.assertEqual(len(self.reads()), 60)
+        self.assertEqual(len(set(self.reads())), 60)
         # The second start reads from the disk alone; a damaged file there counts as missing.
         self.store.log.clear()
         kept = sorted((self.folder / "cache/lockstep/objects").rglob("*"))
@@ -95,12 +97,15 @@ class Trainings(S3Test):
     def test_evaluate_predict_tables_and_models(self):
         self.trained("run")
         model = self.folder / "runs/run"
-        here = json.loads(self.run_command("evaluate", "runs/run", "images", "--json").stdout)
-        there = self.s3("evaluate", "runs/run", "s3://data-1/all of it/", "--json")
-        self.assertEqual(json.loads(there.stdout), here, there.stderr)
+
+        def result(done):
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return {key: value for key, value in json.loads(done.stdout).items() if key != "seconds"}
+
+        here = result(self.run_command("evaluate", "runs/run", "images", "--json"))
+        self.assertEqual(result(self.s3("evaluate", "runs/run", "s3://data-1/all of it/", "--json")), here)
         self.store.put_folder("models", "runs/run/", model)
-        again = self.s3("evaluate", "s3://models/runs/run", "images", "--json")
-        self.assertEqual(json.loads(again.stdout), here, again.stderr)
+        self.assertEqual(result(self.s3("evaluate", "s3://models/runs/run", "images", "--json")), here)
         files = self.run_command("predict", "runs/run", "images").stdout
         done = self.s3("predict", "runs/run", "s3://data-1/all of it")
         self.assertEqual(done.stdout.replace("s3://data-1/all of it/", "images/"), files, done.stderr)
@@ -348,7 +353,7 @@ class Keys(S3Test):
         self.store.keys = {"ASIATEMP": ("temporary-secret", "session/token+1=")}
         secret = {"AWS_ACCESS_KEY_ID": "ASIATEMP", "AWS_SECRET_ACCESS_KEY": "temporary-secret",
                   "AWS_SESSION_TOKEN": "session/token+1="}
-        environment = self.store.environment(HOME=str(self.folder), XDG_CACHE_HOME=str(self.folder / "cache"), **secret)
+        environment = self.store.environment(HOME=str(self.folder), XDG_CACHE_HOME=str(self.folder / "other"), **secret)
         lists = []
 
         def fault(method, path):
@@ -362,7 +367,7 @@ class Keys(S3Test):
         told = done.stdout + done.stderr + "".join(lists)
         told += self.refused("access is denied", **{**secret, "AWS_SESSION_TOKEN": "wrong-token"},
                              LOCKSTEP_S3_CACHE_GB="0")
-        for file in [f for part in ("runs", "cache") for f in (self.folder / part).rglob("*") if f.is_file()]:
+        for file in [f for part in ("runs", "other") for f in (self.folder / part).rglob("*") if f.is_file()]:
             told += file.read_bytes().decode("latin-1") + str(file)
         self.assertNotRegex(told, r"ASIATEMP|temporary-secret|session/token|wrong-token|AWS4-HMAC|"
                                   r"session%2Ftoken")
