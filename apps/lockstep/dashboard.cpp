@@ -1,6 +1,7 @@
 #include "lockstep/report/dashboard/dashboard.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -8,6 +9,8 @@
 #include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/text.h"
+#include "lockstep/runs/store/run_store.h"
 
 namespace lockstep::command {
 namespace {
@@ -17,9 +20,28 @@ struct DashboardArguments {
   int port = 0;
 };
 
+// The runs of the store, and the folder runs if there is one.
+std::vector<std::string> usual_folders() {
+  std::vector<std::string> folders;
+  const std::string here = std::filesystem::absolute("runs").string() + "/";
+  if (const std::string store = default_store_folder(); !store.empty()) {
+    try {
+      for (const StoredRun& run : RunStore(store).runs()) {
+        if (run.notes.archived || run.folder.starts_with(here)) continue;
+        if (local_files().is_folder(run.folder)) folders.push_back(run.folder);
+      }
+    } catch (const Error& error) {
+      std::fprintf(stderr, "note: the runs of the store are not shown: %s\n",
+                   printable(error.what()).c_str());
+    }
+  }
+  if (folders.empty() || local_files().is_folder("runs")) folders.emplace_back("runs");
+  return folders;
+}
+
 int dashboard_command(const DashboardArguments& a) {
   DashboardOptions options{.folders = a.runs, .port = a.port};
-  if (options.folders.empty()) options.folders.push_back("runs");
+  if (options.folders.empty()) options.folders = usual_folders();
   for (const std::string& folder : options.folders) {
     if (local_files().is_folder(folder)) continue;
     throw InvalidArgument("[dashboard] there is no folder " + folder,
@@ -45,11 +67,13 @@ void add_dashboard(Commands& commands) {
       "printed address holds a random token; without it nothing is served. Ctrl-C ends the "
       "dashboard, not the runs.\n\n"
       "From another machine: `ssh -L 8123:127.0.0.1:8123 HOST`, then the printed address.",
-      {{"lockstep dashboard", "of the runs in the folder runs"},
+      {{"lockstep dashboard", "of the runs in the store and in the folder runs"},
        {"lockstep dashboard --runs runs /data/runs --port 8123",
         "of two folders, on a fixed port"}},
       [a] { return dashboard_command(*a); });
-  sub.add_option("--runs", a->runs, "Folders of runs, or with runs in them (default: runs)")
+  sub.add_option(
+         "--runs", a->runs,
+         "Folders of runs, or with runs in them (default: the store's runs, and the folder runs)")
       .type_name("DIR");
   sub.add_option("--port", a->port, "Port on 127.0.0.1 (default: any free one)")
       .type_name("N")

@@ -9,6 +9,7 @@
 #include "apps/lockstep/stop_signals.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/report/pages/sweep_page.h"
 #include "lockstep/report/sweep_display.h"
 #include "lockstep/report/terminal.h"
 #include "lockstep/runs/folders/run_folder.h"
@@ -134,6 +135,15 @@ std::string how_to_continue(const SweepArguments& a) {
   return line + " --resume";
 }
 
+// A report that cannot be written does not make the sweep fail.
+void write_report_of_sweep(const std::string& folder) {
+  try {
+    write_sweep_report(folder);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "note: no report was written: %s\n", printable(e.what()).c_str());
+  }
+}
+
 int sweep_command(SweepArguments& a) {
   if (a.stop_trial > 0) {
     if (!local_files().exists(join_path(a.out, sweep_job_name))) {
@@ -173,6 +183,7 @@ int sweep_command(SweepArguments& a) {
     throw;
   }
   display.finish();
+  if (result.finished) write_report_of_sweep(a.out);
   if (!result.finished) {
     std::fprintf(stderr,
                  "stopped: the running trials have saved their state\nhint: continue with: %s\n",
@@ -198,7 +209,7 @@ void add_sweep(Commands& commands) {
       "workers, on their speed or loss, or on interruptions.\n\n"
       "The folder receives trials.csv with all trials, the folder of each trial's run in trials/, "
       "the record of all decisions (sweep.jsonl), and at the end the best network "
-      "(model.safetensors), which is evaluated on the test data.\n\n"
+      "(model.safetensors), which is evaluated on the test data, and a report (report.html).\n\n"
       "Ctrl-C lets the running trials save their state; --resume continues the sweep, also after a "
       "crash. With --resume, --set sweep.trials=N or --set max_epochs=N extends it: nothing that "
       "is "

@@ -19,6 +19,7 @@
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/report/pages/run_page.h"
 #include "lockstep/report/pages/sweep_page.h"
+#include "lockstep/runs/folders/run_facts.h"
 #include "lockstep/runs/folders/run_folder.h"
 
 namespace lockstep {
@@ -31,7 +32,6 @@ constexpr int kLevels = 3;
 constexpr auto kSearchEvery = std::chrono::seconds(3);
 constexpr size_t kMostRuns = 20'000;
 constexpr int64_t kMostBytesAtOnce = int64_t{64} << 20;
-constexpr const char* kNotesName = "notes.json";
 
 // What tells that a file has changed.
 struct Mark {
@@ -219,11 +219,10 @@ bool RunList::State::follow(Entry& e) {
                             : ordered_json(std::filesystem::path(e.folder).filename().string());
     e.summary["options"] = job.is_object() ? changed_options(job) : ordered_json::object();
   }
-  if (updated(e.notes, kNotesName)) {
-    const ordered_json notes = parsed(path(kNotesName));
-    e.summary["tags"] =
-        notes.is_object() ? notes.value("tags", ordered_json::array()) : ordered_json::array();
-    e.summary["note"] = notes.is_object() ? notes.value("note", ordered_json("")) : "";
+  if (updated(e.notes, run_notes_name)) {
+    const RunNotes notes = read_run_notes(local_files(), e.folder);
+    e.summary["tags"] = notes.tags;
+    e.summary["note"] = notes.note;
   }
   if (updated(e.start, run_start_name)) {
     const ordered_json start = parsed(path(run_start_name));
@@ -307,12 +306,12 @@ void RunList::annotate(const std::string& id, const std::vector<std::string>& ta
   for (const std::string& tag : tags) {
     if (tag.size() > 100) throw InvalidArgument("[dashboard] a tag may have 100 bytes");
   }
-  ordered_json json = parsed(join_path(where, kNotesName));  // other entries stay
-  if (!json.is_object()) json = ordered_json::object();
-  json["tags"] = tags;
-  json["note"] = note;
-  write_atomically(local_files(), join_path(where, kNotesName),
-                   json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  RunNotes notes = read_run_notes(local_files(), where);
+  notes.tags = tags;
+  std::sort(notes.tags.begin(), notes.tags.end());
+  notes.tags.erase(std::unique(notes.tags.begin(), notes.tags.end()), notes.tags.end());
+  notes.note = note;
+  write_run_notes(local_files(), where, notes);
   const MutexLock lock(state_->mutex);
   const auto found = state_->entries.find(id);
   if (found != state_->entries.end() && state_->follow(found->second)) {

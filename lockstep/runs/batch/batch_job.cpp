@@ -23,6 +23,7 @@
 #include "lockstep/base/utc_time.h"
 #include "lockstep/parallel/process/spawn_guard.h"
 #include "lockstep/runs/batch/batch_files.h"
+#include "lockstep/runs/folders/run_facts.h"
 
 namespace lockstep {
 namespace {
@@ -33,12 +34,6 @@ constexpr std::chrono::milliseconds wait_pause{100};
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value ? value : "";
-}
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 std::string number_text(int64_t number) { return std::to_string(number); }
