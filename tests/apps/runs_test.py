@@ -71,7 +71,7 @@ class Runs(CommandTest):
         differs = json.loads(self.works("runs", "compare", "1", "2", "--json").stdout)
         self.assertEqual([r["training.momentum"] for r in differs], [0.9, 0.5])
         self.assertNotIn("training.solver", differs[0])
-        self.assertIn("network.convolution2d_1.filters", differs[0])
+        self.assertIn("network.layers.convolution2d_1.filters", differs[0])
 
     def test_export(self):
         self.train("a", "--set", 'metrics=["f1"]')

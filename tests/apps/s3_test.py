@@ -56,7 +56,8 @@ class S3Test(CommandTest):
         return (self.folder / "runs/local/receipt.jsonl").read_bytes()
 
     def reads(self):
-        return [path for method, path in self.store.log if method == "GET" and ".png" in path]
+        return [path for method, path in self.store.log
+                if method == "GET" and ".png" in path and "list-type" not in path]
 
     def refused(self, pattern, *arguments, **environment):
         self.refusals += 1
@@ -119,8 +120,11 @@ class Trainings(S3Test):
 [data]
 train = "{}"
 [network]
-input = {{ features = 2 }}
-layers = [{{ type = "fully_connected", units = 2 }}, {{ type = "softmax" }}]
+layers = [
+  {{ type = "feature_input", features = 2, normalization = "z-score" }},
+  {{ type = "fully_connected", units = 2 }},
+  {{ type = "softmax" }},
+]
 [training]
 mini_batch_size = 5
 max_epochs = 2

@@ -89,7 +89,7 @@ TEST_F(Store, KeepsWhatTheFolderSays) {
   EXPECT_EQ(number_of(a, "test.accuracy"), 0.875);
   EXPECT_EQ(number_of(a, "depth"), 2);
   EXPECT_EQ(number_of(a, "momentum"), 0.9);
-  EXPECT_EQ(number_of(a, "network.fc.units"), 10);
+  EXPECT_EQ(number_of(a, "network.layers.fc.units"), 10);
   EXPECT_FALSE(a.artefacts.empty());
   EXPECT_EQ(to_text(stored_run_of(to_text(a))), to_text(a));
 }
@@ -307,7 +307,7 @@ TEST(RunFilter, SaysWhatIsWrong) {
     filtered("momentun > 0.5");
     ADD_FAILURE();
   } catch (const InvalidArgument& error) {
-    EXPECT_NE(error.hint().find("training.momentum"), std::string::npos) << error.hint();
+    EXPECT_NE(error.hint().find("`momentum`"), std::string::npos) << error.hint();
   }
   EXPECT_THROW(filtered("seed = 1"), InvalidArgument);  // of two options
 }

@@ -109,8 +109,7 @@ std::string root_name_of(const std::string& path) {
 
 class ImageFolder final : public ImageListing {
  public:
-  ImageFolder(const std::string& path, const ImageFolderOptions& options)
-      : ImageListing(path, root_name_of(path), walked(path, options), options) {}
+  using ImageListing::ImageListing;
 
  private:
   std::vector<std::byte> bytes(int64_t index) const override {
@@ -122,7 +121,8 @@ class ImageFolder final : public ImageListing {
 
 DatastorePtr image_folder(const std::string& path, ImageFolderOptions options) {
   if (cloud::is_address(path)) return image_objects(path, options);
-  return std::make_shared<ImageFolder>(path, options);
+  FolderContents contents = walked(path, options);
+  return std::make_shared<ImageFolder>(path, root_name_of(path), std::move(contents), options);
 }
 
 }  // namespace lockstep

@@ -76,6 +76,7 @@ std::vector<RunValue> values_of(const StoredRun& run, const std::string& field) 
   std::string first;
   for (const auto& [name, value] : run.options) {
     if (name == field) return {value_of_json(value)};
+    if (name.starts_with("network.")) continue;  // many layers have the same options
     const size_t dot = name.rfind('.');
     if (dot == std::string::npos || name.compare(dot + 1, std::string::npos, field) != 0) continue;
     if (found != nullptr && *found != value) {
@@ -108,7 +109,9 @@ void require_field(const std::vector<StoredRun>& runs, const std::string& field)
     if (!values_of(run, field).empty()) return;
     for (const auto& [name, unused] : run.facts.variables) known.insert(name);
     for (const auto& [name, unused] : run.options) {
-      if (!name.starts_with("network.")) known.insert(name);
+      if (name.starts_with("network.")) continue;
+      known.insert(name);
+      known.insert(name.substr(name.rfind('.') + 1));
     }
     for (const MetricSummary& m : run.metrics) known.insert(m.name);
   }

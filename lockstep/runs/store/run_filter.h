@@ -3,8 +3,8 @@
 // Fields: number, name, state, reason, folder, note, tag, archived, created, ended, seconds,
 // iteration, epoch, host, version, device, threads, workers, data, receipt, sweep, trial;
 // metrics ("validation.loss": the last value, with ".best" the best one); variables of the job
-// ("depth"); options by their dotted name ("training.max_epochs") or, if only one has it, their
-// last name ("max_epochs").
+// ("depth"); options by their dotted name ("training.max_epochs", "network.layers.fc.units") or,
+// for those of other tables than [network], by their last name ("max_epochs").
 #pragma once
 
 #include <memory>

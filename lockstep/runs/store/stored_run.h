@@ -38,7 +38,7 @@ struct StoredRun {
   RunFacts facts;
   RunNotes notes;
   // Every option of the job with a dotted name, as JSON text: training.max_epochs, data.train,
-  // network.<layer>.units.
+  // network.layers.<layer>.units.
   std::vector<std::pair<std::string, std::string>> options;
   std::vector<MetricSummary> metrics;
   std::vector<Artefact> artefacts;
