@@ -16,6 +16,8 @@
 #include "lockstep/report/progress.h"
 #include "lockstep/runs/batch/batch_job.h"
 #include "lockstep/runs/batch/batch_process.h"
+#include "lockstep/runs/clusters/cluster_profile.h"
+#include "lockstep/runs/clusters/slurm.h"
 #include "lockstep/runs/run.h"
 
 namespace lockstep::command {
@@ -24,7 +26,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct SubmitArguments {
-  std::string job, device, initial_model;
+  std::string job, device, initial_model, cluster;
   std::vector<std::string> settings;
   int threads = 0, workers = 0;
   bool at_once = false;
@@ -44,8 +46,13 @@ int submit_command(const SubmitArguments& a) {
   if (!a.device.empty()) settings.push_back("training.device=\"" + a.device + "\"");
   if (a.threads > 0) settings.push_back("training.threads=" + std::to_string(a.threads));
   if (a.workers > 0) settings.push_back("training.workers=" + std::to_string(a.workers));
-  const Job job = read_job(local_files(), a.job, settings);
   BatchRequest request;
+  if (!a.cluster.empty()) {
+    const ClusterProfile profile = read_cluster_profile(a.cluster);
+    settings.push_back("training.threads=" + std::to_string(profile.threads));
+  }
+  request.cluster = a.cluster;
+  const Job job = read_job(local_files(), a.job, settings);
   request.at_once = a.at_once;
   if (!a.initial_model.empty()) {
     request.initial_model = std::filesystem::absolute(a.initial_model).string();
@@ -53,7 +60,7 @@ int submit_command(const SubmitArguments& a) {
   // A job that cannot be trained is refused here, not in its diary.
   plan_job(job, {.initial_model = request.initial_model, .values = JobValues::sizes_alone});
   const int64_t number = submit_batch_job(job, request);
-  if (const std::string note = logout_note(); !note.empty()) {
+  if (const std::string note = logout_note(); a.cluster.empty() && !note.empty()) {
     std::fprintf(stderr, "note: %s\n", note.c_str());
   }
   print(std::to_string(number) + "\n");
@@ -109,6 +116,7 @@ ordered_json json_of(const BatchJob& job) {
           {"submitted", job.submitted},
           {"since", job.state.time},
           {"host", job.host},
+          {"cluster", job.request.cluster},
           {"folder", job.folder}};
 }
 
@@ -148,10 +156,10 @@ int show_job(const BatchJob& job, bool json) {
                                                         {"name", job.name},
                                                         {"state", to_string(job.state.status)}};
   if (!job.state.reason.empty()) rows.emplace_back("reason", job.state.reason);
-  rows.insert(rows.end(), {{"since", job.state.time},
-                           {"submitted", job.submitted},
-                           {"host", job.host},
-                           {"folder", job.folder}});
+  rows.insert(rows.end(),
+              {{"since", job.state.time}, {"submitted", job.submitted}, {"host", job.host}});
+  if (!job.request.cluster.empty()) rows.emplace_back("cluster", job.request.cluster);
+  rows.emplace_back("folder", job.folder);
   print_table(rows);
   return 0;
 }
@@ -206,6 +214,21 @@ int wait_for_job(int64_t number, double seconds) {
   return exit_code_of(state);
 }
 
+// Has the workers of a job of Slurm start on all its nodes.
+void use_nodes_of_slurm(const BatchJob& job, TrainArguments& training) {
+  if (job.request.cluster.empty() || current_slurm_job().empty()) return;
+  const ClusterProfile& profile = job.profile;
+  if (profile.nodes == 1) {
+    if (profile.workers_per_node > 1) training.workers = static_cast<int>(profile.workers_per_node);
+    return;
+  }
+  training.hosts = slurm_training_hosts(profile.workers_per_node);
+  training.host_launch = slurm_host_launch();
+  if (!profile.address.empty()) {
+    training.settings.push_back("training.host_address=" + ordered_json(profile.address).dump());
+  }
+}
+
 int work_on_job(int64_t number, int ready) {
   catch_stop_signals();
   return run_batch_job(number, {.train =
@@ -215,6 +238,7 @@ int work_on_job(int64_t number, int ready) {
                                       training.out = job.run_folder();
                                       training.resume = true;
                                       training.initial_model = job.request.initial_model;
+                                      use_nodes_of_slurm(job, training);
                                       return train_command(training);
                                     },
                                 .stop_wanted = stop_wanted,
@@ -288,7 +312,8 @@ void add_submit(Commands& commands) {
       "cancels them, also from another terminal. The receipt is that of `lockstep train`.",
       {{"lockstep submit examples/jobs/digits.toml", "prints a number, such as 1"},
        {"lockstep jobs wait 1", "wait until job 1 has ended"},
-       {"lockstep jobs fetch 1 --out runs/a", "copy its run"}},
+       {"lockstep jobs fetch 1 --out runs/a", "copy its run"},
+       {"lockstep submit job.toml --cluster lab", "train on the nodes of a cluster"}},
       [a] { return submit_command(*a); });
   sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").required().type_name("JOB");
   sub.add_option("--set", a->settings,
@@ -306,7 +331,12 @@ void add_submit(Commands& commands) {
                  "Start from the values of this model, run or checkpoint")
       .type_name("MODEL")
       .not_empty();
-  sub.add_flag("--at-once", a->at_once, "Do not wait for the jobs before this one");
+  sub.add_option("--cluster", a->cluster, "Profile of the cluster that trains (lockstep cluster)")
+      .type_name("NAME")
+      .not_empty()
+      .excludes(sub.option("--threads"))
+      .excludes(sub.option("--workers"))
+      .excludes(sub.add_flag("--at-once", a->at_once, "Do not wait for the jobs before this one"));
 }
 
 void add_jobs(Commands& commands) {

@@ -30,6 +30,7 @@ std::unique_ptr<Commands> all_commands() {
   add_sweep(*commands);
   add_submit(*commands);
   add_jobs(*commands);
+  add_cluster(*commands);
   add_evaluate(*commands);
   add_predict(*commands);
   add_summary(*commands);

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/fields.h"
 #include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/utc_time.h"
+#include "lockstep/runs/clusters/slurm.h"
 
 namespace lockstep {
 namespace {
@@ -53,7 +55,32 @@ BatchState recorded_state(const std::string& folder) {
   throw DataError("[batch] " + path + " names no known state");
 }
 
+// The state of a job of Slurm whose process does not live, or is starting.
+BatchState state_in_slurm(const std::string& slurm_job, const BatchState& recorded) {
+  SlurmState slurm;
+  try {
+    slurm = slurm_state(slurm_job);
+  } catch (const Error& error) {
+    return {recorded.status, error.what(), recorded.time};
+  }
+  if (slurm.is_alive()) {
+    const std::string reason = slurm.reason == "None" ? "" : " (" + slurm.reason + ")";
+    return {BatchStatus::queued, "Slurm's job " + slurm_job + " is " + slurm.state + reason,
+            recorded.time};
+  }
+  return {BatchStatus::failed,
+          "Slurm's job " + slurm_job +
+              (slurm.state.empty() ? " ended before the training did"
+                                   : " ended as " + slurm.state + " before the training did"),
+          recorded.time};
+}
+
 }  // namespace
+
+std::string slurm_job_of(const std::string& folder) {
+  const std::string path = join_path(folder, batch_slurm_job_name);
+  return local_files().exists(path) ? read_text(local_files(), path) : "";
+}
 
 std::string to_string(BatchStatus status) {
   for (const auto& [known, name] : status_names) {
@@ -74,6 +101,9 @@ BatchState batch_state(const std::string& folder) {
   if (local_files().exists(join_path(folder, batch_cancel_name))) {
     return {BatchStatus::cancelled, "", state.time};
   }
+  if (const std::string slurm_job = slurm_job_of(folder); !slurm_job.empty()) {
+    return state_in_slurm(slurm_job, state);
+  }
   return {BatchStatus::failed,
           state.status == BatchStatus::queued
               ? "its process was killed while it was queued, or the machine was restarted"
@@ -92,6 +122,13 @@ BatchJob read_batch_job(const std::string& folder, int64_t number) {
     job.host = read.at("host").get<std::string>();
     job.request.initial_model = read.at("initial_model").get<std::string>();
     job.request.at_once = read.at("at_once").get<bool>();
+    job.request.cluster = read.at("cluster").get<std::string>();
+    FieldReader profile(read.at("profile"), "profile");
+    job.profile.visit(profile);
+    profile.finish();
+  } catch (const InvalidArgument& error) {
+    throw DataError("[batch] " + join_path(folder, batch_description_name) +
+                    " is damaged: " + error.what());
   } catch (const nlohmann::json::exception&) {
     throw DataError("[batch] " + join_path(folder, batch_description_name) + " is damaged");
   }
@@ -100,12 +137,18 @@ BatchJob read_batch_job(const std::string& folder, int64_t number) {
 }
 
 void write_batch_description(const BatchJob& job) {
+  ClusterProfile profile = job.profile;
+  auto fields = nlohmann::ordered_json::object();
+  FieldWriter writer(fields);
+  profile.visit(writer);
   write_batch_json(job.file(batch_description_name), {{"lockstep.batch", batch_format},
                                                       {"name", job.name},
                                                       {"submitted", job.submitted},
                                                       {"host", job.host},
                                                       {"initial_model", job.request.initial_model},
-                                                      {"at_once", job.request.at_once}});
+                                                      {"at_once", job.request.at_once},
+                                                      {"cluster", job.request.cluster},
+                                                      {"profile", fields}});
 }
 
 void write_batch_state(const BatchJob& job, BatchStatus status, const std::string& reason) {

@@ -19,10 +19,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file_lock.h"
+#include "lockstep/base/os/user_folder.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/base/utc_time.h"
 #include "lockstep/parallel/process/spawn_guard.h"
 #include "lockstep/runs/batch/batch_files.h"
+#include "lockstep/runs/clusters/slurm.h"
 #include "lockstep/runs/folders/run_facts.h"
 
 namespace lockstep {
@@ -31,7 +33,7 @@ namespace {
 constexpr double start_limit = 30;  // seconds
 constexpr std::chrono::milliseconds wait_pause{100};
 
-std::string variable(const char* name) {
+std::string variable_or_nothing(const char* name) {
   const char* const value = std::getenv(name);
   return value ? value : "";
 }
@@ -154,6 +156,45 @@ void start_batch_process(const BatchJob& job) {
   throw Error("[batch] the process of the job did not start" + (said.empty() ? "" : ": " + said));
 }
 
+// The path of this executable.
+std::string executable_path() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) throw FileError("[batch] /proc/self/exe: " + error.message());
+  return path.string();
+}
+
+// "'a b'" for a shell.
+std::string shell_quoted_word(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+void give_to_slurm(const BatchJob& job) {
+  SlurmScript script;
+  script.name = "lockstep-" + number_text(job.number);
+  script.output = job.file(batch_diary_name);
+  script.command = shell_quoted_word(executable_path()) + " jobs run " + number_text(job.number);
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (!text.starts_with("LOCKSTEP_") || equals == std::string::npos) continue;
+    script.environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  const std::string file = job.file(batch_script_name);
+  write_atomically(local_files(), file, slurm_script(job.profile, script));
+  write_atomically(local_files(), job.file(batch_slurm_job_name), submit_to_slurm(file));
+}
+
+void start_batch_job(const BatchJob& job) {
+  if (job.request.cluster.empty()) {
+    start_batch_process(job);
+  } else {
+    give_to_slurm(job);
+  }
+}
+
 std::string folder_of_job(int64_t number) {
   return join_path(batch_jobs_folder(), number_text(number));
 }
@@ -172,22 +213,11 @@ std::string BatchJob::file(const std::string& name_inside) const {
   return join_path(folder, name_inside);
 }
 
-std::string batch_jobs_folder() {
-  if (const std::string home = variable("LOCKSTEP_HOME"); !home.empty()) {
-    return join_path(std::filesystem::absolute(home).string(), "jobs");
-  }
-  if (const std::string state = variable("XDG_STATE_HOME"); state.starts_with('/')) {
-    return join_path(state, "lockstep/jobs");
-  }
-  const std::string home = variable("HOME");
-  if (home.empty()) {
-    throw InvalidArgument("[batch] there is no place for batch jobs: HOME is not set",
-                          "name a folder with the environment variable LOCKSTEP_HOME");
-  }
-  return join_path(home, ".local/state/lockstep/jobs");
-}
+std::string batch_jobs_folder() { return user_folder(UserFolder::state, "jobs"); }
 
 int64_t submit_batch_job(const Job& job, const BatchRequest& request) {
+  ClusterProfile profile;
+  if (!request.cluster.empty()) profile = read_cluster_profile(request.cluster);
   BatchJob made;
   const std::string all = batch_jobs_folder();
   made.number = make_batch_folder(all);
@@ -196,12 +226,13 @@ int64_t submit_batch_job(const Job& job, const BatchRequest& request) {
   made.submitted = utc_now();
   made.host = host_name();
   made.request = request;
+  if (!request.cluster.empty()) made.profile = profile;
   try {
     write_atomically(local_files(), made.file(batch_training_name), job.resolved().dump(2) + "\n");
     write_batch_state(made, BatchStatus::queued);
     write_batch_description(made);  // last: it makes the folder a job
     local_files().sync_folder(all);
-    start_batch_process(made);
+    start_batch_job(made);
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove_all(made.folder, ignored);
@@ -216,7 +247,14 @@ void resume_batch_job(int64_t number) {
   if (job.state.status == BatchStatus::finished) {
     throw InvalidArgument("[batch] job " + number_text(number) + " is finished");
   }
-  start_batch_process(job);
+  local_files().remove(job.file(batch_cancel_name));
+  write_batch_state(job, BatchStatus::queued);
+  try {
+    start_batch_job(job);
+  } catch (const Error& error) {
+    write_batch_state(job, BatchStatus::failed, error.what());
+    throw;
+  }
 }
 
 BatchJob batch_job(int64_t number) {
@@ -249,17 +287,25 @@ void cancel_batch_job(int64_t number) {
   const BatchJob job = batch_job(number);
   if (has_ended(job.state.status)) return;
   write_atomically(local_files(), job.file(batch_cancel_name), "");
+  // A process that lives sees the file.
+  if (job.request.cluster.empty() || file_is_locked(job.file(batch_lock_name))) return;
+  if (const std::string slurm_job = slurm_job_of(job.folder); !slurm_job.empty()) {
+    cancel_in_slurm(slurm_job);
+  }
 }
 
 BatchState wait_for_batch_job(int64_t number, double seconds) {
   const TimeLimit limit(seconds);
-  const std::string folder = batch_job(number).folder;
+  const BatchJob job = batch_job(number);
+  const std::string& folder = job.folder;
+  // Slurm's controller is not asked more often than once a second.
+  const auto pause = job.request.cluster.empty() ? wait_pause : 10 * wait_pause;
   for (;;) {
     const BatchState state = batch_state(folder);
     // The process has recorded its last state and holds the lock for a moment longer.
     const bool lives = file_is_locked(join_path(folder, batch_lock_name));
     if ((has_ended(state.status) && !lives) || limit.reached()) return state;
-    std::this_thread::sleep_for(wait_pause);
+    std::this_thread::sleep_for(pause);
   }
 }
 
@@ -299,7 +345,7 @@ void remove_batch_job(int64_t number) {
 }
 
 std::string logout_note() {
-  if (variable("XDG_SESSION_ID").empty()) return "";
+  if (variable_or_nothing("XDG_SESSION_ID").empty()) return "";
   std::vector<std::string> places{"/etc/systemd/logind.conf"};
   std::error_code error;
   for (const auto& entry :
@@ -314,7 +360,7 @@ std::string logout_note() {
     } catch (const FileError&) {  // no such file
     }
   }
-  const std::string user = variable("USER");
+  const std::string user = variable_or_nothing("USER");
   if (!ends || std::filesystem::exists("/var/lib/systemd/linger/" + user, error)) return "";
   return "this system ends the processes of a user who logs out, batch jobs included; "
          "`loginctl enable-linger` changes that";

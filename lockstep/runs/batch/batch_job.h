@@ -1,4 +1,5 @@
-// Batch jobs: trainings that outlive the terminal from which they were submitted.
+// Batch jobs: trainings that outlive the terminal from which they were submitted, on this machine
+// or on a cluster.
 //
 // Each job has a folder of its own, named by its number, in the user's folder of batch jobs
 // (LOCKSTEP_HOME/jobs; otherwise XDG_STATE_HOME/lockstep/jobs or ~/.local/state/lockstep/jobs):
@@ -10,12 +11,14 @@
 //   run/         the folder of the run, see run_folder.h
 //   lock         locked while the process of the job lives
 //   cancel       exists once the job is to end
+//   slurm.sh     on a cluster: the script that Slurm runs, and slurm_job, Slurm's number for it
 //
 // A process in a session of its own works on a job. It waits until the jobs before it have ended,
 // for which it needs nothing but their locks; there is no daemon. The lock tells whether that
 // process lives, so a job whose process was killed, or whose machine was restarted, is never shown
-// as running. All functions throw FileError if a file cannot be read or written, and are safe to
-// call from several processes at once.
+// as running. On a cluster Slurm starts and orders
+// the processes, and the folder must be one that all nodes share. All functions throw FileError if
+// a file cannot be read or written, and are safe to call from several processes at once.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/runs/clusters/cluster_profile.h"
 #include "lockstep/runs/jobs/job_file.h"
 
 namespace lockstep {
@@ -43,7 +47,8 @@ struct BatchState {
 
 struct BatchRequest {
   std::string initial_model = {};  // as in RunOptions; an absolute path
-  bool at_once = false;            // do not wait for the jobs before it
+  bool at_once = false;            // on this machine: do not wait for the jobs before it
+  std::string cluster = {};        // name of the profile, or "": this machine
 };
 
 struct BatchJob {
@@ -53,6 +58,7 @@ struct BatchJob {
   std::string submitted;  // when
   std::string host;       // where
   BatchRequest request = {};
+  ClusterProfile profile = {};  // of the cluster, as it was at submission
   BatchState state = {};
 
   std::string file(const std::string& name_inside) const;

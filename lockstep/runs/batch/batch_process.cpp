@@ -14,6 +14,7 @@
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/base/time_limit.h"
 #include "lockstep/runs/batch/batch_files.h"
+#include "lockstep/runs/clusters/slurm.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 constexpr std::chrono::milliseconds look_pause{100};
 constexpr double end_limit = 120;  // seconds for the checkpoint of a cancelled training
 constexpr int stopped_exit_code = 130;
+constexpr double time_almost_over = 180;  // seconds; SIGTERM comes 120 seconds before the end
 
 bool cancel_requested(const BatchJob& job) {
   return local_files().exists(job.file(batch_cancel_name));
@@ -69,11 +71,25 @@ bool wait_for_turn(const BatchJob& job, const BatchWork& work) {
   return !is_to_end();
 }
 
+bool is_own_job_of_slurm(const BatchJob& job) {
+  return !job.request.cluster.empty() && current_slurm_job() == slurm_job_of(job.folder);
+}
+
 int end_batch_job(const BatchJob& job, int code) {
   if (code == 0) {
     write_batch_state(job, BatchStatus::finished);
   } else if (code == stopped_exit_code && cancel_requested(job)) {
     write_batch_state(job, BatchStatus::cancelled);
+  } else if (code == stopped_exit_code && is_own_job_of_slurm(job)) {
+    // Its time ends, others take its nodes, or a user has cancelled it in Slurm. Slurm starts a
+    // preempted job again by itself.
+    write_batch_state(job, BatchStatus::queued);
+    try {
+      if (time_left_in_slurm(current_slurm_job()) < time_almost_over) {
+        requeue_in_slurm(current_slurm_job());
+      }
+    } catch (const Error&) {  // the state tells what became of the job
+    }
   } else if (code == stopped_exit_code) {
     write_batch_state(job, BatchStatus::failed, "it was stopped by a signal or by max_time");
   } else {
@@ -90,13 +106,15 @@ int run_batch_job(int64_t number, const BatchWork& work) {
   if (!lock) {
     throw InvalidArgument("[batch] another process works on job " + std::to_string(number));
   }
-  local_files().remove(job.file(batch_cancel_name));
+  // On a cluster a job may be cancelled before its process starts.
+  if (job.request.cluster.empty()) local_files().remove(job.file(batch_cancel_name));
   write_batch_state(job, BatchStatus::queued);
   if (work.ready >= 0) {
     const Descriptor informed(work.ready);
     [[maybe_unused]] const ssize_t written = ::write(informed.get(), "r", 1);
   }
-  if (!job.request.at_once && !wait_for_turn(job, work)) {
+  const bool waits = job.request.cluster.empty() && !job.request.at_once;
+  if (waits ? !wait_for_turn(job, work) : cancel_requested(job)) {
     return end_batch_job(job, stopped_exit_code);
   }
   write_batch_state(job, BatchStatus::running);

@@ -1,0 +1,18 @@
+// Where a user's files lie, by the XDG Base Directory Specification.
+#pragma once
+
+#include <string>
+
+namespace lockstep {
+
+enum class UserFolder {
+  settings,  // XDG_CONFIG_HOME, ~/.config
+  state,     // XDG_STATE_HOME, ~/.local/state
+};
+
+// The folder `name` among the user's files: in the folder that LOCKSTEP_HOME names, otherwise in
+// the folder lockstep of the place above. It need not exist. Throws InvalidArgument if no variable
+// names a place. Thread-safe while the environment does not change.
+std::string user_folder(UserFolder place, const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+"""A real Slurm of several nodes on this machine, as one user, with all its files in one folder."""
+
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "srun", "sinfo")
+PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
+
+CONFIGURATION = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MailProg=/bin/true
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+KillWait=2
+KillOnBadExit=0
+SlurmctldTimeout=30
+SlurmdTimeout=5
+MessageTimeout=10
+PluginDir={plugins}
+PlugStackConfig={folder}/plugstack.conf
+"""
+
+
+def missing_tools():
+    return [tool for tool in TOOLS if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
+
+
+def free_ports(count):
+    """The first of `count` ports in a row that nothing listens at."""
+    for first in range(21000 + os.getpid() % 3000 * 3, 32000, count):
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+    raise RuntimeError("no free ports")
+
+
+class SlurmCluster:
+    """Started by the constructor, ended by stop(). `environment` is for its commands."""
+
+    def __init__(self, folder, nodes, cpus):
+        self.folder, self.nodes = pathlib.Path(folder), nodes
+        self.host = socket.gethostname().split(".")[0]
+        self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"),
+                            "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
+        self.daemons = {}
+        self.folder.chmod(0o755)  # munge asks for it
+        for name in ("munge", "state", "spool"):
+            (self.folder / name).mkdir(mode=0o755)
+        (self.folder / "plugstack.conf").write_text("")
+        key = self.folder / "munge" / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        port = free_ports(nodes + 1)
+        text = CONFIGURATION.format(host=self.host, port=port, folder=self.folder, plugins=PLUGINS,
+                                    user=subprocess.check_output(["id", "-un"], text=True).strip())
+        for node in self.names():
+            (self.folder / "spool" / node).mkdir()
+            text += (f"NodeName={node} NodeHostname={self.host} NodeAddr=127.0.0.1 "
+                     f"Port={port + int(node[1:])} CPUs={cpus} RealMemory=1000 State=UNKNOWN\n")
+        text += f"PartitionName=debug Nodes=n[1-{nodes}] Default=YES MaxTime=INFINITE State=UP\n"
+        (self.folder / "slurm.conf").write_text(text)
+        munge = self.folder / "munge"
+        try:
+            self.start("munged", "munged", "--foreground", f"--key-file={key}",
+                       f"--socket={munge}/socket", f"--pid-file={munge}/pid",
+                       f"--log-file={munge}/log", f"--seed-file={munge}/seed")
+            for _ in range(100):
+                if (munge / "socket").exists():
+                    break
+                time.sleep(0.1)
+            self.start_controller()
+            for node in self.names():
+                self.start_node(node)
+            self.wait_until_idle()
+        except BaseException:
+            self.stop()
+            raise
+
+    def names(self):
+        return [f"n{i}" for i in range(1, self.nodes + 1)]
+
+    def start(self, name, *command):
+        with open(self.folder / f"{name}.out", "ab") as out:
+            self.daemons[name] = subprocess.Popen(command, env=self.environment, stdout=out,
+                                                  stderr=out, stdin=subprocess.DEVNULL)
+
+    def start_controller(self):
+        self.start("slurmctld", "slurmctld", "-D", "-f", str(self.folder / "slurm.conf"))
+
+    def start_node(self, node):
+        self.start(node, "slurmd", "-D", "-f", str(self.folder / "slurm.conf"), "-N", node)
+
+    def kill(self, name):
+        self.daemons[name].send_signal(signal.SIGKILL)
+        self.daemons[name].wait()
+
+    def run(self, *command, check=True):
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True,
+                              timeout=60)
+        if check and done.returncode != 0:
+            raise RuntimeError(f"{command}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def wait_until_idle(self, seconds=60):
+        for _ in range(seconds * 10):
+            idle = self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N", check=False)
+            if len(idle.split()) == self.nodes:
+                return
+            for name, daemon in self.daemons.items():
+                if daemon.poll() is not None:
+                    raise RuntimeError(f"{name} has ended: "
+                                       + (self.folder / f"{name}.out").read_text())
+            time.sleep(0.1)
+        raise RuntimeError("Slurm does not come up:\n" + self.run("sinfo", "-N", "-l", check=False))
+
+    def stop(self):
+        self.run("scancel", "--state=PENDING,RUNNING,SUSPENDED", "--user",
+                 subprocess.check_output(["id", "-un"], text=True).strip(), check=False)
+        for name in [*self.names(), "slurmctld", "munged"]:
+            daemon = self.daemons.get(name)
+            if daemon is None or daemon.poll() is not None:
+                continue
+            daemon.terminate()
+            try:
+                daemon.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()

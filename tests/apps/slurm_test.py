@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Batch jobs on a real Slurm of two nodes, which this test starts on this machine.
+
+usage: slurm_test.py PATH_OF_LOCKSTEP [unittest options]
+
+LOCKSTEP_DISTURBANCES is the number of disturbances of a training (default: 6). Exit code 77 if
+Slurm is not installed.
+"""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from slurm_cluster import SlurmCluster, missing_tools
+from support import COMMAND, CommandTest
+
+SECRET = "secret-9f4c1d7a"
+LONG = ("--set", "max_epochs=5000", "--set", "checkpoint_frequency=50")
+
+
+class Slurm(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.slurm_folder = tempfile.mkdtemp(prefix="lockstep_slurm_")
+        cls.slurm = SlurmCluster(cls.slurm_folder, nodes=2, cpus=4)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.slurm.stop()
+        shutil.rmtree(cls.slurm_folder, ignore_errors=True)
+        super().tearDownClass()
+
+    def setUp(self):
+        super().setUp()
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_home_"))
+        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+        self.addCleanup(self.end_jobs)
+        self.works("cluster", "add", "lab", "--nodes", "2", "--workers-per-node", "2", "--address",
+                   "127.0.0.1")
+
+    def end_jobs(self):
+        self.slurm.run("scancel", "--full", "--state=RUNNING", check=False)
+        self.slurm.run("scancel", "--state=PENDING", check=False)
+        self.slurm.wait_until_idle()
+
+    def run_command(self, *arguments, **more):
+        environment = {**self.slurm.environment, "LOCKSTEP_HOME": str(self.home),
+                       "AWS_SECRET_ACCESS_KEY": SECRET}
+        return super().run_command(*arguments, **{**environment, **more})
+
+    def submit(self, *arguments):
+        return self.works("submit", "job.toml", "--cluster", "lab", *arguments).stdout.strip()
+
+    def state(self, number):
+        return json.loads(self.works("jobs", "show", number, "--json").stdout)
+
+    def comes_to(self, number, state):
+        for _ in range(300):
+            if self.state(number)["state"] == state:
+                return
+            time.sleep(0.1)
+        self.fail(f"job {number} does not become {state}: {self.state(number)}")
+
+    def iterations(self, number):
+        log = self.home / "jobs" / number / "run" / "log.jsonl"
+        return log.read_text().count("\n") if log.exists() else 0
+
+    def advances(self, number, by=3):
+        """Waits until the job has finished more iterations, or has ended."""
+        before = self.iterations(number)
+        for _ in range(900):
+            if self.iterations(number) >= before + by:
+                return
+            if self.state(number)["state"] not in ("queued", "running"):
+                return
+            time.sleep(0.1)
+        self.fail(f"job {number} does not advance: {self.state(number)}\n"
+                  + self.works("jobs", "diary", number).stdout)
+
+    def finishes(self, number, limit=600):
+        done = self.run_command("jobs", "wait", number, "--timeout", str(limit))
+        diary = self.works("jobs", "diary", number).stdout
+        self.assertEqual((done.returncode, done.stdout), (0, "finished\n"), done.stderr + diary)
+
+    def slurm_job(self, number):
+        return (self.home / "jobs" / number / "slurm_job").read_text()
+
+    def receipt(self, folder):
+        return (self.folder / folder / "receipt.jsonl").read_bytes()
+
+    # ---- what a job gives ----
+
+    def test_the_receipt_is_that_of_one_process(self):
+        self.works("train", "job.toml", "--out", "usual", "--quiet")
+        self.works("cluster", "validate", "lab")
+        number = self.submit()
+        self.finishes(number)
+        self.works("jobs", "fetch", number, "--out", "a")
+        self.assertEqual(self.receipt("a"), self.receipt("usual"))
+        self.assertIn("4 workers on 2 hosts", self.works("jobs", "diary", number).stdout)
+        self.no_secret_anywhere()
+
+    def no_secret_anywhere(self):
+        for place in (self.home, pathlib.Path(self.slurm_folder)):
+            for file in place.rglob("*"):
+                if file.is_file() and SECRET.encode() in file.read_bytes():
+                    self.fail(f"{file} holds a secret of the environment")
+
+    def test_disturbances_change_no_bit(self):
+        count = int(os.environ.get("LOCKSTEP_DISTURBANCES", "6"))
+        epochs = ("--set", f"max_epochs={70 * count}", "--set", "checkpoint_frequency=20")
+        self.works("train", "job.toml", "--out", "usual", "--quiet", *epochs)
+        number = self.submit(*epochs)
+        dice = random.Random(int(os.environ.get("LOCKSTEP_SEED", "1")))
+        kinds = [self.requeue, self.kill_a_step, self.kill_a_worker, self.restart_the_controller,
+                 self.kill_a_node, self.kill_the_batch_process]
+        done = 0
+        for i in range(count):
+            self.advances(number)
+            if self.state(number)["state"] == "finished":
+                break
+            # Each kind once, then by chance.
+            kind = kinds[i] if i < len(kinds) else dice.choice(kinds)
+            kind(number, dice)
+            done += 1
+        self.assertGreaterEqual(done, min(count, 3), "the training was too short")
+        if self.state(number)["state"] == "failed":
+            self.works("jobs", "resume", number)
+        self.finishes(number)
+        self.works("jobs", "fetch", number, "--out", "a")
+        self.assertEqual(self.receipt("a"), self.receipt("usual"))
+        print(f"{done} disturbances", file=sys.stderr)
+
+    # ---- disturbances ----
+
+    def requeue(self, number, _):
+        self.slurm.run("scontrol", "requeue", self.slurm_job(number))
+
+    def kill_a_step(self, number, dice):
+        steps = self.slurm.run("squeue", "-h", "--steps", "-o", "%i").split()
+        steps = [step for step in steps if step.split(".")[1].isdigit()]
+        if steps:
+            self.slurm.run("scancel", "--signal=KILL", dice.choice(steps), check=False)
+
+    def kill_a_worker(self, number, dice):
+        workers = subprocess.run(["pgrep", "-f", f"^{COMMAND}.*--lockstep-worker"], text=True,
+                                 capture_output=True).stdout.split()
+        if workers:
+            try:
+                os.kill(int(dice.choice(workers)), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def restart_the_controller(self, *_):
+        self.slurm.kill("slurmctld")
+        time.sleep(1)
+        self.slurm.start_controller()
+
+    def kill_a_node(self, number, dice):
+        node = dice.choice(self.slurm.names())
+        self.slurm.kill(node)
+        time.sleep(1)
+        self.slurm.start_node(node)
+
+    def kill_the_batch_process(self, number, _):
+        """As if it ran out of memory: the job fails, and is resumed."""
+        self.slurm.run("scancel", "--batch", "--signal=KILL", self.slurm_job(number), check=False)
+        for _ in range(300):
+            state = self.state(number)["state"]
+            if state in ("failed", "finished"):
+                break
+            time.sleep(0.1)
+        if state == "failed":
+            self.works("jobs", "resume", number)
+
+    # ---- ends of another kind ----
+
+    def test_cancelled_jobs(self):
+        running = self.submit(*LONG)
+        self.advances(running)
+        self.works("cluster", "add", "whole", "--nodes", "2", "--threads", "4", "--address",
+                   "127.0.0.1")
+        waiting = self.works("submit", "job.toml", "--cluster", "whole").stdout.strip()
+        self.assertEqual(self.state(waiting)["state"], "queued")
+        self.assertIn("is PENDING", self.state(waiting)["reason"])
+        self.works("jobs", "cancel", waiting)
+        self.assertEqual(self.state(waiting)["state"], "cancelled")
+        self.assertEqual(self.state(running)["state"], "running")
+        self.works("jobs", "cancel", running)
+        done = self.run_command("jobs", "wait", running, "--timeout", "60")
+        self.assertEqual((done.returncode, done.stdout), (130, "cancelled\n"))
+        self.assertIn("stopped after iteration", self.works("jobs", "diary", running).stdout)
+
+    def test_a_job_that_slurm_ended_has_failed_and_resumes(self):
+        number = self.submit("--set", "max_epochs=150", "--set", "checkpoint_frequency=20")
+        self.advances(number)
+        slurm_job = self.slurm_job(number)
+        self.slurm.run("scancel", slurm_job)
+        self.comes_to(number, "failed")
+        self.assertIn(f"Slurm's job {slurm_job} ended", self.state(number)["reason"])
+        self.works("jobs", "resume", number)
+        self.finishes(number)
+
+    # ---- wrong use ----
+
+    def test_what_slurm_refuses(self):
+        self.works("cluster", "add", "nowhere", "--partition", "none")
+        done = self.run_command("submit", "job.toml", "--cluster", "nowhere")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("sbatch failed: sbatch: error: invalid partition specified: none", done.stderr)
+        self.assertEqual(self.works("jobs", "list", "--json").stdout, "[]\n")
+
+
+if __name__ == "__main__":
+    if missing_tools():
+        print("Slurm is not installed: " + ", ".join(missing_tools()), file=sys.stderr)
+        sys.exit(77)
+    unittest.main()
