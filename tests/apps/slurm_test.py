@@ -143,7 +143,7 @@ class Slurm(CommandTest):
     # ---- disturbances ----
 
     def requeue(self, number, _):
-        self.slurm.run("scontrol", "requeue", self.slurm_job(number))
+        self.slurm.run("scontrol", "requeue", self.slurm_job(number), check=False)
 
     def kill_a_step(self, number, dice):
         steps = self.slurm.run("squeue", "-h", "--steps", "-o", "%i").split()
