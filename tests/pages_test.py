@@ -12,6 +12,7 @@ build but what scripts/quickstart makes.
 paths: they are built and run as tests of their own. The README's one is an example's.
 """
 
+import os
 import pathlib
 import re
 import subprocess
@@ -123,7 +124,9 @@ def run(root, command, page):
             if line.startswith(NOT_HERE):
                 continue
             print("$", line, flush=True)
-            done = subprocess.run(["bash", "-c", path + line], cwd=here, text=True, timeout=500,
+            # Each page has a run store and batch jobs of its own.
+            home = {**os.environ, "LOCKSTEP_HOME": str(here / ".home")}
+            done = subprocess.run(["bash", "-c", path + line], cwd=here, env=home, text=True, timeout=500,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             print(done.stdout, flush=True)
             fails = bool(content) and content[0].startswith("error: ")

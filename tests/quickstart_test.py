@@ -11,6 +11,8 @@ import re
 import subprocess
 import sys
 
+# They use what scripts/quickstart has built.
+PAGES = ("README.md", "docs/command.md")
 BUILT = re.compile(r"\bbuild/release/((?:bin|examples)/\w+)")
 
 
@@ -57,9 +59,11 @@ def main():
     wanted = {path for path in installed(build) if path in everything}
     if not {"bin/lockstep", "share/lockstep.1"} <= wanted:
         sys.exit(f"{build}: cmake_install.cmake was not understood, it seems to install {wanted}")
-    programs = set(BUILT.findall((root / "README.md").read_text(encoding="utf-8")))
+    programs = set()
+    for page in PAGES:
+        programs |= set(BUILT.findall((root / page).read_text(encoding="utf-8")))
     if len(programs) < 2:
-        sys.exit("README.md: its programs were not found")
+        sys.exit(f"{PAGES}: their programs were not found")
     missing = sorted((wanted | programs) - made)
     if missing:
         sys.exit(f"the README needs what scripts/quickstart does not build: {', '.join(missing)}")
