@@ -311,8 +311,7 @@ void add_submit(Commands& commands) {
       "another, in the order of their numbers. `lockstep jobs` shows, waits for, fetches and "
       "cancels them, also from another terminal. The receipt is that of `lockstep train`.",
       {{"lockstep submit examples/jobs/digits.toml", "prints a number, such as 1"},
-       {"lockstep jobs wait 1", "wait until job 1 has ended"},
-       {"lockstep jobs fetch 1 --out runs/a", "copy its run"},
+       {"lockstep submit job.toml --workers 4 --at-once", "beside the jobs that run"},
        {"lockstep submit job.toml --cluster lab", "train on the nodes of a cluster"}},
       [a] { return submit_command(*a); });
   sub.add_option("job", a->job, "Job file (TOML, or a run's job.json)").required().type_name("JOB");
