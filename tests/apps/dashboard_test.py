@@ -4,6 +4,7 @@
 import concurrent.futures
 import http.client
 import json
+import os
 import re
 import shutil
 import socket
@@ -21,8 +22,10 @@ class Dashboard:
     """A context: a dashboard as a process."""
 
     def __init__(self, folder, *arguments):
-        self.process = subprocess.Popen([COMMAND, "dashboard", *arguments], cwd=folder, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True)
+        # A run store of the test's own.
+        environment = {**os.environ, "LOCKSTEP_HOME": str(folder / ".home")}
+        self.process = subprocess.Popen([COMMAND, "dashboard", *arguments], cwd=folder, env=environment,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.address = self.process.stdout.readline().strip()
         self.port, self.token = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([0-9a-f]{32})", self.address).groups()
 
@@ -119,6 +122,14 @@ class Served(CommandTest):
             self.assertIn(f"0100007F:{int(d.port):04X}", listening)
             self.assertNotIn(f"00000000:{int(d.port):04X}", listening)
 
+    def test_runs_of_the_store_are_shown(self):
+        (self.folder / "runs").mkdir()
+        self.works("train", "job.toml", "--set", "max_epochs=1", "--quiet", "--out", "elsewhere",
+                   LOCKSTEP_HOME=str(self.folder / ".home"))
+        with Dashboard(self.folder) as dashboard:
+            listed = [run["folder"] for run in dashboard.json("/api/runs")["runs"]]
+        self.assertEqual(listed, [str((self.folder / "elsewhere").resolve())])
+
     def test_runs_notes_and_requests_that_make_no_sense(self):
         write_run(self.folder / "runs" / "a" / "<script>", 250, name="<b>bold</b>")
         write_run(self.folder / "runs" / "b", 7)
@@ -132,9 +143,9 @@ class Served(CommandTest):
             self.assertEqual(listed["runs/b"]["iteration"], 7)
             note = json.dumps({"tags": ["good", "<i>"], "note": "a note"})
             self.assertEqual(d.ask("POST", "/api/notes?id=" + a["id"], note)[0], 200)
-            self.assertEqual(json.loads((self.folder / "runs/a/<script>/notes.json").read_text())["tags"], ["good", "<i>"])
+            self.assertEqual(json.loads((self.folder / "runs/a/<script>/notes.json").read_text())["tags"], ["<i>", "good"])
             again = {run["folder"]: run for run in d.json("/api/runs")["runs"]}["runs/a/<script>"]
-            self.assertEqual((again["tags"], again["note"]), (["good", "<i>"], "a note"))
+            self.assertEqual((again["tags"], again["note"]), (["<i>", "good"], "a note"))
             for method, path, body in (("POST", "/api/notes?id=" + a["id"], "{"), ("POST", "/api/notes?id=../..", note),
                                        ("GET", "/api/run?id=../../etc", None), ("GET", "/api/run", None),
                                        ("GET", "/file/../../etc/passwd", None), ("GET", "/report?id=x", None),
