@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double redraw_seconds = 0.1;
+constexpr double sweep_redraw_seconds = 0.1;
 constexpr size_t most_listed = 12;
 
 std::string list_of(const std::vector<int64_t>& trials) {
@@ -212,7 +212,7 @@ std::string SweepDisplay::table() const {
 
 void SweepDisplay::draw(bool at_once) {
   if (!options_.terminal || start_.workers == 0) return;
-  if (!at_once && now() - drawn_at_ < redraw_seconds) return;
+  if (!at_once && now() - drawn_at_ < sweep_redraw_seconds) return;
   drawn_at_ = now();
   const std::string text = table();
   erase_table();
