@@ -120,9 +120,9 @@ ordered_json json_of(const BatchJob& job) {
           {"folder", job.folder}};
 }
 
-int list_jobs(bool json) {
+int list_jobs(bool as_json) {
   const std::vector<BatchJob> jobs = batch_jobs();
-  if (json) {
+  if (as_json) {
     auto all = ordered_json::array();
     for (const BatchJob& job : jobs) all.push_back(json_of(job));
     print_json(all);
@@ -147,8 +147,8 @@ int list_jobs(bool json) {
   return 0;
 }
 
-int show_job(const BatchJob& job, bool json) {
-  if (json) {
+int show_job(const BatchJob& job, bool as_json) {
+  if (as_json) {
     print_json(json_of(job));
     return 0;
   }
@@ -164,9 +164,9 @@ int show_job(const BatchJob& job, bool json) {
   return 0;
 }
 
-int show_progress(const BatchJob& job, bool json) {
+int show_progress(const BatchJob& job, bool as_json) {
   const BatchProgress progress = progress_of(job);
-  if (json) {
+  if (as_json) {
     print_json({{"number", job.number},
                 {"state", to_string(job.state.status)},
                 {"max_epochs", progress.last_epoch},

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -19,6 +18,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
 
 extern char** environ;
@@ -251,16 +251,17 @@ std::string profile_setting(const std::string& name) {
 }
 
 struct CredentialSource::State {
-  std::mutex mutex;
-  std::optional<Credentials> keys;
+  Mutex mutex;
+  std::optional<Credentials> keys LOCKSTEP_GUARDED_BY(mutex);
 };
 
 CredentialSource::CredentialSource() : state_(std::make_unique<State>()) {}
 CredentialSource::~CredentialSource() = default;
 
 Credentials CredentialSource::get() {
-  const std::lock_guard lock(state_->mutex);
-  std::optional<Credentials>& keys = state_->keys;
+  State& s = *state_;
+  const MutexLock lock(s.mutex);
+  std::optional<Credentials>& keys = s.keys;
   const std::time_t now = std::time(nullptr);
   if (keys && (keys->expires == 0 || now + renew_before < keys->expires)) return *keys;
   try {
@@ -272,10 +273,11 @@ Credentials CredentialSource::get() {
 }
 
 void CredentialSource::renew(const Credentials& refused) {
-  const std::lock_guard lock(state_->mutex);
-  const bool same = state_->keys && state_->keys->access_key == refused.access_key &&
-                    state_->keys->session_token == refused.session_token;
-  if (same) state_->keys.reset();
+  State& s = *state_;
+  const MutexLock lock(s.mutex);
+  const bool same = s.keys && s.keys->access_key == refused.access_key &&
+                    s.keys->session_token == refused.session_token;
+  if (same) s.keys.reset();
 }
 
 }  // namespace lockstep::cloud

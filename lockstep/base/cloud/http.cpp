@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/broken_pipe.h"
+#include "lockstep/base/threads/mutex.h"
 
 namespace lockstep::cloud {
 namespace {
@@ -32,20 +32,20 @@ struct Connections {
 class IdleConnections {
  public:
   std::unique_ptr<Connections> take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (idle_.empty()) return std::make_unique<Connections>();
     std::unique_ptr<Connections> last = std::move(idle_.back());
     idle_.pop_back();
     return last;
   }
   void give(std::unique_ptr<Connections> connections) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     idle_.push_back(std::move(connections));
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Connections>> idle_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Connections>> idle_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 IdleConnections& idle_connections() {

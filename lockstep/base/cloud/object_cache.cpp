@@ -7,13 +7,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/threads/mutex.h"
 
 namespace lockstep::cloud {
 namespace {
@@ -49,8 +49,8 @@ struct ObjectCache::State {
   std::string store;
   int64_t most = 0;  // bytes
   std::atomic<uint64_t> number = 0;
-  std::mutex mutex;
-  int64_t bytes = -1;  // about as many are kept; -1: not counted yet
+  Mutex mutex;
+  int64_t bytes LOCKSTEP_GUARDED_BY(mutex) = -1;  // about as many are kept; -1: not counted yet
 
   std::string path(const std::string& bucket, const WantedObject& object) const {
     Digester digester;
@@ -61,7 +61,7 @@ struct ObjectCache::State {
   }
 
   // Counts what is kept, and removes the oldest files if that is too much. With the lock.
-  void tidy() {
+  void tidy() LOCKSTEP_REQUIRES(mutex) {
     struct File {
       fs::file_time_type time;
       int64_t size;
@@ -143,7 +143,7 @@ void ObjectCache::keep(const std::string& bucket, const WantedObject& object,
     fs::remove(temporary, error);
     return;
   }
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   if (s.bytes >= 0) s.bytes += size;
   if (s.bytes < 0 || s.bytes > s.most) s.tidy();
 }

@@ -1,16 +1,15 @@
 #include "lockstep/base/cloud/read_ahead.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "lockstep/base/cloud/answers.h"
 #include "lockstep/base/cloud/object_cache.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/base/threads/mutex.h"
 
 namespace lockstep::cloud {
 namespace {
@@ -32,25 +31,23 @@ struct ReadAhead::State {
 
   std::string bucket;
   std::vector<WantedObject> objects;
-  std::mutex mutex;
-  std::condition_variable wanted, arrived;
-  std::map<int64_t, Slot> slots;
-  std::deque<int64_t> queue;
-  uint64_t bytes = 0;  // of all slots
-  int64_t last = -near - 1;
-  bool ending = false;
-  std::vector<std::thread> threads;
+  Mutex mutex;
+  ConditionVariable wanted, arrived;
+  std::map<int64_t, Slot> slots LOCKSTEP_GUARDED_BY(mutex);
+  std::deque<int64_t> queue LOCKSTEP_GUARDED_BY(mutex);
+  uint64_t bytes LOCKSTEP_GUARDED_BY(mutex) = 0;  // of all slots
+  int64_t last LOCKSTEP_GUARDED_BY(mutex) = -near - 1;
+  bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
+  std::vector<std::thread> threads;  // started with the lock
 
   uint64_t size(int64_t index) const { return objects[static_cast<size_t>(index)].size; }
 
-  // The following functions are called with the lock.
-
-  void start_threads() {
+  void start_threads() LOCKSTEP_REQUIRES(mutex) {
     if (!threads.empty()) return;
     for (int i = 0; i < reading_threads; ++i) threads.emplace_back([this] { serve(); });
   }
 
-  void ask(int64_t index, bool urgent) {
+  void ask(int64_t index, bool urgent) LOCKSTEP_REQUIRES(mutex) {
     if (!slots.try_emplace(index).second) return;
     bytes += size(index);
     if (urgent) {
@@ -61,13 +58,13 @@ struct ReadAhead::State {
     wanted.notify_one();
   }
 
-  void drop(std::map<int64_t, Slot>::iterator slot) {
+  void drop(std::map<int64_t, Slot>::iterator slot) LOCKSTEP_REQUIRES(mutex) {
     bytes -= size(slot->first);
     slots.erase(slot);
   }
 
   // Asks for what follows, and forgets what was read ahead in vain.
-  void ask_ahead(int64_t index) {
+  void ask_ahead(int64_t index) LOCKSTEP_REQUIRES(mutex) {
     const bool in_order = index > last - near && index <= last + near;
     last = index;
     if (!in_order) return;
@@ -82,11 +79,11 @@ struct ReadAhead::State {
     }
   }
 
-  void serve() {
-    std::unique_lock lock(mutex);
+  void serve() LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
     while (!ending) {
       if (queue.empty()) {
-        wanted.wait_for(lock, std::chrono::seconds(1));
+        wanted.wait_until(mutex, TimeLimit(1));
         continue;
       }
       std::vector<int64_t> indices;
@@ -94,9 +91,11 @@ struct ReadAhead::State {
         indices.push_back(queue.front());
         queue.pop_front();
       }
-      lock.unlock();
-      std::vector<ReadObject> found = fetched(indices);
-      lock.lock();
+      std::vector<ReadObject> found;
+      {
+        const MutexUnlock unlocked(mutex);
+        found = fetched(indices);
+      }
       for (size_t k = 0; k < indices.size(); ++k) {
         Slot& slot = slots.at(indices[k]);
         slot.object = std::move(found[k]);
@@ -104,6 +103,21 @@ struct ReadAhead::State {
       }
       arrived.notify_all();
     }
+  }
+
+  // The object, as soon as it has arrived. Requests have limits of their own.
+  ReadObject object(int64_t index) LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    start_threads();
+    ask(index, true);
+    const auto slot = slots.find(index);
+    ++slot->second.waiting;
+    ask_ahead(index);
+    while (!slot->second.done) arrived.wait_until(mutex, TimeLimit(1));
+    if (--slot->second.waiting > 0) return slot->second.object;
+    ReadObject last = std::move(slot->second.object);
+    drop(slot);
+    return last;
   }
 
   // Without the lock. Never throws: errors belong to those who read.
@@ -144,27 +158,17 @@ ReadAhead::ReadAhead(std::string bucket, std::vector<WantedObject> objects)
 
 ReadAhead::~ReadAhead() {
   {
-    const std::lock_guard lock(state_->mutex);
-    state_->ending = true;
-    state_->wanted.notify_all();
+    State& s = *state_;
+    const MutexLock lock(s.mutex);
+    s.ending = true;
+    s.wanted.notify_all();
   }
   for (std::thread& thread : state_->threads) thread.join();
 }
 
 std::string ReadAhead::read(int64_t index) const {
   State& s = *state_;
-  std::unique_lock lock(s.mutex);
-  s.start_threads();
-  s.ask(index, true);
-  const auto slot = s.slots.find(index);
-  ++slot->second.waiting;
-  s.ask_ahead(index);
-  // Requests have limits of their own.
-  while (!slot->second.done) s.arrived.wait_for(lock, std::chrono::seconds(1));
-  const bool last_reader = --slot->second.waiting == 0;
-  ReadObject object = last_reader ? std::move(slot->second.object) : slot->second.object;
-  if (last_reader) s.drop(slot);
-  lock.unlock();
+  ReadObject object = s.object(index);
   if (object.error.empty()) return std::move(object.bytes);
   const std::string address =
       Address{s.bucket, s.objects[static_cast<size_t>(index)].key}.to_string();

@@ -6,13 +6,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <mutex>
 #include <random>
 #include <thread>
 
 #include "lockstep/base/cloud/answers.h"
 #include "lockstep/base/cloud/credentials.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
 
 namespace lockstep::cloud {
@@ -73,11 +73,11 @@ struct Requests::State {
   CredentialSource credentials;
   std::atomic<int64_t> clock_shift = 0;  // seconds to add to the local clock
 
-  std::mutex mutex;
-  std::map<std::string, std::string> regions;  // by bucket
+  Mutex mutex;
+  std::map<std::string, std::string> regions LOCKSTEP_GUARDED_BY(mutex);  // by bucket
 
   std::string region_of(const std::string& bucket) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     const auto found = regions.find(bucket);
     return found == regions.end() ? region : found->second;
   }
@@ -129,7 +129,7 @@ struct Requests::State {
     std::string told = answer.header("x-amz-bucket-region");
     if (told.empty()) told = element(answer.body, "Region");
     if (is_region(told) && told != region_of(call.bucket)) {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       regions[call.bucket] = told;
       return true;
     }
