@@ -115,9 +115,9 @@ struct ReadAhead::State {
     ask_ahead(index);
     while (!slot->second.done) arrived.wait_until(mutex, TimeLimit(1));
     if (--slot->second.waiting > 0) return slot->second.object;
-    ReadObject last = std::move(slot->second.object);
+    ReadObject taken = std::move(slot->second.object);
     drop(slot);
-    return last;
+    return taken;
   }
 
   // Without the lock. Never throws: errors belong to those who read.
