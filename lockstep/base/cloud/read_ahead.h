@@ -10,7 +10,7 @@
 
 namespace lockstep::cloud {
 
-// A listing of objects of one bucket. Whoever reads objects in the order of the listing finds the
+// A listing of objects of one bucket. A reader that follows the order of the listing finds the
 // next ones, up to 64 MB, in memory. Contents come from object_cache() if they are there. Threads
 // for this begin with the first read() and end with the object. Thread-safe.
 class ReadAhead {
