@@ -105,7 +105,7 @@ std::vector<StoredRun> chosen_runs(RunStore& store, const RunsArguments& a) {
 
 void add_runs(Commands& commands) {
   auto a = std::make_shared<RunsArguments>();
-  // A note may be "", so what is not given needs a value of its own.
+  // The user may set the note to "". This value means that no note was given.
   const std::string not_given(1, '\0');
   auto text = std::make_shared<std::string>(not_given);
   Subcommand sub = commands.add(

@@ -105,7 +105,7 @@ struct ReadAhead::State {
     }
   }
 
-  // The object, as soon as it has arrived. Requests have limits of their own.
+  // The object, as soon as it has arrived. Each request has a limit.
   ReadObject object(int64_t index) LOCKSTEP_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
     start_threads();

@@ -12,7 +12,7 @@ struct DashboardOptions {
   int port = 0;                      // on 127.0.0.1; 0: any free one
 };
 
-// Serves until destruction, by threads of its own. Runs are only read, except that a user may
+// Serves until destruction, in its own threads. Runs are only read, except that a user may
 // request that a run stops (see stop_request.h) and write tags and a note (notes.json). Throws
 // Error if the port is in use. Thread-safe.
 class Dashboard {

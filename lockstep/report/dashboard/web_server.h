@@ -27,7 +27,7 @@ struct WebResponse {
   EventSource events = {};  // if set: the response is a stream of these events
 };
 
-// Answers by threads of its own (cpp-httplib). Every connection carries one request. A request is
+// Answers in its own threads (cpp-httplib). Every connection carries one request. A request is
 // refused with 403 unless its Host is this server, its Origin, if it has one, too, and it carries
 // the token: as a cookie, or as the parameter `token` of the first page, which sets the cookie. Not
 // thread-safe.

@@ -110,7 +110,7 @@
       {name: "Predicted", number: true, value: s => s.predicted, cell: s => count(s.predicted)}], classScores(confusion), {caption: "Scores of each class"}).table));
   }
 
-  // The layer graph: each layer stands below all its inputs. Connections over several levels get places of their own.
+  // The layer graph: each layer stands below all its inputs. A connection over several levels has its own place in each.
   function layerGraph(host, layers, file) {
     const places = new Map(layers.map((layer, i) => [layer.name, i]));
     const nodes = layers.map(layer => ({layer, level: 0, inputs: [], x: 0}));

@@ -90,7 +90,7 @@ struct SpawnSettings {
   SpawnSettings& operator=(const SpawnSettings&) = delete;
 };
 
-// Starts `jobs run NUMBER --ready-descriptor 3` of this executable in a session of its own, with
+// Starts `jobs run NUMBER --ready-descriptor 3` of this executable in a new session, with
 // default signal handlers. Its output goes to the diary.
 pid_t spawn_batch_process(const BatchJob& job, int ready) {
   SpawnSettings with;
@@ -164,18 +164,11 @@ std::string executable_path() {
   return path.string();
 }
 
-// "'a b'" for a shell.
-std::string shell_quoted_word(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 void give_to_slurm(const BatchJob& job) {
   SlurmScript script;
   script.name = "lockstep-" + number_text(job.number);
   script.output = job.file(batch_diary_name);
-  script.command = shell_quoted_word(executable_path()) + " jobs run " + number_text(job.number);
+  script.command = shell_quoted(executable_path()) + " jobs run " + number_text(job.number);
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');

@@ -86,18 +86,18 @@ std::string output_of(const std::vector<std::string>& command, double seconds = 
               "is Slurm installed here, and does its controller run? (sinfo)");
 }
 
-std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 std::vector<std::string> partition_option(const ClusterProfile& profile) {
   if (profile.partition.empty()) return {};
   return {"--partition=" + profile.partition};
 }
 
 }  // namespace
+
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 std::string slurm_script(const ClusterProfile& profile, const SlurmScript& script) {
   std::vector<std::string> options{

@@ -21,6 +21,9 @@ struct SlurmScript {
   std::vector<std::pair<std::string, std::string>> environment;
 };
 
+// The text as one word of a shell: in single quotes. Never throws.
+std::string shell_quoted(const std::string& text);
+
 // The batch script: it may be started again (requeue), and the command gets SIGTERM two minutes
 // before its time ends.
 std::string slurm_script(const ClusterProfile& profile, const SlurmScript& script);

@@ -344,7 +344,7 @@ void keep(const WeightsGradient& p, std::span<void* const> reads, const IndexRan
   }
 }
 
-// sums[u] += numbers of unit u, in order, of so many steps.
+// Adds the numbers of each unit u to sums[u], in the order of the steps.
 LOCKSTEP_CLONES void add_units(const float* from, int64_t steps, double* sums) {
   for (int64_t n = 0; n < steps; ++n, from += kUnits) {
     for (int64_t u = 0; u < kUnits; ++u) sums[u] += static_cast<double>(from[u]);
