@@ -27,7 +27,7 @@ COMPONENTS = [
                         "step", "gpu", "evaluation", "loop", "workers", "."]),
     ("lockstep/runs", ["jobs", "folders", "store", "clusters", "batch", ".", "sweeps"]),
     ("lockstep/report", [".", "tensorboard", "pages", "dashboard"]),
-    ("apps/lockstep", [".", "documents", "runs"]),
+    ("apps/lockstep", [".", "documents", "data", "models", "runs", "batch"]),
 ]
 # These may include everything.
 CLIENTS = ["tests", "examples", "benchmarks"]
