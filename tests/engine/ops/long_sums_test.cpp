@@ -85,10 +85,9 @@ struct Images {
   int64_t n, size;
 };
 const std::vector<Images>& all_images() {
-  static const std::vector<Images> all = {{1, 8},    {15, 8},   {16, 8},   {17, 8},  {1, 28},
-                                          {15, 28},  {16, 28},  {17, 28},  {15, 64}, {16, 64},
-                                          {17, 64},  {15, 128}, {16, 128}, {1, 256}, {15, 256},
-                                          {16, 256}, {17, 256}, {1, 512},  {15, 512}};
+  static const std::vector<Images> all = {
+      {1, 8},   {15, 8},  {16, 8},  {17, 8},   {1, 28},   {15, 28}, {16, 28},  {17, 28},
+      {15, 64}, {16, 64}, {17, 64}, {15, 128}, {16, 128}, {1, 256}, {17, 256}, {7, 512}};
   return all;
 }
 std::vector<int64_t> dims_of(const Images& i) {
@@ -208,7 +207,7 @@ TEST(LongSums, GroupNormalizationAndSoftmaxAreAsExactAsPyTorch) {
                            {{6.5e-8}, {1.9e-7, 1.9e-7, 2e-7, 8e-7}, {1.3e-7, 1.4e-7, 4e-7}}};
   const Peer probabilities{{{7e-8, 1.7e-7, 3.6e-7, 6.6e-7}}, {{8e-8, 1.7e-7, 3.6e-7, 6.6e-7}}};
   for (const Images& images : all_images()) {
-    if (images.n != 15) continue;
+    if (images.n != 15 && images.n != 7) continue;
     check(group_normalization(name_of(images), image(dims_of(images), Kind::rectified), 2),
           images.size, normalization);
     const int64_t classes = std::min<int64_t>(8 * images.size * images.size, 1 << 18);
