@@ -3,101 +3,73 @@
 GPU could do at most.
 
 Lockstep: real trainings by the command, with augmentation, shuffling, metrics, digests and
-receipts; the median of the iterations' seconds in its own log, in every precision. PyTorch: its
-whole step (forward, loss, backward, SGD with momentum) on random images that lie on the GPU, with
-channels last, in TF32 and bf16, as it comes and compiled with CUDA graphs; its best counts for each
-precision. Runs alternate; the figures are medians over the rounds.
+receipts; the median of the iterations' seconds in its own log. PyTorch: its whole step (forward,
+loss, backward, SGD with momentum) on random images that lie on the GPU, with channels last: as it
+comes ("eager"), compiled with CUDA graphs ("compiled"), and compiled with the whole step, optimizer
+included, captured in one CUDA graph ("captured"); its best counts for each precision. Each
+measurement of PyTorch is a process of its own (gpu_step.py). Runs alternate; the figures are medians
+over the rounds. Networks and precisions are measured one after the other, and each row is printed
+when it is known; with --json, each measurement is appended to a file at once.
 
-The roofline: what the step multiplies and moves is counted, and how fast the GPU multiplies large
-matrices and copies large arrays is measured in the same call. A step cannot be faster than the
-larger of the two times; the share of that in its own time is printed. Of each block (convolution,
-batch normalisation, ReLU) the forward pass moves its input once and its output four times, the
-backward pass its input twice and its output seven times.
+The roofline: what the step multiplies is counted, and the fewest bytes that it can move; how fast
+the GPU multiplies large matrices and copies large arrays is measured by PyTorch in the same call. A
+step cannot be faster than the larger of the two times; the share of that in its own time is printed.
+The fewest bytes are those of passes that are fused as far as the statistics of the mini-batch
+permit. Of each block (convolution, batch normalisation, ReLU) the forward pass reads its input and
+writes the convolution's result, which the next block normalises as it reads it; the backward pass
+reads the output's gradient, the convolution's result and the input, and writes the input's gradient.
 """
 
 import argparse
+import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
-import time
-
-import torch
-from torch import nn
 
 import lockstep_runs
-from newest_step import MOMENTUM, RATE, channels_of
-from speed import gather_images
+from newest_step import channels_of
 
 WARM_UP = 20  # iterations of every run that do not count
 # Title, job, width, depth, mini-batch.
 NETWORKS = {"s1": ("S1, depth 4, width 32", "cifar10_s1", 32, 4, 2048),
             "s3": ("S3, depth 1, width 16", "cifar10_s3", 16, 1, 128)}
-# Lockstep's precision: what PyTorch's autocast makes of fp32, and whether products may use TF32.
-PRECISIONS = {"fp32": (None, False), "tf32": (None, True), "bf16": (torch.bfloat16, True),
-              "fp16": (torch.float16, True)}
-BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+BYTES = {"bf16": 2, "tf32": 4, "fp16": 2, "fp32": 4}  # of an element, by precision
+WAYS = ("eager", "compiled", "captured")  # of PyTorch
+HEADER = ["network, mini-batch", "precision", "Lockstep", *(f"PyTorch, {w}" for w in WAYS), "ratio",
+          "of the roofline", "bound by"]
 
 
-def wait(device):
-    if device == "cuda":
-        torch.cuda.synchronize()
+class Missing(Exception):
+    """A measurement that could not be made."""
 
 
-def seconds_of(step, device, seconds):
-    """Of a step: the median of groups of steps that take some hundredths of a second."""
-    for _ in range(WARM_UP if device == "cuda" else 2):
-        step()
-    wait(device)
-    before = time.perf_counter()
-    step()
-    wait(device)
-    group = max(1, int(0.05 / (time.perf_counter() - before)))
-    times, begin = [], time.perf_counter()
-    while len(times) < 3 or time.perf_counter() - begin < seconds:
-        before = time.perf_counter()
-        for _ in range(group):
-            step()
-        wait(device)
-        times.append((time.perf_counter() - before) / group)
-    return statistics.median(times)
+def last_line(text):
+    lines = [line for line in (text or "").strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "no message"
 
 
-def torch_step(width, depth, mini_batch, device, precision, compiled):
-    narrow, tf32 = PRECISIONS[precision]
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = True
-    layers = []
-    for level, convolutions in enumerate(channels_of(width, depth)):
-        for before, after in convolutions:
-            layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after),
-                       nn.ReLU(inplace=True)]
-        layers += [nn.MaxPool2d(2, 2) if level < 2 else nn.AvgPool2d(8)]
-    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * 4, 10)).train()
-    model = model.to(device).to(memory_format=torch.channels_last)
-    x = torch.randn(mini_batch, 3, 32, 32, device=device)
-    x = x.contiguous(memory_format=torch.channels_last)
-    y = torch.randint(10, (mini_batch,), device=device)
-    fused = {"fused": True} if device == "cuda" else {}
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM, **fused)
-    loss = nn.CrossEntropyLoss()
-    scaler = torch.cuda.amp.GradScaler(enabled=precision == "fp16")
-
-    def value(x, y):
-        with torch.autocast(device, dtype=narrow or torch.bfloat16, enabled=narrow is not None):
-            return loss(model(x), y)
-    if compiled:
-        value = torch.compile(value, mode="max-autotune")  # with CUDA graphs
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        scaler.scale(value(x, y)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    return step
+def of_torch(arguments, *numbers):
+    """The result of gpu_step.py."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_step.py")
+    try:
+        done = subprocess.run([arguments.python, script, *map(str, numbers)], capture_output=True,
+                              text=True, timeout=arguments.limit, check=False)
+    except subprocess.TimeoutExpired:
+        raise Missing(f"took over {arguments.limit:g} s") from None
+    except OSError as error:
+        raise Missing(str(error)) from None
+    try:
+        if done.returncode == 0:
+            return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        pass
+    raise Missing(f"exit {done.returncode}: {last_line(done.stderr)}")
 
 
-def lockstep_seconds(arguments, job, width, depth, mini_batch, precision):
+def of_lockstep(arguments, job, width, depth, mini_batch, precision):
+    """Seconds of an iteration."""
     settings = [f"width={width}", f"depth={depth}", f"mini_batch_size={mini_batch}",
                 f"precision={precision}", f"max_time={arguments.seconds + 5}", "max_epochs=100000",
                 f"device={arguments.device}", "validation_frequency=1000000",
@@ -106,37 +78,96 @@ def lockstep_seconds(arguments, job, width, depth, mini_batch, precision):
         settings += [f"data.train={arguments.images}", 'data.test=""', 'data.validation=""']
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
-        lockstep_runs.train(arguments.command, lockstep_runs.job_path(job), out, settings,
-                            data=arguments.data)
+        try:
+            lockstep_runs.train(arguments.command, lockstep_runs.job_path(job), out, settings,
+                                data=arguments.data, limit=arguments.limit)
+        except subprocess.TimeoutExpired:
+            raise Missing(f"took over {arguments.limit:g} s") from None
+        except SystemExit as error:
+            raise Missing(str(error).strip().splitlines()[0]) from None
         iterations, _ = lockstep_runs.read_log(out)
     seconds = [e["seconds"] for e in iterations[WARM_UP:] if e["observations"] == mini_batch]
     if not seconds:
-        sys.exit(f"{job}: {len(iterations)} iterations are too few, give --seconds more")
+        raise Missing(f"{len(iterations)} iterations are too few, give --seconds more")
     return statistics.median(seconds)
 
 
 def work_of(width, depth, mini_batch, size):
-    """Multiplications and additions of a step, and bytes that it moves; see above."""
+    """Multiplications and additions of a step, and the fewest bytes that it moves; see above."""
     operations = moved = 0
     for level, convolutions in enumerate(channels_of(width, depth)):
         pixels = mini_batch * (32 >> level) ** 2
         for before, after in convolutions:
             first = before == 3
             operations += 2 * pixels * before * after * 9 * (2 if first else 3)
-            moved += size * pixels * (before * (2 if first else 3) + after * 11)
+            moved += size * pixels * (before * (2 if first else 3) + after * 3)
     return operations, moved
 
 
-def ceilings(device, precision):
-    """Operations and bytes a second."""
-    narrow, tf32 = PRECISIONS[precision]
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    n, count = (8192, 1 << 28) if device == "cuda" else (1024, 1 << 24)
-    a = torch.randn(n, n, device=device, dtype=narrow if device == "cuda" and narrow else None)
-    x = torch.empty(count, device=device)
-    y = torch.empty_like(x)
-    return (2 * n ** 3 / seconds_of(lambda: a @ a, device, 0.5),
-            2 * 4 * count / seconds_of(lambda: y.copy_(x), device, 0.5))
+class Journal:
+    """Appends each measurement to a file, so that it is there if this process is killed."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def add(self, **entry):
+        if self.path:
+            with open(self.path, "a") as file:
+                file.write(json.dumps(entry) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def median_of(values):
+    return statistics.median(values) if values else float("nan")
+
+
+def measure(arguments, journal, name, precision):
+    """The row of one network and precision."""
+    title, job, width, depth, mini_batch = NETWORKS[name]
+    mini_batch = arguments.mini_batch or mini_batch
+    times, failed = {way: [] for way in ("Lockstep", *WAYS)}, set()
+
+    def take(way, seconds_of):
+        if any(why.startswith(way + ":") for why in failed):
+            return
+        entry = {"network": name, "mini_batch": mini_batch, "precision": precision, "way": way}
+        try:
+            times[way].append(seconds_of())
+            journal.add(**entry, seconds=times[way][-1])
+        except Missing as why:
+            failed.add(f"{way}: {why}")
+            journal.add(**entry, missing=str(why))
+    for _ in range(arguments.rounds):
+        take("Lockstep", lambda: of_lockstep(arguments, job, width, depth, mini_batch, precision))
+        for way in WAYS if arguments.peer else ():
+            take(way, lambda way=way: of_torch(  # pylint: disable=cell-var-from-loop
+                arguments, "step", arguments.device, width, depth, mini_batch, precision, way,
+                arguments.seconds)["seconds"])
+    own = median_of(times["Lockstep"])
+    peers = [median_of(times[way]) for way in WAYS if times[way]]
+    floor, bound = float("nan"), "-"
+    if arguments.peer:
+        try:
+            most = of_torch(arguments, "ceilings", arguments.device, precision)
+            journal.add(network=name, precision=precision, ceilings=most)
+            operations, moved = work_of(width, depth, mini_batch, BYTES[precision])
+            by_each = {"operations": operations / most["operations"], "bytes": moved / most["bytes"]}
+            bound = max(by_each, key=by_each.get)
+            floor = by_each[bound]
+        except Missing as why:
+            failed.add(f"roofline: {why}")
+
+    def shown(number, text):
+        return format(number, text) if number == number else "-"
+    row = [f"{title}, {mini_batch}", precision]
+    row += [shown(mini_batch / median_of(times[way]), ",.0f") for way in ("Lockstep", *WAYS)]
+    row += [shown(min(peers, default=float("nan")) / own, ".2f"), shown(floor / own, ".2f"), bound]
+    return row, [f"{title}, {precision}, {why}" for why in sorted(failed)]
+
+
+def print_row(cells):
+    print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main():
@@ -144,61 +175,38 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--command", default=lockstep_runs.COMMAND, help="the lockstep command")
     parser.add_argument("--data", default=os.environ.get("LOCKSTEP_TEST_DATA"), metavar="FOLDER",
-                        help="holds cifar10/ (default: $LOCKSTEP_TEST_DATA)")
+                        help="holds cifar10/ (default: $LOCKSTEP_TEST_DATA; else random images)")
     parser.add_argument("--network", choices=list(NETWORKS), help="only this one")
-    parser.add_argument("--precision", choices=list(PRECISIONS), action="append",
+    parser.add_argument("--precision", choices=list(BYTES), action="append",
                         help="only this one; repeat for more")
     parser.add_argument("--mini-batch", type=int, help="another one for all networks")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"],
                         help="cpu: to try the benchmark out")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="of each run")
+    parser.add_argument("--limit", type=float, default=300,
+                        help="seconds after which a run is given up, with its start and compiling")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch")
+    parser.add_argument("--no-peer", dest="peer", action="store_false", help="Lockstep alone")
+    parser.add_argument("--json", metavar="FILE", help="each measurement is appended to this file")
     arguments = parser.parse_args()
-    device = arguments.device
-    print(torch.cuda.get_device_name() if device == "cuda"
-          else lockstep_runs.machine()["processor"], f"- PyTorch {torch.__version__}",
-          f"- medians of {arguments.rounds} rounds\n")
+    journal = Journal(arguments.json)
+    print(f"{arguments.device}, images per second, medians of {arguments.rounds} rounds\n")
+    print_row(HEADER)
+    print_row(["---"] * len(HEADER))
+    without_lockstep = []
     with tempfile.TemporaryDirectory() as arguments.images:
         if not arguments.data:
-            gather_images(None, arguments.images)
-        compare(arguments)
-
-
-def compare(arguments):
-    device = arguments.device
-    rows, failed = [], set()
-    for name in [arguments.network] if arguments.network else NETWORKS:
-        title, job, width, depth, mini_batch = NETWORKS[name]
-        mini_batch = arguments.mini_batch or mini_batch
-        for precision in arguments.precision or PRECISIONS:
-            ours, theirs = [], {}
-            for _ in range(arguments.rounds):
-                ours.append(lockstep_seconds(arguments, job, width, depth, mini_batch, precision))
-                for way in ("eager", "compiled"):
-                    try:
-                        step = torch_step(width, depth, mini_batch, device, precision,
-                                          way == "compiled")
-                        theirs.setdefault(way, []).append(
-                            seconds_of(step, device, arguments.seconds))
-                    except Exception as error:  # pylint: disable=broad-except
-                        failed.add(f"PyTorch, {way}, {precision}: {str(error).splitlines()[0]}")
-            operations, moved = work_of(width, depth, mini_batch, BYTES[precision])
-            most_operations, most_bytes = ceilings(device, precision)
-            floor = max(operations / most_operations, moved / most_bytes)
-            own = statistics.median(ours)
-            peers = {way: statistics.median(times) for way, times in theirs.items()}
-            best = min(peers.values(), default=float("nan"))
-            rows.append([f"{title}, {mini_batch}", precision, f"{mini_batch / own:,.0f}"]
-                        + [f"{mini_batch / peers[way]:,.0f}" if way in peers else "-"
-                           for way in ("eager", "compiled")]
-                        + [f"{best / own:.2f}", f"{floor / own:.2f}",
-                           "operations" if operations / most_operations > moved / most_bytes
-                           else "bytes"])
-    lockstep_runs.print_table(["network, mini-batch", "precision", "Lockstep", "PyTorch, eager",
-                               "PyTorch, compiled", "ratio", "of the roofline", "bound by"], rows)
-    for why in sorted(failed):
-        print(f"left out: {why}")
+            lockstep_runs.gather_images(None, arguments.images)
+        for precision in arguments.precision or BYTES:
+            for name in [arguments.network] if arguments.network else NETWORKS:
+                row, missing = measure(arguments, journal, name, precision)
+                print_row(row)
+                for why in missing:
+                    print(f"left out: {why}", flush=True)
+                without_lockstep += [why for why in missing if " Lockstep: " in why]
+    return 1 if without_lockstep else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

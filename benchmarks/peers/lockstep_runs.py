@@ -2,11 +2,15 @@
 import json
 import os
 import platform
+import random
+import struct
 import subprocess
+import zlib
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 STOPPED = 130  # exit code of a training whose time is over
 COMMAND = os.path.join(TOP, "build", "release", "bin", "lockstep")
+IMAGES = 2_560  # of gather_images()
 
 
 def job_path(name):
@@ -14,15 +18,47 @@ def job_path(name):
     return name if os.path.exists(name) else os.path.join(TOP, "examples", "jobs", name + ".toml")
 
 
-def train(command, job, out, settings, threads=None, data=None, more=()):
-    """Runs `lockstep train` into the folder `out`; returns its result. max_time may end it."""
+def write_random_png(path, number):
+    """32 x 32 pixels in RGB that depend on `number` alone (filter 0). Needs no numpy, which a machine
+    with a GPU may lack."""
+    rows = b"".join(b"\0" + random.Random(number * 32 + row).randbytes(96) for row in range(32))
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n")
+        for kind, data in ((b"IHDR", struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)),
+                           (b"IDAT", zlib.compress(rows, 1)), (b"IEND", b"")):
+            file.write(struct.pack(">I", len(data)) + kind + data +
+                       struct.pack(">I", zlib.crc32(kind + data)))
+
+
+def gather_images(data, folder):
+    """Fills `folder` with images by class: links into CIFAR-10, or random ones. Says what it is."""
+    train_folder = os.path.join(data, "cifar10", "train") if data else ""
+    if os.path.isdir(train_folder):
+        for name in sorted(os.listdir(train_folder)):
+            place = os.path.join(folder, name)
+            os.makedirs(place)
+            for image in sorted(os.listdir(os.path.join(train_folder, name)))[:IMAGES // 10]:
+                os.symlink(os.path.abspath(os.path.join(train_folder, name, image)),
+                           os.path.join(place, image))
+        return f"{IMAGES} images of {train_folder}"
+    for number in range(IMAGES):
+        place = os.path.join(folder, f"class{number % 10}")
+        os.makedirs(place, exist_ok=True)
+        write_random_png(os.path.join(place, f"{number}.png"), number)
+    return f"{IMAGES} random PNG images (no CIFAR-10: give --data or set LOCKSTEP_TEST_DATA)"
+
+
+def train(command, job, out, settings, threads=None, data=None, more=(), limit=None):
+    """Runs `lockstep train` into the folder `out`; returns its result. max_time may end it. After
+    `limit` seconds it is killed, and subprocess.TimeoutExpired raised."""
     arguments = [command, "train", job, "--out", out, "--json", "--quiet", *more]
     for setting in settings:
         arguments += ["--set", setting]
     if threads:
         arguments += ["--threads", str(threads)]
     environment = dict(os.environ, **({"LOCKSTEP_DATA": data} if data else {}))
-    done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
+    done = subprocess.run(arguments, capture_output=True, text=True, env=environment,
+                          timeout=limit)
     if done.returncode not in (0, STOPPED):
         raise SystemExit(f"{done.stderr}error: exit code {done.returncode} from: "
                          f"{' '.join(arguments)}")

@@ -20,20 +20,17 @@ import sys
 import tempfile
 import time
 
-import numpy
 import torch
 from torch import nn
 
 import lockstep_runs
 
 sys.path.append(os.path.join(lockstep_runs.TOP, "tests", "peers"))
-import files  # noqa: E402
 from job_network import JobNetwork  # noqa: E402
 
 MINI_BATCH = 128
 THREADS = 2
 WARM_UP = 3  # iterations of every run that do not count
-IMAGES = 2_560  # that a run uses: 20 mini-batches
 # Title, job (or a named architecture), width, depth, epochs of a run.
 NETWORKS = {"s3": ("S3, depth 1, width 16", "cifar10_s3", 16, 1, 20),
             "s3-depth2": ("S3, depth 2, width 11", "cifar10_s3", 11, 2, 12),
@@ -53,25 +50,6 @@ def ways():
     with open("/proc/cpuinfo") as file:
         narrow = "avx512_bf16" in file.read()
     return [way for way in WAYS if narrow or way != "lockstep_bf16"]
-
-
-def gather_images(data, folder):
-    """Fills `folder` with images by class: links into CIFAR-10, or random ones. Says what it is."""
-    train = os.path.join(data, "cifar10", "train") if data else ""
-    if os.path.isdir(train):
-        for name in sorted(os.listdir(train)):
-            place = os.path.join(folder, name)
-            os.makedirs(place)
-            for image in sorted(os.listdir(os.path.join(train, name)))[:IMAGES // 10]:
-                os.symlink(os.path.abspath(os.path.join(train, name, image)),
-                           os.path.join(place, image))
-        return f"{IMAGES} images of {train}"
-    for number in range(IMAGES):
-        place = os.path.join(folder, f"class{number % 10}")
-        os.makedirs(place, exist_ok=True)
-        image = numpy.random.RandomState(number).randint(256, size=(32, 32, 3), dtype=numpy.uint8)
-        files.write_png(os.path.join(place, f"{number}.png"), image)
-    return f"{IMAGES} random PNG images (no CIFAR-10: give --data or set LOCKSTEP_TEST_DATA)"
 
 
 def speed_of_lockstep(command, images, job, width, depth, epochs, more):
@@ -212,7 +190,7 @@ def main():
               "mini_batch": MINI_BATCH, "rounds": arguments.rounds, "networks": {}}
     rows = []
     with tempfile.TemporaryDirectory() as images:
-        report["data"] = gather_images(arguments.data, images)
+        report["data"] = lockstep_runs.gather_images(arguments.data, images)
         print("{processor}, {cores} cores, load {load_before:.1f} before".format(
             **report["machine"]))
         print(f"PyTorch {torch.__version__}; {report['data']}; mini-batch {MINI_BATCH}; "

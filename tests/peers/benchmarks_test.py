@@ -100,10 +100,23 @@ class Benchmarks(unittest.TestCase):
 
     # The GPU's part is measured on the processor here.
     def test_gpu(self):
-        text = peer("gpu.py", "--device", "cpu", "--network", "s3", "--precision", "fp32",
-                    "--mini-batch", "16", "--seconds", "0.5", "--rounds", "1")
-        self.assertRegex(text, r"\nS3, depth 1, width 16, 16 +fp32 +[\d,]+ +[\d,]+ +([\d,]+|-)"
-                               r" +[\d.]+ +[\d.]+ +(operations|bytes)\n")
+        environment = {k: v for k, v in os.environ.items() if k != "LOCKSTEP_TEST_DATA"}
+        common = [sys.executable, os.path.join(TOP, "benchmarks", "peers", "gpu.py"), "--command",
+                  COMMAND, "--device", "cpu", "--network", "s3", "--precision", "fp32",
+                  "--mini-batch", "16", "--seconds", "0.3", "--rounds", "1"]
+        with tempfile.TemporaryDirectory() as folder:
+            journal = os.path.join(folder, "journal")
+            text = run(*common, "--json", journal, env=environment)
+            entries = files.read_json_lines(journal)
+        self.assertRegex(text, r"(?m)^\| S3, depth 1, width 16, 16 \| fp32 \| [\d,]+ \| [\d,]+ \| "
+                               r"([\d,]+|-) \| [\d,]+ \| [\d.]+ \| [\d.]+ \| (operations|bytes) \|$")
+        self.assertEqual([e["way"] for e in entries if "way" in e],
+                         ["Lockstep", "eager", "compiled", "captured"])
+        self.assertTrue(all(e.get("seconds", 1) > 0 for e in entries))
+        # Lockstep is measured where there is no PyTorch.
+        text = run(*common, "--python", "/no/python", env=environment)
+        self.assertRegex(text, r"(?m)^\| S3, depth 1, width 16, 16 \| fp32 \| [\d,]+( \| -){6} \|$")
+        self.assertIn("left out: S3, depth 1, width 16, fp32, eager: ", text)
 
     def test_workers(self):
         environment = {k: v for k, v in os.environ.items() if k != "LOCKSTEP_TEST_DATA"}
