@@ -13,6 +13,7 @@
 #include "lockstep/report/sweep_display.h"
 #include "lockstep/report/terminal.h"
 #include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/runs/store/run_store.h"
 #include "lockstep/runs/sweeps/job_sweep.h"
 
 namespace lockstep::command {
@@ -23,7 +24,8 @@ struct SweepArguments {
   std::vector<std::string> settings;
   int workers = 0;
   int64_t stop_trial = 0;
-  bool resume = false, rerun_failed = false, no_lending = false, json = false, quiet = false;
+  bool resume = false, rerun_failed = false, no_lending = false, not_recorded = false, json = false,
+       quiet = false;
 };
 
 std::string score(const JobSweepStart& start, double value) {
@@ -144,6 +146,14 @@ void write_report_of_sweep(const std::string& folder) {
   }
 }
 
+// Prints notices when there is no progress output (--quiet).
+class SweepNotices : public SweepObserver {
+ public:
+  void notice(const std::string& text) override {
+    std::fprintf(stderr, "note: %s\n", printable(text).c_str());
+  }
+};
+
 int sweep_command(SweepArguments& a) {
   if (a.stop_trial > 0) {
     if (!local_files().exists(join_path(a.out, sweep_job_name))) {
@@ -163,6 +173,7 @@ int sweep_command(SweepArguments& a) {
   options.resume = a.resume;
   options.rerun_failed = a.rerun_failed;
   options.lend = !a.no_lending;
+  if (!a.not_recorded) options.store = default_store_folder();
   options.interrupted = stop_wanted;
   SweepDisplay display(
       [](std::string_view text) {
@@ -171,7 +182,8 @@ int sweep_command(SweepArguments& a) {
         std::fflush(stderr);
       },
       {.terminal = is_terminal(stderr), .width = [] { return columns_of(stderr, 80); }});
-  if (!a.quiet) options.observers.push_back(&display);
+  SweepNotices notices;
+  options.observers.push_back(a.quiet ? static_cast<SweepObserver*>(&notices) : &display);
   catch_stop_signals();
   JobSweepResult result;
   try {
@@ -248,6 +260,8 @@ void add_sweep(Commands& commands) {
                "Idle workers do not lend their threads to other trials");
   sub.add_flag("--json", a->json, "Print the result as one JSON object on the last line");
   sub.add_flag("--quiet", a->quiet, "Print no progress");
+  sub.add_flag("--not-recorded", a->not_recorded,
+               "Leave the trials out of the run store (`lockstep runs`)");
 }
 
 }  // namespace lockstep::command

@@ -33,7 +33,6 @@ class Witness : public TrainingObserver {
 
   void start(const TrainingStart& start) override {
     folder_.note_end();
-    note_start(start);
     started = true;
     iterations = start.first_iteration - 1;
     if (!save_initial_ || start.first_iteration != 1) return;
@@ -44,19 +43,6 @@ class Witness : public TrainingObserver {
     computed = true;
   }
   void checkpoint(const std::string& path, int64_t) override { last = path; }
-
-  // For those who watch the run: what the log does not say.
-  void note_start(const TrainingStart& start) const {
-    const nlohmann::ordered_json json{{"iterations", start.iterations},
-                                      {"iterations_per_epoch", start.iterations_per_epoch},
-                                      {"first_iteration", start.first_iteration},
-                                      {"observations", start.observations},
-                                      {"validation_observations", start.validation_observations},
-                                      {"device", to_string(start.device)},
-                                      {"threads", start.threads},
-                                      {"workers", start.workers}};
-    write_atomically(folder_.files(), folder_.file(run_start_name), json.dump() + "\n");
-  }
 
   std::string last;
   int64_t iterations = 0;  // the last finished one

@@ -137,7 +137,7 @@ class Command(CommandTest):
         self.assertEqual(sorted(p.name for p in folder.iterdir()),
                          ["checkpoints", "confusion.json", "job.json", "lock", "log.jsonl",
                           "model.safetensors", "observations", "predictions.json", "receipt.jsonl", "report.html",
-                          "run.json", "start.json", "state.json"])
+                          "run.json", "state.json"])
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         self.assertEqual([entry["iteration"] for entry in log if "loss" in entry], [1, 2, 3, 4, 5, 6])
         self.assertEqual(json.loads((folder / "job.json").read_text())["training"]["max_epochs"], 3)

@@ -100,7 +100,7 @@ max_epochs = 1
                                     "--set", "max_epochs=100000"], cwd=self.folder, stderr=subprocess.PIPE, text=True)
         try:
             limit = time.monotonic() + 60
-            while not (self.folder / "out" / "start.json").exists() and time.monotonic() < limit:
+            while not (self.folder / "out" / "run.json").exists() and time.monotonic() < limit:
                 time.sleep(0.02)
             time.sleep(0.5)
             stop.touch()

@@ -245,6 +245,37 @@ class Use(SweepTest):
         self.assertEqual(self.rows("s")[0]["state"], "stopped")
         self.assertEqual([line["trial"] for line in self.record("s") if line.get("event") == "stop"], [1])
 
+    def test_trials_are_in_the_run_store(self):
+        home = {**os.environ, "LOCKSTEP_HOME": str(self.folder / "home")}
+        how = ["sweep", self.shared / "job.toml", "--workers", 2, "--quiet", "--set", "sweep.trials=3"]
+
+        def listed(*more):
+            done = subprocess.run(self.arguments("runs", "list", "--json", *more), cwd=self.folder, env=home,
+                                  capture_output=True, text=True, timeout=60)
+            return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+
+        def swept(out, *more):
+            return subprocess.run(self.arguments(*how, "--out", out, *more), cwd=self.folder, env=home,
+                                  capture_output=True, text=True, timeout=300)
+
+        self.assertEqual(swept("left-out", "--not-recorded").returncode, 0)
+        self.assertEqual(listed(), [])
+        self.assertEqual(swept("s").returncode, 0)
+        runs = listed()
+        self.assertEqual(sorted(pathlib.Path(run["folder"]).name for run in runs), ["1", "2", "3"])
+        self.assertEqual(len(listed("--where", "sweep ~ s and trial = 2")), 1)
+        self.assertEqual({run["state"] for run in runs}, {"finished", "stopped"})  # a pruned trial is a paused run
+        for run in runs:
+            facts = json.loads((pathlib.Path(run["folder"]) / "run.json").read_text())
+            self.assertEqual(facts["sweep"], str((self.folder / "s").resolve()))
+            self.assertIn(facts["variables"]["width"], (2, 4, 8))
+        # A sweep goes on without its store, and says so once.
+        (self.folder / "home" / "runs.sqlite").write_text("no database " * 100)
+        done = swept("t")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.table("t"), self.table("s"))
+        self.assertEqual(done.stderr.count("are not recorded in the run store"), 1)
+
     def test_extension_is_a_longer_sweep(self):
         self.sweep("grown", "--set", "sweep.trials=3", "--set", "max_epochs=2")
         self.works("sweep", "--out", "grown", "--resume", "--set", "sweep.trials=6", "--set", "max_epochs=4",

@@ -94,6 +94,26 @@ TEST_F(Store, KeepsWhatTheFolderSays) {
   EXPECT_EQ(to_text(stored_run_of(to_text(a))), to_text(a));
 }
 
+// The first entries had the facts of run.json among their own fields, and variables as texts.
+TEST_F(Store, ReadsEntriesOfTheFirstForm) {
+  const StoredRun run = stored_run_of(
+      R"({"folder":"/r","name":"n","state":"finished","reason":"","time":"","state_iteration":2,)"
+      R"("iteration":2,"epoch":1,"receipt":"","id":"7","created":"c","host":"h","version":"v",)"
+      R"("device":"cpu","threads":3,"workers":1,"iterations":4,"iterations_per_epoch":2,)"
+      R"("seconds":1.5,"data":"d","sweep":"s","trial":5,"variables":{"depth":"2","kind":"\"a\""},)"
+      R"("fingerprint":{"processor":"p"},"scores":{"test.loss":0.5},"options":{"training.seed":"3"},)"
+      R"("metrics":{},"artefacts":{}})");
+  EXPECT_EQ(run.facts.id, "7");
+  EXPECT_EQ(run.facts.threads, 3);
+  EXPECT_EQ(run.facts.trial, 5);
+  EXPECT_EQ(run.facts.seconds, 1.5);
+  EXPECT_EQ(number_of(run, "depth"), 2);
+  ASSERT_EQ(run.facts.variables.size(), 2u);
+  EXPECT_EQ(run.facts.variables[1].second, "\"a\"");
+  EXPECT_EQ(run.facts.scores.at(0).value, 0.5);
+  EXPECT_EQ(to_text(stored_run_of(to_text(run))), to_text(run));
+}
+
 TEST_F(Store, KnowsRunsAgainAfterMovesAndReplacements) {
   RunStore store(home());
   const std::string a = run("a");

@@ -14,24 +14,42 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
+struct Place {
+  const char *variable, *below_home;
+};
+
+Place place_of(UserFolder place) {
+  switch (place) {
+    case UserFolder::settings:
+      return {"XDG_CONFIG_HOME", ".config"};
+    case UserFolder::state:
+      return {"XDG_STATE_HOME", ".local/state"};
+    case UserFolder::data:
+      break;
+  }
+  return {"XDG_DATA_HOME", ".local/share"};
+}
+
 }  // namespace
 
-std::string user_folder(UserFolder place, const std::string& name) {
+std::string find_user_folder(UserFolder place) {
   if (const std::string home = variable("LOCKSTEP_HOME"); !home.empty()) {
-    return join_path(std::filesystem::absolute(home).string(), name);
+    return std::filesystem::absolute(home).string();
   }
-  const bool settings = place == UserFolder::settings;
+  const Place p = place_of(place);
   // The specification ignores relative paths.
-  if (const std::string base = variable(settings ? "XDG_CONFIG_HOME" : "XDG_STATE_HOME");
-      base.starts_with('/')) {
-    return join_path(base, "lockstep/" + name);
+  if (const std::string base = variable(p.variable); base.starts_with('/')) {
+    return join_path(base, "lockstep");
   }
   const std::string home = variable("HOME");
-  if (home.empty()) {
-    throw InvalidArgument("[files] there is no place for the user's files: HOME is not set",
-                          "name a folder with the environment variable LOCKSTEP_HOME");
-  }
-  return join_path(home, (settings ? ".config/lockstep/" : ".local/state/lockstep/") + name);
+  return home.empty() ? "" : join_path(join_path(home, p.below_home), "lockstep");
+}
+
+std::string user_folder(UserFolder place, const std::string& name) {
+  const std::string folder = find_user_folder(place);
+  if (!folder.empty()) return join_path(folder, name);
+  throw InvalidArgument("[files] there is no place for the user's files: HOME is not set",
+                        "name a folder with the environment variable LOCKSTEP_HOME");
 }
 
 }  // namespace lockstep

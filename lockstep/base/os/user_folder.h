@@ -8,11 +8,15 @@ namespace lockstep {
 enum class UserFolder {
   settings,  // XDG_CONFIG_HOME, ~/.config
   state,     // XDG_STATE_HOME, ~/.local/state
+  data,      // XDG_DATA_HOME, ~/.local/share
 };
 
 // The folder `name` among the user's files: in the folder that LOCKSTEP_HOME names, otherwise in
 // the folder lockstep of the place above. It need not exist. Throws InvalidArgument if no variable
 // names a place. Thread-safe while the environment does not change.
 std::string user_folder(UserFolder place, const std::string& name);
+
+// The same without a name, and "" if no variable names a place.
+std::string find_user_folder(UserFolder place);
 
 }  // namespace lockstep

@@ -88,7 +88,7 @@ ordered_json parsed(const std::string& path) {
 // A run as it was last read.
 struct Entry {
   std::string folder;
-  Mark job, state, log, notes, start;
+  Mark job, state, log, notes, facts;
   bool running = false;
   int64_t position = 0, changed = 0;
   std::string rest;
@@ -224,10 +224,9 @@ bool RunList::State::follow(Entry& e) {
     e.summary["tags"] = notes.tags;
     e.summary["note"] = notes.note;
   }
-  if (updated(e.start, run_start_name)) {
-    const ordered_json start = parsed(path(run_start_name));
-    e.summary["iterations"] =
-        start.is_object() ? start.value("iterations", ordered_json()) : nullptr;
+  if (updated(e.facts, run_facts_name)) {
+    const int64_t iterations = read_run_facts(local_files(), e.folder).iterations;
+    e.summary["iterations"] = iterations > 0 ? ordered_json(iterations) : ordered_json();
   }
   // A process that was killed leaves the state `running` behind; the lock tells.
   if (updated(e.state, run_state_name) || e.running || first) {

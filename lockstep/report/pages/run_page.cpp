@@ -11,6 +11,7 @@
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/report/pages/page_files.h"
 #include "lockstep/report/pages/run_log.h"
+#include "lockstep/runs/folders/run_facts.h"
 #include "lockstep/runs/folders/run_folder.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/train/options/solver_info.h"
@@ -243,7 +244,17 @@ ordered_json run_data(const std::string& folder) {
                    {"reason", printable(state.reason)},
                    {"time", printable(state.time)},
                    {"iteration", state.iteration}};
-  for (const char* part : {"start", "confusion", "predictions", "profile"}) {
+  if (const RunFacts f = read_run_facts(local_files(), folder); f.iterations > 0) {
+    data["start"] = {{"iterations", f.iterations},
+                     {"iterations_per_epoch", f.iterations_per_epoch},
+                     {"first_iteration", f.first_iteration},
+                     {"observations", f.observations},
+                     {"validation_observations", f.validation_observations},
+                     {"device", f.device},
+                     {"threads", f.threads},
+                     {"workers", f.workers}};
+  }
+  for (const char* part : {"confusion", "predictions", "profile"}) {
     ordered_json json = json_of(folder, (std::string(part) + ".json").c_str(), notes);
     if (!json.is_null()) data[part] = std::move(json);
   }

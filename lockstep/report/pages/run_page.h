@@ -10,11 +10,12 @@ namespace lockstep {
 inline constexpr const char* report_name = "report.html";
 inline constexpr size_t most_report_bytes = size_t{5} << 20;
 
-// {"name", "folder", "state": {"status", "reason", "time", "iteration"}, "start": start.json,
-//  "options": [{"name": table, "fields": [{"name", "value", "default", "differs", "help"}]}],
-//  "network": {"layers": [{"name", "type", "inputs", "size", "parameters", "state"}], "totals",
-//  "loss"}, "log": columns of RunLog, "confusion": confusion.json, "predictions": predictions.json,
-//  "profile": profile.json, "digest": of the last iteration, "notes": [text]}. Parts without a file
+// {"name", "folder", "state": {"status", "reason", "time", "iteration"}, "start":
+//  what run.json says of the last start, "options": [{"name": table, "fields": [{"name", "value",
+//  "default", "differs", "help"}]}], "network": {"layers": [{"name", "type", "inputs", "size",
+//  "parameters", "state"}], "totals", "loss"}, "log": columns of RunLog, "confusion":
+//  confusion.json, "predictions": predictions.json, "profile": profile.json, "digest": of the last
+//  iteration, "notes": [text]}. Parts without a file
 // are missing; a note names a file that cannot be read. Throws InvalidArgument if the folder holds
 // no run.
 nlohmann::ordered_json run_data(const std::string& folder);

@@ -35,6 +35,27 @@ ordered_json object_in(FileSystem& files, const std::string& path, const char* k
   }
 }
 
+// The fields that are texts and numbers, by name.
+template <class Facts, class Visit>
+void visit_fields(Facts& f, const Visit& visit) {
+  visit("id", f.id);
+  visit("created", f.created);
+  visit("host", f.host);
+  visit("version", f.version);
+  visit("device", f.device);
+  visit("threads", f.threads);
+  visit("workers", f.workers);
+  visit("iterations", f.iterations);
+  visit("iterations_per_epoch", f.iterations_per_epoch);
+  visit("first_iteration", f.first_iteration);
+  visit("observations", f.observations);
+  visit("validation_observations", f.validation_observations);
+  visit("seconds", f.seconds);
+  visit("data", f.data);
+  visit("sweep", f.sweep);
+  visit("trial", f.trial);
+}
+
 ordered_json json_of(const RunNotes& notes) {
   return {{"lockstep.notes", notes_format},
           {"tags", notes.tags},
@@ -65,64 +86,56 @@ std::string host_name() {
   return name;
 }
 
-RunFacts read_run_facts(FileSystem& files, const std::string& folder) {
-  const ordered_json json =
-      object_in(files, join_path(folder, run_facts_name), "lockstep.run", facts_format);
+ordered_json to_json(const RunFacts& f) {
+  ordered_json json = ordered_json::object();
+  visit_fields(f, [&](const char* name, const auto& field) { json[name] = field; });
+  ordered_json variables = ordered_json::object(), fingerprint = ordered_json::object(),
+               scores = ordered_json::object();
+  for (const auto& [name, value] : f.variables) {
+    variables[name] = ordered_json::parse(value, nullptr, false);
+  }
+  for (const auto& [name, value] : f.fingerprint) fingerprint[name] = value;
+  for (const RunScore& score : f.scores) scores[score.name] = score.value;
+  json["variables"] = variables;
+  json["fingerprint"] = fingerprint;
+  json["scores"] = scores;
+  return json;
+}
+
+RunFacts run_facts_of(const ordered_json& json) {
   RunFacts f;
-  if (!json.is_object()) return f;
-  try {
-    f.id = json.at("id").get<std::string>();
-    f.created = json.at("created").get<std::string>();
-    f.host = json.at("host").get<std::string>();
-    f.version = json.at("version").get<std::string>();
-    f.device = json.at("device").get<std::string>();
-    f.threads = json.at("threads").get<int>();
-    f.workers = json.at("workers").get<int>();
-    f.iterations = json.at("iterations").get<int64_t>();
-    f.iterations_per_epoch = json.at("iterations_per_epoch").get<int64_t>();
-    f.seconds = json.at("seconds").get<double>();
-    f.data = json.at("data").get<std::string>();
-    f.sweep = json.at("sweep").get<std::string>();
-    f.trial = json.at("trial").get<int64_t>();
-    for (const auto& [name, value] : json.at("variables").items()) {
-      if (value.is_primitive()) f.variables.emplace_back(name, dumped(value, -1));
-    }
-    for (const auto& [name, value] : json.at("fingerprint").items()) {
-      f.fingerprint.emplace_back(name, value.get<std::string>());
-    }
-    for (const auto& [name, value] : json.at("scores").items()) {
-      if (value.is_number()) f.scores.push_back({name, value.get<double>()});
-    }
-  } catch (const ordered_json::exception&) {
-    return {};
+  visit_fields(f, [&](const char* name, auto& field) {
+    if (json.contains(name)) json.at(name).get_to(field);
+  });
+  const ordered_json none = ordered_json::object();
+  const auto values = [&](const char* name) -> const ordered_json& {
+    return json.contains(name) ? json.at(name) : none;
+  };
+  for (const auto& [name, value] : values("variables").items()) {
+    if (value.is_primitive()) f.variables.emplace_back(name, dumped(value, -1));
+  }
+  for (const auto& [name, value] : values("fingerprint").items()) {
+    f.fingerprint.emplace_back(name, value.get<std::string>());
+  }
+  for (const auto& [name, value] : values("scores").items()) {
+    if (value.is_number()) f.scores.push_back({name, value.get<double>()});
   }
   return f;
 }
 
+RunFacts read_run_facts(FileSystem& files, const std::string& folder) {
+  const ordered_json json =
+      object_in(files, join_path(folder, run_facts_name), "lockstep.run", facts_format);
+  try {
+    return json.is_object() ? run_facts_of(json) : RunFacts();
+  } catch (const ordered_json::exception&) {
+    return {};
+  }
+}
+
 void write_run_facts(FileSystem& files, const std::string& folder, const RunFacts& f) {
-  ordered_json variables = ordered_json::object(), fingerprint = ordered_json::object(),
-               scores = ordered_json::object();
-  for (const auto& [name, value] : f.variables)
-    variables[name] = ordered_json::parse(value, nullptr, false);
-  for (const auto& [name, value] : f.fingerprint) fingerprint[name] = value;
-  for (const RunScore& score : f.scores) scores[score.name] = score.value;
-  const ordered_json json{{"lockstep.run", facts_format},
-                          {"id", f.id},
-                          {"created", f.created},
-                          {"host", f.host},
-                          {"version", f.version},
-                          {"device", f.device},
-                          {"threads", f.threads},
-                          {"workers", f.workers},
-                          {"iterations", f.iterations},
-                          {"iterations_per_epoch", f.iterations_per_epoch},
-                          {"seconds", f.seconds},
-                          {"data", f.data},
-                          {"sweep", f.sweep},
-                          {"trial", f.trial},
-                          {"variables", variables},
-                          {"fingerprint", fingerprint},
-                          {"scores", scores}};
+  ordered_json json{{"lockstep.run", facts_format}};
+  json.update(to_json(f));
   write_atomically(files, join_path(folder, run_facts_name), dumped(json, 2) + "\n");
 }
 

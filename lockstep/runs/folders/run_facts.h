@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ struct RunFacts {
   int workers = 0;      // worker processes
   int64_t iterations = 0;  // planned
   int64_t iterations_per_epoch = 0;
+  int64_t first_iteration = 0;  // of the last start
+  int64_t observations = 0, validation_observations = 0;
   double seconds = 0;  // of training, in the last process
   std::string data;    // digest of the training listing, with contents
   std::string sweep;   // the sweep that it is a trial of
@@ -61,7 +64,10 @@ RunNotes read_run_notes(FileSystem& files, const std::string& folder);
 void write_run_facts(FileSystem& files, const std::string& folder, const RunFacts& facts);
 void write_run_notes(FileSystem& files, const std::string& folder, const RunNotes& notes);
 
-// For storage elsewhere.
+// For storage elsewhere: the contents of run.json and of notes.json. Throws
+// nlohmann::json::exception for fields of other types; fields that are missing stay empty.
+nlohmann::ordered_json to_json(const RunFacts& facts);
+RunFacts run_facts_of(const nlohmann::ordered_json& json);
 std::string to_text(const RunNotes& notes);
 RunNotes run_notes_of(const std::string& text);
 

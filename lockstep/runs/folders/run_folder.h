@@ -6,7 +6,6 @@
 //   checkpoints/            see train/state/checkpoint.h
 //   observations            digests of the data, see train/input/observation_list.h
 //   initial.safetensors     the network before the first iteration (optional)
-//   start.json              number of iterations, device, threads and workers of the newest start
 //   confusion.json          confusion of validation and test images, if labels are learned and the
 //                           run has finished: see ConfusionMatrix::to_json()
 //   predictions.json        some predictions of the finished run, see predictions.h
@@ -35,7 +34,6 @@ namespace lockstep {
 inline constexpr const char* run_model_name = "model.safetensors";
 inline constexpr const char* run_state_name = "state.json";
 inline constexpr const char* run_lock_name = "lock";
-inline constexpr const char* run_start_name = "start.json";
 // A folder that contains one of these files holds a run.
 inline constexpr const char* run_file_names[] = {"job.json", run_model_name, "receipt.jsonl",
                                                  "log.jsonl", "checkpoints"};

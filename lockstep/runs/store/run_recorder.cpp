@@ -30,6 +30,9 @@ void RunRecorder::start(const TrainingStart& start) {
   f.workers = start.workers;
   f.iterations = start.iterations;
   f.iterations_per_epoch = start.iterations_per_epoch;
+  f.first_iteration = start.first_iteration;
+  f.observations = start.observations;
+  f.validation_observations = start.validation_observations;
   f.data = start.data.to_string();
   if (trial_ != nullptr) {
     f.sweep = trial_->sweep;

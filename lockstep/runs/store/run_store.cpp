@@ -2,12 +2,12 @@
 
 #include <sys/statfs.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/user_folder.h"
 
 namespace lockstep {
 namespace {
@@ -95,18 +95,7 @@ std::string absolute(const std::string& folder) {
 
 }  // namespace
 
-std::string default_store_folder() {
-  const auto of = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (const std::string home = of("LOCKSTEP_HOME"); !home.empty()) return home;
-  if (const std::string data = of("XDG_DATA_HOME"); data.starts_with("/")) {
-    return join_path(data, "lockstep");
-  }
-  const std::string home = of("HOME");
-  return home.empty() ? "" : join_path(home, ".local/share/lockstep");
-}
+std::string default_store_folder() { return find_user_folder(UserFolder::data); }
 
 RunStore::RunStore(const std::string& folder, double wait_seconds)
     : database_(path_in(folder), wait_seconds) {

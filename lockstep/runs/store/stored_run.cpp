@@ -162,6 +162,14 @@ RunStatus status_of(const std::string& name) {
   return RunStatus::none;
 }
 
+// The first entries had the facts beside the other fields, and variables as JSON text.
+ordered_json facts_of_first_form(ordered_json entry) {
+  for (ordered_json& value : entry.at("variables")) {
+    value = ordered_json::parse(value.get<std::string>());
+  }
+  return entry;
+}
+
 }  // namespace
 
 bool larger_values_are_better(const std::string& metric) {
@@ -197,17 +205,12 @@ StoredRun read_stored_run(FileSystem& files, const std::string& folder, bool own
 
 std::string to_text(const StoredRun& run) {
   ordered_json options = ordered_json::object(), metrics = ordered_json::object(),
-               artefacts = ordered_json::object(), variables = ordered_json::object(),
-               fingerprint = ordered_json::object(), scores = ordered_json::object();
+               artefacts = ordered_json::object();
   for (const auto& [name, value] : run.options) options[name] = value;
   for (const MetricSummary& m : run.metrics) {
     metrics[m.name] = {m.last, m.last_iteration, m.best, m.best_iteration};
   }
   for (const Artefact& a : run.artefacts) artefacts[a.name] = a.bytes;
-  for (const auto& [name, value] : run.facts.variables) variables[name] = value;
-  for (const auto& [name, value] : run.facts.fingerprint) fingerprint[name] = value;
-  for (const RunScore& score : run.facts.scores) scores[score.name] = score.value;
-  const RunFacts& f = run.facts;
   return text_of({{"folder", run.folder},
                   {"name", run.name},
                   {"state", to_string(run.state.status)},
@@ -217,22 +220,7 @@ std::string to_text(const StoredRun& run) {
                   {"iteration", run.iteration},
                   {"epoch", run.epoch},
                   {"receipt", run.receipt},
-                  {"id", f.id},
-                  {"created", f.created},
-                  {"host", f.host},
-                  {"version", f.version},
-                  {"device", f.device},
-                  {"threads", f.threads},
-                  {"workers", f.workers},
-                  {"iterations", f.iterations},
-                  {"iterations_per_epoch", f.iterations_per_epoch},
-                  {"seconds", f.seconds},
-                  {"data", f.data},
-                  {"sweep", f.sweep},
-                  {"trial", f.trial},
-                  {"variables", variables},
-                  {"fingerprint", fingerprint},
-                  {"scores", scores},
+                  {"facts", to_json(run.facts)},
                   {"options", options},
                   {"metrics", metrics},
                   {"artefacts", artefacts}});
@@ -249,30 +237,9 @@ StoredRun stored_run_of(const std::string& text) {
     run.iteration = j.at("iteration").get<int64_t>();
     run.epoch = j.at("epoch").get<int64_t>();
     run.receipt = j.at("receipt").get<std::string>();
-    RunFacts& f = run.facts;
-    f.id = j.at("id").get<std::string>();
-    f.created = j.at("created").get<std::string>();
-    f.host = j.at("host").get<std::string>();
-    f.version = j.at("version").get<std::string>();
-    f.device = j.at("device").get<std::string>();
-    f.threads = j.at("threads").get<int>();
-    f.workers = j.at("workers").get<int>();
-    f.iterations = j.at("iterations").get<int64_t>();
-    f.iterations_per_epoch = j.at("iterations_per_epoch").get<int64_t>();
-    f.seconds = j.at("seconds").get<double>();
-    f.data = j.at("data").get<std::string>();
-    f.sweep = j.at("sweep").get<std::string>();
-    f.trial = j.at("trial").get<int64_t>();
-    const auto texts = [&](const char* name, auto& into) {
-      for (const auto& [key, value] : j.at(name).items()) {
-        into.emplace_back(key, value.template get<std::string>());
-      }
-    };
-    texts("variables", f.variables);
-    texts("fingerprint", f.fingerprint);
-    texts("options", run.options);
-    for (const auto& [name, value] : j.at("scores").items()) {
-      f.scores.push_back({name, value.get<double>()});
+    run.facts = run_facts_of(j.contains("facts") ? j["facts"] : facts_of_first_form(j));
+    for (const auto& [name, value] : j.at("options").items()) {
+      run.options.emplace_back(name, value.get<std::string>());
     }
     for (const auto& [name, m] : j.at("metrics").items()) {
       run.metrics.push_back({name, m.at(0).get<double>(), m.at(2).get<double>(),

@@ -247,6 +247,7 @@ class Driver {
       } else if (!r.interrupted) {
         if (static_cast<TrialState>(r.state) == TrialState::stopped) {
           event({{"event", "stop"}, {"trial", a.run.trial}});
+          stopped_.push_back(a.run.trial);  // its other repeats too
         }
         finish({.run = a.run,
                 .state = static_cast<TrialState>(r.state),

@@ -18,6 +18,7 @@
 #include "lockstep/runs/sweeps/job_trial.h"
 #include "lockstep/runs/sweeps/methods/search_space.h"
 #include "lockstep/runs/sweeps/record.h"
+#include "lockstep/runs/sweeps/trial_recorder.h"
 
 namespace lockstep {
 namespace {
@@ -160,6 +161,10 @@ class JobSweep {
     {
       Pool pool({.workers = static_cast<int>(workers()), .threads_per_worker = available_cores()});
       fill(setup, pool);
+      TrialRecorder recorder(o_.store, o_.folder, [this](const std::string& text) {
+        for (SweepObserver* observer : o_.observers) observer->notice(text);
+      });
+      if (!o_.store.empty()) setup.observers.push_back(&recorder);
       result.finished = run_schedule(schedule, pool, setup) == SweepEnd::finished;
     }
     write_table(schedule);

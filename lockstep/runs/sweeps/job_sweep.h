@@ -37,6 +37,7 @@ struct JobSweepOptions {
   bool resume = false;        // continue the sweep in the folder, perhaps with more trials
   bool rerun_failed = false;  // run trials again that diverged or could not be built
   bool lend = true;           // threads of idle workers help others
+  std::string store = {};     // folder of the run store in which trials are recorded; "": none
   std::vector<SweepObserver*> observers = {};
   std::function<bool()> interrupted = {};
 };

@@ -10,6 +10,7 @@
 #include "lockstep/base/os/file.h"
 #include "lockstep/runs/folders/run_state.h"
 #include "lockstep/runs/run.h"
+#include "lockstep/runs/store/run_recorder.h"
 #include "lockstep/runs/sweeps/continuation.h"
 #include "lockstep/train/records/observer.h"
 
@@ -219,6 +220,9 @@ TrialReport run_job_trial(const JobTrials& all, const TrialTask& task,
     options.interrupted = [&] { return follower.must_end() || task_cancelled(); };
     options.threads = [&] { return follower.threads(); };
     options.stop_after_epochs = task.last ? 0 : task.budget;
+    // run.json names the sweep; the process that runs it records the folder in the store.
+    const RunTrial trial{.sweep = all.folder, .number = task.trial, .parameters = task.parameters};
+    options.trial = &trial;
     wait_for_folder(options.folder, follower);
     const RunResult result = run_job(job, options);
     report.iteration = result.training.last_iteration;

@@ -1,0 +1,33 @@
+// Records the runs of a sweep in the run store, from the process that runs the sweep: workers,
+// which may be on other hosts, write folders alone.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+
+#include "lockstep/runs/sweeps/driver.h"
+
+namespace lockstep {
+
+// Problems of the store never end a sweep: `notice` receives the first one.
+class TrialRecorder : public SweepObserver {
+ public:
+  // `store` is the folder of the store, `sweep` that of the sweep.
+  TrialRecorder(std::string store, std::string sweep,
+                std::function<void(const std::string& text)> notice);
+
+  void progress(const TrialProgress& progress) override;
+  void result(const TrialResult& result) override;
+  void fault(const TrialRun& run, const std::string& reason) override;
+
+ private:
+  void record(int64_t trial, int64_t repeat);
+
+  const std::string store_, sweep_;
+  const std::function<void(const std::string& text)> notice_;
+  std::set<std::pair<int64_t, int64_t>> running_;  // trial and repeat
+  bool told_ = false;
+};
+
+}  // namespace lockstep
