@@ -255,7 +255,7 @@ class RunPage(Page):
         self.addCleanup(training.kill)
         run = self.folder / "runs" / "<script>"
         limit = time.monotonic() + 60
-        while not (run / "start.json").exists() and time.monotonic() < limit:
+        while not (run / "run.json").exists() and time.monotonic() < limit:
             time.sleep(0.05)
         b = self.browser
         with Dashboard(self.folder) as d:

@@ -8,44 +8,76 @@ namespace {
 using Shares = std::vector<int64_t>;
 constexpr TrialRun a{1, 0, 1}, b{2, 0, 1}, c{3, 0, 1};
 
+// A run that has shown its rates with up to so many threads, each twice as fast.
+void prove(ThreadShares& shares, const TrialRun& run, int64_t shards, int64_t most) {
+  for (int64_t threads = 1; threads <= most; threads *= 2) {
+    shares.note(run, shards, threads, 50, 1000.0 * static_cast<double>(threads));
+  }
+}
+
 TEST(SweepThreads, IdleThreadsGoToTheRunsThatAreLeft) {
   ThreadShares shares(8);
-  for (const TrialRun& run : {a, b, c}) shares.note(run, 16, 1, 0, 0);
+  shares.divide({a, b, c});
+  for (const TrialRun& run : {a, b, c}) prove(shares, run, 16, 2);
   EXPECT_EQ(shares.divide({a, b, c}), (Shares{3, 3, 2}));
+  shares.divide({b, c});
+  for (const TrialRun& run : {b, c}) shares.note(run, 16, 2, 100, 2000);
   EXPECT_EQ(shares.divide({b, c}), (Shares{4, 4}));
+  shares.divide({c});
+  shares.note(c, 16, 4, 100, 4000);
   EXPECT_EQ(shares.divide({c}), (Shares{8}));
 }
 
 TEST(SweepThreads, EveryRunHasAThread) {
   ThreadShares shares(2);
-  for (const TrialRun& run : {a, b, c}) shares.note(run, 16, 1, 0, 0);
+  shares.divide({a, b, c});
+  for (const TrialRun& run : {a, b, c}) prove(shares, run, 16, 1);
   EXPECT_EQ(shares.divide({a, b, c}), (Shares{1, 1, 1}));
   EXPECT_TRUE(shares.divide({}).empty());
 }
 
 TEST(SweepThreads, NoMoreThanShards) {
   ThreadShares shares(8);
-  shares.note(a, 2, 1, 0, 0);
-  shares.note(b, 16, 1, 0, 0);
+  shares.divide({a, b});
+  prove(shares, a, 2, 2);
+  prove(shares, b, 16, 4);
   EXPECT_EQ(shares.divide({a, b}), (Shares{2, 6}));
 }
 
 TEST(SweepThreads, ARunThatPreparesNeedsNoOthers) {
   ThreadShares shares(8);
-  shares.note(b, 16, 1, 0, 0);
+  shares.divide({a, b});
+  prove(shares, b, 16, 4);
   EXPECT_EQ(shares.divide({a, b}), (Shares{1, 7}));
 }
 
 TEST(SweepThreads, ThreadsThatSaveNothingAreTakenBack) {
   ThreadShares shares(8);
+  shares.divide({a});
+  EXPECT_EQ(shares.divide({a}), (Shares{1}));  // its rate is not known
   shares.note(a, 16, 1, 50, 1000);
-  shares.note(a, 16, 8, 3, 100);  // too few iterations to tell
-  EXPECT_EQ(shares.divide({a}), (Shares{8}));
-  shares.note(a, 16, 8, 20, 1020);
+  EXPECT_EQ(shares.divide({a}), (Shares{2}));  // doubled step by step
+  shares.note(a, 16, 2, 3, 100);               // too few iterations to tell
+  EXPECT_EQ(shares.divide({a}), (Shares{2}));
+  shares.note(a, 16, 2, 20, 1900);
+  EXPECT_EQ(shares.divide({a}), (Shares{4}));
+  shares.note(a, 16, 4, 20, 1920);
+  EXPECT_EQ(shares.divide({a}), (Shares{2}));
+}
+
+// Beside others a run is slow. Alone it may be as fast with one thread as with two.
+TEST(SweepThreads, RatesBesideOtherRunsDoNotCountLater) {
+  ThreadShares shares(2);
+  shares.divide({a, b});
+  shares.note(a, 16, 1, 50, 500);
+  EXPECT_EQ(shares.divide({a, b}), (Shares{1, 1}));
   EXPECT_EQ(shares.divide({a}), (Shares{1}));
-  shares.note(b, 16, 1, 50, 1000);
-  shares.note(b, 16, 7, 50, 5000);
-  EXPECT_EQ(shares.divide({a, b}), (Shares{1, 7}));
+  shares.note(a, 16, 1, 60, 700);  // mostly of the time before
+  EXPECT_EQ(shares.divide({a}), (Shares{1}));
+  shares.note(a, 16, 1, 80, 1000);
+  EXPECT_EQ(shares.divide({a}), (Shares{2}));
+  shares.note(a, 16, 2, 30, 900);  // faster than beside others, but not faster than alone
+  EXPECT_EQ(shares.divide({a}), (Shares{1}));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t least_iterations = 10;  // for a rate
+constexpr int64_t least_iterations = 20;  // for a rate
 // More threads must make a run at least so much faster to be worth their processor.
 constexpr double least_gain = 1.05;
 
@@ -17,25 +17,47 @@ void ThreadShares::note(const TrialRun& run, int64_t shards, int64_t threads, in
   if (shards < 1) return;
   auto [entry, is_new] = known_.try_emplace(run);
   Known& known = entry->second;
-  if (is_new) known.most = std::min(shards, threads_);
-  if (iterations < least_iterations || rate <= 0) return;
+  known.shards = std::min(shards, threads_);
+  if (is_new) known.most = known.shards;
+  if (threads != known.threads) known.since = 0;
+  known.threads = threads;
+  known.iterations = iterations;
+  if (iterations - known.since < least_iterations || rate <= 0) return;
   known.rates[threads] = rate;
   const auto here = known.rates.find(threads);
   if (here == known.rates.begin() || threads > known.most) return;
   const auto fewer = std::prev(here);
-  if (rate < least_gain * fewer->second) known.most = std::max<int64_t>(1, fewer->first);
+  if (rate < least_gain * fewer->second) known.most = fewer->first;
 }
 
-std::vector<int64_t> ThreadShares::divide(const std::vector<TrialRun>& runs) const {
+// Runs slow each other down, so a rate beside other runs says nothing about fewer or more of them.
+void ThreadShares::measure_again() {
+  for (auto& [run, known] : known_) {
+    known.rates.clear();
+    known.most = known.shards;
+    known.since = known.iterations;
+  }
+}
+
+int64_t ThreadShares::most_of(const TrialRun& run) const {
+  const auto found = known_.find(run);
+  // Runs that have not begun prepare with one thread.
+  if (found == known_.end() || found->second.rates.empty()) return 1;
+  // At most twice as many as have shown their rate.
+  return std::min(found->second.most, 2 * found->second.rates.rbegin()->first);
+}
+
+std::vector<int64_t> ThreadShares::divide(const std::vector<TrialRun>& runs) {
+  if (runs.size() != together_) measure_again();
+  together_ = runs.size();
   std::vector<int64_t> shares(runs.size(), 1);
   int64_t left = threads_ - static_cast<int64_t>(runs.size());
   while (left > 0) {
     size_t chosen = runs.size();
     for (size_t i = 0; i < runs.size(); ++i) {
-      const auto known = known_.find(runs[i]);
-      // Runs that have not begun prepare with one thread.
-      const int64_t most = known == known_.end() ? 1 : known->second.most;
-      if (shares[i] < most && (chosen == runs.size() || shares[i] < shares[chosen])) chosen = i;
+      if (shares[i] < most_of(runs[i]) && (chosen == runs.size() || shares[i] < shares[chosen])) {
+        chosen = i;
+      }
     }
     if (chosen == runs.size()) break;
     ++shares[chosen];

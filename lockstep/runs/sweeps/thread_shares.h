@@ -2,6 +2,7 @@
 // to the others, where they make these faster. The division changes no results.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -20,17 +21,25 @@ class ThreadShares {
   // (observations per second).
   void note(const TrialRun& run, int64_t shards, int64_t threads, int64_t iterations, double rate);
 
-  // Threads for each run, at least one. A run gets no more than it has shards, and no more than
-  // have made it faster. The first runs come first.
-  std::vector<int64_t> divide(const std::vector<TrialRun>& runs) const;
+  // Threads for each run, at least one; the first runs come first. A run gets no more than it has
+  // shards, no more than twice as many as have shown their rate, and no more than have made it
+  // faster. When the number of runs changes, rates are measured again.
+  std::vector<int64_t> divide(const std::vector<TrialRun>& runs);
 
  private:
   struct Known {
+    int64_t shards = 1;
     int64_t most = 1;                      // threads that are useful
+    int64_t threads = 0, iterations = 0;   // at the last note
+    int64_t since = 0;                     // iterations that do not count for a rate
     std::map<int64_t, double> rates = {};  // by threads
   };
 
+  void measure_again();
+  int64_t most_of(const TrialRun& run) const;
+
   const int64_t threads_;
+  size_t together_ = 0;  // runs at the last division
   std::map<TrialRun, Known> known_;
 };
 
