@@ -43,6 +43,7 @@ std::unique_ptr<Commands> all_commands() {
   add_export_digits(*commands);
   add_runs(*commands);
   add_upload(*commands);
+  add_shard(*commands);
   add_reference(*commands);
   add_completion(*commands);
   add_man(*commands);

@@ -39,6 +39,7 @@ void add_info(Commands& commands);
 void add_export_digits(Commands& commands);
 void add_runs(Commands& commands);
 void add_upload(Commands& commands);
+void add_shard(Commands& commands);
 void add_reference(Commands& commands);
 void add_completion(Commands& commands);
 void add_man(Commands& commands);

@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import subprocess
+import tarfile
 import threading
 import time
 import unittest
@@ -140,7 +141,7 @@ max_epochs = 2
         self.store.fault = lambda method, path: chance.choice(["error", "cut", "slow down", None])
         done = self.s3("upload", "images", "s3://data-1/all of it/")
         self.assertEqual((done.returncode, done.stdout), (0, "60 files in s3://data-1/all of it/\n"), done.stderr)
-        self.assertEqual(len(self.store.objects), 61)
+        self.assertEqual(len(self.store.objects), 62)  # with the index
         self.store.fault = lambda method, path: None
         for file in self.images.rglob("*.png"):
             name = "all of it/" + file.relative_to(self.images).as_posix()
@@ -153,7 +154,7 @@ max_epochs = 2
         self.store.log.clear()
         done = self.s3("upload", "images", "s3://data-1/all of it/")
         self.assertEqual(done.stdout, "60 files in s3://data-1/all of it/, of which 58 were there already\n")
-        self.assertEqual([method for method, _ in self.store.log].count("PUT"), 2)
+        self.assertEqual([method for method, _ in self.store.log].count("PUT"), 3)
         self.refused("there is no folder nowhere", "upload", "nowhere", "s3://data-1/x")
         self.refused("`there` is no address", "upload", "images", "there")
         self.refused("cannot write s3://data-1/x/.*SignatureDoesNotMatch|cannot list", "upload", "images", "s3://data-1/x",
@@ -180,6 +181,118 @@ max_epochs = 2
         del self.store.objects["data-1", "all of it/0/empty.png"]
         self.store.objects["data-1", "all of it/none/"] = b""
         self.refused(r"s3://data-1/all of it/none holds no image")
+
+
+class Index(S3Test):
+    """Folder, objects and shards, with and without an index, give one receipt."""
+
+    def upload(self):
+        self.store.objects = {("data-1", "kept"): b"x"}
+        done = self.s3("upload", "images", "s3://data-1/all of it/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def shard(self, target):
+        done = self.s3("shard", "images", target, "--megabytes", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\A60 images in 1 shards in ")
+
+    def data(self, name):
+        self.write(JOB.replace('"digits"', f'"{name}"'))
+
+    def test_objects(self):
+        local = self.trained_locally()
+        self.upload()
+        self.store.log.clear()
+        self.s3("train", "job.toml", "--check")
+        self.assertEqual(self.reads(), [])
+        self.assertEqual(self.trained("indexed"), local)
+        self.assertEqual(len(self.reads()), len(set(self.reads())))  # each once
+        self.assertEqual(self.trained("uncached", LOCKSTEP_S3_CACHE_GB="0"), local)
+        # An image that is not the one of the index is read at the start: bits are those of a folder.
+        key = next(k for k in self.store.objects if k[1].endswith("/3/g%20h.png") or "/3/" in k[1])
+        other = next(v for k, v in self.store.objects.items() if "/7/" in k[1])
+        self.store.objects[key] = other
+        changed = self.folder / "images" / key[1][len("all of it/"):]
+        changed.write_bytes(other)
+        self.assertEqual(self.trained("changed"), self.trained_again())
+        # Without the index, and with a damaged one.
+        del self.store.objects["data-1", "all of it/lockstep-index"]
+        self.assertEqual(self.trained("plain"), self.trained_again())
+        self.store.objects["data-1", "all of it/lockstep-index"] = b"lockstep image index 1\nx"
+        self.refused(r"s3://data-1/all of it/lockstep-index is damaged: it ends too early")
+
+    def trained_again(self):
+        shutil.rmtree(self.folder / "runs/local")
+        return self.trained_locally()
+
+    def test_shards(self):
+        local = self.trained_locally()
+        self.store.objects = {("data-1", "kept"): b"x"}
+        self.shard("s3://data-1/shards")
+        self.shard("shards")
+        for name in ("shard-000000.tar", "lockstep-index"):
+            self.assertEqual(self.store.objects["data-1", "shards/" + name], (self.folder / "shards" / name).read_bytes())
+        self.data("s3://data-1/shards")
+        for name, environment in {"blocks": {}, "parts": {"LOCKSTEP_S3_CACHE_GB": "0"}}.items():
+            self.assertEqual(self.trained(name, **environment), local)
+        done = self.s3("train", "job.toml", "--quiet", "--out", "runs/workers", "--workers", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.folder / "runs/workers/receipt.jsonl").read_bytes(), local)
+        self.assertEqual(self.trained("again"), local)
+        # A damaged block in the cache is read again.
+        blocks = [f for f in (self.folder / "cache").rglob("*") if f.is_file() and f.stat().st_size > 50000]
+        self.assertEqual(len(blocks), 1)
+        blocks[0].write_bytes(bytes(byte ^ 1 for byte in blocks[0].read_bytes()))
+        self.assertEqual(self.trained("damaged"), local)
+        self.data("shards")
+        self.assertEqual(self.trained("local-shards"), local)
+        # Without an index.
+        (self.folder / "shards/lockstep-index").unlink()
+        index = self.store.objects.pop(("data-1", "shards/lockstep-index"))
+        self.assertEqual(self.trained("local-scan"), local)
+        self.data("s3://data-1/shards")
+        self.assertEqual(self.trained("scan"), local)
+        # Other shards than those of the index, and other contents.
+        self.store.objects["data-1", "shards/lockstep-index"] = index
+        shard = self.store.objects["data-1", "shards/shard-000000.tar"]
+        self.store.objects["data-1", "shards/shard-000000.tar"] = shard + bytes(512)
+        self.refused(r"shards/shard-000000.tar is not the one of the index")
+        self.store.objects["data-1", "shards/shard-000000.tar"] = shard.replace(b"IDAT", b"IDAU")
+        self.refused(r"the contents of s3://data-1/shards/.*\.png are not those of which the index tells")
+        del self.store.objects["data-1", "shards/shard-000000.tar"]
+        self.refused(r"shards/shard-000000.tar is missing")
+
+    def test_webdataset_layout(self):
+        self.shard("shards")
+        with tarfile.open(self.folder / "shards/shard-000000.tar") as archive:
+            members = {member.name: archive.extractfile(member).read() for member in archive}
+        self.assertEqual(len(members), 120)
+        classes = sorted({file.parent.name for file in self.images.rglob("*.png")})
+        for file in self.images.rglob("*.png"):
+            stem = file.stem.replace("%", "%25").replace(".", "%2E")
+            key = f"{file.parent.name}/{stem}"
+            self.assertEqual(members[key + ".png"], file.read_bytes())
+            self.assertEqual(members[key + ".cls"], str(classes.index(file.parent.name)).encode())
+
+    def test_random_disturbances(self):
+        local = self.trained_locally()
+        self.upload()
+        self.shard("s3://data-1/shards")
+        chance, caused = random.Random(11), []
+
+        def fault(method, path):
+            if chance.random() > 0.45:
+                return None
+            caused.append(chance.choice(["slow down", "error", "cut", "truncate", "short", "damage"]))
+            return caused[-1]
+
+        self.store.fault = fault
+        runs = 0
+        while len(caused) < 100:
+            runs += 1
+            self.data(["s3://data-1/all of it", "s3://data-1/shards"][runs % 2])
+            cache = {"LOCKSTEP_S3_CACHE_GB": "0"} if runs % 4 < 2 else {"XDG_CACHE_HOME": str(self.folder / f"c{runs}")}
+            self.assertEqual(self.trained(f"run-{runs}", **cache), local)
 
 
 class Disturbances(S3Test):

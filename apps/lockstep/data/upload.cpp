@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "apps/lockstep/command.h"
 #include "lockstep/base/cloud/object_store.h"
@@ -10,6 +11,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/datastores/image_index.h"
+#include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/report/progress.h"
 
 namespace lockstep::command {
@@ -42,6 +46,7 @@ std::vector<LocalObject> files_below(const std::string& folder) {
     const std::string path = entry->path().string();
     if (entry.depth() > 256) throw DataError("[upload] " + path + ": more than 256 nested folders");
     if (entry->is_directory()) continue;
+    if (entry.depth() == 0 && entry->path().filename() == image_index_name) continue;
     if (!entry->is_regular_file()) {
       throw DataError("[upload] " + path + " is not a file (a broken link or a special file)");
     }
@@ -61,6 +66,39 @@ std::vector<LocalObject> files_below(const std::string& folder) {
   return files;
 }
 
+bool is_image(const LocalObject& file) {
+  return is_image_extension(lower_extension(file.relative.substr(file.relative.rfind('/') + 1)));
+}
+
+// Writes the index of the uploaded images, or removes an earlier one if there are none.
+void write_index_object(const UploadArguments& a, const cloud::Address& target,
+                        const std::map<std::string, ImageFacts>& facts) {
+  const cloud::Address address{target.bucket, target.key + image_index_name};
+  if (facts.empty()) return cloud::object_store().remove(address);
+  std::map<std::string, cloud::ObjectInfo> objects;
+  for (cloud::ObjectInfo& object : cloud::object_store().list(target.bucket, target.key)) {
+    const std::string name = object.key.substr(target.key.size());
+    objects[name] = std::move(object);
+  }
+  const DatastorePtr listing = image_folder(a.folder, {.allow_empty_folders = true});
+  ImageIndex index;
+  index.classes = listing->classes();
+  std::string folder = std::filesystem::absolute(a.folder).lexically_normal().string();
+  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  index.root_name = folder.substr(folder.rfind('/') + 1);
+  for (int64_t i = 0; i < listing->size(); ++i) {
+    const auto known = facts.find(listing->name(i));
+    const auto object = objects.find(listing->name(i));
+    if (known == facts.end() || object == objects.end()) continue;
+    IndexedImage image = indexed_image(*listing, i, object->second.size);
+    image.etag = object->second.etag;
+    image.facts = known->second;
+    index.images.push_back(std::move(image));
+  }
+  const std::vector<std::byte> bytes = write_index(index);
+  cloud::object_store().write(address, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
 int upload_command(const UploadArguments& a) {
   if (!cloud::is_address(a.address)) {
     throw InvalidArgument("[upload] `" + a.address + "` is no address s3://BUCKET/PREFIX");
@@ -74,12 +112,18 @@ int upload_command(const UploadArguments& a) {
     etags[object.key] = object.etag;
   }
   int64_t written = 0, present = 0;
+  std::map<std::string, ImageFacts> facts;  // of images
+  ThreadPool pool(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   for (size_t next = 0; next < files.size();) {
     std::vector<cloud::NewObject> batch;
+    std::vector<std::pair<std::string, std::string>> images;  // path and contents
     uint64_t bytes = 0;
-    for (; next < files.size() && batch.size() < batch_objects && bytes < batch_bytes; ++next) {
+    for (; next < files.size() && images.size() < batch_objects && batch.size() < batch_objects &&
+           bytes < batch_bytes;
+         ++next) {
       const std::string key = target.key + files[next].relative;
       std::string contents = read_text(local_files(), join_path(a.folder, files[next].relative));
+      if (is_image(files[next])) images.emplace_back(files[next].relative, contents);
       const auto there = etags.find(key);
       if (there != etags.end() && there->second == cloud::hexadecimal(cloud::md5(contents))) {
         ++present;
@@ -88,6 +132,12 @@ int upload_command(const UploadArguments& a) {
       bytes += contents.size();
       batch.push_back({key, std::move(contents)});
     }
+    std::vector<ImageFacts> found(images.size());
+    pool.for_each(static_cast<int64_t>(images.size()), [&](int64_t i, int) {
+      const auto& [name, contents] = images[static_cast<size_t>(i)];
+      found[static_cast<size_t>(i)] = facts_of_file(as_bytes(contents), name);
+    });
+    for (size_t i = 0; i < images.size(); ++i) facts[images[i].first] = found[i];
     cloud::object_store().write(target.bucket, batch);
     written += static_cast<int64_t>(batch.size());
     if (error_is_terminal()) {
@@ -96,6 +146,7 @@ int upload_command(const UploadArguments& a) {
     }
   }
   if (error_is_terminal()) std::fprintf(stderr, "\n");
+  write_index_object(a, target, facts);
   std::string text =
       fmt::format("{} files in {}", format_count(written + present), printable(a.address));
   if (present > 0) text += fmt::format(", of which {} were there already", format_count(present));
@@ -112,7 +163,8 @@ void add_upload(Commands& commands) {
       "Writes every file below the folder to an object with its path, 16 at a time. Objects that "
       "have the contents already are left as they are, so an upload that was interrupted is "
       "continued by the same command. The store verifies the MD5 of each object. Other objects "
-      "below the address are kept.\n\n"
+      "below the address are kept. At last an index of the images is written, so that a training "
+      "begins without reading them.\n\n"
       "Keys and endpoint come from the environment and profile files, as for other tools of AWS.",
       {{"lockstep upload images s3://my-bucket/images", "for `train = \"s3://my-bucket/images\"`"}},
       [a] { return upload_command(*a); });

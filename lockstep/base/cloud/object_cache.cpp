@@ -1,5 +1,6 @@
 #include "lockstep/base/cloud/object_cache.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,12 +9,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
+#include "lockstep/base/os/file_lock.h"
 #include "lockstep/base/threads/mutex.h"
+#include "lockstep/base/time_limit.h"
 
 namespace lockstep::cloud {
 namespace {
@@ -147,6 +152,58 @@ void ObjectCache::keep(const std::string& bucket, const WantedObject& object,
   if (s.bytes >= 0) s.bytes += size;
   if (s.bytes < 0 || s.bytes > s.most) s.tidy();
 }
+
+bool ObjectCache::holds(const std::string& bucket, const WantedObject& object) const {
+  struct stat status {};
+  return !state_->folder.empty() && !object.etag.empty() &&
+         ::stat(state_->path(bucket, object).c_str(), &status) == 0 &&
+         static_cast<uint64_t>(status.st_size) == object.size + digest_letters;
+}
+
+std::optional<std::string> ObjectCache::find_part(const std::string& bucket,
+                                                  const WantedObject& object, uint64_t offset,
+                                                  uint64_t size) const {
+  if (state_->folder.empty() || object.etag.empty()) return {};
+  const Descriptor file(::open(state_->path(bucket, object).c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return {};
+  std::string bytes(size, '\0');
+  for (size_t done = 0; done < size;) {
+    const ssize_t read =
+        ::pread(file.get(), bytes.data() + done, size - done, static_cast<off_t>(offset + done));
+    if (read <= 0) return {};
+    done += static_cast<size_t>(read);
+  }
+  return bytes;
+}
+
+void ObjectCache::forget(const std::string& bucket, const WantedObject& object) {
+  std::error_code error;
+  if (!state_->folder.empty()) fs::remove(state_->path(bucket, object), error);
+}
+
+std::shared_ptr<const void> ObjectCache::claim(const std::string& bucket,
+                                               const WantedObject& object, double seconds) const {
+  if (state_->folder.empty() || object.etag.empty()) return {};
+  const std::string path = state_->path(bucket, object) + ".lock";
+  std::error_code error;
+  fs::create_directory(folder_of(path), error);
+  try {
+    for (const TimeLimit limit(seconds); !limit.reached() && !holds(bucket, object);) {
+      if (std::optional<FileLock> lock = FileLock::take(path)) {
+        return std::shared_ptr<const void>(
+            new FileLock(std::move(*lock)), [path](const void* held) {
+              std::error_code gone;
+              fs::remove(path, gone);  // still locked: whoever waits for it takes a new file
+              delete static_cast<const FileLock*>(held);
+            });
+      }
+    }
+  } catch (const FileError&) {  // without a lock, two processes fetch the same
+  }
+  return {};
+}
+
+int64_t ObjectCache::most_bytes() const { return state_->folder.empty() ? 0 : state_->most; }
 
 ObjectCache& object_cache() {
   static ObjectCache* const cache = new ObjectCache;  // never destroyed, like object_store()

@@ -21,6 +21,16 @@ class ObjectCache {
 
   std::optional<std::string> find(const std::string& bucket, const WantedObject& object) const;
   void keep(const std::string& bucket, const WantedObject& object, const std::string& bytes);
+  // A part of the contents, which the caller verifies: the digest at their end is not read.
+  std::optional<std::string> find_part(const std::string& bucket, const WantedObject& object,
+                                       uint64_t offset, uint64_t size) const;
+  bool holds(const std::string& bucket, const WantedObject& object) const;
+  void forget(const std::string& bucket, const WantedObject& object);  // damaged contents
+  // Waits until no other process of the user fetches the object, at most `seconds`. Then others
+  // wait until the result is destroyed, or this process has ended. Null without a cache.
+  std::shared_ptr<const void> claim(const std::string& bucket, const WantedObject& object,
+                                    double seconds) const;
+  int64_t most_bytes() const;  // 0: nothing is kept
 
  private:
   struct State;

@@ -106,17 +106,17 @@ std::optional<ObjectInfo> ObjectStore::look_at(const Address& address) {
   return info;
 }
 
-std::vector<ReadObject> ObjectStore::read(const std::string& bucket,
-                                          const std::vector<WantedObject>& wanted) {
+std::vector<ReadObject> ObjectStore::read_parts(const std::string& bucket,
+                                                const std::vector<WantedPart>& wanted) {
   std::vector<Call> calls;
   std::vector<size_t> owners;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const WantedObject& object = wanted[i];
-    const bool whole = object.size <= large_object;
-    const uint64_t step = whole ? std::max<uint64_t>(object.size, 1) : range_bytes;
-    uint64_t begin = 0;
-    do {
-      const uint64_t size = std::min(step, object.size - begin);
+    const WantedObject& object = wanted[i].object;
+    const uint64_t end = wanted[i].offset + wanted[i].size;
+    const bool whole = wanted[i].size == object.size && object.size <= large_object;
+    const uint64_t most = whole ? std::max<uint64_t>(object.size, 1) : range_bytes;
+    for (uint64_t begin = wanted[i].offset; begin < end || (whole && begin == 0); begin += most) {
+      const uint64_t size = std::min(most, end - begin);
       Call call{.bucket = bucket, .key = object.key};
       if (!whole) {
         call.headers.emplace_back(
@@ -128,8 +128,7 @@ std::vector<ReadObject> ObjectStore::read(const std::string& bucket,
       };
       calls.push_back(std::move(call));
       owners.push_back(i);
-      begin += step;
-    } while (begin < object.size);
+    }
   }
   std::vector<HttpAnswer> answers = state_->requests.perform(calls);
   std::vector<ReadObject> results(wanted.size());
@@ -142,14 +141,21 @@ std::vector<ReadObject> ObjectStore::read(const std::string& bucket,
     }
   }
   for (size_t i = 0; i < results.size(); ++i) {
-    const bool parts = wanted[i].size > large_object;
-    const std::string& etag = wanted[i].etag;
-    if (parts && results[i].error.empty() && is_md5(etag, {}) &&
-        hexadecimal(md5(results[i].bytes)) != etag) {
+    const WantedObject& object = wanted[i].object;
+    const bool ranges = wanted[i].size == object.size && object.size > large_object;
+    if (ranges && results[i].error.empty() && is_md5(object.etag, {}) &&
+        hexadecimal(md5(results[i].bytes)) != object.etag) {
       results[i].error = "the bytes received do not fit the object's MD5";
     }
   }
   return results;
+}
+
+std::vector<ReadObject> ObjectStore::read(const std::string& bucket,
+                                          const std::vector<WantedObject>& wanted) {
+  std::vector<WantedPart> parts;
+  for (const WantedObject& object : wanted) parts.push_back({object, 0, object.size});
+  return read_parts(bucket, parts);
 }
 
 std::string ObjectStore::read(const Address& address) {

@@ -35,6 +35,12 @@ struct WantedObject {
   std::string etag = {};
 };
 
+// Consecutive bytes of an object.
+struct WantedPart {
+  WantedObject object;
+  uint64_t offset = 0, size = 0;
+};
+
 struct NewObject {
   std::string key, bytes;
 };
@@ -65,6 +71,9 @@ class ObjectStore {
   std::optional<ObjectInfo> look_at(const Address& address);
   // Reads objects side by side. Objects above 16 MB are read in ranges of 8 MB.
   std::vector<ReadObject> read(const std::string& bucket, const std::vector<WantedObject>& wanted);
+  // The same for parts of objects. MD5 is verified only where a part is its whole object.
+  std::vector<ReadObject> read_parts(const std::string& bucket,
+                                     const std::vector<WantedPart>& wanted);
   // Contents of one object, whatever they are at present.
   std::string read(const Address& address);
   // Writes one object; it has its old or its new contents at any time.

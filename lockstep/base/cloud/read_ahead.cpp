@@ -1,6 +1,8 @@
 #include "lockstep/base/cloud/read_ahead.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <thread>
@@ -19,28 +21,69 @@ constexpr uint64_t bytes_ahead = uint64_t{64} << 20;
 constexpr size_t at_once = 16;  // objects that a thread reads side by side
 constexpr int reading_threads = 2;
 constexpr int64_t near = 16;  // threads that share a listing read it about in order
+// What was expected before so many others and never read is forgotten: another process read it.
+constexpr int64_t late = 2048;
+constexpr int64_t not_expected = -1;
+
+std::atomic<int64_t> waited{0};  // nanoseconds
+
+int64_t nanoseconds_now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+// The name of a part in the cache. Keys contain no zero byte.
+WantedObject cached_name(const WantedPart& part) {
+  if (part.size == part.object.size) return part.object;
+  return {part.object.key + '\0' + std::to_string(part.offset), part.size, part.object.etag};
+}
 
 }  // namespace
+
+NetworkWait::NetworkWait() : begin_(nanoseconds_now()) {}
+NetworkWait::~NetworkWait() { waited += nanoseconds_now() - begin_; }
+double seconds_waited() { return 1e-9 * static_cast<double>(waited.load()); }
+
+std::vector<WantedPart> whole_objects(std::vector<WantedObject> objects) {
+  std::vector<WantedPart> parts;
+  for (WantedObject& object : objects) {
+    const uint64_t size = object.size;
+    parts.push_back({std::move(object), 0, size});
+  }
+  return parts;
+}
+
+void refuse_object(const std::string& bucket, const std::string& key, const std::string& error) {
+  const std::string message =
+      "[s3] cannot read " + printable(Address{bucket, key}.to_string()) + ": " + error;
+  if (error == changed_object) throw DataError(message);
+  throw FileError(message);
+}
 
 struct ReadAhead::State {
   struct Slot {
     bool done = false;
-    int waiting = 0;  // readers
+    int waiting = 0;               // readers
+    int64_t order = not_expected;  // its number among all that were expected
     ReadObject object;
   };
 
   std::string bucket;
-  std::vector<WantedObject> objects;
+  std::vector<WantedPart> parts;
   Mutex mutex;
   ConditionVariable wanted, arrived;
   std::map<int64_t, Slot> slots LOCKSTEP_GUARDED_BY(mutex);
   std::deque<int64_t> queue LOCKSTEP_GUARDED_BY(mutex);
   uint64_t bytes LOCKSTEP_GUARDED_BY(mutex) = 0;  // of all slots
   int64_t last LOCKSTEP_GUARDED_BY(mutex) = -near - 1;
+  // Expected parts that have not been asked for, because those before them fill the memory.
+  std::deque<int64_t> expected LOCKSTEP_GUARDED_BY(mutex);
+  int64_t numbered LOCKSTEP_GUARDED_BY(mutex) = 0;
+  int64_t missed LOCKSTEP_GUARDED_BY(mutex) = 0;  // parts read that were not expected
   bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
   std::vector<std::thread> threads;  // started with the lock
 
-  uint64_t size(int64_t index) const { return objects[static_cast<size_t>(index)].size; }
+  const WantedPart& part(int64_t index) const { return parts[static_cast<size_t>(index)]; }
+  uint64_t size(int64_t index) const { return part(index).size; }
 
   void start_threads() LOCKSTEP_REQUIRES(mutex) {
     if (!threads.empty()) return;
@@ -63,6 +106,24 @@ struct ReadAhead::State {
     slots.erase(slot);
   }
 
+  // Asks for expected parts as long as there is memory.
+  void ask_expected() LOCKSTEP_REQUIRES(mutex) {
+    while (!expected.empty() && bytes + size(expected.front()) <= bytes_ahead) {
+      ask(expected.front(), false);
+      slots.at(expected.front()).order = numbered++;
+      expected.pop_front();
+    }
+  }
+
+  // Forgets what was expected long before a part that is read now.
+  void forget_late(int64_t order) LOCKSTEP_REQUIRES(mutex) {
+    for (auto slot = slots.begin(); slot != slots.end();) {
+      const auto here = slot++;
+      const bool old = here->second.order != not_expected && here->second.order < order - late;
+      if (old && here->second.done && here->second.waiting == 0) drop(here);
+    }
+  }
+
   // Asks for what follows, and forgets what was read ahead in vain.
   void ask_ahead(int64_t index) LOCKSTEP_REQUIRES(mutex) {
     const bool in_order = index > last - near && index <= last + near;
@@ -73,7 +134,7 @@ struct ReadAhead::State {
       const bool far = here->first < index - 2 * near || here->first > index + 2 * most_ahead;
       if (far && here->second.done && here->second.waiting == 0) drop(here);
     }
-    const int64_t end = std::min(index + most_ahead, static_cast<int64_t>(objects.size()));
+    const int64_t end = std::min(index + most_ahead, static_cast<int64_t>(parts.size()));
     for (int64_t next = index + 1; next < end && bytes + size(next) <= bytes_ahead; ++next) {
       ask(next, false);
     }
@@ -105,40 +166,71 @@ struct ReadAhead::State {
     }
   }
 
-  // The object, as soon as it has arrived. Each request has a limit.
+  void expect(const std::vector<int64_t>& indices) LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    start_threads();
+    // What cannot be asked for now is read when it is needed.
+    while (!expected.empty() && expected.size() + indices.size() > size_t{late}) {
+      expected.pop_front();
+    }
+    expected.insert(expected.end(), indices.begin(), indices.end());
+    ask_expected();
+  }
+
+  // The part, as soon as it has arrived. Each request has a limit.
   ReadObject object(int64_t index) LOCKSTEP_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
     start_threads();
     ask(index, true);
     const auto slot = slots.find(index);
     ++slot->second.waiting;
-    ask_ahead(index);
-    while (!slot->second.done) arrived.wait_until(mutex, TimeLimit(1));
+    if (numbered == 0) ask_ahead(index);  // nothing was ever expected
+    if (!slot->second.done) {
+      const NetworkWait wait;
+      while (!slot->second.done) arrived.wait_until(mutex, TimeLimit(1));
+    }
     if (--slot->second.waiting > 0) return slot->second.object;
     ReadObject taken = std::move(slot->second.object);
+    const int64_t order = slot->second.order;
     drop(slot);
+    if (order == not_expected && !expected.empty() && ++missed == 64) {
+      forget_late(numbered + late);  // all: readers follow another order
+      missed = 0;
+    }
+    if (order != not_expected && order % 64 == 0) forget_late(order);
+    ask_expected();
     return taken;
+  }
+
+  // From the store, without the lock.
+  ReadObject fresh(int64_t index) const {
+    object_cache().forget(bucket, cached_name(part(index)));
+    ReadObject read = std::move(object_store().read_parts(bucket, {part(index)})[0]);
+    return read;
   }
 
   // Without the lock. Never throws: errors belong to those who read.
   std::vector<ReadObject> fetched(const std::vector<int64_t>& indices) {
     std::vector<ReadObject> results(indices.size());
     try {
-      std::vector<WantedObject> missing;
+      std::vector<WantedPart> missing;
       std::vector<size_t> places;
       for (size_t k = 0; k < indices.size(); ++k) {
-        const WantedObject& object = objects[static_cast<size_t>(indices[k])];
-        if (std::optional<std::string> kept = object_cache().find(bucket, object)) {
+        const WantedPart& wanted_part = part(indices[k]);
+        if (std::optional<std::string> kept =
+                object_cache().find(bucket, cached_name(wanted_part))) {
           results[k].bytes = std::move(*kept);
         } else {
-          missing.push_back(object);
+          missing.push_back(wanted_part);
           places.push_back(k);
         }
       }
       if (missing.empty()) return results;
-      std::vector<ReadObject> read = object_store().read(bucket, missing);
+      std::vector<ReadObject> read = object_store().read_parts(bucket, missing);
       for (size_t m = 0; m < missing.size(); ++m) {
-        if (read[m].error.empty()) object_cache().keep(bucket, missing[m], read[m].bytes);
+        if (read[m].error.empty()) {
+          object_cache().keep(bucket, cached_name(missing[m]), read[m].bytes);
+        }
         results[places[m]] = std::move(read[m]);
       }
     } catch (const std::exception& error) {
@@ -150,10 +242,10 @@ struct ReadAhead::State {
   }
 };
 
-ReadAhead::ReadAhead(std::string bucket, std::vector<WantedObject> objects)
+ReadAhead::ReadAhead(std::string bucket, std::vector<WantedPart> parts)
     : state_(std::make_unique<State>()) {
   state_->bucket = std::move(bucket);
-  state_->objects = std::move(objects);
+  state_->parts = std::move(parts);
 }
 
 ReadAhead::~ReadAhead() {
@@ -167,14 +259,17 @@ ReadAhead::~ReadAhead() {
 }
 
 std::string ReadAhead::read(int64_t index) const {
-  State& s = *state_;
-  ReadObject object = s.object(index);
+  ReadObject object = state_->object(index);
   if (object.error.empty()) return std::move(object.bytes);
-  const std::string address =
-      Address{s.bucket, s.objects[static_cast<size_t>(index)].key}.to_string();
-  const std::string message = "[s3] cannot read " + printable(address) + ": " + object.error;
-  if (object.error == changed_object) throw DataError(message);
-  throw FileError(message);
+  refuse_object(state_->bucket, state_->part(index).object.key, object.error);
 }
+
+std::string ReadAhead::read_again(int64_t index) const {
+  ReadObject object = state_->fresh(index);
+  if (object.error.empty()) return std::move(object.bytes);
+  refuse_object(state_->bucket, state_->part(index).object.key, object.error);
+}
+
+void ReadAhead::expect(const std::vector<int64_t>& indices) const { state_->expect(indices); }
 
 }  // namespace lockstep::cloud

@@ -26,6 +26,25 @@ Digest digest_of_listing(const Datastore& store, const std::vector<Digest>& cont
   return digester.finish();
 }
 
+// Adds what is known of an image that the cache will hold whole. Returns whether it is enough.
+bool add_facts(const ImageFacts& facts, const CachedValue& value, ChannelStatistics& statistics) {
+  const bool fits = value.kind == ValueKind::image && facts.height == value.height() &&
+                    facts.width == value.width() &&
+                    (facts.channels == value.channels() || facts.channels == 1);
+  if (!fits) return false;  // resized, cut, or converted to grey when it is read
+  ChannelStatistics one(value.channels());
+  one.count = static_cast<uint64_t>(facts.height * facts.width);
+  for (size_t c = 0; c < one.sum.size(); ++c) {
+    const ImageFacts::Channel& from = facts.sums.at(facts.channels == 1 ? 0 : c);
+    one.sum[c] = from.sum;
+    one.sum_of_squares[c] = from.sum_of_squares;
+    one.min[c] = from.min;
+    one.max[c] = from.max;
+  }
+  statistics.merge(one);
+  return true;
+}
+
 // Reports progress to the calling thread, which is number 0, from time to time.
 class Told {
  public:
@@ -89,6 +108,13 @@ ExampleCache::Contents ExampleCache::fill(ThreadPool& pool,
   Told told(progress);
   const auto read = [&](int64_t index, int thread, ChunkStatistics& sums) {
     Part& part = parts[static_cast<size_t>(thread)];
+    const ImageFacts* const facts =
+        inputs_.size() == 1 && !target_ ? store_->facts(index) : nullptr;
+    if (facts != nullptr && add_facts(*facts, inputs_[0], part.statistics[0])) {
+      contents[static_cast<size_t>(index)] = facts->content;
+      told.one_more(thread);
+      return;
+    }
     const Example example = load(index, &contents[static_cast<size_t>(index)]);
     const uint8_t* data = nullptr;
     if (images_ == CachedImages::windowed) {

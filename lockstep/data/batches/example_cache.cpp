@@ -404,6 +404,28 @@ const uint8_t* ExampleCache::get(int64_t index, const Window& where, std::vector
   return keep(index, load(index, nullptr), scratch);
 }
 
+void ExampleCache::expect(const std::vector<int64_t>& indices) const {
+  std::vector<int64_t> missing;
+  for (const int64_t index : indices) {
+    check_index(index);
+    const auto slot = static_cast<size_t>(index);
+    const bool cached = images_ == CachedImages::windowed
+                            ? wholes_[slot].load(std::memory_order_relaxed) != nullptr
+                            : index < capacity_ && states_[slot].load() == ready;
+    if (!cached) missing.push_back(index);
+  }
+  if (!missing.empty()) store_->expect(missing);
+}
+
+bool ExampleCache::filled() const {
+  if (images_ == CachedImages::windowed || capacity_ < size_) return false;
+  int64_t count = filled_.load(std::memory_order_relaxed);
+  if (count == size_) return true;
+  while (count < size_ && states_[static_cast<size_t>(count)].load() == ready) ++count;
+  filled_.store(count, std::memory_order_relaxed);
+  return count == size_;
+}
+
 void ExampleCache::keep_contents(std::vector<Digest> contents) const {
   contents_ = std::move(contents);
   if (!shared_) return;

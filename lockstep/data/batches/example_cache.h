@@ -110,6 +110,11 @@ class ExampleCache {
   const uint8_t* get(int64_t index, const Window& where, std::vector<uint8_t>& scratch,
                      Size2d* whole = nullptr) const;
 
+  // Tells the datastore which examples will be read next, without those that are cached.
+  void expect(const std::vector<int64_t>& indices) const;
+  // Whether all examples are cached. Once they are, they stay.
+  bool filled() const;
+
   // Moves the cache's memory into an arena, where other processes with the same datastore can use
   // it. Must be called before anything is read. Returns the place for attach(). Windowed images
   // share only the digests, which detect changes. If a process ends while it fills a slot, the
@@ -190,6 +195,7 @@ class ExampleCache {
   mutable std::atomic<size_t> taken_bytes_{0};           // bytes of the examples in wholes_
   // Digest of each example, set by fill(). An example that is read again must not have changed.
   mutable std::vector<Digest> contents_;
+  mutable std::atomic<int64_t> filled_{0};  // the first so many examples are cached
 };
 
 // The targets of a cache's examples: their own ones, or the first inputs of another cache.

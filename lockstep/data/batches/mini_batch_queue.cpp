@@ -199,8 +199,11 @@ struct MiniBatchQueue::State {
   const std::shared_ptr<const ExampleCache> cache;
   const MiniBatchQueueOptions options;
   const int64_t per_epoch;
-  const int64_t end;  // number of mini-batches in all epochs
-  const bool helped;  // whether compute threads call help()
+  const int64_t end;    // number of mini-batches in all epochs
+  const bool may_help;  // whether compute threads call help()
+  // Images of an index were not read before the first mini-batch.
+  const bool from_network = cache->size() > 0 && cache->store()->facts(0) != nullptr;
+  int64_t expected_to;  // mini-batches before this one were told to the datastore; see begin()
   const MiniBatchRows rows;
   const std::shared_ptr<FreeList> free_list;
   Orders orders;
@@ -232,8 +235,9 @@ struct MiniBatchQueue::State {
         options(std::move(o)),
         per_epoch(lockstep::batches_per_epoch(cache->size(), options)),
         end(per_epoch * options.max_epochs),
-        helped(options.helped && lies_in_memory(*cache) &&
-               (!options.targets || lies_in_memory(*options.targets))),
+        may_help(options.helped && lies_in_memory(*cache) &&
+                 (!options.targets || lies_in_memory(*options.targets))),
+        expected_to(std::min(end, first_epoch * per_epoch + first_batch)),
         rows(*cache, options),
         free_list(std::make_shared<FreeList>(
             static_cast<size_t>(options.prefetch + options.threads + 2))),
@@ -258,6 +262,9 @@ struct MiniBatchQueue::State {
   static bool lies_in_memory(const ExampleCache& images) {
     return images.capacity() >= images.size();
   }
+  // False until all examples of an index have been read once: compute threads must not wait for a
+  // network either.
+  bool helped() const { return may_help && !(from_network && !cache->filled()); }
   // The number of a mini-batch, counted over all epochs.
   int64_t number_of(const MiniBatch& batch) const { return batch.epoch * per_epoch + batch.index; }
 
@@ -282,7 +289,7 @@ struct MiniBatchQueue::State {
   // If compute threads help, background threads only make the mini-batch for which the caller
   // waits.
   int64_t makers_limit() const LOCKSTEP_REQUIRES(mutex) {
-    return !helped ? end : waited_for ? taken + 1 : 0;
+    return !helped() ? end : waited_for ? taken + 1 : 0;
   }
 
   // Begins a mini-batch. Releases the mutex meanwhile, because computing the order of an epoch
@@ -398,11 +405,38 @@ struct MiniBatchQueue::State {
       work(makers_limit());
       seconds += thread_seconds() - before;
       // Other threads can make pieces of the mini-batch that this one began.
-      if (!helped && options.threads > 1 && can_work(end)) wake_makers.notify_one();
+      if (!helped() && options.threads > 1 && can_work(end)) wake_makers.notify_one();
     }
   }
 
+  // Tells the datastore what the next mini-batches need: some 1,024 observations.
+  void expect_from(int64_t number) {
+    const int64_t ahead = std::max<int64_t>(options.prefetch, 1024 / options.mini_batch_size);
+    const int64_t until = std::min(end, number + ahead + 1);
+    for (expected_to = std::max(expected_to, number); expected_to < until; ++expected_to) {
+      const int64_t epoch = expected_to / per_epoch, index = expected_to % per_epoch;
+      if (epoch > number / per_epoch + 1) return;  // two orders are kept
+      const auto order = orders.get(epoch);
+      const int64_t first = index * options.mini_batch_size;
+      const int64_t n = std::min(options.mini_batch_size, cache->size() - first);
+      std::vector<int64_t> wanted;
+      const auto add = [&](int64_t begin_row, int64_t end_row) {
+        wanted.insert(wanted.end(), order->begin() + first + begin_row,
+                      order->begin() + first + end_row);
+      };
+      if (options.rows) {
+        for (const IndexRange& range : options.rows(epoch, index, n)) add(range.first, range.end());
+      } else {
+        add(0, n);
+      }
+      cache->expect(wanted);
+      if (options.targets && options.targets != cache) options.targets->expect(wanted);
+    }
+  }
+
+  // Called by one thread at a time.
   void begin(int64_t number, Slot& slot) {
+    if (!helped()) expect_from(number);
     MiniBatch& batch = *slot.batch;
     batch.epoch = number / per_epoch;
     batch.index = number % per_epoch;
@@ -445,9 +479,9 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
     const MutexLock lock(state.mutex);
     State::Slot& slot = state.slot_of(state.taken);
     state.waited_for = !slot.ready;
-    if (state.helped && state.waited_for) state.wake_makers.notify_all();
+    if (state.helped() && state.waited_for) state.wake_makers.notify_all();
     while (!slot.ready) {
-      if (state.helped && state.can_work(state.taken + 1)) {
+      if (state.helped() && state.can_work(state.taken + 1)) {
         state.work(state.taken + 1);
       } else {
         state.wake_taker.wait(state.mutex);
@@ -470,7 +504,7 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
 
 bool MiniBatchQueue::help(bool ahead) {
   State& state = *state_;
-  if (!state.helped) return false;
+  if (!state.helped()) return false;
   {
     const MutexLock lock(state.mutex);
     const int64_t limit = ahead ? state.end : state.taken + 1;

@@ -55,6 +55,9 @@ class Combined final : public DatastoreWrapper {
   }
 
   ExampleSpec spec() const override { return spec_; }
+  void expect(const std::vector<int64_t>& indices) const override {
+    for (const DatastorePtr& store : stores_) store->expect(indices);
+  }
   Example read(int64_t index) const override {
     Example all = wrapped().read(index);
     std::vector<Digest> contents{all.content};
@@ -118,6 +121,10 @@ class WithTargets final : public DatastoreWrapper {
     ExampleSpec spec = wrapped().spec();
     spec.target = targets_->spec().inputs[0];
     return spec;
+  }
+  void expect(const std::vector<int64_t>& indices) const override {
+    wrapped().expect(indices);
+    targets_->expect(indices);
   }
   Example read(int64_t index) const override {
     Example example = wrapped().read(index);

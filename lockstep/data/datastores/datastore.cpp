@@ -35,6 +35,13 @@ class Subset final : public Datastore {
     return std::to_string(indices_.size()) + " of " + store_->describe();
   }
   Digest content_digest(int64_t index) const override { return store_->content_digest(at(index)); }
+  const ImageFacts* facts(int64_t index) const override { return store_->facts(at(index)); }
+  void expect(const std::vector<int64_t>& indices) const override {
+    std::vector<int64_t> below;
+    below.reserve(indices.size());
+    for (const int64_t index : indices) below.push_back(at(index));
+    store_->expect(below);
+  }
 
  private:
   int64_t at(int64_t index) const {
@@ -99,6 +106,10 @@ Datastore::~Datastore() = default;
 ExampleSpec Datastore::spec() const { return {}; }
 
 Digest Datastore::content_digest(int64_t index) const { return read(index).content; }
+
+const ImageFacts* Datastore::facts(int64_t) const { return nullptr; }
+
+void Datastore::expect(const std::vector<int64_t>&) const {}
 
 namespace {
 

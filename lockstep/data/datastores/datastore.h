@@ -5,6 +5,7 @@
 // or arrays of floats.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -81,6 +82,24 @@ struct ExampleSpec {
   friend bool operator==(const ExampleSpec&, const ExampleSpec&) = default;
 };
 
+// What an index (`lockstep upload`, `lockstep shard`) holds of an image, so that the image need not
+// be read for digests and statistics. A value type.
+struct ImageFacts {
+  // Exact sums over the pixels of a channel.
+  struct Channel {
+    uint64_t sum = 0, sum_of_squares = 0;
+    uint8_t min = 255, max = 0;
+
+    friend bool operator==(const Channel&, const Channel&) = default;
+  };
+
+  Digest content;                               // of the encoded bytes
+  int64_t height = 0, width = 0, channels = 0;  // all 0 if the image cannot be decoded
+  std::array<Channel, 3> sums = {};             // of `channels` channels
+
+  friend bool operator==(const ImageFacts&, const ImageFacts&) = default;
+};
+
 // ---- Datastores ----
 
 // A listing of examples (observations) with indices 0 to size() - 1. Immutable; all members are
@@ -108,6 +127,12 @@ class Datastore {
   // Digest of the example's encoded bytes. For examples that are not read from a file, digest of
   // shape and elements. The default reads the example.
   virtual Digest content_digest(int64_t index) const;
+  // What is known of the example's image without reading it; null: nothing. read() then compares
+  // the image with it. The default knows nothing.
+  virtual const ImageFacts* facts(int64_t index) const;
+  // Tells that these examples will be read next, about in this order, so that a datastore in a
+  // network can read them ahead. The default does nothing.
+  virtual void expect(const std::vector<int64_t>& indices) const;
 };
 
 using DatastorePtr = std::shared_ptr<const Datastore>;

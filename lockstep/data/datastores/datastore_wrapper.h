@@ -24,6 +24,7 @@ class DatastoreWrapper : public Datastore {
   std::string name(int64_t index) const override { return store_->name(index); }
   std::string describe() const override { return store_->describe(); }
   Digest content_digest(int64_t index) const override { return store_->content_digest(index); }
+  void expect(const std::vector<int64_t>& indices) const override { store_->expect(indices); }
 
  protected:
   const Datastore& wrapped() const { return *store_; }

@@ -112,7 +112,7 @@ class ImageFolder final : public ImageListing {
   using ImageListing::ImageListing;
 
  private:
-  std::vector<std::byte> bytes(int64_t index) const override {
+  std::vector<std::byte> bytes(int64_t index, bool) const override {
     return local_files().read(path(index));
   }
 };
@@ -122,6 +122,7 @@ class ImageFolder final : public ImageListing {
 DatastorePtr image_folder(const std::string& path, ImageFolderOptions options) {
   if (cloud::is_address(path)) return image_objects(path, options);
   FolderContents contents = walked(path, options);
+  if (holds_shards(path, contents)) return image_shards(path, options);
   return std::make_shared<ImageFolder>(path, root_name_of(path), std::move(contents), options);
 }
 

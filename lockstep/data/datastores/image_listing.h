@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/data/datastores/datastores.h"
@@ -38,23 +39,37 @@ class ImageListing : public Datastore {
   std::string name(int64_t index) const override { return names_[check(index)]; }
   std::string describe() const override { return "folder " + root_; }
   Digest content_digest(int64_t index) const override;
+  const ImageFacts* facts(int64_t index) const override;
 
  protected:
-  // The encoded bytes of a file whose index is valid.
-  virtual std::vector<std::byte> bytes(int64_t index) const = 0;
+  // The encoded bytes of a file whose index is valid. With `again`, from their source instead of a
+  // cache, because they did not have the digest of the image's facts.
+  virtual std::vector<std::byte> bytes(int64_t index, bool again) const = 0;
   std::string path(int64_t index) const;
+  // Facts from an index, one for each image in the order of the listing; those of no channels are
+  // unknown. For constructors.
+  void set_facts(std::vector<ImageFacts> facts) { facts_ = std::move(facts); }
 
  private:
   size_t check(int64_t index) const;
+  // Bytes that have the digest of the image's facts, if there are some.
+  std::vector<std::byte> checked_bytes(int64_t index, Digest& digest) const;
   void set_labels(const std::string& root_name);
 
   std::string root_;
   std::vector<std::string> names_;  // relative paths, sorted
   std::vector<std::string> classes_;
   std::vector<int64_t> labels_;
+  std::vector<ImageFacts> facts_;  // or none
 };
 
-// image_folder() for an address "s3://bucket/prefix".
+// Images in tar archives (`lockstep shard`) in a local folder. With an index, nothing is read;
+// without one, all archives are. Throws FileError, DataError.
+DatastorePtr image_shards(const std::string& folder, const ImageFolderOptions& options);
+// Whether a folder's contents are such archives: an index of shards, or archives and no images.
+bool holds_shards(const std::string& folder, const FolderContents& contents);
+
+// image_folder() for an address "s3://bucket/prefix", whose objects are images or such archives.
 DatastorePtr image_objects(const std::string& address, const ImageFolderOptions& options);
 
 }  // namespace lockstep

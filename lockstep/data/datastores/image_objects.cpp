@@ -1,13 +1,17 @@
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/cloud/read_ahead.h"
+#include "lockstep/base/cloud/shard_blocks.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/datastores/image_index.h"
 #include "lockstep/data/datastores/image_listing.h"
+#include "lockstep/data/datastores/image_shards.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +19,9 @@ namespace {
 struct ListedObjects {
   std::string bucket, prefix;  // of the keys: "", or ending in '/'
   FolderContents contents = {};
-  std::vector<cloud::WantedObject> objects = {};  // sorted like the listing
+  std::vector<cloud::WantedObject> objects = {};   // sorted like the listing
+  std::vector<cloud::WantedObject> archives = {};  // .tar below the root itself, sorted
+  std::optional<ImageIndex> index = {};
 };
 
 // The folders of keys and their contents.
@@ -85,6 +91,8 @@ ListedObjects listed(const std::string& text, const ImageFolderOptions& options)
   std::sort(objects.begin(), objects.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   ObjectWalk walk(text, options);
+  cloud::ReadObject index;
+  bool indexed = false;
   for (cloud::ObjectInfo& object : objects) {
     const std::string relative = object.key.substr(result.prefix.size());
     if (relative.empty()) continue;
@@ -92,7 +100,17 @@ ListedObjects listed(const std::string& text, const ImageFolderOptions& options)
       throw DataError("[image_folder] the key " + printable(object.key) + " in " + printable(text) +
                       " contains a folder without a name");
     }
+    if (relative == image_index_name) {
+      indexed = true;
+      index = std::move(
+          cloud::object_store().read(result.bucket, {{object.key, object.size, object.etag}})[0]);
+      if (!index.error.empty()) cloud::refuse_object(result.bucket, object.key, index.error);
+      continue;
+    }
     walk.visit(relative);
+    if (relative.find('/') == std::string::npos && lower_extension(relative) == ".tar") {
+      result.archives.push_back({object.key, object.size, object.etag});
+    }
     const bool below = relative.find('/') != std::string::npos;
     if (relative.ends_with('/') || (!options.recursive && below)) continue;
     if (is_image_extension(lower_extension(relative.substr(relative.rfind('/') + 1)))) {
@@ -100,7 +118,32 @@ ListedObjects listed(const std::string& text, const ImageFolderOptions& options)
     }
   }
   result.contents = walk.finish();
+  if (indexed) result.index = read_index(as_bytes(index.bytes), join_path(text, image_index_name));
   return result;
+}
+
+// Facts of the objects that are still those of the index.
+std::vector<ImageFacts> facts_of_objects(const ListedObjects& found) {
+  std::vector<ImageFacts> facts;
+  if (!found.index) return facts;
+  facts.resize(found.objects.size());
+  const std::vector<IndexedImage>& images = found.index->images;
+  auto image = images.begin();
+  for (size_t i = 0; i < facts.size(); ++i) {  // both are sorted
+    const cloud::WantedObject& object = found.objects[i];
+    const std::string name = object.key.substr(found.prefix.size());
+    while (image != images.end() && image->name < name) ++image;
+    if (image == images.end()) break;
+    const bool same = image->name == name && image->size == object.size && !object.etag.empty() &&
+                      image->etag == object.etag;
+    if (same) facts[i] = image->facts;
+  }
+  return facts;
+}
+
+std::vector<std::byte> bytes_of_text(const std::string& text) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
 }
 
 class ImageObjects final : public ImageListing {
@@ -108,16 +151,63 @@ class ImageObjects final : public ImageListing {
   ImageObjects(const std::string& address, const std::string& root_name, ListedObjects found,
                const ImageFolderOptions& options)
       : ImageListing(address, root_name, std::move(found.contents), options),
-        objects_(std::move(found.bucket), std::move(found.objects)) {}
+        objects_(found.bucket, cloud::whole_objects(found.objects)) {
+    set_facts(facts_of_objects(found));
+  }
+
+  void expect(const std::vector<int64_t>& indices) const override { objects_.expect(indices); }
 
  private:
-  std::vector<std::byte> bytes(int64_t index) const override {
-    const std::string text = objects_.read(index);
-    const auto* const begin = reinterpret_cast<const std::byte*>(text.data());
-    return {begin, begin + text.size()};
+  std::vector<std::byte> bytes(int64_t index, bool again) const override {
+    return bytes_of_text(again ? objects_.read_again(index) : objects_.read(index));
   }
 
   cloud::ReadAhead objects_;
+};
+
+// Archives in a store. Parts come from blocks in the cache on disk if they fit there, else each
+// from a request of its own.
+class StoredArchives final : public ShardFiles {
+ public:
+  StoredArchives(std::string bucket, std::vector<cloud::WantedObject> archives)
+      : bucket_(std::move(bucket)), archives_(std::move(archives)) {
+    if (cloud::ShardBlocks::fit(archives_)) blocks_.emplace(bucket_, archives_);
+  }
+
+  void set_images(const std::vector<IndexedImage>& images) override {
+    if (blocks_) return;
+    std::vector<cloud::WantedPart> parts;
+    for (const IndexedImage& image : images) {
+      parts.push_back({archives_.at(image.shard), image.offset, image.size});
+    }
+    parts_.emplace(bucket_, std::move(parts));
+  }
+  std::vector<std::byte> whole(uint32_t shard) override {
+    const uint64_t size = archives_.at(shard).size;
+    if (blocks_) return bytes_of_text(blocks_->read(shard, 0, size));
+    cloud::ReadObject read = std::move(cloud::object_store().read(bucket_, {archives_[shard]})[0]);
+    if (!read.error.empty()) cloud::refuse_object(bucket_, archives_[shard].key, read.error);
+    return bytes_of_text(read.bytes);
+  }
+  std::vector<std::byte> read(int64_t index, const IndexedImage& image, bool again) override {
+    if (!blocks_) return bytes_of_text(again ? parts_->read_again(index) : parts_->read(index));
+    return bytes_of_text(again ? blocks_->read_again(image.shard, image.offset, image.size)
+                               : blocks_->read(image.shard, image.offset, image.size));
+  }
+  void expect(const std::vector<int64_t>& indices,
+              const std::vector<IndexedImage>& images) override {
+    if (!blocks_) return parts_->expect(indices);
+    for (const int64_t index : indices) {
+      const IndexedImage& image = images[static_cast<size_t>(index)];
+      blocks_->expect(image.shard, image.offset, image.size);
+    }
+  }
+
+ private:
+  const std::string bucket_;
+  const std::vector<cloud::WantedObject> archives_;
+  std::optional<cloud::ShardBlocks> blocks_;
+  std::optional<cloud::ReadAhead> parts_;
 };
 
 }  // namespace
@@ -125,8 +215,17 @@ class ImageObjects final : public ImageListing {
 DatastorePtr image_objects(const std::string& address, const ImageFolderOptions& options) {
   ListedObjects found = listed(address, options);
   const std::string folder = found.prefix.substr(0, std::max<size_t>(found.prefix.size(), 1) - 1);
-  const std::string root_name =
-      folder.empty() ? found.bucket : folder.substr(folder.rfind('/') + 1);
+  std::string root_name = folder.empty() ? found.bucket : folder.substr(folder.rfind('/') + 1);
+  const bool shards = found.index && !found.index->shards.empty();
+  if (shards || (found.contents.images.empty() && !found.archives.empty())) {
+    std::vector<ShardFile> files;
+    for (const cloud::WantedObject& object : found.archives) {
+      files.push_back({object.key.substr(found.prefix.size()), object.size});
+    }
+    return image_shards(address, root_name, files, std::move(found.index),
+                        std::make_unique<StoredArchives>(found.bucket, found.archives), options);
+  }
+  if (found.index) root_name = found.index->root_name;
   return std::make_shared<ImageObjects>(address, root_name, std::move(found), options);
 }
 

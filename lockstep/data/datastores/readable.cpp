@@ -22,6 +22,7 @@ ReadableImages readable_images(DatastorePtr store, ThreadPool& pool,
       throw Cancelled("[data] stopped while the images were read",
                       "no iteration had begun, so nothing is lost");
     }
+    if (store->facts(i) != nullptr) return;  // was decoded when the index was written
     try {
       store->read(i);
     } catch (const DataError& error) {

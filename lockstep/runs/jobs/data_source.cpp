@@ -45,6 +45,7 @@ class Relabelled final : public DatastoreWrapper {
     return labels_[static_cast<size_t>(wrapped().label(index))];
   }
   const std::vector<std::string>& classes() const override { return classes_; }
+  const ImageFacts* facts(int64_t index) const override { return wrapped().facts(index); }
 
  private:
   std::vector<std::string> classes_;

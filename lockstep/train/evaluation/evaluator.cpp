@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
@@ -154,6 +155,9 @@ void Evaluator::State::fill_inputs(const std::vector<uint8_t*>& to, void* labels
         static_cast<uint8_t*>(labels_or_targets) + static_cast<size_t>(rows) * wanted_bytes(), 0,
         static_cast<size_t>(kBatch - rows) * wanted_bytes());
   }
+  std::vector<int64_t> indices(static_cast<size_t>(rows));
+  std::iota(indices.begin(), indices.end(), first);
+  data.images->expect(indices);
   for (int64_t i = 0; i < rows; ++i) {
     const uint8_t* const example = data.images->get(first + i, memory);
     for (size_t k = 0; k < to.size(); ++k) {

@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "apps/lockstep/command.h"
+#include "lockstep/base/cloud/object_store.h"
+#include "lockstep/base/cloud/s3_files.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/os/file.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/threads/thread_pool.h"
+#include "lockstep/data/datastores/datastores.h"
+#include "lockstep/data/datastores/image_index.h"
+#include "lockstep/data/datastores/tar.h"
+#include "lockstep/report/progress.h"
+
+namespace lockstep::command {
+namespace {
+
+struct ShardArguments {
+  std::string folder, target;
+  int megabytes = 64;
+};
+
+// Writes archives of images and, at last, their index.
+class ShardWriter {
+ public:
+  ShardWriter(FileSystem& files, std::string target, uint64_t most_bytes)
+      : files_(files), target_(std::move(target)), most_bytes_(most_bytes) {}
+
+  // Adds an image, whose offset and shard are set.
+  void add(IndexedImage& image, const std::string& member, std::string_view contents) {
+    if (!archive_.empty() && archive_.size() + contents.size() > most_bytes_) close();
+    add_member(archive_, member, contents);
+    image.shard = static_cast<uint32_t>(shards_.size());
+    // Contents end at the end of the archive, before zeros that fill the block.
+    image.offset = archive_.size() - (contents.size() + 511) / 512 * 512;
+    add_member(archive_, member_key(member) + ".cls", std::to_string(image.label));
+  }
+
+  std::vector<IndexedShard> finish() {
+    if (!archive_.empty()) close();
+    return shards_;
+  }
+
+ private:
+  void close() {
+    end_archive(archive_);
+    const std::string name = fmt::format("shard-{:06}.tar", shards_.size());
+    write(name, as_bytes(archive_));
+    shards_.push_back({name, archive_.size()});
+    archive_.clear();
+  }
+  void write(const std::string& name, std::span<const std::byte> bytes) {
+    const std::string path = join_path(target_, name);
+    if (!cloud::is_address(target_)) return write_atomically(files_, path, bytes);
+    const std::unique_ptr<WritableFile> file = files_.open(path, false);
+    file->append(bytes);
+    file->sync();
+  }
+
+  FileSystem& files_;
+  const std::string target_;
+  const uint64_t most_bytes_;
+  std::string archive_;
+  std::vector<IndexedShard> shards_;
+};
+
+// The member of each image. Numbers distinguish images that differ only in their extension.
+std::vector<std::string> members_of_listing(const Datastore& listing) {
+  std::map<std::string, int64_t> keys;
+  std::vector<std::string> members;
+  for (int64_t i = 0; i < listing.size(); ++i) {
+    const std::string name = listing.name(i);
+    if (!is_utf8(name)) {
+      throw DataError("[shard] the name " + printable(name) +
+                      " is not UTF-8, so it cannot be a key");
+    }
+    std::string member = member_name(name, 0);
+    const std::string key = member_key(member);
+    int64_t& number = keys[key];
+    const bool nameless = key.empty() || key.ends_with('/');
+    if (number > 0 || nameless) member = member_name(name, number + (nameless ? 1 : 0));
+    ++number;
+    members.push_back(std::move(member));
+  }
+  return members;
+}
+
+int shard_command(const ShardArguments& a) {
+  if (cloud::is_address(a.folder)) {
+    throw Unsupported("[shard] " + a.folder + " is no local folder");
+  }
+  std::string target = a.target;
+  while (target.size() > 1 && target.ends_with('/')) target.pop_back();
+  FileSystem& files = cloud::files_of(target);
+  if (cloud::is_address(target)) {
+    cloud::parsed_address(target);
+  } else {
+    make_folders(files, target);
+  }
+  const std::string index_path = join_path(target, image_index_name);
+  const DatastorePtr listing = image_folder(a.folder);
+  const std::vector<std::string> members = members_of_listing(*listing);
+  // Shards hold images of all classes, for readers that shuffle only within a shard: the order is
+  // that of the digests of their names.
+  std::vector<std::pair<std::string, int64_t>> order;
+  for (int64_t i = 0; i < listing->size(); ++i) {
+    const std::string name = listing->name(i);
+    order.emplace_back(digest_of(name.data(), name.size()).to_string(), i);
+  }
+  std::sort(order.begin(), order.end());
+  files.remove(index_path);  // an earlier index does not fit the shards while they are written
+  ImageIndex index;
+  index.classes = listing->classes();
+  const std::filesystem::path full = std::filesystem::absolute(a.folder).lexically_normal();
+  index.root_name = (full.has_filename() ? full : full.parent_path()).filename().string();
+  index.images.resize(order.size());
+  ShardWriter writer(files, target, static_cast<uint64_t>(a.megabytes) << 20);
+  ThreadPool pool(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  constexpr size_t at_once = 64;
+  for (size_t first = 0; first < order.size(); first += at_once) {
+    const size_t count = std::min(at_once, order.size() - first);
+    std::vector<std::string> contents(count);
+    pool.for_each(static_cast<int64_t>(count), [&](int64_t k, int) {
+      const auto i = static_cast<size_t>(order[first + static_cast<size_t>(k)].second);
+      const std::string path = join_path(a.folder, listing->name(static_cast<int64_t>(i)));
+      std::string& bytes = contents[static_cast<size_t>(k)];
+      bytes = read_text(local_files(), path);
+      index.images[i] = indexed_image(*listing, static_cast<int64_t>(i), bytes.size());
+      index.images[i].facts = facts_of_file(as_bytes(bytes), path);
+    });
+    for (size_t k = 0; k < count; ++k) {
+      const auto i = static_cast<size_t>(order[first + k].second);
+      writer.add(index.images[i], members[i], contents[k]);
+    }
+    if (error_is_terminal()) {
+      std::fprintf(stderr, "\r%s of %s images",
+                   format_count(static_cast<int64_t>(first + count)).c_str(),
+                   format_count(static_cast<int64_t>(order.size())).c_str());
+    }
+  }
+  index.shards = writer.finish();
+  if (error_is_terminal()) std::fprintf(stderr, "\n");
+  const std::vector<std::byte> bytes = write_index(index);
+  if (cloud::is_address(target)) {
+    const std::unique_ptr<WritableFile> file = files.open(index_path, false);
+    file->append(bytes);
+    file->sync();
+  } else {
+    write_atomically(files, index_path, bytes);
+  }
+  print(fmt::format("{} images in {} shards in {}\n",
+                    format_count(static_cast<int64_t>(index.images.size())),
+                    format_count(static_cast<int64_t>(index.shards.size())), printable(target)));
+  return 0;
+}
+
+}  // namespace
+
+void add_shard(Commands& commands) {
+  auto a = std::make_shared<ShardArguments>();
+  Subcommand sub = commands.add(
+      "shard", "Pack a folder of images into tar archives",
+      "Writes the images of a folder into tar archives in WebDataset's layout, into an S3 store or "
+      "a local folder, and an index of them. The address or folder then stands where the folder of "
+      "images may stand, with the same order, labels and receipts. Few large objects are read much "
+      "faster than many small ones. Other archives at the target with the same names are replaced.",
+      {{"lockstep shard images s3://my-bucket/shards", "for `train = \"s3://my-bucket/shards\"`"}},
+      [a] { return shard_command(*a); });
+  sub.add_option("folder", a->folder, "Folder with the images").required().type_name("DIR");
+  sub.add_option("target", a->target, "s3://BUCKET/PREFIX or a local folder")
+      .required()
+      .type_name("ADDRESS");
+  sub.add_option("--megabytes", a->megabytes, "Size of a shard in MB")
+      .range(1, 1024)
+      .type_name("N");
+}
+
+}  // namespace lockstep::command
