@@ -91,16 +91,16 @@ class LocalArchives final : public ShardFiles {
     const std::string& path = paths_.at(image.shard);
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     std::vector<std::byte> bytes(image.size);
-    ssize_t step = file ? 1 : -1;
-    for (size_t done = 0; done < bytes.size() && step > 0; done += static_cast<size_t>(step)) {
-      step = ::pread(file.get(), bytes.data() + done, bytes.size() - done,
-                     static_cast<off_t>(image.offset + done));
-      if (step <= 0) break;
+    ssize_t taken = file ? 1 : -1;
+    for (size_t done = 0; done < bytes.size() && taken > 0; done += static_cast<size_t>(taken)) {
+      taken = ::pread(file.get(), bytes.data() + done, bytes.size() - done,
+                      static_cast<off_t>(image.offset + done));
+      if (taken <= 0) break;
     }
-    if (step > 0) return bytes;
-    throw FileError(
-        "[shards] cannot read " + path + ": " +
-        (step == 0 ? "it is shorter than its index tells" : std::system_category().message(errno)));
+    if (taken > 0) return bytes;
+    throw FileError("[shards] cannot read " + path + ": " +
+                    (taken == 0 ? "it is shorter than its index tells"
+                                : std::system_category().message(errno)));
   }
   void expect(const std::vector<int64_t>&, const std::vector<IndexedImage>&) override {}
 

@@ -140,7 +140,7 @@ class TarReader {
     const uint64_t size = plain && long_size_ ? *long_size_ : octal(size_field);
     const uint64_t room = bytes_.size() - at_ - tar_block;
     if (size > room) refuse("it ends too early");
-    const uint64_t step = (size + tar_block - 1) / tar_block * tar_block;
+    const uint64_t padded = (size + tar_block - 1) / tar_block * tar_block;
     const std::string_view contents = bytes_.substr(at_ + tar_block, size);
     if (kind == 'x' || kind == 'L') {
       if (size > 1 << 20) refuse("a name is too long");
@@ -168,7 +168,7 @@ class TarReader {
       refuse("it contains what is neither a file nor a folder");
     }
     at_ += tar_block;
-    at_ += std::min<uint64_t>(step, bytes_.size() - at_);
+    at_ += std::min<uint64_t>(padded, bytes_.size() - at_);
   }
 
   const std::string_view bytes_;
