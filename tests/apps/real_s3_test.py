@@ -39,6 +39,12 @@ class RealStore(CommandTest):
         receipts = [(self.folder / "runs" / name / "receipt.jsonl").read_bytes() for name in ("here", "there", "again")]
         self.assertEqual(receipts[0], receipts[1])
         self.assertEqual(receipts[0], receipts[2])
+        shards = ADDRESS + "-shards"
+        works("shard", "images", shards, "--megabytes", "1")
+        self.write(JOB.replace('"digits"', f'"{shards}"'))
+        for name, more in {"shards": [], "shards-2": ["--workers", "2"]}.items():
+            works("train", "job.toml", "--quiet", "--out", f"runs/{name}", *more)
+            self.assertEqual((self.folder / "runs" / name / "receipt.jsonl").read_bytes(), receipts[0])
         works("upload", "runs/here", ADDRESS + "-run")
         there = json.loads(works("evaluate", ADDRESS + "-run", ADDRESS, "--json"))
         here = json.loads(works("evaluate", "runs/here", "images", "--json"))
