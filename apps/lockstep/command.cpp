@@ -31,6 +31,7 @@ std::unique_ptr<Commands> all_commands() {
   add_submit(*commands);
   add_jobs(*commands);
   add_cluster(*commands);
+  add_worker(*commands);
   add_evaluate(*commands);
   add_predict(*commands);
   add_summary(*commands);
@@ -74,6 +75,11 @@ const std::vector<Variable>& environment() {
        "separated by commas, or `all`"},
       {"LOCKSTEP_HOME",
        "folder of the run store and of batch jobs (default: by the XDG specification)"},
+      {"LOCKSTEP_PORTS", "ports that trainings on several hosts listen at, such as 20000-20100"},
+      {"LOCKSTEP_INTERFACE", "network interface for trainings on several hosts, such as eth0"},
+      {"LOCKSTEP_KEY_FOLDER",
+       "folder that the hosts share, for keys in files; otherwise keys go through the launch "
+       "command's standard input"},
       {"AWS_ENDPOINT_URL", "address of an S3 store other than AWS; also AWS_ENDPOINT_URL_S3"},
       {"AWS_ACCESS_KEY_ID, AWS_PROFILE, ...",
        "keys, profile, region of an S3 store, as for other tools"},

@@ -27,6 +27,7 @@ void add_sweep(Commands& commands);
 void add_submit(Commands& commands);
 void add_jobs(Commands& commands);
 void add_cluster(Commands& commands);
+void add_worker(Commands& commands);
 void add_evaluate(Commands& commands);
 void add_predict(Commands& commands);
 void add_summary(Commands& commands);

@@ -20,7 +20,7 @@ Runtime::Runtime(int argc, char** argv) {
   signal(SIGXFSZ, SIG_IGN);
   raise_descriptor_limit();
   if (argc > 1 && std::strcmp(argv[1], worker_argument) == 0) run_as_worker();
-  if (argc > 1 && std::strcmp(argv[1], host_argument) == 0) run_as_host();
+  if (argc > 1 && std::strcmp(argv[1], host_argument) == 0) run_as_started_host(argc - 2, argv + 2);
 }
 
 bool Runtime::present() { return has_runtime(); }

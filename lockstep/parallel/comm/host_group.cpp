@@ -19,6 +19,7 @@
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/parallel/comm/collective_log.h"
 #include "lockstep/parallel/comm/guarded_gloo.h"
+#include "lockstep/parallel/comm/listening_ports.h"
 
 namespace lockstep {
 namespace {
@@ -120,6 +121,7 @@ struct HostGroup::State {
       context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
       // Gloo waits five times this long for a connection.
       context->setTimeout(milliseconds(TimeLimit(limit.left() / 5)));
+      const ListeningPorts ports(ports_to_use());
       context->connectFullMesh(own_store, device);
     } catch (const gloo::Exception&) {
       apart();

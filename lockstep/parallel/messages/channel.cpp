@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <deque>
@@ -45,15 +46,6 @@ std::string random_name() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", source(), source(), source(), source());
 }
 
-struct KeyPair {
-  char public_key[41] = {}, secret_key[41] = {};
-  KeyPair() {
-    if (zmq_curve_keypair(public_key, secret_key) != 0) {
-      throw Error("[channel] ZeroMQ was built without CURVE");
-    }
-  }
-};
-
 // Options of both ends.
 void set_up(zmq::socket_t& socket, const ChannelOptions& options, const std::string& endpoint) {
   socket.set(zmq::sockopt::linger, 0);
@@ -75,22 +67,49 @@ Bytes bytes_of(const zmq::message_t& message) {
 }
 
 // A worker's name: its routing id, and the user id that belongs to its key.
-std::string name_of(uint32_t worker) { return "worker-" + std::to_string(worker); }
+constexpr std::string_view kWorker = "worker-", kGuest = "guest-";
+std::string name_of(uint32_t worker) { return std::string(kWorker) + std::to_string(worker); }
+std::string name_of_guests(uint32_t key) { return std::string(kGuest) + std::to_string(key); }
+
+// The number after the prefix.
+std::optional<uint32_t> number_in(std::string_view name, std::string_view prefix) {
+  uint32_t number = 0;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const char* const end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(name.data() + prefix.size(), end, number);
+  if (error != std::errc() || at != end) return std::nullopt;
+  return number;
+}
+
+ChannelKeys keys_of(const ChannelOptions& options) {
+  return options.keys.secret_key.empty() ? ChannelKeys::fresh() : options.keys;
+}
 
 }  // namespace
 
+ChannelKeys ChannelKeys::fresh() {
+  char public_key[41] = {}, secret_key[41] = {};
+  if (zmq_curve_keypair(public_key, secret_key) != 0) {
+    throw Error("[channel] ZeroMQ was built without CURVE");
+  }
+  return {public_key, secret_key};
+}
+
 struct ChannelServer::State {
-  explicit State(const ChannelOptions& o) : options(o), socket(context, ZMQ_ROUTER) {}
+  explicit State(const ChannelOptions& o)
+      : options(o), keys(keys_of(o)), socket(context, ZMQ_ROUTER) {}
 
   const ChannelOptions options;
-  KeyPair keys;
+  const ChannelKeys keys;
   zmq::context_t context{1};
   zmq::socket_t socket;
   std::string endpoint;
 
   Mutex mutex;
-  std::map<std::string, uint32_t> admitted LOCKSTEP_GUARDED_BY(mutex);  // by public key
-  std::set<std::string> dismissed LOCKSTEP_GUARDED_BY(mutex);           // public keys
+  // Names of workers and guests, by public key, and public keys by name.
+  std::map<std::string, std::string> admitted LOCKSTEP_GUARDED_BY(mutex);
+  std::map<std::string, std::string> keys_by_name LOCKSTEP_GUARDED_BY(mutex);
+  std::set<std::string> dismissed LOCKSTEP_GUARDED_BY(mutex);  // public keys
   Refusals refused LOCKSTEP_GUARDED_BY(mutex);
   std::atomic<bool> stop{false};
   std::thread checker;
@@ -133,7 +152,7 @@ struct ChannelServer::State {
       const MutexLock lock(mutex);
       const auto found = admitted.find(key);
       if (found != admitted.end()) {
-        worker = name_of(found->second);
+        worker = found->second;
       } else {
         // A worker that was dismissed after its death may still have had a connection attempt under
         // way.
@@ -147,6 +166,46 @@ struct ChannelServer::State {
     for (size_t i = 0; i < std::size(answers); ++i) {
       questions.send(zmq::buffer(answers[i]),
                      i + 1 < std::size(answers) ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    }
+  }
+
+  void admit(const std::string& name, const std::string& public_key) LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    admitted.emplace(public_key, name);
+    keys_by_name.emplace(name, public_key);
+  }
+
+  void dismiss(const std::string& name) LOCKSTEP_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    const auto found = keys_by_name.find(name);
+    if (found == keys_by_name.end()) return;
+    admitted.erase(found->second);
+    dismissed.insert(found->second);
+    keys_by_name.erase(found);
+  }
+
+  bool send(const std::string& name, std::span<const std::byte> content) {
+    try {
+      const auto flags = zmq::send_flags::dontwait;
+      return socket.send(zmq::buffer(name), zmq::send_flags::sndmore | flags) &&
+             socket.send(zmq::buffer(content.data(), content.size()), flags);
+    } catch (const zmq::error_t& error) {
+      if (error.num() == EHOSTUNREACH) return false;
+      fail("cannot send", error);
+    }
+  }
+
+  // Listens at the endpoint, or at the first free port of the range.
+  void bind(const std::string& wanted) {
+    constexpr std::string_view kAnyPort = ":*";
+    if (options.first_port == 0 || !wanted.ends_with(kAnyPort)) return socket.bind(wanted);
+    const std::string host = wanted.substr(0, wanted.size() - 1);
+    for (int port = options.first_port;; ++port) {
+      try {
+        return socket.bind(host + std::to_string(port));
+      } catch (const zmq::error_t& error) {
+        if (error.num() != EADDRINUSE || port >= options.last_port) throw;
+      }
     }
   }
 
@@ -197,7 +256,7 @@ ChannelServer::ChannelServer(const ChannelOptions& options)
       // The abstract name space needs no file, so nothing is left behind however the client ends.
       s.socket.bind("ipc://@lockstep-" + random_name());
     } else {
-      s.socket.bind(options.endpoint);
+      s.bind(options.endpoint);
     }
     s.endpoint = s.socket.get(zmq::sockopt::last_endpoint);
   } catch (const zmq::error_t& error) {
@@ -210,36 +269,29 @@ ChannelServer::~ChannelServer() { state_->stop_checking(); }
 
 const std::string& ChannelServer::endpoint() const { return state_->endpoint; }
 
+const std::string& ChannelServer::server_key() const { return state_->keys.public_key; }
+
 ChannelTicket ChannelServer::admit(uint32_t worker) {
-  const KeyPair keys;
-  const MutexLock lock(state_->mutex);
-  state_->admitted.emplace(keys.public_key, worker);
+  const ChannelKeys keys = ChannelKeys::fresh();
+  state_->admit(name_of(worker), keys.public_key);
   return {worker, state_->endpoint, state_->keys.public_key, keys.public_key, keys.secret_key};
 }
 
-void ChannelServer::dismiss(uint32_t worker) {
-  const MutexLock lock(state_->mutex);
-  auto& admitted = state_->admitted;
-  for (auto entry = admitted.begin(); entry != admitted.end();) {
-    if (entry->second != worker) {
-      ++entry;
-      continue;
-    }
-    state_->dismissed.insert(entry->first);
-    entry = admitted.erase(entry);
-  }
+void ChannelServer::dismiss(uint32_t worker) { state_->dismiss(name_of(worker)); }
+
+ChannelTicket ChannelServer::admit_guests(uint32_t key, const ChannelKeys& keys) {
+  state_->admit(name_of_guests(key), keys.public_key);
+  return {0, state_->endpoint, state_->keys.public_key, keys.public_key, keys.secret_key};
 }
 
+void ChannelServer::dismiss_guests(uint32_t key) { state_->dismiss(name_of_guests(key)); }
+
 bool ChannelServer::send(uint32_t worker, std::span<const std::byte> content) {
-  zmq::socket_t& socket = state_->socket;
-  try {
-    const auto flags = zmq::send_flags::dontwait;
-    return socket.send(zmq::buffer(name_of(worker)), zmq::send_flags::sndmore | flags) &&
-           socket.send(zmq::buffer(content.data(), content.size()), flags);
-  } catch (const zmq::error_t& error) {
-    if (error.num() == EHOSTUNREACH) return false;
-    fail("cannot send", error);
-  }
+  return state_->send(name_of(worker), content);
+}
+
+bool ChannelServer::answer(const std::string& guest, std::span<const std::byte> content) {
+  return state_->send(guest, content);
 }
 
 void ChannelServer::wait(const TimeLimit& limit, std::span<const int> descriptors) {
@@ -263,10 +315,16 @@ std::optional<ChannelServer::Message> ChannelServer::receive() {
     // The claimed sender must be the owner of the key.
     const std::string name = parts[0].to_string();
     const char* const owner = zmq_msg_gets(parts[1].handle(), "User-Id");
-    if (owner == nullptr || name != owner) continue;
-    const MutexLock lock(state_->mutex);
-    for (const auto& [key, worker] : state_->admitted) {
-      if (name_of(worker) == name) return Message{worker, bytes_of(parts[1])};
+    if (owner == nullptr) continue;
+    {
+      const MutexLock lock(state_->mutex);
+      if (state_->keys_by_name.count(owner) == 0) continue;
+    }
+    if (const auto key = number_in(owner, kGuest)) {
+      // A guest chooses its name.
+      if (name.starts_with(kGuest)) return Message{0, bytes_of(parts[1]), name, *key};
+    } else if (const auto worker = number_in(owner, kWorker); worker && name == owner) {
+      return Message{*worker, bytes_of(parts[1])};
     }
   }
 }
@@ -277,6 +335,52 @@ ChannelServer::Refusals ChannelServer::refusals() const {
 }
 
 void ChannelServer::stop_checking_keys() { state_->stop_checking(); }
+
+Bytes ask_as_guest(const ChannelTicket& ticket, const Bytes& question, const TimeLimit& limit) {
+  // A wrong key of the other end shows as a failed handshake, and so does a busy machine's.
+  constexpr int kMostFailures = 3;
+  try {
+    zmq::context_t context(1);
+    zmq::socket_t socket(context, ZMQ_DEALER), events(context, ZMQ_PAIR);
+    set_up(socket, {}, ticket.endpoint);
+    socket.set(zmq::sockopt::routing_id, std::string(kGuest) + random_name());
+    socket.set(zmq::sockopt::curve_serverkey, ticket.server_key);
+    socket.set(zmq::sockopt::curve_publickey, ticket.public_key);
+    socket.set(zmq::sockopt::curve_secretkey, ticket.secret_key);
+    socket.set(zmq::sockopt::reconnect_ivl, 100);
+    if (zmq_socket_monitor(socket.handle(), kMonitor,
+                           ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                               ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) != 0) {
+      throw zmq::error_t();
+    }
+    events.connect(kMonitor);
+    socket.connect(ticket.endpoint);
+    socket.send(zmq::buffer(question), zmq::send_flags::none);
+    for (int failures = 0; !limit.reached();) {
+      zmq::pollitem_t items[] = {{socket.handle(), 0, ZMQ_POLLIN, 0},
+                                 {events.handle(), 0, ZMQ_POLLIN, 0}};
+      zmq::poll(items, 2, std::chrono::milliseconds(limit.milliseconds_left()));
+      zmq::message_t message, address;
+      if (items[0].revents != 0 && socket.recv(message, zmq::recv_flags::dontwait)) {
+        return bytes_of(message);
+      }
+      if (items[1].revents == 0 || !events.recv(message, zmq::recv_flags::dontwait)) continue;
+      if (message.more()) (void)events.recv(address, zmq::recv_flags::dontwait);
+      uint16_t what = 0;
+      if (message.size() >= sizeof what) std::memcpy(&what, message.data(), sizeof what);
+      const bool refused = what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+      if (refused || ++failures == kMostFailures) {
+        throw InvalidArgument(
+            "[join] " + ticket.endpoint + " refuses the key",
+            "the key file must be of this job; each job has new keys, and a key ends with its job");
+      }
+    }
+  } catch (const zmq::error_t& error) {
+    fail("cannot ask at " + ticket.endpoint, error);
+  }
+  throw Timeout("[join] nothing answers at " + ticket.endpoint,
+                "the job may have ended, or another machine or port is meant");
+}
 
 struct ChannelClient::State {
   State(const ChannelOptions& o, int line, std::function<void()> g)

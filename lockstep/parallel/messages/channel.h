@@ -1,6 +1,9 @@
 // The control channel between a client and its workers: ZeroMQ with CURVE. Every worker has its own
 // key pair. Connections with an unknown key, without a key or without encryption are refused, even
 // after the thread that checks keys has ended.
+//
+// A guest is a process that has a key with which it may ask to become a worker, but no number yet.
+// Any number of guests may have one key.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +22,20 @@ namespace lockstep {
 // The information with which a worker connects to its client. Secret: passed by descriptor, never
 // on a command line or in the environment.
 struct ChannelTicket {
-  uint32_t worker = 0;
+  uint32_t worker = 0;                                       // 0: a guest
   std::string endpoint, server_key, public_key, secret_key;  // keys as Z85 text
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(worker, endpoint, server_key, public_key, secret_key);
   }
+};
+
+// A key pair as Z85 text.
+struct ChannelKeys {
+  std::string public_key, secret_key;
+  // Throws Error if ZeroMQ has no CURVE.
+  static ChannelKeys fresh();
 };
 
 struct ChannelOptions {
@@ -37,14 +47,19 @@ struct ChannelOptions {
   // false: a broken connection is not restored, so that no message can be missing between two
   // others. The user of the channel must then check whether the other end is alive.
   bool reconnect = true;
+  // Ports that an endpoint with "*" as its port may use; 0: any.
+  int first_port = 0, last_port = 0;
+  ChannelKeys keys = {};  // the client's; empty: new ones
 };
 
 // The client's end. One thread at a time.
 class ChannelServer {
  public:
   struct Message {
-    uint32_t worker = 0;
+    uint32_t worker = 0;  // 0: of a guest
     Bytes content;
+    std::string guest = {};  // the guest's name, for the answer
+    uint32_t key = 0;        // number of the guest's key
   };
   // Connection attempts refused so far.
   struct Refusals {
@@ -58,9 +73,15 @@ class ChannelServer {
   ~ChannelServer();
 
   const std::string& endpoint() const;
+  const std::string& server_key() const;  // the public key
   // Creates keys for a worker and admits it from now on.
   ChannelTicket admit(uint32_t worker);
   void dismiss(uint32_t worker);
+  // Admits guests with these keys, whose messages tell the number `key`. A ticket's worker is 0.
+  ChannelTicket admit_guests(uint32_t key, const ChannelKeys& keys);
+  void dismiss_guests(uint32_t key);
+  // Sends to a guest, as send() does to a worker.
+  bool answer(const std::string& guest, std::span<const std::byte> content);
   // False if the worker is not connected or does not take its messages.
   bool send(uint32_t worker, std::span<const std::byte> content);
   // Waits until a message may be available, a descriptor is readable, or the limit is reached.
@@ -75,6 +96,11 @@ class ChannelServer {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Sends a guest's question and returns the answer. Tries again until the limit while nothing
+// listens at the endpoint. Throws InvalidArgument if the key is refused or the other end has
+// another key, Timeout without an answer.
+Bytes ask_as_guest(const ChannelTicket& ticket, const Bytes& question, const TimeLimit& limit);
 
 // A worker's end, with its own thread. Thread-safe.
 class ChannelClient {

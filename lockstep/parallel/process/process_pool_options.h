@@ -22,7 +22,9 @@ struct ProcessPoolOptions {
   // Hosts in order of the workers' indexes; empty: all on this machine. A pool with hosts keeps its
   // size.
   std::vector<PoolHost> hosts = {};
-  std::string launch = {};   // see HostProcessOptions; "": its default
-  std::string address = {};  // this machine's, for the hosts; "": on the route to the first one
+  std::string launch = {};  // see HostProcessOptions; "": its default
+  // This machine's address or network interface, for the hosts; "": on the route to the first one.
+  std::string address = {};
+  bool same_processor = false;  // see HostProcessOptions
 };
 }  // namespace lockstep::detail

@@ -16,7 +16,7 @@
 #include "lockstep/base/threads/quiet_thread.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/process/worker_context.h"
-#include "lockstep/parallel/process/worker_start.h"
+#include "lockstep/parallel/remote/join.h"
 
 namespace lockstep {
 namespace {
@@ -27,6 +27,10 @@ constexpr std::chrono::milliseconds kAgentPulse{200};
 HostContext* context = nullptr;
 
 [[noreturn]] void end_at_once() { _exit(0); }
+[[noreturn]] void end_without_client() {
+  std::fprintf(stderr, "[host] the client no longer responds\n");
+  _exit(1);
+}
 
 // The host's name or address in "tcp://[::1]:4000".
 std::string host_of(const std::string& endpoint) {
@@ -36,13 +40,9 @@ std::string host_of(const std::string& endpoint) {
   return host;
 }
 
-void check(const HostStart& start) {
-  if (start.build != build_of_this()) {
-    throw InvalidArgument("[host] its executable is another build than the client's",
-                          "all hosts must run the same file");
-  }
-  if (chdir(start.folder.c_str()) != 0) {
-    throw FileError("[host] " + start.folder + ": " + std::strerror(errno),
+void go_to(const std::string& folder) {
+  if (chdir(folder.c_str()) != 0) {
+    throw FileError("[host] " + folder + ": " + std::strerror(errno),
                     "the client's folder must be there under the same path");
   }
 }
@@ -50,28 +50,24 @@ void check(const HostStart& start) {
 }  // namespace
 
 struct HostMain {
-  [[noreturn]] static void run() {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // ends with the command that started it
-    prctl(PR_SET_NAME, "lockstep-host");
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
-    HostStart start;
-    HostContext mine;
-    try {
-      start = decode<HostStart>(receive_start(STDIN_FILENO));
-      mine.address_ = address_towards(host_of(start.ticket.endpoint));
-    } catch (const Error& e) {
-      // The client reads the command's output.
-      std::fprintf(stderr, "%s\n", e.what());
-      _exit(1);
+  [[noreturn]] static void run(const Bytes& message, const HostRun& how) {
+    if (how.started) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // ends with the command that started it
+      for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
     }
-    mine.channel_ = std::make_unique<ChannelClient>(start.ticket, STDIN_FILENO, end_at_once,
-                                                    ChannelOptions{.reconnect = false});
+    prctl(PR_SET_NAME, "lockstep-host");
+    const auto start = decode<HostStart>(message);
+    HostContext mine;
+    for (const auto& [name, value] : start.environment) setenv(name.c_str(), value.c_str(), 1);
+    mine.address_ = own_address_towards(host_of(start.ticket.endpoint));
+    mine.channel_ =
+        std::make_unique<ChannelClient>(start.ticket, how.started ? STDIN_FILENO : -1, end_at_once,
+                                        ChannelOptions{.reconnect = false});
     context = &mine;
     std::atomic<bool> done{false};
     std::thread pulses;
     try {
-      check(start);
-      for (const auto& [name, value] : start.environment) setenv(name.c_str(), value.c_str(), 1);
+      go_to(start.folder);
       mine.channel_->send(with_prefix(AgentMessage::hello, {}));
       pulses = quiet_thread([&] { pulse(mine, start.silence, done); });
       if (const auto task = mine.receive(TimeLimit(kTaskLimit))) decode<Call<void>> (*task)();
@@ -89,7 +85,7 @@ struct HostMain {
     while (!done) {
       std::this_thread::sleep_for(kAgentPulse);
       const auto since = TimeLimit::Clock::now() - mine.last_message_.load();
-      if (std::chrono::duration<double>(since).count() > silence) end_at_once();
+      if (std::chrono::duration<double>(since).count() > silence) end_without_client();
       try {
         mine.channel_->send(with_prefix(AgentMessage::pulse, {}));
       } catch (const std::exception&) {
@@ -109,8 +105,9 @@ std::optional<Bytes> HostContext::receive(const TimeLimit& limit) {
     if (!message) return std::nullopt;
     last_message_ = TimeLimit::Clock::now();
     std::span<const std::byte> rest = *message;
-    if (take_prefix<ClientMessage>(rest) != ClientMessage::pulse)
-      return Bytes(rest.begin(), rest.end());
+    const auto says = take_prefix<ClientMessage>(rest);
+    if (says == ClientMessage::end) end_at_once();
+    if (says != ClientMessage::pulse) return Bytes(rest.begin(), rest.end());
   }
 }
 
@@ -119,8 +116,19 @@ HostContext& host_context() {
   return *context;
 }
 
-void run_as_host() { HostMain::run(); }
+void run_as_host(const Bytes& start, const HostRun& how) { HostMain::run(start, how); }
 
-std::string build_of_this() { return build_id_of(reinterpret_cast<const void*>(&run_as_host)); }
+void run_as_started_host(int count, char** arguments) {
+  try {
+    if (count != 2) throw InvalidArgument("[join] the arguments are an address and a key file");
+    join_job({.address = arguments[0], .key_file = arguments[1], .started = true});
+  } catch (const std::exception& e) {
+    // The client reads the command's output.
+    std::fprintf(stderr, "%s\n", e.what());
+    _exit(1);
+  }
+}
+
+std::string build_of_this() { return build_id_of(reinterpret_cast<const void*>(&build_of_this)); }
 
 }  // namespace lockstep

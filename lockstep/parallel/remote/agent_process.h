@@ -1,6 +1,7 @@
-// The remote agent: the process that represents a client on another host. A command that reaches
-// the host (ssh, srun) starts it, with this executable's path and `host_argument`. The start
-// message comes through its standard input. The end of that input means that the client is gone.
+// The remote agent: the process that represents a client on another host. It joins the client's job
+// (join.h). Either a command of the client that reaches the host (ssh, srun) starts it, with this
+// executable's path and `host_argument`; the end of its standard input then means that the client
+// is gone. Or something else starts it, as `lockstep worker`.
 #pragma once
 
 #include <atomic>
@@ -20,19 +21,18 @@ inline constexpr const char* host_argument = "--lockstep-host";
 
 struct HostStart {
   ChannelTicket ticket;
-  std::string build;   // of the client's executable
   std::string folder;  // working directory
   std::vector<std::pair<std::string, std::string>> environment;
   double silence = 10;  // seconds without a message after which the client counts as gone
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(ticket, build, folder, environment, silence);
+    archive(ticket, folder, environment, silence);
   }
 };
 
 // The first byte of a message. The content of `message` is defined by the task.
-enum class ClientMessage : uint8_t { pulse = 1, task = 2, message = 3 };
+enum class ClientMessage : uint8_t { pulse = 1, task = 2, message = 3, end = 4 };
 enum class AgentMessage : uint8_t { hello = 1, pulse = 2, message = 3, failed = 4 };
 
 // The environment of the remote agent's task. Thread-safe.
@@ -55,10 +55,17 @@ class HostContext {
 // The context of this process. Throws InvalidArgument in any other process.
 HostContext& host_context();
 
-// Reads the start message, runs the given task, and never returns.
-[[noreturn]] void run_as_host();
+struct HostRun {
+  bool started = false;  // by a command of the client
+};
 
-// The build id of this process, to compare with HostStart::build.
+// Runs the task of the client whose start message this is, and never returns.
+[[noreturn]] void run_as_host(const Bytes& start, const HostRun& how);
+// Joins as a process that the client's command started with these arguments, after
+// `host_argument`: address and key file.
+[[noreturn]] void run_as_started_host(int count, char** arguments);
+
+// The build id of this process.
 std::string build_of_this();
 
 }  // namespace lockstep

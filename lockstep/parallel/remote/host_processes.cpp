@@ -12,15 +12,17 @@
 #include <filesystem>
 #include <map>
 #include <sstream>
+#include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/addresses.h"
 #include "lockstep/parallel/comm/host_group.h"
 #include "lockstep/parallel/messages/prefix.h"
 #include "lockstep/parallel/messages/strangers.h"
 #include "lockstep/parallel/process/child_process.h"
 #include "lockstep/parallel/process/worker_context.h"
-#include "lockstep/parallel/process/worker_start.h"
 #include "lockstep/parallel/remote/agent_process.h"
+#include "lockstep/parallel/remote/join.h"
 
 namespace lockstep {
 namespace {
@@ -31,17 +33,32 @@ constexpr double kPulse = 0.5, kLook = 0.1;
 
 struct HostProcess {
   std::string name;
-  ChildProcess command;
+  int64_t index = 0, size = 0;
+  std::optional<ChildProcess> command;  // none: the host comes by itself
   Descriptor lifeline, printed;
+  std::string key_file;      // "": none
+  std::string process = {};  // "process 77 on n2", once it has joined
   Call<void> task;
   TimeLimit hello;
   bool arrived = false;
   Clock::time_point last_message = Clock::now();
   std::string reason = {};  // why it was ended by this process, or the error of its task
+  bool failed = false;      // its task threw, or it is to end
+
+  bool ended() { return command ? command->ended() : failed; }
 };
 
+constexpr std::string_view kJoin = "join ";
+// The number of the key that hosts share that come by themselves.
+constexpr uint32_t kSharedKey = 0;
+// Keys of earlier starts that are kept to tell processes that come late.
+constexpr size_t kKeptKeys = 1000;
+// Seconds for the last messages to leave.
+constexpr double kLastMessages = 0.2;
+
 // The arguments of a command that runs this executable on a host.
-std::vector<std::string> command_for(const std::string& launch, const std::string& host) {
+std::vector<std::string> command_for(const std::string& launch, const std::string& host,
+                                     const std::string& address, const std::string& key_file) {
   std::vector<std::string> words;
   std::istringstream text(launch);
   for (std::string word; text >> word;) {
@@ -63,8 +80,12 @@ std::vector<std::string> command_for(const std::string& launch, const std::strin
                               ") cannot be named on a command line for another host",
                           "move it to a path of letters, digits and ./_+-=@%,:");
   }
-  words.push_back(path);
-  words.push_back(host_argument);
+  if (!std::all_of(key_file.begin(), key_file.end(), plain)) {
+    throw InvalidArgument("[hosts] the path of key files (" + key_file +
+                              ") cannot be named on a command line for another host",
+                          "choose a folder of letters, digits and ./_+-=@%,:");
+  }
+  words.insert(words.end(), {path, host_argument, address, key_file});
   return words;
 }
 
@@ -103,6 +124,12 @@ std::string last_words(int descriptor) {
   return text;
 }
 
+// The key of hosts that come by themselves.
+std::optional<JobKey> shared_key(const HostProcessOptions& options) {
+  if (!options.launch.starts_with(kJoin)) return std::nullopt;
+  return read_key_file(options.launch.substr(kJoin.size()));
+}
+
 ChannelOptions channel_options(const HostProcessOptions& options) {
   if (!is_private_address(options.address)) {
     throw InvalidArgument("[hosts] " + options.address + " is a public address",
@@ -112,13 +139,25 @@ ChannelOptions channel_options(const HostProcessOptions& options) {
   ChannelOptions channel;
   channel.reconnect = false;
   channel.endpoint = "tcp://" + (v6 ? "[" + options.address + "]" : options.address) + ":*";
+  const PortRange ports = ports_to_use();
+  channel.first_port = ports.first;
+  channel.last_port = ports.last;
+  if (const auto key = shared_key(options)) {
+    if (key->server_secret.empty()) {
+      throw InvalidArgument("[hosts] the key file is one for members alone",
+                            "the client needs the file that `lockstep worker --new-key` made");
+    }
+    channel.keys = {key->server_key, key->server_secret};
+  }
   return channel;
 }
 
 }  // namespace
 
 struct HostProcesses::State {
-  explicit State(const HostProcessOptions& o) : options(o), channel(channel_options(o)) {}
+  explicit State(const HostProcessOptions& o) : options(o), channel(channel_options(o)) {
+    if (const auto key = shared_key(options)) channel.admit_guests(kSharedKey, key->guest);
+  }
 
   const HostProcessOptions options;
   ChannelServer channel;
@@ -127,9 +166,97 @@ struct HostProcesses::State {
   uint32_t next = 1;
   TimeLimit look{kLook}, pulse{kPulse};
   Strangers strangers;
+  std::map<uint32_t, std::string> joined;  // by the number of a start, also of lost hosts
+
+  // "127.0.0.1:4000"
+  std::string address() const {
+    return channel.endpoint().substr(channel.endpoint().find("//") + 2);
+  }
+  bool by_itself() const { return options.launch.starts_with(kJoin); }
+
+  // The host that a process may join as. If there is none, `refusal` says why.
+  HostProcess* place_for(uint32_t key, const JoinRequest& request, uint32_t& number,
+                         std::string& refusal) {
+    if (key != kSharedKey) {
+      number = key;
+      const auto found = hosts.find(key);
+      const auto before = joined.find(key);
+      if (found == hosts.end()) {
+        refusal = "it comes too late: its host was given up";
+      } else if (before == joined.end()) {
+        return &found->second;
+      }
+      if (before != joined.end()) refusal = before->second + " has joined with this key already";
+      return nullptr;
+    }
+    for (auto& [n, h] : hosts) {
+      if (request.size >= 0 && request.size != h.size) {
+        refusal = "it is one of " + std::to_string(request.size) + " processes, but the job has " +
+                  std::to_string(h.size) + " such hosts";
+        return nullptr;
+      }
+      if (request.index >= 0 && request.index != h.index) continue;
+      if (h.process.empty()) {
+        number = n;
+        refusal.clear();
+        return &h;
+      }
+      refusal = "member " + std::to_string(h.index) + " has joined already: " + h.process;
+    }
+    if (refusal.empty()) {
+      refusal = "the job has no member " + std::to_string(request.index) + " at present";
+    }
+    return nullptr;
+  }
+
+  void answer_guest(const ChannelServer::Message& message) {
+    JoinAnswer answer;
+    try {
+      const auto request = decode<JoinRequest>(message.content);
+      answer.refusal = difference_to_this(request, options.same_processor);
+      uint32_t number = 0;
+      HostProcess* const host = answer.refusal.empty()
+                                    ? place_for(message.key, request, number, answer.refusal)
+                                    : nullptr;
+      if (host != nullptr) {
+        host->process = request.name();
+        joined[number] = host->process;
+        if (joined.size() > kKeptKeys) joined.erase(joined.begin());
+        HostStart start{.ticket = channel.admit(number),
+                        .folder = std::filesystem::current_path().string(),
+                        .environment = own_variables()};
+        start.environment.insert(start.environment.end(), options.environment.begin(),
+                                 options.environment.end());
+        answer.start = encode(start);
+        remove_key(*host);
+      }
+    } catch (const DataError& e) {
+      answer.refusal = std::string("its question is invalid: ") + e.what();
+    }
+    channel.answer(message.guest, encode(answer));
+  }
+
+  static void remove_key(HostProcess& host) {
+    if (!host.key_file.empty()) ::unlink(host.key_file.c_str());
+    host.key_file.clear();
+  }
+
+  // A key for one start.
+  void give_key(uint32_t number, const JobKey& key) {
+    channel.admit_guests(number, key.guest);
+    given.push_back(number);
+    if (given.size() <= kKeptKeys) return;
+    channel.dismiss_guests(given.front());
+    given.pop_front();
+  }
+  std::deque<uint32_t> given;
 
   void take_messages() {
     while (auto message = channel.receive()) {
+      if (!message->guest.empty()) {
+        answer_guest(*message);
+        continue;
+      }
       const auto found = hosts.find(message->worker);
       if (found == hosts.end() || message->content.empty()) continue;
       HostProcess& h = found->second;
@@ -146,14 +273,14 @@ struct HostProcesses::State {
                           .content = Bytes(rest.begin(), rest.end())});
       } else if (says == AgentMessage::failed && h.reason.empty()) {
         h.reason = reason_of(rest);
-        h.command.kill();
+        if (h.command) h.command->kill();
+        h.failed = true;
       }
     }
   }
 
   void look_after() {
-    if (std::any_of(hosts.begin(), hosts.end(),
-                    [](auto& entry) { return entry.second.command.ended(); })) {
+    if (std::any_of(hosts.begin(), hosts.end(), [](auto& entry) { return entry.second.ended(); })) {
       // The last messages have arrived or will arrive soon, and must come before the loss.
       for (const TimeLimit limit(0.02); !limit.reached(); channel.wait(limit, {})) take_messages();
     }
@@ -161,8 +288,8 @@ struct HostProcesses::State {
     for (auto& [number, h] : hosts) {
       const std::chrono::duration<double> silent = Clock::now() - h.last_message;
       std::string how;
-      if (h.command.ended()) {
-        how = "its process " + h.command.how();
+      if (h.ended()) {
+        how = h.command ? "its process " + h.command->how() : "it was ended";
       } else if (!h.arrived && h.hello.reached()) {
         how = "it sent no message after its start";
       } else if (h.arrived && silent.count() > options.silence) {
@@ -172,7 +299,7 @@ struct HostProcesses::State {
       }
       lost.push_back(number);
       if (!h.reason.empty()) continue;
-      const std::string words = last_words(h.printed.get());
+      const std::string words = h.command ? last_words(h.printed.get()) : "";
       h.reason = words.empty() ? how : how + ": " + words;
     }
     for (const uint32_t number : lost) {
@@ -181,6 +308,7 @@ struct HostProcesses::State {
                         .end = {.how = hosts.at(number).reason}});
       strangers.died(number);
       channel.dismiss(number);
+      remove_key(hosts.at(number));
       hosts.erase(number);
     }
   }
@@ -190,46 +318,64 @@ HostProcesses::HostProcesses(const HostProcessOptions& options)
     : state_(std::make_unique<State>(options)) {}
 
 HostProcesses::~HostProcesses() {
+  bool any = false;
   for (auto& [number, h] : state_->hosts) {
+    State::remove_key(h);
     h.lifeline.close();
-    h.command.kill();
+    if (h.command) {
+      h.command->kill();
+    } else if (h.arrived) {
+      any = state_->channel.send(number, with_prefix(ClientMessage::end, {})) || any;
+    }
   }
+  // ZeroMQ drops messages that wait when it ends.
+  if (any) std::this_thread::sleep_for(std::chrono::duration<double>(kLastMessages));
 }
 
-uint32_t HostProcesses::start(const std::string& host, const Call<void>& task) {
+uint32_t HostProcesses::start(const std::string& host, int64_t index, int64_t size,
+                              const Call<void>& task) {
   State& s = *state_;
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw Error(std::string("[hosts] no socket for a command: ") + std::strerror(errno));
-  }
-  Descriptor mine(ends[0]), theirs(ends[1]);
-  Descriptor printed(memfd_create("lockstep-command", MFD_CLOEXEC));
-  ChildProcess command({.command = command_for(s.options.launch, host),
-                        .input = theirs.get(),
-                        .output = printed.get()});
-  theirs.close();
   const uint32_t number = s.next++;
-  HostStart start;
-  start.ticket = s.channel.admit(number);
-  start.build = build_of_this();
-  start.folder = std::filesystem::current_path().string();
-  start.environment = own_variables();
-  start.environment.insert(start.environment.end(), s.options.environment.begin(),
-                           s.options.environment.end());
-  try {
-    send_start(mine.get(), encode(start));
-  } catch (const InvalidArgument&) {
-    throw;
-  } catch (const Error&) {
-    // It has ended already and will be reported as lost.
+  HostProcess process{.name = host,
+                      .index = index,
+                      .size = size,
+                      .command = {},
+                      .lifeline = {},
+                      .printed = {},
+                      .key_file = {},
+                      .task = task,
+                      .hello = TimeLimit(s.options.start_limit)};
+  if (!s.by_itself()) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      throw Error(std::string("[hosts] no socket for a command: ") + std::strerror(errno));
+    }
+    process.lifeline = Descriptor(ends[0]);
+    Descriptor theirs(ends[1]);
+    process.printed = Descriptor(memfd_create("lockstep-command", MFD_CLOEXEC));
+    const JobKey key{s.channel.server_key(), ChannelKeys::fresh()};
+    std::string key_path = "-";
+    if (!s.options.key_folder.empty()) {
+      key_path = s.options.key_folder + "/lockstep-key-" + std::to_string(getpid()) + "-" +
+                 std::to_string(number);
+      write_key_file(key_path, key);
+      process.key_file = key_path;
+    }
+    process.command.emplace(
+        ChildOptions{.command = command_for(s.options.launch, host, s.address(), key_path),
+                     .input = theirs.get(),
+                     .output = process.printed.get()});
+    theirs.close();
+    s.give_key(number, key);
+    if (key_path == "-") {
+      const std::string text = key.text();
+      // If it has ended already, it will be reported as lost.
+      [[maybe_unused]] const ssize_t sent =
+          ::send(process.lifeline.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
   }
   s.strangers.starts(number);
-  s.hosts.emplace(number, HostProcess{.name = host,
-                                      .command = std::move(command),
-                                      .lifeline = std::move(mine),
-                                      .printed = std::move(printed),
-                                      .task = task,
-                                      .hello = TimeLimit(s.options.start_limit)});
+  s.hosts.emplace(number, std::move(process));
   return number;
 }
 
@@ -267,10 +413,12 @@ std::optional<WorkerEvent> HostProcesses::wait(const TimeLimit& limit, int also)
     if (limit.reached() || (also >= 0 && poll(&called, 1, 0) > 0)) return std::nullopt;
     std::vector<int> descriptors;
     if (also >= 0) descriptors.push_back(also);
-    for (const auto& [number, h] : s.hosts) descriptors.push_back(h.command.ended_descriptor());
+    for (const auto& [number, h] : s.hosts) {
+      if (h.command) descriptors.push_back(h.command->ended_descriptor());
+    }
     s.channel.wait(TimeLimit(std::min(limit.left(), s.look.left() + 0.001)), descriptors);
     for (auto& [number, h] : s.hosts) {
-      if (h.command.ended()) s.look = TimeLimit(0);
+      if (h.ended()) s.look = TimeLimit(0);
     }
   }
 }
@@ -279,8 +427,14 @@ void HostProcesses::kill(uint32_t number, const std::string& reason) {
   const auto found = state_->hosts.find(number);
   if (found == state_->hosts.end()) return;
   if (found->second.reason.empty()) found->second.reason = reason;
-  found->second.lifeline.close();
-  found->second.command.kill();
+  HostProcess& h = found->second;
+  h.lifeline.close();
+  h.failed = true;
+  if (h.command) {
+    h.command->kill();
+  } else {
+    state_->channel.send(number, with_prefix(ClientMessage::end, {}));
+  }
 }
 
 int64_t HostProcesses::strangers() {

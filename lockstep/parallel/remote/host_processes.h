@@ -19,10 +19,16 @@ struct HostProcessOptions {
   // This machine's address as seen by the hosts. Must belong to a private network.
   std::string address = "127.0.0.1";
   // The command line that runs a command on a host; {host} is replaced by the host's name. The
-  // executable and its argument are appended. The command must pass on its standard input.
+  // executable and its arguments are appended. The command must pass on its standard input. Or
+  // "join FILE": no command; the hosts come by themselves (`lockstep worker`), with the key in
+  // FILE.
   std::string launch = "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 {host}";
-  double start_limit = 60;  // seconds from its start until an agent's first message
-  double silence = 1.5;     // seconds without a message after which a host counts as lost
+  // A folder that all hosts share, for key files that this user alone can read. "": keys go through
+  // the command's standard input.
+  std::string key_folder = {};
+  bool same_processor = false;  // refuse hosts whose processor is of another model than this one's
+  double start_limit = 60;      // seconds from its start until an agent's first message
+  double silence = 1.5;         // seconds without a message after which a host counts as lost
   // Set in the agent's environment, besides this process's variables that begin with LOCKSTEP_.
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
@@ -30,9 +36,9 @@ struct HostProcessOptions {
 // A class beside Workers, because an agent is started by a command and judged by its silence, while
 // the system reports ends and stops of a worker of this machine.
 //
-// Starts remote agents and exchanges messages with them. They end when this process ends, or when
-// they receive nothing from it for ten seconds. Used by one thread, which must live as long as they
-// do.
+// Starts remote agents, or lets them join, and exchanges messages with them. They end when this
+// process ends, or when they receive nothing from it for ten seconds. Used by one thread, which
+// must live as long as they do.
 class HostProcesses {
  public:
   // Throws InvalidArgument for an address that is not private, Error if it cannot listen at the
@@ -40,10 +46,11 @@ class HostProcesses {
   explicit HostProcesses(const HostProcessOptions& options);
   ~HostProcesses();
 
-  // Runs a task on the host, in a process of the same executable under the same path. Returns its
+  // Runs a task on the host, in a process of the same executable under the same path. `index`: the
+  // host's, from 0, for hosts that come by themselves; `size`: their number. Returns the process's
   // number, which is never reused. Throws InvalidArgument for a path that a shell would alter,
   // Error if the command cannot be run.
-  uint32_t start(const std::string& host, const Call<void>& task);
+  uint32_t start(const std::string& host, int64_t index, int64_t size, const Call<void>& task);
   // False if the agent is lost, or takes no message now.
   bool send(uint32_t number, std::span<const std::byte> content);
   // The next event, a message or a loss; none at the limit, or when the descriptor `also` is

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/remote/remote_hosts_thread.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -17,6 +18,8 @@ namespace {
 
 // Bytes of regions that may be in transit to a host without acknowledgement.
 constexpr size_t kUnderWay = 16 * kPiece;
+// Seconds for hosts that come by themselves.
+constexpr double kJoinLimit = 600;
 // First worker number of a host; the supervisor's numbers lie below.
 constexpr uint32_t kNumbers = 1u << 24;
 
@@ -70,6 +73,9 @@ HostProcessOptions process_options(const ProcessPoolOptions& options, const std:
   if (!options.launch.empty()) o.launch = options.launch;
   o.environment = options.environment;
   o.address = address;
+  o.same_processor = options.same_processor;
+  if (const char* const folder = std::getenv("LOCKSTEP_KEY_FOLDER")) o.key_folder = folder;
+  if (o.launch.starts_with("join ")) o.start_limit = kJoinLimit;
   return o;
 }
 
@@ -189,7 +195,8 @@ class HostLine {
                               .workers = h.workers,
                               .threads = s_.options.threads,
                               .memory_bytes = s_.options.memory_bytes};
-        h.process = processes_.start(h.name, make_call<&serve_as_host>(setup));
+        h.process = processes_.start(h.name, host - 1, static_cast<int64_t>(hosts_.size()),
+                                     make_call<&serve_as_host>(setup));
       } catch (const std::exception& e) {
         s_.events.started(ticket, 0, 0, e.what());
         return;
@@ -370,7 +377,14 @@ class HostLine {
 }  // namespace
 
 std::string own_address(const ProcessPoolOptions& options) {
-  if (!options.address.empty()) return options.address;
+  // An address, or the name of an interface, which has neither a dot nor a colon.
+  if (options.address.find_first_of(".:") != std::string::npos) return options.address;
+  if (!options.address.empty()) return address_of_interface(options.address);
+  if (const char* const interface = std::getenv("LOCKSTEP_INTERFACE")) {
+    if (*interface != 0) return address_of_interface(interface);
+  }
+  // Nothing listens beyond the loopback unless an address or a host says so.
+  if (options.launch.starts_with("join ")) return "127.0.0.1";
   for (const auto& host : options.hosts) {
     if (host.name.empty()) continue;
     try {

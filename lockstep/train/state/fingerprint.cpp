@@ -1,6 +1,5 @@
 #include "lockstep/train/state/fingerprint.h"
 
-#include <cpuid.h>
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/build_id.h"
+#include "lockstep/base/os/processor.h"
 #include "lockstep/data/images/image.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/interface/library_versions.h"
@@ -17,26 +17,6 @@ extern char** environ;
 
 namespace lockstep {
 namespace {
-
-std::string processor_vendor() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid(0, &a, &b, &c, &d)) return "unknown";
-  std::string vendor(12, '\0');
-  std::memcpy(&vendor[0], &b, 4);
-  std::memcpy(&vendor[4], &d, 4);
-  std::memcpy(&vendor[8], &c, 4);
-  return vendor;
-}
-
-// Family and model in the vendors' notation: base plus extended parts.
-std::string processor_model() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid(1, &a, &b, &c, &d)) return "unknown";
-  unsigned family = (a >> 8) & 0xf, model = (a >> 4) & 0xf;
-  if (family == 6 || family == 15) model += ((a >> 16) & 0xf) << 4;
-  if (family == 15) family += (a >> 20) & 0xff;
-  return fmt::format("family {} model {}", family, model);
-}
 
 std::string cache_sizes() {
   const auto size = [](int name) { return std::max(0L, sysconf(name)) >> 10; };

@@ -33,6 +33,7 @@ std::shared_ptr<detail::PoolCore> pool_or_own(std::shared_ptr<detail::PoolCore> 
   for (const TrainingHost& host : hosts_of(options)) own.hosts.push_back({host.name, host.workers});
   own.launch = options.workers.host_launch;
   own.address = options.workers.host_address;
+  own.same_processor = true;  // as the fingerprint of the numerics asks
   own.memory_bytes = static_cast<uint64_t>(options.workers.memory_mib) << 20;
   for (const std::string& entry : options.workers.environment) {
     const size_t at = entry.find('=');
