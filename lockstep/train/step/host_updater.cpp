@@ -36,6 +36,7 @@ HostUpdater::HostUpdater(Network& network, Solver& solver, ThreadPool& pool,
 
 void HostUpdater::bind(std::byte* gradient_sum) {
   gradients_.emplace(layout_, reinterpret_cast<float*>(gradient_sum));
+  for (Cut& cut : cuts_) cut = {};
 }
 
 // Limits the norms of the sums, which it brings into row-major order. Returns the divisor of each
@@ -62,34 +63,69 @@ std::vector<double> HostUpdater::limit_gradients(double observations) {
   return threshold_.divisors(squares, observations);
 }
 
+std::vector<int64_t> HostUpdater::parts() const {
+  std::vector<int64_t> parts;
+  for (size_t p = 0; p < progress_.size(); ++p) {
+    parts.push_back(network_.packed().part(static_cast<int>(p)));
+  }
+  return parts;
+}
+
 // Large parameters first, the best order for sharing them among threads. A sum that has to be
 // converted is one piece, unless all are `converted` already.
-void HostUpdater::cut_into_pieces(bool converted) {
+HostUpdater::Cut HostUpdater::cut(bool converted) const {
   const GradientSums& gradients = *gradients_;
-  pieces_.clear();
+  Cut cut;
+  cut.counts.assign(gradients.size(), 0);
+  cut.parts = parts();
   for (const size_t p : gradients.by_size()) {
-    Progress& progress = progress_[p];
     const auto count = static_cast<int64_t>(gradients.count(p));
-    const int64_t part = network_.packed().part(static_cast<int>(p));
-    progress.by_parts = part > 0;
     // Pieces of whole parts.
-    const int64_t unit = std::max<int64_t>(part, 1);
+    const int64_t unit = std::max<int64_t>(cut.parts[p], 1);
     const bool divided = converted || !gradients.converts(p);
     const int64_t most = divided ? (kPiece + unit - 1) / unit * unit : count;
-    int64_t pieces = 0;
-    for (int64_t first = 0; first < count; first += most, ++pieces) {
-      pieces_.push_back({p, {first, std::min(most, count - first)}});
+    for (int64_t first = 0; first < count; first += most, ++cut.counts[p]) {
+      cut.pieces.push_back({p, {first, std::min(most, count - first)}});
     }
-    progress.left = pieces;
+  }
+  return cut;
+}
+
+void HostUpdater::begin(const Cut& cut) {
+  for (size_t p = 0; p < progress_.size(); ++p) {
+    Progress& progress = progress_[p];
+    progress.left = cut.counts[p];
+    progress.by_parts = cut.parts[p] > 0;
     std::vector<std::span<const std::byte>> arrays;
     const auto add = [&](const Tensor& t) {
-      arrays.push_back(std::as_bytes(std::span(t.data<float>(), gradients.count(p))));
+      arrays.push_back(std::as_bytes(std::span(t.data<float>(), gradients_->count(p))));
     };
     add(network_.parameters()[p].value);
     for (const Tensor& array : solver_.state(p)) add(array);
     progress.digest.begin(arrays);
     arrays_ = arrays.size();
   }
+}
+
+// A thread has the same pieces in every iteration, so that parameters and the solver's state stay
+// in the caches of its core, until it takes over some that another thread has not begun.
+void HostUpdater::for_each_piece(const Cut& cut,
+                                 const std::function<void(const Piece&, int thread)>& body) {
+  struct alignas(64) Begun {
+    std::atomic<size_t> pieces{0};
+  };
+  const auto threads = static_cast<size_t>(pool_.used());
+  std::vector<Begun> begun(threads);
+  pool_.run([&](int thread) {
+    for (size_t k = 0; k < threads; ++k) {
+      const size_t owner = (static_cast<size_t>(thread) + k) % threads;
+      std::atomic<size_t>& next = begun[owner].pieces;
+      for (size_t i = owner + threads * next++; i < cut.pieces.size();
+           i = owner + threads * next++) {
+        body(cut.pieces[i], thread);
+      }
+    }
+  });
 }
 
 void HostUpdater::update(const Piece& piece, const UpdateScalars& scalars, bool converted,
@@ -141,10 +177,11 @@ void HostUpdater::apply(const UpdateScalars& scalars, size_t) {
   std::vector<double> divisors;
   if (threshold_.wanted() && !threshold_.of_elements()) divisors = limit_gradients(observations);
   const bool converted = !divisors.empty();
-  cut_into_pieces(converted);
-  pool_.for_each(static_cast<int64_t>(pieces_.size()), [&](int64_t i, int thread) {
+  Cut& pieces = cuts_[converted ? 1 : 0];
+  if (pieces.parts != parts()) pieces = cut(converted);
+  begin(pieces);
+  for_each_piece(pieces, [&](const Piece& piece, int thread) {
     const ArithmeticMode mode;
-    const Piece& piece = pieces_[static_cast<size_t>(i)];
     UpdateScalars own = scalars;
     own.observations = converted ? divisors[piece.parameter] : observations;
     update(piece, own, converted, thread);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -44,8 +45,19 @@ class HostUpdater final : public Updater {
     std::atomic<int64_t> left{0};  // pieces that are not finished
   };
 
+  // How all parameters are cut. Changes only when plans that are compiled later add packed copies.
+  struct Cut {
+    std::vector<Piece> pieces;
+    std::vector<int64_t> counts;  // of pieces, by parameter
+    std::vector<int64_t> parts;   // elements of a part of the packed copies, by parameter; 0: none
+  };
+
   std::vector<double> limit_gradients(double observations);
-  void cut_into_pieces(bool converted);
+  std::vector<int64_t> parts() const;
+  Cut cut(bool converted) const;
+  void begin(const Cut& cut);
+  // Calls update() for all pieces.
+  void for_each_piece(const Cut& cut, const std::function<void(const Piece&, int thread)>& body);
   void update(const Piece& piece, const UpdateScalars& scalars, bool converted, int thread);
   void finish(size_t parameter, int thread);
 
@@ -58,7 +70,7 @@ class HostUpdater final : public Updater {
   const double loss_scale_;
   std::vector<bool> frozen_;  // by parameter
   std::optional<GradientSums> gradients_;
-  std::vector<Piece> pieces_;
+  Cut cuts_[2];                              // by whether all sums are converted; made when needed
   size_t arrays_ = 1;                        // of a digest: the parameter and the solver's state
   std::deque<Progress> progress_;            // by parameter
   std::vector<std::vector<float>> limited_;  // gradients within the threshold, by thread
