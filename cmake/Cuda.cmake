@@ -72,7 +72,7 @@ else()
   list(FILTER sources EXCLUDE REGEX "/nccl\\.cpp$")
 endif()
 # What it needs of the rest is compiled in once more: it is loaded by executables of any kind.
-foreach(source IN ITEMS base/os/build_id base/numeric/dtype base/numeric/shape engine/tensor/spec engine/kernels/backends/backend)
+foreach(source IN ITEMS base/os/build_id base/numeric/dtype base/numeric/shape engine/device/device_log engine/tensor/spec engine/kernels/backends/backend)
   list(APPEND sources "${PROJECT_SOURCE_DIR}/lockstep/${source}.cpp")
 endforeach()
 add_library(lockstep_cuda SHARED ${sources})

@@ -89,6 +89,8 @@ const std::vector<Variable>& environment() {
       {"LOCKSTEP_S3_RETRY_SECONDS", "how long failed requests to S3 are repeated (60)"},
       {"LOCKSTEP_S3_CACHE_GB",
        "gigabytes of objects to keep below XDG_CACHE_HOME or ~/.cache (10); 0: none"},
+      {"LOCKSTEP_DEVICE_LOG",
+       "file to which GPUs' algorithms and recordings are appended, as lines of JSON"},
       {"NO_COLOR", "if set, no colour on terminals"}};
   return variables;
 }

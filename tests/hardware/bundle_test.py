@@ -80,7 +80,9 @@ class Bundle(unittest.TestCase):
     def test_law(self):
         code, text = self.run_command("law")
         self.assertEqual(code, 0, text)
-        self.assertEqual(set(self.states("law").values()), {"passed"})
+        states = self.states("law")
+        self.assertEqual(states.pop("recordings"), "not tested")  # by a processor
+        self.assertEqual(set(states.values()), {"passed"})
         self.assertIn("digits fp32 stopped and resumed", self.states("law"))
         with open(self.out / "law" / "digits-fp32-first" / "job.json") as file:
             job = json.load(file)
@@ -90,6 +92,21 @@ class Bundle(unittest.TestCase):
         self.assertIn("law/digits-fp32-first/receipt.jsonl", names)
         self.assertIn("law/table.md", names)
         self.assertFalse([name for name in names if name.endswith(".safetensors")])
+
+    def test_failed_recordings_are_counted(self):
+        real = BUILD / "bin" / "lockstep"
+        self.replace("lockstep", """if [ -n "$LOCKSTEP_DEVICE_LOG" ]; then
+  echo '{"recording":"made"}' >> "$LOCKSTEP_DEVICE_LOG"
+  echo '{"recording":"failed","why":"planted"}' >> "$LOCKSTEP_DEVICE_LOG"
+  echo '{"convolution":{"x":"1x1"},"forward":{"algorithm":1}}' >> "$LOCKSTEP_DEVICE_LOG"
+fi
+exec """ + f'{real} "$@"')
+        code, text = self.run_command("law")
+        self.assertEqual(code, 1, text)
+        row = read_rows(self.out, "law")[-1]
+        self.assertEqual((row["state"], row["why"]), ("FAILED", "planted"))
+        self.assertEqual((row["made"], row["failed"], row["kernels"]), (5, 5, 1))
+        self.assertEqual((self.out / "law" / "algorithms.jsonl").read_text().count("\n"), 1)
 
     # A command that is wrong, in one run alone.
     def test_another_digest_fails(self):

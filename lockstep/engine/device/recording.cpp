@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/device/device_log.h"
 
 namespace lockstep {
 
@@ -14,7 +15,14 @@ Recording::Recording(Recording&& other) noexcept
       recording_(std::exchange(other.recording_, nullptr)) {}
 
 void Recording::run(const std::function<void()>& add) {
-  if (!recording_ && has_run_ && recordable_ && device_->records()) record(add);
+  if (!recording_ && has_run_ && recordable_ && device_->records()) {
+    std::string why = "the device could not make it";
+    record(add, why);
+    if (has_device_log()) {
+      add_to_device_log(recording_ ? R"({"recording":"made"})"
+                                   : R"({"recording":"failed","why":)" + quoted_for_log(why) + "}");
+    }
+  }
   if (recording_) {
     device_->replay(recording_, stream_);
   } else {
@@ -25,7 +33,7 @@ void Recording::run(const std::function<void()>& add) {
 
 // Leaves recording_ null if the work cannot be recorded. Errors of the work itself are dropped
 // here; run() then adds the work directly, which throws them again.
-void Recording::record(const std::function<void()>& add) {
+void Recording::record(const std::function<void()>& add, std::string& why) {
   device_->begin_recording(stream_);
   const auto drop = [&] {
     if (void* half = device_->end_recording(stream_)) device_->release_recording(half);
@@ -33,8 +41,9 @@ void Recording::record(const std::function<void()>& add) {
   try {
     add();
     recording_ = device_->end_recording(stream_);
-  } catch (const Error&) {
+  } catch (const Error& error) {
     drop();
+    why = error.what();
   } catch (...) {
     drop();
     throw;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "lockstep/engine/device/device_memory.h"
 
@@ -30,7 +31,8 @@ class Recording {
   void forget() noexcept;
 
  private:
-  void record(const std::function<void()>& add);
+  // `why` receives the text of an error of the work.
+  void record(const std::function<void()>& add, std::string& why);
 
   DeviceMemory* device_;
   void* stream_;

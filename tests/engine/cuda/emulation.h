@@ -47,7 +47,13 @@ inline void __syncthreads() { ::emulation::barrier(); }
 using cudaStream_t = void*;
 enum cudaError_t { cudaSuccess = 0, cudaErrorNotReady = 600 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+// As in CUDA, an answer other than success stays until it is read, also "not ready".
+inline thread_local cudaError_t last_cuda_error = cudaSuccess;
+inline cudaError_t cudaGetLastError() {
+  const cudaError_t last = last_cuda_error;
+  last_cuda_error = cudaSuccess;
+  return last;
+}
 inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                                    cudaStream_t) {
@@ -62,7 +68,9 @@ inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 // Streams complete work immediately, except for data from other devices.
 bool stream_is_busy(cudaStream_t stream);
 inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return stream_is_busy(stream) ? cudaErrorNotReady : cudaSuccess;
+  if (!stream_is_busy(stream)) return cudaSuccess;
+  last_cuda_error = cudaErrorNotReady;
+  return cudaErrorNotReady;
 }
 struct cudaDeviceProp {
   char name[16];

@@ -54,6 +54,15 @@ Given with_special_values(const Shape& shape) {
   return {{{Kind::input, 0}, bytes_of(x)}};
 }
 
+__global__ void nothing() {}
+
+TEST(CudaKernels, MoreBlocksThanAGridHasAreRefused) {
+  cuda::launch("nothing", nothing, {.blocks = 3}, nullptr);
+  // As 32 bits this would be one block.
+  EXPECT_THROW(cuda::launch("nothing", nothing, {.blocks = (int64_t{1} << 32) + 1}, nullptr),
+               Unsupported);
+}
+
 TEST(CudaKernels, Relu) {
   for (const Shape& shape : all_shapes()) {
     for_layouts(shape, [&](const TensorSpec& spec) {

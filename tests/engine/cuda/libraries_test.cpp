@@ -1,8 +1,13 @@
 // Kernels that use cuDNN and cuBLASLt, with stand-ins for these libraries (stand_in/). The tests
 // show that the calls are right; only a GPU can show the libraries' results.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/kernel_info.h"
@@ -160,6 +165,38 @@ TEST(CudaLibraries, LayoutsOfConvolutions) {
   p.weights = {6, 2, 3, 3};
   kernel = cuda::convolution(p);
   EXPECT_TRUE(kernel.forward.reads[0].spec.row_major());
+}
+
+TEST(CudaLibraries, ChosenAlgorithmsAreLogged) {
+  const auto path =
+      std::filesystem::path(testing::TempDir()) / ("device-log-" + std::to_string(getpid()));
+  setenv("LOCKSTEP_DEVICE_LOG", path.c_str(), 1);
+  ConvolutionProblem p;
+  p.src = plain({2, 4, 5, 7});
+  p.weights = {6, 4, 3, 3};
+  p.dst = {2, 6, 3, 5};
+  p.window.kernel = {3, 3};
+  cuda::convolution(p);
+  cuda::fully_connected({plain({5, 3}), 7, false});
+  unsetenv("LOCKSTEP_DEVICE_LOG");
+  cuda::convolution(p);  // not logged
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  std::filesystem::remove(path);
+  ASSERT_EQ(lines.size(), 4u);  // a convolution, and three products
+  const auto convolution = nlohmann::json::parse(lines[0]);
+  EXPECT_EQ(convolution["convolution"]["type"], "f32");
+  EXPECT_EQ(convolution["convolution"]["channels_last"], true);
+  for (const char* pass : {"forward", "data", "weights"}) {
+    EXPECT_EQ(convolution[pass]["algorithm"], 2);
+    EXPECT_EQ(convolution[pass]["arithmetic"], 3);
+    EXPECT_EQ(convolution[pass]["workspace"], 300);
+    EXPECT_EQ(convolution[pass]["proposed"], true);
+  }
+  for (size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_TRUE(nlohmann::json::parse(lines[i]).contains("product"));
+  }
 }
 
 TEST(CudaLibraries, WhatNoLayoutDoesIsUnsupported) {

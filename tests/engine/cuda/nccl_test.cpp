@@ -102,6 +102,7 @@ TEST_F(Nccl, MovesBytesBetweenAll) {
     if (rank != 0) {
       EXPECT_EQ(group.progress(&stream),
                 Progress::queued);  // the first member has sent nothing yet
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess);
       ++waiting;
     }
     while (group.progress(&stream) != Progress::done) std::this_thread::yield();

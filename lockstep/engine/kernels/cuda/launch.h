@@ -35,10 +35,18 @@ inline void check(cudaError_t status, const char* what) {
   throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(status));
 }
 
-// Adds a launch of `kernel` to `stream`. Throws Error with `name` if the launch fails.
+// What a grid can have. More would be cut off when they become 32 bits.
+inline constexpr int64_t kMostBlocks = 0x7fffffff;
+
+// Adds a launch of `kernel` to `stream`. Throws Error with `name` if the launch fails, Unsupported
+// for more blocks than a GPU launches.
 template <class... Params, class... Args>
 void launch(const char* name, void (*kernel)(Params...), const Grid& grid, void* stream,
             Args... args) {
+  if (grid.blocks > kMostBlocks) {
+    throw Unsupported(std::string("[cuda] ") + name + ": " + std::to_string(grid.blocks) +
+                      " blocks are more than a GPU launches at once");
+  }
 #ifdef __CUDACC__
   kernel<<<static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.threads),
            grid.shared_bytes, static_cast<cudaStream_t>(stream)>>>(static_cast<Params>(args)...);

@@ -88,8 +88,15 @@ cudnnHandle_t cudnn_handle(void* stream) {
   const auto found = mine.handles.find({device, stream});
   if (found != mine.handles.end()) return found->second;
   cudnnHandle_t handle = spare_or_new(device);
+  const cudnnStatus_t status = cudnnSetStream(handle, static_cast<cudaStream_t>(stream));
+  if (status != CUDNN_STATUS_SUCCESS) {
+    // Not kept for this stream: it belongs to another one, or to none.
+    SpareHandles& spare = spare_handles();
+    const MutexLock lock(spare.mutex);
+    spare.by_device[device].push_back(handle);
+  }
+  check(status, "choosing the stream");
   mine.handles[{device, stream}] = handle;
-  check(cudnnSetStream(handle, static_cast<cudaStream_t>(stream)), "choosing the stream");
   return handle;
 }
 

@@ -109,7 +109,10 @@ class NcclGroup final : public DeviceGroup {
     if (pending()) return Progress::pending;
     check(cudaSetDevice(index_), "choosing the device");
     const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream));
-    if (status == cudaErrorNotReady) return Progress::queued;
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // else the next launch of a kernel would report it
+      return Progress::queued;
+    }
     check(status, "an exchange between GPUs");
     return Progress::done;
   }

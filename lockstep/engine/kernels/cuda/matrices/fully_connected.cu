@@ -2,6 +2,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/device/device_log.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/elementwise/bias.h"
@@ -60,6 +61,7 @@ class Product {
       if (choice().deterministic && splits(found[i].algo)) continue;
       algorithm_ = found[i].algo;
       workspace_ = found[i].workspaceSize;
+      if (has_device_log()) log_choice();
       return;
     }
     throw Unsupported("[cuda] cuBLASLt has no algorithm for a product of " + text(p.a) + " and " +
@@ -89,6 +91,21 @@ class Product {
 
   static std::string text(const Matrix& m) {
     return std::to_string(m.rows) + "x" + std::to_string(m.columns);
+  }
+
+  void log_choice() const {
+    int32_t number = -1;
+    size_t written = 0;
+    check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm_, CUBLASLT_ALGO_CONFIG_ID, &number,
+                                               sizeof number, &written),
+          "asking for an algorithm's number");
+    const Problem& p = problem_;
+    add_to_device_log(R"({"product":{"a":")" + text(p.a) + (p.a_transposed ? " transposed" : "") +
+                      R"(","b":")" + text(p.b) + (p.b_transposed ? " transposed" : "") +
+                      R"(","type":")" + std::string(name_of(p.factors)) + R"(","result":")" +
+                      std::string(name_of(p.result)) + R"("},"algorithm":)" +
+                      std::to_string(number) + R"(,"workspace":)" + std::to_string(workspace_) +
+                      "}");
   }
 
   static bool splits(const cublasLtMatmulAlgo_t& algorithm) {

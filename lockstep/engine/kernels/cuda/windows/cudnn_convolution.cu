@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/engine/device/device_log.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/cuda/elements.h"
 #include "lockstep/engine/kernels/cuda/shapes/layout.h"
@@ -85,8 +86,19 @@ template <class Algorithm>
 struct PassChoice {
   WindowDescriptor window;
   Algorithm algorithm{};
+  cudnnMathType_t arithmetic = CUDNN_DEFAULT_MATH;
+  bool proposed = false;  // by the heuristics
   size_t workspace = 0;
 };
+
+// As an object of JSON, with cuDNN's numbers.
+template <class Algorithm>
+std::string text_of(const PassChoice<Algorithm>& pass) {
+  return R"({"algorithm":)" + std::to_string(static_cast<int>(pass.algorithm)) +
+         R"(,"arithmetic":)" + std::to_string(static_cast<int>(pass.arithmetic)) +
+         R"(,"workspace":)" + std::to_string(pass.workspace) + R"(,"proposed":)" +
+         (pass.proposed ? "true}" : "false}");
+}
 
 // Tensor cores sum products of bf16 and f16 in f32, so they add no rounding for these types.
 bool tensor_cores_allowed(DType dtype) { return is_narrow(dtype) || choice().tf32; }
@@ -124,6 +136,7 @@ void choose(const char* what, DType dtype, std::span<const Candidate> candidates
     if (workspace_of(algorithm, &bytes) != CUDNN_STATUS_SUCCESS) return false;
     if (bytes > kMostLibraryScratch) return false;
     choice.algorithm = algorithm;
+    choice.arithmetic = used;
     choice.workspace = bytes;
     return true;
   };
@@ -131,6 +144,7 @@ void choose(const char* what, DType dtype, std::span<const Candidate> candidates
     const bool allowed = !cuda::choice().deterministic || c.determinism == CUDNN_DETERMINISTIC;
     if (c.status == CUDNN_STATUS_SUCCESS && allowed && arithmetic_allowed(c.mathType, dtype) &&
         fits(c.algo, c.mathType)) {
+      choice.proposed = true;
       return;
     }
   }
@@ -357,6 +371,17 @@ CudnnConvolution::CudnnConvolution(const ConvolutionGeometry& given, cudnnTensor
   }
   if (dtype != DType::f32) narrow_bytes_ = aligned_scratch(w_.bytes());
   scratch_.weights += narrow_bytes_;
+  if (has_device_log()) {
+    add_to_device_log(R"({"convolution":{"x":")" + given.x.to_string() + R"(","w":")" +
+                      given.w.to_string() + R"(","y":")" + given.y.to_string() + R"(","stride":")" +
+                      given.window.stride.to_string() + R"(","dilation":")" +
+                      given.window.dilation.to_string() + R"(","groups":)" +
+                      std::to_string(given.groups) + R"(,"type":")" + std::string(name_of(dtype)) +
+                      R"(","channels_last":)" + (last ? "true" : "false") + R"(},"forward":)" +
+                      text_of(d.forward) + R"(,"data":)" +
+                      (data_by_ == DataBy::own ? std::string(R"("own kernel")") : text_of(d.data)) +
+                      R"(,"weights":)" + text_of(d.weights) + "}");
+  }
 }
 
 TensorSpec CudnnConvolution::diff_w() const {
