@@ -236,6 +236,29 @@ class Served(CommandTest):
                 self.assertLess(zoom, 2000)
 
 
+class StopOfATrial(CommandTest):
+    def test_by_its_number(self):
+        sweep = self.folder / "runs" / "sweep"
+        write_sweep(sweep)
+        with open(sweep / "sweep.jsonl", encoding="utf-8") as record:
+            lines = [json.loads(line) for line in record.read().splitlines()[:-1]]
+        lines = [line for line in lines if line.get("result", {}).get("trial") != 6]
+        lines[1]["goals"] = [{"trial": trial, "budget": 1} for trial in range(1, 7)]
+        (sweep / "sweep.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with Dashboard(self.folder) as d:
+            of = d.json("/api/runs")["sweeps"][0]["id"]
+            trials = d.json("/api/sweep?id=" + of)["trials"]
+            self.assertEqual([t["trial"] for t in trials if t["open"]], [6])
+            for wrong in ("0", "x", ""):
+                self.assertEqual(d.ask("POST", f"/api/stop-trial?id={of}&trial={wrong}")[0], 400)
+            run = d.json("/api/runs")["runs"][0]["id"]
+            self.assertEqual(d.ask("POST", f"/api/stop-trial?id={run}&trial=6")[0], 400)
+            self.assertEqual(d.ask("POST", f"/api/stop-trial?id={of}&trial=6", token="")[0], 403)
+            self.assertFalse((sweep / "requests").exists())
+            self.assertEqual(d.ask("POST", f"/api/stop-trial?id={of}&trial=6")[0], 200)
+            self.assertEqual([path.name for path in (sweep / "requests").iterdir()], ["stop-6"])
+
+
 class Page(CommandTest):
     """With a browser."""
 
@@ -371,6 +394,18 @@ class SweepPage(Page):
             self.browser.wait("return document.querySelector('section[aria-label=Sweeps] a')")
             self.browser.js("document.querySelector('section[aria-label=Sweeps] a').click()")
             self.check()
+            stop = "return document.querySelectorAll('section[aria-label=Trials] button.stop').length"
+            self.assertEqual(self.browser.js(stop), 0)  # no trial is open
+            with open(sweep / "sweep.jsonl", "a", encoding="utf-8") as record:
+                record.write('al":6}}\n{"decision":2,"what":"rung 3","starts":[],"goals":[{"trial":5,"budget":9}],"pruned":[]}\n')
+            self.browser.driver.refresh()
+            self.browser.wait(stop)
+            self.browser.js("document.querySelector('section[aria-label=Trials] button.stop').click()")
+            self.browser.wait("return document.querySelector('section[aria-label=Trials] button.stop').textContent === 'Stop is requested'")
+            limit = time.monotonic() + 10
+            while not (sweep / "requests" / "stop-5").exists() and time.monotonic() < limit:
+                time.sleep(0.05)
+            self.assertEqual([path.name for path in (sweep / "requests").iterdir()], ["stop-5"])
             self.browser.js("document.querySelector('section[aria-label=Trials] tbody a').click()")
             self.browser.wait("return location.hash.startsWith('#/run/')")
 

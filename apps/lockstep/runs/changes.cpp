@@ -59,8 +59,8 @@ void remove_files(const StoredRun& run) {
   // job.json is last: an interrupted removal is still a run.
   for (const char* name :
        {run_model_name, "initial.safetensors", "receipt.jsonl", "log.jsonl", "observations",
-        "confusion.json", "predictions.json", "report.html", "profile.json",
-        "trace.json", run_notes_name, run_facts_name, run_state_name, "job.json", run_lock_name}) {
+        "confusion.json", "predictions.json", "report.html", "profile.json", "trace.json",
+        run_notes_name, run_facts_name, run_state_name, "job.json", run_lock_name}) {
     files.remove(join_path(run.folder, name));
   }
   if (!std::filesystem::remove(run.folder, failed) && files.exists(run.folder)) {

@@ -17,6 +17,7 @@
 #include "lockstep/report/pages/run_page.h"
 #include "lockstep/report/pages/sweep_page.h"
 #include "lockstep/runs/folders/stop_request.h"
+#include "lockstep/runs/sweeps/driver.h"
 
 namespace lockstep {
 namespace {
@@ -153,6 +154,15 @@ WebResponse Dashboard::State::events(const WebRequest& request) {
 WebResponse Dashboard::State::post(const WebRequest& request) {
   if (request.path == "/api/stop") {
     request_stop(local_files(), folder_of(request));
+    return {.body = "{}"};
+  }
+  if (request.path == "/api/stop-trial") {
+    const int64_t trial = whole_number(request.parameter("trial"));
+    const std::string folder = folder_of(request);
+    if (trial < 1 || !holds_sweep(folder)) {
+      throw InvalidArgument("[dashboard] there is no such trial");
+    }
+    request_trial_stop(folder, trial);
     return {.body = "{}"};
   }
   if (request.path == "/api/notes") {

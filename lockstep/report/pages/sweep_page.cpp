@@ -26,6 +26,7 @@ constexpr size_t kMostCurvePoints = 400;
 struct RecordedTrial {
   ordered_json parameters = ordered_json::object();
   bool pruned = false, begun = false;
+  double goal = 0;  // the largest budget that decisions have set
   struct Result {
     double budget = 0, value = std::numeric_limits<double>::quiet_NaN();
     std::string state, reason;
@@ -71,6 +72,11 @@ void RecordedSweep::line(const ordered_json& json) {
       if (!start.is_object() || integer_at(start, "trial", -1) < 0) continue;
       RecordedTrial& trial = trials[integer_at(start, "trial", -1)];
       trial.parameters = start.value("parameters", ordered_json::object());
+    }
+    for (const ordered_json& goal : json.value("goals", ordered_json::array())) {
+      if (!goal.is_object() || integer_at(goal, "trial", -1) < 0) continue;
+      double& known = trials[integer_at(goal, "trial", -1)].goal;
+      known = std::max(known, static_cast<double>(integer_at(goal, "budget", 0)));
     }
     for (const ordered_json& pruned : json.value("pruned", ordered_json::array())) {
       if (pruned.is_number_integer()) trials[pruned.get<int64_t>()].pruned = true;
@@ -148,6 +154,7 @@ ordered_json trial_data(const std::string& folder, int64_t number, const Recorde
     final = final || state != "reached";
   }
   if (trial.pruned && state == "reached") state = "pruned";
+  const bool open = !final && !trial.pruned && budget < trial.goal;
   const std::string run = join_path(folder, "trials/" + std::to_string(number));
   return {{"trial", number},
           {"parameters", trial.parameters},
@@ -157,6 +164,7 @@ ordered_json trial_data(const std::string& folder, int64_t number, const Recorde
           {"reason", printable(reason)},
           {"final", final},
           {"pruned", trial.pruned},
+          {"open", open},
           {"folder", printable(run)},
           {"curve", curve_of(run, metric)}};
 }

@@ -251,7 +251,12 @@
     const openRun = trial => { const run = [...runs.values()].find(one => one.folder === trial.folder); if (run) location.hash = "#/run/" + run.id; else say(`Trial ${trial.trial} has no run yet.`); };
     main.append(element("div", {class: "tools", style: {marginTop: "12px"}}, element("h1", {style: {fontSize: "18px", margin: 0}}, String(data.name)), element("span", {class: "quiet small"}, data.folder),
       element("span", {class: "space"}), element("a", {href: "/report?id=" + id, target: "_blank", rel: "noopener"}, "Report")), holder);
-    const draw = () => { made?.remove(); clear(holder); made = Lockstep.sweepParts(holder, data, openRun); };
+    const stopTrial = async (trial, button) => {
+      button.disabled = true;
+      button.textContent = "Stop is requested";
+      try { await send(`/api/stop-trial?id=${id}&trial=${trial.trial}`); } catch (error) { say(error.message); button.disabled = false; button.textContent = "Stop"; }
+    };
+    const draw = () => { made?.remove(); clear(holder); made = Lockstep.sweepParts(holder, data, openRun, stopTrial); };
     draw();
     const watched = {};
     let due = false, seen = JSON.stringify(data.trials);

@@ -87,7 +87,7 @@
   const shownValue = (metric, v) => /accuracy|top-/.test(metric) ? percent(v) : number(v);
 
   // openRun(trial) shows a trial's run.
-  function sweepParts(host, data, openRun) {
+  function sweepParts(host, data, openRun, stopTrial = null) {
     const trials = data.trials, metric = data.metric, up = data.goal === "maximize", file = "sweep";
     const names = [...new Set(trials.flatMap(t => Object.keys(t.parameters)))];
     const values = trials.map(t => t.value).filter(finite), low = Math.min(...values), high = Math.max(...values);
@@ -129,7 +129,7 @@
     section(host, "Trials", node => {
       table = Lockstep.sortedTable([{name: "Trial", number: true, value: t => t.trial, cell: t => element("a", {href: "#", on: {click: event => { event.preventDefault(); openRun(t); }}}, t.trial)},
         ...names.map(name => ({name: shortName(name), number: trials.every(t => finite(t.parameters[name])), value: t => t.parameters[name] ?? null, cell: t => finite(t.parameters[name]) ? number(t.parameters[name], 6) : String(t.parameters[name] ?? "–")})),
-        {name: metric, number: true, value: t => t.value, cell: t => shownValue(metric, t.value)}, {name: "Epochs", number: true, value: t => t.budget}, {name: "State", value: t => t.state + (t.reason ? ": " + t.reason : "")}],
+        {name: metric, number: true, value: t => t.value, cell: t => shownValue(metric, t.value)}, {name: "Epochs", number: true, value: t => t.budget}, {name: "State", value: t => t.state + (t.reason ? ": " + t.reason : ""), cell: t => stopTrial && t.open ? element("span", {}, t.state + " ", element("button", {type: "button", class: "stop", "aria-label": `Stop trial ${t.trial}`, on: {click: event => stopTrial(t, event.target)}}, "Stop")) : t.state + (t.reason ? ": " + t.reason : "")}],
       trials, {caption: "Trials", by: names.length + 1, down: up, rowClass: t => t === best ? "differs" : null});
       node.append(element("div", {class: "scroll"}, table.table));
     });
