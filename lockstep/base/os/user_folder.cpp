@@ -14,11 +14,11 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-struct Place {
+struct UserPlace {
   const char *variable, *below_home;
 };
 
-Place place_of(UserFolder place) {
+UserPlace user_place_of(UserFolder place) {
   switch (place) {
     case UserFolder::settings:
       return {"XDG_CONFIG_HOME", ".config"};
@@ -36,7 +36,7 @@ std::string find_user_folder(UserFolder place) {
   if (const std::string home = variable("LOCKSTEP_HOME"); !home.empty()) {
     return std::filesystem::absolute(home).string();
   }
-  const Place p = place_of(place);
+  const UserPlace p = user_place_of(place);
   // The specification ignores relative paths.
   if (const std::string base = variable(p.variable); base.starts_with('/')) {
     return join_path(base, "lockstep");
