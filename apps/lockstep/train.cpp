@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/lockstep/command.h"
 #include "apps/lockstep/stop_signals.h"
 #include "apps/lockstep/trial.h"
+#include "lockstep/base/cloud/object_store.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/text.h"
@@ -20,6 +22,7 @@
 #include "lockstep/report/tables.h"
 #include "lockstep/report/tensorboard/tensorboard_writer.h"
 #include "lockstep/runs/folders/run_folder.h"
+#include "lockstep/runs/folders/run_mirror.h"
 #include "lockstep/runs/jobs/job_file.h"
 #include "lockstep/runs/run.h"
 #include "lockstep/runs/store/run_store.h"
@@ -249,13 +252,21 @@ int train_command(const TrainArguments& a) {
   // try_job() makes another folder beside this one.
   options.folder = !a.out.empty() ? a.out : a.dry_run ? usual : make_numbered_folder(usual);
   const DefaultFolder made(a.out.empty() && !a.dry_run ? options.folder : "");
+  std::optional<RunMirror> mirror;  // of a run in a store
+  if (cloud::is_address(a.out)) {
+    if (a.dry_run) throw Unsupported("[train] --dry-run needs a local folder for --out");
+    mirror.emplace(a.out, a.resume);
+    options.folder = mirror->folder();
+    mirror->start();
+  }
   options.resume = a.resume;
   options.rebuild_receipt = a.rebuild_receipt;
   options.save_initial = a.save_initial;
   options.initial_model = a.initial_model;
   options.profile = a.profile;
   options.interrupted = stop_wanted;
-  if (!a.not_recorded) options.store = default_store_folder();
+  // The store of runs names folders that stay.
+  if (!a.not_recorded && !mirror) options.store = default_store_folder();
 
   ProgressPrinter progress(stderr, job.verbose_frequency);
   Notices notices;
@@ -309,15 +320,16 @@ int train_command(const TrainArguments& a) {
     std::fprintf(stderr, "stopped %safter iteration %s%s\nhint: continue with: %s\n",
                  out_of_time ? "by max_time " : "",
                  format_count(result.training.last_iteration).c_str(), printable(saved).c_str(),
-                 how_to_go_on(a, options.folder, out_of_time).c_str());
+                 how_to_go_on(a, mirror ? a.out : options.folder, out_of_time).c_str());
   }
   if (a.json) {
-    print_json(summary_of(result, options.folder, a.confusion));
+    print_json(summary_of(result, mirror ? a.out : options.folder, a.confusion));
   } else if (!result.training.stopped) {
     print_closing_table(result, a.confusion);
   }
   if (result.training.profile) report_profile(*result.training.profile, a, options.folder);
   write_report_of(options.folder);
+  if (mirror) mirror->finish();
   return result.training.stopped ? exit_stopped : 0;
 }
 
@@ -347,7 +359,8 @@ void add_train(Commands& commands) {
                  "Change a field or variable of the job (any number of times)")
       .one_value_each()
       .type_name("KEY=VALUE");
-  sub.add_option("--out", a->out, "Folder for the run (default: runs/<job>-<number>)")
+  sub.add_option("--out", a->out,
+                 "Folder or s3:// address for the run (default: runs/<job>-<number>)")
       .type_name("DIR")
       .not_empty();
   add_threads(sub, a->threads);

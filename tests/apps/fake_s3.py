@@ -213,7 +213,14 @@ class Store:
             told = h.headers.get("Content-MD5")
             if told and base64.b64decode(told) != hashlib.md5(body).digest():
                 return self.refuse(h, 400, "BadDigest")
+            there = self.objects.get(name)
+            tag = None if there is None else f'"{hashlib.md5(there).hexdigest()}"'
+            if h.headers.get("If-Match", tag) != tag or (h.headers.get("If-None-Match") == "*" and tag):
+                return self.refuse(h, 412, "PreconditionFailed")
             self.objects[name] = body
+            if fault == "lost":  # the answer alone
+                h.close_connection = True
+                return None
             return self.answer(h, 200, b"<CopyObjectResult/>" if source else b"",
                                ETag=f'"{hashlib.md5(body).hexdigest()}"')
         data = self.objects.get(name)

@@ -6,6 +6,7 @@ usage: s3_test.py PATH_OF_LOCKSTEP [unittest options]
 
 import http.server
 import json
+import os
 import random
 import re
 import shutil
@@ -288,11 +289,97 @@ class Index(S3Test):
 
         self.store.fault = fault
         runs = 0
-        while len(caused) < 100:
+        while len(caused) < 60:
             runs += 1
             self.data(["s3://data-1/all of it", "s3://data-1/shards"][runs % 2])
             cache = {"LOCKSTEP_S3_CACHE_GB": "0"} if runs % 4 < 2 else {"XDG_CACHE_HOME": str(self.folder / f"c{runs}")}
             self.assertEqual(self.trained(f"run-{runs}", **cache), local)
+
+
+class Outputs(S3Test):
+    """Runs in the store."""
+
+    OUT = "s3://runs-1/a b/run"
+    LONG = JOB.replace('"digits"', '"s3://data-1/all of it"').replace("max_epochs = 1", "max_epochs = 12").replace(
+        "[training]", "[training]\ncheckpoint_frequency = 20")
+
+    def setUp(self):
+        super().setUp()
+        self.write(self.LONG)
+        done = self.s3("train", "job.toml", "--quiet", "--out", "runs/here")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.receipt = (self.folder / "runs/here/receipt.jsonl").read_bytes()
+
+    def stored(self, name):
+        return self.store.objects["runs-1", "a b/run/" + name]
+
+    def train(self, *arguments, machine="one", **environment):
+        cache = str(self.folder / machine)
+        return self.s3("train", "job.toml", "--quiet", "--out", self.OUT, *arguments, XDG_CACHE_HOME=cache, **environment)
+
+    def test_a_run_in_the_store(self):
+        chance = random.Random(3)
+        self.store.fault = lambda method, path: chance.choice(["lost" if method == "PUT" else "cut", "slow down", None, None])
+        done = self.train()
+        self.store.fault = lambda method, path: None
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.stored("receipt.jsonl"), self.receipt)
+        self.assertEqual(self.stored("model.safetensors"), (self.folder / "runs/here/model.safetensors").read_bytes())
+        self.assertEqual(list((self.folder / "one/lockstep/runs").glob("*/*")), [])
+        done = self.s3("evaluate", self.OUT, "images", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(self.train().stderr, r"s3://runs-1/a b/run contains a run")
+        # Objects that the pointer does not name are nothing; a changed one is an error.
+        named = json.loads(self.stored("lockstep-run.json"))["files"]
+        objects = {key[len("a b/run/"):] for bucket, key in self.store.objects if bucket == "runs-1"}
+        self.assertEqual({file["object"] for file in named}, {name for name in objects if name.startswith("files/")})
+        checkpoint = next(file["object"] for file in named if file["name"].startswith("checkpoints/"))
+        self.store.objects["runs-1", "a b/run/" + checkpoint] += b"x"
+        self.assertRegex(self.train("--resume").stderr, r"is not the file that the run wrote")
+        self.store.objects["runs-1", "a b/run/lockstep-run.json"] = json.dumps(
+            {"version": 1, "files": [{"name": "../x", "object": "y", "bytes": 1, "digest": ""}]}).encode()
+        self.assertRegex(self.train("--resume").stderr, r"lockstep-run.json is damaged: a file lies outside the run")
+
+    def test_resume_on_another_machine(self):
+        """Killed at a checkpoint, continued elsewhere with two workers."""
+        pointers = []
+
+        def fault(method, path):
+            if method == "PUT" and path.endswith("/lockstep-run.json"):
+                pointers.append(path)
+            if len(pointers) == 1 and method == "PUT" and "/files/" in path and "checkpoint" in path:
+                pointers.append("half-written")
+            if "half-written" in pointers:
+                process.kill()
+                return "cut"
+            return None
+
+        environment = {**os.environ, **self.store.environment(HOME=str(self.folder), XDG_CACHE_HOME=str(self.folder / "one"))}
+        self.write(self.LONG.replace("max_epochs = 12", "max_epochs = 600"))
+        done = self.s3("train", "job.toml", "--quiet", "--out", "runs/long")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.store.fault = fault
+        process = subprocess.Popen([support.COMMAND, "train", "job.toml", "--quiet", "--out", self.OUT],
+                                   cwd=self.folder, env=environment, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        process.wait(60)
+        self.store.fault = lambda method, path: None
+        self.assertIn("half-written", pointers)
+        self.assertNotIn(("runs-1", "a b/run/receipt.jsonl"), self.store.objects)
+        self.store.log.clear()
+        done = self.train("--resume", "--workers", "2", machine="two")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.stored("receipt.jsonl"), (self.folder / "runs/long/receipt.jsonl").read_bytes())
+        self.assertTrue([1 for method, path in self.store.log if method == "GET" and "/files/" in path and "checkpoint-" in path])
+
+    def test_two_processes_cannot_write_one_run(self):
+        def fault(method, path):
+            if method == "PUT" and path.endswith("/lockstep-run.json"):
+                self.store.objects["runs-1", "a b/run/lockstep-run.json"] = b"{}"
+            return None
+
+        self.store.fault = fault
+        self.assertRegex(self.train().stderr, r"another process has written the run s3://runs-1/a b/run")
 
 
 class Disturbances(S3Test):

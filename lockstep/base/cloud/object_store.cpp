@@ -193,6 +193,27 @@ void ObjectStore::write(const std::string& bucket, const std::vector<NewObject>&
   }
 }
 
+bool ObjectStore::write_if(const Address& address, const std::string& bytes,
+                           const std::string& etag) {
+  Call call{.method = "PUT", .bucket = address.bucket, .key = address.key, .body = bytes};
+  call.headers.emplace_back("content-md5", base64(md5(bytes)));
+  if (etag.empty()) {
+    call.headers.emplace_back("if-none-match", "*");
+  } else {
+    call.headers.emplace_back("if-match", '"' + etag + '"');
+  }
+  const HttpAnswer answer = state_->requests.perform(call);
+  if (answer.status == 200) return true;
+  if (answer.status == 501) {
+    write(address, bytes);
+    return true;
+  }
+  if (answer.status != 409 && answer.status != 412) refuse("write", address.to_string(), answer);
+  // The answer of an earlier attempt that succeeded may have been lost.
+  const std::optional<ObjectInfo> there = look_at(address);
+  return there && there->size == bytes.size() && read(address) == bytes;
+}
+
 void ObjectStore::copy(const Address& from, const Address& to) {
   Call call{.method = "PUT", .bucket = to.bucket, .key = to.key};
   call.headers.emplace_back("x-amz-copy-source",

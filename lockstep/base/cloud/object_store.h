@@ -78,7 +78,10 @@ class ObjectStore {
   std::string read(const Address& address);
   // Writes one object; it has its old or its new contents at any time.
   void write(const Address& address, const std::string& bytes);
-  // The same side by side. Throws for the first object that cannot be written; others may be.
+  // write() if the object is still the one with this ETag ("": if there is none). Returns whether
+  // it was written. Stores that know no conditions write always.
+  bool write_if(const Address& address, const std::string& bytes, const std::string& etag);
+  // Writes objects side by side. Throws for the first object that cannot be written; others may be.
   void write(const std::string& bucket, const std::vector<NewObject>& objects);
   void copy(const Address& from, const Address& to);
   void remove(const Address& address);  // does nothing if there is no such object
