@@ -203,6 +203,8 @@ struct MiniBatchQueue::State {
   const bool may_help;  // whether compute threads call help()
   // Images of an index were not read before the first mini-batch.
   const bool from_network = cache->size() > 0 && cache->store()->facts(0) != nullptr;
+  std::atomic<bool> passed{false};  // whether an epoch's mini-batches were taken
+  const int64_t start_at;
   int64_t expected_to;  // mini-batches before this one were told to the datastore; see begin()
   const MiniBatchRows rows;
   const std::shared_ptr<FreeList> free_list;
@@ -237,7 +239,8 @@ struct MiniBatchQueue::State {
         end(per_epoch * options.max_epochs),
         may_help(options.helped && lies_in_memory(*cache) &&
                  (!options.targets || lies_in_memory(*options.targets))),
-        expected_to(std::min(end, first_epoch * per_epoch + first_batch)),
+        start_at(std::min(end, first_epoch * per_epoch + first_batch)),
+        expected_to(start_at),
         rows(*cache, options),
         free_list(std::make_shared<FreeList>(
             static_cast<size_t>(options.prefetch + options.threads + 2))),
@@ -262,9 +265,12 @@ struct MiniBatchQueue::State {
   static bool lies_in_memory(const ExampleCache& images) {
     return images.capacity() >= images.size();
   }
-  // False until all examples of an index have been read once: compute threads must not wait for a
-  // network either.
-  bool helped() const { return may_help && !(from_network && !cache->filled()); }
+  // False until the examples of an index have been read once: compute threads must not wait for a
+  // network either. After an epoch only those are missing that it dropped at its end; they are read
+  // ahead. Members of a group read other examples in each epoch.
+  bool helped() const {
+    return may_help && (!from_network || (passed.load() && !options.rows) || cache->filled());
+  }
   // The number of a mini-batch, counted over all epochs.
   int64_t number_of(const MiniBatch& batch) const { return batch.epoch * per_epoch + batch.index; }
 
@@ -436,7 +442,7 @@ struct MiniBatchQueue::State {
 
   // Called by one thread at a time.
   void begin(int64_t number, Slot& slot) {
-    if (!helped()) expect_from(number);
+    if (from_network ? !cache->filled() : !helped()) expect_from(number);
     MiniBatch& batch = *slot.batch;
     batch.epoch = number / per_epoch;
     batch.index = number % per_epoch;
@@ -491,7 +497,7 @@ std::shared_ptr<const MiniBatch> MiniBatchQueue::next() {
     if (slot.error != nullptr) std::rethrow_exception(slot.error);
     batch = std::move(slot.batch);
     slot.ready = false;
-    ++state.taken;
+    if (++state.taken - state.start_at >= state.per_epoch) state.passed.store(true);
     wake = state.can_work(state.makers_limit());
   }
   if (wake) state.wake_makers.notify_one();
