@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/os/addresses.h"
 #include "lockstep/base/os/build_id.h"
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/processor.h"
@@ -52,6 +53,12 @@ int64_t number_of(const char* name, const char* text) {
                           "give --index");
   }
   return number;
+}
+
+// "::1" in "[::1]:4000".
+std::string host_in(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
 }
 
 std::string host_name() {
@@ -181,6 +188,8 @@ JobIndex index_of_engine() {
 
 void join_job(const JoinOptions& options) {
   const JobKey key = read_key_file(options.key_file);
+  // Without a route it would try until its patience ends, and the client would wait for it.
+  if (options.started) address_towards(host_in(options.address));
   JobIndex place{options.index, options.size};
   if (place.index < 0 && !options.started) place = index_of_engine();
   const ChannelTicket ticket{0, "tcp://" + options.address, key.server_key, key.guest.public_key,
