@@ -107,6 +107,8 @@ class Slurm(CommandTest):
         self.works("jobs", "fetch", number, "--out", "a")
         self.assertEqual(self.receipt("a"), self.receipt("usual"))
         self.assertIn("4 workers on 2 hosts", self.works("jobs", "diary", number).stdout)
+        self.assertIn("LOCKSTEP_KEY_FOLDER", (self.home / "jobs" / number / "slurm.sh").read_text())
+        self.assertEqual(list((self.home / "jobs" / number).glob("lockstep-key-*")), [])
         self.no_secret_anywhere()
 
     def no_secret_anywhere(self):

@@ -166,6 +166,12 @@ std::string executable_path() {
 
 void give_to_slurm(const BatchJob& job) {
   SlurmScript script;
+  // Slurm carries standard input unencrypted, so keys of hosts go through files of this folder,
+  // which only this user can read.
+  if (job.folder.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                   "0123456789/._+-=@%,:") == std::string::npos) {
+    script.environment.emplace_back("LOCKSTEP_KEY_FOLDER", job.folder);
+  }
   script.name = "lockstep-" + number_text(job.number);
   script.output = job.file(batch_diary_name);
   script.command = shell_quoted(executable_path()) + " jobs run " + number_text(job.number);
