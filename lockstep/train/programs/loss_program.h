@@ -99,6 +99,9 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   void compute_bundle(size_t bundle, int thread) override;
   int64_t gradient_pieces() const override { return sums_->pieces(); }
   void add_gradients(int64_t piece, int thread) override;
+  std::vector<ParameterPart> gradient_parts(int64_t piece) const override {
+    return sums_->parts(piece);
+  }
 
   void add_runs(Runs& runs, int64_t rows, int threads, const std::shared_ptr<const Plan>& plan);
   void run(ThreadRun& own, const Task& task, ThreadTimer& charge);

@@ -28,6 +28,12 @@ struct ShardBundles {
   std::vector<std::byte*> summaries;   // by shard of the member
 };
 
+// Elements of a parameter, row-major.
+struct ParameterPart {
+  size_t parameter = 0;
+  IndexRange elements;
+};
+
 // The part of a shard program that computes bundles. One thread calls prepare_bundles(); then
 // several threads call compute_bundle(), once for each bundle; when all bundles are done, several
 // threads call add_gradients(), once for each piece.
@@ -39,6 +45,8 @@ class BundledProgram {
   virtual void compute_bundle(size_t bundle, int thread) = 0;
   virtual int64_t gradient_pieces() const = 0;
   virtual void add_gradients(int64_t piece, int thread) = 0;
+  // What a piece writes. Each element belongs to one piece.
+  virtual std::vector<ParameterPart> gradient_parts(int64_t piece) const = 0;
 };
 
 }  // namespace lockstep

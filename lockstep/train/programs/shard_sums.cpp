@@ -1,6 +1,7 @@
 #include "lockstep/train/programs/shard_sums.h"
 
 #include "lockstep/engine/device/poison.h"
+#include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/parallel/reduce/tree.h"
 
 namespace lockstep {
@@ -67,6 +68,18 @@ void ShardSums::keep(const PlanRun& run, int64_t first) {
 void ShardSums::add(int64_t piece) const {
   const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
   sums_[s].sum.add(kept_[s].data(), leaves_, roots_[s], number);
+}
+
+std::vector<ParameterPart> ShardSums::parts(int64_t piece) const {
+  const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
+  std::vector<ParameterPart> parts;
+  for (size_t i = 0; i < sums_[s].parameters.size(); ++i) {
+    const auto parameter = static_cast<size_t>(sums_[s].parameters[i]);
+    const Shape& shape = layout_.entries[parameter].spec.shape;
+    parts.push_back(
+        {parameter, kernels::elements_of_piece(shape[0], shape.elements() / shape[0], number)});
+  }
+  return parts;
 }
 
 }  // namespace lockstep

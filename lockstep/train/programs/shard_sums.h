@@ -26,6 +26,7 @@ class ShardSums {
   // Number of the sum that a piece belongs to.
   size_t sum_of(int64_t piece) const { return pieces_[static_cast<size_t>(piece)].sum; }
   void add(int64_t piece) const;
+  std::vector<ParameterPart> parts(int64_t piece) const;
 
  private:
   struct Piece {

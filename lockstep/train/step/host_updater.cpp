@@ -7,6 +7,8 @@
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/state/state_digest.h"
+#include "lockstep/train/step/shard_executor.h"
+#include "lockstep/train/step/shards.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +39,7 @@ HostUpdater::HostUpdater(Network& network, Solver& solver, ThreadPool& pool,
 void HostUpdater::bind(std::byte* gradient_sum) {
   gradients_.emplace(layout_, reinterpret_cast<float*>(gradient_sum));
   for (Cut& cut : cuts_) cut = {};
+  cut_of_unfinished_ = {};
 }
 
 // Limits the norms of the sums, which it brings into row-major order. Returns the divisor of each
@@ -78,6 +81,7 @@ HostUpdater::Cut HostUpdater::cut(bool converted) const {
   Cut cut;
   cut.counts.assign(gradients.size(), 0);
   cut.parts = parts();
+  for (const int64_t part : cut.parts) cut.by_parts.push_back(part > 0);
   for (const size_t p : gradients.by_size()) {
     const auto count = static_cast<int64_t>(gradients.count(p));
     // Pieces of whole parts.
@@ -91,11 +95,44 @@ HostUpdater::Cut HostUpdater::cut(bool converted) const {
   return cut;
 }
 
+HostUpdater::Cut HostUpdater::cut(const UnfinishedSum& sum, std::vector<size_t>& firsts) const {
+  const GradientSums& gradients = *gradients_;
+  Cut cut;
+  cut.counts.assign(gradients.size(), 0);
+  cut.parts = parts();
+  std::vector<int64_t> elements(gradients.size(), 0);
+  std::vector<bool> by_parts(gradients.size(), true);
+  firsts.clear();
+  for (int64_t i = 0; i < sum.pieces(); ++i) {
+    firsts.push_back(cut.pieces.size());
+    for (const ParameterPart& part : sum.parts(i)) {
+      const size_t p = part.parameter;
+      cut.pieces.push_back({p, part.elements});
+      ++cut.counts[p];
+      elements[p] += part.elements.count;
+      const int64_t unit = std::max<int64_t>(cut.parts[p], 1);
+      const bool ends = part.elements.end() == static_cast<int64_t>(gradients.count(p));
+      if (part.elements.first % unit != 0 || (!ends && part.elements.end() % unit != 0)) {
+        by_parts[p] = false;
+      }
+    }
+  }
+  firsts.push_back(cut.pieces.size());
+  for (size_t p = 0; p < gradients.size(); ++p) {
+    if (elements[p] != static_cast<int64_t>(gradients.count(p)) || gradients.converts(p)) {
+      throw InternalError("[training] the pieces of the sum do not cover " +
+                          network_.parameters()[p].name);
+    }
+    cut.by_parts.push_back(cut.parts[p] > 0 && by_parts[p]);
+  }
+  return cut;
+}
+
 void HostUpdater::begin(const Cut& cut) {
   for (size_t p = 0; p < progress_.size(); ++p) {
     Progress& progress = progress_[p];
     progress.left = cut.counts[p];
-    progress.by_parts = cut.parts[p] > 0;
+    progress.by_parts = cut.by_parts[p];
     std::vector<std::span<const std::byte>> arrays;
     const auto add = [&](const Tensor& t) {
       arrays.push_back(std::as_bytes(std::span(t.data<float>(), gradients_->count(p))));
@@ -105,27 +142,6 @@ void HostUpdater::begin(const Cut& cut) {
     progress.digest.begin(arrays);
     arrays_ = arrays.size();
   }
-}
-
-// A thread has the same pieces in every iteration, so that parameters and the solver's state stay
-// in the caches of its core, until it takes over some that another thread has not begun.
-void HostUpdater::for_each_piece(const Cut& cut,
-                                 const std::function<void(const Piece&, int thread)>& body) {
-  struct alignas(64) Begun {
-    std::atomic<size_t> pieces{0};
-  };
-  const auto threads = static_cast<size_t>(pool_.used());
-  std::vector<Begun> begun(threads);
-  pool_.run([&](int thread) {
-    for (size_t k = 0; k < threads; ++k) {
-      const size_t owner = (static_cast<size_t>(thread) + k) % threads;
-      std::atomic<size_t>& next = begun[owner].pieces;
-      for (size_t i = owner + threads * next++; i < cut.pieces.size();
-           i = owner + threads * next++) {
-        body(cut.pieces[i], thread);
-      }
-    }
-  });
 }
 
 void HostUpdater::update(const Piece& piece, const UpdateScalars& scalars, bool converted,
@@ -180,12 +196,31 @@ void HostUpdater::apply(const UpdateScalars& scalars, size_t) {
   Cut& pieces = cuts_[converted ? 1 : 0];
   if (pieces.parts != parts()) pieces = cut(converted);
   begin(pieces);
-  for_each_piece(pieces, [&](const Piece& piece, int thread) {
+  for_each_in_place(pool_, static_cast<int64_t>(pieces.pieces.size()), [&](int64_t i, int thread) {
     const ArithmeticMode mode;
+    const Piece& piece = pieces.pieces[static_cast<size_t>(i)];
     UpdateScalars own = scalars;
     own.observations = converted ? divisors[piece.parameter] : observations;
     update(piece, own, converted, thread);
     mode.check();
+  });
+  ThreadTimer(profile_, 0)(&StepAccounts::waiting);
+}
+
+// Norms need the whole sum first.
+bool HostUpdater::finishes_sums() const { return !threshold_.wanted() || threshold_.of_elements(); }
+
+void HostUpdater::finish_and_apply(UnfinishedSum& sum, const UpdateScalars& scalars) {
+  Cut& pieces = cut_of_unfinished_;
+  if (pieces.parts != parts()) pieces = cut(sum, firsts_);
+  begin(pieces);
+  UpdateScalars own = scalars;
+  own.observations = scalars.observations * loss_scale_;
+  sum.compute([&](int64_t i, int thread) {
+    const auto at = static_cast<size_t>(i);
+    for (size_t k = firsts_[at]; k < firsts_[at + 1]; ++k) {
+      update(pieces.pieces[k], own, true, thread);
+    }
   });
   ThreadTimer(profile_, 0)(&StepAccounts::waiting);
 }

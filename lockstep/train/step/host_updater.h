@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <deque>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -29,6 +28,8 @@ class HostUpdater final : public Updater {
 
   void bind(std::byte* gradient_sum) override;
   void apply(const UpdateScalars& scalars, size_t slot) override;
+  bool finishes_sums() const override;
+  void finish_and_apply(UnfinishedSum& sum, const UpdateScalars& scalars) override;
   float* state(int k) override;
   Digest digest(int64_t iteration, size_t slot) override;
 
@@ -50,14 +51,15 @@ class HostUpdater final : public Updater {
     std::vector<Piece> pieces;
     std::vector<int64_t> counts;  // of pieces, by parameter
     std::vector<int64_t> parts;   // elements of a part of the packed copies, by parameter; 0: none
+    std::vector<bool> by_parts;   // whether packed copies are made piece by piece
   };
 
   std::vector<double> limit_gradients(double observations);
   std::vector<int64_t> parts() const;
   Cut cut(bool converted) const;
+  // `firsts`: the number of the first piece of each piece of the sum, then the number of all.
+  Cut cut(const UnfinishedSum& sum, std::vector<size_t>& firsts) const;
   void begin(const Cut& cut);
-  // Calls update() for all pieces.
-  void for_each_piece(const Cut& cut, const std::function<void(const Piece&, int thread)>& body);
   void update(const Piece& piece, const UpdateScalars& scalars, bool converted, int thread);
   void finish(size_t parameter, int thread);
 
@@ -71,6 +73,8 @@ class HostUpdater final : public Updater {
   std::vector<bool> frozen_;  // by parameter
   std::optional<GradientSums> gradients_;
   Cut cuts_[2];                              // by whether all sums are converted; made when needed
+  Cut cut_of_unfinished_;                    // pieces as in an unfinished sum
+  std::vector<size_t> firsts_;               // of it
   size_t arrays_ = 1;                        // of a digest: the parameter and the solver's state
   std::deque<Progress> progress_;            // by parameter
   std::vector<std::vector<float>> limited_;  // gradients within the threshold, by thread

@@ -50,6 +50,17 @@ struct ShardIteration {
   int64_t observations() const { return shards.back().end(); }
 };
 
+// Pieces of a sum of gradients that are not computed yet.
+class UnfinishedSum {
+ public:
+  virtual ~UnfinishedSum() = default;
+  virtual int64_t pieces() const = 0;
+  // What a piece writes, row-major in the gradient layout. Each element belongs to one piece.
+  virtual std::vector<ParameterPart> parts(int64_t piece) const = 0;
+  // Calls then(piece, thread) after each piece was computed by the same thread.
+  virtual void compute(const std::function<void(int64_t piece, int thread)>& then) = 0;
+};
+
 // One thread at a time.
 class ShardExecutor {
  public:
@@ -115,6 +126,13 @@ class ShardExecutor {
   // Same, for an iteration that was finished and all later ones, as if it had not begun.
   size_t abandon_from(const ShardIteration& it);
   size_t newest() const { return newest_; }
+
+  // From now on the last part of the sum may be left to the caller of finish(), who then computes
+  // unfinished_sum() before gradient_sum() is read. So the caller can use each piece of the sum
+  // while it is in a cache.
+  virtual void leave_sum_unfinished(bool leave) { (void)leave; }
+  // After finish(): the pieces that are left, until the next begin(); null if the sum is complete.
+  virtual UnfinishedSum* unfinished_sum() { return nullptr; }
 
   // The sum over all shards of the iteration finished last, in the program's gradient_layout(), in
   // memory of its device. The caller may change it. The address changes only when sum_version()

@@ -56,4 +56,31 @@ void for_each_shard(
   });
 }
 
+void for_each_in_place(ThreadPool& pool, int64_t count,
+                       const std::function<void(int64_t i, int thread)>& body,
+                       const std::function<void(int thread, const std::atomic<int>& busy)>& rest) {
+  struct alignas(64) Begun {
+    std::atomic<int64_t> indices{0};
+  };
+  const int threads = pool.used();
+  std::vector<Begun> begun(static_cast<size_t>(threads));
+  std::atomic<int> busy{threads};
+  pool.run([&](int thread) {
+    for (int k = 0; k < threads; ++k) {
+      const int owner = (thread + k) % threads;
+      std::atomic<int64_t>& next = begun[static_cast<size_t>(owner)].indices;
+      for (int64_t i = owner + threads * next++; i < count; i = owner + threads * next++) {
+        try {
+          body(i, thread);
+        } catch (...) {
+          --busy;  // the other threads do not wait for this thread
+          throw;
+        }
+      }
+    }
+    --busy;
+    if (rest) rest(thread, busy);
+  });
+}
+
 }  // namespace lockstep

@@ -158,20 +158,41 @@ void ThreadExecutor::compute_bundles() {
   };
   // Gradients need the rows of all threads, so nothing else may hold a thread up.
   const auto between = [this](int thread, const std::atomic<int>& busy) {
+    ended_[static_cast<size_t>(thread)] = std::chrono::steady_clock::now();
     rest(thread, busy, false);
   };
   for_each_shard(pool_, static_cast<int64_t>(bundles_.bundles.size()), compute_bundle, threads(),
                  between);
-  const auto add_gradients = [&](int64_t piece, int thread, const ArithmeticMode& mode) {
+  unfinished_ = true;
+  if (!leaves_sum_ || group().size() > 1 || !pieces_fit()) compute([](int64_t, int) {});
+}
+
+bool ThreadExecutor::pieces_fit() const {
+  constexpr int64_t kMost = int64_t{1} << 16;
+  for (int64_t i = 0; i < pieces(); ++i) {
+    for (const ParameterPart& part : parts(i)) {
+      if (part.elements.count > kMost) return false;
+    }
+  }
+  return true;
+}
+
+void ThreadExecutor::compute(const std::function<void(int64_t piece, int thread)>& then) {
+  BundledProgram& program = *this->program().bundled();
+  const auto compute_piece = [&](int64_t piece, int thread) {
+    const ArithmeticMode mode;
     program.add_gradients(piece, thread);
+    then(piece, thread);
     mode.check();
   };
-  for_each_shard(pool_, program.gradient_pieces(), add_gradients, threads(),
-                 [this](int thread, const std::atomic<int>& busy) { end(thread, busy); });
+  for_each_in_place(pool_, pieces(), compute_piece,
+                    [this](int thread, const std::atomic<int>& busy) { end(thread, busy); });
+  unfinished_ = false;
 }
 
 void ThreadExecutor::add(ShardIteration& it) {
   ThreadTimer(profile_, 0)(&StepAccounts::plans);
+  unfinished_ = false;
   sum_->begin(static_cast<int64_t>(it.shards.size()), it.partition);
   const auto begun = std::chrono::steady_clock::now();
   std::vector<GroupSum::Partial> partials;

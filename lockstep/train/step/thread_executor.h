@@ -16,7 +16,7 @@
 namespace lockstep {
 
 // The gradient sum is in host memory.
-class ThreadExecutor final : public ShardExecutor {
+class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
  public:
   // `profile`: records the threads' time; null: none. The pool and the profile must stay alive.
   ThreadExecutor(const Network& network, ShardProgram& program, ThreadPool& pool,
@@ -24,6 +24,8 @@ class ThreadExecutor final : public ShardExecutor {
 
   GroupSumOptions sum_options() const override;
   bool work_meanwhile(std::function<bool(bool ahead)> work) override;
+  void leave_sum_unfinished(bool leave) override { leaves_sum_ = leave; }
+  UnfinishedSum* unfinished_sum() override { return unfinished_ ? this : nullptr; }
   std::byte* gradient_sum() override;
   const std::byte* summary(const ShardIteration& it, int64_t shard) const override;
 
@@ -44,6 +46,13 @@ class ThreadExecutor final : public ShardExecutor {
   bool can_bundle(const ShardIteration& it) const;
   void set_bundles(const ShardIteration& it, const std::vector<GroupSum::Partial>& partials);
   void compute_bundles();
+  // Whether each piece, with its parameters and the solver's state, fits in a second cache.
+  bool pieces_fit() const;
+  int64_t pieces() const override { return program().bundled()->gradient_pieces(); }
+  std::vector<ParameterPart> parts(int64_t piece) const override {
+    return program().bundled()->gradient_parts(piece);
+  }
+  void compute(const std::function<void(int64_t piece, int thread)>& then) override;
   // Runs body(i) for [0, count). Shards that must be computed alone come last.
   void for_each(const ShardIteration& it, int64_t count, const Body& body);
   int threads() const;  // that compute shards
@@ -59,8 +68,9 @@ class ThreadExecutor final : public ShardExecutor {
   std::function<bool(bool ahead)> meanwhile_;
   std::unique_ptr<GroupSum> sum_;
   std::vector<std::chrono::steady_clock::time_point> ended_;  // shards, by thread
-  ShardBundles bundles_;                                      // of the present iteration
-  std::vector<std::byte> repeated_[2];                        // summaries of repetitions
+  bool leaves_sum_ = false, unfinished_ = false;
+  ShardBundles bundles_;                // of the present iteration
+  std::vector<std::byte> repeated_[2];  // summaries of repetitions
 };
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@ namespace lockstep {
 
 TrainingStep::TrainingStep(Parts parts, int64_t mini_batch_size) : parts_(std::move(parts)) {
   parts_.executor->prepare(mini_batch_size);
+  parts_.executor->leave_sum_unfinished(parts_.updater->finishes_sums());
   // Packed copies from earlier uses of the network may be out of date.
   parts_.network.packed().pack_all();
   parts_.updater->values_changed();
@@ -49,7 +50,11 @@ void TrainingStep::apply(const UpdateScalars& scalars, size_t slot) {
   std::byte* const sum = parts_.executor->gradient_sum();
   if (sum != bound_) parts_.updater->bind(sum);
   bound_ = sum;
-  parts_.updater->apply(scalars, slot);
+  if (UnfinishedSum* const unfinished = parts_.executor->unfinished_sum()) {
+    parts_.updater->finish_and_apply(*unfinished, scalars);
+  } else {
+    parts_.updater->apply(scalars, slot);
+  }
 }
 
 void TrainingStep::follow(const ShardIteration& it) {

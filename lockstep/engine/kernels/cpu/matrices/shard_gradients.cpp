@@ -8,6 +8,7 @@
 #include "lockstep/base/numeric/bfloat16.h"
 #include "lockstep/base/numeric/clones.h"
 #include "lockstep/engine/kernels/cpu/matrices/products.h"
+#include "lockstep/engine/kernels/interface/shard_pieces.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/engine/kernels/cpu/matrices/shard_gradients.cpp"
@@ -21,8 +22,8 @@
 namespace lockstep::kernels::cpu {
 namespace {
 
-// Units of one piece of work, a multiple of the rows of a tile on every instruction set.
-constexpr int64_t kUnits = 48;
+// Units of one piece of work.
+constexpr int64_t kUnits = kUnitsOfPiece;
 // Sums of the tree that wait for their siblings: one for each level.
 constexpr int kLevels = 48;
 
