@@ -10,6 +10,7 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/threads/cores.h"
+#include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/formats/model.h"
 #include "lockstep/engine/kernels/interface/fast_sizes.h"
 #include "lockstep/parallel/process/function.h"
@@ -60,7 +61,14 @@ class Training {
     const ArithmeticMode mode;
     prepare();
     start();
+    const int64_t failed = recording_figures().failed;
     loop();
+    if (const int64_t more = recording_figures().failed - failed; more > 0) {
+      notify([&](TrainingObserver& o) {
+        o.notice("the device could not record " + std::to_string(more) +
+                 " parts of an iteration: it gets their work step by step, which is slower");
+      });
+    }
     result_.digest = position_.digest;
     result_.out_of_patience = out_of_patience();
     result_.last_iteration = position_.iteration;

@@ -196,6 +196,22 @@ TEST(DeviceStep, WithoutRecordingsToo) {
   EXPECT_EQ(fake.replays(), 0);
 }
 
+// What cannot be recorded is computed step by step, with the same bits, and reported.
+TEST(DeviceStep, RecordingsThatFailAreReported) {
+  const FakeDevice fake(0, {.recordings_fail = true});
+  testing::Recorder recorder;
+  TrainingControl control;
+  control.observers = {&recorder};
+  expect_same(run(options_for("cuda:0"), control), run(options_for("cpu")));
+  EXPECT_EQ(fake.replays(), 0);
+  const auto told = [&] {
+    return std::count_if(recorder.notices.begin(), recorder.notices.end(), [](const auto& n) {
+      return n.find("the device could not record") != std::string::npos;
+    });
+  };
+  EXPECT_EQ(told(), 1);
+}
+
 TEST(DeviceStep, AdamAndTheBestNetwork) {
   const FakeDevice fake;
   const auto with = [](const std::string& device) {

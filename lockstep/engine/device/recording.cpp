@@ -1,11 +1,19 @@
 #include "lockstep/engine/device/recording.h"
 
+#include <atomic>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/device/device_log.h"
 
 namespace lockstep {
+namespace {
+
+std::atomic<int64_t> recordings_made{0}, recordings_failed{0};
+
+}  // namespace
+
+RecordingFigures recording_figures() { return {recordings_made, recordings_failed}; }
 
 Recording::Recording(Recording&& other) noexcept
     : device_(other.device_),
@@ -49,6 +57,7 @@ void Recording::record(const std::function<void()>& add, std::string& why) {
     throw;
   }
   recordable_ = recording_ != nullptr;
+  ++(recordable_ ? recordings_made : recordings_failed);
 }
 
 void Recording::forget() noexcept {

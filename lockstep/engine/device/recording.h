@@ -1,12 +1,20 @@
 // Repeated work on a stream, recorded once and replayed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
 #include "lockstep/engine/device/device_memory.h"
 
 namespace lockstep {
+
+// Recordings of this process since its start.
+struct RecordingFigures {
+  int64_t made = 0;
+  int64_t failed = 0;  // the device could not record the work, so each run adds it step by step
+};
+RecordingFigures recording_figures();  // thread-safe
 
 // The first run adds the work directly, the second run records it, and later runs replay the
 // recording with one call. If the device cannot record, or not this work, every run adds the work

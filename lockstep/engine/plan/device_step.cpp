@@ -8,18 +8,19 @@ DeviceStep::DeviceStep(Device device, void* stream)
     : device_(memory_of(device)),
       stream_(stream),
       memory_(allocate(sizeof(StepInfo), device)),
-      slots_(static_cast<StepInfo*>(device_.allocate_pinned(kSlots * sizeof(StepInfo)))) {}
+      slots_(static_cast<StepInfo*>(device_.allocate_pinned(kSlots * sizeof(StepInfo)))),
+      marks_{DeviceMark(device_), DeviceMark(device_)} {}
 
 DeviceStep::~DeviceStep() { device_.release_pinned(slots_); }
 
 void DeviceStep::set(const StepInfo& step) {
   if (last_ == step) return;
-  if (used_ == kSlots) {
-    device_.synchronize(stream_);
-    used_ = 0;
-  }
-  const StepInfo* const slot = new (slots_ + used_++) StepInfo(step);
+  DeviceMark& mark = marks_[next_ / kHalf];
+  if (next_ % kHalf == 0) mark.wait();
+  const StepInfo* const slot = new (slots_ + next_) StepInfo(step);
   device_.copy_from_host(memory_.data(), slot, sizeof step, stream_);
+  if (next_ % kHalf == kHalf - 1) mark.set(stream_);
+  next_ = (next_ + 1) % kSlots;
   last_ = step;
 }
 

@@ -1,6 +1,7 @@
 // The StepInfo that kernels on a device read. The host does not wait when it changes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -23,13 +24,15 @@ class DeviceStep {
   void set(const StepInfo& step);
 
  private:
-  // Pinned slots that pending copies read. set() waits for the stream when all slots are used.
-  static constexpr size_t kSlots = 16;
+  // Pinned slots that pending copies read, in two halves. A mark behind a half's last copy tells
+  // when its slots can be used again, so set() waits only if the device is a whole half behind.
+  static constexpr size_t kHalf = 8, kSlots = 2 * kHalf;
   DeviceMemory& device_;
   void* stream_;
   Memory memory_;
-  StepInfo* slots_;  // pinned
-  size_t used_ = 0;
+  StepInfo* slots_;                  // pinned
+  std::array<DeviceMark, 2> marks_;  // by half
+  size_t next_ = 0;                  // slot
   std::optional<StepInfo> last_;
 };
 

@@ -8,7 +8,7 @@
 namespace lockstep {
 
 DeviceMirror::DeviceMirror(Network& network, Solver& solver, DeviceMemory& memory)
-    : network_(network), solver_(solver), memory_(memory) {
+    : network_(network), solver_(solver), memory_(memory), copies_(network.device()) {
   size_t bytes = 0;
   const auto place = [&](std::vector<size_t>& offsets, const Tensor& tensor) {
     offsets.push_back(bytes);
@@ -23,6 +23,16 @@ DeviceMirror::DeviceMirror(Network& network, Solver& solver, DeviceMemory& memor
   }
   value_bytes_ = bytes;
   values_ = std::make_unique<Pinned>(memory, kSlots * bytes);
+  for (size_t slot = 0; slot < kSlots; ++slot) recorded_.emplace_back(memory, copies_.get());
+}
+
+// The recordings, the memory and the stream stay until the copies are done.
+DeviceMirror::~DeviceMirror() {
+  try {
+    memory_.synchronize(copies_.get());
+  } catch (const Error&) {
+    // The device is lost. The next call that uses it reports the error.
+  }
 }
 
 void DeviceMirror::fetch_states() {
@@ -42,9 +52,15 @@ void DeviceMirror::send_states() {
 }
 
 void DeviceMirror::add_values(size_t slot) {
-  for_values(slot, [&](size_t, const Tensor& tensor, std::byte* here) {
-    memory_.copy_to_host(here, tensor.raw(), tensor.bytes(), memory_.default_stream());
+  void* const stream = copies_.get();
+  memory_.follow(stream, memory_.default_stream());
+  recorded_[slot].run([&] {
+    for_values(slot, [&](size_t, const Tensor& tensor, std::byte* here) {
+      memory_.copy_to_host(here, tensor.raw(), tensor.bytes(), stream);
+    });
   });
+  // The values change again behind the copies.
+  memory_.follow(memory_.default_stream(), stream);
 }
 
 void DeviceMirror::add_values_back(size_t slot) {

@@ -8,12 +8,13 @@
 
 #include "lockstep/base/digest.h"
 #include "lockstep/engine/device/pinned.h"
+#include "lockstep/engine/device/recording.h"
 #include "lockstep/engine/nn/network.h"
 #include "lockstep/train/optimizer/solver.h"
 
 namespace lockstep {
 
-// One thread at a time. Work is added to the device's default stream.
+// One thread at a time. Work is added in order with the device's default stream.
 class DeviceMirror {
  public:
   // Number of host copies of the parameters and the solver's arrays: after an iteration, after the
@@ -22,6 +23,9 @@ class DeviceMirror {
 
   // Keeps references. Copies nothing yet.
   DeviceMirror(Network& network, Solver& solver, DeviceMemory& memory);
+  ~DeviceMirror();
+  DeviceMirror(const DeviceMirror&) = delete;
+  DeviceMirror& operator=(const DeviceMirror&) = delete;
 
   // Copies the network's states from the device to the host, and back.
   void fetch_states();
@@ -29,7 +33,8 @@ class DeviceMirror {
   void send_states();
   float* state(int k) { return reinterpret_cast<float*>(place_of(static_cast<size_t>(k))); }
   // add_values() adds copies of the parameters and the solver's arrays to a slot. add_values_back()
-  // adds copies from the slot to the device.
+  // adds copies from the slot to the device. The many small copies to a slot are recorded, on a
+  // stream of their own, and launched at once.
   void add_values(size_t slot);
   void add_values_back(size_t slot);
   // state_digest() of the host's states and the values that add_values() copied. Waits until the
@@ -57,6 +62,8 @@ class DeviceMirror {
   std::unique_ptr<Pinned> states_, values_;
   std::vector<size_t> state_offsets_, value_offsets_;
   size_t value_bytes_ = 0;  // of a slot
+  DeviceStream copies_;
+  std::vector<Recording> recorded_;  // by slot
 };
 
 }  // namespace lockstep

@@ -28,8 +28,12 @@ namespace {
 
 using Task = std::function<void()>;
 
+// Kinds of work. `order` has no effect but its place among other work.
+enum class Kind { kernel, to_device, to_host, within, other, order };
+
 struct Recording {
   std::vector<Task> tasks;
+  int64_t kernels = 0, copies = 0;
 };
 
 }  // namespace
@@ -53,7 +57,7 @@ struct FakeStream {
   uint64_t added = 0, done = 0;
   std::unique_ptr<Recording> recording;  // under construction
 
-  void add(Task task, std::function<bool()> ready = {});
+  void add(Kind kind, Task task, std::function<bool()> ready = {});
   void run_until(uint64_t number);
   bool run_ready();
   void run_first();
@@ -62,7 +66,10 @@ struct FakeStream {
 class FakeMemory final : public DeviceMemory {
  public:
   explicit FakeMemory(const FakeOptions& options)
-      : bytes_(options.bytes), records_(options.records) {
+      : computes(options.computes),
+        recordings_fail(options.recordings_fail),
+        bytes_(options.bytes),
+        records_(options.records) {
     region_ = static_cast<std::byte*>(
         mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (region_ == MAP_FAILED) throw Error("[fake] no memory to stand in for a device's");
@@ -71,7 +78,7 @@ class FakeMemory final : public DeviceMemory {
     default_stream_ = make_stream();
   }
   ~FakeMemory() override {
-    synchronize(nullptr);
+    finish(nullptr);
     munmap(region_, bytes_);
   }
 
@@ -107,12 +114,12 @@ class FakeMemory final : public DeviceMemory {
     }
     used += bytes;
     sizes_[data] = bytes;
-    inside([&] { std::memset(data, 0xff, bytes); });  // NaNs
+    if (computes) inside([&] { std::memset(data, 0xff, bytes); });  // NaNs
     return data;
   }
   void release(void* data) noexcept override {
-    synchronize(nullptr);
     std::lock_guard lock(mutex_);
+    finish(nullptr);
     auto* const piece = static_cast<std::byte*>(data);
     used -= sizes_[piece];
     spare_[sizes_[piece]].push_back(piece);
@@ -145,48 +152,52 @@ class FakeMemory final : public DeviceMemory {
   void synchronize(void* stream) override {
     std::lock_guard lock(mutex_);
     if (recording_) misuse_.push_back("waited while a recording was made");
-    for (const auto& q : streams_) {
-      if (!stream || q.get() == stream) q->run_until(q->added);
-    }
+    ++counts.waits;
+    ++counts.drains;
+    finish(stream);
   }
   void follow(void* stream, void* other) override {
     std::lock_guard lock(mutex_);
-    of(stream).add([before = &of(other), number = of(other).added] { before->run_until(number); });
+    of(stream).add(Kind::order,
+                   [before = &of(other), number = of(other).added] { before->run_until(number); });
   }
 
   void* make_mark() override { return new Mark; }
   void set_mark(void* mark, void* stream) override {
     std::lock_guard lock(mutex_);
     if (recording_) misuse_.push_back("set a mark while a recording was made");
-    ++marks;
+    marks += stream == default_stream_;
     *static_cast<Mark*>(mark) = {&of(stream), of(stream).added};
   }
   void wait_for(void* mark) override {
     std::lock_guard lock(mutex_);
     if (recording_) misuse_.push_back("waited while a recording was made");
     const Mark& at = *static_cast<Mark*>(mark);
-    if (at.stream) at.stream->run_until(at.number);
+    if (!at.stream || at.stream->done >= at.number) return;
+    ++counts.waits;
+    if (at.stream->added == at.number) ++counts.drains;
+    at.stream->run_until(at.number);
   }
   void release_mark(void* mark) noexcept override { delete static_cast<Mark*>(mark); }
 
   void copy_from_host(void* to, const void* host, size_t bytes, void* stream) override {
     if (is_pinned(host)) {
-      of(stream).add([=] { std::memcpy(to, host, bytes); });
+      of(stream).add(Kind::to_device, [=] { std::memcpy(to, host, bytes); });
     } else {
       const auto* from = static_cast<const std::byte*>(host);
-      of(stream).add([to, taken = std::vector<std::byte>(from, from + bytes)] {
+      of(stream).add(Kind::to_device, [to, taken = std::vector<std::byte>(from, from + bytes)] {
         std::memcpy(to, taken.data(), taken.size());
       });
     }
   }
   void copy_to_host(void* host, const void* from, size_t bytes, void* stream) override {
-    of(stream).add([=] { std::memcpy(host, from, bytes); });
+    of(stream).add(Kind::to_host, [=] { std::memcpy(host, from, bytes); });
   }
   void copy(void* to, const void* from, size_t bytes, void* stream) override {
-    of(stream).add([=] { std::memcpy(to, from, bytes); });
+    of(stream).add(Kind::within, [=] { std::memcpy(to, from, bytes); });
   }
   void zero(void* data, size_t bytes, void* stream) override {
-    of(stream).add([=] { std::memset(data, 0, bytes); });
+    of(stream).add(Kind::kernel, [=] { std::memset(data, 0, bytes); });
   }
 
   bool records() const override { return records_; }
@@ -198,13 +209,20 @@ class FakeMemory final : public DeviceMemory {
   void* end_recording(void* stream) noexcept override {
     std::lock_guard lock(mutex_);
     recording_ = false;
-    ++recordings;
+    if (recordings_fail) of(stream).recording.reset();
+    recordings += !recordings_fail;
     return of(stream).recording.release();
   }
   void replay(void* recording, void* stream) override {
+    const auto& recorded = *static_cast<Recording*>(recording);
     ++replays;
-    of(stream).add([tasks = static_cast<Recording*>(recording)->tasks] {
-      for (const Task& task : tasks) task();
+    ++counts.recordings;
+    counts.recorded_kernels += recorded.kernels;
+    counts.recorded_copies += recorded.copies;
+    of(stream).add(Kind::other, [computes = computes, tasks = recorded.tasks] {
+      for (const Task& task : tasks) {
+        if (computes) task();
+      }
     });
   }
   void release_recording(void* recording) noexcept override {
@@ -217,7 +235,22 @@ class FakeMemory final : public DeviceMemory {
   }
 
   std::recursive_mutex& mutex() { return mutex_; }
+  // Waits without counting: for calls of the stand-in itself.
+  void finish(void* stream) {
+    for (const auto& q : streams_) {
+      if (!stream || q.get() == stream) q->run_until(q->added);
+    }
+  }
+  void note(Kind kind) {
+    counts.kernels += kind == Kind::kernel;
+    counts.to_device += kind == Kind::to_device;
+    counts.to_host += kind == Kind::to_host;
+    counts.within += kind == Kind::within;
+  }
+
+  const bool computes, recordings_fail;
   int recordings = 0, replays = 0, marks = 0;
+  DeviceCounts counts;
   size_t used = 0;
 
  private:
@@ -250,12 +283,18 @@ class FakeMemory final : public DeviceMemory {
   std::vector<std::string> misuse_;
 };
 
-void FakeStream::add(Task task, std::function<bool()> ready) {
+void FakeStream::add(Kind kind, Task task, std::function<bool()> ready) {
   std::lock_guard lock(memory->mutex());
+  const bool counted = kind == Kind::kernel || kind == Kind::to_device || kind == Kind::to_host ||
+                       kind == Kind::within;
   if (recording) {
+    recording->kernels += kind == Kind::kernel;
+    recording->copies += counted && kind != Kind::kernel;
     recording->tasks.push_back(std::move(task));
     return;
   }
+  memory->note(kind);
+  if (counted && !memory->computes) task = [] {};
   tasks.push_back({std::move(task), std::move(ready)});
   ++added;
 }
@@ -263,7 +302,11 @@ void FakeStream::add(Task task, std::function<bool()> ready) {
 void FakeStream::run_first() {
   const Task task = std::move(tasks.front().task);
   tasks.pop_front();
-  memory->inside(task);
+  if (memory->computes) {
+    memory->inside(task);
+  } else {
+    task();
+  }
   ++done;
 }
 
@@ -284,7 +327,7 @@ bool FakeStream::run_ready() {
 }
 
 void add_to(void* stream, std::function<void()> task, std::function<bool()> ready) {
-  static_cast<FakeStream*>(stream)->add(std::move(task), std::move(ready));
+  static_cast<FakeStream*>(stream)->add(Kind::other, std::move(task), std::move(ready));
 }
 
 bool run_ready(void* stream) { return static_cast<FakeStream*>(stream)->run_ready(); }
@@ -301,7 +344,7 @@ kernels::Pass on_stream(kernels::Pass pass, bool needs_step) {
     kernels::BoundPass body;
     stream->memory->inside([&] { body = inner({where.reads, where.writes, where.scratch}); });
     return kernels::BoundPass([stream, body, step = where.device_step](const StepInfo&) {
-      stream->add([body, step] { body(step ? *step : StepInfo{}); });
+      stream->add(Kind::kernel, [body, step] { body(step ? *step : StepInfo{}); });
     });
   };
   return pass;
@@ -327,7 +370,7 @@ Result on_device(Parameters... parameters) {
     std::tuple<std::decay_t<Parameters>...> copies(parameters...);
     void*& last = std::get<sizeof...(Parameters) - 1>(copies);
     FakeStream& stream = of(std::exchange(last, nullptr));
-    stream.add([=] { std::apply(function, copies); });
+    stream.add(Kind::kernel, [=] { std::apply(function, copies); });
   }
 }
 
@@ -346,7 +389,7 @@ struct Part {
 
 template <class Update, class Body>
 void update_blocks(const kernels::Updates<Update>& all, void* stream, Body body) {
-  of(stream).add([=] {
+  of(stream).add(Kind::kernel, [=] {
     for (int64_t i = 0; i < all.block_count; ++i) {
       const kernels::UpdateBlock block = all.blocks[i];
       const kernels::ParameterArrays& a = all.arrays[block.parameter];
@@ -402,6 +445,28 @@ FakeDevice::~FakeDevice() {
   register_device_memory(device_, nullptr);
 }
 
+DeviceCounts DeviceCounts::operator-(const DeviceCounts& o) const {
+  return {kernels - o.kernels,
+          recordings - o.recordings,
+          to_device - o.to_device,
+          to_host - o.to_host,
+          within - o.within,
+          recorded_kernels - o.recorded_kernels,
+          recorded_copies - o.recorded_copies,
+          waits - o.waits,
+          drains - o.drains};
+}
+
+std::string DeviceCounts::to_string() const {
+  return std::to_string(kernels) + " kernels one by one, " + std::to_string(recordings) +
+         " recordings with " + std::to_string(recorded_kernels) + " kernels and " +
+         std::to_string(recorded_copies) +
+         " copies; copies one by one: " + std::to_string(to_device) + " to the device, " +
+         std::to_string(to_host) + " to the host, " + std::to_string(within) + " within; " +
+         std::to_string(waits) + " waits, " + std::to_string(drains) + " of them for all work";
+}
+
+DeviceCounts FakeDevice::counts() const { return memory_->counts; }
 int FakeDevice::recordings() const { return memory_->recordings; }
 int FakeDevice::marks() const { return memory_->marks; }
 int FakeDevice::replays() const { return memory_->replays; }

@@ -19,6 +19,10 @@ class FakeMemory;
 struct FakeOptions {
   size_t bytes = size_t{256} << 20;
   bool records = true;
+  bool recordings_fail = false;  // as if some work could not be recorded
+  // false: work is counted and not done. Values are then unspecified, and results that the host
+  // reads are zero.
+  bool computes = true;
   // For groups: a name that no other device has; "": the device joins no group.
   std::string identity = {};
   // Called when an exchange of a group is under way here, with its number from 1. An exception is a
@@ -37,6 +41,22 @@ void add_to(void* stream, std::function<void()> task, std::function<bool()> read
 // Runs work that is ready. Returns whether no work is left.
 bool run_ready(void* stream);
 
+// What the host has requested from a device.
+struct DeviceCounts {
+  int64_t kernels = 0;     // launched one by one
+  int64_t recordings = 0;  // launched
+  // Copies to the device, to the host and within the device, added one by one.
+  int64_t to_device = 0, to_host = 0, within = 0;
+  // In the recordings that were launched.
+  int64_t recorded_kernels = 0, recorded_copies = 0;
+  int64_t waits = 0;   // of the host, for work that was not done
+  int64_t drains = 0;  // those of them after which a stream had nothing more to do
+
+  DeviceCounts operator-(const DeviceCounts& other) const;
+  bool operator==(const DeviceCounts&) const = default;
+  std::string to_string() const;
+};
+
 // The device exists during the object's lifetime. Its tensors must be destroyed first.
 class FakeDevice {
  public:
@@ -50,7 +70,8 @@ class FakeDevice {
 
   int recordings() const;
   int replays() const;
-  int marks() const;  // number of marks that were set
+  DeviceCounts counts() const;
+  int marks() const;  // set in the default stream
   // Bytes that are allocated and not released. The cache counts as allocated.
   size_t used() const;
   // Misuse that would fail on a real device: releasing a stream with work, and waiting or
