@@ -301,7 +301,7 @@ class RunPage(Page):
             _, error = training.communicate(timeout=60)
             self.assertEqual(training.returncode, 130, error)
             b.wait("return document.querySelector('.state').textContent === 'stopped'")
-            b.wait("return document.querySelector('section[aria-label=Log]').textContent.includes('a stop was requested')")
+            b.wait("return document.querySelector('section[aria-label=Log]')?.textContent.includes('a stop was requested')")
             b.wait("return document.querySelector('section[aria-label=Options]')")
             self.assertTrue((run / "model.safetensors").exists())
             self.assertEqual(b.js("return document.querySelectorAll('script').length"), 7)

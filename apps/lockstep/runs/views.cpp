@@ -178,11 +178,12 @@ int show_runs(const RunsArguments& a) {
     json["tags"] = run.notes.tags;
     json["note"] = run.notes.note;
     json["archived"] = run.notes.archived;
-    for (const char* part : {"options", "variables"}) {
-      for (auto& [name, value] : json[part].items()) {
-        value = ordered_json::parse(value.get<std::string>(), nullptr, false);
-      }
+    for (auto& [name, value] : json["options"].items()) {
+      value = ordered_json::parse(value.get<std::string>(), nullptr, false);
     }
+    const ordered_json facts = json.at("facts");
+    json.erase("facts");
+    for (const auto& [name, value] : facts.items()) json[name] = value;
     auto metrics = ordered_json::object();
     for (const MetricSummary& m : run.metrics) {
       metrics[m.name] = {{"last", m.last},
