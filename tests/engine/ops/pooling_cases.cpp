@@ -75,6 +75,7 @@ std::vector<Case> pooling_cases() {
       {"window_covers_the_input", {3, 7, 3, 4}, {.pool = {3, 4}}},
       {"window_larger_than_the_input", {2, 3, 2, 2}, {.pool = {5, 5}, .padding = padding(2)}},
       {"stride_wider_than_the_window", {2, 17, 7, 8}, {.pool = {2, 1}, .stride = {3, 2}}},
+      {"window_of_more_than_255_elements", {1, 2, 18, 16}, {.pool = {16, 16}, .stride = {2, 1}}},
       {"batch_1_of_one_channel", {1, 1, 5, 5}, {.pool = {2, 2}, .stride = {2, 2}}},
   };
   std::vector<Case> cases;

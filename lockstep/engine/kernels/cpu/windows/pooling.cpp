@@ -15,6 +15,8 @@ namespace {
 // Averages of larger windows are computed here in double, because oneDNN sums a window's elements
 // sequentially in f32.
 constexpr int64_t kMostAveragedInF32 = 64;
+// Most elements of a window whose maximum oneDNN keeps the place of in a byte.
+constexpr int64_t kMostPlacesInByte = 255;
 
 int64_t elements_of(const Sizes& sizes) {
   int64_t elements = 1;
@@ -149,8 +151,11 @@ Kernel make_pooling(const PoolingProblem& p) {
   const WindowDims window(p.window);
   const auto &strides = window.strides, &kernel_dims = window.kernel, &dilates = window.dilates,
              &pad_l = window.pad_begin, &pad_r = window.pad_end;
-  // oneDNN has no fast kernel for images in lanes.
-  const TensorSpec src_spec = in_lanes(p.src) ? p.src.plain() : p.src;
+  // oneDNN has no fast kernel for images in lanes. In blocked layouts of bf16 it puts the gradients
+  // of maximums of large windows into wrong places (oneDNN 2.6 with AVX-512).
+  const bool misplaced =
+      max && is_narrow(p.src.dtype) && elements_of(p.window.kernel) > kMostPlacesInByte;
+  const TensorSpec src_spec = in_lanes(p.src) || misplaced ? p.src.plain() : p.src;
   const auto src = desc_of(src_spec);
   const auto forward =
       describe<PoolingForward>(prop_kind::forward_training, how, src, any_desc(p.dst, p.src.dtype),
