@@ -7,7 +7,7 @@ receipts; the median of the iterations' seconds in its own log. PyTorch: its who
 loss, backward, SGD with momentum) on random images that lie on the GPU, with channels last: as it
 comes ("eager"), compiled with CUDA graphs ("compiled"), and compiled with the whole step, optimizer
 included, captured in one CUDA graph ("captured"); its best counts for each precision. Each
-measurement of PyTorch is a process of its own (gpu_step.py). Runs alternate; the figures are medians
+measurement of PyTorch is a separate process (gpu_step.py). Runs alternate; the figures are medians
 over the rounds. Networks and precisions are measured one after the other, and each row is printed
 when it is known; with --json, each measurement is appended to a file at once.
 

@@ -1,8 +1,8 @@
-"""PyTorch's side of gpu.py, in a process of its own: seconds of a training step, or how fast the
-device multiplies and copies, as JSON on the last line.
+"""One measurement of PyTorch for gpu.py: the seconds of a training step, or how fast the device
+multiplies and copies. The last line of the output is JSON.
 
-A process for each measurement, because PyTorch's compiler silently stops compiling after some
-networks, and so that PyTorch loads the libraries that it was built for.
+Each measurement is a separate process. PyTorch's compiler silently stops compiling after some
+networks, and PyTorch loads the libraries that it was built for.
 
 usage: gpu_step.py step DEVICE WIDTH DEPTH MINI_BATCH PRECISION WAY SECONDS
        gpu_step.py ceilings DEVICE PRECISION
@@ -16,7 +16,7 @@ import time
 import torch
 from torch import nn
 
-from newest_step import MOMENTUM, RATE, channels_of
+from newest_step import MOMENTUM, RATE, torch_network
 
 WARM_UP = 20
 # Lockstep's precision: what autocast makes of fp32, and whether products may use TF32.
@@ -66,14 +66,7 @@ def torch_step(device, width, depth, mini_batch, precision, way):
     narrow, tf32 = PRECISIONS[precision]
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
-    layers = []
-    for level, convolutions in enumerate(channels_of(width, depth)):
-        for before, after in convolutions:
-            layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after),
-                       nn.ReLU(inplace=True)]
-        layers += [nn.MaxPool2d(2, 2) if level < 2 else nn.AvgPool2d(8)]
-    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * 4, 10)).train()
-    model = model.to(device).to(memory_format=torch.channels_last)
+    model = torch_network(width, depth).to(device).to(memory_format=torch.channels_last)
     x = torch.randn(mini_batch, 3, 32, 32, device=device)
     x = x.contiguous(memory_format=torch.channels_last)
     y = torch.randint(10, (mini_batch,), device=device)

@@ -47,18 +47,24 @@ def channels_of(width, depth):
     return levels
 
 
-def torch_steps(width, depth, mini_batch, threads):
-    import torch
+def torch_network(width, depth):
     from torch import nn
 
-    torch.set_num_threads(threads)
     layers = []
     for level, convolutions in enumerate(channels_of(width, depth)):
         for before, after in convolutions:
             layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after),
                        nn.ReLU(inplace=True)]
         layers += [nn.MaxPool2d(2, 2) if level < 2 else nn.AvgPool2d(8)]
-    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * 4, 10)).train()
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * 4, 10)).train()
+
+
+def torch_steps(width, depth, mini_batch, threads):
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(threads)
+    model = torch_network(width, depth)
     images = torch.randn(mini_batch, 3, 32, 32)
     y = torch.randint(10, (mini_batch,))
     loss = nn.CrossEntropyLoss()

@@ -17,23 +17,12 @@ import tempfile
 import time
 import unittest
 
+from free_ports import free_ports
 from small_job import small_job
 from support import COMMAND
 
 LIMIT = 120
 VARIABLES = ("SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX")
-
-
-def free_ports(count):
-    for first in range(22000 + os.getpid() % 4000, 32000, count):
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
-    raise RuntimeError("no free ports")
 
 
 def family_of(pid):

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import time
 
+from free_ports import free_ports
+
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "srun", "sinfo")
 PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
 
@@ -51,19 +53,6 @@ PlugStackConfig={folder}/plugstack.conf
 
 def missing_tools():
     return [tool for tool in TOOLS if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
-
-
-def free_ports(count):
-    """The first of `count` ports in a row that nothing listens at."""
-    for first in range(21000 + os.getpid() % 3000 * 3, 32000, count):
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
-    raise RuntimeError("no free ports")
 
 
 class SlurmCluster:

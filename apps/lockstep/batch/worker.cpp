@@ -37,8 +37,9 @@ void add_worker(Commands& commands) {
       "that of SLURM_PROCID, PMIX_RANK, OMPI_COMM_WORLD_RANK or JOB_COMPLETION_INDEX, or given. "
       "The process works until the training ends, and then ends with exit code 0. A process that "
       "comes late, twice, from another build or on a processor of another model is told so.\n\n"
-      "Key files are made anew for each job and must be readable by their owner alone. Whoever has "
-      "one can join the job, and nobody else can.",
+      "Each job has a new key file, which only its owner may read. A process with this file can "
+      "join "
+      "the job; other processes cannot.",
       {{"lockstep worker --new-key job.key", "make a key for a job"},
        {"lockstep worker --join 10.0.0.1:20000 --key-file job.key --index 0", "join a training"}},
       [a] { return worker_command(*a); });

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "lockstep/base/threads/thread_pool.h"
 #include "lockstep/data/datastores/datastores.h"
 #include "lockstep/data/datastores/image_index.h"
+#include "lockstep/data/datastores/image_listing.h"
 #include "lockstep/data/datastores/tar.h"
 #include "lockstep/report/progress.h"
 
@@ -29,16 +29,14 @@ struct ShardArguments {
 // Writes archives of images and, at last, their index.
 class ShardWriter {
  public:
-  ShardWriter(FileSystem& files, std::string target, uint64_t most_bytes)
-      : files_(files), target_(std::move(target)), most_bytes_(most_bytes) {}
+  ShardWriter(std::string target, uint64_t most_bytes)
+      : target_(std::move(target)), most_bytes_(most_bytes) {}
 
   // Adds an image, whose offset and shard are set.
   void add(IndexedImage& image, const std::string& member, std::string_view contents) {
     if (!archive_.empty() && archive_.size() + contents.size() > most_bytes_) close();
-    add_member(archive_, member, contents);
+    image.offset = add_member(archive_, member, contents);
     image.shard = static_cast<uint32_t>(shards_.size());
-    // Contents end at the end of the archive, before zeros that fill the block.
-    image.offset = archive_.size() - (contents.size() + 511) / 512 * 512;
     add_member(archive_, member_key(member) + ".cls", std::to_string(image.label));
   }
 
@@ -51,19 +49,10 @@ class ShardWriter {
   void close() {
     end_archive(archive_);
     const std::string name = fmt::format("shard-{:06}.tar", shards_.size());
-    write(name, as_bytes(archive_));
+    cloud::write_file(join_path(target_, name), as_bytes(archive_));
     shards_.push_back({name, archive_.size()});
     archive_.clear();
   }
-  void write(const std::string& name, std::span<const std::byte> bytes) {
-    const std::string path = join_path(target_, name);
-    if (!cloud::is_address(target_)) return write_atomically(files_, path, bytes);
-    const std::unique_ptr<WritableFile> file = files_.open(path, false);
-    file->append(bytes);
-    file->sync();
-  }
-
-  FileSystem& files_;
   const std::string target_;
   const uint64_t most_bytes_;
   std::string archive_;
@@ -117,10 +106,9 @@ int shard_command(const ShardArguments& a) {
   files.remove(index_path);  // an earlier index does not fit the shards while they are written
   ImageIndex index;
   index.classes = listing->classes();
-  const std::filesystem::path full = std::filesystem::absolute(a.folder).lexically_normal();
-  index.root_name = (full.has_filename() ? full : full.parent_path()).filename().string();
+  index.root_name = root_name_of(a.folder);
   index.images.resize(order.size());
-  ShardWriter writer(files, target, static_cast<uint64_t>(a.megabytes) << 20);
+  ShardWriter writer(target, static_cast<uint64_t>(a.megabytes) << 20);
   ThreadPool pool(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   constexpr size_t at_once = 64;
   for (size_t first = 0; first < order.size(); first += at_once) {
@@ -146,14 +134,7 @@ int shard_command(const ShardArguments& a) {
   }
   index.shards = writer.finish();
   if (error_is_terminal()) std::fprintf(stderr, "\n");
-  const std::vector<std::byte> bytes = write_index(index);
-  if (cloud::is_address(target)) {
-    const std::unique_ptr<WritableFile> file = files.open(index_path, false);
-    file->append(bytes);
-    file->sync();
-  } else {
-    write_atomically(files, index_path, bytes);
-  }
+  cloud::write_file(index_path, write_index(index));
   print(fmt::format("{} images in {} shards in {}\n",
                     format_count(static_cast<int64_t>(index.images.size())),
                     format_count(static_cast<int64_t>(index.shards.size())), printable(target)));

@@ -83,9 +83,7 @@ void write_index_object(const UploadArguments& a, const cloud::Address& target,
   const DatastorePtr listing = image_folder(a.folder, {.allow_empty_folders = true});
   ImageIndex index;
   index.classes = listing->classes();
-  std::string folder = std::filesystem::absolute(a.folder).lexically_normal().string();
-  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
-  index.root_name = folder.substr(folder.rfind('/') + 1);
+  index.root_name = root_name_of(a.folder);
   for (int64_t i = 0; i < listing->size(); ++i) {
     const auto known = facts.find(listing->name(i));
     const auto object = objects.find(listing->name(i));

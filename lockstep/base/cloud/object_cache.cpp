@@ -17,6 +17,7 @@
 #include "lockstep/base/os/descriptor.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/file_lock.h"
+#include "lockstep/base/os/user_folder.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
 
@@ -28,11 +29,8 @@ namespace fs = std::filesystem;
 constexpr size_t digest_letters = 32;  // after the contents
 
 std::string cache_folder() {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  const char* const home = std::getenv("HOME");
-  if (cache != nullptr && *cache == '/') return join_path(cache, "lockstep/objects");
-  if (home != nullptr && *home == '/') return join_path(home, ".cache/lockstep/objects");
-  return {};
+  const std::string folder = find_cache_folder();
+  return folder.empty() ? "" : join_path(folder, "objects");
 }
 
 double cache_gigabytes() {
@@ -190,12 +188,14 @@ std::shared_ptr<const void> ObjectCache::claim(const std::string& bucket,
   try {
     for (const TimeLimit limit(seconds); !limit.reached() && !holds(bucket, object);) {
       if (std::optional<FileLock> lock = FileLock::take(path)) {
-        return std::shared_ptr<const void>(
-            new FileLock(std::move(*lock)), [path](const void* held) {
-              std::error_code gone;
-              fs::remove(path, gone);  // still locked: whoever waits for it takes a new file
-              delete static_cast<const FileLock*>(held);
-            });
+        return std::shared_ptr<const void>(new FileLock(std::move(*lock)),
+                                           [path](const void* held) {
+                                             std::error_code gone;
+                                             // Before the lock ends, so that nobody takes a file
+                                             // that is then removed.
+                                             fs::remove(path, gone);
+                                             delete static_cast<const FileLock*>(held);
+                                           });
       }
     }
   } catch (const FileError&) {  // without a lock, two processes fetch the same

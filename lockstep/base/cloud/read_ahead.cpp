@@ -5,9 +5,9 @@
 #include <chrono>
 #include <deque>
 #include <map>
-#include <thread>
 
 #include "lockstep/base/cloud/answers.h"
+#include "lockstep/base/cloud/fetch_threads.h"
 #include "lockstep/base/cloud/object_cache.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -21,7 +21,8 @@ constexpr uint64_t bytes_ahead = uint64_t{64} << 20;
 constexpr size_t at_once = 16;  // objects that a thread reads side by side
 constexpr int reading_threads = 2;
 constexpr int64_t near = 16;  // threads that share a listing read it about in order
-// What was expected before so many others and never read is forgotten: another process read it.
+// A part that was expected, but not read while so many later ones were read, is forgotten. Another
+// process has read it.
 constexpr int64_t late = 2048;
 constexpr int64_t not_expected = -1;
 
@@ -70,35 +71,25 @@ struct ReadAhead::State {
   std::string bucket;
   std::vector<WantedPart> parts;
   Mutex mutex;
-  ConditionVariable wanted, arrived;
+  ConditionVariable arrived;
   std::map<int64_t, Slot> slots LOCKSTEP_GUARDED_BY(mutex);
-  std::deque<int64_t> queue LOCKSTEP_GUARDED_BY(mutex);
   uint64_t bytes LOCKSTEP_GUARDED_BY(mutex) = 0;  // of all slots
   int64_t last LOCKSTEP_GUARDED_BY(mutex) = -near - 1;
   // Expected parts that have not been asked for, because those before them fill the memory.
   std::deque<int64_t> expected LOCKSTEP_GUARDED_BY(mutex);
   int64_t numbered LOCKSTEP_GUARDED_BY(mutex) = 0;
   int64_t missed LOCKSTEP_GUARDED_BY(mutex) = 0;  // parts read that were not expected
-  bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
-  std::vector<std::thread> threads;  // started with the lock
+  // Ends first.
+  FetchThreads threads{reading_threads, at_once,
+                       [this](const std::vector<int64_t>& indices) { serve(indices); }};
 
   const WantedPart& part(int64_t index) const { return parts[static_cast<size_t>(index)]; }
   uint64_t size(int64_t index) const { return part(index).size; }
 
-  void start_threads() LOCKSTEP_REQUIRES(mutex) {
-    if (!threads.empty()) return;
-    for (int i = 0; i < reading_threads; ++i) threads.emplace_back([this] { serve(); });
-  }
-
-  void ask(int64_t index, bool urgent) LOCKSTEP_REQUIRES(mutex) {
+  void ask(int64_t index) LOCKSTEP_REQUIRES(mutex) {
     if (!slots.try_emplace(index).second) return;
     bytes += size(index);
-    if (urgent) {
-      queue.push_front(index);
-    } else {
-      queue.push_back(index);
-    }
-    wanted.notify_one();
+    threads.ask(index);
   }
 
   void drop(std::map<int64_t, Slot>::iterator slot) LOCKSTEP_REQUIRES(mutex) {
@@ -109,7 +100,7 @@ struct ReadAhead::State {
   // Asks for expected parts as long as there is memory.
   void ask_expected() LOCKSTEP_REQUIRES(mutex) {
     while (!expected.empty() && bytes + size(expected.front()) <= bytes_ahead) {
-      ask(expected.front(), false);
+      ask(expected.front());
       slots.at(expected.front()).order = numbered++;
       expected.pop_front();
     }
@@ -136,39 +127,23 @@ struct ReadAhead::State {
     }
     const int64_t end = std::min(index + most_ahead, static_cast<int64_t>(parts.size()));
     for (int64_t next = index + 1; next < end && bytes + size(next) <= bytes_ahead; ++next) {
-      ask(next, false);
+      ask(next);
     }
   }
 
-  void serve() LOCKSTEP_EXCLUDES(mutex) {
+  void serve(const std::vector<int64_t>& indices) LOCKSTEP_EXCLUDES(mutex) {
+    std::vector<ReadObject> found = fetched(indices);
     const MutexLock lock(mutex);
-    while (!ending) {
-      if (queue.empty()) {
-        wanted.wait_until(mutex, TimeLimit(1));
-        continue;
-      }
-      std::vector<int64_t> indices;
-      while (!queue.empty() && indices.size() < at_once) {
-        indices.push_back(queue.front());
-        queue.pop_front();
-      }
-      std::vector<ReadObject> found;
-      {
-        const MutexUnlock unlocked(mutex);
-        found = fetched(indices);
-      }
-      for (size_t k = 0; k < indices.size(); ++k) {
-        Slot& slot = slots.at(indices[k]);
-        slot.object = std::move(found[k]);
-        slot.done = true;
-      }
-      arrived.notify_all();
+    for (size_t k = 0; k < indices.size(); ++k) {
+      Slot& slot = slots.at(indices[k]);
+      slot.object = std::move(found[k]);
+      slot.done = true;
     }
+    arrived.notify_all();
   }
 
   void expect(const std::vector<int64_t>& indices) LOCKSTEP_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
-    start_threads();
     // What cannot be asked for now is read when it is needed.
     while (!expected.empty() && expected.size() + indices.size() > size_t{late}) {
       expected.pop_front();
@@ -180,13 +155,13 @@ struct ReadAhead::State {
   // The part, as soon as it has arrived. Each request has a limit.
   ReadObject object(int64_t index) LOCKSTEP_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
-    start_threads();
-    ask(index, true);
+    ask(index);
     const auto slot = slots.find(index);
     ++slot->second.waiting;
     if (numbered == 0) ask_ahead(index);  // nothing was ever expected
     if (!slot->second.done) {
       const NetworkWait wait;
+      threads.hurry(index);
       while (!slot->second.done) arrived.wait_until(mutex, TimeLimit(1));
     }
     if (--slot->second.waiting > 0) return slot->second.object;
@@ -205,8 +180,7 @@ struct ReadAhead::State {
   // From the store, without the lock.
   ReadObject fresh(int64_t index) const {
     object_cache().forget(bucket, cached_name(part(index)));
-    ReadObject read = std::move(object_store().read_parts(bucket, {part(index)})[0]);
-    return read;
+    return std::move(object_store().read_parts(bucket, {part(index)})[0]);
   }
 
   // Without the lock. Never throws: errors belong to those who read.
@@ -248,15 +222,7 @@ ReadAhead::ReadAhead(std::string bucket, std::vector<WantedPart> parts)
   state_->parts = std::move(parts);
 }
 
-ReadAhead::~ReadAhead() {
-  {
-    State& s = *state_;
-    const MutexLock lock(s.mutex);
-    s.ending = true;
-    s.wanted.notify_all();
-  }
-  for (std::thread& thread : state_->threads) thread.join();
-}
+ReadAhead::~ReadAhead() = default;
 
 std::string ReadAhead::read(int64_t index) const {
   ReadObject object = state_->object(index);

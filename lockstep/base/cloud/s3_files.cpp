@@ -88,4 +88,10 @@ FileSystem& files_of(const std::string& path) {
   return is_address(path) ? s3_files() : local_files();
 }
 
+void write_file(const std::string& path, std::span<const std::byte> bytes) {
+  if (!is_address(path)) return write_atomically(local_files(), path, bytes);
+  object_store().write(parsed_address(path),
+                       {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
 }  // namespace lockstep::cloud

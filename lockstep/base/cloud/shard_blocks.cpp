@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <map>
 #include <set>
-#include <thread>
 
+#include "lockstep/base/cloud/fetch_threads.h"
 #include "lockstep/base/cloud/object_cache.h"
 #include "lockstep/base/cloud/read_ahead.h"
 #include "lockstep/base/error.h"
@@ -28,12 +27,12 @@ struct ShardBlocks::State {
   std::vector<size_t> first_block;  // of each object, then the number of all blocks
   std::unique_ptr<std::atomic<bool>[]> present;
   Mutex mutex;
-  ConditionVariable wanted, arrived;
+  ConditionVariable arrived;
   std::set<size_t> pending LOCKSTEP_GUARDED_BY(mutex);  // asked for
-  std::deque<size_t> queue LOCKSTEP_GUARDED_BY(mutex);
   std::map<size_t, std::string> errors LOCKSTEP_GUARDED_BY(mutex);
-  bool ending LOCKSTEP_GUARDED_BY(mutex) = false;
-  std::vector<std::thread> threads;  // started with the lock
+  // Ends first.
+  FetchThreads threads{block_threads, blocks_at_once,
+                       [this](const std::vector<int64_t>& blocks) { serve(blocks); }};
 
   size_t object_of(size_t block) const {
     const auto after = std::upper_bound(first_block.begin(), first_block.end(), block);
@@ -50,28 +49,17 @@ struct ShardBlocks::State {
     return {part.object.key + place, part.size, part.object.etag};
   }
 
-  void start_threads() LOCKSTEP_REQUIRES(mutex) {
-    if (!threads.empty()) return;
-    for (int i = 0; i < block_threads; ++i) threads.emplace_back([this] { serve(); });
-  }
-
-  void ask(size_t block, bool urgent) LOCKSTEP_REQUIRES(mutex) {
-    if (!pending.insert(block).second) return;
-    if (urgent) {
-      queue.push_front(block);
-    } else {
-      queue.push_back(block);
-    }
-    wanted.notify_one();
+  void ask(size_t block) LOCKSTEP_REQUIRES(mutex) {
+    if (pending.insert(block).second) threads.ask(static_cast<int64_t>(block));
   }
 
   // Waits until a block is in the cache. Returns why it cannot be read, or "".
   std::string bring(size_t block) LOCKSTEP_EXCLUDES(mutex) {
     if (present[block].load(std::memory_order_acquire)) return {};
     const MutexLock lock(mutex);
-    start_threads();
     const NetworkWait wait;
-    if (!present[block].load()) ask(block, true);
+    if (!present[block].load()) ask(block);
+    threads.hurry(static_cast<int64_t>(block));
     while (pending.contains(block)) arrived.wait_until(mutex, TimeLimit(1));
     const auto found = errors.find(block);
     if (found == errors.end()) return {};
@@ -80,35 +68,22 @@ struct ShardBlocks::State {
     return error;
   }
 
-  void serve() LOCKSTEP_EXCLUDES(mutex) {
+  void serve(const std::vector<int64_t>& numbers) LOCKSTEP_EXCLUDES(mutex) {
+    std::vector<size_t> blocks(numbers.begin(), numbers.end());
+    std::sort(blocks.begin(), blocks.end());  // one order of claims in all processes
+    std::map<size_t, std::string> failed;
+    fetch(blocks, failed);
     const MutexLock lock(mutex);
-    while (!ending) {
-      if (queue.empty()) {
-        wanted.wait_until(mutex, TimeLimit(1));
-        continue;
+    for (const size_t block : blocks) {
+      pending.erase(block);
+      const auto error = failed.find(block);
+      if (error == failed.end()) {
+        present[block].store(true, std::memory_order_release);
+      } else {
+        errors[block] = error->second;
       }
-      std::vector<size_t> blocks;
-      while (!queue.empty() && blocks.size() < blocks_at_once) {
-        blocks.push_back(queue.front());
-        queue.pop_front();
-      }
-      std::map<size_t, std::string> failed;
-      {
-        const MutexUnlock unlocked(mutex);
-        std::sort(blocks.begin(), blocks.end());  // one order of claims in all processes
-        fetch(blocks, failed);
-      }
-      for (const size_t block : blocks) {
-        pending.erase(block);
-        const auto error = failed.find(block);
-        if (error == failed.end()) {
-          present[block].store(true, std::memory_order_release);
-        } else {
-          errors[block] = error->second;
-        }
-      }
-      arrived.notify_all();
     }
+    arrived.notify_all();
   }
 
   // Without the lock. Never throws: errors belong to those who read.
@@ -170,15 +145,7 @@ ShardBlocks::ShardBlocks(std::string bucket, std::vector<WantedObject> objects)
   s.present = std::make_unique<std::atomic<bool>[]>(s.first_block.back());
 }
 
-ShardBlocks::~ShardBlocks() {
-  {
-    State& s = *state_;
-    const MutexLock lock(s.mutex);
-    s.ending = true;
-    s.wanted.notify_all();
-  }
-  for (std::thread& thread : state_->threads) thread.join();
-}
+ShardBlocks::~ShardBlocks() = default;
 
 bool ShardBlocks::fit(const std::vector<WantedObject>& objects) {
   const auto room = static_cast<uint64_t>(object_cache().most_bytes()) / 2;
@@ -221,8 +188,7 @@ void ShardBlocks::expect(size_t object, uint64_t offset, uint64_t size) const {
   s.for_each_block(object, offset, size, [&](size_t block, uint64_t, uint64_t) {
     if (s.present[block].load(std::memory_order_acquire)) return;
     const MutexLock lock(s.mutex);
-    s.start_threads();
-    s.ask(block, false);
+    s.ask(block);
   });
 }
 

@@ -30,20 +30,25 @@ UserPlace user_place_of(UserFolder place) {
   return {"XDG_DATA_HOME", ".local/share"};
 }
 
+std::string folder_in(const UserPlace& place) {
+  // The specification ignores relative paths.
+  if (const std::string base = variable(place.variable); base.starts_with('/')) {
+    return join_path(base, "lockstep");
+  }
+  const std::string home = variable("HOME");
+  return home.empty() ? "" : join_path(join_path(home, place.below_home), "lockstep");
+}
+
 }  // namespace
 
 std::string find_user_folder(UserFolder place) {
   if (const std::string home = variable("LOCKSTEP_HOME"); !home.empty()) {
     return std::filesystem::absolute(home).string();
   }
-  const UserPlace p = user_place_of(place);
-  // The specification ignores relative paths.
-  if (const std::string base = variable(p.variable); base.starts_with('/')) {
-    return join_path(base, "lockstep");
-  }
-  const std::string home = variable("HOME");
-  return home.empty() ? "" : join_path(join_path(home, p.below_home), "lockstep");
+  return folder_in(user_place_of(place));
 }
+
+std::string find_cache_folder() { return folder_in({"XDG_CACHE_HOME", ".cache"}); }
 
 std::string user_folder(UserFolder place, const std::string& name) {
   const std::string folder = find_user_folder(place);

@@ -19,4 +19,8 @@ std::string user_folder(UserFolder place, const std::string& name);
 // The same without a name, and "" if no variable names a place.
 std::string find_user_folder(UserFolder place);
 
+// The folder for what can be made again: lockstep in XDG_CACHE_HOME, or in ~/.cache. LOCKSTEP_HOME
+// does not move it. "" if no variable names a place. Thread-safe as above.
+std::string find_cache_folder();
+
 }  // namespace lockstep

@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <ctime>
 #include <exception>
@@ -19,6 +18,8 @@
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/threads/pause.h"
+#include "lockstep/data/batches/epoch_orders.h"
+#include "lockstep/data/batches/free_mini_batches.h"
 #include "lockstep/data/batches/mini_batch_rows.h"
 #include "lockstep/data/batches/mini_batch_tensors.h"
 
@@ -31,67 +32,6 @@ double thread_seconds() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
-
-// Mini-batches whose buffers can be reused. Shared with the mini-batches that next() returned,
-// which may outlive the queue.
-class FreeList {
- public:
-  explicit FreeList(size_t limit) : limit_(limit) { free_.reserve(limit); }
-
-  std::unique_ptr<MiniBatch> take() {
-    {
-      const MutexLock lock(mutex_);
-      if (!free_.empty()) {
-        std::unique_ptr<MiniBatch> batch = std::move(free_.back());
-        free_.pop_back();
-        return batch;
-      }
-    }
-    return std::make_unique<MiniBatch>();
-  }
-
-  void put(std::unique_ptr<MiniBatch> batch) {
-    batch->tensors.clear();
-    const MutexLock lock(mutex_);
-    if (free_.size() < limit_) free_.push_back(std::move(batch));
-  }
-
- private:
-  Mutex mutex_;
-  const size_t limit_;
-  std::vector<std::unique_ptr<MiniBatch>> free_ LOCKSTEP_GUARDED_BY(mutex_);
-};
-
-// The orders of the epochs in use. Several threads may work at the end of one epoch and the start
-// of the next.
-class Orders {
- public:
-  Orders(int64_t n, Shuffle shuffle, uint64_t seed) : n_(n), shuffle_(shuffle), seed_(seed) {}
-
-  std::shared_ptr<const std::vector<int64_t>> get(int64_t epoch) {
-    if (shuffle_ != Shuffle::every_epoch) epoch = 0;
-    const MutexLock lock(mutex_);
-    Entry& entry = entries_[static_cast<size_t>(epoch) % entries_.size()];
-    if (entry.epoch != epoch) {
-      entry.order =
-          std::make_shared<const std::vector<int64_t>>(epoch_order(n_, shuffle_, seed_, epoch));
-      entry.epoch = epoch;
-    }
-    return entry.order;
-  }
-
- private:
-  struct Entry {
-    int64_t epoch = -1;
-    std::shared_ptr<const std::vector<int64_t>> order;
-  };
-
-  int64_t n_;
-  Shuffle shuffle_;
-  uint64_t seed_;
-  Mutex mutex_;
-  std::array<Entry, 2> entries_ LOCKSTEP_GUARDED_BY(mutex_);
-};
 
 void require(bool holds, const std::string& message, const std::string& hint = {}) {
   if (!holds) throw InvalidArgument("[mini-batch queue] " + message, hint);
@@ -207,8 +147,8 @@ struct MiniBatchQueue::State {
   const int64_t start_at;
   int64_t expected_to;  // mini-batches before this one were told to the datastore; see begin()
   const MiniBatchRows rows;
-  const std::shared_ptr<FreeList> free_list;
-  Orders orders;
+  const std::shared_ptr<FreeMiniBatches> free_list;
+  EpochOrders orders;
   std::atomic<bool> stop{false};
 
   Mutex mutex;
@@ -242,7 +182,7 @@ struct MiniBatchQueue::State {
         start_at(std::min(end, first_epoch * per_epoch + first_batch)),
         expected_to(start_at),
         rows(*cache, options),
-        free_list(std::make_shared<FreeList>(
+        free_list(std::make_shared<FreeMiniBatches>(
             static_cast<size_t>(options.prefetch + options.threads + 2))),
         orders(cache->size(), options.shuffle, options.seed),
         taken(std::min(end, first_epoch * per_epoch + first_batch)),

@@ -102,11 +102,6 @@ FolderContents walked(const std::string& path, const ImageFolderOptions& options
   return std::move(walk.found);
 }
 
-std::string root_name_of(const std::string& path) {
-  const std::filesystem::path full = std::filesystem::absolute(path).lexically_normal();
-  return full.has_filename() ? full.filename().string() : full.parent_path().filename().string();
-}
-
 class ImageFolder final : public ImageListing {
  public:
   using ImageListing::ImageListing;
@@ -118,6 +113,11 @@ class ImageFolder final : public ImageListing {
 };
 
 }  // namespace
+
+std::string root_name_of(const std::string& path) {
+  const std::filesystem::path full = std::filesystem::absolute(path).lexically_normal();
+  return full.has_filename() ? full.filename().string() : full.parent_path().filename().string();
+}
 
 DatastorePtr image_folder(const std::string& path, ImageFolderOptions options) {
   if (cloud::is_address(path)) return image_objects(path, options);

@@ -63,6 +63,9 @@ class ImageListing : public Datastore {
   std::vector<ImageFacts> facts_;  // or none
 };
 
+// The last name of a local folder's absolute path: the class of images in the folder itself.
+std::string root_name_of(const std::string& path);
+
 // Images in tar archives (`lockstep shard`) in a local folder. With an index, nothing is read;
 // without one, all archives are. Throws FileError, DataError.
 DatastorePtr image_shards(const std::string& folder, const ImageFolderOptions& options);

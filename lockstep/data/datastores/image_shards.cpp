@@ -154,11 +154,9 @@ DatastorePtr image_shards(const std::string& folder, const ImageFolderOptions& o
     if (error) throw FileError("[shards] cannot read " + join_path(folder, name));
     files.push_back({name, size});
   }
-  const std::filesystem::path full = std::filesystem::absolute(folder).lexically_normal();
-  const std::string root_name =
-      (full.has_filename() ? full : full.parent_path()).filename().string();
   auto contents = std::make_unique<LocalArchives>(folder, files);
-  return image_shards(folder, root_name, files, std::move(index), std::move(contents), options);
+  return image_shards(folder, root_name_of(folder), files, std::move(index), std::move(contents),
+                      options);
 }
 
 }  // namespace lockstep

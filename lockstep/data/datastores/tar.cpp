@@ -41,7 +41,8 @@ uint64_t sum_of(const char* header) {
   return sum;
 }
 
-void add_entry(std::string& archive, char kind, std::string_view name, std::string_view contents) {
+uint64_t add_entry(std::string& archive, char kind, std::string_view name,
+                   std::string_view contents) {
   TarHeader header{};
   std::memcpy(header.data(), name.data(), std::min(name.size(), name_field.size));
   put_octal(header, mode_field, 0644);
@@ -54,8 +55,10 @@ void add_entry(std::string& archive, char kind, std::string_view name, std::stri
   put_octal(header, {sum_field.first, 7}, sum_of(header.data()));
   header[sum_field.first + 7] = ' ';
   archive.append(header.data(), header.size());
+  const uint64_t offset = archive.size();
   archive += contents;
   archive.append((tar_block - contents.size() % tar_block) % tar_block, '\0');
+  return offset;
 }
 
 // One record of an extended header: its own length, a blank, the text, a line feed.
@@ -186,11 +189,11 @@ size_t base_of(const std::string& path) {
 
 }  // namespace
 
-void add_member(std::string& archive, const std::string& name, std::string_view contents) {
+uint64_t add_member(std::string& archive, const std::string& name, std::string_view contents) {
   const bool plain = name.size() <= name_field.size &&
                      std::all_of(name.begin(), name.end(), [](char c) { return c > 0; });
   if (!plain) add_entry(archive, 'x', "long-name", extended_record("path=" + name));
-  add_entry(archive, '0', plain ? name : "file", contents);
+  return add_entry(archive, '0', plain ? name : "file", contents);
 }
 
 void end_archive(std::string& archive) { archive.append(2 * tar_block, '\0'); }

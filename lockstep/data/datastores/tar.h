@@ -17,8 +17,9 @@ struct TarMember {
 };
 
 // Adds a member to an archive (POSIX.1-2001; names beyond ASCII or 100 bytes in an extended
-// header), with fixed times and owners, so that equal contents give equal archives.
-void add_member(std::string& archive, const std::string& name, std::string_view contents);
+// header), with fixed times and owners, so that equal contents give equal archives. Returns the
+// offset of the contents in the archive.
+uint64_t add_member(std::string& archive, const std::string& name, std::string_view contents);
 // Adds the end of an archive: two blocks of zeros.
 void end_archive(std::string& archive);
 

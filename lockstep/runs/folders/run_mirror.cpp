@@ -1,7 +1,6 @@
 #include "lockstep/runs/folders/run_mirror.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/os/file.h"
 #include "lockstep/base/os/file_lock.h"
+#include "lockstep/base/os/user_folder.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/threads/mutex.h"
 #include "lockstep/base/time_limit.h"
@@ -34,12 +34,11 @@ struct MirroredFile {
 using MirroredFiles = std::map<std::string, MirroredFile>;  // by path in the run's folder
 
 std::string folder_for(const std::string& address) {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  const char* const home = std::getenv("HOME");
-  const std::string name = "lockstep/runs/" + digest_of(address.data(), address.size()).to_string();
-  if (cache != nullptr && *cache == '/') return join_path(cache, name);
-  if (home != nullptr && *home == '/') return join_path(home, ".cache/" + name);
-  throw FileError("[run] a run in a store needs a local folder, but HOME is not set");
+  const std::string cache = find_cache_folder();
+  if (cache.empty()) {
+    throw FileError("[run] " + printable(address) + " needs a local folder, but HOME is not set");
+  }
+  return join_path(join_path(cache, "runs"), digest_of(address.data(), address.size()).to_string());
 }
 
 // Files of a run that others may need; not locks, requests and unfinished files.

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Tests of the index of images in an S3 store, of archives, and of runs that are written to a store.
+
+usage: s3_shards_test.py PATH_OF_LOCKSTEP [unittest options]
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import tarfile
+import unittest
+
+import support
+from s3_support import JOB, S3Test
+
+
+class Index(S3Test):
+    """Folder, objects and shards, with and without an index, give one receipt."""
+
+    def upload(self):
+        self.store.objects = {("data-1", "kept"): b"x"}
+        done = self.s3("upload", "images", "s3://data-1/all of it/")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def shard(self, target):
+        done = self.s3("shard", "images", target, "--megabytes", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\A60 images in 1 shards in ")
+
+    def data(self, name):
+        self.write(JOB.replace('"digits"', f'"{name}"'))
+
+    def test_objects(self):
+        local = self.trained_locally()
+        self.upload()
+        self.store.log.clear()
+        self.s3("train", "job.toml", "--check")
+        self.assertEqual(self.reads(), [])
+        self.assertEqual(self.trained("indexed"), local)
+        self.assertEqual(len(self.reads()), len(set(self.reads())))  # each once
+        self.assertEqual(self.trained("uncached", LOCKSTEP_S3_CACHE_GB="0"), local)
+        # An image that is not the one of the index is read at the start: bits are those of a folder.
+        key = next(k for k in self.store.objects if k[1].endswith("/3/g%20h.png") or "/3/" in k[1])
+        other = next(v for k, v in self.store.objects.items() if "/7/" in k[1])
+        self.store.objects[key] = other
+        changed = self.folder / "images" / key[1][len("all of it/"):]
+        changed.write_bytes(other)
+        self.assertEqual(self.trained("changed"), self.trained_again())
+        # Without the index, and with a damaged one.
+        del self.store.objects["data-1", "all of it/lockstep-index"]
+        self.assertEqual(self.trained("plain"), self.trained_again())
+        self.store.objects["data-1", "all of it/lockstep-index"] = b"lockstep image index 1\nx"
+        self.refused(r"s3://data-1/all of it/lockstep-index is damaged: it ends too early")
+
+    def trained_again(self):
+        shutil.rmtree(self.folder / "runs/local")
+        return self.trained_locally()
+
+    def test_shards(self):
+        local = self.trained_locally()
+        self.store.objects = {("data-1", "kept"): b"x"}
+        self.shard("s3://data-1/shards")
+        self.shard("shards")
+        for name in ("shard-000000.tar", "lockstep-index"):
+            self.assertEqual(self.store.objects["data-1", "shards/" + name], (self.folder / "shards" / name).read_bytes())
+        self.data("s3://data-1/shards")
+        for name, environment in {"blocks": {}, "parts": {"LOCKSTEP_S3_CACHE_GB": "0"}}.items():
+            self.assertEqual(self.trained(name, **environment), local)
+        done = self.s3("train", "job.toml", "--quiet", "--out", "runs/workers", "--workers", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.folder / "runs/workers/receipt.jsonl").read_bytes(), local)
+        self.assertEqual(self.trained("again"), local)
+        # A damaged block in the cache is read again.
+        blocks = [f for f in (self.folder / "cache").rglob("*") if f.is_file() and f.stat().st_size > 50000]
+        self.assertEqual(len(blocks), 1)
+        blocks[0].write_bytes(bytes(byte ^ 1 for byte in blocks[0].read_bytes()))
+        self.assertEqual(self.trained("damaged"), local)
+        self.data("shards")
+        self.assertEqual(self.trained("local-shards"), local)
+        # Without an index.
+        (self.folder / "shards/lockstep-index").unlink()
+        index = self.store.objects.pop(("data-1", "shards/lockstep-index"))
+        self.assertEqual(self.trained("local-scan"), local)
+        self.data("s3://data-1/shards")
+        self.assertEqual(self.trained("scan"), local)
+        # Other shards than those of the index, and other contents.
+        self.store.objects["data-1", "shards/lockstep-index"] = index
+        shard = self.store.objects["data-1", "shards/shard-000000.tar"]
+        self.store.objects["data-1", "shards/shard-000000.tar"] = shard + bytes(512)
+        self.refused(r"shards/shard-000000.tar is not the one of the index")
+        self.store.objects["data-1", "shards/shard-000000.tar"] = shard.replace(b"IDAT", b"IDAU")
+        self.refused(r"the contents of s3://data-1/shards/.*\.png are not those of which the index tells")
+        del self.store.objects["data-1", "shards/shard-000000.tar"]
+        self.refused(r"shards/shard-000000.tar is missing")
+
+    def test_webdataset_layout(self):
+        self.shard("shards")
+        with tarfile.open(self.folder / "shards/shard-000000.tar") as archive:
+            members = {member.name: archive.extractfile(member).read() for member in archive}
+        self.assertEqual(len(members), 120)
+        classes = sorted({file.parent.name for file in self.images.rglob("*.png")})
+        for file in self.images.rglob("*.png"):
+            stem = file.stem.replace("%", "%25").replace(".", "%2E")
+            key = f"{file.parent.name}/{stem}"
+            self.assertEqual(members[key + ".png"], file.read_bytes())
+            self.assertEqual(members[key + ".cls"], str(classes.index(file.parent.name)).encode())
+
+    def test_random_disturbances(self):
+        local = self.trained_locally()
+        self.upload()
+        self.shard("s3://data-1/shards")
+        caused = self.disturb(11)
+        runs = 0
+        while len(caused) < 60:
+            runs += 1
+            self.data(["s3://data-1/all of it", "s3://data-1/shards"][runs % 2])
+            cache = {"LOCKSTEP_S3_CACHE_GB": "0"} if runs % 4 < 2 else {"XDG_CACHE_HOME": str(self.folder / f"c{runs}")}
+            self.assertEqual(self.trained(f"run-{runs}", **cache), local)
+
+
+class Outputs(S3Test):
+    """Runs in the store."""
+
+    OUT = "s3://runs-1/a b/run"
+    LONG = JOB.replace('"digits"', '"s3://data-1/all of it"').replace("max_epochs = 1", "max_epochs = 12").replace(
+        "[training]", "[training]\ncheckpoint_frequency = 20")
+
+    def setUp(self):
+        super().setUp()
+        self.write(self.LONG)
+        done = self.s3("train", "job.toml", "--quiet", "--out", "runs/here")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.receipt = (self.folder / "runs/here/receipt.jsonl").read_bytes()
+
+    def stored(self, name):
+        return self.store.objects["runs-1", "a b/run/" + name]
+
+    def train(self, *arguments, machine="one", **environment):
+        cache = str(self.folder / machine)
+        return self.s3("train", "job.toml", "--quiet", "--out", self.OUT, *arguments, XDG_CACHE_HOME=cache, **environment)
+
+    def test_a_run_in_the_store(self):
+        chance = random.Random(3)
+        self.store.fault = lambda method, path: chance.choice(["lost" if method == "PUT" else "cut", "slow down", None, None])
+        done = self.train()
+        self.store.fault = lambda method, path: None
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.stored("receipt.jsonl"), self.receipt)
+        self.assertEqual(self.stored("model.safetensors"), (self.folder / "runs/here/model.safetensors").read_bytes())
+        self.assertEqual(list((self.folder / "one/lockstep/runs").glob("*/*")), [])
+        done = self.s3("evaluate", self.OUT, "images", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(self.train().stderr, r"s3://runs-1/a b/run contains a run")
+        # Objects that the pointer does not name are nothing; a changed one is an error.
+        named = json.loads(self.stored("lockstep-run.json"))["files"]
+        objects = {key[len("a b/run/"):] for bucket, key in self.store.objects if bucket == "runs-1"}
+        self.assertEqual({file["object"] for file in named}, {name for name in objects if name.startswith("files/")})
+        checkpoint = next(file["object"] for file in named if file["name"].startswith("checkpoints/"))
+        self.store.objects["runs-1", "a b/run/" + checkpoint] += b"x"
+        self.assertRegex(self.train("--resume").stderr, r"is not the file that the run wrote")
+        self.store.objects["runs-1", "a b/run/lockstep-run.json"] = json.dumps(
+            {"version": 1, "files": [{"name": "../x", "object": "y", "bytes": 1, "digest": ""}]}).encode()
+        self.assertRegex(self.train("--resume").stderr, r"lockstep-run.json is damaged: a file lies outside the run")
+
+    def test_resume_on_another_machine(self):
+        """Killed at a checkpoint, continued elsewhere with two workers."""
+        pointers = []
+
+        def fault(method, path):
+            if method == "PUT" and path.endswith("/lockstep-run.json"):
+                pointers.append(path)
+            if len(pointers) == 1 and method == "PUT" and "/files/" in path and "checkpoint" in path:
+                pointers.append("half-written")
+            if "half-written" in pointers:
+                process.kill()
+                return "cut"
+            return None
+
+        environment = {**os.environ, **self.store.environment(HOME=str(self.folder), XDG_CACHE_HOME=str(self.folder / "one"))}
+        self.write(self.LONG.replace("max_epochs = 12", "max_epochs = 600"))
+        done = self.s3("train", "job.toml", "--quiet", "--out", "runs/long")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.store.fault = fault
+        process = subprocess.Popen([support.COMMAND, "train", "job.toml", "--quiet", "--out", self.OUT],
+                                   cwd=self.folder, env=environment, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        process.wait(60)
+        self.store.fault = lambda method, path: None
+        self.assertIn("half-written", pointers)
+        self.assertNotIn(("runs-1", "a b/run/receipt.jsonl"), self.store.objects)
+        self.store.log.clear()
+        done = self.train("--resume", "--workers", "2", machine="two")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.stored("receipt.jsonl"), (self.folder / "runs/long/receipt.jsonl").read_bytes())
+        self.assertTrue([1 for method, path in self.store.log if method == "GET" and "/files/" in path and "checkpoint-" in path])
+
+    def test_two_processes_cannot_write_one_run(self):
+        def fault(method, path):
+            if method == "PUT" and path.endswith("/lockstep-run.json"):
+                self.store.objects["runs-1", "a b/run/lockstep-run.json"] = b"{}"
+            return None
+
+        self.store.fault = fault
+        self.assertRegex(self.train().stderr, r"another process has written the run s3://runs-1/a b/run")
+
+
+if __name__ == "__main__":
+    unittest.main()
