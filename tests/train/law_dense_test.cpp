@@ -89,6 +89,29 @@ TEST(DenseNetworks, HaveTheSameBitsForAnySizes) {
   }
 }
 
+// Gradients of rows of more than 1,024 inputs are used in blocks of columns; in rows of 1,300 the
+// blocks of the digest lie across them.
+TEST(DenseNetworks, HaveTheSameBitsInWideRows) {
+  const auto run_wide = [](int threads) {
+    Network network({image_input({.height = 28, .width = 28, .channels = 1}), flatten(),
+                     fully_connected({.units = 1'300}), relu(), fully_connected({.units = 1'536}),
+                     relu(), fully_connected({.units = 10}), softmax()});
+    network.initialize(11);
+    TrainingOptions options = options_of(threads);
+    options.solver.type = "adam";
+    options.max_iterations = 2;
+    options.shards.check_frequency = 0;
+    return train(network, testing::law_data(), options);
+  };
+  const TrainingResult together = run_wide(2);
+  ASSERT_EQ(together.last_iteration, 2);
+  expect_same_history(together, run_wide(3));
+  const Poisoned memory(Poison::not_a_number);
+  expect_same_history(together, run_wide(1));
+  const OneByOne hook;
+  expect_same_history(together, run_wide(2));
+}
+
 TEST(DenseNetworks, HaveTheSameBitsInFilledMemory) {
   const TrainingResult plain = run(options_of(2));
   for (const Poison pattern : {Poison::not_a_number, Poison::huge}) {

@@ -135,6 +135,18 @@ void LossProgram::add_gradients(int64_t piece, int thread) {
   if (profile_) profile_->profiler.charge(thread, sum_accounts_[sums_->sum_of(piece)]);
 }
 
+void LossProgram::use_gradients(int64_t piece, int thread, GradientUser& user) {
+  const ThreadTimer charge(profile_, thread);
+  charge(&StepAccounts::waiting);
+  sums_used_.store(true, std::memory_order_relaxed);
+  const size_t sum_of_piece = sums_->sum_of(piece);
+  sums_->compute(piece, static_cast<size_t>(thread), user,
+                 [&](const ParameterBlock& block, const float* sum) {
+                   if (profile_) profile_->profiler.charge(thread, sum_accounts_[sum_of_piece]);
+                   user.use(block, sum, thread);
+                 });
+}
+
 void LossProgram::run(ThreadRun& own, const Task& task, ThreadTimer& charge) {
   PlanRun& run = own.plan;
   ++own.calls;
@@ -216,9 +228,20 @@ void LossProgram::time_passes(ThreadPool& pool, PassFloors& floors) {
   if (sums_) time_sums(pool, floors);
 }
 
-// Times the pieces of sums over the rows that were kept last.
+namespace {
+
+class NoUser final : public GradientUser {
+ public:
+  std::span<const float* const> arrays(size_t) const override { return {}; }
+  void use(const ParameterBlock&, const float*, int) override {}
+};
+
+}  // namespace
+
+// Times the pieces of sums over the rows that were kept last, as they were computed last.
 void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
   constexpr int kRepeats = 5;
+  const NoUser none;
   std::vector<PassTimes> times(static_cast<size_t>(pool.size()), PassTimes(sum_accounts_.size()));
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     pool.run([&](int thread) {
@@ -226,7 +249,12 @@ void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
       PassTimes& own = times[static_cast<size_t>(thread)];
       own.begin();
       for (int64_t i = thread; i < sums_->pieces(); i += pool.size()) {
-        sums_->add(i);
+        if (sums_used_) {
+          sums_->compute(i, static_cast<size_t>(thread), none,
+                         [](const ParameterBlock&, const float*) {});
+        } else {
+          sums_->add(i);
+        }
         own.passed(sums_->sum_of(i));
       }
     });

@@ -1,6 +1,7 @@
 // The shard program of a network with a built-in loss, computed by threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -99,6 +100,7 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   void compute_bundle(size_t bundle, int thread) override;
   int64_t gradient_pieces() const override { return sums_->pieces(); }
   void add_gradients(int64_t piece, int thread) override;
+  void use_gradients(int64_t piece, int thread, GradientUser& user) override;
   std::vector<ParameterPart> gradient_parts(int64_t piece) const override {
     return sums_->parts(piece);
   }
@@ -113,8 +115,9 @@ class LossProgram final : public BuiltInLossProgram, private BundledProgram {
   Runs runs_, bundle_runs_;
   const ShardBundles* work_ = nullptr;
   std::optional<ShardSums> sums_;
-  std::vector<int> sum_accounts_;  // of the profile, by sum
-  int keeping_ = 0;                // account
+  std::atomic<bool> sums_used_{false};  // by use_gradients()
+  std::vector<int> sum_accounts_;       // of the profile, by sum
+  int keeping_ = 0;                     // account
 };
 
 }  // namespace lockstep

@@ -1,5 +1,8 @@
 #include "lockstep/train/programs/shard_sums.h"
 
+#include <algorithm>
+
+#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/device/poison.h"
 #include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/parallel/reduce/tree.h"
@@ -21,6 +24,13 @@ void add_leaves(const IndexRange& node, std::span<const IndexRange> rows, int64_
   ++leaves.back().additions;
 }
 
+// A block of kUnitsOfPiece rows, with its parameters and the solver's state, fits in a second cache
+// of 512 KiB, or in one of 1 MiB if its rows are whole, which need fewer calls.
+int64_t columns_of_block(int64_t columns) {
+  constexpr int64_t kMostOfWholeRows = 1'024;
+  return columns <= kMostOfWholeRows ? columns : 2 * kernels::kBlockColumns;
+}
+
 }  // namespace
 
 ShardSums::ShardSums(const std::vector<PlanShardSum>& sums, const GradientLayout& layout)
@@ -31,6 +41,7 @@ ShardSums::ShardSums(const std::vector<PlanShardSum>& sums, const GradientLayout
 }
 
 void ShardSums::begin(const ShardBundles& work) {
+  blocks_.resize(static_cast<size_t>(work.threads));
   leaves_.clear();
   for (size_t i = 0; i < work.subtrees.size(); ++i) {
     add_leaves(work.subtrees[i].shards, work.rows, work.own.first, leaves_);
@@ -67,7 +78,46 @@ void ShardSums::keep(const PlanRun& run, int64_t first) {
 
 void ShardSums::add(int64_t piece) const {
   const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
-  sums_[s].sum.add(kept_[s].data(), leaves_, roots_[s], number);
+  const kernels::SumOverShards& sum = sums_[s].sum;
+  sum.add(kept_[s].data(), leaves_, roots_[s], {.piece = number, .columns = {0, sum.columns}});
+}
+
+void ShardSums::compute(int64_t piece, size_t thread, const GradientUser& user,
+                        const std::function<void(const ParameterBlock&, const float* sum)>& use) {
+  const auto& [s, number] = pieces_[static_cast<size_t>(piece)];
+  const kernels::SumOverShards& sum = sums_[s].sum;
+  const std::vector<ParameterPart> parts = this->parts(piece);
+  const IndexRange& first = parts.front().elements;
+  const int64_t rows = first.count / std::max<int64_t>(sum.columns, 1);
+  const int64_t most = columns_of_block(sum.columns);
+
+  ThreadBlock& own = blocks_[thread];
+  const size_t offset =
+      round_up(static_cast<size_t>(kernels::kUnitsOfPiece * most) * sizeof(float));
+  const size_t bytes = offset + kernels::kUnitsOfPiece * sizeof(float);
+  if (own.memory.bytes() < bytes) own.memory = allocate(bytes);
+  own.root.writes.clear();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    own.root.writes.push_back(static_cast<std::byte*>(own.memory.data()) + (i > 0 ? offset : 0));
+  }
+
+  int64_t column = 0;
+  do {
+    const IndexRange columns{column, std::min(most, sum.columns - column)};
+    if (poison() != Poison::none) fill_with_poison(own.memory.data(), bytes);
+    sum.add(kept_[s].data(), leaves_, {&own.root, 1},
+            {number, columns, true, user.arrays(parts.front().parameter)});
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const auto* const values = static_cast<const float*>(own.root.writes[i]);
+      const IndexRange& elements = parts[i].elements;
+      if (i == 0) {
+        use({parts[i].parameter, first.first + column, rows, columns.count, sum.columns}, values);
+      } else if (column == 0) {
+        use({parts[i].parameter, elements.first, 1, elements.count, elements.count}, values);
+      }
+    }
+    column = columns.end();
+  } while (column < sum.columns);
 }
 
 std::vector<ParameterPart> ShardSums::parts(int64_t piece) const {

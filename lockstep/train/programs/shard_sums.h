@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -26,12 +27,22 @@ class ShardSums {
   // Number of the sum that a piece belongs to.
   size_t sum_of(int64_t piece) const { return pieces_[static_cast<size_t>(piece)].sum; }
   void add(int64_t piece) const;
+  // Same, if the work has one subtree, whose memory is not written: calls use(block, sum) for each
+  // block of the piece. Each thread has memory of its own.
+  void compute(int64_t piece, size_t thread, const GradientUser& user,
+               const std::function<void(const ParameterBlock&, const float* sum)>& use);
   std::vector<ParameterPart> parts(int64_t piece) const;
 
  private:
   struct Piece {
     size_t sum = 0;
     int64_t number = 0;
+  };
+
+  // A thread's memory for a block of each result.
+  struct ThreadBlock {
+    Memory memory;
+    kernels::ShardRoot root;
   };
 
   void make_space(size_t sum);
@@ -43,6 +54,7 @@ class ShardSums {
   std::vector<Memory> kept_;                // by sum
   std::vector<kernels::ShardLeaf> leaves_;  // the fixed tree over the shards, as kernels take it
   std::vector<std::vector<kernels::ShardRoot>> roots_;  // by sum, then by subtree
+  std::vector<ThreadBlock> blocks_;                     // by thread
 };
 
 }  // namespace lockstep

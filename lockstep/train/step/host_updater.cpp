@@ -4,6 +4,7 @@
 #include <span>
 
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
 #include "lockstep/engine/nn/lowering.h"
 #include "lockstep/train/state/state_digest.h"
@@ -31,6 +32,7 @@ HostUpdater::HostUpdater(Network& network, Solver& solver, ThreadPool& pool,
       threshold_{options.solver.gradient_threshold, options.solver.gradient_threshold_method},
       loss_scale_(options.precision.scale_of_losses()),
       progress_(network.parameters().size()),
+      arrays_(network.parameters().size()),
       limited_(static_cast<size_t>(pool.size())),
       digests_(network.parameters().size()) {
   for (const auto& p : network.parameters()) frozen_.push_back(is_frozen(p.name, options.freeze));
@@ -133,14 +135,44 @@ void HostUpdater::begin(const Cut& cut) {
     Progress& progress = progress_[p];
     progress.left = cut.counts[p];
     progress.by_parts = cut.by_parts[p];
-    std::vector<std::span<const std::byte>> arrays;
+    std::vector<std::span<const std::byte>> bytes;
+    arrays_[p].clear();
     const auto add = [&](const Tensor& t) {
-      arrays.push_back(std::as_bytes(std::span(t.data<float>(), gradients_->count(p))));
+      arrays_[p].push_back(t.data<float>());
+      bytes.push_back(std::as_bytes(std::span(t.data<float>(), gradients_->count(p))));
     };
     add(network_.parameters()[p].value);
     for (const Tensor& array : solver_.state(p)) add(array);
-    progress.digest.begin(arrays);
-    arrays_ = arrays.size();
+    progress.digest.begin(bytes);
+  }
+}
+
+void HostUpdater::hash(size_t p, const IndexRange& elements) {
+  for (size_t a = 0; a < arrays_[p].size(); ++a) {
+    progress_[p].digest.add(a, static_cast<size_t>(elements.first) * sizeof(float),
+                            static_cast<size_t>(elements.count) * sizeof(float));
+  }
+}
+
+void HostUpdater::update(size_t p, const IndexRange& elements, const float* sum,
+                         const UpdateScalars& scalars, bool hashed, int thread) {
+  const ThreadTimer charge(profile_, thread);
+  std::vector<float>& limited = limited_[static_cast<size_t>(thread)];
+  for (int64_t first = elements.first; first < elements.end(); first += kStep) {
+    const IndexRange part{first, std::min(kStep, elements.end() - first)};
+    const float* values = sum + (first - elements.first);
+    if (threshold_.wanted() && threshold_.of_elements() && !frozen_[p]) {
+      limited.assign(values, values + part.count);
+      kernels::table_for({}).limit(limited.data(), limited.size(),
+                                   threshold_.most(scalars.observations), nullptr);
+      values = limited.data();
+      charge(&StepAccounts::threshold);
+    }
+    solver_.update(p, part, values, scalars);
+    charge(&StepAccounts::solver);
+    if (!hashed) continue;
+    hash(p, part);
+    charge(&StepAccounts::digests);
   }
 }
 
@@ -149,42 +181,46 @@ void HostUpdater::update(const Piece& piece, const UpdateScalars& scalars, bool 
   const ThreadTimer charge(profile_, thread);
   charge(&StepAccounts::waiting);
   const GradientSums& gradients = *gradients_;
-  const size_t p = piece.parameter;
-  Progress& progress = progress_[p];
   if (!converted) {
-    gradients.convert(p);
+    gradients.convert(piece.parameter);
     charge(&StepAccounts::layouts);
   }
-  std::vector<float>& limited = limited_[static_cast<size_t>(thread)];
-  for (int64_t first = piece.elements.first; first < piece.elements.end(); first += kStep) {
-    const IndexRange part{first, std::min(kStep, piece.elements.end() - first)};
-    const auto count = static_cast<size_t>(part.count);
-    const float* sum = gradients.values(p) + part.first;
-    if (threshold_.wanted() && threshold_.of_elements() && !frozen_[p]) {
-      limited.assign(sum, sum + part.count);
-      kernels::table_for({}).limit(limited.data(), count, threshold_.most(scalars.observations),
-                                   nullptr);
-      sum = limited.data();
-      charge(&StepAccounts::threshold);
-    }
-    solver_.update(p, part, sum, scalars);
-    charge(&StepAccounts::solver);
-    for (size_t a = 0; a < arrays_; ++a) {
-      progress.digest.add(a, static_cast<size_t>(part.first) * sizeof(float),
-                          count * sizeof(float));
-    }
-    charge(&StepAccounts::digests);
-  }
-  if (progress.by_parts) network_.packed().pack(static_cast<int>(p), piece.elements);
-  charge(&StepAccounts::packing);
-  if (progress.left.fetch_sub(1, std::memory_order_acq_rel) == 1) finish(p, thread);
+  update(piece.parameter, piece.elements, gradients.values(piece.parameter) + piece.elements.first,
+         scalars, true, thread);
+  finish(piece, thread);
 }
 
-void HostUpdater::finish(size_t p, int thread) {
+// A row is hashed at once if it consists of whole blocks of the digest, otherwise with its piece.
+void HostUpdater::use(const ParameterBlock& block, const float* sum, int thread) {
+  const bool whole = block.columns == block.stride;
+  const bool hashed = whole || block.stride % kernels::kBlockColumns == 0;
+  if (whole) {
+    update(block.parameter, {block.first, block.rows * block.columns}, sum, scalars_, hashed,
+           thread);
+    return;
+  }
+  for (int64_t row = 0; row < block.rows; ++row) {
+    update(block.parameter, {block.first + row * block.stride, block.columns},
+           sum + row * block.columns, scalars_, hashed, thread);
+  }
+  if (hashed || (block.first + block.columns) % block.stride != 0) return;
   const ThreadTimer charge(profile_, thread);
-  if (!progress_[p].by_parts) network_.packed().pack(static_cast<int>(p));
+  const int64_t end = block.first + (block.rows - 1) * block.stride + block.columns;
+  hash(block.parameter, {end - block.rows * block.stride, block.rows * block.stride});
+  charge(&StepAccounts::digests);
+}
+
+void HostUpdater::finish(const Piece& piece, int thread) {
+  const ThreadTimer charge(profile_, thread);
+  const size_t p = piece.parameter;
+  Progress& progress = progress_[p];
+  const auto number = static_cast<int>(p);
+  if (progress.by_parts) network_.packed().pack(number, piece.elements);
   charge(&StepAccounts::packing);
-  digests_[p] = progress_[p].digest.finish();
+  if (progress.left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  if (!progress.by_parts) network_.packed().pack(number);
+  charge(&StepAccounts::packing);
+  digests_[p] = progress.digest.finish();
   charge(&StepAccounts::digests);
 }
 
@@ -214,13 +250,11 @@ void HostUpdater::finish_and_apply(UnfinishedSum& sum, const UpdateScalars& scal
   Cut& pieces = cut_of_unfinished_;
   if (pieces.parts != parts()) pieces = cut(sum, firsts_);
   begin(pieces);
-  UpdateScalars own = scalars;
-  own.observations = scalars.observations * loss_scale_;
-  sum.compute([&](int64_t i, int thread) {
+  scalars_ = scalars;
+  scalars_.observations = scalars.observations * loss_scale_;
+  sum.compute(*this, [&](int64_t i, int thread) {
     const auto at = static_cast<size_t>(i);
-    for (size_t k = firsts_[at]; k < firsts_[at + 1]; ++k) {
-      update(pieces.pieces[k], own, true, thread);
-    }
+    for (size_t k = firsts_[at]; k < firsts_[at + 1]; ++k) finish(pieces.pieces[k], thread);
   });
   ThreadTimer(profile_, 0)(&StepAccounts::waiting);
 }

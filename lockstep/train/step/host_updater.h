@@ -15,11 +15,12 @@
 #include "lockstep/train/optimizer/gradient_sums.h"
 #include "lockstep/train/optimizer/gradient_threshold.h"
 #include "lockstep/train/profile/step_profile.h"
+#include "lockstep/train/programs/shard_bundles.h"
 #include "lockstep/train/step/updater.h"
 
 namespace lockstep {
 
-class HostUpdater final : public Updater {
+class HostUpdater final : public Updater, private GradientUser {
  public:
   // Uses freeze, loss_scale, gradient_threshold and its method of the options. All references and
   // the profile must stay alive.
@@ -61,7 +62,16 @@ class HostUpdater final : public Updater {
   Cut cut(const UnfinishedSum& sum, std::vector<size_t>& firsts) const;
   void begin(const Cut& cut);
   void update(const Piece& piece, const UpdateScalars& scalars, bool converted, int thread);
-  void finish(size_t parameter, int thread);
+  // `sum`: of these elements alone.
+  void update(size_t parameter, const IndexRange& elements, const float* sum,
+              const UpdateScalars& scalars, bool hashed, int thread);
+  void hash(size_t parameter, const IndexRange& elements);
+  std::span<const float* const> arrays(size_t parameter) const override {
+    return arrays_[parameter];
+  }
+  void use(const ParameterBlock& block, const float* sum, int thread) override;
+  // After the last element of a piece.
+  void finish(const Piece& piece, int thread);
 
   Network& network_;
   Solver& solver_;
@@ -72,13 +82,14 @@ class HostUpdater final : public Updater {
   const double loss_scale_;
   std::vector<bool> frozen_;  // by parameter
   std::optional<GradientSums> gradients_;
-  Cut cuts_[2];                              // by whether all sums are converted; made when needed
-  Cut cut_of_unfinished_;                    // pieces as in an unfinished sum
-  std::vector<size_t> firsts_;               // of it
-  size_t arrays_ = 1;                        // of a digest: the parameter and the solver's state
-  std::deque<Progress> progress_;            // by parameter
-  std::vector<std::vector<float>> limited_;  // gradients within the threshold, by thread
-  std::vector<Digest> digests_;              // by parameter
+  Cut cuts_[2];                    // by whether all sums are converted; made when needed
+  Cut cut_of_unfinished_;          // pieces as in an unfinished sum
+  std::vector<size_t> firsts_;     // of it
+  UpdateScalars scalars_;          // of an unfinished sum
+  std::deque<Progress> progress_;  // by parameter
+  std::vector<std::vector<const float*>> arrays_;  // of each parameter: itself, the solver's state
+  std::vector<std::vector<float>> limited_;        // gradients within the threshold, by thread
+  std::vector<Digest> digests_;                    // by parameter
 };
 
 }  // namespace lockstep

@@ -55,10 +55,12 @@ class UnfinishedSum {
  public:
   virtual ~UnfinishedSum() = default;
   virtual int64_t pieces() const = 0;
-  // What a piece writes, row-major in the gradient layout. Each element belongs to one piece.
+  // The elements of a piece, row-major. Each element belongs to one piece.
   virtual std::vector<ParameterPart> parts(int64_t piece) const = 0;
-  // Calls then(piece, thread) after each piece was computed by the same thread.
-  virtual void compute(const std::function<void(int64_t piece, int thread)>& then) = 0;
+  // Threads give the sums of each piece to `user`, block by block. Then the same thread calls
+  // then(piece, thread). gradient_sum() is not written.
+  virtual void compute(GradientUser& user,
+                       const std::function<void(int64_t piece, int thread)>& then) = 0;
 };
 
 // One thread at a time.
@@ -128,8 +130,8 @@ class ShardExecutor {
   size_t newest() const { return newest_; }
 
   // From now on the last part of the sum may be left to the caller of finish(), who then computes
-  // unfinished_sum() before gradient_sum() is read. So the caller can use each piece of the sum
-  // while it is in a cache.
+  // unfinished_sum() instead of reading gradient_sum(). So the caller can use each piece of the sum
+  // while it is in a cache, and the sum is never written to memory.
   virtual void leave_sum_unfinished(bool leave) { (void)leave; }
   // After finish(): the pieces that are left, until the next begin(); null if the sum is complete.
   virtual UnfinishedSum* unfinished_sum() { return nullptr; }

@@ -142,6 +142,7 @@ void ThreadExecutor::set_bundles(const ShardIteration& it,
   for (const GroupSum::Partial& partial : partials) {
     bundles_.subtrees.push_back({partial.leaves, reinterpret_cast<std::byte*>(partial.sum)});
   }
+  bundles_.threads = pool_.size();
   bundles_.bundles = cut_into_bundles(it.own, bundles_.rows.front().count, threads());
 }
 
@@ -163,31 +164,30 @@ void ThreadExecutor::compute_bundles() {
   };
   for_each_shard(pool_, static_cast<int64_t>(bundles_.bundles.size()), compute_bundle, threads(),
                  between);
-  unfinished_ = true;
-  if (!leaves_sum_ || group().size() > 1 || !pieces_fit()) compute([](int64_t, int) {});
+  unfinished_ = leaves_sum_ && group().size() == 1;
+  if (unfinished_) return;
+  for_each_piece([&](int64_t piece, int thread) { program.add_gradients(piece, thread); });
 }
 
-bool ThreadExecutor::pieces_fit() const {
-  constexpr int64_t kMost = int64_t{1} << 16;
-  for (int64_t i = 0; i < pieces(); ++i) {
-    for (const ParameterPart& part : parts(i)) {
-      if (part.elements.count > kMost) return false;
-    }
-  }
-  return true;
-}
-
-void ThreadExecutor::compute(const std::function<void(int64_t piece, int thread)>& then) {
-  BundledProgram& program = *this->program().bundled();
-  const auto compute_piece = [&](int64_t piece, int thread) {
+void ThreadExecutor::for_each_piece(
+    const std::function<void(int64_t piece, int thread)>& compute_piece) {
+  const auto body = [&](int64_t piece, int thread) {
     const ArithmeticMode mode;
-    program.add_gradients(piece, thread);
-    then(piece, thread);
+    compute_piece(piece, thread);
     mode.check();
   };
-  for_each_in_place(pool_, pieces(), compute_piece,
+  for_each_in_place(pool_, pieces(), body,
                     [this](int thread, const std::atomic<int>& busy) { end(thread, busy); });
   unfinished_ = false;
+}
+
+void ThreadExecutor::compute(GradientUser& user,
+                             const std::function<void(int64_t piece, int thread)>& then) {
+  BundledProgram& program = *this->program().bundled();
+  for_each_piece([&](int64_t piece, int thread) {
+    program.use_gradients(piece, thread, user);
+    then(piece, thread);
+  });
 }
 
 void ThreadExecutor::add(ShardIteration& it) {

@@ -46,13 +46,14 @@ class ThreadExecutor final : public ShardExecutor, private UnfinishedSum {
   bool can_bundle(const ShardIteration& it) const;
   void set_bundles(const ShardIteration& it, const std::vector<GroupSum::Partial>& partials);
   void compute_bundles();
-  // Whether each piece, with its parameters and the solver's state, fits in a second cache.
-  bool pieces_fit() const;
   int64_t pieces() const override { return program().bundled()->gradient_pieces(); }
   std::vector<ParameterPart> parts(int64_t piece) const override {
     return program().bundled()->gradient_parts(piece);
   }
-  void compute(const std::function<void(int64_t piece, int thread)>& then) override;
+  void compute(GradientUser& user,
+               const std::function<void(int64_t piece, int thread)>& then) override;
+  // Calls compute_piece(piece, thread) for all pieces of the sum.
+  void for_each_piece(const std::function<void(int64_t piece, int thread)>& compute_piece);
   // Runs body(i) for [0, count). Shards that must be computed alone come last.
   void for_each(const ShardIteration& it, int64_t count, const Body& body);
   int threads() const;  // that compute shards

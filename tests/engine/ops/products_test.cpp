@@ -16,6 +16,7 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/cpu/matrices/panels.h"
 #include "lockstep/engine/kernels/cpu/matrices/shard_gradients.h"
+#include "lockstep/engine/kernels/interface/shard_pieces.h"
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
 #include "tests/engine/ops/only_target.h"
 
@@ -332,7 +333,7 @@ void expect_tree_of_leaves(const Problem& problem) {
   std::vector<ShardRoot> roots;
   for (Values& result : results) roots.push_back({{result.data(), result.data() + weights}});
   for (int64_t piece = 0; piece < sum.pieces; ++piece) {
-    sum.add(kept.data(), tree.leaves, roots, piece);
+    sum.add(kept.data(), tree.leaves, roots, {.piece = piece, .columns = {0, sum.columns}});
   }
   for (size_t r = 0; r < results.size(); ++r) {
     Values wanted = tree.roots[r];
@@ -362,6 +363,57 @@ TYPED_TEST(SumOverShards, IsTheTreeOfLeavesOnEveryInstructionSet) {
                    std::to_string(problem.gradient.inputs) + " inputs, " +
                    std::to_string(problem.gradient.units) + " units");
       expect_tree_of_leaves<TypeParam>(problem);
+    }
+  }
+}
+
+// What use_gradients() does: blocks of columns alone, with neighbours that stay as they are.
+TYPED_TEST(SumOverShards, BlocksOfColumnsHaveTheBitsOfTheWhole) {
+  using T = TypeParam;
+  const WeightsGradient p{.inputs = 2 * kernels::kBlockColumns + 37,
+                          .units = kernels::kUnitsOfPiece + 5,
+                          .bias = true,
+                          .dtype = DTypeOf<T>::value};
+  constexpr int64_t kRows = 6;
+  const Numbers<T> x = numbers<T>(kRows * p.inputs, 4), dy = numbers<T>(kRows * p.units, 5);
+  const std::vector<ShardLeaf> leaves{{3, 0, -1}, {3, 1, 0}};
+  const kernels::SumOverShards sum = sum_of_weights_gradient(p);
+  const Values arrays(static_cast<size_t>(p.inputs * p.units));
+  const float* const used_next[] = {arrays.data()};
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    if (!runs<T>(target)) continue;
+    const Target only(target);
+    SCOPED_TRACE(hwy::TargetName(target));
+    const Memory kept = allocate(sum.kept_bytes(leaves));
+    void* const reads[] = {const_cast<void*>(static_cast<const void*>(x.data())),
+                           const_cast<void*>(static_cast<const void*>(dy.data()))};
+    sum.keep(reads, {0, kRows}, leaves, kept.data());
+    Values whole(static_cast<size_t>((p.inputs + 1) * p.units));
+    const ShardRoot root{{whole.data(), whole.data() + p.inputs * p.units}};
+    for (int64_t i = 0; i < sum.pieces; ++i) {
+      sum.add(kept.data(), leaves, {&root, 1}, {.piece = i, .columns = {0, sum.columns}});
+    }
+    for (int64_t i = 0; i < sum.pieces; ++i) {
+      const int64_t first = i * kernels::kUnitsOfPiece;
+      const int64_t units = std::min(kernels::kUnitsOfPiece, p.units - first);
+      for (int64_t column = 0; column < p.inputs; column += kernels::kBlockColumns) {
+        const int64_t columns = std::min(kernels::kBlockColumns, p.inputs - column);
+        Values block(static_cast<size_t>(units * columns + 1), 7),
+            bias(static_cast<size_t>(units + 1), 7);
+        const ShardRoot alone{{block.data(), bias.data()}};
+        sum.add(kept.data(), leaves, {&alone, 1}, {i, {column, columns}, true, used_next});
+        for (int64_t u = 0; u < units; ++u) {
+          for (int64_t c = 0; c < columns; ++c) {
+            ASSERT_EQ(block[static_cast<size_t>(u * columns + c)],
+                      whole[static_cast<size_t>((first + u) * p.inputs + column + c)])
+                << "unit " << first + u << ", column " << column + c;
+          }
+          ASSERT_EQ(bias[static_cast<size_t>(u)],
+                    column > 0 ? 7 : whole[static_cast<size_t>(p.inputs * p.units + first + u)]);
+        }
+        EXPECT_EQ(block.back(), 7);
+        EXPECT_EQ(bias.back(), 7);
+      }
     }
   }
 }

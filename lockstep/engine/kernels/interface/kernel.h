@@ -68,6 +68,20 @@ struct ShardRoot {
   std::vector<void*> writes;
 };
 
+// Which part of the results of a SumOverShards to write: some columns of one of its pieces.
+struct ShardBlock {
+  int64_t piece = 0;
+  // Of the first result's rows, whose dimensions after 0 are one. Begins at a multiple of
+  // kBlockColumns. The other results are written with column 0.
+  IndexRange columns = {};
+  // Each address of the roots is that of the block alone, whose rows follow each other. Otherwise
+  // it is that of the whole result.
+  bool alone = false;
+  // Arrays of the first result's shape that the caller uses next. Their elements of this block are
+  // brought into the cache while the sums are computed.
+  std::span<const float* const> used_next = {};
+};
+
 // The gradients of parameters, summed over shards by the fixed tree without a copy for each shard.
 // Every shard's rows are kept first; then threads divide the pieces of the sum. The bits are those
 // of the pass for each shard, added by the tree. Functions are thread-safe for different rows and
@@ -80,11 +94,12 @@ struct SumOverShards {
   std::function<void(std::span<void* const> reads, const IndexRange& rows,
                      std::span<const ShardLeaf> leaves, void* kept)>
       keep;
-  // Writes one of `pieces` parts of the results.
+  // Writes a block of the results.
   std::function<void(const void* kept, std::span<const ShardLeaf> leaves,
-                     std::span<const ShardRoot> roots, int64_t piece)>
+                     std::span<const ShardRoot> roots, const ShardBlock& block)>
       add;
   int64_t pieces = 0;
+  int64_t columns = 0;  // of a row of the first result
 
   bool defined() const { return static_cast<bool>(add); }
 };

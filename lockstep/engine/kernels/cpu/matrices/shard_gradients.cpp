@@ -51,6 +51,22 @@ struct Kept {
   const T* gradients;
 };
 
+// A block and where it is written.
+struct Block {
+  const WeightsGradient& problem;
+  std::span<const ShardLeaf> leaves;
+  std::span<const ShardRoot> roots;
+  const ShardBlock& part;
+
+  // Of the first result, from unit `unit` and column `column` on.
+  float* result(const ShardRoot& root, int64_t unit, int64_t column) const {
+    auto* const to = static_cast<float*>(root.writes[0]);
+    return part.alone ? to + (unit - part.piece * kUnits) * stride() + column - part.columns.first
+                      : to + unit * stride() + column;
+  }
+  int64_t stride() const { return part.alone ? part.columns.count : problem.inputs; }
+};
+
 }  // namespace
 }  // namespace lockstep::kernels::cpu
 #endif
@@ -161,21 +177,36 @@ HWY_INLINE void sum_leaf_and_sibling(const T* gradients, const T* inputs, int64_
   }
 }
 
-// The gradients of `rows` units and `vectors` vectors of inputs.
-template <int rows, int vectors, class T>
-void add_tile(const WeightsGradient& p, const T* gradients, const T* inputs, int64_t panel,
-              std::span<const ShardLeaf> leaves, int64_t at, int64_t columns,
-              std::span<const ShardRoot> roots) {
-  const auto numbers = [&](size_t i) { return steps_of<T>(leaves[i].rows) * kTogether<T>; };
-  // Results are often in no cache; they arrive while the sums are computed.
-  for (const ShardRoot& root : roots) {
-    const float* row = static_cast<const float*>(root.writes[0]) + at;
-    for (int r = 0; r < rows; ++r, row += p.inputs) {
+// Results and what is used next are often in no cache; they arrive while the sums are computed.
+template <int rows, int vectors>
+HWY_INLINE void prefetch(const Block& block, int64_t unit, int64_t column, int64_t columns) {
+  const auto each_line = [&](const float* row, int64_t stride, const auto& fetch) {
+    for (int r = 0; r < rows; ++r, row += stride) {
       for (int64_t c = 0; c < std::min<int64_t>(columns, vectors * kLanesOfVector); c += kPanel) {
-        __builtin_prefetch(row + c, 1);
+        fetch(row + c);
       }
     }
+  };
+  if (!block.part.alone) {
+    for (const ShardRoot& root : block.roots) {
+      each_line(block.result(root, unit, column), block.stride(),
+                [](const float* line) { __builtin_prefetch(line, 1); });
+    }
   }
+  const int64_t inputs = block.problem.inputs;
+  for (const float* const array : block.part.used_next) {
+    each_line(array + unit * inputs + column, inputs,
+              [](const float* line) { __builtin_prefetch(line, 0, 2); });
+  }
+}
+
+// The gradients of `rows` units and `vectors` vectors of inputs. `columns`: that are left.
+template <int rows, int vectors, class T>
+void add_tile(const Block& block, const T* gradients, const T* inputs, int64_t panel, int64_t unit,
+              int64_t column, int64_t columns) {
+  const std::span<const ShardLeaf> leaves = block.leaves;
+  const auto numbers = [&](size_t i) { return steps_of<T>(leaves[i].rows) * kTogether<T>; };
+  prefetch<rows, vectors>(block, unit, column, columns);
   Waiting<rows, vectors> waiting;
   for (size_t i = 0; i < leaves.size(); ++i) {
     V sum[rows][vectors];
@@ -199,52 +230,40 @@ void add_tile(const WeightsGradient& p, const T* gradients, const T* inputs, int
       waiting.put(sum);
       continue;
     }
-    float* to = static_cast<float*>(roots[static_cast<size_t>(leaves[i].root)].writes[0]) + at;
+    float* to = block.result(block.roots[static_cast<size_t>(leaves[i].root)], unit, column);
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r, to += p.inputs) store_row<vectors>(sum[r], columns, to);
+    for (int r = 0; r < rows; ++r, to += block.stride()) store_row<vectors>(sum[r], columns, to);
   }
 }
 
 template <int vectors, class T>
-void add_panels(const WeightsGradient& p, const Kept<T>& kept, int64_t panel, int64_t piece,
-                std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots) {
-  const int64_t size = kept.numbers * kPanel;
+void add_panels(const Block& block, const Kept<T>& kept, int64_t panel) {
+  const int64_t size = kept.numbers * kPanel, piece = block.part.piece;
   const T* const gradients = kept.gradients + piece * kept.numbers * kUnits;
   const T* const inputs = kept.inputs + panel * size;
   const int64_t column = panel * kPanel;
-  const int64_t end = std::min(p.units, (piece + 1) * kUnits);
+  const int64_t columns = block.part.columns.end() - column;
+  const int64_t end = std::min(block.problem.units, (piece + 1) * kUnits);
   for (int64_t unit = piece * kUnits; unit < end; unit += kLeafRows) {
     with_constant<kLeafRows>(end - unit, [&](auto constant) {
-      add_tile<decltype(constant)::value, vectors>(p, gradients + unit % kUnits * kTogether<T>,
-                                                   inputs, size, leaves, unit * p.inputs + column,
-                                                   p.inputs - column, roots);
+      add_tile<decltype(constant)::value, vectors>(block, gradients + unit % kUnits * kTogether<T>,
+                                                   inputs, size, unit, column, columns);
     });
   }
 }
 
 template <class T>
-void add_weights(const WeightsGradient& p, const Kept<T>& kept, std::span<const ShardLeaf> leaves,
-                 std::span<const ShardRoot> roots, int64_t piece) {
-  const int64_t panels = panels_of(p.inputs);
-  int64_t panel = 0;
+void add_weights(const Block& block, const Kept<T>& kept) {
+  const int64_t panels = panels_of(block.part.columns.end());
+  int64_t panel = block.part.columns.first / kPanel;
   for (; panel + kTilePanels <= panels; panel += kTilePanels) {
-    add_panels<kTileVectors>(p, kept, panel, piece, leaves, roots);
+    add_panels<kTileVectors>(block, kept, panel);
   }
-  for (; panel < panels; ++panel) {
-    add_panels<kVectorsOfPanel>(p, kept, panel, piece, leaves, roots);
-  }
+  for (; panel < panels; ++panel) add_panels<kVectorsOfPanel>(block, kept, panel);
 }
 
-void add_weights_f32(const WeightsGradient& p, const Kept<float>& kept,
-                     std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots,
-                     int64_t piece) {
-  add_weights(p, kept, leaves, roots, piece);
-}
-void add_weights_bf16(const WeightsGradient& p, const Kept<BFloat16>& kept,
-                      std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots,
-                      int64_t piece) {
-  add_weights(p, kept, leaves, roots, piece);
-}
+void add_weights_f32(const Block& block, const Kept<float>& kept) { add_weights(block, kept); }
+void add_weights_bf16(const Block& block, const Kept<BFloat16>& kept) { add_weights(block, kept); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -259,15 +278,11 @@ HWY_EXPORT(add_weights_bf16);
 
 namespace {
 
-void add_weights(const WeightsGradient& p, const Kept<float>& kept,
-                 std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots,
-                 int64_t piece) {
-  HWY_DYNAMIC_DISPATCH(add_weights_f32)(p, kept, leaves, roots, piece);
+void add_weights(const Block& block, const Kept<float>& kept) {
+  HWY_DYNAMIC_DISPATCH(add_weights_f32)(block, kept);
 }
-void add_weights(const WeightsGradient& p, const Kept<BFloat16>& kept,
-                 std::span<const ShardLeaf> leaves, std::span<const ShardRoot> roots,
-                 int64_t piece) {
-  HWY_DYNAMIC_DISPATCH(add_weights_bf16)(p, kept, leaves, roots, piece);
+void add_weights(const Block& block, const Kept<BFloat16>& kept) {
+  HWY_DYNAMIC_DISPATCH(add_weights_bf16)(block, kept);
 }
 
 // Copies `count` of the `width` columns of a step's rows. Zeros follow.
@@ -364,13 +379,13 @@ LOCKSTEP_CLONES void add_units(const BFloat16* from, int64_t steps, double* sums
 }
 
 template <class T>
-void add_bias(const WeightsGradient& p, const Kept<T>& kept, std::span<const ShardLeaf> leaves,
-              std::span<const ShardRoot> roots, int64_t piece) {
-  const T* from = kept.gradients + piece * kept.numbers * kUnits;
-  const auto units = static_cast<size_t>(std::min(kUnits, p.units - piece * kUnits));
+void add_bias(const Block& block, const Kept<T>& kept) {
+  const int64_t first = block.part.piece * kUnits;
+  const T* from = kept.gradients + first * kept.numbers;
+  const auto units = static_cast<size_t>(std::min(kUnits, block.problem.units - first));
   float waiting[kLevels][kUnits];
   int count = 0;
-  for (const ShardLeaf& leaf : leaves) {
+  for (const ShardLeaf& leaf : block.leaves) {
     double sums[kUnits] = {};
     const int64_t steps = steps_of<T>(leaf.rows);
     add_units(from, steps, sums);
@@ -381,10 +396,13 @@ void add_bias(const WeightsGradient& p, const Kept<T>& kept, std::span<const Sha
       --count;
       for (int64_t u = 0; u < kUnits; ++u) sum[u] = waiting[count][u] + sum[u];
     }
-    float* const to =
-        leaf.root < 0
-            ? waiting[count++]
-            : static_cast<float*>(roots[static_cast<size_t>(leaf.root)].writes[1]) + piece * kUnits;
+    float* to = nullptr;
+    if (leaf.root < 0) {
+      to = waiting[count++];
+    } else {
+      to = static_cast<float*>(block.roots[static_cast<size_t>(leaf.root)].writes[1]);
+      if (!block.part.alone) to += first;
+    }
     std::memcpy(to, sum, (leaf.root < 0 ? static_cast<size_t>(kUnits) : units) * sizeof(float));
   }
 }
@@ -393,6 +411,7 @@ template <class T>
 SumOverShards sum_of(const WeightsGradient& p) {
   SumOverShards sum;
   sum.pieces = pieces_of(p);
+  sum.columns = p.inputs;
   sum.kept_bytes = [p](std::span<const ShardLeaf> leaves) {
     const int64_t columns = panels_of(p.inputs) * kPanel + pieces_of(p) * kUnits;
     return round_up(static_cast<size_t>(numbers_of<T>(leaves) * columns) * sizeof(T));
@@ -401,10 +420,11 @@ SumOverShards sum_of(const WeightsGradient& p) {
                  std::span<const ShardLeaf> leaves,
                  void* kept) { keep(p, reads, rows, leaves, static_cast<T*>(kept)); };
   sum.add = [p](const void* memory, std::span<const ShardLeaf> leaves,
-                std::span<const ShardRoot> roots, int64_t piece) {
+                std::span<const ShardRoot> roots, const ShardBlock& part) {
     const Kept<T> kept(p, memory, numbers_of<T>(leaves));
-    add_weights(p, kept, leaves, roots, piece);
-    if (p.bias) add_bias(p, kept, leaves, roots, piece);
+    const Block block{p, leaves, roots, part};
+    add_weights(block, kept);
+    if (p.bias && part.columns.first == 0) add_bias(block, kept);
   };
   return sum;
 }
