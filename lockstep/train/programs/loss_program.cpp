@@ -249,13 +249,14 @@ void LossProgram::time_sums(ThreadPool& pool, PassFloors& floors) {
       PassTimes& own = times[static_cast<size_t>(thread)];
       own.begin();
       for (int64_t i = thread; i < sums_->pieces(); i += pool.size()) {
-        if (sums_used_) {
+        const size_t sum = sums_->sum_of(i);
+        if (sums_used_) {  // each block is an entry of the account
           sums_->compute(i, static_cast<size_t>(thread), none,
-                         [](const ParameterBlock&, const float*) {});
+                         [&](const ParameterBlock&, const float*) { own.passed(sum); });
         } else {
           sums_->add(i);
+          own.passed(sum);
         }
-        own.passed(sums_->sum_of(i));
       }
     });
   }
