@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "lockstep/base/numeric/clones.h"
+#include "lockstep/base/prefetch.h"
 #include "lockstep/engine/kernels/cpu/rows.h"
 #include "lockstep/engine/kernels/cpu/transpose.h"
 #include "lockstep/engine/tensor/part_layout.h"
@@ -45,7 +46,12 @@ LOCKSTEP_INLINE void pack_panel_of(const float* from, int64_t elements, int64_t 
   constexpr int64_t kTerms = kTogether<T>, kNumbers = kLine * kTerms;
   int64_t i = 0;
   if (count == kPanel) {
-    for (; i + kNumbers <= elements; i += kNumbers) pack_line(from + i, elements, to + i * kPanel);
+    for (; i + kNumbers <= elements; i += kNumbers) {
+      // Other threads have read the earlier contents.
+      for (int64_t k = 0; k < kLine; ++k)
+        prefetch_to_write(to + (i + 2 * kNumbers) * kPanel + k * kPanel * kTerms);
+      pack_line(from + i, elements, to + i * kPanel);
+    }
   }
   for (; i < elements; i += kNumbers) {
     const int64_t rest = std::min(kNumbers, elements - i);

@@ -7,6 +7,7 @@
 #include "lockstep/base/numeric/alignment.h"
 #include "lockstep/base/numeric/bfloat16.h"
 #include "lockstep/base/numeric/clones.h"
+#include "lockstep/base/prefetch.h"
 #include "lockstep/engine/kernels/cpu/matrices/products.h"
 #include "lockstep/engine/kernels/interface/shard_pieces.h"
 
@@ -190,13 +191,13 @@ HWY_INLINE void prefetch(const Block& block, int64_t unit, int64_t column, int64
   if (!block.part.alone) {
     for (const ShardRoot& root : block.roots) {
       each_line(block.result(root, unit, column), block.stride(),
-                [](const float* line) { __builtin_prefetch(line, 1); });
+                [](const float* line) { prefetch_to_write(line); });
     }
   }
   const int64_t inputs = block.problem.inputs;
   for (const float* const array : block.part.used_next) {
     each_line(array + unit * inputs + column, inputs,
-              [](const float* line) { __builtin_prefetch(line, 0, 2); });
+              [](const float* line) { prefetch_to_write(line); });
   }
 }
 
@@ -313,6 +314,11 @@ LOCKSTEP_INLINE void keep_step(const BFloat16* from, int64_t columns, int64_t ro
   std::fill(to + 2 * count, to + 2 * width, BFloat16());
 }
 
+// Steps that are fetched before they are written.
+constexpr int64_t kAhead = 8;
+template <class T>
+inline constexpr int64_t kLine = 64 / sizeof(T);
+
 // Copies the `rows` of a leaf into panels of `width` columns, which are `panel` numbers apart.
 template <int64_t width, class T>
 LOCKSTEP_INLINE void keep_rows(const T* from, int64_t columns, int64_t rows, T* to, int64_t panel) {
@@ -320,6 +326,10 @@ LOCKSTEP_INLINE void keep_rows(const T* from, int64_t columns, int64_t rows, T* 
     const int64_t count = std::min(width, columns - column);
     T* step = to;
     for (int64_t n = 0; n < rows; n += kTogether<T>, step += kTogether<T> * width) {
+      // Another thread has read the earlier contents.
+      for (int64_t i = 0; i < width * kTogether<T>; i += kLine<T>) {
+        prefetch_to_write(step + kAhead * kTogether<T> * width + i);
+      }
       keep_step<width>(from + n * columns + column, columns, rows - n, count, step);
     }
   }
