@@ -144,9 +144,9 @@ void expect_documented_bits(const Product& p) {
   Values result(plain.size() + 1, 7);  // the last number must stay
   plain.push_back(7);
   biased.push_back(7);
-  multiply_panels(p, a.data(), panels.data(), bias.data(), result.data());
+  multiply_panels(p, a.data(), panels.data(), bias.data(), result.data(), scratch.data());
   EXPECT_EQ(result, biased);
-  multiply_panels(p, a.data(), panels.data(), nullptr, result.data());
+  multiply_panels(p, a.data(), panels.data(), nullptr, result.data(), scratch.data());
   EXPECT_EQ(result, plain);
   result.assign(result.size(), 7);
   multiply(p, a.data(), b.data(), result.data(), scratch.data());
@@ -190,7 +190,7 @@ TYPED_TEST(Products, OfARowDoNotDependOnOtherRows) {
       const auto compute = [&](const Product& p, int64_t first, Values& to) {
         const T* const from = a.data() + first * p.terms;
         float* const result = to.data() + first * p.columns;
-        by_panels ? multiply_panels(p, from, panels.data(), nullptr, result)
+        by_panels ? multiply_panels(p, from, panels.data(), nullptr, result, scratch.data())
                   : multiply(p, from, b.data(), result, scratch.data());
       };
       compute(all, 0, whole);
@@ -223,7 +223,7 @@ TYPED_TEST(Products, AreNearThoseInFp64) {
   const Values b = values(p.terms * p.columns, 2);
   const Unaligned<T> panels = panels_of_columns<T>(b, p), scratch(product_scratch());
   Values by_panels(static_cast<size_t>(p.rows * p.columns)), by_rows(by_panels.size());
-  multiply_panels(p, a.data(), panels.data(), nullptr, by_panels.data());
+  multiply_panels(p, a.data(), panels.data(), nullptr, by_panels.data(), scratch.data());
   multiply(p, a.data(), b.data(), by_rows.data(), scratch.data());
   EXPECT_EQ(by_panels, by_rows);
   double errors = 0, results = 0;

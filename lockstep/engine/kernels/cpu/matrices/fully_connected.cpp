@@ -43,10 +43,11 @@ Kernel by_own_products(const FullyConnectedProblem& p) {
   std::vector<Operand> reads{input(0, src), input(1, panels_spec(weights.shape, type))};
   if (p.bias) reads.push_back(input(2, bias));
   const Product forward{rows, inputs, units};
-  kernel.forward = own_pass(reads, {output(0, dst)},
-                            [=, biased = p.bias](void* const* r, void* const* w, const StepInfo&) {
+  kernel.forward =
+      own_pass_with_scratch(reads, {output(0, dst)}, product_scratch(),
+                            [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
                               multiply_panels(forward, in<T>(r, 0), in<T>(r, 1),
-                                              biased ? in(r, 2) : nullptr, out(w, 0));
+                                              biased ? in(r, 2) : nullptr, out(w, 0), scratch);
                             });
   const Product data{rows, units, inputs};
   kernel.backward.push_back(own_pass_with_scratch(

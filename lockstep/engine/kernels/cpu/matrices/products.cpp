@@ -14,8 +14,14 @@
 #define LOCKSTEP_PRODUCTS_ONCE
 namespace lockstep::kernels::cpu {
 
-// Panels of a row-major factor that are made at a time.
+// Panels that are multiplied with a block of rows at a time, while the next ones arrive.
 constexpr int64_t kPanelsAtOnce = 4;
+// Rows of the other factor: whole tiles on every instruction set.
+constexpr int64_t kRowsAtOnce = 132;
+constexpr int64_t kCacheLine = 64;  // bytes
+// Between copied rows: an odd number of cache lines.
+template <class T>
+constexpr int64_t kCopyStride = kSumBlock<T> + kCacheLine / static_cast<int64_t>(sizeof(T));
 
 }  // namespace lockstep::kernels::cpu
 #endif
@@ -25,40 +31,118 @@ namespace lockstep::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
+// Cache lines that are read soon, in rows. They are fetched a few at a time.
+class Soon {
+ public:
+  Soon() = default;
+  // `count` numbers of each of `rows` rows, `stride` numbers apart, in `portions` portions.
+  template <class T>
+  Soon(const T* first, int64_t rows, int64_t stride, int64_t count, int64_t portions)
+      : row_(reinterpret_cast<const char*>(first)),
+        stride_(stride * static_cast<int64_t>(sizeof(T))),
+        lines_((count * static_cast<int64_t>(sizeof(T)) + kCacheLine - 1) / kCacheLine),
+        left_(rows * lines_),
+        portion_((left_ + portions - 1) / std::max<int64_t>(portions, 1)) {}
+
+  HWY_INLINE void fetch_portion() {
+    for (int64_t i = std::min(portion_, left_); i > 0; --i, --left_) {
+      __builtin_prefetch(row_ + line_ * kCacheLine, 0, 2);
+      if (++line_ < lines_) continue;
+      line_ = 0;
+      row_ += stride_;
+    }
+  }
+
+ private:
+  const char* row_ = nullptr;
+  int64_t stride_ = 0, lines_ = 0, left_ = 0, portion_ = 0, line_ = 0;
+};
+
 template <class T>
 class Multiplication {
  public:
-  Multiplication(const Product& p, const T* a, const float* bias, float* result)
-      : p_(p), a_(a), bias_(bias), result_(result) {}
+  // `scratch`: product_scratch() bytes.
+  Multiplication(const Product& p, const T* a, const float* bias, float* result, void* scratch)
+      : p_(p),
+        a_(a),
+        bias_(bias),
+        result_(result),
+        copy_(static_cast<T*>(scratch)),
+        panels_(copy_ + kRowsAtOnce * kCopyStride<T>) {}
 
   void by_panels(const T* panels) const {
     const int64_t panel = size_of_panel(p_.terms);
-    for_each_block([&](int64_t first, int64_t count) {
-      multiply(first, count, panels + first * kPanel, panel, 0, p_.columns);
+    for_each_block([&](const Rows& rows, int64_t first, int64_t count) {
+      const T* const b = panels + first * kPanel;
+      for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
+        const int64_t left = p_.columns - column;
+        const int64_t next = std::min(kPanelsAtOnce * kPanel, left - kPanelsAtOnce * kPanel);
+        Soon soon;
+        if (next > 0) {
+          soon = Soon(b + (column / kPanel + kPanelsAtOnce) * panel, panels_of(next), panel,
+                      steps_of<T>(count) * kTogether<T> * kPanel, tiles(rows));
+        }
+        multiply(rows, first, count, b + column / kPanel * panel, panel, column,
+                 std::min(kPanelsAtOnce * kPanel, left), soon);
+      }
     });
   }
 
-  void by_rows(const float* b, T* scratch) const {
-    for_each_block([&](int64_t first, int64_t count) {
+  void by_rows(const float* b) const {
+    for_each_block([&](const Rows& rows, int64_t first, int64_t count) {
       for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
-        const int64_t columns = std::min(kPanelsAtOnce * kPanel, p_.columns - column);
-        make_panels(b + first * p_.columns + column, count, columns, scratch);
-        multiply(first, count, scratch, size_of_panel(count), column, columns);
+        const int64_t left = p_.columns - column;
+        const int64_t columns = std::min(kPanelsAtOnce * kPanel, left);
+        const float* const block = b + first * p_.columns + column;
+        Soon soon;
+        if (left > columns) {
+          soon = Soon(block + columns, count, p_.columns, std::min(columns, left - columns),
+                      tiles(rows));
+        }
+        make_panels(block, count, columns, panels_);
+        multiply(rows, first, count, panels_, size_of_panel(count), column, columns, soon);
       }
     });
   }
 
  private:
+  // Rows [first, first + count) of a, from the block's first term on.
+  struct Rows {
+    const T* terms;
+    int64_t stride, first, count;
+  };
+
   static int64_t size_of_panel(int64_t terms) { return steps_of<T>(terms) * kTogether<T> * kPanel; }
+  // Of kPanelsAtOnce panels.
+  static int64_t tiles(const Rows& rows) {
+    return (rows.count + kTileRows - 1) / kTileRows * (kPanelsAtOnce / kTilePanels);
+  }
 
   // At least one block, because the results are written even if there are no terms.
   template <class Body>
   void for_each_block(const Body& body) const {
-    int64_t first = 0;
-    do {
-      body(first, std::min(kSumBlock<T>, p_.terms - first));
-      first += kSumBlock<T>;
-    } while (first < p_.terms);
+    for (int64_t row = 0; row < p_.rows; row += kRowsAtOnce) {
+      int64_t first = 0;
+      do {
+        const int64_t count = std::min(kSumBlock<T>, p_.terms - first);
+        body(rows_of(row, first, count), first, count);
+        first += kSumBlock<T>;
+      } while (first < p_.terms);
+    }
+  }
+
+  // The rows of a tile that lie a multiple of 2 KiB apart would share few places of the first
+  // cache, so they are copied.
+  Rows rows_of(int64_t row, int64_t first, int64_t count) const {
+    const T* from = a_ + row * p_.terms + first;
+    const int64_t rows = std::min(kRowsAtOnce, p_.rows - row);
+    const bool copies = p_.terms * static_cast<int64_t>(sizeof(T)) % 2048 == 0 && rows > 2 &&
+                        p_.columns > kTilePanels * kPanel;
+    if (!copies) return {from, p_.terms, row, rows};
+    for (int64_t r = 0; r < rows; ++r, from += p_.terms) {
+      std::memcpy(copy_ + r * kCopyStride<T>, from, static_cast<size_t>(count) * sizeof(T));
+    }
+    return {copy_, kCopyStride<T>, row, rows};
   }
 
   // Copies rows of b to panels, all columns of a step at once.
@@ -100,35 +184,36 @@ class Multiplication {
 
   // Adds the products of terms [first, first + count) to the columns from `column` on. `b`: the
   // panels of these terms and columns, `panel` numbers apart.
-  void multiply(int64_t first, int64_t count, const T* b, int64_t panel, int64_t column,
-                int64_t columns) const {
+  void multiply(const Rows& rows, int64_t first, int64_t count, const T* b, int64_t panel,
+                int64_t column, int64_t columns, Soon& soon) const {
     int64_t c = 0;
     for (; columns - c > (kTilePanels - 1) * kPanel; c += kTilePanels * kPanel) {
-      multiply_tiles<kTileVectors>(first, count, b + c / kPanel * panel, panel, column + c,
-                                   columns - c);
+      multiply_tiles<kTileVectors>(rows, first, count, b + c / kPanel * panel, panel, column + c,
+                                   columns - c, soon);
     }
     for (; c < columns; c += kPanel) {
-      multiply_tiles<kVectorsOfPanel>(first, count, b + c / kPanel * panel, panel, column + c,
-                                      columns - c);
+      multiply_tiles<kVectorsOfPanel>(rows, first, count, b + c / kPanel * panel, panel, column + c,
+                                      columns - c, soon);
     }
   }
 
   template <int vectors>
-  void multiply_tiles(int64_t first, int64_t count, const T* b, int64_t panel, int64_t column,
-                      int64_t columns) const {
+  void multiply_tiles(const Rows& rows, int64_t first, int64_t count, const T* b, int64_t panel,
+                      int64_t column, int64_t columns, Soon& soon) const {
     const D d;
     constexpr int64_t kColumns = vectors * kLanesOfVector;
     columns = std::min(columns, kColumns);
     const bool begins = first == 0, adds_bias = bias_ && first + count == p_.terms;
     HWY_ALIGN float bias[kColumns] = {};
     if (adds_bias) std::memcpy(bias, bias_ + column, static_cast<size_t>(columns) * sizeof(float));
-    for (int64_t row = 0; row < p_.rows; row += kTileRows) {
-      with_constant<kTileRows>(p_.rows - row, [&](auto constant) {
+    for (int64_t row = 0; row < rows.count; row += kTileRows) {
+      soon.fetch_portion();
+      with_constant<kTileRows>(rows.count - row, [&](auto constant) {
         constexpr int kRows = decltype(constant)::value;
         V sum[kRows][vectors];
-        sum_products<kRows, vectors>(a_ + row * p_.terms + first, p_.terms, kTogether<T>, b, panel,
-                                     count, sum);
-        float* to = result_ + row * p_.columns + column;
+        sum_products<kRows, vectors>(rows.terms + row * rows.stride, rows.stride, kTogether<T>, b,
+                                     panel, count, sum);
+        float* to = result_ + (rows.first + row) * p_.columns + column;
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
           if (!begins) {
@@ -160,23 +245,24 @@ class Multiplication {
   const T* const a_;
   const float* const bias_;
   float* const result_;
+  T *const copy_, *const panels_;
 };
 
 void by_panels(const Product& p, const float* a, const float* panels, const float* bias,
-               float* result) {
-  Multiplication(p, a, bias, result).by_panels(panels);
+               float* result, void* scratch) {
+  Multiplication(p, a, bias, result, scratch).by_panels(panels);
 }
 void by_panels_bf16(const Product& p, const BFloat16* a, const BFloat16* panels, const float* bias,
-                    float* result) {
-  Multiplication(p, a, bias, result).by_panels(panels);
+                    float* result, void* scratch) {
+  Multiplication(p, a, bias, result, scratch).by_panels(panels);
 }
 
 void by_rows(const Product& p, const float* a, const float* b, float* result, void* scratch) {
-  Multiplication(p, a, nullptr, result).by_rows(b, static_cast<float*>(scratch));
+  Multiplication(p, a, nullptr, result, scratch).by_rows(b);
 }
 void by_rows_bf16(const Product& p, const BFloat16* a, const float* b, float* result,
                   void* scratch) {
-  Multiplication(p, a, nullptr, result).by_rows(b, static_cast<BFloat16*>(scratch));
+  Multiplication(p, a, nullptr, result, scratch).by_rows(b);
 }
 
 }  // namespace
@@ -193,18 +279,22 @@ HWY_EXPORT(by_rows);
 HWY_EXPORT(by_rows_bf16);
 
 size_t product_scratch() {
-  return static_cast<size_t>(kPanelsAtOnce * kPanel) *
-         std::max(kSumBlock<float> * sizeof(float), kSumBlock<BFloat16> * sizeof(BFloat16));
+  const auto bytes = []<class T>(T) {
+    return static_cast<size_t>(kRowsAtOnce * kCopyStride<T> +
+                               kPanelsAtOnce * kPanel * kSumBlock<T>) *
+           sizeof(T);
+  };
+  return std::max(bytes(float()), bytes(BFloat16()));
 }
 
 void multiply_panels(const Product& p, const float* a, const float* b_panels, const float* bias,
-                     float* result) {
-  HWY_DYNAMIC_DISPATCH(by_panels)(p, a, b_panels, bias, result);
+                     float* result, void* scratch) {
+  HWY_DYNAMIC_DISPATCH(by_panels)(p, a, b_panels, bias, result, scratch);
 }
 
 void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels,
-                     const float* bias, float* result) {
-  HWY_DYNAMIC_DISPATCH(by_panels_bf16)(p, a, b_panels, bias, result);
+                     const float* bias, float* result, void* scratch) {
+  HWY_DYNAMIC_DISPATCH(by_panels_bf16)(p, a, b_panels, bias, result, scratch);
 }
 
 void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch) {

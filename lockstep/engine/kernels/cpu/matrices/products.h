@@ -28,12 +28,12 @@ struct Product {
 };
 
 // `b_panels`: the columns of b in panels (panels.h) of the type of a. Adds `bias` (columns) to the
-// sums of each row; null: none.
+// sums of each row; null: none. `scratch`: product_scratch() bytes.
 void multiply_panels(const Product& p, const float* a, const float* b_panels, const float* bias,
-                     float* result);
+                     float* result, void* scratch);
 void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels,
-                     const float* bias, float* result);
-// `scratch`: product_scratch() bytes. b is rounded to the type of a.
+                     const float* bias, float* result, void* scratch);
+// b is rounded to the type of a.
 void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch);
 void multiply(const Product& p, const BFloat16* a, const float* b, float* result, void* scratch);
 size_t product_scratch();
