@@ -93,14 +93,19 @@ struct Unaligned {
   Memory memory;
 };
 
-template <class T>
-Unaligned<T> panels_of_columns(const Values& b, const Product& p) {
-  Values columns(b.size());  // the transpose
+Values transposed(const Values& b, const Product& p) {
+  Values columns(b.size());
   for (int64_t k = 0; k < p.terms; ++k) {
     for (int64_t c = 0; c < p.columns; ++c) {
       columns[static_cast<size_t>(c * p.terms + k)] = b[static_cast<size_t>(k * p.columns + c)];
     }
   }
+  return columns;
+}
+
+template <class T>
+Unaligned<T> panels_of_columns(const Values& b, const Product& p) {
+  Values columns = transposed(b, p);
   const TensorSpec spec = panels_spec(Shape{p.columns, p.terms}, DTypeOf<T>::value);
   Unaligned<T> panels(spec.bytes());
   spec.layout->from_row_major(columns.data(), panels.data());
@@ -122,9 +127,10 @@ class Products : public testing::Test {};
 using Types = testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(Products, Types);
 
-const Product kProducts[] = {{1, 1, 1},    {3, 17, 1},    {7, 1, 17},   {13, 5, 16},
-                             {16, 64, 10}, {37, 300, 33}, {5, 784, 50}, {25, 513, 65},
-                             {0, 5, 3},    {3, 0, 17},    {2, 2500, 5}};
+const Product kProducts[] = {{1, 1, 1},      {3, 17, 1},    {7, 1, 17},   {13, 5, 16},
+                             {16, 64, 10},   {37, 300, 33}, {5, 784, 50}, {25, 513, 65},
+                             {0, 5, 3},      {3, 0, 17},    {2, 2500, 5}, {14, 1024, 70},
+                             {140, 512, 40}, {3, 2048, 33}};
 
 template <class T>
 void expect_documented_bits(const Product& p) {
@@ -148,6 +154,10 @@ void expect_documented_bits(const Product& p) {
   EXPECT_EQ(result, biased);
   multiply_panels(p, a.data(), panels.data(), nullptr, result.data(), scratch.data());
   EXPECT_EQ(result, plain);
+  result.assign(result.size(), 7);
+  multiply_columns(p, a.data(), transposed(b, p).data(), bias.data(), result.data(),
+                   scratch.data());
+  EXPECT_EQ(result, biased);
   result.assign(result.size(), 7);
   multiply(p, a.data(), b.data(), result.data(), scratch.data());
   EXPECT_EQ(result, plain);

@@ -17,6 +17,11 @@ namespace {
 // computes them in double instead of oneDNN.
 constexpr int64_t kMostObservations = 256;
 
+// With so many rows each product makes panels of the weights by itself, in its thread's cache.
+// Panels that are packed once an iteration cost memory and traffic between cores. They are for few
+// rows, and for bf16, where rounding costs more.
+constexpr int64_t kRowsForOwnPanels = 32;
+
 // Throws Unsupported if the sizes of padded operands cannot be counted. The smallest such operand
 // would need 2^50 bytes.
 void check_countable(const FullyConnectedProblem& p) {
@@ -40,15 +45,21 @@ Kernel by_own_products(const FullyConnectedProblem& p) {
                    weights = plain_spec(Shape{units, inputs}), bias = plain_spec(Shape{units});
   Kernel kernel;
   kernel.rows_apart = true;
-  std::vector<Operand> reads{input(0, src), input(1, panels_spec(weights.shape, type))};
+  const bool packed = rows < kRowsForOwnPanels || type != DType::f32;
+  std::vector<Operand> reads{input(0, src),
+                             input(1, packed ? panels_spec(weights.shape, type) : weights)};
   if (p.bias) reads.push_back(input(2, bias));
   const Product forward{rows, inputs, units};
-  kernel.forward =
-      own_pass_with_scratch(reads, {output(0, dst)}, product_scratch(),
-                            [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
-                              multiply_panels(forward, in<T>(r, 0), in<T>(r, 1),
-                                              biased ? in(r, 2) : nullptr, out(w, 0), scratch);
-                            });
+  kernel.forward = own_pass_with_scratch(
+      reads, {output(0, dst)}, product_scratch(),
+      [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
+        const float* const to_add = biased ? in(r, 2) : nullptr;
+        if (packed) {
+          multiply_panels(forward, in<T>(r, 0), in<T>(r, 1), to_add, out(w, 0), scratch);
+        } else {
+          multiply_columns(forward, in<T>(r, 0), in(r, 1), to_add, out(w, 0), scratch);
+        }
+      });
   const Product data{rows, units, inputs};
   kernel.backward.push_back(own_pass_with_scratch(
       {diff_output(0, diff_dst), input(1, weights)}, {diff_input(0, plain_spec(src.shape))},

@@ -42,7 +42,8 @@ LOCKSTEP_INLINE void pack_line(const float* from, int64_t elements, BFloat16* to
 }
 
 template <class T>
-LOCKSTEP_INLINE void pack_panel_of(const float* from, int64_t elements, int64_t count, T* to) {
+LOCKSTEP_INLINE void pack_panel_of(const float* from, int64_t stride, int64_t elements,
+                                   int64_t count, T* to) {
   constexpr int64_t kTerms = kTogether<T>, kNumbers = kLine * kTerms;
   int64_t i = 0;
   if (count == kPanel) {
@@ -50,14 +51,14 @@ LOCKSTEP_INLINE void pack_panel_of(const float* from, int64_t elements, int64_t 
       // Other threads have read the earlier contents.
       for (int64_t k = 0; k < kLine; ++k)
         prefetch_to_write(to + (i + 2 * kNumbers) * kPanel + k * kPanel * kTerms);
-      pack_line(from + i, elements, to + i * kPanel);
+      pack_line(from + i, stride, to + i * kPanel);
     }
   }
   for (; i < elements; i += kNumbers) {
     const int64_t rest = std::min(kNumbers, elements - i);
     float padded[kPanel * kNumbers] = {};
     for (int64_t v = 0; v < count; ++v) {
-      std::memcpy(padded + v * kNumbers, from + v * elements + i,
+      std::memcpy(padded + v * kNumbers, from + v * stride + i,
                   static_cast<size_t>(rest) * sizeof(float));
     }
     T line[kNumbers * kPanel];
@@ -67,12 +68,18 @@ LOCKSTEP_INLINE void pack_panel_of(const float* from, int64_t elements, int64_t 
   }
 }
 
-LOCKSTEP_CLONES void pack_panel(const float* from, int64_t elements, int64_t count, float* to) {
-  pack_panel_of(from, elements, count, to);
+}  // namespace
+
+LOCKSTEP_CLONES void pack_panel(const float* from, int64_t stride, int64_t elements, int64_t count,
+                                float* to) {
+  pack_panel_of(from, stride, elements, count, to);
 }
-LOCKSTEP_CLONES void pack_panel(const float* from, int64_t elements, int64_t count, BFloat16* to) {
-  pack_panel_of(from, elements, count, to);
+LOCKSTEP_CLONES void pack_panel(const float* from, int64_t stride, int64_t elements, int64_t count,
+                                BFloat16* to) {
+  pack_panel_of(from, stride, elements, count, to);
 }
+
+namespace {
 
 class Panels : public PartLayout {};
 
@@ -105,7 +112,7 @@ class PanelsOf final : public Panels {
     const auto* const from = static_cast<const float*>(source);
     for (int64_t v = elements.first / elements_; v * elements_ < elements.end(); v += kPanel) {
       T* const to = static_cast<T*>(destination) + v / kPanel * panel();
-      pack_panel(from + v * elements_, elements_, std::min(kPanel, vectors_ - v), to);
+      pack_panel(from + v * elements_, elements_, elements_, std::min(kPanel, vectors_ - v), to);
     }
   }
 

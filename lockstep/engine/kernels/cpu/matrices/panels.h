@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "lockstep/base/numeric/bfloat16.h"
 #include "lockstep/engine/tensor/spec.h"
 
 namespace lockstep::kernels::cpu {
@@ -29,5 +30,10 @@ inline constexpr int64_t kMostInPanels = int64_t{1} << 48;
 // the panels, which are rounded. The spec says f32, as row-major memory has.
 TensorSpec panels_spec(const Shape& shape, DType dtype = DType::f32);
 bool in_panels(const TensorSpec& spec);
+
+// Makes one panel of `count` <= kPanel vectors of `elements` elements each, which begin `stride`
+// elements apart. Zeros fill the panel and its last step.
+void pack_panel(const float* from, int64_t stride, int64_t elements, int64_t count, float* to);
+void pack_panel(const float* from, int64_t stride, int64_t elements, int64_t count, BFloat16* to);
 
 }  // namespace lockstep::kernels::cpu

@@ -105,6 +105,28 @@ class Multiplication {
     });
   }
 
+  // `b`: columns x terms.
+  void by_columns(const float* b) const {
+    for_each_block([&](const Rows& rows, int64_t first, int64_t count) {
+      const int64_t panel = size_of_panel(count);
+      for (int64_t column = 0; column < p_.columns; column += kPanelsAtOnce * kPanel) {
+        const int64_t left = p_.columns - column;
+        const int64_t columns = std::min(kPanelsAtOnce * kPanel, left);
+        const float* const block = b + column * p_.terms + first;
+        for (int64_t c = 0; c < columns; c += kPanel) {
+          pack_panel(block + c * p_.terms, p_.terms, count, std::min(kPanel, columns - c),
+                     panels_ + c / kPanel * panel);
+        }
+        Soon soon;
+        if (left > columns) {
+          soon = Soon(block + columns * p_.terms, std::min(columns, left - columns), p_.terms,
+                      count, tiles(rows));
+        }
+        multiply(rows, first, count, panels_, panel, column, columns, soon);
+      }
+    });
+  }
+
  private:
   // Rows [first, first + count) of a, from the block's first term on.
   struct Rows {
@@ -257,6 +279,15 @@ void by_panels_bf16(const Product& p, const BFloat16* a, const BFloat16* panels,
   Multiplication(p, a, bias, result, scratch).by_panels(panels);
 }
 
+void by_columns(const Product& p, const float* a, const float* b, const float* bias, float* result,
+                void* scratch) {
+  Multiplication(p, a, bias, result, scratch).by_columns(b);
+}
+void by_columns_bf16(const Product& p, const BFloat16* a, const float* b, const float* bias,
+                     float* result, void* scratch) {
+  Multiplication(p, a, bias, result, scratch).by_columns(b);
+}
+
 void by_rows(const Product& p, const float* a, const float* b, float* result, void* scratch) {
   Multiplication(p, a, nullptr, result, scratch).by_rows(b);
 }
@@ -275,6 +306,8 @@ namespace lockstep::kernels::cpu {
 
 HWY_EXPORT(by_panels);
 HWY_EXPORT(by_panels_bf16);
+HWY_EXPORT(by_columns);
+HWY_EXPORT(by_columns_bf16);
 HWY_EXPORT(by_rows);
 HWY_EXPORT(by_rows_bf16);
 
@@ -295,6 +328,16 @@ void multiply_panels(const Product& p, const float* a, const float* b_panels, co
 void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_panels,
                      const float* bias, float* result, void* scratch) {
   HWY_DYNAMIC_DISPATCH(by_panels_bf16)(p, a, b_panels, bias, result, scratch);
+}
+
+void multiply_columns(const Product& p, const float* a, const float* b, const float* bias,
+                      float* result, void* scratch) {
+  HWY_DYNAMIC_DISPATCH(by_columns)(p, a, b, bias, result, scratch);
+}
+
+void multiply_columns(const Product& p, const BFloat16* a, const float* b, const float* bias,
+                      float* result, void* scratch) {
+  HWY_DYNAMIC_DISPATCH(by_columns_bf16)(p, a, b, bias, result, scratch);
 }
 
 void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch) {
