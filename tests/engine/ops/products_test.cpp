@@ -154,10 +154,12 @@ void expect_documented_bits(const Product& p) {
   EXPECT_EQ(result, biased);
   multiply_panels(p, a.data(), panels.data(), nullptr, result.data(), scratch.data());
   EXPECT_EQ(result, plain);
-  result.assign(result.size(), 7);
-  multiply_columns(p, a.data(), transposed(b, p).data(), bias.data(), result.data(),
-                   scratch.data());
-  EXPECT_EQ(result, biased);
+  if constexpr (std::is_same_v<T, float>) {
+    result.assign(result.size(), 7);
+    multiply_columns(p, a.data(), transposed(b, p).data(), bias.data(), result.data(),
+                     scratch.data());
+    EXPECT_EQ(result, biased);
+  }
   result.assign(result.size(), 7);
   multiply(p, a.data(), b.data(), result.data(), scratch.data());
   EXPECT_EQ(result, plain);

@@ -1,5 +1,7 @@
 #include "lockstep/engine/kernels/matrices/fully_connected.h"
 
+#include <type_traits>
+
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/cpu/batch_lanes/layout.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
@@ -54,11 +56,13 @@ Kernel by_own_products(const FullyConnectedProblem& p) {
       reads, {output(0, dst)}, product_scratch(),
       [=, biased = p.bias](void* const* r, void* const* w, void* scratch) {
         const float* const to_add = biased ? in(r, 2) : nullptr;
-        if (packed) {
-          multiply_panels(forward, in<T>(r, 0), in<T>(r, 1), to_add, out(w, 0), scratch);
-        } else {
-          multiply_columns(forward, in<T>(r, 0), in(r, 1), to_add, out(w, 0), scratch);
+        if constexpr (std::is_same_v<T, float>) {
+          if (!packed) {
+            multiply_columns(forward, in(r, 0), in(r, 1), to_add, out(w, 0), scratch);
+            return;
+          }
         }
+        multiply_panels(forward, in<T>(r, 0), in<T>(r, 1), to_add, out(w, 0), scratch);
       });
   const Product data{rows, units, inputs};
   kernel.backward.push_back(own_pass_with_scratch(

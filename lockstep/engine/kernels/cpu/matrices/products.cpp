@@ -283,11 +283,6 @@ void by_columns(const Product& p, const float* a, const float* b, const float* b
                 void* scratch) {
   Multiplication(p, a, bias, result, scratch).by_columns(b);
 }
-void by_columns_bf16(const Product& p, const BFloat16* a, const float* b, const float* bias,
-                     float* result, void* scratch) {
-  Multiplication(p, a, bias, result, scratch).by_columns(b);
-}
-
 void by_rows(const Product& p, const float* a, const float* b, float* result, void* scratch) {
   Multiplication(p, a, nullptr, result, scratch).by_rows(b);
 }
@@ -307,7 +302,6 @@ namespace lockstep::kernels::cpu {
 HWY_EXPORT(by_panels);
 HWY_EXPORT(by_panels_bf16);
 HWY_EXPORT(by_columns);
-HWY_EXPORT(by_columns_bf16);
 HWY_EXPORT(by_rows);
 HWY_EXPORT(by_rows_bf16);
 
@@ -333,11 +327,6 @@ void multiply_panels(const Product& p, const BFloat16* a, const BFloat16* b_pane
 void multiply_columns(const Product& p, const float* a, const float* b, const float* bias,
                       float* result, void* scratch) {
   HWY_DYNAMIC_DISPATCH(by_columns)(p, a, b, bias, result, scratch);
-}
-
-void multiply_columns(const Product& p, const BFloat16* a, const float* b, const float* bias,
-                      float* result, void* scratch) {
-  HWY_DYNAMIC_DISPATCH(by_columns_bf16)(p, a, b, bias, result, scratch);
 }
 
 void multiply(const Product& p, const float* a, const float* b, float* result, void* scratch) {
