@@ -159,6 +159,9 @@ void Progress::start(const TrainingStart& start) {
   }
   text += cpu ? fmt::format("{} {}", start.threads, start.threads == 1 ? "thread" : "threads")
               : to_string(start.device);
+  if (start.options.shards.size > 0) {
+    text += fmt::format(", shards of {}", start.options.shards.size);
+  }
   line(text);
   if (!start.options.deterministic) {
     line("note: deterministic is off: the bits depend on the order in which shards finish");

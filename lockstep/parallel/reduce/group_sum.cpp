@@ -43,13 +43,14 @@ struct GroupSum::State {
   const std::unique_ptr<SumExchange> exchange;
   ThreadPool& pool;
   const GroupSumOptions options;
-  TreeReduction tree;  // over this member's leaves; its result is the total
+  TreeReduction tree;  // over this member's leaves; its result is that of a single member
   std::vector<std::byte> leaf_metadata, member_metadata;  // by leaf; by member
   int64_t leaves = 0;
   SumPartition partition;
   std::vector<float*> partials;  // destinations of this member's partial sums
   std::vector<Addition> additions;
   Operand top;
+  float* total = nullptr;                   // over all members
   std::vector<std::vector<float>> scratch;  // by thread
 
   IndexRange own() const { return partition.runs[static_cast<size_t>(group.rank())]; }
@@ -205,10 +206,12 @@ void GroupSum::finish(const TimeLimit& limit) {
   s.exchange->scatter(s.leaf_metadata, s.member_metadata, limit);
   s.add_slice();
   fail_point("gather");
-  s.exchange->gather(s.tree.result(), limit);
+  s.total = s.exchange->gather(limit);
 }
 
-float* GroupSum::result() const { return state_->tree.result(); }
+float* GroupSum::result() const {
+  return state_->group.size() == 1 ? state_->tree.result() : state_->total;
+}
 
 const std::byte* GroupSum::leaf_metadata(int64_t leaf) const {
   return state_->leaf_metadata.data() +

@@ -17,10 +17,6 @@ size_t most_partials(int64_t leaves) {
   return 2 * static_cast<size_t>(std::bit_width(static_cast<uint64_t>(leaves))) + 1;
 }
 
-size_t longest_slice(size_t count, int size) {
-  return std::min(count, (count / kBlock / static_cast<size_t>(size) + 2) * kBlock);
-}
-
 // The additional bytes of a range's leaves.
 IndexRange words_of(const IndexRange& range, size_t width) {
   const auto bytes = static_cast<int64_t>(width);
@@ -47,7 +43,7 @@ class Windows final : public SumExchange {
     return partial_of(rank, number) + own_.first;
   }
 
-  float* slice() override { return slice_in(group_.rank()); }
+  float* slice() override { return sum() + own_.first; }
 
   void scatter(std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
                const TimeLimit& limit) override {
@@ -67,22 +63,22 @@ class Windows final : public SumExchange {
     }
   }
 
-  void gather(float* result, const TimeLimit& limit) override {
+  // All members write to one array, which nobody copies. A member writes its slice after scatter(),
+  // when the others have finished reading the sum before.
+  float* gather(const TimeLimit& limit) override {
     group_.barrier(limit);
-    for (int r = 0; r < group_.size(); ++r) {
-      const IndexRange s = slice_of(options_.count, r, group_.size());
-      std::memcpy(result + s.first, slice_in(r), float_bytes(s));
-    }
+    return sum();
   }
 
  private:
-  // Layout of a window: additional bytes of leaves and of the member, partial sums, the slice.
+  // Layout of a window: additional bytes of leaves and of the member, partial sums, in that of
+  // member 0 also the sum.
   float* partial_of(int rank, size_t number) const {
     return reinterpret_cast<float*>(group_.window(rank) + member_offset_ +
                                     round_up(options_.member_bytes) +
                                     number * round_up(options_.count * sizeof(float)));
   }
-  float* slice_in(int rank) const { return partial_of(rank, most_partials(options_.most_leaves)); }
+  float* sum() const { return partial_of(0, most_partials(options_.most_leaves)); }
 
   LocalGroup& group_;
   const GroupSumOptions options_;
@@ -154,9 +150,11 @@ class Messages final : public SumExchange {
     }
   }
 
-  void gather(float* result, const TimeLimit& limit) override {
+  float* gather(const TimeLimit& limit) override {
+    sum_.resize(options_.count);
     group_.all_gather(std::as_bytes(std::span(slice_)), slices_,
-                      std::as_writable_bytes(std::span(result, options_.count)), limit);
+                      std::as_writable_bytes(std::span(sum_)), limit);
+    return sum_.data();
   }
 
  private:
@@ -181,7 +179,7 @@ class Messages final : public SumExchange {
   const size_t width_;  // distance between partial sums, in floats
   const IndexRange own_;
   SumPartition partition_;
-  std::vector<float> partials_, slice_;
+  std::vector<float> partials_, slice_, sum_;
   std::vector<std::byte> sent_, received_;
   // Bytes to each member, bytes from it, their offsets, and the size of each member's slice.
   std::vector<size_t> to_, from_, firsts_, slices_;
@@ -210,8 +208,7 @@ std::unique_ptr<SumExchange> SumExchange::by_messages(Group& group,
 size_t SumExchange::window_bytes(const GroupSumOptions& o, int members) {
   if (members == 1) return 0;
   return round_up(o.leaf_bytes) * static_cast<size_t>(o.most_leaves) + round_up(o.member_bytes) +
-         most_partials(o.most_leaves) * round_up(o.count * sizeof(float)) +
-         round_up(longest_slice(o.count, members) * sizeof(float));
+         (most_partials(o.most_leaves) + 1) * round_up(o.count * sizeof(float));
 }
 
 }  // namespace lockstep

@@ -47,7 +47,8 @@ class SumExchange {
   // Both functions throw like collectives.
   virtual void scatter(std::span<std::byte> leaf_metadata, std::span<std::byte> member_metadata,
                        const TimeLimit& limit) = 0;
-  virtual void gather(float* result, const TimeLimit& limit) = 0;
+  // Returns the sum, which other members may read. It stays as it is until the next scatter().
+  virtual float* gather(const TimeLimit& limit) = 0;
 };
 
 }  // namespace lockstep

@@ -137,8 +137,8 @@ class ShardExecutor {
   virtual UnfinishedSum* unfinished_sum() { return nullptr; }
 
   // The sum over all shards of the iteration finished last, in the program's gradient_layout(), in
-  // memory of its device. The caller may change it. The address changes only when sum_version()
-  // does.
+  // memory of its device. Other members may read it at the same time; nobody may change it. The
+  // address changes only when sum_version() does.
   virtual std::byte* gradient_sum() = 0;
   uint64_t sum_version() const { return sum_version_; }
   // The summary of a shard of a finished iteration; null if summaries vary in size.
