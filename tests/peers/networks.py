@@ -1,4 +1,4 @@
-"""Two trainings, each as a job of Lockstep's and as PyTorch modules with the layers' names.
+"""Three trainings, each as a job of Lockstep's and as PyTorch modules with the layers' names.
 
 They are made to be compared: some weights in front of a batch normalisation start small, so that
 its epsilon matters; there are few activations in front of a ReLU, because one that rounding moves
@@ -94,3 +94,29 @@ class Branches(nn.Module):
         x = torch.cat([self.grouped_norm(self.grouped(x)),
                        self.dilated_norm(self.dilated(x))], dim=1)
         return self.classifier(functional.relu(self.mixing(x).mean((2, 3))))
+
+
+class Dense(nn.Module):
+    """Fully connected layers. The rows of one have more than 1,024 inputs."""
+
+    normalization = "zero-center"
+    solver = dict(solver="sgdm", rate=0.0002, momentum=0.9, l2=0.01)
+    without_gradient = ()
+    layers = """
+      { type = "flatten" },
+      { type = "fully_connected", name = "hidden_1", units = 1100 },
+      { type = "tanh" },
+      { type = "fully_connected", name = "hidden_2", units = 51 },
+      { type = "tanh" },
+      { type = "fully_connected", name = "classifier", units = 7 },
+      { type = "softmax" }"""
+
+    def __init__(self, _norm):
+        super().__init__()
+        self.hidden_1 = nn.Linear(3 * HEIGHT * WIDTH, 1100)
+        self.hidden_2 = nn.Linear(1100, 51)
+        self.classifier = nn.Linear(51, CLASSES)
+
+    def forward(self, x):
+        x = torch.tanh(self.hidden_1(x.flatten(1)))
+        return self.classifier(torch.tanh(self.hidden_2(x)))

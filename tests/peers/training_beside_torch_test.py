@@ -21,7 +21,7 @@ import numpy
 import torch
 
 import files
-from networks import CLASSES, HEIGHT, MINI_BATCH, WIDTH, Branches, Residual
+from networks import CLASSES, HEIGHT, MINI_BATCH, WIDTH, Branches, Dense, Residual
 
 IMAGES = 170  # 10 mini-batches, and 10 more images, which are dropped
 EPOCHS = 2
@@ -309,6 +309,13 @@ class TrainingBesideTorch(unittest.TestCase):
             "another learning rate": {"solver": {"rate": 0.0201}},
             "another l2": {"solver": {"l2": 0.0101}},
             "l2 on biases and normalisation too": {"l2_on_everything": True},
+        })
+
+    def test_dense_layers_agree_and_differences_are_noticed(self):
+        self.check(Dense, {
+            "another momentum of the solver": {"solver": {"momentum": 0.89}},
+            "another learning rate": {"solver": {"rate": 0.0201}},
+            "another l2": {"solver": {"l2": 0.0101}},
         })
 
     def test_adam_agrees_and_differences_are_noticed(self):
