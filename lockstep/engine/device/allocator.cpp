@@ -70,7 +70,7 @@ Cache& cache_of(Device device) {
 // Pieces from this size on lie on large pages where the system provides them. Kernels touch
 // hundreds of pages at a time, and the TLB does not hold that many small ones. Capacities from here
 // on are multiples of kLargePage.
-constexpr size_t kLargePieces = 4 * kLargePage;
+constexpr size_t kLargePieces = 2 * kLargePage;
 
 void* cpu_allocate(size_t capacity) {
   if (capacity < kLargePieces) return std::aligned_alloc(kAlignment, capacity);
