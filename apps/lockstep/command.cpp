@@ -38,6 +38,7 @@ std::unique_ptr<Commands> all_commands() {
   add_report(*commands);
   add_dashboard(*commands);
   add_verify(*commands);
+  add_verify_device(*commands);
   add_diff(*commands);
   add_architecture(*commands);
   add_info(*commands);
@@ -62,6 +63,7 @@ const std::vector<ExitCode>& exit_codes() {
       {0, "success"},
       {exit_failure, "failure: an invalid job file, unreadable data, not enough memory"},
       {exit_usage, "invalid command line"},
+      {exit_not_tested, "verify-device: the device is absent, busy or out of memory"},
       {exit_stopped, "stopped by Ctrl-C, SIGTERM or max_time, after a checkpoint"}};
   return codes;
 }
@@ -70,11 +72,10 @@ const std::vector<Variable>& environment() {
   static const std::vector<Variable> variables{
       {"LOCKSTEP_DATA", "folder that is searched for data that is not beside the job file"},
       {"LOCKSTEP_CUDA_LIBRARY", "path of liblockstep_cuda.so if it is not beside the command"},
-      {"LOCKSTEP_UNVERIFIED",
-       "GPU kernels to use without verification on hardware: names of ops (or `nccl`) "
-       "separated by commas, or `all`"},
+      {"LOCKSTEP_NCCL", "1: workers with a GPU each exchange gradients from GPU to GPU"},
       {"LOCKSTEP_HOME",
-       "folder of the run store and of batch jobs (default: by the XDG specification)"},
+       "folder of the run store, of batch jobs and of verdicts on GPUs (default: by the XDG "
+       "specification)"},
       {"LOCKSTEP_PORTS", "ports that trainings on several hosts listen at, such as 20000-20100"},
       {"LOCKSTEP_INTERFACE", "network interface for trainings on several hosts, such as eth0"},
       {"LOCKSTEP_KEY_FOLDER",

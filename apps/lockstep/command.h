@@ -16,6 +16,7 @@ namespace lockstep::command {
 
 inline constexpr int exit_failure = 1;
 inline constexpr int exit_usage = 2;
+inline constexpr int exit_not_tested = 3;
 inline constexpr int exit_stopped = 130;  // exit code of shells after Ctrl-C
 
 // The command with all its subcommands.
@@ -34,6 +35,7 @@ void add_summary(Commands& commands);
 void add_report(Commands& commands);
 void add_dashboard(Commands& commands);
 void add_verify(Commands& commands);
+void add_verify_device(Commands& commands);
 void add_diff(Commands& commands);
 void add_architecture(Commands& commands);
 void add_info(Commands& commands);
@@ -44,6 +46,9 @@ void add_shard(Commands& commands);
 void add_reference(Commands& commands);
 void add_completion(Commands& commands);
 void add_man(Commands& commands);
+
+// Shows a bar while a GPU is tested at its first use.
+void show_device_tests_of_trainings();
 
 // Adds the option --threads N, for subcommands that compute.
 void add_threads(Subcommand& sub, int& threads);

@@ -57,6 +57,8 @@ int64_t memory_mib(int pages) {
 nlohmann::ordered_json collect_gpus() {
   nlohmann::ordered_json devices = nlohmann::ordered_json::array();
   for (const auto& info : kernels::list_devices()) {
+    std::string note;
+    const auto verdict = kernels::known_verdict(info.device, &note);
     devices.push_back(
         {{"device", to_string(info.device)},
          {"name", info.name},
@@ -64,7 +66,11 @@ nlohmann::ordered_json collect_gpus() {
          {"memory_mib", info.memory_total >> 20},
          {"memory_available_mib", info.memory_free >> 20},
          {"usable", info.usable()},
-         {"problem", info.problem}});
+         {"problem", info.problem},
+         {"uuid", info.uuid},
+         {"self_test", verdict ? verdict->summary() : "not tested yet"},
+         {"self_test_digest", verdict ? verdict->digest().to_string() : ""},
+         {"self_test_note", note}});
   }
   nlohmann::ordered_json libraries = nlohmann::ordered_json::object();
   for (const auto& [name, version] : kernels::backend_versions()) libraries[name] = version;
@@ -172,6 +178,12 @@ int info_command(bool as_json) {
                     gpu["memory_mib"].get<int64_t>(), gpu["memory_available_mib"].get<int64_t>());
     if (!gpu["usable"]) text += "; cannot be used: " + gpu["problem"].get<std::string>();
     rows.emplace_back(gpu["device"].get<std::string>(), text);
+    std::string verdict = gpu["self_test"].get<std::string>();
+    for (const char* const more : {"self_test_digest", "self_test_note"}) {
+      const std::string value = gpu[more];
+      if (!value.empty()) verdict += "; " + value;
+    }
+    rows.emplace_back(gpu["device"].get<std::string>() + " self-test", verdict);
   }
   if (gpus["devices"].empty()) {
     const std::string hint = gpus["hint"];

@@ -13,6 +13,7 @@
 int main(int argc, char** argv) {
   using namespace lockstep::command;
   const lockstep::Runtime runtime(argc, argv);
+  show_device_tests_of_trainings();
   try {
     const std::unique_ptr<Commands> commands = all_commands();
     return commands->parse(argc, argv)();

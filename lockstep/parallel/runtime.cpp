@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/numeric/arithmetic.h"
+#include "lockstep/parallel/process/device_test.h"
 #include "lockstep/parallel/process/resources.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "lockstep/parallel/process/worker_start.h"
@@ -19,6 +20,8 @@ Runtime::Runtime(int argc, char** argv) {
   // disk.
   signal(SIGXFSZ, SIG_IGN);
   raise_descriptor_limit();
+  test_devices_at_first_use();
+  if (argc > 1 && std::strcmp(argv[1], device_test_argument) == 0) run_as_device_test(argc, argv);
   if (argc > 1 && std::strcmp(argv[1], worker_argument) == 0) run_as_worker();
   if (argc > 1 && std::strcmp(argv[1], host_argument) == 0) run_as_started_host(argc - 2, argv + 2);
 }

@@ -46,6 +46,7 @@ TrainingOptions training_options(const Network& network, const ShardGroupOptions
     throw Unsupported("[ShardGroup] precision = tf32 is supported only on GPUs",
                       "set precision = \"fp32\", or \"bf16\" if the processor supports it");
   }
+  if (options.precision == "tf32") kernels::check_tf32(kernels::table_for(network.device()));
   if (is_narrow(all.precision.dtype())) {
     kernels::check_precision(kernels::table_for(network.device()), all.precision.dtype());
   }

@@ -117,10 +117,13 @@ void check_training(const Network& network, const TrainingData& data,
     }
   }
   check_frozen(network, options.freeze);
-  if (options.precision.type == "tf32" &&
-      resolve_training_device(network, options, data.loss).is_cpu()) {
-    throw Unsupported("[training] precision = tf32 is supported only on GPUs",
-                      "set precision = \"fp32\", or \"bf16\" if the processor supports it");
+  if (options.precision.type == "tf32") {
+    const Device device = resolve_training_device(network, options, data.loss);
+    if (device.is_cpu()) {
+      throw Unsupported("[training] precision = tf32 is supported only on GPUs",
+                        "set precision = \"fp32\", or \"bf16\" if the processor supports it");
+    }
+    kernels::check_tf32(kernels::table_for(device));
   }
   if (is_narrow(options.precision.dtype())) {
     kernels::check_precision(

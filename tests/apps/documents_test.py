@@ -53,7 +53,7 @@ class Help(unittest.TestCase):
 
     def test_exit_codes(self):
         listed = output("--help").split("Exit codes:\n")[1]
-        self.assertEqual(re.findall(r"^  (\d+) ", listed, re.M), ["0", "1", "2", "130"])
+        self.assertEqual(re.findall(r"^  (\d+) ", listed, re.M), ["0", "1", "2", "3", "130"])
         self.assertEqual(run("info").returncode, 0)
         self.assertEqual(run("train", "/nowhere/job.toml").returncode, 1)
         for wrong in ((), ("trian",), ("train",), ("info", "--jsn"), ("info", "one", "two"), ("completion", "csh")):

@@ -175,11 +175,6 @@ def lockstep():
     return tool("lockstep")
 
 
-def unverified():
-    """Where no self-test has passed, kernels are what is to be found out about."""
-    return {"LOCKSTEP_UNVERIFIED": os.environ.get("LOCKSTEP_UNVERIFIED", "all")}
-
-
 def device_name(device):
     return "cuda" if device.startswith("cuda") else "cpu"
 
@@ -206,7 +201,7 @@ def correctness(record, arguments):
         for kind in ("memcheck", "racecheck", "initcheck"):
             record.step(f"compute-sanitizer {kind}", [
                 sanitizer, "--tool", kind, "--error-exitcode", "9", tool("engine_test"),
-                "--gtest_filter=" + ":".join(FEW_OPS), "--gtest_brief=1"], 80, unverified())
+                "--gtest_filter=" + ":".join(FEW_OPS), "--gtest_brief=1"], 80)
 
 
 def tests_of_ops(record, arguments):
@@ -215,8 +210,7 @@ def tests_of_ops(record, arguments):
     pattern = (f"*/{device_name(arguments.device)}*" + ("pooling*" if arguments.short else "") +
                "-*CentralDifferences*")
     listed = subprocess.run([tool("engine_test"), "--gtest_list_tests", "--gtest_filter=" + pattern],
-                            capture_output=True, text=True, timeout=120, check=False,
-                            env=dict(os.environ, **unverified())).stdout
+                            capture_output=True, text=True, timeout=120, check=False).stdout
     tests = sum(line.startswith("  ") for line in listed.splitlines())
     if tests == 0:
         record.row("tests of ops", FAILED, why="there are none for this device")
@@ -224,7 +218,7 @@ def tests_of_ops(record, arguments):
     shards = max(1, min(8, len(os.sched_getaffinity(0)), tests))
     before = time.monotonic()
     processes = [record.start(f"ops-{i}", [tool("engine_test"), "--gtest_filter=" + pattern],
-                              {**unverified(), "GTEST_TOTAL_SHARDS": str(shards),
+                              {"GTEST_TOTAL_SHARDS": str(shards),
                                "GTEST_SHARD_INDEX": str(i)}) for i in range(shards)]
     # On a GPU compute-sanitizer needs time, too.
     limit = before + (240 if arguments.device != "cpu" else record.left() - 10)
@@ -291,7 +285,7 @@ def laws_of(record, device, job, precision, settings, arguments):
             shutil.rmtree(out, ignore_errors=True)
         log = {"LOCKSTEP_DEVICE_LOG": record.path("device-log.jsonl")}
         if not record.step(f"{label} train {kind}", [*base, "--out", out, *more], 120,
-                           {**unverified(), **log}, good, quiet=True):
+                           log, good, quiet=True):
             return None
         return os.path.join(out, "receipt.jsonl")
 
@@ -323,7 +317,7 @@ def laws_of(record, device, job, precision, settings, arguments):
     compare("two workers", run("workers", ["--workers", "2", "--threads", "1"]))
     if first:
         record.step(f"{label} verify", [lockstep(), "verify", os.path.dirname(first), "--iteration",
-                                        "5"], 60, unverified())
+                                        "5"], 60)
 
 
 def algorithms(record):
@@ -365,8 +359,7 @@ def speed(record, arguments):
     if device == "cpu":
         seconds, networks, precisions, batch = "0.5", ("s3",), ["fp32"], ["--mini-batch", "16"]
     data = ["--data", arguments.data] if arguments.data else []
-    environment = {"LOCKSTEP_TEST_DATA": "", "LOCKSTEP_DEVICE_LOG": record.path("device-log.jsonl"),
-                   **unverified()}
+    environment = {"LOCKSTEP_TEST_DATA": "", "LOCKSTEP_DEVICE_LOG": record.path("device-log.jsonl")}
     for precision in precisions:
         for name in networks:
             step = f"speed of {name} {precision}"

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
+#include "lockstep/engine/kernels/devices.h"
 #include "lockstep/parallel/pool/pool.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "tests/engine/devices/fake_device.h"
@@ -77,8 +78,21 @@ const FakeDevice& worker_device(bool linked = false) {
   return fake;
 }
 
+// The verdict of the self-test here; that of the other worker if `other`.
+template <bool other>
+kernels::Verdict verdict_of_test(const kernels::DeviceInfo&) {
+  kernels::Verdict verdict;
+  verdict.kernels = {{.kernel = "relu", .type = "f32"}, {.kernel = "tanh", .type = "f32"}};
+  if (other) verdict.kernels[1].state = kernels::TestState::failed;
+  return verdict;
+}
+
 TrainingProblem problem_on_a_device(Failure f, bool linked) {
   testing::failure() = std::move(f);
+  if (testing::failure().place == "verdict") {
+    const bool other = worker_context().worker() == testing::failure().worker;
+    kernels::set_verdict_source(other ? verdict_of_test<true> : verdict_of_test<false>);
+  }
   worker_device(linked);
   set_fail_point_hook(fail_here);
   set_corruption_hook(flip_a_bit);
@@ -259,6 +273,25 @@ TEST_P(DeviceWorkers, LeaveTheDeviceAsItWas) {
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceWorkers, ::testing::Values(false, true),
                          [](const auto& linked) { return linked.param ? "Linked" : "ByHosts"; });
+
+TEST(DeviceWorkersOfOtherKinds, AnotherVerdictOfTheSelfTestIsRefusedByName) {
+  const FakeDevice fake;
+  kernels::set_verdict_source(verdict_of_test<false>);
+  Follower nobody;
+  run(options_for(2), nobody, {"verdict", "", 7, 0, -1});
+  try {
+    run(options_for(2), nobody, {"verdict", "", 2, 0, -1});
+    ADD_FAILURE() << "it trained";
+  } catch (const InvalidArgument& e) {
+    const std::string what = e.what();
+    for (const char* part :
+         {"worker 2", "computes with other numerics: GPU self-test: all passed, ",
+          " here, without tanh f32, "}) {
+      EXPECT_NE(what.find(part), std::string::npos) << what;
+    }
+  }
+  kernels::set_verdict_source(nullptr);
+}
 
 TEST(LinkedDevices, AWayThatFailsIsTriedAgain) {
   const FakeDevice fake;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/engine/kernels/devices.h"
 
 namespace lockstep {
 namespace {
@@ -39,6 +40,37 @@ TEST(Fingerprint, DifferencesAreNamedBothWays) {
             "x: 1 here, 7 there; y: 2 here, unknown there");
   EXPECT_EQ(fingerprint_difference({{"x", "1"}}, a), "y: unknown here, 2 there");
   EXPECT_EQ(fingerprint_difference(a, {{"y", "2"}, {"x", "1"}}), "") << "order does not matter";
+}
+
+std::string self_test_in(const std::vector<FingerprintEntry>& entries) {
+  for (const auto& entry : entries) {
+    if (entry.name == "GPU self-test") return entry.value;
+  }
+  return "";
+}
+
+// Kernels that have not passed give way to others, so another verdict means other bits.
+TEST(Fingerprint, AGpuAddsTheVerdictOfItsSelfTest) {
+  const Device gpu{Device::Kind::cuda, 0};
+  kernels::set_verdict_source([](const kernels::DeviceInfo&) {
+    kernels::Verdict verdict;
+    verdict.kernels = {{.kernel = "relu", .type = "f32"}};
+    return verdict;
+  });
+  const auto passed = numerics_fingerprint(gpu);
+  EXPECT_EQ(self_test_in(passed).find("all passed, "), 0u) << self_test_in(passed);
+  kernels::set_verdict_source([](const kernels::DeviceInfo&) {
+    kernels::Verdict verdict;
+    verdict.kernels = {
+        {.kernel = "relu", .type = "f32", .state = kernels::TestState::failed, .seen = "x"}};
+    return verdict;
+  });
+  const auto failed = numerics_fingerprint(gpu);
+  EXPECT_EQ(self_test_in(failed).find("without relu f32, "), 0u) << self_test_in(failed);
+  EXPECT_EQ(fingerprint_difference(passed, failed),
+            "GPU self-test: " + self_test_in(passed) + " here, " + self_test_in(failed) + " there");
+  EXPECT_EQ(self_test_in(numerics_fingerprint(Device{})), "");
+  kernels::set_verdict_source(nullptr);
 }
 
 TEST(Fingerprint, EnvironmentThatChangesArithmeticIsRefusedByName) {

@@ -5,6 +5,11 @@
 // every machine. It is loaded at the first use of a GPU: from the executable's folder, from ../lib
 // or the installation's library folder relative to it, or from the system's search path.
 // LOCKSTEP_CUDA_LIBRARY overrides the path.
+//
+// Before the first use of a GPU its kernels are tested there, in a child process, for at most a
+// minute; the verdict is kept in the user's folder. What has not passed is refused with what was
+// seen. A program needs a Runtime (parallel/runtime.h) for the test, or `lockstep verify-device`
+// has run before.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +31,7 @@ struct DeviceInfo {
   size_t memory_total = 0, memory_free = 0;        // bytes
   int capability_major = 0, capability_minor = 0;  // 9.0
   bool has_code = false;                           // the library has kernels for this GPU
+  std::string uuid;                                // "GPU-01234567-...": of this piece of hardware
   std::string problem;                             // why it cannot be used; "" if it can
 
   bool usable() const { return has_code && problem.empty(); }
@@ -54,10 +60,10 @@ std::optional<Device> choose_device(std::optional<Device> device);
 std::optional<Device> chosen_device();
 
 // Parses "cpu", "cuda", "cuda:N" or "auto". "auto" is the chosen device if there is one, else the
-// first usable GPU whose kernels have all run on hardware, else the CPU. `try_out` replaces that
-// check of all kernels: it tries a device, for example by compiling a plan, and throws Unsupported
-// if the device cannot do the work. Throws InvalidArgument for other text, and Unsupported with the
-// reason for a GPU that cannot be used.
+// first usable GPU whose kernels have all passed its self-test, else the CPU. `try_out` replaces
+// that check of all kernels: it tries a device, for example by compiling a plan, and throws
+// Unsupported if the device cannot do the work. Throws InvalidArgument for other text, and
+// Unsupported with the reason for a GPU that cannot be used.
 Device resolve_device(std::string_view text, const std::function<void(Device)>& try_out = {});
 
 }  // namespace lockstep::kernels

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -13,13 +14,14 @@
 #include "lockstep/engine/kernels/backends/support.h"
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/interface/choice.h"
+#include "lockstep/engine/kernels/self_test/self_test.h"
 
 namespace lockstep::kernels {
 namespace {
 
 constexpr const char* kLibrary = "liblockstep_cuda.so";
 constexpr const char* kLibraryVariable = "LOCKSTEP_CUDA_LIBRARY";
-constexpr const char* kUnverifiedVariable = "LOCKSTEP_UNVERIFIED";
+constexpr const char* kNcclVariable = "LOCKSTEP_NCCL";
 
 std::string environment(const char* name) {
   const char* const value = std::getenv(name);
@@ -75,11 +77,10 @@ BackendLibrary find_backend() {
 #endif
 }
 
-// The GPUs and their kernels, found at first use.
+// The GPUs, found at first use.
 struct Gpus {
   std::vector<DeviceInfo> devices;
   Reason reason;  // why no GPU can be used
-  Table table{};
 };
 
 // The library, opened at first use.
@@ -114,7 +115,6 @@ const Gpus& gpus() {
       if (!device.usable() && found.reason.text.empty()) found.reason.text = device.problem;
     }
     if (any) found.reason = {};
-    found.table = guarded(*backend->table, cuda::kVerified, environment(kUnverifiedVariable));
     return found;
   }();
   return instance;
@@ -141,40 +141,142 @@ const Table* find_table(Device device) {
                     reason.hint);
 }
 
-// Registers a GPU's kernels and memory. One thread at a time.
-void load(Device device) {
-  static Mutex mutex;
-  const MutexLock lock(mutex);
-  if (find_table(device)) return;
+// Verdicts that this process knows, and where others come from.
+struct Verdicts {
+  Mutex mutex;
+  std::map<Device, Verdict> known LOCKSTEP_GUARDED_BY(mutex);
+  std::atomic<DeviceTester> tester{nullptr}, source{nullptr};
+};
+
+Verdicts& verdicts() {
+  static auto* instance = new Verdicts;
+  return *instance;
+}
+
+std::optional<Verdict> remembered(Device device) {
+  const MutexLock lock(verdicts().mutex);
+  const auto found = verdicts().known.find(device);
+  if (found == verdicts().known.end()) return std::nullopt;
+  return found->second;
+}
+
+Verdict remember(Device device, Verdict verdict) {
+  const MutexLock lock(verdicts().mutex);
+  return verdicts().known.insert_or_assign(device, std::move(verdict)).first->second;
+}
+
+// A GPU that can be used, apart from its verdict.
+const DeviceInfo& usable_gpu(Device device) {
   const Gpus& all = gpus();
   if (all.devices.empty()) refuse(device, all.reason);
   for (const auto& info : all.devices) {
     if (info.device != device) continue;
     if (!info.usable()) refuse(device, {info.problem, ""});
-    register_device_memory(device, backend_library().backend->memory(device.index));
-    register_table(device, &all.table);
-    if (nccl_usable(cuda::kVerified, environment(kUnverifiedVariable))) {
-      register_device_groups(device, backend_library().backend->groups(device.index));
-    }
-    return;
+    return info;
   }
   refuse(device, {"the last GPU of this machine is " + to_string(all.devices.back().device), ""});
+}
+
+// The verdict on a GPU, which is tested if it is not known.
+Verdict verdict_on(const DeviceInfo& info) {
+  if (std::optional<Verdict> known = known_verdict(info.device)) return *known;
+  const DeviceTester tester = verdicts().tester;
+  if (tester) return remember(info.device, tester(info));
+  Verdict none;
+  none.reason = "this program cannot test it, because it has no Runtime";
+  return none;
+}
+
+// Registers a GPU's kernels and memory. One thread at a time.
+void load(Device device) {
+  static Mutex mutex;
+  const MutexLock lock(mutex);
+  if (find_table(device)) return;
+  const DeviceInfo& info = usable_gpu(device);
+  const Verdict verdict = verdict_on(info);
+  if (verdict.kernels.empty()) {
+    refuse(device,
+           {"its kernels have not been tested: " + verdict.reason,
+            "run `lockstep verify-device " + to_string(device) + "` when the device is free"});
+  }
+  static auto* guarded_tables = new std::map<Device, Table>;
+  const Table& table = (*guarded_tables)[device] =
+      guarded(*backend_library().backend->table, verdict, device);
+  register_device_memory(device, backend_library().backend->memory(device.index));
+  register_table(device, &table);
+  // The self-test has one GPU, so it says nothing about links between GPUs.
+  if (environment(kNcclVariable) == "1") {
+    register_device_groups(device, backend_library().backend->groups(device.index));
+  }
 }
 
 thread_local std::optional<Device> chosen;
 
 [[maybe_unused]] const bool kLoaderSet = (set_device_loader(load), true);
 
-bool all_kernels_usable() {
-  const auto support = kernel_support(*backend_library().backend->table, cuda::kVerified,
-                                      environment(kUnverifiedVariable));
-  for (const auto& s : support) {
+bool all_kernels_usable(Device device) {
+  const std::optional<Verdict> verdict = known_verdict(device);
+  if (!verdict) return false;
+  for (const auto& s : kernel_support(*backend_library().backend->table, *verdict)) {
     if (!s.usable() && !s.optional) return false;
   }
   return true;
 }
 
+// What the self-test of a GPU has seen with a type.
+std::string because(std::string_view type) {
+  const std::string seen = refusal_of(type);
+  return seen.empty() ? "" : " (self-test " + seen + ")";
+}
+
 }  // namespace
+
+UntestedDevice untested_device(Device device) {
+  if (device.is_cpu()) return {&cpu::table(), host_as_device()};
+  usable_gpu(device);
+  const Backend* const backend = backend_library().backend;
+  return {backend->table, backend->memory(device.index)};
+}
+
+VerdictKey verdict_key(const DeviceInfo& info) {
+  VerdictKey key{info.uuid, info.name, backend_versions()};
+  key.versions.emplace_back("Lockstep", LOCKSTEP_VERSION);
+  key.versions.emplace_back("self-test", self_test_version());
+  return key;
+}
+
+void set_device_tester(DeviceTester tester) { verdicts().tester = tester; }
+
+void set_verdict_source(DeviceTester source) {
+  const MutexLock lock(verdicts().mutex);
+  verdicts().known.clear();
+  verdicts().source = source;
+}
+
+std::optional<Verdict> known_verdict(Device device, std::string* note) {
+  if (device.is_cpu()) return std::nullopt;
+  if (std::optional<Verdict> known = remembered(device)) return known;
+  if (const DeviceTester source = verdicts().source) {
+    DeviceInfo asked;  // a stand-in is not listed
+    asked.device = device;
+    for (const DeviceInfo& info : list_devices()) {
+      if (info.device == device) asked = info;
+    }
+    return remember(device, source(asked));
+  }
+  for (const DeviceInfo& info : list_devices()) {
+    if (info.device != device || !info.usable()) continue;
+    StoredVerdict stored;
+    try {
+      stored = read_verdict(verdict_folder(), verdict_key(info));
+    } catch (const InvalidArgument& error) {
+      stored.problem = error.what();
+    }
+    if (note) *note = stored.problem;
+    if (stored.verdict) return remember(device, *stored.verdict);
+  }
+  return std::nullopt;
+}
 
 BackendLibrary open_backend(const std::string& path) {
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -219,16 +321,19 @@ std::vector<std::pair<std::string, std::string>> backend_versions() {
 void check_precision(const Table& table, DType dtype) {
   if (dtype == DType::f16 && !table.f16) {
     throw Unsupported(
-        "[kernels] f16 is not supported on this device",
-        "use fp32 or bf16: only GPUs support f16, and kernels that have "
-        "not been verified with it are used only if LOCKSTEP_UNVERIFIED contains `f16`");
+        "[kernels] f16 is not supported on this device" + because("f16"),
+        "use fp32 or bf16: only GPUs whose kernels have passed the self-test with f16 support it");
   }
   if (dtype != DType::bf16 || table.bf16) return;
   throw Unsupported(
-      "[kernels] bf16 is not supported on this device",
-      "use fp32: a processor needs AVX-512 BF16 for it, and GPU kernels "
-      "that have not been verified with bf16 are used only if LOCKSTEP_UNVERIFIED contains "
-      "`bf16`");
+      "[kernels] bf16 is not supported on this device" + because("bf16"),
+      "use fp32: a processor needs AVX-512 BF16 for it, and the kernels of a GPU must have passed "
+      "the self-test with bf16");
+}
+
+void check_tf32(const Table& table) {
+  if (table.tf32) return;
+  throw Unsupported("[kernels] tf32 is not supported on this device" + because("tf32"), "use fp32");
 }
 
 const Table& table_for(Device device) {
@@ -263,9 +368,10 @@ Device resolve_device(std::string_view text, const std::function<void(Device)>& 
   }
   for (const auto& info : list_devices()) {
     if (!info.usable()) continue;
-    if (!try_out) return all_kernels_usable() ? info.device : Device{};
     try {
-      try_out(info.device);
+      table_for(info.device);
+      if (!try_out && !all_kernels_usable(info.device)) continue;
+      if (try_out) try_out(info.device);
       return info.device;
     } catch (const Unsupported&) {
       // Try the next GPU, or fall back to the CPU.

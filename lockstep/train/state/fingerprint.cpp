@@ -49,6 +49,10 @@ std::vector<FingerprintEntry> numerics_fingerprint(Device device) {
   for (const auto& [name, version] : kernels::backend_versions()) {
     entries.push_back({name, version});
   }
+  // Kernels that have not passed give way to others, with other bits.
+  if (const auto verdict = kernels::known_verdict(device)) {
+    entries.push_back({"GPU self-test", verdict->for_fingerprint()});
+  }
   return entries;
 }
 

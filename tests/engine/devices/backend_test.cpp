@@ -1,16 +1,16 @@
-// The conditions for using a GPU: libraries, drivers, code, and verified kernels.
+// The conditions for using a GPU: libraries, drivers, code, and kernels that have passed its test.
 #include "lockstep/engine/kernels/backends/backend.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/engine/kernels/backends/support.h"
+#include "lockstep/engine/kernels/backends/verdict_file.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/elementwise/addition.h"
 #include "lockstep/engine/kernels/elementwise/relu.h"
@@ -121,7 +121,22 @@ TEST(Devices, WithoutAGpuTheReasonIsReportedAndAutoIsTheCpu) {
   EXPECT_THROW(resolve_device("gpu"), InvalidArgument);
 }
 
-constexpr std::array kRelu{cuda::Verified{"relu", DType::f32, "NVIDIA H200", "2027-01-31"}};
+constexpr Device kGpu{Device::Kind::cuda, 0};
+
+KernelVerdict passed(const char* kernel, const char* type = "f32") {
+  return {.kernel = kernel, .type = type};
+}
+
+Verdict only_relu() {
+  Verdict verdict;
+  verdict.kernels = {passed("relu"),
+                     {.kernel = "addition",
+                      .type = "f32",
+                      .state = TestState::failed,
+                      .cases = 3,
+                      .seen = "5x3: output 0: element 1 of 15 is 2 instead of 3"}};
+  return verdict;
+}
 
 template <class Call>
 std::string message_of(const Call& call) {
@@ -133,78 +148,121 @@ std::string message_of(const Call& call) {
   return "no error";
 }
 
-TEST(Support, KernelsThatAreMissingOrHaveNeverRunAreRefused) {
+TEST(Support, KernelsThatAreMissingOrHaveNotPassedAreRefused) {
   Table table = table_for({});
   table.softmax = nullptr;
   const ReluProblem relu{{Shape{3}, DType::f32, nullptr}};
   const AdditionProblem addition{};
   const SoftmaxProblem softmax{};
-  const Table strict = guarded(table, kRelu, "");
+  table.sgdm_of_all = [](const Updates<SgdmUpdate>&, void*) {};
+  const Table strict = guarded(table, only_relu(), kGpu);
   EXPECT_EQ(strict.relu, table.relu);
   EXPECT_NO_THROW(strict.relu(relu));
+  const std::string hint = " | use another device; `lockstep verify-device --again` tests again";
   EXPECT_EQ(message_of([&] { strict.addition(addition); }),
-            "[kernels] addition has not been verified on a GPU | set "
-            "LOCKSTEP_UNVERIFIED=addition,... (or all) to use it anyway");
+            "[kernels] addition has not passed the self-test on cuda:0: 5x3: output 0: element 1 "
+            "of 15 is 2 instead of 3" +
+                hint);
   EXPECT_EQ(message_of([&] { strict.softmax(softmax); }),
             "[kernels] softmax has no CUDA kernel | use the CPU for it");
   EXPECT_EQ(message_of([&] { strict.add(nullptr, nullptr, nullptr, 0, nullptr); }),
-            "[kernels] add has not been verified on a GPU | set LOCKSTEP_UNVERIFIED=add,... (or "
-            "all) to use it anyway");
-  EXPECT_EQ(guarded(table, kRelu, "pooling,addition").addition, table.addition);
+            "[kernels] add has not passed the self-test on cuda:0: it was not tested" + hint);
   // An update for each parameter is an alternative.
-  table.sgdm_of_all = [](const Updates<SgdmUpdate>&, void*) {};
-  EXPECT_EQ(guarded(table, kRelu, "sgdm").sgdm_of_all, nullptr);
-  EXPECT_EQ(guarded(table, kRelu, "sgdm").adam_of_all, nullptr);
-  EXPECT_EQ(guarded(table, kRelu, "sgdm_of_all").sgdm_of_all, table.sgdm_of_all);
-  EXPECT_NE(guarded(table, kRelu, "pooling,addition").dropout, table.dropout);
-  const Table open = guarded(table, kRelu, "all");
-  EXPECT_EQ(open.dropout, table.dropout);
-  EXPECT_THROW(open.softmax(softmax), Unsupported);
-  EXPECT_EQ(message_of([&] { guarded(table, kRelu, "adition"); }),
-            "[kernels] LOCKSTEP_UNVERIFIED names `adition`, which is not a kernel | did you mean "
-            "`addition`?");
+  EXPECT_EQ(strict.sgdm_of_all, nullptr);
+  Verdict more = only_relu();
+  more.kernels.push_back(passed("sgdm_of_all"));
+  EXPECT_EQ(guarded(table, more, kGpu).sgdm_of_all, table.sgdm_of_all);
+  EXPECT_EQ(refusal_of("relu"), "");
+  EXPECT_NE(more.digest(), only_relu().digest());
+  EXPECT_EQ(only_relu().for_fingerprint().substr(0, 20), "without addition f32");
+  EXPECT_EQ(only_relu().state(), TestState::failed);
 }
 
-TEST(Support, TheListOfWhatHasRunNamesKernelsOnly) {
-  const auto support = kernel_support(table_for({}), cuda::kVerified, "");
-  for (const auto& v : cuda::kVerified) {
-    bool known = false;
-    for (const auto& s : support) known |= s.name == v.name;
-    EXPECT_TRUE(known || v.name == "nccl") << v.name;
-  }
-}
-
-TEST(Support, NarrowTypesAreNamedOrHaveRunInAllThatComputeThem) {
+TEST(Support, TypesAreUsedIfAllKernelsThatComputeThemHavePassed) {
   Table table = table_for({});
-  table.bf16 = table.f16 = true;
-  EXPECT_FALSE(guarded(table, kRelu, "").bf16);
-  EXPECT_TRUE(guarded(table, kRelu, "relu,bf16").bf16);
-  EXPECT_TRUE(guarded(table, kRelu, "all").bf16);
-  EXPECT_FALSE(guarded(table, kRelu, "relu,bf16").f16);
-  EXPECT_TRUE(guarded(table, kRelu, "f16").f16);
-  std::vector<cuda::Verified> ran;
+  table.bf16 = table.f16 = table.tf32 = true;
+  Verdict verdict = only_relu();
   for (const char* name :
        {"convolution", "transposed_convolution", "fully_connected", "batch_normalization",
         "pooling", "relu", "addition", "reshape", "concatenation", "reorder", "accumulate"}) {
-    EXPECT_FALSE(guarded(table, ran, "").bf16) << name;
-    ran.push_back({name, DType::bf16, "NVIDIA H200", "2027-01-31"});
+    EXPECT_FALSE(guarded(table, verdict, kGpu).bf16) << name;
+    EXPECT_NE(refusal_of("bf16"), "") << name;
+    verdict.kernels.push_back(passed(name, "bf16"));
   }
-  const Table strict = guarded(table, ran, "");
+  Table strict = guarded(table, verdict, kGpu);
   EXPECT_TRUE(strict.bf16);
   EXPECT_FALSE(strict.f16);
-  EXPECT_NE(strict.relu, table.relu);  // verified for bf16 only
+  EXPECT_FALSE(strict.tf32);
+  EXPECT_NE(strict.pooling, table.pooling);  // passed with bf16 only
+  for (const char* name : {"convolution", "transposed_convolution", "fully_connected"}) {
+    verdict.kernels.push_back(passed(name, "tf32"));
+  }
+  EXPECT_TRUE(guarded(table, verdict, kGpu).tf32);
   table.bf16 = false;
-  EXPECT_FALSE(guarded(table, ran, "all").bf16);
+  EXPECT_FALSE(guarded(table, verdict, kGpu).bf16);
 }
 
-TEST(Support, NcclIsNamedOrHasRun) {
-  EXPECT_FALSE(nccl_usable(kRelu, ""));
-  EXPECT_FALSE(nccl_usable(kRelu, "relu,pooling"));
-  EXPECT_TRUE(nccl_usable(kRelu, "relu,nccl"));
-  EXPECT_TRUE(nccl_usable(kRelu, "all"));
-  constexpr std::array ran{cuda::Verified{"nccl", DType::f32, "two NVIDIA H200", "2027-01-31"}};
-  EXPECT_TRUE(nccl_usable(ran, ""));
-  EXPECT_EQ(guarded(table_for({}), kRelu, "nccl").relu, table_for({}).relu);
+class VerdictFiles : public ::testing::Test {
+ protected:
+  VerdictFiles()
+      : folder_((std::filesystem::temp_directory_path() / ("verdicts_" + std::to_string(getpid())))
+                    .string()) {
+    std::filesystem::remove_all(folder_);
+  }
+  ~VerdictFiles() override { std::filesystem::remove_all(folder_); }
+  std::string path() const { return verdict_path(folder_, key_); }
+  std::string problem() const { return read_verdict(folder_, key_).problem; }
+
+  const std::string folder_;
+  const VerdictKey key_{"GPU-1", "a GPU", {{"driver", "1"}, {"cuDNN", "9"}}};
+};
+
+TEST_F(VerdictFiles, AreReadAsWrittenAndBelongToTheUserAlone) {
+  EXPECT_FALSE(read_verdict(folder_, key_).verdict);
+  EXPECT_EQ(problem(), "");
+  write_verdict(folder_, key_, only_relu());
+  const StoredVerdict stored = read_verdict(folder_, key_);
+  ASSERT_TRUE(stored.verdict) << stored.problem;
+  EXPECT_EQ(stored.verdict->digest(), only_relu().digest());
+  EXPECT_EQ(stored.verdict->kernels[1].seen, only_relu().kernels[1].seen);
+  using std::filesystem::perms;
+  EXPECT_EQ(std::filesystem::status(path()).permissions(), perms::owner_read | perms::owner_write);
+  // Another driver, library or GPU has another file.
+  VerdictKey other = key_;
+  other.versions[1].second = "10";
+  EXPECT_FALSE(read_verdict(folder_, other).verdict);
+  std::filesystem::copy_file(path(), verdict_path(folder_, other));
+  std::filesystem::permissions(verdict_path(folder_, other), perms::owner_read);
+  EXPECT_NE(read_verdict(folder_, other).problem.find("for another device"), std::string::npos);
+}
+
+TEST_F(VerdictFiles, OfOthersOrDamagedOnesAreIgnoredWithTheReason) {
+  write_verdict(folder_, key_, only_relu());
+  std::filesystem::permissions(path(), std::filesystem::perms(0644));
+  EXPECT_NE(problem().find("other users may read or change it"), std::string::npos);
+  if (geteuid() == 0) {
+    std::filesystem::permissions(path(), std::filesystem::perms(0600));
+    ASSERT_EQ(chown(path().c_str(), 1, 1), 0);
+    EXPECT_NE(problem().find("belongs to another user"), std::string::npos);
+  }
+  std::filesystem::remove(path());
+  write_verdict(folder_, key_, only_relu());
+  std::string text;
+  std::getline(std::ifstream(path()), text);
+  for (size_t at = 0; at < text.size(); at += 7) {
+    std::string damaged = text;
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    std::ofstream(path()) << damaged;
+    const StoredVerdict stored = read_verdict(folder_, key_);
+    EXPECT_FALSE(stored.verdict) << "byte " << at;
+    EXPECT_NE(stored.problem.find("damaged"), std::string::npos) << stored.problem;
+  }
+  std::filesystem::remove(path());
+  std::filesystem::create_symlink("/etc/passwd", path());
+  EXPECT_NE(problem(), "");
+  std::filesystem::remove(path());
+  std::filesystem::create_directory(path());
+  EXPECT_NE(problem().find("no regular file"), std::string::npos);
 }
 
 }  // namespace

@@ -340,7 +340,12 @@ kernels::Pass on_stream(kernels::Pass pass, bool needs_step) {
       throw InternalError("[fake] a pass was bound without a step on the device");
     }
     kernels::BoundPass body;
-    stream->memory->inside([&] { body = inner({where.reads, where.writes, where.scratch}); });
+    stream->memory->inside([&] {
+      body = inner({.reads = where.reads,
+                    .writes = where.writes,
+                    .scratch = where.scratch,
+                    .device_step = where.device_step});
+    });
     return kernels::BoundPass([stream, body, step = where.device_step](const StepInfo&) {
       stream->add(Kind::kernel, [body, step] { body(step ? *step : StepInfo{}); });
     });
@@ -353,10 +358,15 @@ FakeStream& of(void* stream) {
   return *static_cast<FakeStream*>(stream);
 }
 
-// The CPU's function behind an entry, as work of a stream. Its last parameter is the stream.
+// The kernels behind all devices.
+const kernels::Table* behind = nullptr;
+
+const kernels::Table& kernels_behind() { return behind ? *behind : kernels::table_for({}); }
+
+// The function behind an entry, as work of a stream. Its last parameter is the stream.
 template <auto entry, class Result, class... Parameters>
 Result on_device(Parameters... parameters) {
-  const auto function = kernels::table_for({}).*entry;
+  const auto function = kernels_behind().*entry;
   if constexpr (std::is_same_v<Result, kernels::Kernel>) {
     kernels::Kernel made = function(parameters...);
     made.forward = on_stream(std::move(made.forward), true);
@@ -399,13 +409,15 @@ void update_blocks(const kernels::Updates<Update>& all, void* stream, Body body)
   });
 }
 
-const kernels::Table& fake_table() {
+kernels::Table make_table() {
   using kernels::Table;
-  static const Table table = [] {
-    Table t = kernels::table_for({});
+  return [] {
+    Table t = kernels_behind();
+    t.tf32 = true;
     kernels::for_each_kernel([&]<kernels::KernelId, auto entry>() {
       put_on_device<entry>(t.*entry);
     });
+    if (t.sgdm_of_all) return t;
     // The CPU has no kernels for all parameters at once.
     t.sgdm_of_all = [](const kernels::Updates<kernels::SgdmUpdate>& all, void* stream) {
       update_blocks(all, stream, [](const kernels::Table& cpu, const Part& p, const auto& u) {
@@ -424,7 +436,16 @@ const kernels::Table& fake_table() {
     };
     return t;
   }();
-  return table;
+}
+
+// Made again for each device, since the kernels behind it may be others. Tables are never
+// destroyed, because devices refer to them.
+const kernels::Table& fake_table(const kernels::Table* kernels) {
+  static std::map<const kernels::Table*, std::unique_ptr<kernels::Table>> tables;
+  behind = kernels;
+  auto& made = tables[kernels];
+  if (!made || kernels) made = std::make_unique<kernels::Table>(make_table());
+  return *made;
 }
 
 }  // namespace
@@ -433,7 +454,7 @@ FakeDevice::FakeDevice(int index, const FakeOptions& options)
     : device_{Device::Kind::cuda, index}, memory_(std::make_shared<FakeMemory>(options)) {
   register_device_memory(device_, memory_);
   register_device_groups(device_, make_fake_groups(options));
-  kernels::register_table(device_, &fake_table());
+  kernels::register_table(device_, &fake_table(options.kernels));
 }
 
 FakeDevice::~FakeDevice() {
@@ -465,6 +486,9 @@ std::string DeviceCounts::to_string() const {
 }
 
 DeviceCounts FakeDevice::counts() const { return memory_->counts; }
+const kernels::Table& FakeDevice::table() const { return kernels::table_for(device_); }
+DeviceMemory& FakeDevice::memory() const { return *memory_; }
+
 int FakeDevice::recordings() const { return memory_->recordings; }
 int FakeDevice::marks() const { return memory_->marks; }
 int FakeDevice::replays() const { return memory_->replays; }

@@ -11,10 +11,19 @@
 
 #include "lockstep/base/numeric/dtype.h"
 #include "lockstep/engine/device/device_group.h"
+#include "lockstep/engine/device/device_memory.h"
 
 namespace lockstep::devicetest {
 
 class FakeMemory;
+
+}  // namespace lockstep::devicetest
+
+namespace lockstep::kernels {
+struct Table;
+}
+
+namespace lockstep::devicetest {
 
 struct FakeOptions {
   size_t bytes = size_t{256} << 20;
@@ -23,6 +32,9 @@ struct FakeOptions {
   // false: work is counted and not done. Values are then unspecified, and results that the host
   // reads are zero.
   bool computes = true;
+  // The kernels behind the device, which run in host memory; null: the CPU's. The last device's
+  // kernels serve all devices.
+  const kernels::Table* kernels = nullptr;
   // For groups: a name that no other device has; "": the device joins no group.
   std::string identity = {};
   // Called when an exchange of a group is under way here, with its number from 1. An exception is a
@@ -67,6 +79,8 @@ class FakeDevice {
 
   Device device() const { return device_; }
   operator Device() const { return device_; }
+  const kernels::Table& table() const;
+  DeviceMemory& memory() const;
 
   int recordings() const;
   int replays() const;

@@ -16,8 +16,8 @@ namespace lockstep::optest {
 
 using reference::Array;
 
-// The devices for the tests: the CPU and all usable GPUs, with all their kernels
-// (LOCKSTEP_UNVERIFIED is set to `all`).
+// The devices for the tests: the CPU and all usable GPUs, with all their kernels, also those that
+// have not passed the self-test.
 std::vector<Device> devices();
 std::string name_of_device(Device device);
 

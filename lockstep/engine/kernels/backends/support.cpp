@@ -1,23 +1,42 @@
 #include "lockstep/engine/kernels/backends/support.h"
 
-#include <algorithm>
+#include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/suggest.h"
+#include "lockstep/base/threads/mutex.h"
 #include "lockstep/engine/kernels/backends/kernel_info.h"
 
 namespace lockstep::kernels {
 namespace {
 
-// Not entries of Table, but usable under the same conditions.
-constexpr const char *kNccl = "nccl", *kBf16 = "bf16", *kF16 = "f16";
+// Entries of Table are plain functions, so what they were refused for is kept here.
+struct Refusals {
+  Mutex mutex;
+  std::map<std::string, std::map<Device, std::string>, std::less<>> by_name
+      LOCKSTEP_GUARDED_BY(mutex);
+};
+
+Refusals& refusals() {
+  static auto* instance = new Refusals;
+  return *instance;
+}
+
+void note(std::string_view name, Device device, const std::string& why) {
+  const MutexLock lock(refusals().mutex);
+  auto& devices = refusals().by_name[std::string(name)];
+  if (why.empty()) {
+    devices.erase(device);
+  } else {
+    devices[device] = why;
+  }
+}
 
 template <KernelId id, bool present, class Result, class... Arguments>
 Result refuse(Arguments...) {
   const std::string text(info_of(id).name);
   if constexpr (present) {
-    throw Unsupported("[kernels] " + text + " has not been verified on a GPU",
-                      "set LOCKSTEP_UNVERIFIED=" + text + ",... (or all) to use it anyway");
+    throw Unsupported("[kernels] " + text + " has not passed the self-test " + refusal_of(text),
+                      "use another device; `lockstep verify-device --again` tests again");
   } else {
     throw Unsupported("[kernels] " + text + " has no CUDA kernel", "use the CPU for it");
   }
@@ -34,81 +53,74 @@ void guard(Result (*&entry)(Arguments...), bool usable) {
   }
 }
 
-std::vector<std::string> names_in(std::string_view list) {
-  std::vector<std::string> names;
-  while (!list.empty()) {
-    const size_t end = list.find(',');
-    if (end != 0) names.emplace_back(list.substr(0, end));
-    list = end == list.npos ? std::string_view() : list.substr(end + 1);
-  }
-  return names;
+// Why a kernel may not be used with a type.
+std::string problem_of(const Verdict& verdict, std::string_view kernel, std::string_view type) {
+  const KernelVerdict* const found = verdict.find(kernel, type);
+  if (!found) return "it was not tested" + (verdict.reason.empty() ? "" : ": " + verdict.reason);
+  if (found->state == TestState::passed) return "";
+  return found->state == TestState::failed ? found->seen : "it was not tested: " + found->seen;
 }
 
-bool is_unlocked(std::string_view name, std::string_view unlocked) {
-  const std::vector<std::string> named = names_in(unlocked);
-  return std::any_of(named.begin(), named.end(),
-                     [&](const std::string& n) { return n == name || n == "all"; });
+// Whether a kernel has code of its own for the type.
+bool computes(const KernelInfo& kernel, std::string_view type) {
+  if (type != "tf32") return kernel.narrow();
+  return kernel.name == "convolution" || kernel.name == "transposed_convolution" ||
+         kernel.name == "fully_connected";
 }
 
 }  // namespace
 
-std::vector<KernelSupport> kernel_support(const Table& table,
-                                          std::span<const cuda::Verified> verified,
-                                          std::string_view unlocked) {
-  const std::vector<std::string> named = names_in(unlocked);
-  const auto is_named = [&](std::string_view name) {
-    return std::find(named.begin(), named.end(), name) != named.end();
-  };
-  const bool all = is_named("all");
+std::vector<KernelSupport> kernel_support(const Table& table, const Verdict& verdict) {
   std::vector<KernelSupport> support;
   for_each_kernel([&]<KernelId id, auto entry>() {
-    KernelSupport s{.name = info_of(id).name, .present = table.*entry != nullptr};
-    for (const cuda::Verified& v : verified) {
-      if (v.name == s.name && !is_narrow(v.dtype)) s.verified = &v;
-    }
-    s.unlocked = all || is_named(s.name);
-    s.optional = info_of(id).optional();
-    support.push_back(s);
+    const std::string_view name = info_of(id).name;
+    support.push_back(
+        {name, table.*entry != nullptr, verdict.passed(name), info_of(id).optional()});
   });
-  std::vector<std::string> known{"all", kNccl, kBf16, kF16};
-  for (const auto& s : support) known.emplace_back(s.name);
-  for (const std::string& name : named) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw InvalidArgument(
-        "[kernels] LOCKSTEP_UNVERIFIED names `" + name + "`, which is not a kernel",
-        suggest(name, known));
-  }
   return support;
 }
 
-bool narrow_usable(const Table& table, DType narrow, std::span<const cuda::Verified> verified,
-                   std::string_view unlocked) {
-  const bool offered = narrow == DType::bf16 ? table.bf16 : table.f16;
-  return offered &&
-         (is_unlocked(name_of(narrow), unlocked) ||
-          std::all_of(kKernels.begin(), kKernels.end(), [&](const KernelInfo& kernel) {
-            return !kernel.narrow() ||
-                   std::any_of(verified.begin(), verified.end(), [&](const cuda::Verified& v) {
-                     return v.name == kernel.name && v.dtype == narrow;
-                   });
-          }));
+std::string type_problem(const Table& table, std::string_view type, const Verdict& verdict) {
+  const bool offered = type == "tf32" ? table.tf32 : type == "bf16" ? table.bf16 : table.f16;
+  if (!offered) return "the device does not compute with it";
+  std::string problem;
+  for_each_kernel([&]<KernelId id, auto entry>() {
+    if (!problem.empty() || !(table.*entry) || !computes(info_of(id), type)) return;
+    const std::string why = problem_of(verdict, info_of(id).name, type);
+    if (!why.empty()) problem = std::string(info_of(id).name) + ": " + why;
+  });
+  return problem;
 }
 
-bool nccl_usable(std::span<const cuda::Verified> verified, std::string_view unlocked) {
-  return is_unlocked(kNccl, unlocked) ||
-         std::any_of(verified.begin(), verified.end(),
-                     [](const cuda::Verified& v) { return v.name == kNccl; });
-}
-
-Table guarded(const Table& table, std::span<const cuda::Verified> verified,
-              std::string_view unlocked) {
-  const std::vector<KernelSupport> support = kernel_support(table, verified, unlocked);
+Table guarded(const Table& table, const Verdict& verdict, Device device) {
+  const std::vector<KernelSupport> support = kernel_support(table, verdict);
   Table result = table;
-  result.bf16 = narrow_usable(table, DType::bf16, verified, unlocked);
-  result.f16 = narrow_usable(table, DType::f16, verified, unlocked);
+  const auto admits = [&](std::string_view type) {
+    const std::string problem = type_problem(table, type, verdict);
+    note(type, device, problem);
+    return problem.empty();
+  };
+  result.tf32 = admits("tf32");
+  result.bf16 = admits("bf16");
+  result.f16 = admits("f16");
   auto next = support.begin();
-  for_each_kernel([&]<KernelId id, auto entry>() { guard<id>(result.*entry, (next++)->usable()); });
+  for_each_kernel([&]<KernelId id, auto entry>() {
+    const KernelSupport& s = *next++;
+    note(s.name, device, s.usable() ? "" : problem_of(verdict, s.name, "f32"));
+    guard<id>(result.*entry, s.usable());
+  });
   return result;
+}
+
+std::string refusal_of(std::string_view name) {
+  const MutexLock lock(refusals().mutex);
+  const auto found = refusals().by_name.find(name);
+  std::string text;
+  if (found == refusals().by_name.end()) return text;
+  for (const auto& [device, why] : found->second) {
+    text += (text.empty() ? "on " : "; on ") + to_string(device) + ": " + why;
+  }
+  return text;
 }
 
 }  // namespace lockstep::kernels

@@ -1,14 +1,13 @@
-// Which kernels of a back end may be used: those that exist and have run on hardware.
+// Which kernels of a back end may be used: those that exist and have passed the device's self-test.
 #pragma once
 
-#include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/numeric/dtype.h"
 #include "lockstep/engine/kernels/backends/table.h"
-#include "lockstep/engine/kernels/backends/verified.h"
+#include "lockstep/engine/kernels/backends/verdict.h"
 
 namespace lockstep::kernels {
 
@@ -16,30 +15,24 @@ namespace lockstep::kernels {
 struct KernelSupport {
   std::string_view name;  // of the entry, such as "convolution"
   bool present = false;
-  const cuda::Verified* verified = nullptr;  // where it has run; null if nowhere
-  bool unlocked = false;                     // usable without a verified run
-  bool optional = false;                     // slower entries can replace it
-  bool usable() const { return present && (verified || unlocked); }
+  bool passed = false;    // the self-test, with fp32
+  bool optional = false;  // slower entries can replace it
+  bool usable() const { return present && passed; }
 };
 
-// The support of all entries, in the order of Table. `unlocked` has names separated by commas, or
-// "all", as in LOCKSTEP_UNVERIFIED. Throws InvalidArgument for an unknown name.
-std::vector<KernelSupport> kernel_support(const Table& table,
-                                          std::span<const cuda::Verified> verified,
-                                          std::string_view unlocked);
+// The support of all entries, in the order of Table.
+std::vector<KernelSupport> kernel_support(const Table& table, const Verdict& verdict);
 
-// Whether kernels may compute with `narrow` (bf16 or f16): every kernel that supports the type has
-// been verified with it, or `unlocked` names the type.
-bool narrow_usable(const Table& table, DType narrow, std::span<const cuda::Verified> verified,
-                   std::string_view unlocked);
+// Why kernels may not compute with `type` ("tf32", "bf16", "f16"): the back end does not offer it,
+// or a kernel that computes with it has not passed with it. "": they may.
+std::string type_problem(const Table& table, std::string_view type, const Verdict& verdict);
 
-// Whether NCCL may be used, by the same rule under the name "nccl". NCCL connects a GPU with those
-// of other processes.
-bool nccl_usable(std::span<const cuda::Verified> verified, std::string_view unlocked);
+// The table of a device with each unusable entry replaced by a function that throws Unsupported
+// with what the self-test has seen, and a hint. Unusable optional entries are null.
+Table guarded(const Table& table, const Verdict& verdict, Device device);
 
-// The table with each unusable entry replaced by a function that throws Unsupported with the reason
-// and a hint. Unusable optional entries are null.
-Table guarded(const Table& table, std::span<const cuda::Verified> verified,
-              std::string_view unlocked);
+// What guarded() has refused under this name (a kernel or a type), with the devices: "on cuda:0:
+// output 0 of ...". "": nothing. Thread-safe.
+std::string refusal_of(std::string_view name);
 
 }  // namespace lockstep::kernels

@@ -28,6 +28,8 @@ struct Table {
   int version = kVersion;
   // Kernels compute with bf16 (f16) in hardware, where their ops support the type.
   bool bf16 = false, f16 = false;
+  // Kernels follow Choice::tf32.
+  bool tf32 = false;
   // batch_normalization supports problems with max_pool.
   bool normalization_with_max_pooling = false;
 
@@ -46,6 +48,8 @@ struct Table {
 
 // Throws Unsupported if `dtype` is bf16 or f16 and the back end does not support it.
 void check_precision(const Table& table, DType dtype);
+// Throws Unsupported if the back end does not follow Choice::tf32.
+void check_tf32(const Table& table);
 
 // The kernels of a device. A GPU's back end is loaded at its first use (devices.h). Throws
 // Unsupported, with the reason, if there is none.

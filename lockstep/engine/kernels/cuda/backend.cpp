@@ -177,6 +177,18 @@ class CudaMemory final : public DeviceMemory {
   std::vector<void*> spare_streams_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
+// As nvidia-smi prints it.
+std::string uuid_text(const char* bytes) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string text = "GPU";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 0 || (i >= 4 && i <= 10 && i % 2 == 0)) text += '-';
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    text += {digits[byte >> 4], digits[byte & 15]};
+  }
+  return text;
+}
+
 std::vector<DeviceInfo> devices(std::string& reason) {
   int count = 0;  // stays 0 if there is no driver
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -196,6 +208,7 @@ std::vector<DeviceInfo> devices(std::string& reason) {
     cudaError_t known = cudaGetDeviceProperties(&properties, i);
     if (known == cudaSuccess) {
       info.name = properties.name;
+      info.uuid = uuid_text(properties.uuid.bytes);
       info.capability_major = properties.major;
       info.capability_minor = properties.minor;
       info.memory_total = properties.totalGlobalMem;

@@ -8,6 +8,7 @@ Table make_table() {
   Table t;
   t.bf16 = true;
   t.f16 = true;
+  t.tf32 = true;
 #define LOCKSTEP_ENTRY(name, ...) \
   if constexpr (info_of(KernelId::name).on_gpu()) t.name = name;
   LOCKSTEP_KERNELS(LOCKSTEP_ENTRY, LOCKSTEP_ENTRY)
