@@ -80,6 +80,16 @@ class Command(CommandTest):
         self.assertIn(missing + " cannot be loaded", gpus["reason"])
         self.assertIn("LOCKSTEP_CUDA_LIBRARY", gpus["reason"])
 
+    def test_a_device_that_is_not_there_is_not_tested(self):
+        file = self.folder / "verdict.json"
+        done = self.run_command("verify-device", "cuda:63", "--json", str(file))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertRegex(done.stdout, r"self-test +not tested")
+        self.assertIn("cuda:63 cannot be used", done.stdout)
+        verdict = json.loads(file.read_text())
+        self.assertEqual((verdict["state"], verdict["kernels"]), ("not tested", []))
+        self.assertEqual(self.run_command("verify-device", "gpu").returncode, 1)
+
     def test_wrong_usage_exits_with_2(self):
         self.fails(2, "error: unknown command `trian`\nhint: did you mean `train`?\n", "trian")
         self.fails(2, "error: unexpected argument `--thread`\nhint: did you mean `--threads`?\n",

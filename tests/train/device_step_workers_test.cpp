@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/engine/kernels/devices.h"
+#include "lockstep/engine/kernels/elementwise/dropout.h"
 #include "lockstep/parallel/pool/pool.h"
 #include "lockstep/parallel/process/worker_context.h"
 #include "tests/engine/devices/fake_device.h"
@@ -94,6 +95,17 @@ TrainingProblem problem_on_a_device(Failure f, bool linked) {
     kernels::set_verdict_source(other ? verdict_of_test<true> : verdict_of_test<false>);
   }
   worker_device(linked);
+  if (testing::failure().place == "defect" &&
+      worker_context().worker() == testing::failure().worker) {
+    static const kernels::Table& right = kernels::table_for({Device::Kind::cuda, 0});
+    static kernels::Table wrong = right;
+    wrong.dropout = [](const kernels::DropoutProblem& problem) {
+      kernels::DropoutProblem other = problem;
+      other.probability = 0.4;
+      return right.dropout(other);
+    };
+    kernels::register_table({Device::Kind::cuda, 0}, &wrong);
+  }
   set_fail_point_hook(fail_here);
   set_corruption_hook(flip_a_bit);
   return problem_of_digits();
@@ -107,6 +119,7 @@ TrainingOptions options_for(int64_t workers) {
   options.max_epochs = 4;
   options.device = "cuda:0";
   options.workers.count = workers;
+  options.shards.compare_first = false;
   return options;
 }
 
@@ -273,6 +286,29 @@ TEST_P(DeviceWorkers, LeaveTheDeviceAsItWas) {
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceWorkers, ::testing::Values(false, true),
                          [](const auto& linked) { return linked.param ? "Linked" : "ByHosts"; });
+
+// Each worker compares its first shard, and the one of rank 0 says so. A replacement does not.
+TEST_P(DeviceWorkers, CompareTheirFirstShardsWithTheCpus) {
+  const Outcome expected = alone(options_for(0));
+  TrainingOptions options = options_for(3);
+  options.shards.compare_first = true;
+  Listener follower;
+  expect_same(by_workers(options, follower, {"backward", "kill", 2, 6, -1}), expected);
+  EXPECT_EQ(testing::losses(follower).size(), 1u);
+  const auto said =
+      std::count_if(follower.notices.begin(), follower.notices.end(), [](const std::string& text) {
+        return text.find("the first shard (2 observations) on cuda:0 agrees with the CPU's") == 0;
+      });
+  EXPECT_EQ(said, 1);
+  Listener wrong;
+  try {
+    by_workers(options, wrong, {"defect", "", 2, 0, -1});
+    ADD_FAILURE() << "it trained";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("otherwise than the CPU"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(wrong.last, 0) << "an update took place";
+}
 
 TEST(DeviceWorkersOfOtherKinds, AnotherVerdictOfTheSelfTestIsRefusedByName) {
   const FakeDevice fake;

@@ -144,8 +144,9 @@ TEST(Options, EveryFieldOutOfRangeIsRefusedByName) {
 
   // Both values are valid by themselves. Options do not know which layers exist and which metrics
   // fit.
-  std::set<std::string> covered{"allow_other_numerics", "deterministic", "freeze", "metrics",
-                                "host_launch",          "host_address"};
+  std::set<std::string> covered{
+      "allow_other_numerics", "deterministic",      "freeze", "metrics", "host_launch",
+      "host_address",         "compare_first_shard"};
   for (const auto& row : rows) {
     covered.insert(row.field);
     TrainingOptions options;
@@ -333,6 +334,8 @@ TEST(Options, EveryOneHasItsDocumentedEffect) {
       {"worker_environment", Effect::same_digest, [](O& o) { o.workers.count = 2; },
        [](O& o) { o.workers.environment = {"LOCKSTEP_TEST_WORKER=here"}; }},
       {"check_frequency", Effect::same_digest, nothing, [](O& o) { o.shards.check_frequency = 1; }},
+      {"compare_first_shard", Effect::same_digest, nothing,
+       [](O& o) { o.shards.compare_first = false; }},
       {"loader_threads", Effect::same_digest, nothing, [](O& o) { o.data.loader_threads = 3; }},
       {"prefetch", Effect::same_digest, nothing, [](O& o) { o.data.prefetch = 1; }},
       {"cache_mib", Effect::same_digest, nothing, [](O& o) { o.data.cache_mib = 0; }},

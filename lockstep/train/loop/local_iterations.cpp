@@ -100,7 +100,7 @@ void LocalIterations::begin(const IterationsStart& start) {
       batches_per_epoch(start.images.training->size(), mini_batches_of(setup.data, setup.options));
   s.step = make_training_step(start.network, start.solver, start.pool, setup.options,
                               start.images.training->input_types(), &setup.data.loss,
-                              s.profiler ? &*s.profiler : nullptr);
+                              s.profiler ? &*s.profiler : nullptr, setup.notice);
   if (start.first > 0) s.make_queue(start.first, {});
   s.evaluator = make_validation(start.network, start.images, setup.data, setup.options, start.pool,
                                 start.metrics);

@@ -6,6 +6,7 @@
 #include "lockstep/train/gpu/device_executor.h"
 #include "lockstep/train/gpu/device_loss_program.h"
 #include "lockstep/train/gpu/device_updater.h"
+#include "lockstep/train/gpu/first_shard.h"
 #include "lockstep/train/programs/function_loss_program.h"
 #include "lockstep/train/step/host_updater.h"
 #include "lockstep/train/step/thread_executor.h"
@@ -15,15 +16,15 @@ namespace lockstep {
 std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solver, ThreadPool& pool,
                                                  const TrainingOptions& options,
                                                  std::vector<DType> inputs,
-                                                 const TrainingLoss* loss, StepProfiler* profiler) {
+                                                 const TrainingLoss* loss, StepProfiler* profiler,
+                                                 std::function<void(const std::string&)> notice) {
   if (loss && !*loss) loss = nullptr;
   if (inputs.empty()) inputs.assign(network.input_shapes().size(), DType::u8);
   ShardExecutorOptions how{.shard_size = options.shards.size,
                            .check_frequency = options.shards.check_frequency,
                            .deterministic = options.deterministic,
                            .by_windows = true};
-  TrainingStep::Parts parts{
-      .network = network, .program = {}, .executor = {}, .updater = {}, .profile = {}};
+  TrainingStep::Parts parts{.network = network, .program = {}, .executor = {}, .updater = {}};
   if (network.device().is_cpu()) {
     if (profiler) parts.profile = std::make_unique<StepProfile>(*profiler);
     StepProfile* const profile = parts.profile.get();
@@ -53,6 +54,15 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
         std::min(options.shards.size, options.mini_batch_size), how);
     parts.updater =
         std::make_unique<DeviceUpdater>(network, solver, options, parts.program->gradient_layout());
+    if (options.shards.compare_first) {
+      parts.compare_first = [&network, &program = *parts.program, options, inputs, loss,
+                             notice = std::move(notice)](const MiniBatch& batch,
+                                                         const ShardTask& task) {
+        const std::string found =
+            compare_first_shard(network, program, options, inputs, loss, batch, task);
+        if (notice) notice(found);
+      };
+    }
   }
   return std::make_unique<TrainingStep>(std::move(parts), options.mini_batch_size);
 }

@@ -162,6 +162,8 @@ void TrainingOptions::visit(FieldVisitor& v) {
   v.integer("check_frequency", shards.check_frequency,
             "iterations between checks that a repeated shard gives the same bits; 0: no checks",
             {.min = 0});
+  v.flag("compare_first_shard", shards.compare_first,
+         "GPU: compare the first shard of a training with the CPU's before the first update");
   v.integer_or("checkpoint_frequency", checkpoints.frequency, "epoch",
                "iterations between checkpoints, or \"epoch\"");
   v.text("checkpoint_frequency_unit", checkpoints.frequency_unit,

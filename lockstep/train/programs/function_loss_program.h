@@ -34,6 +34,7 @@ class FunctionLossProgram final : public MiniBatchProgram {
   void complete(const ShardTask& task) override { program_.complete(task); }
   void wait() override { program_.wait(); }
   void join() override { program_.join(); }
+  double loss_of(const ShardTask& task) const override { return program_.loss_of(task); }
   Digest summary_digest(const ShardTask& task) const override {
     return program_.summary_digest(task);
   }

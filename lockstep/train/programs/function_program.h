@@ -108,6 +108,8 @@ class FunctionProgram final : public ShardProgram {
 
   // Whether the loss returned one value for all rows of the shard. After compute().
   bool is_whole(const ShardTask& task) const { return summary_of(task).whole; }
+  // The loss of the shard, summed over its rows. After compute(), on a device after complete().
+  double loss_of(const ShardTask& task) const { return summary_of(task).loss; }
   // After an iteration: the summaries of the shards of all members of the group.
   const std::vector<FunctionSummary>& summaries() const { return finished().summaries; }
   // Throws Error naming the rows with a non-finite loss. `iteration` is for the message.

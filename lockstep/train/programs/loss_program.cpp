@@ -56,6 +56,12 @@ Digest BuiltInLossProgram::summary_digest(const ShardTask& task) const {
   return digest_of(task.summary, summary_bytes());
 }
 
+double BuiltInLossProgram::loss_of(const ShardTask& task) const {
+  ShardSummary summary;
+  std::memcpy(&summary, task.summary, sizeof summary);
+  return summary.loss;
+}
+
 void LossProgram::prepare(std::span<const IndexRange> shards, int workers) {
   for (const IndexRange& shard : shards) {
     plans_.plan(shard.count);

@@ -37,6 +37,8 @@ class MiniBatchProgram : public ShardProgram {
   // host memory of state number k.
   virtual void follow_statistics(std::span<const IndexRange> shards, const SummaryOf& summary,
                                  const std::function<float*(int k)>& state) = 0;
+  // The loss of a computed (on a device: completed) shard, summed over its observations.
+  virtual double loss_of(const ShardTask& task) const = 0;
   // Whether it accepts images that are not augmented yet (MiniBatch::maps).
   virtual bool augments() const { return false; }
 };
@@ -53,6 +55,7 @@ class BuiltInLossProgram : public MiniBatchProgram {
   const GradientLayout& gradient_layout() const final { return plans_.gradient_layout(); }
   size_t summary_bytes() const final { return shard_summary_bytes(plans_.statistic_elements()); }
   Digest summary_digest(const ShardTask& task) const final;
+  double loss_of(const ShardTask& task) const final;
 
  protected:
   // Uses seed, class_weights, loss_scale and precision of the resolved options. `inputs`: as for

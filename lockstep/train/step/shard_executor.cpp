@@ -80,6 +80,22 @@ ShardIteration& ShardExecutor::begin(int64_t rows, int64_t iteration) {
   return it;
 }
 
+bool ShardExecutor::compute_besides(int64_t rows, int64_t iteration,
+                                    const std::function<void(const ShardTask&)>& compute) {
+  prepare(rows);
+  const std::vector<IndexRange> shards = cut_into_shards(rows, options_.shard_size);
+  const std::vector<IndexRange>& partition = partitions_->of(static_cast<int64_t>(shards.size()));
+  const IndexRange own = partition[static_cast<size_t>(group_->rank())];
+  if (own.count == 0) return false;
+  note(0, own.first);
+  compute({.iteration = iteration,
+           .shard = own.first,
+           .rows = shards[static_cast<size_t>(own.first)],
+           .worker = 0});
+  note(0, -1);
+  return true;
+}
+
 const ShardIteration& ShardExecutor::finish() {
   ShardIteration& it = slots_[under_way_.front()];
   under_way_.pop_front();

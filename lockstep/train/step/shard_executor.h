@@ -110,6 +110,11 @@ class ShardExecutor {
   // the CPU this computes the iteration; on a device it adds the work to streams. At most kSlots -
   // 1 iterations may be under way.
   ShardIteration& begin(int64_t rows, int64_t iteration);
+  // Before begin(), if nothing is under way: passes the first shard of this member, if it has one,
+  // to `compute`, which may compute it besides. Its memory is then the caller's. Returns whether
+  // there was one.
+  bool compute_besides(int64_t rows, int64_t iteration,
+                       const std::function<void(const ShardTask&)>& compute);
   // Finishes the oldest iteration under way: its sums and summaries cover all members. Throws
   // ShardsDiffer if a check fails; in a group Timeout and WorkerLost.
   const ShardIteration& finish();

@@ -74,6 +74,10 @@ void TrainingStep::begin(const MiniBatch& batch, const UpdateScalars& scalars) {
   ShardExecutor& executor = *parts_.executor;
   if (ahead) parts_.updater->keep(executor.newest());
   parts_.program->set_batch(batch);
+  const auto compare = [&](const ShardTask& task) { parts_.compare_first(batch, task); };
+  if (parts_.compare_first && executor.compute_besides(batch.size(), scalars.iteration, compare)) {
+    parts_.compare_first = {};
+  }
   ShardIteration& it = executor.begin(batch.size(), scalars.iteration);
   begun_.push_back({scalars, ahead});
   if (!ahead) return;

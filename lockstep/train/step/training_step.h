@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ class TrainingStep {
     std::unique_ptr<ShardExecutor> executor;  // of this program
     std::unique_ptr<Updater> updater;
     std::unique_ptr<StepProfile> profile = {};  // null: no profile is taken
+    // Compares a shard of the first mini-batch, which the program has, with another computation of
+    // it. Throws if they differ. Empty: nothing is compared.
+    std::function<void(const MiniBatch& batch, const ShardTask& task)> compare_first = {};
   };
   // Compiles everything for mini-batches of this size. Plans for smaller ones are compiled on
   // demand.
@@ -42,10 +46,14 @@ class TrainingStep {
   // Whether it accepts images that are not augmented yet (MiniBatch::maps).
   bool augments() const { return parts_.program->augments(); }
 
+  // From now on no first shard is compared (Parts::compare_first).
+  void leave_out_comparison() { parts_.compare_first = {}; }
+
   // How many iterations may be under way when this one begins: 0 or 1. An iteration of depth 0 is
   // finished before the next one begins.
   int64_t depth(int64_t iteration) const;
-  // Begins the iteration of the scalars. Throws InvalidArgument for a mini-batch that does not fit.
+  // Begins the iteration of the scalars. The first one with a shard of this member compares it
+  // before anything is updated. Throws InvalidArgument for a mini-batch that does not fit.
   void begin(const MiniBatch& batch, const UpdateScalars& scalars);
   // Finishes the oldest iteration under way and returns its number, sums and digest. If the loss is
   // not finite, nothing was applied, there is no digest, and later iterations are discarded. Throws

@@ -122,8 +122,10 @@ class TrainingWorker {
     const TrainingData& data = problem_.data;
     // Empty ones. The client's images replace them if the client shares them.
     images_ = open_images(network, data, options_);
-    iterations_ =
-        std::make_unique<LocalIterations>(IterationsSetup{.options = options_, .data = data});
+    iterations_ = std::make_unique<LocalIterations>(IterationsSetup{
+        .options = options_, .data = data, .notice = [this](const std::string& text) {
+          if (iterations_->step().executor().group().rank() == 0) send(NoticeReport{text});
+        }});
     iterations_->begin(
         {.network = network, .solver = *solver_, .pool = pool_, .images = images_, .first = 0});
     const GroupSumOptions sum = iterations_->step().executor().sum_options();
@@ -195,6 +197,7 @@ class TrainingWorker {
       return;
     }
     iterations_->step().executor().compute_alone(order.alone);
+    if (!order.compares) iterations_->step().leave_out_comparison();
     const std::string route = iterations_->step().executor().route();
     if (order.rank == 0 && !route.empty()) send(NoticeReport{"partial sums travel " + route});
     together_ = joined_ = true;

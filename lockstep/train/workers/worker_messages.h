@@ -84,6 +84,7 @@ struct FormOrder {
   std::vector<double> loads;            // by rank
   double limit = 0;                     // seconds of an exchange
   int64_t next = 1;                     // the first iteration
+  bool compares = true;                 // its first shard with the CPU's, if it has not done so
   int32_t state = -1;                   // which of the states to read; -1: the worker has its own
   int64_t known = 0;                    // records up to this iteration have arrived
   bool reporter = false;                // it sends records immediately, other members less often
@@ -95,8 +96,8 @@ struct FormOrder {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(generation, memory, window_bytes, spin, rank, names, loads, limit, next, state, known,
-            reporter, members, host, address, secret, alone);
+    archive(generation, memory, window_bytes, spin, rank, names, loads, limit, next, compares,
+            state, known, reporter, members, host, address, secret, alone);
   }
 };
 

@@ -155,6 +155,7 @@ bool GroupFormation::bring_state(const Base& base) {
 }
 
 bool GroupFormation::form(const Base& base) {
+  if (!first_base_) first_base_ = base.iteration;
   WorkerMembership& membership = parts_.membership;
   const IterationsSetup& setup = parts_.setup;
   // Ordered by slot, so that each slot keeps its load.
@@ -201,6 +202,8 @@ bool GroupFormation::form(const Base& base) {
     // The client ends hanging workers before this limit.
     f.limit = 4 * std::max(membership.limit(), kAnswerLimit);
     f.next = base.iteration + 1;
+    // A later worker would keep the others waiting for longer than they accept.
+    f.compares = base.iteration == *first_base_;
     f.state = base.behind(m) ? parts_.state.current() : -1;
     f.known = std::min(parts_.records.received(), base.iteration);
     f.reporter = ranks[r] == reporter;

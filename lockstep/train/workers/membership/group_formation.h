@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "lockstep/train/workers/membership/worker_events.h"
 
@@ -38,6 +39,7 @@ class GroupFormation {
 
   WorkerParts& parts_;
   WorkerEvents& events_;
+  std::optional<int64_t> first_base_;  // the iteration that the first group continued from
 };
 
 }  // namespace lockstep
