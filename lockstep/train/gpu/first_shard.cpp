@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <cmath>
 #include <cstring>
 #include <new>
@@ -96,6 +97,18 @@ bool finite(const ShardResult& r) {
                      [](const auto& g) { return std::isfinite(norm(g)); });
 }
 
+// Rounds in another direction during its lifetime.
+class OtherRounding {
+ public:
+  explicit OtherRounding(int direction) : before_(std::fegetround()) { std::fesetround(direction); }
+  ~OtherRounding() { std::fesetround(before_); }
+  OtherRounding(const OtherRounding&) = delete;
+  OtherRounding& operator=(const OtherRounding&) = delete;
+
+ private:
+  const int before_;
+};
+
 // The network on the CPU, and its program for a mini-batch.
 class OnCpu {
  public:
@@ -128,11 +141,11 @@ class OnCpu {
     return computed_by(*program_, {}, task);
   }
 
-  // Changes each parameter by a share of its size, up or down.
-  void change_parameters(double share) {
+  // Changes each parameter by a share of its size, up or down; `draw` selects which.
+  void change_parameters(double share, uint64_t draw) {
     uint64_t number = 0;
     for (const Parameter& p : network_.parameters()) {
-      const RandomStream random({.seed = 1, .use = RandomUse::user, .a = number++});
+      const RandomStream random({.seed = draw, .use = RandomUse::user, .a = number++});
       auto* const values = p.value.data<float>();
       for (int64_t i = 0; i < p.value.shape().elements(); ++i) {
         const bool up = (random.bits(static_cast<uint64_t>(i)) & 1) != 0;
@@ -188,30 +201,41 @@ struct Comparison {
   }
 };
 
-Comparison compare(const ShardResult& there, const ShardResult& here, const ShardResult* changed,
-                   const FirstShardBounds& bounds, int64_t rows) {
+// `changed`: results that show how much rounding matters.
+Comparison compare(const ShardResult& there, const ShardResult& here,
+                   const std::vector<ShardResult>& changed, const FirstShardBounds& bounds,
+                   int64_t rows) {
   constexpr double tolerated = FirstShardBounds::kTolerated;
   Comparison result;
+  // The largest difference between the changed results and the CPU's.
+  const auto most = [&](const auto& difference) {
+    double largest = 0;
+    for (const ShardResult& c : changed) largest = std::max(largest, difference(c));
+    return tolerated * largest;
+  };
   // Losses of a few units of rounding for each observation say nothing.
   const double least = bounds.loss * 0.01 * static_cast<double>(rows);
-  result.loss = {std::abs(there.loss - here.loss), bounds.loss * std::abs(here.loss) + least,
+  result.loss = {std::abs(there.loss - here.loss),
+                 bounds.loss * std::abs(here.loss) + least +
+                     most([&](const ShardResult& c) { return std::abs(c.loss - here.loss); }),
                  std::abs(here.loss)};
-  if (changed) result.loss.bound += tolerated * std::abs(changed->loss - here.loss);
   double squares = 0;
   for (const auto& g : here.gradients) squares += norm(g) * norm(g);
   const double all = std::sqrt(squares);
   for (size_t p = 0; p < here.gradients.size(); ++p) {
     const std::vector<float>& g = here.gradients[p];
-    const double size = norm(g),
-                 most = g.empty() ? 0 : std::abs(static_cast<double>(g[largest(g)]));
+    const double size = norm(g);
+    const double top = g.empty() ? 0 : std::abs(static_cast<double>(g[largest(g)]));
     ComparedGradient c;
-    c.norm = {distance(there.gradients[p], g), bounds.gradient * size + bounds.all * all, size};
+    c.norm = {distance(there.gradients[p], g),
+              bounds.gradient * size + bounds.all * all +
+                  most([&](const ShardResult& r) { return distance(r.gradients[p], g); }),
+              size};
     c.element = {largest_difference(there.gradients[p], g),
-                 bounds.element * most + bounds.all * all, most};
-    if (changed) {
-      c.norm.bound += tolerated * distance(changed->gradients[p], g);
-      c.element.bound += tolerated * largest_difference(changed->gradients[p], g);
-    }
+                 bounds.element * top + bounds.all * all + most([&](const ShardResult& r) {
+                   return largest_difference(r.gradients[p], g);
+                 }),
+                 top};
     result.gradients.push_back(c);
   }
   return result;
@@ -300,12 +324,18 @@ std::string compare_first_shard(const Network& network, MiniBatchProgram& progra
       }
       refuse(device, "its loss or gradients are not finite");
     }
-    Comparison all = compare(there, here, nullptr, bounds, task.rows.count);
+    Comparison all = compare(there, here, {}, bounds, task.rows.count);
     if (!all.agrees()) {
-      cpu.change_parameters(bounds.change);
-      const ShardResult changed = cpu.compute();
-      if (!finite(changed)) return uncompared("its loss or gradients are hardly finite");
-      all = compare(there, here, &changed, bounds, task.rows.count);
+      std::vector<ShardResult> changed;
+      uint64_t draw = 0;
+      for (const int direction : {FE_UPWARD, FE_TOWARDZERO}) {
+        OnCpu other(network, options, inputs, loss, batch, task);
+        other.change_parameters(bounds.change, ++draw);
+        const OtherRounding rounding(direction);
+        changed.push_back(other.compute());
+        if (!finite(changed.back())) return uncompared("its loss or gradients are hardly finite");
+      }
+      all = compare(there, here, changed, bounds, task.rows.count);
     }
     if (!all.agrees()) refuse(network, all, there, here);
     double most = 0;

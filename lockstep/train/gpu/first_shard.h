@@ -20,9 +20,9 @@ struct FirstShardBounds {
   double gradient = 0;  // share of the norm of the parameter's gradient
   double element = 0;   // for one element: share of the largest element of the gradient
   double all = 0;       // share of the norm of all gradients, added to both
-  // Where this is not enough, the CPU computes the shard with parameters that are changed by this
-  // share, and kTolerated times the differences that result are added. So results that depend on
-  // rounding much may differ more.
+  // Where this is not enough, the CPU computes the shard twice more, with parameters that are
+  // changed by this share and with rounding in other directions. kTolerated times the larger of
+  // the differences that result is added. So results that depend on rounding much may differ more.
   double change = 0;
   static constexpr double kTolerated = 4;
 

@@ -113,8 +113,8 @@ struct ShardOptions {
   int64_t check_frequency = 100;
   // "compare_first_shard": on a GPU, each training compares its first shard (loss and gradients)
   // with the CPU's before the first update, and ends with an error if they do not agree within
-  // bounds. The CPU needs the time of one shard for it, by one thread, or of two where results
-  // depend on rounding much. The result does not depend on it.
+  // bounds. The CPU needs the time of one shard for it, by one thread, or of three where
+  // results depend on rounding much. The result does not depend on it.
   bool compare_first = true;
 };
 
