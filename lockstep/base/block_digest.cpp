@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lockstep/base/xxh3.h"
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #define LOCKSTEP_WIDE_SUMS
@@ -16,22 +18,9 @@ constexpr size_t kShort = 16 * BlockDigest::kBlock;
 constexpr size_t kStripe = 64, kStripes = BlockDigest::kBlock / kStripe;
 using Stripe = std::array<uint64_t, 8>;
 
-// XXH3's constants: kSecret of 192 bytes, primes of 32 and 64 bits.
-constexpr std::array<uint64_t, 24> kSecret{
-    0xbe4ba423396cfeb8, 0x1cad21f72c81017c, 0xdb979083e96dd4de, 0x1f67b3b7a4a44072,
-    0x78e5c0cc4ee679cb, 0x2172ffcc7dd05a82, 0x8e2443f7744608b8, 0x4c263a81e69035e0,
-    0xcb00c391bb52283c, 0xa32e531b8b65d088, 0x4ef90da297486471, 0xd8acdea946ef1938,
-    0x3f349ce33f76faa8, 0x1d4f0bc7c7bbdcf9, 0x3159b4cd4be0518a, 0x647378d9c97e9fc8,
-    0xc3ebd33483acc5ea, 0xeb6313faffa081c5, 0x49daf0b751dd0d17, 0x9e68d429265516d3,
-    0xfca1477d58be162b, 0xce31d07ad1b8f88f, 0x280416958f3acb45, 0x7e404bbbcafbd7af};
-constexpr uint64_t kSmall1 = 0x9e3779b1, kSmall2 = 0x85ebca77, kSmall3 = 0xc2b2ae3d;
-constexpr uint64_t kPrime1 = 0x9e3779b185ebca87, kPrime2 = 0xc2b2ae3d27d4eb4f,
-                   kPrime3 = 0x165667b19e3779f9, kPrime4 = 0x85ebca77c2b2ae63,
-                   kPrime5 = 0x27d4eb2f165667c5;
-constexpr size_t kSecretBytes = sizeof kSecret;
-constexpr size_t kScrambleSecret = kSecretBytes - kStripe;
-constexpr size_t kLastSecret = kSecretBytes - kStripe - 7;
-constexpr size_t kLowSecret = 11, kHighSecret = kSecretBytes - kStripe - 11;
+constexpr std::array<uint64_t, 24> kSecret{LOCKSTEP_XXH3_SECRET};
+using xxh3::kHighSecret, xxh3::kLastSecret, xxh3::kLowSecret, xxh3::kPrime1, xxh3::kPrime2,
+    xxh3::kScrambleSecret, xxh3::kSmall1;
 
 Stripe load(const void* from) {
   Stripe numbers;
@@ -124,7 +113,7 @@ uint64_t merge(const Stripe& sums, size_t secret_first, uint64_t start) {
   uint64_t h = start;
   for (size_t i = 0; i < 8; i += 2) h += folded_product(sums[i] ^ key[i], sums[i + 1] ^ key[i + 1]);
   h ^= h >> 37;
-  h *= 0x165667919e3779f9;
+  h *= xxh3::kAvalanche;
   return h ^ h >> 32;
 }
 
@@ -169,7 +158,7 @@ Digest BlockDigest::finish() {
     for (const Array& a : arrays_) digester.bytes(a.bytes.data(), a.bytes.size());
     return digester.finish();
   }
-  Stripe sums{kSmall3, kPrime1, kPrime2, kPrime3, kPrime4, kSmall2, kPrime5, kSmall1};
+  Stripe sums{LOCKSTEP_XXH3_START};
   std::array<std::byte, kBlock + kStripe> rest;
   for (size_t b = 0; b < sums_.size(); ++b) {
     if (!added_[b]) {

@@ -37,6 +37,8 @@ class Recording {
   // Discards the recording, because the next work differs. The stream must have finished the
   // recorded work.
   void forget() noexcept;
+  // Whether the device could not record the work.
+  bool failed() const { return !recordable_; }
 
  private:
   // `why` receives the text of an error of the work.

@@ -8,6 +8,7 @@
 #include "lockstep/base/suggest.h"
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/kernels/backends/table.h"
+#include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/train/optimizer/gradient_threshold.h"
 #include "lockstep/train/optimizer/updates.h"
 #include "lockstep/train/options/solver_info.h"
@@ -33,6 +34,9 @@ void try_updates(Device device, const TrainingOptions& options) {
   const kernels::Table& table = kernels::table_for(device);
   void* const queue = default_stream_of(device);
   table.add(nullptr, nullptr, nullptr, 0, queue);
+  table.sum_leaves(nullptr, 0, nullptr, 0, queue);
+  table.copy_pieces(nullptr, 0, queue);
+  table.parameter_digests({}, queue);
   if (const SolverInfo* solver = find_solver(options.solver.type))
     solver->try_kernels(table, queue);
   const GradientThreshold threshold{options.solver.gradient_threshold,

@@ -5,11 +5,17 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <string>
 
+#include "lockstep/base/digest.h"
 #include "lockstep/engine/kernels/cuda/cuda.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
+#include "lockstep/engine/kernels/shapes/copy_pieces.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
+#include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
+#include "lockstep/parallel/reduce/tree.h"
 #include "tests/engine/cuda/emulation.h"
 #include "tests/engine/cuda/harness.h"
 
@@ -93,6 +99,116 @@ TEST(CudaUpdates, Sum) {
   cuda::add(a.data(), b.data(), sum.data(), sum.size(), nullptr);
   cpu_table().add(a.data(), b.data(), expected.data(), expected.size(), nullptr);
   EXPECT_EQ(sum, expected);
+}
+
+// The additions are those of the fixed tree, for all numbers of leaves, and in place.
+TEST(CudaUpdates, SumOfLeaves) {
+  for (const size_t count : {1u, 257u, 4099u}) {
+    for (int64_t n = 1; n <= (count == 257 ? 70 : 9); ++n) {
+      SCOPED_TRACE(std::to_string(count) + " elements of " + std::to_string(n));
+      std::vector<std::vector<float>> leaves;
+      for (int64_t j = 0; j < n; ++j) leaves.push_back(normal(count, static_cast<uint64_t>(j)));
+      const std::function<std::vector<float>(size_t, size_t)> tree = [&](size_t first,
+                                                                         size_t size) {
+        if (size == 1) return leaves[first];
+        const auto left = static_cast<size_t>(tree_split(static_cast<int64_t>(size)));
+        std::vector<float> sum = tree(first, left);
+        const std::vector<float> right = tree(first + left, size - left);
+        for (size_t i = 0; i < count; ++i) sum[i] += right[i];
+        return sum;
+      };
+      const std::vector<float> expected = tree(0, static_cast<size_t>(n));
+      std::vector<const float*> addresses;
+      for (const auto& leaf : leaves) addresses.push_back(leaf.data());
+      std::vector<float> sum(count, kNaN);
+      cpu_table().sum_leaves(addresses.data(), n, sum.data(), count, nullptr);
+      EXPECT_EQ(sum, expected);
+      cuda::sum_leaves(addresses.data(), n, leaves[0].data(), count, nullptr);
+      EXPECT_EQ(leaves[0], expected);
+    }
+  }
+  cuda::sum_leaves(nullptr, 0, nullptr, 0, nullptr);
+}
+
+// Parameters of all sizes around the limits of XXH3: without blocks, with one and with many, with
+// one to three arrays that blocks and numbers of 8 bytes straddle.
+TEST(CudaUpdates, ParameterDigests) {
+  std::vector<std::array<std::vector<float>, 3>> values;
+  std::vector<ParameterArrays> arrays;
+  std::vector<DigestedParameter> parameters;
+  std::vector<UpdateBlock> blocks;
+  int64_t bytes = 0;
+  for (const size_t count : {1u,   2u,   20u,  30u,  59u,  60u,  61u,   85u,   127u,  128u,
+                             129u, 255u, 256u, 257u, 341u, 511u, 1024u, 1365u, 4097u, 5000u}) {
+    for (uint64_t kept = 0; kept < 3; ++kept) {
+      auto& own = values.emplace_back();
+      for (uint64_t k = 0; k <= kept; ++k) own[k] = normal(count, 3 * count + k);
+    }
+  }
+  for (auto& own : values) {
+    const auto at = [](std::vector<float>& array) {
+      return array.empty() ? nullptr : array.data();
+    };
+    arrays.push_back(
+        {at(own[0]), at(own[1]), at(own[2]), nullptr, static_cast<int64_t>(own[0].size())});
+    parameters.push_back({static_cast<int64_t>(blocks.size()), bytes});
+    const int64_t all = digested_bytes(arrays.back());
+    for (int64_t b = 0; b < digested_blocks(all); ++b) {
+      blocks.push_back({static_cast<int64_t>(arrays.size()) - 1, b * xxh3::kBlock});
+    }
+    bytes += digest_result_bytes(all);
+  }
+  std::vector<uint64_t> sums(8 * blocks.size());
+  std::vector<std::byte> result(static_cast<size_t>(bytes)), expected = result;
+  ParameterDigests all{arrays.data(),
+                       parameters.data(),
+                       static_cast<int64_t>(arrays.size()),
+                       blocks.data(),
+                       static_cast<int64_t>(blocks.size()),
+                       sums.data(),
+                       expected.data()};
+  cpu_table().parameter_digests(all, nullptr);
+  all.results = result.data();
+  for (const auto order : {emulation::Order::backwards, emulation::Order::forwards}) {
+    emulation::set_order(order);
+    std::fill(result.begin(), result.end(), std::byte{0});
+    cuda::parameter_digests(all, nullptr);
+    EXPECT_TRUE(result == expected);
+  }
+  // The last parameter by hand.
+  Digester digester;
+  for (const auto& array : values.back())
+    digester.bytes(array.data(), array.size() * sizeof(float));
+  const Digest digest = digester.finish();
+  EXPECT_EQ(0, std::memcmp(&result[result.size() - 16], &digest.high, 8));
+  EXPECT_EQ(0, std::memcmp(&result[result.size() - 8], &digest.low, 8));
+  cuda::parameter_digests({}, nullptr);
+}
+
+// Pieces of all alignments and lengths; bytes beside them stay.
+TEST(CudaUpdates, CopyOfPieces) {
+  std::vector<uint8_t> from(70000), result(from.size(), 7), expected = result;
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 37 % 251);
+  std::vector<CopyPiece> pieces;
+  const auto add = [&](size_t source, size_t to, size_t bytes) {
+    pieces.push_back({from.data() + source, result.data() + to, static_cast<int64_t>(bytes)});
+    std::memcpy(expected.data() + to, from.data() + source, bytes);
+  };
+  add(64, 128, static_cast<size_t>(kCopyPiece));
+  add(20000, 30000, 1000);
+  add(20004, 40000, 4004);
+  add(3, 50001, 777);
+  add(1, 60001, 0);
+  for (const auto order : {emulation::Order::backwards, emulation::Order::forwards}) {
+    emulation::set_order(order);
+    std::fill(result.begin(), result.end(), uint8_t{7});
+    cuda::copy_pieces(pieces.data(), static_cast<int64_t>(pieces.size()), nullptr);
+    EXPECT_EQ(result, expected);
+  }
+  std::fill(result.begin(), result.end(), uint8_t{7});
+  cpu_table().copy_pieces(pieces.data(), static_cast<int64_t>(pieces.size()), nullptr);
+  EXPECT_EQ(result, expected);
+  cuda::copy_pieces(nullptr, 0, nullptr);
 }
 
 // The bytes are the CPU's: maps of all kinds, odd image sizes, more images than threads of a block.

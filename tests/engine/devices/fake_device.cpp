@@ -21,6 +21,8 @@
 #include "lockstep/engine/kernels/backends/kernel_info.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
+#include "lockstep/engine/kernels/shapes/copy_pieces.h"
+#include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 
 namespace lockstep::devicetest {
@@ -31,14 +33,18 @@ using Task = std::function<void()>;
 // Kinds of work. `order` has no effect but its place among other work.
 enum class Kind { kernel, to_device, to_host, within, other, order };
 
-struct Recording {
-  std::vector<Task> tasks;
-  int64_t kernels = 0, copies = 0;
-};
-
 }  // namespace
 
 struct FakeStream;
+
+// Work of one or several streams. A stream takes part once it follows one that does, and the first
+// stream must follow all others at the end.
+struct FakeRecording {
+  std::vector<Task> tasks;
+  int64_t kernels = 0, copies = 0;
+  std::vector<FakeStream*> streams;
+  bool broken = false;
+};
 
 // A position in a stream's work.
 struct Mark {
@@ -55,7 +61,8 @@ struct FakeStream {
   FakeMemory* memory = nullptr;
   std::deque<Work> tasks;
   uint64_t added = 0, done = 0;
-  std::unique_ptr<Recording> recording;  // under construction
+  std::shared_ptr<FakeRecording> recording;  // under construction
+  bool followed = true;                      // work of the recording on this stream
 
   void add(Kind kind, Task task, std::function<bool()> ready = {});
   void run_until(uint64_t number);
@@ -156,8 +163,21 @@ class FakeMemory final : public DeviceMemory {
   }
   void follow(void* stream, void* other) override {
     std::lock_guard lock(mutex_);
-    of(stream).add(Kind::order,
-                   [before = &of(other), number = of(other).added] { before->run_until(number); });
+    FakeStream &after = of(stream), &before = of(other);
+    if (before.recording && !after.recording) {
+      after.recording = before.recording;
+      after.recording->streams.push_back(&after);
+    }
+    if (after.recording != before.recording) {
+      after.recording->broken = true;
+      throw Error("[fake] a recording waits for work outside it");
+    }
+    if (before.recording) {
+      before.followed = true;
+      after.followed = false;
+      return;
+    }
+    after.add(Kind::order, [&before, number = before.added] { before.run_until(number); });
   }
 
   void* make_mark() override { return new Mark; }
@@ -201,18 +221,25 @@ class FakeMemory final : public DeviceMemory {
   bool records() const override { return records_; }
   void begin_recording(void* stream) override {
     std::lock_guard lock(mutex_);
-    of(stream).recording = std::make_unique<Recording>();
+    of(stream).recording = std::make_shared<FakeRecording>();
+    of(stream).recording->streams.push_back(&of(stream));
     recording_ = true;
   }
   void* end_recording(void* stream) noexcept override {
     std::lock_guard lock(mutex_);
     recording_ = false;
-    if (recordings_fail) of(stream).recording.reset();
-    recordings += !recordings_fail;
-    return of(stream).recording.release();
+    const std::shared_ptr<FakeRecording> made = of(stream).recording;
+    for (FakeStream* const part : made->streams) {
+      made->broken |= !part->followed && part != &of(stream);
+      part->recording.reset();
+      part->followed = true;
+    }
+    if (recordings_fail || made->broken) return nullptr;
+    ++recordings;
+    return new std::shared_ptr<FakeRecording>(made);
   }
   void replay(void* recording, void* stream) override {
-    const auto& recorded = *static_cast<Recording*>(recording);
+    const FakeRecording& recorded = **static_cast<std::shared_ptr<FakeRecording>*>(recording);
     ++replays;
     ++counts.recordings;
     counts.recorded_kernels += recorded.kernels;
@@ -224,7 +251,7 @@ class FakeMemory final : public DeviceMemory {
     });
   }
   void release_recording(void* recording) noexcept override {
-    delete static_cast<Recording*>(recording);
+    delete static_cast<std::shared_ptr<FakeRecording>*>(recording);
   }
 
   std::vector<std::string> misuse() {
@@ -289,6 +316,7 @@ void FakeStream::add(Kind kind, Task task, std::function<bool()> ready) {
     recording->kernels += kind == Kind::kernel;
     recording->copies += counted && kind != Kind::kernel;
     recording->tasks.push_back(std::move(task));
+    followed = false;
     return;
   }
   memory->note(kind);

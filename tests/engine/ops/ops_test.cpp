@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "lockstep/base/digest.h"
 #include "lockstep/base/error.h"
 #include "lockstep/engine/autograd/op.h"
 #include "lockstep/engine/device/device_memory.h"
@@ -14,7 +15,9 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
+#include "lockstep/engine/kernels/shapes/copy_pieces.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
+#include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 #include "tests/engine/ops/cases.h"
 
@@ -302,6 +305,78 @@ void check_updates_of_all(Device device) {
   }
 }
 
+// A tensor of bytes on a device.
+template <class Entry>
+Tensor bytes_on(Device device, const std::vector<Entry>& entries) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(entries.data());
+  const size_t count = entries.size() * sizeof(Entry);
+  return Tensor::from(std::vector<uint8_t>(bytes, bytes + count), {static_cast<int64_t>(count)})
+      .to(device);
+}
+
+void note_support(Device device, std::string kernel) {
+  kernel.resize(26, ' ');
+  if (!testing::Test::HasFailure()) ++support()[kernel + name_of_device(device) + "  f32"].forward;
+}
+
+// What an iteration does besides: sums of 5 leaves, ((0 + 1) + (2 + 3)) + 4; copies; digests.
+void check_iteration(Device device) {
+  const auto& table = kernels::table_for(device);
+  void* const stream = device.is_cpu() ? nullptr : memory_of(device).default_stream();
+  std::vector<Tensor> leaves, there;
+  std::vector<const float*> addresses;
+  constexpr int64_t count = 1000;
+  for (uint64_t j = 0; j < 5; ++j) {
+    leaves.push_back(tensor_of(random_array({count}, 130 + j)));
+    there.push_back(leaves.back().to(device));
+    addresses.push_back(static_cast<const float*>(there.back().raw()));
+  }
+  const Tensor list = bytes_on(device, addresses);
+  auto* const first = static_cast<float*>(there[0].raw());
+  table.sum_leaves(static_cast<const float* const*>(list.raw()), 5, first, count, stream);
+  const Tensor sum = there[0].to({});
+  for (int64_t i = 0; i < count; ++i) {
+    const auto leaf = [&](size_t j) { return leaves[j].data<float>()[i]; };
+    ASSERT_EQ(sum.data<float>()[i], ((leaf(0) + leaf(1)) + (leaf(2) + leaf(3))) + leaf(4));
+  }
+  note_support(device, "sum_leaves");
+
+  const std::vector<kernels::CopyPiece> pieces{{there[1].raw(), there[2].raw(), 4 * count - 3}};
+  const Tensor piece_list = bytes_on(device, pieces);
+  table.copy_pieces(static_cast<const kernels::CopyPiece*>(piece_list.raw()), 1, stream);
+  const Tensor copied = there[2].to({});
+  EXPECT_EQ(0, std::memcmp(copied.raw(), leaves[1].raw(), 4 * count - 3));
+  EXPECT_EQ(copied.data<float>()[count - 1] == leaves[1].data<float>()[count - 1], false);
+  note_support(device, "copy_pieces");
+
+  const auto at = [&](size_t j) { return static_cast<float*>(there[j].raw()); };
+  const std::vector<kernels::ParameterArrays> arrays{{at(3), at(4), nullptr, nullptr, count},
+                                                     {at(1), nullptr, nullptr, nullptr, 5}};
+  const std::vector<kernels::DigestedParameter> parameters{{0, 0}, {7, 16}};
+  std::vector<kernels::UpdateBlock> blocks;
+  for (int64_t b = 0; b < kernels::digested_blocks(8 * count); ++b) blocks.push_back({0, 1024 * b});
+  ASSERT_EQ(blocks.size(), 7u);
+  const Tensor a = bytes_on(device, arrays), p = bytes_on(device, parameters),
+               b = bytes_on(device, blocks);
+  const Tensor sums = Tensor::zeros({7 * 16}).to(device), results = Tensor::zeros({10}).to(device);
+  table.parameter_digests(
+      {static_cast<const kernels::ParameterArrays*>(a.raw()),
+       static_cast<const kernels::DigestedParameter*>(p.raw()), 2,
+       static_cast<const kernels::UpdateBlock*>(b.raw()), 7, static_cast<uint64_t*>(sums.raw()),
+       static_cast<std::byte*>(results.raw())},
+      stream);
+  Digester digester;
+  digester.bytes(leaves[3].raw(), 4 * count);
+  digester.bytes(leaves[4].raw(), 4 * count);
+  const Digest digest = digester.finish();
+  const Tensor back = results.to({});
+  const auto* const bytes = static_cast<const std::byte*>(back.raw());
+  EXPECT_EQ(0, std::memcmp(bytes, &digest.high, 8));
+  EXPECT_EQ(0, std::memcmp(bytes + 8, &digest.low, 8));
+  EXPECT_EQ(0, std::memcmp(bytes + 16, leaves[1].raw(), 20)) << "short arrays are returned";
+  note_support(device, "parameter_digests");
+}
+
 // Images reflected in x, shifted down by one pixel, and unchanged: whole pixels are exact.
 TEST_P(Tables, ImagesAreChangedByTheirMaps) {
   const Device device = GetParam();
@@ -340,6 +415,8 @@ TEST_P(Tables, UpdatesMatchTheirFormulasWholeAndInParts) {
   check_updates_of_all(GetParam());
 }
 
+TEST_P(Tables, TheRestOfAnIterationIsExact) { check_iteration(GetParam()); }
+
 TEST_P(Tables, ReorderKeepsEveryElement) { check_reorder(GetParam()); }
 
 TEST_P(Tables, AccumulateAddsInPlace) { check_accumulate(GetParam()); }
@@ -373,8 +450,10 @@ kernels::Table counting_table(Device device) {
 
 // The functions of a table that are no op's kernel, each with a test in this file.
 constexpr const char* functions[] = {
-    "reorder",     "accumulate",     "zero", "sgdm",          "adam",  "rmsprop", "sgdm_of_all",
-    "adam_of_all", "rmsprop_of_all", "add",  "block_squares", "limit", "divide",  "augment_images"};
+    "reorder",    "accumulate",        "zero",        "sgdm",           "adam",
+    "rmsprop",    "sgdm_of_all",       "adam_of_all", "rmsprop_of_all", "add",
+    "sum_leaves", "parameter_digests", "copy_pieces", "block_squares",  "limit",
+    "divide",     "augment_images"};
 
 TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   const Device device = GetParam();
@@ -400,6 +479,7 @@ TEST_P(Tables, EveryKernelIsExercisedAndSupported) {
   check_accumulate(device);
   check_zero(device);
   check_updates(device);
+  check_iteration(device);
   for (size_t i = 0; i < std::size(calls); ++i) {
     const kernels::KernelInfo& kernel = kernels::kKernels[i];
     if (kernel.op) {

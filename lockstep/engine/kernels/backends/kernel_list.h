@@ -68,6 +68,16 @@
   /* sum[i] = a[i] + b[i]: one addition of the fixed tree over shards. May be in place. */         \
   FUNCTION(add, void, (const float* a, const float* b, float* sum, size_t count, void* stream),    \
            wide, required, both)                                                                   \
+  /* The sum of arrays of `count` elements by the fixed tree: leaf_count addresses in the back   */ \
+  /* end's memory. `sum` may be the first leaf.                                                  */ \
+  FUNCTION(sum_leaves, void, (const float* const* leaves, int64_t leaf_count, float* sum,          \
+                              size_t count, void* stream), wide, required, both)                   \
+  /* Digests of all parameters with their solver state; see solvers/parameter_digests.h. */        \
+  FUNCTION(parameter_digests, void, (const ParameterDigests&, void* stream),                       \
+           wide, required, both)                                                                   \
+  /* Copies many pieces of the back end's memory at once; see shapes/copy_pieces.h. */             \
+  FUNCTION(copy_pieces, void, (const CopyPiece* pieces, int64_t count, void* stream),              \
+           wide, required, both)                                                                   \
   /* Gradient clipping; see solvers/gradient_threshold.h. */                                       \
   FUNCTION(block_squares, void, (const float* x, size_t count, double* sums, void* stream),        \
            wide, required, both)                                                                   \

@@ -20,6 +20,8 @@ struct RmspropUpdate;
 template <class Update>
 struct Updates;
 struct AugmentImages;
+struct ParameterDigests;
+struct CopyPiece;
 
 // The kernels of a back end. The functions are thread-safe. The choice of an algorithm depends only
 // on the problem and the numerics fingerprint.

@@ -2,12 +2,18 @@
 // and all arrays have `count` elements. `gradient_sum` is g summed over observations.
 //
 // add: sum[i] = a[i] + b[i], one addition of the fixed tree over shards. May be in place.
+// sum_leaves: all additions of the tree, whose nodes over n leaves split at the largest power of
+// two below n. Leaf after leaf, sums of 1, 2, 4, ... leaves are combined like the digits of a
+// counter; the sums that are left are added from the last one on.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 namespace lockstep::kernels {
+
+// The sums of sum_leaves that exist at the same time: more leaves than 2^31 are not possible.
+inline constexpr int kTreeSums = 31;
 
 // g = gradient_sum / observations + l2 * w; v = momentum * v - rate * g; w = w + v.
 struct SgdmUpdate {

@@ -1,6 +1,9 @@
 #include "lockstep/engine/kernels/solvers/solver.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <vector>
 
 #include "lockstep/engine/kernels/cpu/cpu.h"
 #include "lockstep/engine/kernels/cpu/vectorized.h"
@@ -47,6 +50,29 @@ LOCKSTEP_CLONES void rmsprop(float* __restrict w, float* __restrict s,
 
 void add(const float* a, const float* b, float* sum, size_t count, void* /*stream*/) {
   add(a, b, sum, count);
+}
+
+void sum_leaves(const float* const* leaves, int64_t leaf_count, float* sum, size_t count,
+                void* /*stream*/) {
+  constexpr size_t kPart = 4096;  // elements of all sums that stay in the cache
+  std::vector<float> sums(static_cast<size_t>(kTreeSums) * std::min(count, kPart));
+  for (size_t first = 0; first < count; first += kPart) {
+    const size_t n = std::min(kPart, count - first);
+    const auto sum_of = [&](int level) { return sums.data() + static_cast<size_t>(level) * n; };
+    for (int64_t j = 0; j < leaf_count; ++j) {
+      int level = 0;
+      while ((j >> level & 1) != 0) ++level;
+      std::memcpy(sum_of(level), leaves[j] + first, n * sizeof(float));
+      for (int k = 0; k < level; ++k) add(sum_of(k), sum_of(level), sum_of(level), n);
+    }
+    const float* all = nullptr;
+    for (int level = 0; leaf_count >> level != 0; ++level) {
+      if ((leaf_count >> level & 1) == 0) continue;
+      if (all) add(sum_of(level), all, sum_of(level), n);
+      all = sum_of(level);
+    }
+    if (all) std::memcpy(sum + first, all, n * sizeof(float));
+  }
 }
 
 }  // namespace lockstep::kernels::cpu

@@ -63,6 +63,39 @@ __device__ void update_element(const ParameterArrays& a, int64_t i, const Rmspro
   update_element(a.w, a.first, a.gradient_sum, i, u);
 }
 
+// A thread adds up one element of all leaves. As long as there are few leaves, the compiler keeps
+// the sums in registers.
+template <int most>
+struct SumOfLeaves {
+  const float* const* leaves;
+  int64_t leaf_count;
+  float* sum;
+  __device__ void operator()(int64_t i) const {
+    float sums[most];
+    for (int64_t j = 0; j < leaf_count; ++j) {
+      float x = leaves[j][i];
+      bool carries = true;
+      for (int level = 0; level < most; ++level) {
+        if (!carries) continue;
+        carries = (j >> level & 1) != 0;
+        if (carries) {
+          x = sums[level] + x;
+        } else {
+          sums[level] = x;
+        }
+      }
+    }
+    float all = 0;
+    bool begun = false;
+    for (int level = 0; level < most; ++level) {
+      if ((leaf_count >> level & 1) == 0) continue;
+      all = begun ? sums[level] + all : sums[level];
+      begun = true;
+    }
+    sum[i] = all;
+  }
+};
+
 // One thread block per UpdateBlock.
 template <class Update>
 __global__ void update_blocks(Updates<Update> all) {
@@ -83,6 +116,18 @@ void launch_updates(const char* name, const Updates<Update>& all, void* stream) 
 }
 
 }  // namespace
+
+void sum_leaves(const float* const* leaves, int64_t leaf_count, float* sum, size_t count,
+                void* stream) {
+  if (leaf_count == 0) return;
+  constexpr int few = 6;
+  const auto n = static_cast<int64_t>(count);
+  if (leaf_count < int64_t{1} << few) {
+    launch_each("sum of leaves", n, stream, SumOfLeaves<few>{leaves, leaf_count, sum});
+  } else {
+    launch_each("sum of leaves", n, stream, SumOfLeaves<kTreeSums>{leaves, leaf_count, sum});
+  }
+}
 
 void sgdm(float* w, float* v, const float* gradient_sum, size_t count, const SgdmUpdate& u,
           void* stream) {

@@ -1,0 +1,15 @@
+#include "lockstep/engine/kernels/shapes/copy_pieces.h"
+
+#include <cstring>
+
+#include "lockstep/engine/kernels/cpu/cpu.h"
+
+namespace lockstep::kernels::cpu {
+
+void copy_pieces(const CopyPiece* pieces, int64_t count, void* /*stream*/) {
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(pieces[i].to, pieces[i].from, static_cast<size_t>(pieces[i].bytes));
+  }
+}
+
+}  // namespace lockstep::kernels::cpu
