@@ -91,8 +91,8 @@ struct ShardGroup::State {
       executor = std::make_unique<ThreadExecutor>(network, program, pool, how,
                                                   profile ? &profile->step : nullptr);
     } else {
-      executor = std::make_unique<DeviceExecutor>(
-          network, program, static_cast<int>(training.streams), training.shards.size, how);
+      executor = std::make_unique<DeviceExecutor>(network, program,
+                                                  static_cast<int>(training.streams), how);
     }
     if (members == nullptr) {
       if (options.loads.size() <= 1) return;

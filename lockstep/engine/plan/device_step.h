@@ -19,8 +19,10 @@ class DeviceStep {
   DeviceStep(const DeviceStep&) = delete;
   DeviceStep& operator=(const DeviceStep&) = delete;
 
-  const StepInfo* address() const { return memory_.as<StepInfo>(); }
-  // Work that is added to the stream from now on reads `step`.
+  // Other work on the device may write there, too.
+  StepInfo* address() const { return memory_.as<StepInfo>(); }
+  // Work that is added to the stream from now on reads `step`. It does nothing if the last call had
+  // the same argument.
   void set(const StepInfo& step);
 
  private:

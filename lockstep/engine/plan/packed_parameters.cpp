@@ -91,6 +91,30 @@ void PackedParameters::pack_all() const {
   for (int p = 0; p < count(); ++p) pack(p);
 }
 
+std::vector<kernels::BoundPass> PackedParameters::packing(void* stream) const {
+  const MutexLock lock(mutex_);
+  std::vector<kernels::BoundPass> passes;
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    for (const auto& copy : copies_[p]) {
+      const TensorSpec from{copy.spec.shape, DType::f32, nullptr};
+      void* const source = parameters_[p].raw();
+      void* const to = copy.memory.data();
+      passes.push_back(kernels::table_for(device_)
+                           .reorder(from, copy.spec)
+                           .bind({std::span<void* const>(&source, 1),
+                                  std::span<void* const>(&to, 1), copy.scratch.data(), stream}));
+    }
+  }
+  return passes;
+}
+
+size_t PackedParameters::number_of_copies() const {
+  const MutexLock lock(mutex_);
+  size_t count = 0;
+  for (const auto& copies : copies_) count += copies.size();
+  return count;
+}
+
 std::vector<Digest> PackedParameters::digests() const {
   std::vector<Digest> digests;
   for (const auto& tensor : parameters_) digests.push_back(digest_of(tensor));

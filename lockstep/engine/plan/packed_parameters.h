@@ -36,6 +36,10 @@ class PackedParameters {
   // Makes all copies of one parameter (of all parameters) again from the current elements.
   void pack(int parameter) const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
   void pack_all() const;
+  // pack_all() on another stream of the device: one pass for each copy that exists now, bound to
+  // the stream. number_of_copies() grows when there are more.
+  std::vector<kernels::BoundPass> packing(void* stream) const;
+  size_t number_of_copies() const;
   // How many elements belong to a part that pack() below can make alone, on the CPU: 1 if there are
   // no copies, 0 if only all elements can be packed together.
   int64_t part(int parameter) const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
@@ -66,7 +70,7 @@ class PackedParameters {
   // Held by address() and refresh() of all parameters. pack() and refresh() of one parameter are
   // not checked: several threads call them at the same time, for different parameters and while no
   // thread calls the others.
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<std::vector<Copy>> copies_ LOCKSTEP_GUARDED_BY(mutex_);
   // Digest of the elements that the copies were made from, if refresh() made them.
   mutable std::vector<std::optional<Digest>> made_from_ LOCKSTEP_GUARDED_BY(mutex_);

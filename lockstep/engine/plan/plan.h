@@ -154,6 +154,13 @@ class PlanRun {
   void forward(const StepInfo& step, PassWatch* watch = nullptr);
   void backward(const StepInfo& step, PassWatch* watch = nullptr);
 
+  // On a device, for callers that record runs as parts of more work. add_forward() and
+  // add_backward() add the passes to the stream and nothing else: the caller orders the stream
+  // after others, and work before them writes the StepInfo to step().
+  void add_forward();
+  void add_backward();
+  StepInfo* step() const;
+
   // Null on the CPU.
   void* stream() const;
   // Waits until all work on the stream is finished.

@@ -299,6 +299,12 @@ void PlanRun::backward(const StepInfo& step, PassWatch* watch) {
   }
 }
 
+void PlanRun::add_forward() { state_->run(state_->forward, {}); }
+
+void PlanRun::add_backward() { state_->run(state_->backward, {}); }
+
+StepInfo* PlanRun::step() const { return state_->device_step->address(); }
+
 void* PlanRun::stream() const { return state_->stream ? state_->stream->get() : nullptr; }
 
 void PlanRun::synchronize() const {

@@ -16,12 +16,13 @@ constexpr double kLinkPatience = 60;
 }  // namespace
 
 DeviceExecutor::DeviceExecutor(const Network& network, ShardProgram& program, int streams,
-                               int64_t most_rows, const ShardExecutorOptions& options)
+                               const ShardExecutorOptions& options,
+                               std::shared_ptr<DeviceIteration> iteration)
     : ShardExecutor(network, program, options),
       device_(network.device()),
       memory_(memory_of(device_)),
       streams_(streams),
-      most_rows_(most_rows) {
+      iteration_(std::move(iteration)) {
   for (size_t i = 0; i < kSlots; ++i) slots_.emplace_back(memory_);
   shards_by_worker_.assign(static_cast<size_t>(streams), 0);
 }
@@ -39,13 +40,12 @@ GroupSumOptions DeviceExecutor::sum_options() const { return {.most_leaves = mos
 
 void DeviceExecutor::make_sum() {
   memory_.activate();
+  if (iteration_) iteration_->forget();
   sum_.emplace(device_, program().gradient_layout().bytes, static_cast<size_t>(most_shards()));
   for (Checked& checked : checked_) checked.gradients.reset();
 }
 
 void DeviceExecutor::joined() {
-  // Another partition needs other memory sizes.
-  for (Slot& slot : slots_) slot.staging.clear();
   for (Checked& checked : checked_) checked = {};
   link();
 }
@@ -65,6 +65,7 @@ bool DeviceExecutor::runs_ahead(int64_t number) const {
 }
 
 void DeviceExecutor::mark(ShardIteration& it) {
+  if (iteration_ && iteration_->whole()) iteration_->launch();
   slots_[it.slot].done.set(memory_.default_stream());
   slots_[it.slot].marked = true;
 }
@@ -104,29 +105,48 @@ void DeviceExecutor::add_shard(ShardIteration& it, int64_t shard, int repeat) {
                  .rows = it.shards[static_cast<size_t>(shard)],
                  .worker = static_cast<int>(stream),
                  .repeat = repeat};
-  const size_t staging = program().staging_bytes(most_rows_);
   if (repeat > 0) {
     Checked& checked = checked_[repeat];
     checked.summary.resize(program().summary_bytes());
-    if (staging > 0 && !checked.staging) {
-      checked.staging = std::make_unique<Pinned>(memory_, staging);
-    }
     task.summary = checked.summary.data();
-    task.staging = checked.staging ? checked.staging->data() : nullptr;
   } else {
     task.summary = slot.summaries.data() + static_cast<size_t>(shard) * program().summary_bytes();
-    // A smaller mini-batch may have larger shards, so the memory fits the largest possible shard.
-    if (staging > 0 && place == slot.staging.size()) slot.staging.emplace_back(memory_, staging);
-    task.staging = staging > 0 ? slot.staging[place].data() : nullptr;
+  }
+  if (iteration_) {
+    const int64_t behind = it.own.count + repeat - 1;
+    iteration_->set_place(task, repeat > 0 ? static_cast<size_t>(behind) : place);
   }
   note(task.worker, shard);
   const ShardGradients gradients = program().compute(task);
   if (it.check && it.check->shard == shard) keep_for_check(task, gradients);
   if (repeat > 0) return;
   slot.tasks.push_back(task);
-  memory_.copy(sum_->leaf(static_cast<size_t>(shard)), gradients.data,
-               program().gradient_layout().bytes, gradients.stream);
+  const auto add_leaf = [this, gradients, leaf = sum_->leaf(static_cast<size_t>(shard))] {
+    memory_.copy(leaf, gradients.data, program().gradient_layout().bytes, gradients.stream);
+  };
+  if (iteration_) {
+    iteration_->add(add_leaf);
+  } else {
+    add_leaf();
+  }
+  if (std::find(used_streams_.begin(), used_streams_.end(), gradients.stream) ==
+      used_streams_.end()) {
+    used_streams_.push_back(gradients.stream);
+  }
   ++shards_by_worker_[stream];
+}
+
+// An iteration that runs ahead is whole: the host has no part in it.
+void DeviceExecutor::begin_whole_or_not(const ShardIteration& it) {
+  used_streams_.clear();
+  if (!iteration_) return;
+  bool alone = false;
+  for (int64_t j = it.own.first; j < it.own.end(); ++j) alone = alone || is_alone(it.number, j);
+  const bool whole = runs_ahead(it.number) && !alone && iteration_->can_be_whole(it.observations());
+  int64_t rows = 0;
+  for (const IndexRange& shard : it.shards) rows = std::max(rows, shard.count);
+  iteration_->begin(whole, it.observations(), it.slot,
+                    static_cast<size_t>(it.own.count + it.repeats), program().staging(rows));
 }
 
 void DeviceExecutor::add(ShardIteration& it) {
@@ -137,8 +157,9 @@ void DeviceExecutor::add(ShardIteration& it) {
   slot.begun = std::chrono::steady_clock::now();
   slot.summaries.resize(it.shards.size() * program().summary_bytes());
   for (Checked& checked : checked_) checked.used = false;
+  begin_whole_or_not(it);
+  sum_->prepare(it.own);
   for (int64_t j = it.own.first; j < it.own.end(); ++j) {
-    sum_->leaf(static_cast<size_t>(j));
     if (!is_alone(it.number, j)) add_shard(it, j, 0);
   }
   for (int repeat = 1; repeat <= it.repeats; ++repeat) add_shard(it, it.check->shard, repeat);
@@ -151,9 +172,22 @@ void DeviceExecutor::add(ShardIteration& it) {
     program().wait();
     note_none();
   }
-  program().join();
+  add_sum(it);
+}
+
+void DeviceExecutor::add_sum(const ShardIteration& it) {
   memory_.activate();
-  sum_->add_own(it.shards.size(), it.own);
+  if (!iteration_ || !iteration_->whole()) {
+    program().join();
+    memory_.activate();
+    sum_->add_own(it.shards.size(), it.own, memory_.default_stream());
+    return;
+  }
+  iteration_->add([this, leaves = it.shards.size(), own = it.own] {
+    void* const stream = iteration_->stream();
+    for (void* const used : used_streams_) memory_.follow(stream, used);
+    sum_->add_own(leaves, own, stream);
+  });
 }
 
 void DeviceExecutor::wait(ShardIteration& it) {
@@ -174,6 +208,7 @@ void DeviceExecutor::wait(ShardIteration& it) {
 void DeviceExecutor::wait_for_all() {
   // The device may wait for members that are gone: their links end first.
   links_.reset();
+  if (iteration_) iteration_->drop();
   program().wait();
   memory_.activate();
   memory_.synchronize(memory_.default_stream());

@@ -10,6 +10,7 @@
 
 #include "lockstep/engine/device/device_memory.h"
 #include "lockstep/engine/device/pinned.h"
+#include "lockstep/train/gpu/device_iteration.h"
 #include "lockstep/train/gpu/device_links.h"
 #include "lockstep/train/gpu/device_sum.h"
 #include "lockstep/train/step/shard_executor.h"
@@ -21,10 +22,12 @@ namespace lockstep {
 // else through host memory.
 class DeviceExecutor final : public ShardExecutor {
  public:
-  // `streams`: number of streams that share the shards; it changes only the speed. `most_rows`: the
-  // most rows of a shard, for allocations that are reused.
-  DeviceExecutor(const Network& network, ShardProgram& program, int streams, int64_t most_rows,
-                 const ShardExecutorOptions& options);
+  // `streams`: number of streams that share the shards; it changes only the speed. `iteration`: of
+  // a program that sends and returns memory (ShardProgram::staging()), which adds its work there;
+  // else null.
+  DeviceExecutor(const Network& network, ShardProgram& program, int streams,
+                 const ShardExecutorOptions& options,
+                 std::shared_ptr<DeviceIteration> iteration = nullptr);
   ~DeviceExecutor() override;
 
   std::string route() const override { return route_; }
@@ -38,7 +41,6 @@ class DeviceExecutor final : public ShardExecutor {
   // The host's data of an iteration.
   struct Slot {
     explicit Slot(DeviceMemory& memory) : done(memory) {}
-    std::vector<Pinned> staging;       // by shard of this member
     std::vector<std::byte> summaries;  // of all shards
     std::vector<ShardTask> tasks;      // of this member
     std::chrono::steady_clock::time_point begun;
@@ -48,7 +50,7 @@ class DeviceExecutor final : public ShardExecutor {
   // A computation of the checked shard.
   struct Checked {
     ShardTask task;
-    std::unique_ptr<Pinned> staging, gradients;
+    std::unique_ptr<Pinned> gradients;
     std::vector<std::byte> summary;
     bool used = false;
   };
@@ -62,7 +64,9 @@ class DeviceExecutor final : public ShardExecutor {
   void exchange(ShardIteration& it, const TimeLimit& limit) override;
   const Digest* check_digests(int rank) const override;
 
+  void begin_whole_or_not(const ShardIteration& it);
   void add_shard(ShardIteration& it, int64_t shard, int repeat);
+  void add_sum(const ShardIteration& it);
   void keep_for_check(const ShardTask& task, const ShardGradients& gradients);
   void note_none() const;
   void link();
@@ -72,7 +76,8 @@ class DeviceExecutor final : public ShardExecutor {
   const Device device_;
   DeviceMemory& memory_;
   const int streams_;
-  const int64_t most_rows_;
+  const std::shared_ptr<DeviceIteration> iteration_;
+  std::vector<void*> used_streams_;  // by the shards of a whole iteration
   std::optional<DeviceSum> sum_;
   std::deque<Slot> slots_;
   Checked checked_[ShardCheck::kMostResults];  // as the owner, then each repetition

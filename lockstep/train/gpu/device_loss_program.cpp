@@ -14,12 +14,16 @@ constexpr int kScores = ShardPlans::kScores, kLosses = ShardPlans::kLosses;
 }  // namespace
 
 DeviceLossProgram::DeviceLossProgram(Network& network, const TrainingOptions& options,
-                                     const std::vector<DType>& inputs)
+                                     const std::vector<DType>& inputs,
+                                     std::shared_ptr<DeviceIteration> iteration)
     : BuiltInLossProgram(network, options, inputs),
       device_(network.device()),
       choice_{options.deterministic, options.precision.type == "tf32"},
+      table_(kernels::table_for(device_)),
+      memory_(memory_of(device_)),
       augments_(std::count(inputs.begin(), inputs.end(), DType::u8) > 0 &&
-                DeviceAugmentation::possible(device_)) {}
+                table_.augment_images != nullptr),
+      iteration_(std::move(iteration)) {}
 
 void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers) {
   for (const IndexRange& shard : shards) {
@@ -40,36 +44,22 @@ void DeviceLossProgram::prepare(std::span<const IndexRange> shards, int workers)
   }
 }
 
-// Sets images or arrays as inputs.
-void DeviceLossProgram::set_inputs(StreamRun& run, const ShardTask& task, const ShardExchange& at) {
-  const auto rows = static_cast<size_t>(task.rows.count);
-  const auto first = static_cast<size_t>(task.rows.first);
-  run.images.resize(plans_.inputs().size());
-  for (size_t k = 0; k < plans_.inputs().size(); ++k) {
-    const ShardPlans::Input& input = plans_.inputs()[k];
-    const int number = static_cast<int>(k);
-    const size_t row_bytes = input.bytes(), bytes = rows * row_bytes;
-    std::byte* const host = task.staging + at.inputs[k];
-    std::memcpy(host, batch_->inputs[k].bytes().data() + first * row_bytes, bytes);
-    if (batch_->maps.empty() || input.type != DType::u8) {
-      run.plan.set_input(number, host, bytes);
-      continue;
-    }
-    std::optional<DeviceAugmentation>& images = run.images[k];
-    if (!images) images.emplace(input.shape, task.rows.count, run.plan, number, device_);
-    std::memcpy(host + ShardExchange::padded(bytes), batch_->maps.data() + first,
-                rows * sizeof batch_->maps[0]);
-    images->add(host, run.plan);
-  }
+bool DeviceLossProgram::augmented(const ShardPlans::Input& input) const {
+  return !batch_->maps.empty() && input.type == DType::u8;
 }
 
-ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
-  StreamRun& stream = runs_.at(task.rows.count)[static_cast<size_t>(task.worker)];
-  PlanRun& run = stream.plan;
+// Fills the memory that is sent: images or arrays, targets, weights, the step.
+void DeviceLossProgram::fill(const ShardTask& task, const ShardExchange& at) const {
   const auto rows = static_cast<size_t>(task.rows.count);
   const auto first = static_cast<size_t>(task.rows.first);
-  const ShardExchange at(plans_, task.rows.count);
-  std::byte* const host = task.staging;
+  std::byte* const host = task.sent;
+  for (size_t k = 0; k < plans_.inputs().size(); ++k) {
+    const size_t row_bytes = plans_.inputs()[k].bytes(), bytes = rows * row_bytes;
+    std::memcpy(host + at.inputs[k], batch_->inputs[k].bytes().data() + first * row_bytes, bytes);
+    if (!augmented(plans_.inputs()[k])) continue;
+    std::memcpy(host + at.inputs[k] + ShardExchange::padded(bytes), batch_->maps.data() + first,
+                rows * sizeof batch_->maps[0]);
+  }
   if (plans_.labelled()) {
     std::memcpy(host + at.targets, batch_->labels.data() + first, at.target_bytes);
   } else {
@@ -82,24 +72,97 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
       weights[i] = class_weights_[static_cast<size_t>(batch_->labels[first + i])] *
                    static_cast<float>(loss_scale_);
     }
-    run.set_output_gradient(kLosses, weights, rows * sizeof(float));
   }
   const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
-  set_inputs(stream, task, at);
-  run.set_input(plans_.target_input(), host + at.targets, at.target_bytes);
-  run.forward(step);
-  run.get_output(kLosses, host + at.losses, rows * sizeof(float));
-  if (plans_.labelled()) {
-    run.get_output(kScores, host + at.scores,
-                   rows * static_cast<size_t>(plans_.outputs()) * sizeof(float));
+  std::memcpy(host + at.step, &step, sizeof step);
+}
+
+const DeviceLossProgram::Exchange& DeviceLossProgram::exchange_of(StreamRun& own,
+                                                                  const ShardTask& task,
+                                                                  const ShardExchange& at) {
+  const auto [found, made] = own.exchanges.try_emplace({task.sent_there, task.returned_there});
+  Exchange& exchange = found->second;
+  if (!made) return exchange;
+  const PlanRun& run = own.plan;
+  std::vector<kernels::CopyPiece> inputs, results;
+  const auto to_plan = [&](size_t offset, void* to, size_t bytes) {
+    inputs.push_back({task.sent_there + offset, to, static_cast<int64_t>(bytes)});
+  };
+  const auto from_plan = [&](const float* from, size_t offset, size_t bytes) {
+    results.push_back({from, task.returned_there + offset, static_cast<int64_t>(bytes)});
+  };
+  const auto rows = static_cast<size_t>(task.rows.count);
+  for (size_t k = 0; k < plans_.inputs().size(); ++k) {
+    const ShardPlans::Input& input = plans_.inputs()[k];
+    const size_t bytes = rows * input.bytes();
+    void* const to = run.input(static_cast<int>(k));
+    if (!augmented(input)) {
+      to_plan(at.inputs[k], to, bytes);
+      continue;
+    }
+    const std::byte* const from = task.sent_there + at.inputs[k];
+    exchange.images.push_back(
+        {reinterpret_cast<const uint8_t*>(from),
+         reinterpret_cast<const ImageMap*>(from + ShardExchange::padded(bytes)),
+         static_cast<uint8_t*>(to), task.rows.count,
+         kernels::planar(input.shape[0], input.shape[1], input.shape[2])});
   }
-  std::byte* to = host + at.statistics;
+  to_plan(at.targets, run.input(plans_.target_input()), at.target_bytes);
+  if (!class_weights_.empty()) {
+    to_plan(at.weights, run.output_gradient(kLosses), rows * sizeof(float));
+  }
+  to_plan(at.step, run.step(), sizeof(StepInfo));
+  from_plan(run.output(kLosses), at.losses, rows * sizeof(float));
+  if (plans_.labelled()) {
+    from_plan(run.output(kScores), at.scores,
+              rows * static_cast<size_t>(plans_.outputs()) * sizeof(float));
+  }
+  size_t offset = at.statistics;
   for (const MovingStatistics& of : plans_.statistics()) {
     const size_t bytes = static_cast<size_t>(of.channels) * sizeof(float);
-    run.get_output(of.mean_output, to, bytes);
-    run.get_output(of.variance_output, to + bytes, bytes);
-    to += 2 * bytes;
+    from_plan(run.output(of.mean_output), offset, bytes);
+    from_plan(run.output(of.variance_output), offset + bytes, bytes);
+    offset += 2 * bytes;
   }
+  exchange.inputs = PieceList(device_, inputs);
+  exchange.results = PieceList(device_, results);
+  return exchange;
+}
+
+void DeviceLossProgram::add_inputs(const PlanRun& run, const Exchange& exchange) const {
+  exchange.inputs.add(table_, run.stream());
+  for (const kernels::AugmentImages& images : exchange.images) {
+    table_.augment_images(images, run.stream());
+  }
+}
+
+ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
+  StreamRun& own = runs_.at(task.rows.count)[static_cast<size_t>(task.worker)];
+  PlanRun& run = own.plan;
+  const ShardExchange at(plans_, task.rows.count);
+  fill(task, at);
+  const Exchange& exchange = exchange_of(own, task, at);
+  if (augments_ && exchange.images.empty() != batch_->maps.empty()) {
+    throw InternalError("[training] mini-batches with and without maps of images");
+  }
+  if (iteration_->whole()) {
+    fail_point("backward", task.iteration, task.shard);
+    iteration_->add([this, &run, &exchange] {
+      memory_.follow(run.stream(), iteration_->stream());
+      add_inputs(run, exchange);
+      run.add_forward();
+      exchange.results.add(table_, run.stream());
+      run.add_backward();
+    });
+    return {run.gradients(), run.stream()};
+  }
+  const StepInfo step{seed_, static_cast<uint64_t>(task.iteration), task.rows.first};
+  memory_.follow(run.stream(), memory_.default_stream());
+  memory_.copy_from_host(task.sent_there, task.sent, at.bytes.sent, run.stream());
+  add_inputs(run, exchange);
+  run.forward(step);
+  exchange.results.add(table_, run.stream());
+  memory_.copy_to_host(task.returned, task.returned_there, at.bytes.returned, run.stream());
   fail_point("backward", task.iteration, task.shard);
   run.backward(step);
   return {run.gradients(), run.stream()};
@@ -107,21 +170,20 @@ ShardGradients DeviceLossProgram::compute(const ShardTask& task) {
 
 void DeviceLossProgram::complete(const ShardTask& task) {
   const ShardExchange at(plans_, task.rows.count);
-  const std::byte* const host = task.staging;
-  const auto* const loss = reinterpret_cast<const float*>(host + at.losses);
-  const auto* const weight = reinterpret_cast<const float*>(host + at.weights);
+  const auto* const loss = reinterpret_cast<const float*>(task.returned + at.losses);
+  const auto* const weight = reinterpret_cast<const float*>(task.sent + at.weights);
   ShardSummary summary;
   for (int64_t i = 0; i < task.rows.count; ++i) {
     const float factor = class_weights_.empty() ? 1 : weight[i] / static_cast<float>(loss_scale_);
     summary.loss += static_cast<double>(factor) * static_cast<double>(loss[i]);
   }
   if (plans_.labelled()) {
-    summary.correct = count_correct(reinterpret_cast<const float*>(host + at.scores),
-                                    reinterpret_cast<const int32_t*>(host + at.targets),
+    summary.correct = count_correct(reinterpret_cast<const float*>(task.returned + at.scores),
+                                    reinterpret_cast<const int32_t*>(task.sent + at.targets),
                                     task.rows.count, plans_.outputs());
   }
   std::memcpy(task.summary, &summary, sizeof summary);
-  std::memcpy(task.summary + sizeof summary, host + at.statistics,
+  std::memcpy(task.summary + sizeof summary, task.returned + at.statistics,
               summary_bytes() - sizeof summary);
 }
 

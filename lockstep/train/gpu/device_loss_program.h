@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/interface/choice.h"
 #include "lockstep/engine/nn/lowering.h"
-#include "lockstep/train/gpu/device_augmentation.h"
+#include "lockstep/train/gpu/device_iteration.h"
+#include "lockstep/train/gpu/piece_list.h"
 #include "lockstep/train/gpu/shard_exchange.h"
 #include "lockstep/train/programs/loss_program.h"
 
@@ -17,31 +20,43 @@ namespace lockstep {
 
 class DeviceLossProgram final : public BuiltInLossProgram {
  public:
-  // See BuiltInLossProgram. Also uses options.deterministic.
+  // See BuiltInLossProgram. Also uses options.deterministic. Work is added to `iteration`.
   DeviceLossProgram(Network& network, const TrainingOptions& options,
-                    const std::vector<DType>& inputs);
+                    const std::vector<DType>& inputs, std::shared_ptr<DeviceIteration> iteration);
 
   bool augments() const override { return augments_; }
 
   void prepare(std::span<const IndexRange> shards, int workers) override;
-  size_t staging_bytes(int64_t rows) const override { return ShardExchange(plans_, rows).bytes; }
+  ShardStaging staging(int64_t rows) const override { return ShardExchange(plans_, rows).bytes; }
   ShardGradients compute(const ShardTask& task) override;
   void complete(const ShardTask& task) override;
   void wait() override;
   void join() override;
 
  private:
+  // What brings a shard's inputs from the memory that was sent to the plan, and results to the
+  // memory that is returned.
+  struct Exchange {
+    PieceList inputs, results;
+    std::vector<kernels::AugmentImages> images;
+  };
   // A run for shards of one size. Each stream has several, which it uses in turn.
   struct StreamRun {
     PlanRun plan;
-    std::vector<std::optional<DeviceAugmentation>> images;  // by input, if the device augments it
+    std::map<std::pair<std::byte*, std::byte*>, Exchange> exchanges;  // by the shard's memory
   };
 
-  void set_inputs(StreamRun& run, const ShardTask& task, const ShardExchange& at);
+  bool augmented(const ShardPlans::Input& input) const;
+  void fill(const ShardTask& task, const ShardExchange& at) const;
+  const Exchange& exchange_of(StreamRun& run, const ShardTask& task, const ShardExchange& at);
+  void add_inputs(const PlanRun& run, const Exchange& exchange) const;
 
   const Device device_;
   const kernels::Choice choice_;
+  const kernels::Table& table_;
+  DeviceMemory& memory_;
   const bool augments_;
+  const std::shared_ptr<DeviceIteration> iteration_;
   std::map<int64_t, std::vector<StreamRun>> runs_;  // by size, then by stream
 };
 

@@ -15,30 +15,41 @@ DeviceSum::DeviceSum(Device device, size_t bytes, size_t most_leaves)
       leaves_(most_leaves) {}
 
 void* DeviceSum::leaf(size_t j) {
-  if (leaves_[j].data() == nullptr) leaves_[j] = allocate(bytes_, device_);
+  if (leaves_[j].data() == nullptr) {
+    leaves_[j] = allocate(bytes_, device_);
+    listed_ = false;
+  }
   return leaves_[j].data();
 }
 
 void DeviceSum::forget_leaves() {
   for (size_t j = 1; j < leaves_.size(); ++j) leaves_[j] = {};
+  listed_ = false;
 }
 
-void DeviceSum::add_own(size_t leaves, const IndexRange& own) {
+void DeviceSum::prepare(const IndexRange& own) {
+  for (int64_t j = own.first; j < own.end(); ++j) leaf(static_cast<size_t>(j));
+  if (listed_) return;
+  std::vector<const void*> addresses;
+  for (const Memory& leaf : leaves_) addresses.push_back(leaf.data());
+  const size_t bytes = addresses.size() * sizeof addresses[0];
+  if (addresses_.bytes() < bytes) addresses_ = allocate(bytes, device_);
+  memory_.copy_from_host(addresses_.data(), addresses.data(), bytes, memory_.default_stream());
+  listed_ = true;
+}
+
+// A sum replaces its first leaf.
+void DeviceSum::add_own(size_t leaves, const IndexRange& own, void* stream) {
   for (const IndexRange& root : complete_subtrees(static_cast<int64_t>(leaves), own)) {
-    add(static_cast<size_t>(root.first), static_cast<size_t>(root.count));
+    if (root.count == 1) continue;
+    table_.sum_leaves(addresses_.as<const float*>() + root.first, root.count,
+                      static_cast<float*>(leaf(static_cast<size_t>(root.first))),
+                      bytes_ / sizeof(float), stream);
   }
 }
 
-// The fixed tree over leaves [first, first + count). The sum replaces the first leaf.
-void DeviceSum::add(size_t first, size_t count) {
-  if (count == 1) return;
-  const auto left = static_cast<size_t>(tree_split(static_cast<int64_t>(count)));
-  add(first, left);
-  add(first + left, count - left);
-  add_pair(first, first + left, whole());
-}
-
-// Same, for a slice of the elements. The sums within each member's index range exist already.
+// The fixed tree over leaves [first, first + count) for a slice of the elements. The sums within
+// each member's index range exist already.
 void DeviceSum::add_over_members(size_t first, size_t count, std::span<const IndexRange> partition,
                                  const IndexRange& slice) {
   const auto begin = static_cast<int64_t>(first), end = begin + static_cast<int64_t>(count);

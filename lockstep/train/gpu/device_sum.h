@@ -17,8 +17,8 @@
 
 namespace lockstep {
 
-// The device computes the additions in its default stream. One thread at a time, with the device
-// active.
+// The device computes the additions, in its default stream unless noted otherwise. One thread at a
+// time, with the device active.
 class DeviceSum {
  public:
   // Each leaf is an array of floats of `bytes` bytes.
@@ -31,8 +31,12 @@ class DeviceSum {
   // The sum of all leaves. Its address stays the same.
   std::byte* result() { return static_cast<std::byte*>(leaf(0)); }
 
-  // Call it when the leaves of `own` are written. Adds up the subtrees within that index range.
-  void add_own(size_t leaves, const IndexRange& own);
+  // Makes the memory of these leaves, and sends the list of all leaves to the device by its default
+  // stream.
+  void prepare(const IndexRange& own);
+  // Call it when the leaves of `own` are written. Adds up the subtrees within that index range, by
+  // one kernel for each. The stream comes after the default stream's work up to prepare().
+  void add_own(size_t leaves, const IndexRange& own, void* stream);
   // Then, over several members: computes the sum over all members, whose index ranges are
   // `partition`. Throws what collectives throw. Partial sums go through host memory, so several
   // members may share a device. Every member gets all partial sums and finishes the tree.
@@ -44,7 +48,6 @@ class DeviceSum {
                 const TimeLimit& limit);
 
  private:
-  void add(size_t first, size_t count);
   void add_over_members(size_t first, size_t count, std::span<const IndexRange> partition,
                         const IndexRange& slice);
   void add_pair(size_t left, size_t right, const IndexRange& slice);
@@ -58,6 +61,8 @@ class DeviceSum {
   // By leaf: its values, then the sums of subtrees that begin with it. Of other members' leaves,
   // only those that begin partial sums.
   std::vector<Memory> leaves_;
+  Memory addresses_;  // of all leaves, on the device
+  bool listed_ = false;
   std::unique_ptr<Pinned> partials_;
   size_t room_ = 0;  // bytes of partials_
 };

@@ -14,11 +14,13 @@ DeviceUpdateSettings::DeviceUpdateSettings(const Network& network, const Trainin
 }
 
 DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateSettings& settings,
-                           const GradientLayout& layout, std::byte* sums, DeviceMirror& mirror)
+                           const GradientLayout& layout, std::byte* sums, DeviceMirror& mirror,
+                           DeviceIteration& iteration)
     : network_(network),
       solver_(solver),
       layout_(layout),
       mirror_(mirror),
+      iteration_(iteration),
       memory_(memory_of(network.device())),
       table_(kernels::table_for(network.device())),
       settings_(settings) {
@@ -36,11 +38,11 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateS
     void* const to = gradients_.back().data();
     conversions_.push_back(
         pass.bind({std::span<void* const>(&from, 1), std::span<void* const>(&to, 1),
-                   scratch_.back().data(), memory_.default_stream()}));
+                   scratch_.back().data(), iteration.stream()}));
     values_.push_back(gradients_.back().as<float>());
   }
   if (settings.waits()) place_squares();
-  of_all_ = UpdateOfAll::make(network, solver, values_, settings_.frozen);
+  of_all_ = UpdateOfAll::make(network, solver, values_, settings_.frozen, iteration.stream());
 }
 
 size_t DeviceUpdate::count(size_t parameter) const {
@@ -67,7 +69,7 @@ void DeviceUpdate::convert() {
 // Returns the divisor of each parameter's sum, where the default is the number of observations. The
 // host computes it by the CPU's code, from one number for each block.
 std::vector<double> DeviceUpdate::cut(double observations) {
-  void* const stream = memory_.default_stream();
+  void* const stream = iteration_.stream();
   if (settings_.threshold.of_elements()) {
     for (size_t p = 0; p < settings_.frozen.size(); ++p) {
       if (!settings_.frozen[p])
@@ -92,28 +94,58 @@ std::vector<double> DeviceUpdate::cut(double observations) {
 }
 
 void DeviceUpdate::add(const UpdateScalars& scalars, size_t slot) {
+  // Plans that were compiled since then have added copies.
+  if (packed_copies_ != network_.packed().number_of_copies()) {
+    packed_copies_ = network_.packed().number_of_copies();
+    packing_ = network_.packed().packing(iteration_.stream());
+  }
+  if (iteration_.whole()) {
+    UpdateScalars own = scalars;
+    own.observations *= settings_.loss_scale;
+    for (size_t p = 0; p < values_.size(); ++p) of_all_->note(slot, p, own);
+    of_all_->send(slot);
+    iteration_.add([this] {
+      convert();
+      of_all_->add();
+      pack_and_digest();
+    });
+  } else {
+    iteration_.add_to_stream([&] {
+      convert();
+      update(scalars, slot);
+      pack_and_digest();
+    });
+  }
+  iteration_.return_updater_part(slot);
+}
+
+void DeviceUpdate::pack_and_digest() {
+  for (const auto& pass : packing_) pass({});
+  mirror_.add_digests();
+}
+
+void DeviceUpdate::update(const UpdateScalars& scalars, size_t slot) {
   const double observations = scalars.observations * settings_.loss_scale;
   std::vector<double> divisors(values_.size(), observations);
-  convert();
-  if (settings_.threshold.wanted()) {
-    divisors = cut(observations);
-  }
+  if (settings_.threshold.wanted()) divisors = cut(observations);
   const auto scalars_of = [&](size_t p) {
     UpdateScalars own = scalars;
     own.observations = divisors[p];
     return own;
   };
-  for (size_t p = 0; p < values_.size(); ++p) {
-    if (of_all_) {
-      of_all_->note(slot, p, scalars_of(p));
-    } else {
-      const Tensor& value = network_.parameters()[p].value;
-      solver_.update(p, {0, value.shape().elements()}, values_[p], scalars_of(p));
-    }
+  if (of_all_) {
+    for (size_t p = 0; p < values_.size(); ++p) of_all_->note(slot, p, scalars_of(p));
+    of_all_->send(slot);
+    of_all_->add();
+    return;
   }
-  if (of_all_) of_all_->add(slot);
-  network_.packed().pack_all();
-  mirror_.add_values(slot);
+  // The solver adds single updates to the default stream.
+  memory_.follow(memory_.default_stream(), iteration_.stream());
+  for (size_t p = 0; p < values_.size(); ++p) {
+    const Tensor& value = network_.parameters()[p].value;
+    solver_.update(p, {0, value.shape().elements()}, values_[p], scalars_of(p));
+  }
+  memory_.follow(iteration_.stream(), memory_.default_stream());
 }
 
 }  // namespace lockstep

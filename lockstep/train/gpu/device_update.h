@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/engine/plan/plan.h"
@@ -24,15 +25,16 @@ struct DeviceUpdateSettings {
   bool waits() const { return threshold.wanted() && !threshold.of_elements(); }
 };
 
-// One thread at a time. Work is added to the device's default stream.
+// One thread at a time. Work is added to the stream of the iteration.
 class DeviceUpdate {
  public:
   // `sums`: in the layout of the plans' gradients, on the network's device. Keeps references.
   DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateSettings& settings,
-               const GradientLayout& layout, std::byte* sums, DeviceMirror& mirror);
+               const GradientLayout& layout, std::byte* sums, DeviceMirror& mirror,
+               DeviceIteration& iteration);
 
-  // Limits gradients, updates the parameters and their packed copies, and copies the values for a
-  // digest to a slot of the mirror. The device must have finished earlier work for that slot.
+  // Limits gradients, updates the parameters and their packed copies, and has digests returned for
+  // a slot. The device must have finished earlier work for that slot.
   void add(const UpdateScalars& scalars, size_t slot);
 
  private:
@@ -40,12 +42,15 @@ class DeviceUpdate {
   size_t blocks(size_t parameter) const;
   void place_squares();
   void convert();
+  void update(const UpdateScalars& scalars, size_t slot);
+  void pack_and_digest();
   std::vector<double> cut(double observations);
 
   Network& network_;
   Solver& solver_;
   const GradientLayout& layout_;
   DeviceMirror& mirror_;
+  DeviceIteration& iteration_;
   DeviceMemory& memory_;
   const kernels::Table& table_;
   const DeviceUpdateSettings& settings_;
@@ -59,6 +64,10 @@ class DeviceUpdate {
   // host.
   Memory squares_;
   std::unique_ptr<Pinned> squares_here_;
+
+  // The packed copies of all parameters, of which there were so many.
+  std::vector<kernels::BoundPass> packing_;
+  std::optional<size_t> packed_copies_;
 
   std::unique_ptr<UpdateOfAll> of_all_;  // null: one update for each parameter
 };

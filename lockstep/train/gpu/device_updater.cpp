@@ -5,22 +5,28 @@
 namespace lockstep {
 
 DeviceUpdater::DeviceUpdater(Network& network, Solver& solver, const TrainingOptions& options,
-                             const GradientLayout& layout)
+                             const GradientLayout& layout,
+                             std::shared_ptr<DeviceIteration> iteration)
     : network_(network),
       solver_(solver),
       settings_(network, options),
       layout_(layout),
       memory_(memory_of(network.device())),
-      mirror_(network, solver, memory_) {}
+      iteration_(std::move(iteration)),
+      mirror_(network, solver, *iteration_) {
+  if (settings_.threshold.wanted() || !UpdateOfAll::possible(network, solver)) {
+    iteration_->never_whole();
+  }
+}
 
 void DeviceUpdater::bind(std::byte* gradient_sum) {
-  update_.emplace(network_, solver_, settings_, layout_, gradient_sum, mirror_);
+  iteration_->forget();
+  update_.emplace(network_, solver_, settings_, layout_, gradient_sum, mirror_, *iteration_);
 }
 
 void DeviceUpdater::apply(const UpdateScalars& scalars, size_t slot) {
   memory_.activate();
   update_->add(scalars, slot);
-  kept_ = slot;
 }
 
 void DeviceUpdater::wait() { memory_.synchronize(memory_.default_stream()); }
@@ -35,22 +41,18 @@ Digest DeviceUpdater::digest(int64_t iteration, size_t slot) {
 }
 
 void DeviceUpdater::keep(size_t slot) {
-  if (kept_ != slot) mirror_.add_values(slot);
-  kept_ = slot;
+  memory_.activate();
+  mirror_.keep(slot);
 }
 
 void DeviceUpdater::restore(size_t slot) {
   memory_.activate();
-  mirror_.add_values_back(slot);
+  mirror_.bring_back(slot);
   network_.packed().pack_all();
   mirror_.send_states();
   memory_.synchronize(memory_.default_stream());
-  kept_ = slot;
 }
 
-void DeviceUpdater::values_changed() {
-  mirror_.fetch_states();
-  kept_.reset();
-}
+void DeviceUpdater::values_changed() { mirror_.fetch_states(); }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
-// Updates on a device, and the host's copies of its values.
+// Updates on a device, with digests and copies of its values.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "lockstep/train/gpu/device_mirror.h"
@@ -12,9 +13,9 @@ namespace lockstep {
 class DeviceUpdater final : public Updater {
  public:
   // All references must stay alive. Uses freeze, loss_scale, gradient_threshold and its method of
-  // the options.
+  // the options. Work is added to `iteration`.
   DeviceUpdater(Network& network, Solver& solver, const TrainingOptions& options,
-                const GradientLayout& layout);
+                const GradientLayout& layout, std::shared_ptr<DeviceIteration> iteration);
 
   void bind(std::byte* gradient_sum) override;
   void apply(const UpdateScalars& scalars, size_t slot) override;
@@ -33,9 +34,9 @@ class DeviceUpdater final : public Updater {
   const DeviceUpdateSettings settings_;
   const GradientLayout& layout_;
   DeviceMemory& memory_;
+  const std::shared_ptr<DeviceIteration> iteration_;
   DeviceMirror mirror_;
   std::optional<DeviceUpdate> update_;
-  std::optional<size_t> kept_;  // the slot with the present values
 };
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include "lockstep/base/numeric/arithmetic.h"
 #include "lockstep/base/numeric/random.h"
 #include "lockstep/engine/autograd/tape.h"
+#include "lockstep/engine/device/allocator.h"
 #include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
@@ -39,11 +40,21 @@ std::vector<std::vector<float>> row_major_gradients(const GradientLayout& layout
 }
 
 ShardResult computed_by(MiniBatchProgram& program, Device device, ShardTask task) {
-  std::optional<Pinned> staging;
-  if (!device.is_cpu()) staging.emplace(memory_of(device), program.staging_bytes(task.rows.count));
+  std::optional<Pinned> sent, returned;
+  Memory sent_there, returned_there;
+  if (!device.is_cpu()) {
+    const ShardStaging bytes = program.staging(task.rows.count);
+    sent.emplace(memory_of(device), bytes.sent);
+    returned.emplace(memory_of(device), bytes.returned);
+    sent_there = allocate(bytes.sent, device);
+    returned_there = allocate(bytes.returned, device);
+    task.sent = sent->data();
+    task.returned = returned->data();
+    task.sent_there = sent_there.as<std::byte>();
+    task.returned_there = returned_there.as<std::byte>();
+  }
   std::vector<std::byte> summary(program.summary_bytes());
   task.summary = summary.data();
-  task.staging = staging ? staging->data() : nullptr;
   const ShardGradients gradients = program.compute(task);
   program.wait();
   program.complete(task);

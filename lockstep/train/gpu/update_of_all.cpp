@@ -6,23 +6,28 @@
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/engine/kernels/devices.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
+#include "lockstep/train/gpu/piece_list.h"
 
 namespace lockstep {
 
+bool UpdateOfAll::possible(const Network& network, const Solver& solver) {
+  return !network.parameters().empty() && solver.updates_all(kernels::table_for(network.device()));
+}
+
 std::unique_ptr<UpdateOfAll> UpdateOfAll::make(Network& network, Solver& solver,
                                                const std::vector<float*>& gradient_sums,
-                                               const std::vector<bool>& frozen) {
-  if (network.parameters().empty()) return nullptr;
-  if (!solver.updates_all(kernels::table_for(network.device()))) return nullptr;
-  return std::unique_ptr<UpdateOfAll>(new UpdateOfAll(network, solver, gradient_sums, frozen));
+                                               const std::vector<bool>& frozen, void* stream) {
+  if (!possible(network, solver)) return nullptr;
+  return std::unique_ptr<UpdateOfAll>(
+      new UpdateOfAll(network, solver, gradient_sums, frozen, stream));
 }
 
 UpdateOfAll::UpdateOfAll(Network& network, Solver& solver, const std::vector<float*>& gradient_sums,
-                         const std::vector<bool>& frozen)
+                         const std::vector<bool>& frozen, void* stream)
     : solver_(solver),
       memory_(memory_of(network.device())),
       table_(kernels::table_for(network.device())),
-      device_(network.device()) {
+      stream_(stream) {
   std::vector<kernels::ParameterArrays> arrays;
   std::vector<kernels::UpdateBlock> blocks;
   for (size_t p = 0; p < network.parameters().size(); ++p) {
@@ -40,20 +45,12 @@ UpdateOfAll::UpdateOfAll(Network& network, Solver& solver, const std::vector<flo
   }
   number_bytes_ = solver.numbers(0, {}).size();
   blocks_count_ = static_cast<int64_t>(blocks.size());
-  arrays_ = bring(arrays);
-  blocks_ = bring(blocks);
+  arrays_ = sent_to(network.device(), arrays);
+  blocks_ = sent_to(network.device(), blocks);
   const size_t bytes = arrays.size() * number_bytes_;
-  numbers_ = allocate(bytes, device_);
-  numbers_here_ = std::make_unique<Pinned>(memory_, DeviceMirror::kSlots * bytes);
-  std::memset(numbers_here_->data(), 0, DeviceMirror::kSlots * bytes);
-}
-
-template <class Entry>
-Memory UpdateOfAll::bring(const std::vector<Entry>& entries) {
-  const size_t bytes = entries.size() * sizeof(Entry);
-  Memory there = allocate(bytes, device_);
-  copy_bytes(there.data(), device_, entries.data(), {}, bytes);
-  return there;
+  numbers_ = allocate(bytes, network.device());
+  numbers_here_ = std::make_unique<Pinned>(memory_, DeviceIteration::kSlots * bytes);
+  std::memset(numbers_here_->data(), 0, DeviceIteration::kSlots * bytes);
 }
 
 void UpdateOfAll::note(size_t slot, size_t parameter, const UpdateScalars& scalars) {
@@ -65,13 +62,15 @@ std::byte* UpdateOfAll::here(size_t slot) const {
   return numbers_here_->data() + slot * numbers_.bytes();
 }
 
-void UpdateOfAll::add(size_t slot) const {
-  void* const stream = memory_.default_stream();
-  memory_.copy_from_host(numbers_.data(), here(slot), numbers_.bytes(), stream);
+void UpdateOfAll::send(size_t slot) const {
+  memory_.copy_from_host(numbers_.data(), here(slot), numbers_.bytes(), stream_);
+}
+
+void UpdateOfAll::add() const {
   solver_.update_all(table_,
                      {static_cast<const kernels::ParameterArrays*>(arrays_.data()), numbers_.data(),
                       static_cast<const kernels::UpdateBlock*>(blocks_.data()), blocks_count_},
-                     stream);
+                     stream_);
 }
 
 }  // namespace lockstep

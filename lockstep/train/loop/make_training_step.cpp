@@ -1,7 +1,5 @@
 #include "lockstep/train/loop/make_training_step.h"
 
-#include <algorithm>
-
 #include "lockstep/base/error.h"
 #include "lockstep/train/gpu/device_executor.h"
 #include "lockstep/train/gpu/device_loss_program.h"
@@ -44,16 +42,17 @@ std::unique_ptr<TrainingStep> make_training_step(Network& network, Solver& solve
     }
     // Without determinism a device may choose algorithms whose bits vary, so a check would fail.
     if (!options.deterministic) how.check_frequency = 0;
+    const auto iteration = std::make_shared<DeviceIteration>(network);
     if (loss) {
       parts.program = std::make_unique<FunctionLossProgram>(network, options, inputs, *loss);
     } else {
-      parts.program = std::make_unique<DeviceLossProgram>(network, options, inputs);
+      parts.program = std::make_unique<DeviceLossProgram>(network, options, inputs, iteration);
     }
-    parts.executor = std::make_unique<DeviceExecutor>(
-        network, *parts.program, static_cast<int>(options.streams),
-        std::min(options.shards.size, options.mini_batch_size), how);
-    parts.updater =
-        std::make_unique<DeviceUpdater>(network, solver, options, parts.program->gradient_layout());
+    parts.executor =
+        std::make_unique<DeviceExecutor>(network, *parts.program, static_cast<int>(options.streams),
+                                         how, loss ? nullptr : iteration);
+    parts.updater = std::make_unique<DeviceUpdater>(network, solver, options,
+                                                    parts.program->gradient_layout(), iteration);
     if (options.shards.compare_first) {
       parts.compare_first = [&network, &program = *parts.program, options, inputs, loss,
                              notice = std::move(notice)](const MiniBatch& batch,

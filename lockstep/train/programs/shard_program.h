@@ -27,7 +27,15 @@ struct ShardTask {
   // only.
   int repeat = 0;
   std::byte* summary = nullptr;  // receives summary_bytes() bytes
-  std::byte* staging = nullptr;  // on a device: staging_bytes() of pinned memory
+  // On a device: memory for what the host sends and for what the device returns, with the bytes of
+  // staging(). Pinned memory of the host, then memory of the device.
+  std::byte *sent = nullptr, *returned = nullptr;
+  std::byte *sent_there = nullptr, *returned_there = nullptr;
+};
+
+// Bytes that a shard sends to a device, and that the device returns; both multiples of 64.
+struct ShardStaging {
+  size_t sent = 0, returned = 0;
 };
 
 // Gradients of all parameters, in the program's gradient_layout(), in memory of its device. On a
@@ -59,10 +67,10 @@ class ShardProgram {
   virtual size_t summary_bytes() const = 0;
   // Whether an iteration may begin before the one before it is finished, on a device.
   virtual bool runs_ahead() const { return summary_bytes() > 0; }
-  // Pinned memory that a shard with `rows` rows needs on a device.
-  virtual size_t staging_bytes(int64_t rows) const {
+  // On a device: what a shard with `rows` rows sends and returns.
+  virtual ShardStaging staging(int64_t rows) const {
     (void)rows;
-    return 0;
+    return {};
   }
 
   // After prepare(), on the CPU: computes several shards together. Null if the program cannot.

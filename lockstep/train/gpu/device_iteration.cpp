@@ -1,0 +1,117 @@
+#include "lockstep/train/gpu/device_iteration.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+DeviceIteration::DeviceIteration(Network& network)
+    : network_(network), device_(network.device()), memory_(memory_of(device_)), stream_(device_) {}
+
+// Recordings and memory stay until the work is done.
+DeviceIteration::~DeviceIteration() {
+  try {
+    memory_.synchronize(stream());
+  } catch (const Error&) {
+    // The device is lost. The next call that uses it reports the error.
+  }
+}
+
+DeviceIteration::Key DeviceIteration::key_of(int64_t observations) const {
+  return {observations, network_.packed().number_of_copies()};
+}
+
+bool DeviceIteration::can_be_whole(int64_t observations) const {
+  if (!possible_ || !memory_.records()) return false;
+  const auto found = recordings_.find(key_of(observations));
+  return found == recordings_.end() || !found->second.failed();
+}
+
+void DeviceIteration::forget() {
+  if (recordings_.empty()) return;
+  memory_.synchronize(stream());
+  recordings_.clear();
+}
+
+void DeviceIteration::make_room(Block& block, size_t sent, size_t returned) {
+  if (!block.sent || block.sent_bytes < sent) {
+    block.sent = std::make_unique<Pinned>(memory_, sent);
+    block.sent_bytes = sent;
+  }
+  if (!block.returned || block.returned_bytes < returned) {
+    block.returned = std::make_unique<Pinned>(memory_, returned);
+    block.returned_bytes = returned;
+  }
+  if (sent_.bytes() >= sent && returned_.bytes() >= returned) return;
+  forget();
+  sent_ = allocate(std::max(sent, sent_.bytes()), device_);
+  returned_ = allocate(std::max(returned, returned_.bytes()), device_);
+}
+
+void DeviceIteration::reserve_for_updater(size_t bytes) {
+  updater_bytes_ = bytes;
+  for (Block& block : slots_) make_room(block, 0, bytes);
+}
+
+void DeviceIteration::begin(bool whole, int64_t observations, size_t slot, size_t places,
+                            const ShardStaging& place) {
+  drop();
+  whole_ = whole;
+  key_ = key_of(observations);
+  slot_ = slot;
+  places_ = places;
+  place_ = place;
+  make_room(slots_[slot], places * place.sent, updater_bytes_ + places * place.returned);
+}
+
+void DeviceIteration::set_place(ShardTask& task, size_t place) const {
+  const size_t sent = place * place_.sent, returned = updater_bytes_ + place * place_.returned;
+  task.sent = slots_[slot_].sent->data() + sent;
+  task.returned = slots_[slot_].returned->data() + returned;
+  task.sent_there = sent_.as<std::byte>() + sent;
+  task.returned_there = returned_.as<std::byte>() + returned;
+}
+
+void DeviceIteration::add(std::function<void()> work) {
+  if (whole_) {
+    work_.push_back(std::move(work));
+  } else {
+    work();
+  }
+}
+
+void DeviceIteration::add_to_stream(const std::function<void()>& work) {
+  memory_.follow(stream(), memory_.default_stream());
+  work();
+  memory_.follow(memory_.default_stream(), stream());
+}
+
+void DeviceIteration::return_updater_part(size_t slot) {
+  if (whole_ || updater_bytes_ == 0) return;
+  add_to_stream([&] {
+    memory_.copy_to_host(slots_[slot].returned->data(), returned_.data(), updater_bytes_, stream());
+  });
+}
+
+void DeviceIteration::launch() {
+  memory_.activate();
+  const Block& block = slots_[slot_];
+  const size_t sent = places_ * place_.sent, returned = updater_bytes_ + places_ * place_.returned;
+  memory_.follow(stream(), memory_.default_stream());
+  if (sent > 0) memory_.copy_from_host(sent_.data(), block.sent->data(), sent, stream());
+  Recording& recording = recordings_.try_emplace(key_, memory_, stream()).first->second;
+  recording.run([&] {
+    for (const auto& work : work_) work();
+  });
+  memory_.copy_to_host(block.returned->data(), returned_.data(), returned, stream());
+  memory_.follow(memory_.default_stream(), stream());
+  drop();
+}
+
+void DeviceIteration::drop() {
+  work_.clear();
+  whole_ = false;
+}
+
+}  // namespace lockstep

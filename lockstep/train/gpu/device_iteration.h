@@ -1,0 +1,106 @@
+// What an iteration of a training requests from a device: one block of memory that the host sends,
+// one that the device returns, and the work between them, recorded as a whole where possible.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/engine/device/allocator.h"
+#include "lockstep/engine/device/device_memory.h"
+#include "lockstep/engine/device/pinned.h"
+#include "lockstep/engine/device/recording.h"
+#include "lockstep/engine/nn/network.h"
+#include "lockstep/train/programs/shard_program.h"
+#include "lockstep/train/step/shard_executor.h"
+
+namespace lockstep {
+
+// The parts of a step (program, executor, updater) share it and add their work here. An iteration
+// is either
+// - whole: its work is collected, and launch() adds it, from the second time on as one recording;
+//   the host prepares what is sent meanwhile, and may change nothing else that the work reads; or
+// - not whole, where the host has to take part: work is added at once.
+//
+// The blocks have a place for each shard and, in the returned one, a part in front for the updater.
+// One thread at a time.
+class DeviceIteration {
+ public:
+  static constexpr size_t kSlots = ShardExecutor::kSlots;
+
+  // The network must stay alive.
+  explicit DeviceIteration(Network& network);
+  ~DeviceIteration();
+  DeviceIteration(const DeviceIteration&) = delete;
+  DeviceIteration& operator=(const DeviceIteration&) = delete;
+
+  // The stream of work that concerns all shards. It is this object's own, because other threads
+  // add work to the default stream, which a recording would include.
+  void* stream() const { return stream_.get(); }
+
+  // From now on no iteration is whole, because the host takes part in updates.
+  void never_whole() { possible_ = false; }
+  // Whether an iteration over so many observations can be whole: the device records, and has not
+  // failed to record it.
+  bool can_be_whole(int64_t observations) const;
+  // Forgets all recordings, because memory that the work uses moves. No work may be under way.
+  void forget();
+
+  // Begins an iteration, whose results belong to a slot: without work, with `places` shards of
+  // these sizes. Whole iterations over equally many observations must add the same work.
+  void begin(bool whole, int64_t observations, size_t slot, size_t places,
+             const ShardStaging& place);
+  // Without an executor that calls begin(): no iteration is whole.
+  bool whole() const { return whole_; }
+  // Sets the memory of a place in a task.
+  void set_place(ShardTask& task, size_t place) const;
+  // Bytes of the updater's part, to be called before the first iteration. They begin at
+  // updater_part(), and returned() has them on the host when the slot's work is done.
+  void reserve_for_updater(size_t bytes);
+  std::byte* updater_part() const { return returned_.as<std::byte>(); }
+  const std::byte* returned(size_t slot) const { return slots_[slot].returned->data(); }
+
+  // Adds work to streams that it orders by itself. In a whole iteration it uses stream(), and
+  // others that follow it first and that it follows at the end.
+  void add(std::function<void()> work);
+  // Adds work to stream() at once, behind the default stream's work so far. The default stream then
+  // follows it.
+  void add_to_stream(const std::function<void()>& work);
+  // Copies the updater's part to the host, in an iteration that is not whole. Whole ones do so.
+  void return_updater_part(size_t slot);
+  // Adds the work of a whole iteration. The default stream follows it.
+  void launch();
+  // Drops collected work.
+  void drop();
+
+ private:
+  struct Block {
+    std::unique_ptr<Pinned> sent, returned;
+    size_t sent_bytes = 0, returned_bytes = 0;
+  };
+  // Other sizes of shards may have led to more packed copies of the parameters, which updates make
+  // again: observations, and the number of copies.
+  using Key = std::pair<int64_t, size_t>;
+  Key key_of(int64_t observations) const;
+  void make_room(Block& block, size_t sent, size_t returned);
+
+  Network& network_;
+  const Device device_;
+  DeviceMemory& memory_;
+  DeviceStream stream_;
+  bool possible_ = true, whole_ = false;
+  size_t updater_bytes_ = 0, slot_ = 0, places_ = 0;
+  ShardStaging place_;
+  std::array<Block, kSlots> slots_;  // memory of the host
+  Memory sent_, returned_;
+  Key key_;
+  std::map<Key, Recording> recordings_;
+  std::vector<std::function<void()>> work_;
+};
+
+}  // namespace lockstep

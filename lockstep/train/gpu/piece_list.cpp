@@ -1,0 +1,34 @@
+#include "lockstep/train/gpu/piece_list.h"
+
+#include <algorithm>
+
+#include "lockstep/engine/device/device_memory.h"
+
+namespace lockstep {
+
+PieceList::PieceList(Device device, const std::vector<kernels::CopyPiece>& pieces) {
+  std::vector<kernels::CopyPiece> divided;
+  for (const kernels::CopyPiece& whole : pieces) {
+    const auto* const from = static_cast<const std::byte*>(whole.from);
+    auto* const to = static_cast<std::byte*>(whole.to);
+    for (int64_t first = 0; first < whole.bytes; first += kernels::kCopyPiece) {
+      const int64_t bytes = std::min(kernels::kCopyPiece, whole.bytes - first);
+      divided.push_back({from + first, to + first, bytes});
+    }
+  }
+  count_ = static_cast<int64_t>(divided.size());
+  list_ = sent_to(device, divided);
+}
+
+void PieceList::add(const kernels::Table& table, void* stream) const {
+  table.copy_pieces(static_cast<const kernels::CopyPiece*>(list_.data()), count_, stream);
+}
+
+Memory sent_to(Device device, const void* data, size_t bytes) {
+  Memory there = allocate(bytes, device);
+  DeviceMemory& memory = memory_of(device);
+  if (bytes > 0) memory.copy_from_host(there.data(), data, bytes, memory.default_stream());
+  return there;
+}
+
+}  // namespace lockstep
