@@ -69,12 +69,12 @@ DeviceCounts of_an_iteration(const FakeDevice& fake, Network network, int64_t mi
 
 // One recording, one copy to the host, and one wait: for the results of the iteration before, while
 // this one is under way. The kernel beside the recording keeps the values of the iteration before.
-// Copies to the device: the mini-batch, and the numbers of the update.
+// What the host sends arrives while that one is computed, and is then copied within the device.
 void expect_one_recording(const DeviceCounts& counts) {
   EXPECT_EQ(counts.recordings, 1);
   EXPECT_EQ(counts.to_host, 1);
-  EXPECT_EQ(counts.to_device, 2);
-  EXPECT_EQ(counts.within, 0);
+  EXPECT_EQ(counts.to_device, 1);
+  EXPECT_EQ(counts.within, 1);
   EXPECT_EQ(counts.kernels, 1);
   EXPECT_EQ(counts.waits, 1);
   EXPECT_EQ(counts.drains, 0);

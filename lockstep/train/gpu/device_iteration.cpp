@@ -7,7 +7,11 @@
 namespace lockstep {
 
 DeviceIteration::DeviceIteration(Network& network)
-    : network_(network), device_(network.device()), memory_(memory_of(device_)), stream_(device_) {}
+    : network_(network),
+      device_(network.device()),
+      memory_(memory_of(device_)),
+      stream_(device_),
+      sending_(device_) {}
 
 // Recordings and memory stay until the work is done.
 DeviceIteration::~DeviceIteration() {
@@ -34,7 +38,8 @@ void DeviceIteration::forget() {
   recordings_.clear();
 }
 
-void DeviceIteration::make_room(Block& block, size_t sent, size_t returned) {
+void DeviceIteration::make_room(Block& block, const ShardStaging& bytes) {
+  const auto [sent, returned] = bytes;
   if (!block.sent || block.sent_bytes < sent) {
     block.sent = std::make_unique<Pinned>(memory_, sent);
     block.sent_bytes = sent;
@@ -45,13 +50,16 @@ void DeviceIteration::make_room(Block& block, size_t sent, size_t returned) {
   }
   if (sent_.bytes() >= sent && returned_.bytes() >= returned) return;
   forget();
-  sent_ = allocate(std::max(sent, sent_.bytes()), device_);
+  arriving_ = allocate(std::max(sent, sent_.bytes()), device_);
+  sent_ = allocate(arriving_.bytes(), device_);
   returned_ = allocate(std::max(returned, returned_.bytes()), device_);
+  // Work in the default stream may still use what was returned to the cache.
+  memory_.follow(sending_.get(), memory_.default_stream());
 }
 
-void DeviceIteration::reserve_for_updater(size_t bytes) {
-  updater_bytes_ = bytes;
-  for (Block& block : slots_) make_room(block, 0, bytes);
+void DeviceIteration::reserve_for_updater(const ShardStaging& bytes) {
+  updater_ = bytes;
+  for (Block& block : slots_) make_room(block, bytes);
 }
 
 void DeviceIteration::begin(bool whole, int64_t observations, size_t slot, size_t places,
@@ -62,11 +70,12 @@ void DeviceIteration::begin(bool whole, int64_t observations, size_t slot, size_
   slot_ = slot;
   places_ = places;
   place_ = place;
-  make_room(slots_[slot], places * place.sent, updater_bytes_ + places * place.returned);
+  make_room(slots_[slot], bytes());
 }
 
 void DeviceIteration::set_place(ShardTask& task, size_t place) const {
-  const size_t sent = place * place_.sent, returned = updater_bytes_ + place * place_.returned;
+  const size_t sent = updater_.sent + place * place_.sent;
+  const size_t returned = updater_.returned + place * place_.returned;
   task.sent = slots_[slot_].sent->data() + sent;
   task.returned = slots_[slot_].returned->data() + returned;
   task.sent_there = sent_.as<std::byte>() + sent;
@@ -87,24 +96,36 @@ void DeviceIteration::add_to_stream(const std::function<void()>& work) {
   memory_.follow(memory_.default_stream(), stream());
 }
 
-void DeviceIteration::return_updater_part(size_t slot) {
-  if (whole_ || updater_bytes_ == 0) return;
-  add_to_stream([&] {
-    memory_.copy_to_host(slots_[slot].returned->data(), returned_.data(), updater_bytes_, stream());
-  });
+void DeviceIteration::send_updater_part(size_t slot) const {
+  memory_.copy_from_host(sent_.data(), slots_[slot].sent->data(), updater_.sent, stream());
+}
+
+void DeviceIteration::return_updater_part(size_t slot) const {
+  memory_.copy_to_host(slots_[slot].returned->data(), returned_.data(), updater_.returned,
+                       stream());
+}
+
+// The bytes arrive in memory of their own, which is free once the iteration before has taken its
+// own from there. Then they are copied to the place where recordings expect them.
+void DeviceIteration::send() const {
+  const size_t sent = bytes().sent;
+  if (sent == 0) return;
+  memory_.copy_from_host(arriving_.data(), slots_[slot_].sent->data(), sent, sending_.get());
+  memory_.follow(stream(), sending_.get());
+  memory_.copy(sent_.data(), arriving_.data(), sent, stream());
+  memory_.follow(sending_.get(), stream());
 }
 
 void DeviceIteration::launch() {
   memory_.activate();
-  const Block& block = slots_[slot_];
-  const size_t sent = places_ * place_.sent, returned = updater_bytes_ + places_ * place_.returned;
   memory_.follow(stream(), memory_.default_stream());
-  if (sent > 0) memory_.copy_from_host(sent_.data(), block.sent->data(), sent, stream());
+  send();
   Recording& recording = recordings_.try_emplace(key_, memory_, stream()).first->second;
   recording.run([&] {
     for (const auto& work : work_) work();
   });
-  memory_.copy_to_host(block.returned->data(), returned_.data(), returned, stream());
+  memory_.copy_to_host(slots_[slot_].returned->data(), returned_.data(), bytes().returned,
+                       stream());
   memory_.follow(memory_.default_stream(), stream());
   drop();
 }

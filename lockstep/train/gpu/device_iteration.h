@@ -27,7 +27,7 @@ namespace lockstep {
 //   the host prepares what is sent meanwhile, and may change nothing else that the work reads; or
 // - not whole, where the host has to take part: work is added at once.
 //
-// The blocks have a place for each shard and, in the returned one, a part in front for the updater.
+// The blocks have a part of the updater in front, then a place for each shard.
 // One thread at a time.
 class DeviceIteration {
  public:
@@ -59,10 +59,13 @@ class DeviceIteration {
   bool whole() const { return whole_; }
   // Sets the memory of a place in a task.
   void set_place(ShardTask& task, size_t place) const;
-  // Bytes of the updater's part, to be called before the first iteration. They begin at
-  // updater_part(), and returned() has them on the host when the slot's work is done.
-  void reserve_for_updater(size_t bytes);
-  std::byte* updater_part() const { return returned_.as<std::byte>(); }
+  // Sets the bytes of the updater's parts, before the first iteration. to_send() is the host's
+  // memory of a slot, there() its place on the device. The device writes to_return(), and
+  // returned() has it on the host when the slot's work is done.
+  void reserve_for_updater(const ShardStaging& bytes);
+  std::byte* to_send(size_t slot) const { return slots_[slot].sent->data(); }
+  std::byte* there() const { return sent_.as<std::byte>(); }
+  std::byte* to_return() const { return returned_.as<std::byte>(); }
   const std::byte* returned(size_t slot) const { return slots_[slot].returned->data(); }
 
   // Adds work to streams that it orders by itself. In a whole iteration it uses stream(), and
@@ -71,8 +74,10 @@ class DeviceIteration {
   // Adds work to stream() at once, behind the default stream's work so far. The default stream then
   // follows it.
   void add_to_stream(const std::function<void()>& work);
-  // Copies the updater's part to the host, in an iteration that is not whole. Whole ones do so.
-  void return_updater_part(size_t slot);
+  // Copy the updater's parts to the device and to the host, on stream(), in an iteration that is
+  // not whole. Whole ones do so.
+  void send_updater_part(size_t slot) const;
+  void return_updater_part(size_t slot) const;
   // Adds the work of a whole iteration. The default stream follows it.
   void launch();
   // Drops collected work.
@@ -87,17 +92,23 @@ class DeviceIteration {
   // again: observations, and the number of copies.
   using Key = std::pair<int64_t, size_t>;
   Key key_of(int64_t observations) const;
-  void make_room(Block& block, size_t sent, size_t returned);
+  ShardStaging bytes() const {
+    return {updater_.sent + places_ * place_.sent, updater_.returned + places_ * place_.returned};
+  }
+  void make_room(Block& block, const ShardStaging& bytes);
+  void send() const;
 
   Network& network_;
   const Device device_;
   DeviceMemory& memory_;
   DeviceStream stream_;
+  // Sends a whole iteration's block while the device still computes the one before.
+  DeviceStream sending_;
   bool possible_ = true, whole_ = false;
-  size_t updater_bytes_ = 0, slot_ = 0, places_ = 0;
-  ShardStaging place_;
-  std::array<Block, kSlots> slots_;  // memory of the host
-  Memory sent_, returned_;
+  size_t slot_ = 0, places_ = 0;
+  ShardStaging updater_, place_;
+  std::array<Block, kSlots> slots_;    // memory of the host
+  Memory arriving_, sent_, returned_;  // of the device
   Key key_;
   std::map<Key, Recording> recordings_;
   std::vector<std::function<void()>> work_;

@@ -107,7 +107,7 @@ void DeviceMirror::make_digests() {
   blocks_ = sent_to(network_.device(), blocks);
   block_count_ = static_cast<int64_t>(blocks.size());
   sums_ = allocate(8 * sizeof(uint64_t) * blocks.size(), network_.device());
-  iteration_.reserve_for_updater(round_up(static_cast<size_t>(place)));
+  digest_bytes_ = static_cast<size_t>(place);
 }
 
 void DeviceMirror::add_digests() const {
@@ -117,7 +117,7 @@ void DeviceMirror::add_digests() const {
                             .blocks = blocks_.as<const kernels::UpdateBlock>(),
                             .block_count = block_count_,
                             .sums = sums_.as<uint64_t>(),
-                            .results = iteration_.updater_part()},
+                            .results = iteration_.to_return()},
                            iteration_.stream());
 }
 

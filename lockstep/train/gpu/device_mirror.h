@@ -22,7 +22,8 @@ namespace lockstep {
 // their addresses.
 class DeviceMirror {
  public:
-  // Keeps references. Copies nothing yet. The digests are the updater's part of the iteration.
+  // Keeps references. Copies nothing yet. The digests are what the iteration returns for the
+  // updater.
   DeviceMirror(Network& network, Solver& solver, DeviceIteration& iteration);
 
   // Copies the network's states from the device to the host, and back.
@@ -36,6 +37,8 @@ class DeviceMirror {
   void keep(size_t slot);
   void bring_back(size_t slot);
 
+  // The bytes of all digests.
+  size_t digest_bytes() const { return digest_bytes_; }
   // Adds the digests of all parameters with their solver arrays to the iteration's stream.
   void add_digests() const;
   // state_digest() of the host's states and the digests that the device returned for a slot, after
@@ -66,6 +69,7 @@ class DeviceMirror {
   // the result.
   Memory arrays_, parameters_, blocks_, sums_;
   int64_t block_count_ = 0;
+  size_t digest_bytes_ = 0;
   std::vector<int64_t> bytes_, results_;
 };
 

@@ -42,7 +42,7 @@ DeviceUpdate::DeviceUpdate(Network& network, Solver& solver, const DeviceUpdateS
     values_.push_back(gradients_.back().as<float>());
   }
   if (settings.waits()) place_squares();
-  of_all_ = UpdateOfAll::make(network, solver, values_, settings_.frozen, iteration.stream());
+  of_all_ = UpdateOfAll::make(network, solver, values_, settings_.frozen, iteration);
 }
 
 size_t DeviceUpdate::count(size_t parameter) const {
@@ -103,7 +103,6 @@ void DeviceUpdate::add(const UpdateScalars& scalars, size_t slot) {
     UpdateScalars own = scalars;
     own.observations *= settings_.loss_scale;
     for (size_t p = 0; p < values_.size(); ++p) of_all_->note(slot, p, own);
-    of_all_->send(slot);
     iteration_.add([this] {
       convert();
       of_all_->add();
@@ -114,9 +113,9 @@ void DeviceUpdate::add(const UpdateScalars& scalars, size_t slot) {
       convert();
       update(scalars, slot);
       pack_and_digest();
+      iteration_.return_updater_part(slot);
     });
   }
-  iteration_.return_updater_part(slot);
 }
 
 void DeviceUpdate::pack_and_digest() {
@@ -135,7 +134,7 @@ void DeviceUpdate::update(const UpdateScalars& scalars, size_t slot) {
   };
   if (of_all_) {
     for (size_t p = 0; p < values_.size(); ++p) of_all_->note(slot, p, scalars_of(p));
-    of_all_->send(slot);
+    iteration_.send_updater_part(slot);
     of_all_->add();
     return;
   }

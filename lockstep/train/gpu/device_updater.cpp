@@ -1,5 +1,6 @@
 #include "lockstep/train/gpu/device_updater.h"
 
+#include "lockstep/base/numeric/alignment.h"
 #include "lockstep/engine/nn/lowering.h"
 
 namespace lockstep {
@@ -14,6 +15,8 @@ DeviceUpdater::DeviceUpdater(Network& network, Solver& solver, const TrainingOpt
       memory_(memory_of(network.device())),
       iteration_(std::move(iteration)),
       mirror_(network, solver, *iteration_) {
+  iteration_->reserve_for_updater({.sent = round_up(UpdateOfAll::bytes_to_send(network, solver)),
+                                   .returned = round_up(mirror_.digest_bytes())});
   if (settings_.threshold.wanted() || !UpdateOfAll::possible(network, solver)) {
     iteration_->never_whole();
   }

@@ -14,20 +14,23 @@ bool UpdateOfAll::possible(const Network& network, const Solver& solver) {
   return !network.parameters().empty() && solver.updates_all(kernels::table_for(network.device()));
 }
 
+size_t UpdateOfAll::bytes_to_send(const Network& network, const Solver& solver) {
+  if (!possible(network, solver)) return 0;
+  return network.parameters().size() * solver.numbers(0, {}).size();
+}
+
 std::unique_ptr<UpdateOfAll> UpdateOfAll::make(Network& network, Solver& solver,
                                                const std::vector<float*>& gradient_sums,
-                                               const std::vector<bool>& frozen, void* stream) {
+                                               const std::vector<bool>& frozen,
+                                               const DeviceIteration& iteration) {
   if (!possible(network, solver)) return nullptr;
   return std::unique_ptr<UpdateOfAll>(
-      new UpdateOfAll(network, solver, gradient_sums, frozen, stream));
+      new UpdateOfAll(network, solver, gradient_sums, frozen, iteration));
 }
 
 UpdateOfAll::UpdateOfAll(Network& network, Solver& solver, const std::vector<float*>& gradient_sums,
-                         const std::vector<bool>& frozen, void* stream)
-    : solver_(solver),
-      memory_(memory_of(network.device())),
-      table_(kernels::table_for(network.device())),
-      stream_(stream) {
+                         const std::vector<bool>& frozen, const DeviceIteration& iteration)
+    : solver_(solver), table_(kernels::table_for(network.device())), iteration_(iteration) {
   std::vector<kernels::ParameterArrays> arrays;
   std::vector<kernels::UpdateBlock> blocks;
   for (size_t p = 0; p < network.parameters().size(); ++p) {
@@ -47,30 +50,19 @@ UpdateOfAll::UpdateOfAll(Network& network, Solver& solver, const std::vector<flo
   blocks_count_ = static_cast<int64_t>(blocks.size());
   arrays_ = sent_to(network.device(), arrays);
   blocks_ = sent_to(network.device(), blocks);
-  const size_t bytes = arrays.size() * number_bytes_;
-  numbers_ = allocate(bytes, network.device());
-  numbers_here_ = std::make_unique<Pinned>(memory_, DeviceIteration::kSlots * bytes);
-  std::memset(numbers_here_->data(), 0, DeviceIteration::kSlots * bytes);
 }
 
 void UpdateOfAll::note(size_t slot, size_t parameter, const UpdateScalars& scalars) {
   const UpdateNumbers numbers = solver_.numbers(parameter, scalars);
-  std::memcpy(here(slot) + parameter * number_bytes_, numbers.data(), numbers.size());
-}
-
-std::byte* UpdateOfAll::here(size_t slot) const {
-  return numbers_here_->data() + slot * numbers_.bytes();
-}
-
-void UpdateOfAll::send(size_t slot) const {
-  memory_.copy_from_host(numbers_.data(), here(slot), numbers_.bytes(), stream_);
+  std::memcpy(iteration_.to_send(slot) + parameter * number_bytes_, numbers.data(), numbers.size());
 }
 
 void UpdateOfAll::add() const {
-  solver_.update_all(table_,
-                     {static_cast<const kernels::ParameterArrays*>(arrays_.data()), numbers_.data(),
-                      static_cast<const kernels::UpdateBlock*>(blocks_.data()), blocks_count_},
-                     stream_);
+  solver_.update_all(
+      table_,
+      {static_cast<const kernels::ParameterArrays*>(arrays_.data()), iteration_.there(),
+       static_cast<const kernels::UpdateBlock*>(blocks_.data()), blocks_count_},
+      iteration_.stream());
 }
 
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "lockstep/engine/device/allocator.h"
-#include "lockstep/engine/device/pinned.h"
 #include "lockstep/engine/kernels/backends/table.h"
 #include "lockstep/train/gpu/device_iteration.h"
 #include "lockstep/train/optimizer/solver.h"
@@ -21,32 +20,30 @@ class UpdateOfAll {
   static bool possible(const Network& network, const Solver& solver);
   // Returns null if it is not possible. `gradient_sums`: by parameter, row-major, on the
   // network's device. `frozen`: parameters that are not updated. The solver must stay alive, and
-  // all arrays must keep their addresses. Updates are added to `stream`.
+  // all arrays must keep their addresses. The numbers of the next update are the iteration's
+  // memory of the updater; bytes_to_send() gives their size.
+  static size_t bytes_to_send(const Network& network, const Solver& solver);
   static std::unique_ptr<UpdateOfAll> make(Network& network, Solver& solver,
                                            const std::vector<float*>& gradient_sums,
-                                           const std::vector<bool>& frozen, void* stream);
+                                           const std::vector<bool>& frozen,
+                                           const DeviceIteration& iteration);
 
-  // Sets the numbers for the next update, in one of DeviceIteration::kSlots slots. The device must
-  // have finished the last update from that slot.
+  // Sets the numbers for the next update, in one of the iteration's slots. The device must have
+  // finished the last update from that slot.
   void note(size_t slot, size_t parameter, const UpdateScalars& scalars);
-  // Adds the copy of these numbers to the stream.
-  void send(size_t slot) const;
-  // Adds the update by the numbers that were sent last.
+  // Adds the update to the iteration's stream, by the numbers that were sent last.
   void add() const;
 
  private:
   UpdateOfAll(Network& network, Solver& solver, const std::vector<float*>& gradient_sums,
-              const std::vector<bool>& frozen, void* stream);
-  std::byte* here(size_t slot) const;
+              const std::vector<bool>& frozen, const DeviceIteration& iteration);
 
   Solver& solver_;
-  DeviceMemory& memory_;
   const kernels::Table& table_;
-  void* const stream_;
+  const DeviceIteration& iteration_;
   size_t number_bytes_ = 0;  // of one parameter
   int64_t blocks_count_ = 0;
-  Memory arrays_, numbers_, blocks_;
-  std::unique_ptr<Pinned> numbers_here_;
+  Memory arrays_, blocks_;
 };
 
 }  // namespace lockstep
