@@ -327,8 +327,9 @@ void check_iteration(Device device) {
   std::vector<const float*> addresses;
   constexpr int64_t count = 1000;
   for (uint64_t j = 0; j < 5; ++j) {
-    leaves.push_back(tensor_of(random_array({count}, 130 + j)));
-    there.push_back(leaves.back().to(device));
+    const Array values = random_array({count}, 130 + j);
+    leaves.push_back(tensor_of(values));
+    there.push_back(tensor_of(values).to(device));
     addresses.push_back(static_cast<const float*>(there.back().raw()));
   }
   const Tensor list = bytes_on(device, addresses);
