@@ -1,5 +1,5 @@
-// Entries of the table that are no ops: conversions, updates, sums, augmentation. Their results are
-// the CPU's, bit by bit.
+// Entries of the table that are no ops: conversions, updates, sums, augmentation, digests. Their
+// results are the CPU's, bit by bit.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,9 @@
 #include "lockstep/engine/kernels/backends/kernel_info.h"
 #include "lockstep/engine/kernels/images/augment_images.h"
 #include "lockstep/engine/kernels/self_test/case_list.h"
+#include "lockstep/engine/kernels/shapes/copy_pieces.h"
 #include "lockstep/engine/kernels/solvers/gradient_threshold.h"
+#include "lockstep/engine/kernels/solvers/parameter_digests.h"
 #include "lockstep/engine/kernels/solvers/solver.h"
 
 namespace lockstep::kernels::selftest {
@@ -334,6 +336,124 @@ void add_augmentation(std::vector<TestCase>& to) {
   }
 }
 
+// Sums of leaves by the tree, in place in the first leaf, as trainings use them.
+void add_sums_of_leaves(std::vector<TestCase>& to) {
+  for (const auto& [count, leaves] :
+       std::vector<std::pair<size_t, size_t>>{{1, 2}, {1025, 3}, {257, 8}, {40000, 5}, {300, 70}}) {
+    add_function(
+        to, "sum_leaves", fmt::format("{} leaves of {} numbers", leaves, count),
+        [=, n = count, all = leaves] {
+          std::vector<Array> arrays;
+          for (size_t j = 0; j < all; ++j) {
+            HostBytes first = floats(n, 2 * j + 1), second = floats(n, 2 * j + 2);
+            const std::string name = "leaf " + std::to_string(j);
+            arrays.push_back(j == 0 ? updated(name, first, second) : operand(name, first, second));
+          }
+          arrays.push_back({.name = "addresses",
+                            .bytes = all * sizeof(float*),
+                            .make = [all](const std::vector<void*>& at) {
+                              return bytes_of(std::vector<void*>(
+                                  at.begin(), at.begin() + static_cast<std::ptrdiff_t>(all)));
+                            }});
+          return arrays;
+        },
+        [=, n = count, all = leaves](const Table& t, const std::vector<void*>& at, void* stream) {
+          t.sum_leaves(static_cast<const float* const*>(at[all]), static_cast<int64_t>(all),
+                       floats_at(at[0]), n, stream);
+        });
+  }
+}
+
+// Copies in units of 16, 4 and 1 bytes, with bytes beside them that stay.
+void add_copies_of_pieces(std::vector<TestCase>& to) {
+  constexpr size_t bytes = 70000;
+  struct Piece {
+    size_t from, to, bytes;
+  };
+  static constexpr Piece pieces[] = {
+      {64, 128, kCopyPiece}, {20000, 30000, 1000}, {20004, 40000, 4004}, {3, 50001, 777}};
+  add_function(
+      to, "copy_pieces", "pieces of all alignments",
+      [=] {
+        const auto numbers = [](uint64_t key) { return floats(bytes / sizeof(float), key); };
+        return std::vector<Array>{
+            operand("source", numbers(1), numbers(2)),
+            updated("result", numbers(3), numbers(4)),
+            {.name = "pieces",
+             .bytes = std::size(pieces) * sizeof(CopyPiece),
+             .make = [](const std::vector<void*>& at) {
+               std::vector<CopyPiece> list;
+               for (const Piece& p : pieces) {
+                 list.push_back({static_cast<const std::byte*>(at[0]) + p.from,
+                                 static_cast<std::byte*>(at[1]) + p.to,
+                                 static_cast<int64_t>(p.bytes)});
+               }
+               return bytes_of(list);
+             }}};
+      },
+      [](const Table& t, const std::vector<void*>& at, void* stream) {
+        t.copy_pieces(static_cast<const CopyPiece*>(at[2]), std::size(pieces), stream);
+      });
+}
+
+// Parameters around the limits of XXH3, with up to two arrays of the solver.
+void add_digests(std::vector<TestCase>& to) {
+  static constexpr size_t counts[] = {2, 30, 60, 62, 128, 256, 258, 1024, 4098, 50001};
+  for (size_t kept = 0; kept < 3; ++kept) {
+    const size_t each = 1 + kept, places = std::size(counts) * each;
+    const auto arrays_at = [=](const std::vector<void*>& at) {
+      std::vector<ParameterArrays> all;
+      for (size_t p = 0; p < std::size(counts); ++p) {
+        void* const* const own = &at[p * each];
+        all.push_back({floats_at(own[0]), kept > 0 ? floats_at(own[1]) : nullptr,
+                       kept > 1 ? floats_at(own[2]) : nullptr, nullptr,
+                       static_cast<int64_t>(counts[p])});
+      }
+      return all;
+    };
+    std::vector<DigestedParameter> parameters;
+    std::vector<UpdateBlock> blocks;
+    int64_t results = 0;
+    for (size_t p = 0; p < std::size(counts); ++p) {
+      const auto bytes = static_cast<int64_t>(counts[p] * each * sizeof(float));
+      parameters.push_back({static_cast<int64_t>(blocks.size()), results});
+      for (int64_t b = 0; b < digested_blocks(bytes); ++b) {
+        blocks.push_back({static_cast<int64_t>(p), b * xxh3::kBlock});
+      }
+      results += digest_result_bytes(bytes);
+    }
+    const auto block_count = static_cast<int64_t>(blocks.size());
+    add_function(
+        to, "parameter_digests", fmt::format("parameters with {} arrays of the solver", kept),
+        [=] {
+          std::vector<Array> arrays;
+          for (size_t i = 0; i < places; ++i) {
+            const size_t n = counts[i / each];
+            arrays.push_back(
+                operand("array " + std::to_string(i), floats(n, 2 * i + 1), floats(n, 2 * i + 2)));
+          }
+          arrays.push_back({.name = "addresses",
+                            .bytes = std::size(counts) * sizeof(ParameterArrays),
+                            .make = [=](const auto& at) { return bytes_of(arrays_at(at)); }});
+          arrays.push_back(operand("parameters", bytes_of(parameters), bytes_of(parameters)));
+          arrays.push_back(operand("blocks", bytes_of(blocks), bytes_of(blocks)));
+          arrays.push_back({.name = "sums",
+                            .role = Array::Role::scratch,
+                            .bytes = 8 * sizeof(uint64_t) * blocks.size()});
+          arrays.push_back(result("digests", static_cast<size_t>(results)));
+          return arrays;
+        },
+        [=](const Table& t, const std::vector<void*>& at, void* stream) {
+          t.parameter_digests(
+              {static_cast<const ParameterArrays*>(at[places]),
+               static_cast<const DigestedParameter*>(at[places + 1]), std::size(counts),
+               static_cast<const UpdateBlock*>(at[places + 2]), block_count,
+               static_cast<uint64_t*>(at[places + 3]), static_cast<std::byte*>(at[places + 4])},
+              stream);
+        });
+  }
+}
+
 }  // namespace
 
 std::vector<TestCase> function_cases(const Table& table) {
@@ -342,6 +462,9 @@ std::vector<TestCase> function_cases(const Table& table) {
   add_updates(cases);
   add_sums_and_limits(cases);
   add_augmentation(cases);
+  add_sums_of_leaves(cases);
+  add_copies_of_pieces(cases);
+  add_digests(cases);
   return cases;
 }
 
