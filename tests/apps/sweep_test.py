@@ -264,7 +264,10 @@ class Use(SweepTest):
         runs = listed()
         self.assertEqual(sorted(pathlib.Path(run["folder"]).name for run in runs), ["1", "2", "3"])
         self.assertEqual(len(listed("--where", "sweep ~ s and trial = 2")), 1)
-        self.assertEqual({run["state"] for run in runs}, {"finished", "stopped"})  # a pruned trial is a paused run
+        states = {row["trial"]: row["state"] for row in self.rows("s")}
+        self.assertEqual({pathlib.Path(run["folder"]).name: run["state"] for run in runs}, states)
+        self.assertEqual(set(states.values()), {"finished", "pruned"})
+        self.assertEqual(len(listed("--where", "state = pruned")), list(states.values()).count("pruned"))
         for run in runs:
             facts = json.loads((pathlib.Path(run["folder"]) / "run.json").read_text())
             self.assertEqual(facts["sweep"], str((self.folder / "s").resolve()))

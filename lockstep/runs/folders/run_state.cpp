@@ -18,9 +18,10 @@ constexpr const char* format = "1";
 
 const std::map<RunStatus, std::string>& names() {
   static const std::map<RunStatus, std::string> all{
-      {RunStatus::none, "none"},       {RunStatus::running, "running"},
-      {RunStatus::stopped, "stopped"}, {RunStatus::interrupted, "interrupted"},
-      {RunStatus::failed, "failed"},   {RunStatus::finished, "finished"}};
+      {RunStatus::none, "none"},        {RunStatus::running, "running"},
+      {RunStatus::stopped, "stopped"},  {RunStatus::interrupted, "interrupted"},
+      {RunStatus::pruned, "pruned"},    {RunStatus::failed, "failed"},
+      {RunStatus::finished, "finished"}};
   return all;
 }
 
@@ -64,6 +65,8 @@ std::string describe(const RunState& state) {
       return "was interrupted before it finished";
     case RunStatus::stopped:
       return "was stopped" + after + why;
+    case RunStatus::pruned:
+      return "was pruned" + after + why;
     case RunStatus::failed:
       return "failed" + after + why;
     case RunStatus::finished:
@@ -126,6 +129,7 @@ std::string model_note(FileSystem& files, const std::string& path) {
     case RunStatus::finished:
       return "";
     case RunStatus::stopped:
+    case RunStatus::pruned:
     case RunStatus::failed:
       return path + " " + describe(state) + "; this is its network at that time";
     case RunStatus::running:

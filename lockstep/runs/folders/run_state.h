@@ -12,13 +12,14 @@ enum class RunStatus {
   running,      // a process works on it now
   interrupted,  // its process ended without recording a state: it was killed, or the power failed
   stopped,      // it was stopped before its end by a request or a limit
+  pruned,       // a sweep ended it at a rung, because other trials were better
   failed,       // an error ended it
   finished,
 };
 
 struct RunState {
   RunStatus status = RunStatus::none;
-  std::string reason = {};  // why it was stopped or failed; else ""
+  std::string reason = {};  // why it was stopped, pruned or failed; else ""
   std::string time = {};    // when the state was recorded, "2026-11-23T20:23:14Z"; "" if it was not
   int64_t iteration = 0;    // the last finished one at that time; 0 if running or not recorded
 };

@@ -156,7 +156,7 @@ void add_artefacts(const std::string& folder, StoredRun& run) {
 
 RunStatus status_of(const std::string& name) {
   for (const RunStatus status : {RunStatus::running, RunStatus::interrupted, RunStatus::stopped,
-                                 RunStatus::failed, RunStatus::finished}) {
+                                 RunStatus::pruned, RunStatus::failed, RunStatus::finished}) {
     if (to_string(status) == name) return status;
   }
   return RunStatus::none;

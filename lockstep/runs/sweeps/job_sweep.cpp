@@ -164,7 +164,7 @@ class JobSweep {
       TrialRecorder recorder(o_.store, o_.folder, [this](const std::string& text) {
         for (SweepObserver* observer : o_.observers) observer->notice(text);
       });
-      if (!o_.store.empty()) setup.observers.push_back(&recorder);
+      setup.observers.push_back(&recorder);
       result.finished = run_schedule(schedule, pool, setup) == SweepEnd::finished;
     }
     write_table(schedule);
